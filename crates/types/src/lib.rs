@@ -1,0 +1,14 @@
+//! The vocabulary of bayplan: sets of CPUs and NUMA nodes, ids, units, QoS classes. No policy and no I/O.
+
+mod bit_set;
+mod cpu_set;
+mod id;
+mod node_set;
+mod qos;
+mod unit;
+
+pub use cpu_set::{CpuSet, ParseSetError};
+pub use id::{CoreId, CpuId, DieId, L3Id, NodeId, PackageId};
+pub use node_set::NodeSet;
+pub use qos::{CpuClass, QosClass};
+pub use unit::{Bytes, MilliCpu};

@@ -1,0 +1,11 @@
+//! Sets of NUMA nodes, to and from the kernel's texts.
+
+use crate::bit_set::BitSet;
+use crate::cpu_set::{ParseSetError, id_set};
+use crate::id::NodeId;
+
+id_set!(
+    /// A set of NUMA nodes, as in `cpuset.mems`.
+    NodeSet,
+    NodeId
+);
