@@ -1,1 +1,22 @@
-//! Being written.
+//! Who gets which CPUs and memory. In: pools of a machine, a ledger of who holds what, a request. Out: an offer with the score
+//! of every pool that was considered, or the reason why each pool cannot hold the request.
+//!
+//! Asking changes nothing: [`offer`] takes shared references. [`Ledger::commit`] refuses an offer that was made for an older ledger.
+
+mod budget;
+mod check;
+mod ledger;
+mod memory;
+mod offer;
+mod pick;
+pub mod policy;
+mod pool;
+mod request;
+mod score;
+
+pub use check::check_ledger;
+pub use ledger::{AdoptError, Allocation, Holdings, Ledger, StaleOffer};
+pub use offer::{Considered, Offer, Refusal, offer};
+pub use pool::{Pool, PoolId, Pools};
+pub use request::{ContainerId, Demand, Preferences, Previous, Request, derive_demand};
+pub use score::{Rejection, Score};

@@ -1,1 +1,8 @@
-//! Being written.
+//! From what should hold to what must be written. In: desired and observed state. Out: an ordered plan that leaves no choice to
+//! whoever carries it out.
+
+mod pinning;
+mod plan;
+
+pub use pinning::{DesiredState, ObservedState, Pinning};
+pub use plan::{Plan, Step, Write, plan_pinnings, render_plan};

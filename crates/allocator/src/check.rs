@@ -1,0 +1,100 @@
+//! Lists every breach of the ledger's invariants. In: a ledger. Out: one sentence per breach, none when all is well.
+
+use bayplan_types::{Bytes, CpuClass, CpuSet, MilliCpu};
+
+use crate::budget::Load;
+use crate::ledger::Ledger;
+
+/// Every breach of the invariants that stand on [`crate::ledger`], recomputed from the allocations alone.
+pub fn check_ledger(ledger: &Ledger) -> Vec<String> {
+    let mut breaches = Vec::new();
+    check_exclusive(ledger, &mut breaches);
+    check_containers(ledger, &mut breaches);
+    check_classes(ledger, &mut breaches);
+    check_loads(ledger, &mut breaches);
+    check_memory(ledger, &mut breaches);
+    breaches
+}
+
+fn check_exclusive(ledger: &Ledger, breaches: &mut Vec<String>) {
+    let allocatable = ledger.pools().allocatable();
+    let mut seen = CpuSet::new();
+    for (id, allocation) in ledger.allocations() {
+        let exclusive = &allocation.exclusive;
+        let twice = exclusive.intersection(&seen);
+        if !twice.is_empty() {
+            breaches.push(format!("{id} and another container both own CPUs {twice}"));
+        }
+        if !exclusive.is_subset(&allocatable) {
+            let outside = exclusive.difference(&allocatable);
+            breaches.push(format!("{id} owns CPUs {outside}, which are not to be handed out"));
+        }
+        if ledger.pools().get(allocation.pool).is_none_or(|pool| !exclusive.is_subset(&pool.cpus)) {
+            breaches.push(format!("{id} owns CPUs {exclusive} outside its pool"));
+        }
+        seen.union_with(exclusive);
+    }
+    let expected = allocatable.difference(&seen);
+    if *ledger.free() != expected {
+        breaches.push(format!("shared CPUs are {}, should be {expected}", ledger.free()));
+    }
+    if expected.is_empty() {
+        breaches.push("no shared CPU is left on the machine".to_owned());
+    }
+}
+
+fn check_containers(ledger: &Ledger, breaches: &mut Vec<String>) {
+    for (id, allocation) in ledger.allocations() {
+        let cpus = ledger.cpus_of(allocation);
+        if cpus.is_empty() {
+            breaches.push(format!("{id} has no CPU to run on"));
+        }
+        if allocation.shared.is_some() && cpus.is_subset(&allocation.exclusive) {
+            breaches.push(format!("{id} has no CPU for its shared part"));
+        }
+        if allocation.mems.is_empty() && !ledger.pools().nodes.is_empty() {
+            breaches.push(format!("{id} has no memory node"));
+        }
+    }
+}
+
+fn check_classes(ledger: &Ledger, breaches: &mut Vec<String>) {
+    let count: usize = CpuClass::ALL.iter().map(|class| ledger.cpus_in_class(*class)).sum();
+    let cpus = ledger.pools().cpus();
+    if count != cpus.len() || cpus.iter().any(|cpu| ledger.class_of(cpu).is_none()) {
+        breaches.push(format!("{count} CPUs have a class, the machine has {}", cpus.len()));
+    }
+}
+
+fn check_loads(ledger: &Ledger, breaches: &mut Vec<String>) {
+    for pool in ledger.pools().iter() {
+        let mut expected = Load::default();
+        for (_, allocation) in ledger.allocations().filter(|(_, a)| !a.is_reserved) {
+            let is_inside = ledger.pools().chain(allocation.pool).any(|outer| outer.id == pool.id);
+            if let Some(milli) = allocation.shared.filter(|_| is_inside) {
+                expected.add(milli);
+            }
+        }
+        let actual = ledger.loads().get(pool.id.index()).copied().unwrap_or_default();
+        if actual != expected {
+            breaches.push(format!("pool `{}` counts {actual:?}, holds {expected:?}", pool.name));
+        }
+        if expected.milli > MilliCpu::ZERO && ledger.shared_cpus(pool.id).is_empty() {
+            breaches.push(format!("pool `{}` has requests and no shared CPU", pool.name));
+        }
+    }
+}
+
+fn check_memory(ledger: &Ledger, breaches: &mut Vec<String>) {
+    for node in &ledger.pools().nodes {
+        let charges = ledger.allocations().flat_map(|(_, allocation)| &allocation.charges);
+        let expected: Bytes = charges.filter(|(id, _)| *id == node.id).map(|(_, bytes)| *bytes).sum();
+        let actual = ledger.memory_charged(node.id);
+        if actual != expected {
+            breaches.push(format!("node {} counts {actual}, holds {expected}", node.id));
+        }
+        if node.memory.is_some_and(|capacity| actual > capacity) {
+            breaches.push(format!("node {} has {actual} set aside, more than it has", node.id));
+        }
+    }
+}

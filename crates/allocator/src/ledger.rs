@@ -1,0 +1,304 @@
+//! Who holds what. In: offers to commit, containers to release, allocations to adopt after a restart. Out: everybody's CPUs.
+//!
+//! Invariants, listed by [`crate::check_ledger`] and asserted after every change in debug builds: exclusive sets are disjoint from
+//! each other, from reserved and isolated CPUs and from every shared pool; every container has at least one CPU to run on; every
+//! CPU is in exactly one class; no node's memory is set aside twice; releasing everything gives back the initial ledger.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bayplan_types::{Bytes, CpuClass, CpuId, CpuSet, MilliCpu, NodeId, NodeSet};
+
+use crate::budget::Load;
+use crate::check::check_ledger;
+use crate::memory;
+use crate::offer::Offer;
+use crate::pool::{PoolId, Pools};
+use crate::request::ContainerId;
+
+/// What one container holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// The pool it was placed in; its shared part runs on the pool's shared CPUs.
+    pub pool: PoolId,
+    /// Runs on the reserved CPUs instead of a pool's.
+    pub is_reserved: bool,
+    /// CPUs that nobody else runs on.
+    pub exclusive: CpuSet,
+    /// CPU time on shared CPUs; `None` when it has exclusive CPUs only.
+    pub shared: Option<MilliCpu>,
+    /// Its `cpuset.mems`; empty on a machine without NUMA nodes.
+    pub mems: NodeSet,
+    /// Memory set aside, node by node.
+    pub charges: Vec<(NodeId, Bytes)>,
+}
+
+impl Allocation {
+    /// The class of the container as metrics count it; a mixed one counts as exclusive.
+    pub fn class(&self) -> CpuClass {
+        match (self.is_reserved, self.exclusive.is_empty()) {
+            (true, _) => CpuClass::Reserved,
+            (false, false) => CpuClass::Exclusive,
+            (false, true) => CpuClass::Shared,
+        }
+    }
+}
+
+/// The offer was made for another state of the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the offer was made for ledger version {made_at}, which is now {current}; ask again")]
+pub struct StaleOffer {
+    /// Version that the offer was made for.
+    pub made_at: u64,
+    /// Version now.
+    pub current: u64,
+}
+
+/// Why an allocation from a journal or a running container cannot be taken over as it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdoptError {
+    /// The container is already in the ledger.
+    #[error("{0} is already in the ledger")]
+    AlreadyHeld(ContainerId),
+    /// The pool is of another machine.
+    #[error("pool {} does not exist", .0.0)]
+    UnknownPool(PoolId),
+    /// Somebody else holds these CPUs, or they are reserved, isolated, offline or outside the pool.
+    #[error("CPUs {0} are not free")]
+    NotFree(CpuSet),
+    /// Without them a shared pool would have no CPU.
+    #[error("pool `{0}` would have no shared CPU left")]
+    WouldStarve(String),
+    /// Neither an exclusive nor a shared part.
+    #[error("the allocation is empty")]
+    Empty,
+}
+
+/// The part of the ledger that containers change. Two ledgers with equal holdings behave the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holdings {
+    /// CPUs that are not exclusive, reserved or isolated.
+    free: CpuSet,
+    loads: Vec<Load>,
+    charged: Vec<Bytes>,
+    allocations: BTreeMap<ContainerId, Allocation>,
+}
+
+/// Who holds what on one machine.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    pools: Arc<Pools>,
+    version: u64,
+    holdings: Holdings,
+}
+
+impl Ledger {
+    /// A ledger in which nobody holds anything.
+    pub fn new(pools: Arc<Pools>) -> Ledger {
+        let holdings = Holdings {
+            free: pools.allocatable(),
+            loads: vec![Load::default(); pools.pools.len()],
+            charged: vec![Bytes::ZERO; pools.nodes.len()],
+            allocations: BTreeMap::new(),
+        };
+        Ledger { pools, version: 0, holdings }
+    }
+
+    /// The machine's pools.
+    pub fn pools(&self) -> &Pools {
+        &self.pools
+    }
+
+    /// Counts changes.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// What containers hold, for comparison.
+    pub fn holdings(&self) -> &Holdings {
+        &self.holdings
+    }
+
+    /// CPUs that run shared parts: neither exclusive nor reserved nor isolated.
+    pub fn free(&self) -> &CpuSet {
+        &self.holdings.free
+    }
+
+    pub(crate) fn loads(&self) -> &[Load] {
+        &self.holdings.loads
+    }
+
+    pub(crate) fn charged(&self) -> &[Bytes] {
+        &self.holdings.charged
+    }
+
+    /// Everybody, by id.
+    pub fn allocations(&self) -> impl Iterator<Item = (ContainerId, &Allocation)> {
+        self.holdings.allocations.iter().map(|(id, allocation)| (*id, allocation))
+    }
+
+    /// What one container holds.
+    pub fn allocation(&self, id: ContainerId) -> Option<&Allocation> {
+        self.holdings.allocations.get(&id)
+    }
+
+    /// CPUs that shared parts placed in `pool` run on.
+    pub fn shared_cpus(&self, pool: PoolId) -> CpuSet {
+        self.pools.get(pool).map(|pool| pool.cpus.intersection(self.free())).unwrap_or_default()
+    }
+
+    /// CPU time requested by shared parts in `pool` and the pools inside it.
+    pub fn shared_requests(&self, pool: PoolId) -> MilliCpu {
+        self.loads().get(pool.index()).map(|load| load.milli).unwrap_or_default()
+    }
+
+    /// Memory set aside on `node`.
+    pub fn memory_charged(&self, node: NodeId) -> Bytes {
+        let index = self.pools.node(node).map(|(index, _)| index);
+        index.and_then(|index| self.charged().get(index).copied()).unwrap_or_default()
+    }
+
+    /// Every CPU that a container holding `allocation` may run on now.
+    pub fn cpus_of(&self, allocation: &Allocation) -> CpuSet {
+        if allocation.is_reserved {
+            return self.pools.reserved().clone();
+        }
+        let mut cpus = allocation.exclusive.clone();
+        if allocation.shared.is_some() {
+            cpus.union_with(&self.shared_cpus(allocation.pool));
+        }
+        cpus
+    }
+
+    /// What `cpu` is used for now; `None` for a CPU that the machine does not have.
+    pub fn class_of(&self, cpu: CpuId) -> Option<CpuClass> {
+        if self.pools.reserved().contains(cpu) {
+            Some(CpuClass::Reserved)
+        } else if self.pools.isolated().contains(cpu) {
+            Some(CpuClass::Isolated)
+        } else if self.free().contains(cpu) {
+            Some(CpuClass::Shared)
+        } else {
+            self.pools.cpus().contains(cpu).then_some(CpuClass::Exclusive)
+        }
+    }
+
+    /// How many CPUs are in `class`.
+    pub fn cpus_in_class(&self, class: CpuClass) -> usize {
+        match class {
+            CpuClass::Reserved => self.pools.reserved().len(),
+            CpuClass::Isolated => self.pools.isolated().len(),
+            CpuClass::Shared => self.free().len(),
+            CpuClass::Exclusive => self.pools.allocatable().difference(self.free()).len(),
+        }
+    }
+
+    /// Takes an offer.
+    ///
+    /// # Errors
+    /// [`StaleOffer`] when anything changed since the offer was made; nothing is changed then.
+    pub fn commit(&mut self, offer: Offer) -> Result<(), StaleOffer> {
+        if offer.made_at != self.version || self.allocation(offer.container).is_some() {
+            return Err(StaleOffer { made_at: offer.made_at, current: self.version });
+        }
+        self.hold(offer.container, offer.allocation);
+        Ok(())
+    }
+
+    /// Takes over what a container already has, after a restart or for a container that bayplan did not place. Memory is set aside
+    /// as far as the nodes still have it: the container uses it already, and the ledger does not count it twice.
+    ///
+    /// # Errors
+    /// [`AdoptError`]; nothing is changed then.
+    pub fn adopt(&mut self, id: ContainerId, mut allocation: Allocation) -> Result<(), AdoptError> {
+        if self.allocation(id).is_some() {
+            return Err(AdoptError::AlreadyHeld(id));
+        }
+        let Some(pool) = self.pools.get(allocation.pool) else {
+            return Err(AdoptError::UnknownPool(allocation.pool));
+        };
+        if allocation.exclusive.is_empty() && allocation.shared.is_none() {
+            return Err(AdoptError::Empty);
+        }
+        let taken = allocation.exclusive.difference(&self.free().intersection(&pool.cpus));
+        if !taken.is_empty() {
+            return Err(AdoptError::NotFree(taken));
+        }
+        allocation.mems = self.known_mems(&allocation, &pool.nodes);
+        for (node, charge) in &mut allocation.charges {
+            *charge = (*charge).min(memory::free_on(&self.pools, self.charged(), *node));
+        }
+        allocation.charges.retain(|(_, charge)| *charge > Bytes::ZERO);
+        if allocation.is_reserved && self.pools.reserved().is_empty() {
+            allocation.is_reserved = false;
+        }
+        if let Some(starved) = self.starved_by(&allocation) {
+            return Err(AdoptError::WouldStarve(starved));
+        }
+        self.hold(id, allocation);
+        Ok(())
+    }
+
+    /// Its memory nodes as far as the machine has them; all that are near, where it has none of them.
+    fn known_mems(&self, allocation: &Allocation, near: &NodeSet) -> NodeSet {
+        let machine: NodeSet = self.pools.nodes.iter().map(|node| node.id).collect();
+        let mems = allocation.mems.intersection(&machine);
+        let near = near.intersection(&machine);
+        [mems, near].into_iter().find(|nodes| !nodes.is_empty()).unwrap_or(machine)
+    }
+
+    /// The first pool that would have sharers, but no shared CPU.
+    fn starved_by(&self, allocation: &Allocation) -> Option<String> {
+        let free = self.free().difference(&allocation.exclusive);
+        let shares = allocation.shared.is_some() && !allocation.is_reserved;
+        let chain: Vec<PoolId> = self.pools.chain(allocation.pool).map(|pool| pool.id).collect();
+        let starved = self.pools.iter().find(|pool| {
+            let has_sharer = self.loads().get(pool.id.index()).is_some_and(|load| load.containers > 0)
+                || (shares && chain.contains(&pool.id))
+                || pool.id == PoolId::MACHINE;
+            has_sharer && !pool.cpus.intersects(&free)
+        })?;
+        Some(starved.name.clone())
+    }
+
+    /// Gives back what a container holds; `None` when it holds nothing.
+    pub fn release(&mut self, id: ContainerId) -> Option<Allocation> {
+        let allocation = self.holdings.allocations.remove(&id)?;
+        self.holdings.free.union_with(&allocation.exclusive);
+        self.for_each_load(&allocation, Load::remove);
+        self.for_each_charge(&allocation, |charged, bytes| *charged -= bytes);
+        self.changed();
+        Some(allocation)
+    }
+
+    fn hold(&mut self, id: ContainerId, allocation: Allocation) {
+        self.holdings.free.subtract(&allocation.exclusive);
+        self.for_each_load(&allocation, Load::add);
+        self.for_each_charge(&allocation, |charged, bytes| *charged += bytes);
+        self.holdings.allocations.insert(id, allocation);
+        self.changed();
+    }
+
+    fn for_each_load(&mut self, allocation: &Allocation, change: fn(&mut Load, MilliCpu)) {
+        let Some(milli) = allocation.shared.filter(|_| !allocation.is_reserved) else { return };
+        for pool in self.pools.chain(allocation.pool) {
+            if let Some(load) = self.holdings.loads.get_mut(pool.id.index()) {
+                change(load, milli);
+            }
+        }
+    }
+
+    fn for_each_charge(&mut self, allocation: &Allocation, change: fn(&mut Bytes, Bytes)) {
+        for (node, bytes) in &allocation.charges {
+            let index = self.pools.node(*node).map(|(index, _)| index);
+            if let Some(charged) = index.and_then(|index| self.holdings.charged.get_mut(index)) {
+                change(charged, *bytes);
+            }
+        }
+    }
+
+    fn changed(&mut self) {
+        self.version += 1;
+        debug_assert_eq!(check_ledger(self), Vec::<String>::new());
+    }
+}

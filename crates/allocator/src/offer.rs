@@ -1,0 +1,276 @@
+//! Asks where a container could go. In: the ledger and a request. Out: an offer with every pool's score, or every pool's rejection.
+
+use std::cmp::Reverse;
+
+use bayplan_types::{CpuSet, MilliCpu, NodeSet};
+
+use crate::budget::Budgets;
+use crate::ledger::{Allocation, Ledger};
+use crate::memory;
+use crate::pick::{Picked, pick};
+use crate::pool::{Pool, PoolId};
+use crate::request::{ContainerId, Request};
+use crate::score::{Rejection, Score};
+
+/// What became of one pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Considered {
+    /// The pool.
+    pub pool: PoolId,
+    /// Its score, or why it cannot hold the request.
+    pub outcome: Result<Score, Rejection>,
+}
+
+/// A proposal that changes nothing until [`Ledger::commit`] takes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    pub(crate) made_at: u64,
+    pub(crate) container: ContainerId,
+    pub(crate) allocation: Allocation,
+    pub(crate) considered: Vec<Considered>,
+}
+
+impl Offer {
+    /// Where the container would go.
+    pub fn allocation(&self) -> &Allocation {
+        &self.allocation
+    }
+
+    /// Every pool, in pool order. Empty for a request on reserved CPUs, where there is no choice.
+    pub fn considered(&self) -> &[Considered] {
+        &self.considered
+    }
+}
+
+/// No pool can hold the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why not, pool by pool, in pool order.
+    pub considered: Vec<Considered>,
+}
+
+/// The best pool for `request`, scored against every other.
+///
+/// # Errors
+/// [`Refusal`] lists why each pool cannot hold it.
+pub fn offer(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
+    if request.is_reserved && !ledger.pools().reserved().is_empty() {
+        return offer_reserved(ledger, request);
+    }
+    let search = Search::new(ledger, request);
+    let mut best: Option<(Score, Picked)> = None;
+    let mut considered = Vec::with_capacity(ledger.pools().pools.len());
+    for pool in ledger.pools().iter() {
+        let outcome = search.score(pool).map(|(score, picked)| {
+            if best.as_ref().is_none_or(|(leader, _)| score > *leader) {
+                best = Some((score.clone(), picked));
+            }
+            score
+        });
+        considered.push(Considered { pool: pool.id, outcome });
+    }
+    let allocation = best.and_then(|(score, picked)| search.allocation(score.pool.0, &picked.cpus));
+    match allocation {
+        Some(allocation) => {
+            Ok(Offer { made_at: ledger.version(), container: request.id, allocation, considered })
+        }
+        None => Err(Refusal { considered }),
+    }
+}
+
+fn offer_reserved(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
+    let pools = ledger.pools();
+    let near = pools.nodes_of(pools.reserved());
+    let Some(grant) = memory::grant(pools, ledger.charged(), &near, request) else {
+        let outcome = Err(too_little_memory(ledger, request));
+        return Err(Refusal { considered: vec![Considered { pool: PoolId::MACHINE, outcome }] });
+    };
+    let allocation = Allocation {
+        pool: PoolId::MACHINE,
+        is_reserved: true,
+        exclusive: CpuSet::new(),
+        shared: Some(request.demand.shared().unwrap_or(MilliCpu::ZERO)),
+        mems: grant.mems,
+        charges: grant.charges,
+    };
+    Ok(Offer {
+        made_at: ledger.version(),
+        container: request.id,
+        allocation,
+        considered: Vec::new(),
+    })
+}
+
+fn too_little_memory(ledger: &Ledger, request: &Request) -> Rejection {
+    let free = memory::free_total(ledger.pools(), ledger.charged());
+    Rejection::TooLittleMemory { needed: request.memory, free }
+}
+
+/// One question to one ledger.
+struct Search<'a> {
+    ledger: &'a Ledger,
+    request: &'a Request,
+    /// Exclusive CPUs that a resized container keeps.
+    kept: CpuSet,
+    /// Shared CPUs without `kept`.
+    free: CpuSet,
+    /// Exclusive CPUs to pick beyond `kept`.
+    missing: usize,
+    budgets: Budgets,
+    machine_has_memory: bool,
+}
+
+impl<'a> Search<'a> {
+    fn new(ledger: &'a Ledger, request: &'a Request) -> Search<'a> {
+        let wanted = request.demand.exclusive();
+        let kept = kept_cpus(ledger, request);
+        let free = ledger.free().difference(&kept);
+        let budgets = Budgets::new(ledger.pools(), &free, ledger.loads());
+        let free_memory = memory::free_total(ledger.pools(), ledger.charged());
+        Search {
+            ledger,
+            request,
+            missing: wanted - kept.len(),
+            kept,
+            free,
+            budgets,
+            machine_has_memory: request.memory <= free_memory,
+        }
+    }
+
+    fn score(&self, pool: &Pool) -> Result<(Score, Picked), Rejection> {
+        if !self.machine_has_memory {
+            return Err(too_little_memory(self.ledger, self.request));
+        }
+        if self.request.demand.exclusive() > 0 {
+            self.score_exclusive(pool)
+        } else {
+            self.score_shared(pool).map(|score| (score, Picked::default()))
+        }
+    }
+
+    fn score_exclusive(&self, pool: &Pool) -> Result<(Score, Picked), Rejection> {
+        let (pools, loads) = (self.ledger.pools(), self.ledger.loads());
+        if !self.kept.is_subset(&pool.cpus) {
+            return Err(Rejection::LeavesPrevious);
+        }
+        let shared = self.request.demand.shared();
+        if shared.is_some() && pool.is_inside_node {
+            return Err(Rejection::TooNarrowToShare);
+        }
+        let takeable = self.budgets.takeable_by(pools, loads, pool.id, shared);
+        let refused = Rejection::TooFewCpus {
+            needed: self.request.demand.exclusive(),
+            free: takeable + self.kept.len(),
+        };
+        // A mixed container also needs a shared CPU that stays after the exclusive ones are gone; `takeable_by` counts it,
+        // and comes to zero where even that is not to be had.
+        let has_shared = shared.is_none_or(|milli| {
+            let after = self.budgets.shared(pool.id).saturating_sub(self.missing);
+            after >= milli.cpus_needed().max(1)
+        });
+        if takeable < self.missing || !has_shared {
+            return Err(refused);
+        }
+        let picked = pick(pools, &self.budgets, &self.free, pool, self.missing);
+        if picked.cpus.len() < self.missing {
+            return Err(refused);
+        }
+        let score = Score {
+            split_cores: Reverse(picked.split_cores),
+            cpus_left: Reverse(takeable - self.missing),
+            headroom: 0,
+            ..self.common(pool)
+        };
+        Ok((score, picked))
+    }
+
+    fn score_shared(&self, pool: &Pool) -> Result<Score, Rejection> {
+        if pool.is_inside_node {
+            return Err(Rejection::TooNarrowToShare);
+        }
+        let shared_cpus = self.budgets.shared(pool.id);
+        if shared_cpus == 0 {
+            return Err(Rejection::NoSharedCpu);
+        }
+        let (pools, loads) = (self.ledger.pools(), self.ledger.loads());
+        let milli = self.request.demand.shared().unwrap_or(MilliCpu::ZERO);
+        let fits = self.budgets.fits_shared(pools, loads, pool.id, milli);
+        let common = self.common(pool);
+        Ok(Score {
+            stays: common.stays && fits,
+            cpu_fits: fits,
+            burst_fits: self
+                .request
+                .ceiling
+                .is_none_or(|ceiling| ceiling <= MilliCpu::from_cpus(shared_cpus)),
+            headroom: self.headroom(pool),
+            ..common
+        })
+    }
+
+    fn common(&self, pool: &Pool) -> Score {
+        let pools = self.ledger.pools();
+        let near = memory::free_in(pools, self.ledger.charged(), &pool.nodes);
+        Score {
+            stays: self.request.previous.as_ref().is_some_and(|previous| previous.pool == pool.id),
+            cpu_fits: true,
+            memory_fits: self.request.memory <= near,
+            burst_fits: true,
+            numa_nodes: Reverse(pool.nodes.len()),
+            domain: Reverse(pool.cpus.len()),
+            split_cores: Reverse(0),
+            cpus_left: Reverse(0),
+            distance: Reverse(pool.distance),
+            headroom: 0,
+            pool: Reverse(pool.id),
+        }
+    }
+
+    /// Room on the shared CPUs in milli-CPU. Every container weighs a quarter of a CPU at least, so that BestEffort containers,
+    /// which request nothing, spread too.
+    fn headroom(&self, pool: &Pool) -> i64 {
+        const WEIGHT_MIN_MILLI: i64 = 250;
+        let load = self.ledger.loads().get(pool.id.index()).copied().unwrap_or_default();
+        let milli = |amount: MilliCpu| i64::try_from(amount.0).unwrap_or(i64::MAX);
+        milli(MilliCpu::from_cpus(self.budgets.shared(pool.id)))
+            .saturating_sub(milli(load.milli).max(i64::from(load.containers) * WEIGHT_MIN_MILLI))
+    }
+
+    fn allocation(&self, pool: PoolId, picked: &CpuSet) -> Option<Allocation> {
+        let pools = self.ledger.pools();
+        let exclusive = picked.union(&self.kept);
+        let shared = self.request.demand.shared();
+        let mut near = NodeSet::new();
+        if !exclusive.is_empty() {
+            near.union_with(&pools.nodes_of(&exclusive));
+        }
+        if shared.is_some() {
+            near.union_with(&pools.get(pool)?.nodes);
+        }
+        let grant = memory::grant(pools, self.ledger.charged(), &near, self.request)?;
+        Some(Allocation {
+            pool,
+            is_reserved: false,
+            exclusive,
+            shared,
+            mems: grant.mems,
+            charges: grant.charges,
+        })
+    }
+}
+
+/// Of the CPUs that a resized container holds, those it keeps: all of them, or as many as it still asks for, whole cores first.
+fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
+    let Some(previous) = &request.previous else { return CpuSet::new() };
+    let wanted = request.demand.exclusive();
+    let held = previous.exclusive.intersection(ledger.free());
+    if held.len() <= wanted {
+        return held;
+    }
+    let budgets = Budgets::unlimited(ledger.pools(), &held);
+    match ledger.pools().get(PoolId::MACHINE) {
+        Some(machine) => pick(ledger.pools(), &budgets, &held, machine, wanted).cpus,
+        None => CpuSet::new(),
+    }
+}

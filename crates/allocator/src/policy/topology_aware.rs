@@ -1,0 +1,154 @@
+//! The default policy: pools are the hardware tree itself. In: a topology and the reserved CPUs. Out: the pools.
+
+use bayplan_topology::{Level, Object, ObjectIdx, Topology};
+use bayplan_types::{CpuSet, NodeId, NodeSet};
+
+use crate::pool::{Node, Pool, PoolId, Pools};
+
+/// Why the reserved CPUs cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolsError {
+    /// Some reserved CPUs are not online on this machine.
+    #[error("reserved CPUs {missing} are not online; this machine has {online}")]
+    ReservedNotOnline {
+        /// Those that are missing.
+        missing: CpuSet,
+        /// Every online CPU.
+        online: CpuSet,
+    },
+    /// Nothing is left for containers.
+    #[error("no CPU is left for containers: all of {online} are reserved ({reserved}) or isolated ({isolated})")]
+    NothingLeft {
+        /// Every online CPU.
+        online: CpuSet,
+        /// The reserved ones.
+        reserved: CpuSet,
+        /// The isolated ones.
+        isolated: CpuSet,
+    },
+}
+
+/// The hardware tree as pools: machine, packages, dies, NUMA nodes, L3s; an object with the same CPUs as the one around it is
+/// not a pool of its own. `reserved` CPUs stay out of every shared and exclusive set; a CPU that is both isolated and reserved
+/// counts as reserved.
+///
+/// # Errors
+/// [`PoolsError`] when `reserved` names CPUs that are not online or leaves nothing.
+pub fn pools(topology: &Topology, reserved: &CpuSet) -> Result<Pools, PoolsError> {
+    let online = topology.cpus().clone();
+    let missing = reserved.difference(&online);
+    if !missing.is_empty() {
+        return Err(PoolsError::ReservedNotOnline { missing, online });
+    }
+    let isolated = topology.isolated().intersection(&online).difference(reserved);
+    let pools = Pools {
+        pools: derive_pools(topology),
+        nodes: derive_nodes(topology),
+        reserved: reserved.clone(),
+        isolated: isolated.clone(),
+    };
+    if pools.allocatable().is_empty() {
+        return Err(PoolsError::NothingLeft { online, reserved: reserved.clone(), isolated });
+    }
+    Ok(pools)
+}
+
+fn derive_pools(topology: &Topology) -> Vec<Pool> {
+    let mut pools: Vec<Pool> = Vec::new();
+    // Which pool each object became, or was merged into.
+    let mut pool_of: Vec<Option<PoolId>> = vec![None; topology.objects().len()];
+    for object in topology.objects() {
+        let parent = object.parent.and_then(|ObjectIdx(idx)| *pool_of.get(idx as usize)?);
+        let merged = match parent.and_then(|id| pools.get(id.index())) {
+            Some(outer) => object.level == Level::Core || outer.cpus == object.cpus,
+            None => false,
+        };
+        let id = match parent {
+            Some(outer) if merged => outer,
+            _ => {
+                let id = PoolId(u32::try_from(pools.len()).unwrap_or(u32::MAX));
+                if let Some(outer) = parent.and_then(|outer| pools.get_mut(outer.index())) {
+                    outer.children.push(id);
+                }
+                pools.push(pool(topology, object, id, parent));
+                id
+            }
+        };
+        if let Some(slot) = pool_of.get_mut(object.idx.0 as usize) {
+            *slot = Some(id);
+        }
+    }
+    for pool in pools.iter_mut().filter(|pool| pool.children.is_empty()) {
+        pool.cores = cores_in(topology, &pool.cpus);
+    }
+    pools
+}
+
+fn cores_in(topology: &Topology, cpus: &CpuSet) -> Vec<CpuSet> {
+    topology.cores().iter().filter(|core| core.intersects(cpus)).cloned().collect()
+}
+
+fn pool(topology: &Topology, object: &Object, id: PoolId, parent: Option<PoolId>) -> Pool {
+    let nodes = topology.nodes_of(&object.cpus);
+    let is_inside_node =
+        topology.nodes().iter().any(|node| object.cpus.is_subset(&node.cpus) && object.cpus != node.cpus);
+    Pool {
+        id,
+        name: pool_name(topology, object),
+        level: object.level,
+        parent,
+        children: Vec::new(),
+        cpus: object.cpus.clone(),
+        distance: largest_distance(topology, &nodes),
+        is_inside_node,
+        nodes,
+        cores: Vec::new(),
+    }
+}
+
+/// The kernel numbers dies per package, every other object per machine.
+fn pool_name(topology: &Topology, object: &Object) -> String {
+    let outer = object.parent.map(|idx| topology.object(idx));
+    match object.level {
+        Level::Machine => "machine".to_owned(),
+        Level::Package => format!("package {}", object.id),
+        Level::Die => match outer {
+            Some(package) if package.level == Level::Package => {
+                format!("package {} die {}", package.id, object.id)
+            }
+            _ => format!("die {} of CPU {}", object.id, lowest(&object.cpus)),
+        },
+        Level::NumaNode => format!("numa {}", object.id),
+        Level::L3 => format!("l3 {}", object.id),
+        Level::Core => format!("core of CPU {}", lowest(&object.cpus)),
+    }
+}
+
+fn lowest(cpus: &CpuSet) -> String {
+    cpus.first().map_or_else(|| "none".to_owned(), |cpu| cpu.to_string())
+}
+
+fn largest_distance(topology: &Topology, nodes: &NodeSet) -> u32 {
+    let pairs = nodes.iter().flat_map(|a| nodes.iter().map(move |b| (a, b)));
+    pairs.filter_map(|(a, b)| topology.distance(a, b)).max().unwrap_or(10)
+}
+
+fn derive_nodes(topology: &Topology) -> Vec<Node> {
+    let with_memory: Vec<_> =
+        topology.nodes().iter().filter(|node| node.memory.is_none_or(|bytes| bytes.0 > 0)).collect();
+    let nearest = |from: NodeId| {
+        let mut others: Vec<(u32, bool, NodeId)> = with_memory
+            .iter()
+            .map(|to| {
+                let far = if to.id == from { 0 } else { u32::MAX };
+                (topology.distance(from, to.id).unwrap_or(far), to.cpus.is_empty(), to.id)
+            })
+            .collect();
+        others.sort_unstable();
+        others.into_iter().map(|(distance, _, id)| (distance, id)).collect()
+    };
+    with_memory
+        .iter()
+        .map(|node| Node { id: node.id, memory: node.memory, nearest: nearest(node.id) })
+        .collect()
+}

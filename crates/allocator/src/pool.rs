@@ -1,0 +1,131 @@
+//! Pools: the domains of a machine in which a container can be placed.
+//!
+//! A pool is an object of the hardware tree that differs from its parent in its CPUs. Pools form one tree, so the CPUs of two
+//! pools are either disjoint or one inside the other.
+
+use bayplan_topology::Level;
+use bayplan_types::{Bytes, CpuId, CpuSet, NodeId, NodeSet};
+
+/// Dense position of a pool; parents come before children, siblings in the order of their lowest CPU. The machine is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolId(pub u32);
+
+impl PoolId {
+    /// The pool that holds the whole machine.
+    pub const MACHINE: PoolId = PoolId(0);
+
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Its position.
+    pub id: PoolId,
+    /// Unique on the machine, such as `numa 3` or `package 1 die 0`; what `explain` and the journal use.
+    pub name: String,
+    /// What kind of hardware object it is; of several objects with the same CPUs, the outermost.
+    pub level: Level,
+    /// The pool around it.
+    pub parent: Option<PoolId>,
+    /// The pools directly inside it.
+    pub children: Vec<PoolId>,
+    /// Every online CPU of the domain, whatever its class.
+    pub cpus: CpuSet,
+    /// NUMA nodes that its CPUs belong to.
+    pub nodes: NodeSet,
+    /// Lies strictly inside one NUMA node, so it is too narrow to be somebody's shared pool.
+    pub is_inside_node: bool,
+    /// Largest distance between two of its NUMA nodes (10 when there is one or none).
+    pub distance: u32,
+    /// CPUs of its cores, for pools without children.
+    pub(crate) cores: Vec<CpuSet>,
+}
+
+/// Memory of one NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    /// `None`: the kernel does not say; such a node is never full.
+    pub(crate) memory: Option<Bytes>,
+    /// Every node with memory, nearest first (itself at the head), nodes with CPUs before CPU-less ones at equal distance.
+    pub(crate) nearest: Vec<(u32, NodeId)>,
+}
+
+/// Every pool of a machine, and what of the machine the allocator needs beside them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pools {
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) reserved: CpuSet,
+    pub(crate) isolated: CpuSet,
+}
+
+impl Pools {
+    /// Every pool, parents before children.
+    pub fn iter(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.iter()
+    }
+
+    /// The pool at `id`; `None` for an id of another machine.
+    pub fn get(&self, id: PoolId) -> Option<&Pool> {
+        self.pools.get(id.index())
+    }
+
+    /// The pool of this name.
+    pub fn named(&self, name: &str) -> Option<&Pool> {
+        self.pools.iter().find(|pool| pool.name == name)
+    }
+
+    /// Every CPU of the machine.
+    pub fn cpus(&self) -> CpuSet {
+        self.pools.first().map(|pool| pool.cpus.clone()).unwrap_or_default()
+    }
+
+    /// CPUs kept for system pods.
+    pub fn reserved(&self) -> &CpuSet {
+        &self.reserved
+    }
+
+    /// CPUs that the kernel keeps out of load balancing. They are in no shared pool and are not handed out yet.
+    pub fn isolated(&self) -> &CpuSet {
+        &self.isolated
+    }
+
+    /// CPUs that are neither reserved nor isolated.
+    pub fn allocatable(&self) -> CpuSet {
+        let mut cpus = self.cpus();
+        cpus.subtract(&self.reserved);
+        cpus.subtract(&self.isolated);
+        cpus
+    }
+
+    /// `id`, its parent, its parent's parent, up to the machine.
+    pub fn chain(&self, id: PoolId) -> impl Iterator<Item = &Pool> {
+        std::iter::successors(self.get(id), |pool| pool.parent.and_then(|parent| self.get(parent)))
+    }
+
+    /// NUMA nodes of these CPUs.
+    pub fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
+        // The narrowest pools know one node each; only a pool that straddles nodes has to be searched further.
+        let mut nodes = NodeSet::new();
+        for pool in self.pools.iter().filter(|pool| pool.nodes.len() == 1) {
+            if pool.cpus.intersects(cpus) {
+                nodes.union_with(&pool.nodes);
+            }
+        }
+        nodes
+    }
+
+    pub(crate) fn node(&self, id: NodeId) -> Option<(usize, &Node)> {
+        self.nodes.iter().enumerate().find(|(_, node)| node.id == id)
+    }
+
+    /// The siblings of `cpu`, itself included.
+    pub fn core_of(&self, cpu: CpuId) -> Option<&CpuSet> {
+        let leaf = self.pools.iter().rfind(|pool| pool.cpus.contains(cpu))?;
+        leaf.cores.iter().find(|core| core.contains(cpu))
+    }
+}

@@ -1,0 +1,156 @@
+//! What one container asks for. In: QoS class, CPU request, preferences. Out: how many whole CPUs and how much shared CPU time.
+
+use std::fmt;
+
+use bayplan_types::{Bytes, CpuSet, MilliCpu, QosClass};
+
+use crate::pool::PoolId;
+
+/// The ledger's own name of a container; given out by the daemon, never used twice in one ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContainerId(pub u64);
+
+impl fmt::Display for ContainerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// CPU demand: an exclusive part, a shared part, or both (*mixed*). Never neither.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    exclusive: usize,
+    shared: Option<MilliCpu>,
+}
+
+impl Demand {
+    /// `exclusive` whole CPUs and, where there is one, a shared part; nothing at all becomes a shared part of zero.
+    pub fn new(exclusive: usize, shared: Option<MilliCpu>) -> Demand {
+        let shared = if exclusive == 0 { Some(shared.unwrap_or(MilliCpu::ZERO)) } else { shared };
+        Demand { exclusive, shared }
+    }
+
+    /// Whole CPUs that nobody else may run on.
+    pub fn exclusive(self) -> usize {
+        self.exclusive
+    }
+
+    /// CPU time on the pool's shared CPUs; `Some(0)` still needs a CPU to run on.
+    pub fn shared(self) -> Option<MilliCpu> {
+        self.shared
+    }
+}
+
+impl fmt::Display for Demand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.exclusive, self.shared) {
+            (0, shared) => write!(f, "{} shared", shared.unwrap_or(MilliCpu::ZERO)),
+            (exclusive, None) => write!(f, "{exclusive} exclusive"),
+            (exclusive, Some(shared)) => write!(f, "{exclusive} exclusive + {shared} shared"),
+        }
+    }
+}
+
+/// What the pod's annotations and the configuration say about the split into exclusive and shared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preferences {
+    /// `true`: shared CPUs only. `false`: exclusive CPUs for the whole part of a fractional request of two CPUs or more, too.
+    pub prefer_shared_cpus: Option<bool>,
+}
+
+/// Splits a CPU request into its exclusive and its shared part, as CRI Resource Manager's and nri-plugins' topology-aware
+/// policies do for Guaranteed containers:
+///
+/// | request `r` of a Guaranteed container | exclusive | shared |
+/// |---|---|---|
+/// | any, `prefer_shared_cpus = true` | 0 | r |
+/// | below 1 | 0 | r |
+/// | 1 to below 2 | 1 | r - 1, none if that is zero |
+/// | whole, 2 and more | r | none |
+/// | fractional, 2 and more | 0, or r rounded down with `prefer_shared_cpus = false` | the rest |
+///
+/// Burstable and BestEffort containers only share.
+pub fn derive_demand(qos: QosClass, request: MilliCpu, preferences: Preferences) -> Demand {
+    let shared_only = Demand::new(0, Some(request));
+    if qos != QosClass::Guaranteed || preferences.prefer_shared_cpus == Some(true) {
+        return shared_only;
+    }
+    let (whole, fraction) = (request.whole_cpus(), request.fraction());
+    match (whole, fraction) {
+        (0, _) => shared_only,
+        (_, MilliCpu::ZERO) => Demand::new(whole, None),
+        (1, _) => Demand::new(1, Some(fraction)),
+        _ if preferences.prefer_shared_cpus == Some(false) => Demand::new(whole, Some(fraction)),
+        _ => shared_only,
+    }
+}
+
+/// Where a container that is resized runs now; the new offer keeps as much of it as its size allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Previous {
+    /// Its pool.
+    pub pool: PoolId,
+    /// Its exclusive CPUs.
+    pub exclusive: CpuSet,
+}
+
+/// One container's wishes, complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Whose request it is.
+    pub id: ContainerId,
+    /// CPUs.
+    pub demand: Demand,
+    /// The CPU limit of the shared part; `None` is no limit.
+    pub ceiling: Option<MilliCpu>,
+    /// Runs on the reserved CPUs, if the machine has any.
+    pub is_reserved: bool,
+    /// Memory that is set aside on NUMA nodes: request and limit are equal, so all of it can be used.
+    pub memory: Bytes,
+    /// The memory limit where nothing is set aside: the nodes given must be large enough to hold it.
+    pub memory_limit: Option<Bytes>,
+    /// For a resize: where it runs now. The ledger must no longer hold it.
+    pub previous: Option<Previous>,
+}
+
+impl Request {
+    /// A request for CPUs only.
+    pub fn new(id: ContainerId, demand: Demand) -> Request {
+        Request {
+            id,
+            demand,
+            ceiling: None,
+            is_reserved: false,
+            memory: Bytes::ZERO,
+            memory_limit: None,
+            previous: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_split_as_the_table_says() {
+        use QosClass::{BestEffort, Burstable, Guaranteed};
+        for (qos, request, prefer_shared_cpus, expected) in [
+            (BestEffort, 0, None, "0 shared"),
+            (Burstable, 4000, Some(false), "4 shared"),
+            (Guaranteed, 0, None, "0 shared"),
+            (Guaranteed, 999, None, "999m shared"),
+            (Guaranteed, 1000, None, "1 exclusive"),
+            (Guaranteed, 1500, None, "1 exclusive + 500m shared"),
+            (Guaranteed, 1500, Some(true), "1500m shared"),
+            (Guaranteed, 2000, None, "2 exclusive"),
+            (Guaranteed, 2000, Some(true), "2 shared"),
+            (Guaranteed, 2400, None, "2400m shared"),
+            (Guaranteed, 2400, Some(false), "2 exclusive + 400m shared"),
+            (Guaranteed, u64::MAX, None, "18446744073709551615m shared"),
+        ] {
+            let demand = derive_demand(qos, MilliCpu(request), Preferences { prefer_shared_cpus });
+            assert_eq!(demand.to_string(), expected, "{qos} {request} {prefer_shared_cpus:?}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Why one pool beats another. In: two scores. Out: their order, and the first criterion that decides it.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use bayplan_types::Bytes;
+
+use crate::pool::PoolId;
+
+/// How good a pool is for one request. Criteria are compared top to bottom; greater wins. The last makes the order total, so the
+/// same request on the same ledger always gets the same answer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Score {
+    /// A container that is resized is already here.
+    pub stays: bool,
+    /// The CPU time asked for is free on the pool's shared CPUs.
+    pub cpu_fits: bool,
+    /// The memory asked for is free on the pool's NUMA nodes.
+    pub memory_fits: bool,
+    /// The CPU limit is no larger than the pool.
+    pub burst_fits: bool,
+    /// Fewer NUMA nodes spanned.
+    pub numa_nodes: Reverse<usize>,
+    /// Fewer CPUs in the domain: the tightest one that fits.
+    pub domain: Reverse<usize>,
+    /// Fewer cores of which only some threads would be taken.
+    pub split_cores: Reverse<usize>,
+    /// Least left over, so that large holes stay large. Exclusive CPUs only.
+    pub cpus_left: Reverse<usize>,
+    /// Smaller largest distance between its NUMA nodes.
+    pub distance: Reverse<u32>,
+    /// Most room on the shared CPUs, in milli-CPU; may be negative.
+    pub headroom: i64,
+    /// Lowest pool.
+    pub pool: Reverse<PoolId>,
+}
+
+impl Score {
+    /// Every criterion with its value, in the order of comparison.
+    pub fn criteria(&self) -> [(&'static str, String); 11] {
+        [
+            ("stays", self.stays.to_string()),
+            ("cpu_fits", self.cpu_fits.to_string()),
+            ("memory_fits", self.memory_fits.to_string()),
+            ("burst_fits", self.burst_fits.to_string()),
+            ("numa_nodes", self.numa_nodes.0.to_string()),
+            ("domain", self.domain.0.to_string()),
+            ("split_cores", self.split_cores.0.to_string()),
+            ("cpus_left", self.cpus_left.0.to_string()),
+            ("distance", self.distance.0.to_string()),
+            ("headroom", self.headroom.to_string()),
+            ("pool", self.pool.0.0.to_string()),
+        ]
+    }
+
+    /// Why `self` loses against `winner`, in words; `None` when it does not lose.
+    pub fn loses_to(&self, winner: &Score) -> Option<String> {
+        if self >= winner {
+            return None;
+        }
+        let pairs = self.criteria().into_iter().zip(winner.criteria());
+        let (name, mine, theirs) = pairs
+            .map(|((name, mine), (_, theirs))| (name, mine, theirs))
+            .find(|(_, mine, theirs)| mine != theirs)?;
+        Some(match name {
+            "stays" => "the container is already in the other pool".to_owned(),
+            "cpu_fits" => "its shared CPUs are fully requested".to_owned(),
+            "memory_fits" => "its NUMA nodes lack the memory".to_owned(),
+            "burst_fits" => "smaller than the CPU limit".to_owned(),
+            "numa_nodes" => format!("spans {mine} NUMA nodes, not {theirs}"),
+            "domain" => format!("wider domain: {mine} CPUs, not {theirs}"),
+            "split_cores" => format!("would split {mine} cores, not {theirs}"),
+            "cpus_left" => format!("looser fit: leaves {mine} CPUs, not {theirs}"),
+            "distance" => format!("nodes farther apart: {mine}, not {theirs}"),
+            "headroom" => format!("less room: {mine}m, not {theirs}m"),
+            _ => "equal; the lower pool wins".to_owned(),
+        })
+    }
+}
+
+/// Why a pool cannot hold a request at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// It cannot give up that many CPUs without starving those who share it.
+    TooFewCpus {
+        /// Asked for.
+        needed: usize,
+        /// Could be given.
+        free: usize,
+    },
+    /// It has no shared CPU to run on.
+    NoSharedCpu,
+    /// It lies inside one NUMA node; shared parts are placed on whole NUMA nodes or wider.
+    TooNarrowToShare,
+    /// The whole machine has too little free memory.
+    TooLittleMemory {
+        /// Asked for.
+        needed: Bytes,
+        /// Free on all nodes together.
+        free: Bytes,
+    },
+    /// It does not hold the exclusive CPUs that the resized container keeps.
+    LeavesPrevious,
+    /// The request belongs on the reserved CPUs.
+    NotReserved,
+}
+
+impl Rejection {
+    /// A short fixed word for metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Rejection::TooFewCpus { .. } => "too_few_cpus",
+            Rejection::NoSharedCpu => "no_shared_cpu",
+            Rejection::TooNarrowToShare => "too_narrow_to_share",
+            Rejection::TooLittleMemory { .. } => "too_little_memory",
+            Rejection::LeavesPrevious => "leaves_previous",
+            Rejection::NotReserved => "not_reserved",
+        }
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rejection::TooFewCpus { needed, free } => {
+                write!(f, "needs {needed} CPUs of its own, {free} can be given")
+            }
+            Rejection::NoSharedCpu => f.write_str("has no shared CPU left"),
+            Rejection::TooNarrowToShare => {
+                f.write_str("lies inside one NUMA node; shared parts get whole nodes")
+            }
+            Rejection::TooLittleMemory { needed, free } => {
+                write!(f, "needs {needed}, the machine has {free} free")
+            }
+            Rejection::LeavesPrevious => f.write_str("lacks the CPUs that the container keeps"),
+            Rejection::NotReserved => f.write_str("the request belongs on the reserved CPUs"),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Where containers run: as it should be, and as it was last seen.
+
+use std::collections::BTreeMap;
+
+use bayplan_types::{CpuSet, NodeSet};
+
+/// `cpuset.cpus` and `cpuset.mems` of one container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pinning {
+    /// CPUs; an empty set means "as the parent cgroup" to the kernel, so it is never desired.
+    pub cpus: CpuSet,
+    /// NUMA nodes; empty: leave them as they are.
+    pub mems: NodeSet,
+}
+
+/// The pinning that every running container should have, by the runtime's container id.
+pub type DesiredState = BTreeMap<String, Pinning>;
+
+/// The pinning that every running container was last seen with. An empty set of CPUs is a container that may run everywhere.
+pub type ObservedState = BTreeMap<String, Pinning>;

@@ -1,0 +1,217 @@
+//! Desired and observed pinnings to an ordered plan. In: both states. Out: writes in two passes, let go and then take.
+//!
+//! A CPU must have left its old owner before a new one takes it. So in the first pass every container that loses CPUs is shrunk to
+//! what it keeps, and in the second every container gets all it should have. A container that keeps no CPU at all skips the first
+//! pass, because cgroup v2 reads an empty set as "inherit from the parent" (Documentation/admin-guide/cgroup-v2.rst,
+//! "cpuset.cpus"); it may overlap for the length of one write. Guarantees: the plan for a state that is already right is empty;
+//! carrying the plan out gives the desired state; an empty CPU set is never written.
+
+use std::fmt;
+
+use bayplan_types::{CpuSet, NodeSet};
+
+use crate::pinning::{DesiredState, ObservedState, Pinning};
+
+/// Which pass a write belongs to. All of one pass may be written at once; the next waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// CPUs are taken away only.
+    Shrink,
+    /// CPUs are given.
+    Grow,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Step::Shrink => "shrink",
+            Step::Grow => "grow",
+        })
+    }
+}
+
+/// One change of one container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The pass.
+    pub step: Step,
+    /// The runtime's container id.
+    pub container: String,
+    /// What it has; `None` when it was not seen yet.
+    pub old: Option<Pinning>,
+    /// What it gets.
+    pub new: Pinning,
+}
+
+/// Writes in the order in which they must be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Shrinks first, then grows; by container id inside a pass.
+    pub writes: Vec<Write>,
+}
+
+impl Plan {
+    /// Whether nothing is to be done.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// The writes of one pass.
+    pub fn pass(&self, step: Step) -> impl Iterator<Item = &Write> {
+        self.writes.iter().filter(move |write| write.step == step)
+    }
+}
+
+/// Moves every container of `desired` from where it was observed to where it should be. Containers that are only observed are
+/// left alone; desired pinnings without a CPU are a mistake of the caller and are skipped.
+pub fn plan_pinnings(desired: &DesiredState, observed: &ObservedState) -> Plan {
+    let mut writes = Vec::new();
+    for (container, new) in desired.iter().filter(|(_, new)| !new.cpus.is_empty()) {
+        let old = observed.get(container);
+        if old.is_some_and(|old| is_right(old, new)) {
+            continue;
+        }
+        writes.extend(writes_for(container, old, new));
+    }
+    // Stable: by container id inside a pass.
+    writes.sort_by_key(|write| write.step);
+    Plan { writes }
+}
+
+fn is_right(old: &Pinning, new: &Pinning) -> bool {
+    old.cpus == new.cpus && (new.mems.is_empty() || old.mems == new.mems)
+}
+
+fn writes_for(container: &str, old: Option<&Pinning>, new: &Pinning) -> Vec<Write> {
+    let write = |step, old: Option<&Pinning>, new: Pinning| Write {
+        step,
+        container: container.to_owned(),
+        old: old.cloned(),
+        new,
+    };
+    // A container that was not seen, or that may run everywhere, only loses CPUs.
+    let Some(seen) = old.filter(|old| !old.cpus.is_empty()) else {
+        return vec![write(Step::Shrink, old, new.clone())];
+    };
+    if new.cpus.is_subset(&seen.cpus) {
+        return vec![write(Step::Shrink, old, new.clone())];
+    }
+    let kept = seen.cpus.intersection(&new.cpus);
+    if kept == seen.cpus || kept.is_empty() {
+        return vec![write(Step::Grow, old, new.clone())];
+    }
+    let between = Pinning { cpus: kept, mems: seen.mems.clone() };
+    vec![
+        write(Step::Shrink, old, between.clone()),
+        write(Step::Grow, Some(&between), new.clone()),
+    ]
+}
+
+/// The plan as text, one write per line: what `--dry-run`, logs and tests show.
+pub fn render_plan(plan: &Plan) -> String {
+    let mut text = String::new();
+    for write in &plan.writes {
+        let (cpus, mems) = match &write.old {
+            Some(old) => (or_all(&old.cpus), old.mems.clone()),
+            None => ("?".to_owned(), NodeSet::new()),
+        };
+        text.push_str(&format!(
+            "{:<6} {} cpus {cpus} -> {}",
+            write.step,
+            write.container,
+            or_all(&write.new.cpus)
+        ));
+        if mems != write.new.mems && !write.new.mems.is_empty() {
+            text.push_str(&format!(" mems {} -> {}", or_all_mems(&mems), write.new.mems));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn or_all(cpus: &CpuSet) -> String {
+    if cpus.is_empty() { "all".to_owned() } else { cpus.to_string() }
+}
+
+fn or_all_mems(mems: &NodeSet) -> String {
+    if mems.is_empty() { "all".to_owned() } else { mems.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn state(rows: &[(&str, &str, &str)]) -> DesiredState {
+        let pinning = |cpus: &str, mems: &str| Pinning {
+            cpus: cpus.parse().unwrap(),
+            mems: mems.parse().unwrap(),
+        };
+        rows.iter().map(|(id, cpus, mems)| ((*id).to_owned(), pinning(cpus, mems))).collect()
+    }
+
+    fn check(observed: &[(&str, &str, &str)], desired: &[(&str, &str, &str)], expected: Expect) {
+        expected.assert_eq(&render_plan(&plan_pinnings(&state(desired), &state(observed))));
+    }
+
+    #[test]
+    fn what_is_right_needs_no_write() {
+        check(&[("a", "0-3", "0")], &[("a", "0-3", "0")], expect![[""]]);
+        check(&[("a", "0-3", "0-1")], &[("a", "0-3", "")], expect![[""]]);
+    }
+
+    #[test]
+    fn a_sliding_set_lets_go_before_it_takes() {
+        check(
+            &[("a", "2-5", "0"), ("b", "0-1,6-7", "0")],
+            &[("a", "0-3", "0"), ("b", "4-7", "0")],
+            expect![[r#"
+                shrink a cpus 2-5 -> 2-3
+                shrink b cpus 0-1,6-7 -> 6-7
+                grow   a cpus 2-3 -> 0-3
+                grow   b cpus 6-7 -> 4-7
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_set_that_keeps_nothing_is_never_emptied() {
+        check(
+            &[("a", "0-1", "0"), ("b", "", "")],
+            &[("a", "4-5", "1"), ("b", "0-1", "0"), ("c", "2", "0"), ("d", "", "")],
+            expect![[r#"
+                shrink b cpus all -> 0-1 mems all -> 0
+                shrink c cpus ? -> 2 mems all -> 0
+                grow   a cpus 0-1 -> 4-5 mems 0 -> 1
+            "#]],
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn carrying_the_plan_out_gives_the_desired_state(
+            observed in prop::collection::vec(prop::collection::btree_set(0u32..12, 0..8), 1..6),
+            desired in prop::collection::vec(prop::collection::btree_set(0u32..12, 1..8), 1..6),
+        ) {
+            let state = |sets: &[std::collections::BTreeSet<u32>]| -> DesiredState {
+                sets.iter().enumerate().map(|(i, set)| {
+                    let cpus = set.iter().map(|cpu| bayplan_types::CpuId(*cpu)).collect();
+                    (format!("c{i}"), Pinning { cpus, mems: "0".parse().unwrap() })
+                }).collect()
+            };
+            let (desired, mut now) = (state(&desired), state(&observed));
+            for write in plan_pinnings(&desired, &now).writes {
+                prop_assert!(!write.new.cpus.is_empty());
+                prop_assert_eq!(write.old.as_ref(), now.get(&write.container));
+                if write.step == Step::Shrink {
+                    let old = write.old.map(|old| old.cpus).unwrap_or_default();
+                    prop_assert!(old.is_empty() || write.new.cpus.is_subset(&old));
+                }
+                now.insert(write.container, write.new);
+            }
+            prop_assert!(plan_pinnings(&desired, &now).is_empty());
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! An append-only file of checksummed lines that survives being killed at any write. In: records, one line of text each. Out: the
+//! records again, and what could not be read.
+//!
+//! Form: a first line `bayplan-journal 1`, then per record eight hexadecimal digits of CRC-32 (IEEE), a space, the record. A torn
+//! last line, a line with a wrong checksum and a file of an unknown version cost what they hold and nothing else: every other
+//! record is returned, and the dropped ones are listed. Records must not depend on their neighbours.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Seek, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+const HEADER: &str = "bayplan-journal 1";
+const FILE: &str = "journal";
+const LOCK: &str = "lock";
+
+/// Why the journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Another process has it open.
+    #[error("{} is locked: another bayplan daemon uses this state directory", path.display())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// The file system refused.
+    #[error("cannot {operation} {}", path.display())]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A line that could not be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// Line number, from 1.
+    pub line: usize,
+    /// What was wrong with it.
+    pub why: &'static str,
+}
+
+/// What an existing journal held.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Good records, in order.
+    pub records: Vec<String>,
+    /// Lines that were left out.
+    pub dropped: Vec<Dropped>,
+}
+
+/// The open journal. One process at a time.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    /// Length of what is known to be whole on disk.
+    bytes_good: u64,
+    /// Held for as long as the journal is open.
+    _lock: File,
+}
+
+impl Journal {
+    /// Opens the journal in `dir`, which is made if it is missing, and reads what it holds.
+    ///
+    /// # Errors
+    /// [`JournalError`]; a damaged file is not an error.
+    pub fn open(dir: &Path) -> Result<(Journal, Recovered), JournalError> {
+        let io = |operation, path: &Path| {
+            let path = path.to_owned();
+            move |source| JournalError::Io { operation, path, source }
+        };
+        fs::create_dir_all(dir).map_err(io("create", dir))?;
+        let lock_path = dir.join(LOCK);
+        let lock = open_rw(&lock_path).map_err(io("open", &lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(JournalError::Locked { path: lock_path }),
+            Err(TryLockError::Error(source)) => return Err(io("lock", &lock_path)(source)),
+        }
+        let path = dir.join(FILE);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(source) => return Err(io("read", &path)(source)),
+        };
+        let recovered = parse_journal(&bytes);
+        let file = open_rw(&path).map_err(io("open", &path))?;
+        let mut journal = Journal { path, file, bytes_good: 0, _lock: lock };
+        if recovered.dropped.is_empty() && !bytes.is_empty() {
+            journal.bytes_good = bytes.len() as u64;
+        } else {
+            // Start from a whole file, so that nothing is ever appended to a torn line.
+            journal.rewrite(&recovered.records)?;
+        }
+        Ok((journal, recovered))
+    }
+
+    /// Appends records and waits until they are on disk. After an error the file is as it was before.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`], for example on a full disk.
+    pub fn append(&mut self, records: &[String]) -> Result<(), JournalError> {
+        let text: String = records.iter().map(|record| line(record)).collect();
+        let written = self.write_at_end(text.as_bytes());
+        match written {
+            Ok(()) => {
+                self.bytes_good += text.len() as u64;
+                Ok(())
+            }
+            Err(source) => {
+                // Should even this fail, the torn line has no checksum and is dropped when it is read.
+                if let Err(again) = self.file.set_len(self.bytes_good) {
+                    return Err(self.error("write and cut back", again));
+                }
+                Err(self.error("write", source))
+            }
+        }
+    }
+
+    fn write_at_end(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(self.bytes_good))?;
+        self.file.write_all(bytes)?;
+        self.file.sync_data()
+    }
+
+    /// Replaces everything by `records`; at no moment is there no whole journal on disk.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`]; the old journal is then still there.
+    pub fn rewrite(&mut self, records: &[String]) -> Result<(), JournalError> {
+        let mut text = format!("{HEADER}\n");
+        text.extend(records.iter().map(|record| line(record)));
+        let replaced = replace_file(&self.path, text.as_bytes());
+        self.file = replaced.map_err(|source| self.error("replace", source))?;
+        self.bytes_good = text.len() as u64;
+        Ok(())
+    }
+
+    /// Size on disk.
+    pub fn bytes(&self) -> u64 {
+        self.bytes_good
+    }
+
+    fn error(&self, operation: &'static str, source: io::Error) -> JournalError {
+        JournalError::Io { operation, path: self.path.clone(), source }
+    }
+}
+
+fn open_rw(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// Writes beside the file, syncs, renames, and syncs the directory, so that a crash leaves the old or the new file.
+fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    let mut temporary = NamedTempFile::new_in(dir)?;
+    temporary.write_all(bytes)?;
+    temporary.as_file().sync_all()?;
+    let file = temporary.persist(path).map_err(|error| error.error)?;
+    File::open(dir)?.sync_all()?;
+    Ok(file)
+}
+
+fn line(record: &str) -> String {
+    // A record with a line break would be two lines without a checksum.
+    let record = record.replace(['\n', '\r'], " ");
+    format!("{:08x} {record}\n", crc32fast::hash(record.as_bytes()))
+}
+
+fn parse_journal(bytes: &[u8]) -> Recovered {
+    let mut recovered = Recovered::default();
+    if bytes.is_empty() {
+        return recovered;
+    }
+    let is_torn = bytes.last() != Some(&b'\n');
+    let body = if is_torn { bytes } else { bytes.get(..bytes.len() - 1).unwrap_or_default() };
+    let lines: Vec<&[u8]> = body.split(|byte| *byte == b'\n').collect();
+    for (index, text) in lines.iter().enumerate() {
+        let is_last = index + 1 == lines.len();
+        let parsed = match index {
+            0 if *text == HEADER.as_bytes() => continue,
+            0 => Err("not the header of a journal of this version"),
+            _ if is_last && is_torn => Err("torn: the daemon was stopped in the middle of a write"),
+            _ => parse_line(text),
+        };
+        match parsed {
+            Ok(record) => recovered.records.push(record),
+            Err(why) => recovered.dropped.push(Dropped { line: index + 1, why }),
+        }
+    }
+    recovered
+}
+
+fn parse_line(text: &[u8]) -> Result<String, &'static str> {
+    let text = std::str::from_utf8(text).map_err(|_| "not UTF-8")?;
+    let (checksum, record) = text.split_once(' ').ok_or("no checksum")?;
+    let checksum = u32::from_str_radix(checksum, 16).map_err(|_| "no checksum")?;
+    if checksum == crc32fast::hash(record.as_bytes()) {
+        Ok(record.to_owned())
+    } else {
+        Err("wrong checksum")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn records(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn written(names: &[&str]) -> (tempfile::TempDir, Vec<u8>) {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(dir.path()).unwrap();
+        for name in names {
+            journal.append(&records(&[name])).unwrap();
+        }
+        let bytes = fs::read(dir.path().join(FILE)).unwrap();
+        (dir, bytes)
+    }
+
+    #[test]
+    fn what_was_appended_is_read_again() {
+        let (dir, bytes) = written(&["one", "two"]);
+        let (mut journal, recovered) = Journal::open(dir.path()).unwrap();
+        assert_eq!(recovered, Recovered { records: records(&["one", "two"]), dropped: vec![] });
+        assert_eq!(journal.bytes(), bytes.len() as u64);
+        journal.rewrite(&records(&["three"])).unwrap();
+        journal.append(&records(&["four\nfive"])).unwrap();
+        drop(journal);
+        assert_eq!(Journal::open(dir.path()).unwrap().1.records, records(&["three", "four five"]));
+    }
+
+    #[test]
+    fn a_second_daemon_is_refused() {
+        let (dir, _) = written(&[]);
+        let _first = Journal::open(dir.path()).unwrap();
+        let message = Journal::open(dir.path()).unwrap_err().to_string();
+        assert!(message.ends_with("another bayplan daemon uses this state directory"), "{message}");
+    }
+
+    #[test]
+    fn a_foreign_file_is_dropped_and_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(FILE), b"{\"policyName\":\"none\"}\n\xff\xfe\n").unwrap();
+        let (_journal, recovered) = Journal::open(dir.path()).unwrap();
+        assert_eq!(recovered.records, records(&[]));
+        let why: Vec<_> = recovered.dropped.iter().map(|dropped| dropped.why).collect();
+        assert_eq!(why, ["not the header of a journal of this version", "not UTF-8"]);
+        assert_eq!(fs::read(dir.path().join(FILE)).unwrap(), b"bayplan-journal 1\n");
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error_and_leaves_the_journal_whole() {
+        let (dir, bytes) = written(&["one"]);
+        let (mut journal, _) = Journal::open(dir.path()).unwrap();
+        // /dev/full answers every write with ENOSPC.
+        let real = std::mem::replace(
+            &mut journal.file,
+            OpenOptions::new().read(true).write(true).open("/dev/full").unwrap(),
+        );
+        assert!(journal.append(&records(&["two"])).is_err());
+        journal.file = real;
+        journal.append(&records(&["three"])).unwrap();
+        assert!(fs::read(dir.path().join(FILE)).unwrap().starts_with(&bytes));
+        drop(journal);
+        assert_eq!(Journal::open(dir.path()).unwrap().1.records, records(&["one", "three"]));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_journal_cut_anywhere_gives_its_whole_records(cut in 0usize..120) {
+            let names = ["first", "second", "third", "fourth"];
+            let (dir, bytes) = written(&names);
+            let cut = cut.min(bytes.len());
+            fs::write(dir.path().join(FILE), &bytes[..cut]).unwrap();
+            let (mut journal, recovered) = Journal::open(dir.path()).unwrap();
+            prop_assert!(names.iter().map(|n| n.to_string()).collect::<Vec<_>>()
+                .starts_with(&recovered.records));
+            journal.append(&records(&["after"])).unwrap();
+            drop(journal);
+            let mut expected = recovered.records;
+            expected.push("after".to_owned());
+            prop_assert_eq!(Journal::open(dir.path()).unwrap().1.records, expected);
+        }
+
+        #[test]
+        fn a_flipped_byte_costs_one_record_at_most(at in 18usize..80, flip in 1u8..=255) {
+            let (dir, mut bytes) = written(&["first", "second", "third", "fourth"]);
+            let at = at.min(bytes.len() - 1);
+            bytes[at] ^= flip;
+            fs::write(dir.path().join(FILE), &bytes).unwrap();
+            let recovered = Journal::open(dir.path()).unwrap().1;
+            // A flipped line break joins two lines.
+            prop_assert!(recovered.records.len() >= 2, "{:?}", recovered);
+        }
+    }
+}
