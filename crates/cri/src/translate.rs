@@ -1,1 +1,397 @@
-//! placeholder: being written by somebody else; signatures are fixed
+//! CRI messages to plain values and to requests. In: what kubelet sends about a pod and a container. Out: a [`Request`] for the
+//! allocator, and a warning for everything that could not be understood. Pure.
+//!
+//! CRI carries no pod spec, so requests are recovered from what kubelet derives from them: the QoS class from the parent cgroup's
+//! name, the CPU request from the shares, the limits from the quota and the memory limit.
+
+use std::collections::BTreeMap;
+
+use bayplan_allocator::{ContainerId, Preferences, Request, derive_demand};
+use bayplan_types::{Bytes, MilliCpu, QosClass};
+
+use crate::v1;
+
+/// A pod as its sandbox configuration describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// The runtime's sandbox id.
+    pub id: String,
+    /// Kubernetes UID.
+    pub uid: String,
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Kubernetes name.
+    pub name: String,
+    /// `None`: the parent cgroup does not tell.
+    pub qos: Option<QosClass>,
+    /// The parent cgroup as kubelet gave it.
+    pub cgroup_parent: String,
+    /// Annotations of the pod.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A container that is to be created.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewContainer {
+    /// Its pod.
+    pub pod: Pod,
+    /// Name in the pod.
+    pub name: String,
+    /// Counts restarts.
+    pub attempt: u32,
+    /// Its cgroup settings.
+    pub resources: Resources,
+}
+
+/// Cgroup settings as CRI carries them; zero is "not set" for every field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// `cpu.shares` of cgroup v1; 1024 per CPU requested.
+    pub cpu_shares: i64,
+    /// Microseconds of CPU time per period; -1 is no limit.
+    pub cpu_quota: i64,
+    /// Microseconds.
+    pub cpu_period: i64,
+    /// Bytes.
+    pub memory_limit: i64,
+}
+
+impl Resources {
+    /// These settings after an update: what the update leaves out stays.
+    pub fn updated_by(self, update: Resources) -> Resources {
+        let pick = |new: i64, old: i64| if new == 0 { old } else { new };
+        Resources {
+            cpu_shares: pick(update.cpu_shares, self.cpu_shares),
+            cpu_quota: pick(update.cpu_quota, self.cpu_quota),
+            cpu_period: pick(update.cpu_period, self.cpu_period),
+            memory_limit: pick(update.memory_limit, self.memory_limit),
+        }
+    }
+
+    /// The CPU limit; `None` is no limit.
+    pub fn cpu_limit(self) -> Option<MilliCpu> {
+        let (quota, period) = (positive(self.cpu_quota)?, positive(self.cpu_period)?);
+        Some(MilliCpu(quota.saturating_mul(1000).div_ceil(period)))
+    }
+
+    /// The CPU request. Kubelet writes `floor(milli * 1024 / 1000)` shares, at least 2 and at most 262,144 (kubelet's
+    /// `MilliCPUToShares`); rounding up gives the request back exactly. At the upper end only the limit can tell.
+    pub fn cpu_request(self, qos: Option<QosClass>) -> MilliCpu {
+        const SHARES_MIN: u64 = 2;
+        const SHARES_MAX: u64 = 262_144;
+        match positive(self.cpu_shares) {
+            Some(shares) if shares >= SHARES_MAX && qos == Some(QosClass::Guaranteed) => {
+                self.cpu_limit().unwrap_or(MilliCpu((SHARES_MAX * 1000).div_ceil(1024)))
+            }
+            Some(shares) if shares > SHARES_MIN => {
+                MilliCpu(shares.min(SHARES_MAX).saturating_mul(1000).div_ceil(1024))
+            }
+            Some(_) => MilliCpu::ZERO,
+            None if qos == Some(QosClass::Guaranteed) => self.cpu_limit().unwrap_or_default(),
+            None => MilliCpu::ZERO,
+        }
+    }
+}
+
+fn positive(value: i64) -> Option<u64> {
+    u64::try_from(value).ok().filter(|value| *value > 0)
+}
+
+/// A sandbox configuration as a pod; `id` is the runtime's sandbox id.
+pub fn pod(id: &str, config: &v1::PodSandboxConfig) -> Pod {
+    let metadata = config.metadata.clone().unwrap_or_default();
+    let cgroup_parent =
+        config.linux.as_ref().map(|linux| linux.cgroup_parent.clone()).unwrap_or_default();
+    Pod {
+        id: id.to_owned(),
+        uid: metadata.uid,
+        namespace: metadata.namespace,
+        name: metadata.name,
+        qos: parse_qos(&cgroup_parent),
+        cgroup_parent,
+        annotations: config.annotations.clone().into_iter().collect(),
+    }
+}
+
+/// A create call as a container. Everything that is missing in the message is empty.
+pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
+    let sandbox = request.sandbox_config.clone().unwrap_or_default();
+    let config = request.config.clone().unwrap_or_default();
+    let metadata = config.metadata.unwrap_or_default();
+    let linux = config.linux.and_then(|linux| linux.resources).unwrap_or_default();
+    NewContainer {
+        pod: pod(&request.pod_sandbox_id, &sandbox),
+        name: metadata.name,
+        attempt: metadata.attempt,
+        resources: resources(&linux),
+    }
+}
+
+/// The cgroup settings of a message.
+pub fn resources(linux: &v1::LinuxContainerResources) -> Resources {
+    Resources {
+        cpu_shares: linux.cpu_shares,
+        cpu_quota: linux.cpu_quota,
+        cpu_period: linux.cpu_period,
+        memory_limit: linux.memory_limit_in_bytes,
+    }
+}
+
+/// The QoS class from a cgroup path, for both cgroup drivers and any cgroup root:
+/// `/kubepods/burstable/podUID`, `/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podUID.slice`, and the same with a
+/// container at the end. `None` for a path that kubelet did not make.
+pub fn parse_qos(cgroup_path: &str) -> Option<QosClass> {
+    let parts: Vec<&str> = cgroup_path.split(['/', ':']).filter(|part| !part.is_empty()).collect();
+    for (index, part) in parts.iter().enumerate() {
+        if *part == "kubepods" {
+            let inner = parts.get(index + 1)?;
+            return match *inner {
+                "burstable" => Some(QosClass::Burstable),
+                "besteffort" => Some(QosClass::BestEffort),
+                pod if pod.starts_with("pod") => Some(QosClass::Guaranteed),
+                _ => None,
+            };
+        }
+        // systemd: the pod's own slice, `[root-]kubepods[-class]-podUID.slice`.
+        let Some(slice) = part.strip_suffix(".slice") else { continue };
+        let Some((prefix, _)) = slice.split_once("-pod") else { continue };
+        match prefix.rsplit('-').next()? {
+            "kubepods" => return Some(QosClass::Guaranteed),
+            "burstable" => return Some(QosClass::Burstable),
+            "besteffort" => return Some(QosClass::BestEffort),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// What the configuration says about requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestRules {
+    /// Pods of these namespaces run on the reserved CPUs.
+    pub reserved_namespaces: Vec<String>,
+}
+
+/// The request of a container, and a sentence for everything about it that could not be understood. A pod whose QoS class is
+/// unknown only shares: exclusive CPUs are for those who provably paid for them.
+pub fn derive_request(
+    id: ContainerId,
+    container: &NewContainer,
+    rules: &RequestRules,
+) -> (Request, Vec<String>) {
+    let mut warnings = Vec::new();
+    let (pod, resources) = (&container.pod, container.resources);
+    if pod.qos.is_none() {
+        warnings.push(format!(
+            "cgroup parent `{}` does not tell a QoS class (expected .../kubepods/... or ...kubepods-...-pod*.slice); \
+             treated as shared",
+            pod.cgroup_parent
+        ));
+    }
+    let mut flag = |key| flag(pod, &container.name, key, &mut warnings);
+    let preferences = Preferences { prefer_shared_cpus: flag("prefer-shared-cpus") };
+    let is_system = rules.reserved_namespaces.contains(&pod.namespace);
+    let is_reserved = flag("prefer-reserved-cpus").unwrap_or(is_system);
+    let cpu = resources.cpu_request(pod.qos);
+    let qos = pod.qos.unwrap_or(QosClass::Burstable);
+    let memory_limit = positive(resources.memory_limit).map(Bytes);
+    let is_guaranteed = qos == QosClass::Guaranteed;
+    let request = Request {
+        id,
+        demand: derive_demand(qos, cpu, preferences),
+        ceiling: resources.cpu_limit(),
+        is_reserved,
+        memory: memory_limit.filter(|_| is_guaranteed).unwrap_or_default(),
+        memory_limit: memory_limit.filter(|_| !is_guaranteed),
+        previous: None,
+    };
+    (request, warnings)
+}
+
+/// Prefixes under which a key is accepted; the first is ours, the others are those of CRI Resource Manager and nri-plugins.
+const PREFIXES: [&str; 3] = ["bayplan.dev", "cri-resource-manager.intel.com", "resource-policy.nri.io"];
+
+/// A yes-or-no annotation; the most specific one wins: `KEY.PREFIX/container.NAME`, `KEY.PREFIX/pod`, `KEY.PREFIX`, and for
+/// our own prefix also `bayplan.dev/KEY`.
+fn flag(pod: &Pod, container: &str, key: &str, warnings: &mut Vec<String>) -> Option<bool> {
+    let scoped = |scope: String| PREFIXES.map(|prefix| format!("{key}.{prefix}{scope}"));
+    let names = scoped(format!("/container.{container}"))
+        .into_iter()
+        .chain(scoped("/pod".to_owned()))
+        .chain(scoped(String::new()))
+        .chain([format!("bayplan.dev/{key}")]);
+    let (name, value) =
+        names.into_iter().find_map(|name| pod.annotations.get(&name).map(|value| (name, value)))?;
+    match value.trim() {
+        "true" => Some(true),
+        "false" => Some(false),
+        other => {
+            let shown: String = other.chars().take(40).collect();
+            warnings.push(format!("annotation `{name}` is `{shown}`, expected true or false; ignored"));
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn qos_is_read_from_either_driver_and_any_root() {
+        use QosClass::{BestEffort, Burstable, Guaranteed};
+        for (path, qos) in [
+            ("/kubepods/pod1234", Some(Guaranteed)),
+            ("/kubepods/burstable/pod1234", Some(Burstable)),
+            ("/kubepods/besteffort/pod1234/abc", Some(BestEffort)),
+            ("/custom/root/kubepods/burstable/pod1", Some(Burstable)),
+            ("/kubepods.slice/kubepods-pod1_2.slice", Some(Guaranteed)),
+            ("kubepods-burstable-pod1_2.slice:cri-containerd:abc", Some(Burstable)),
+            (
+                "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod12.slice",
+                Some(BestEffort),
+            ),
+            ("/my.slice/my-kubepods.slice/my-kubepods-pod1.slice", Some(Guaranteed)),
+            ("", None),
+            ("/kubepods", None),
+            ("/kubepods/weird/pod1", None),
+            ("/system.slice/docker-abc.scope", None),
+            ("/a-podman.slice", None),
+            ("\u{0}/../..", None),
+        ] {
+            assert_eq!(parse_qos(path), qos, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn every_cpu_request_survives_the_way_through_shares() {
+        for milli in 2u64..=256_000 {
+            let shares = i64::try_from((milli * 1024 / 1000).max(2)).unwrap();
+            let resources = Resources { cpu_shares: shares, ..Resources::default() };
+            let back = resources.cpu_request(Some(QosClass::Burstable));
+            let expected = if shares == 2 { 0 } else { milli };
+            assert_eq!(back, MilliCpu(expected), "{milli}");
+        }
+    }
+
+    fn check(qos: &str, annotations: &[(&str, &str)], resources: Resources, expected: &str) {
+        let container = NewContainer {
+            pod: Pod {
+                namespace: "default".into(),
+                qos: parse_qos(qos),
+                cgroup_parent: qos.into(),
+                annotations: annotations.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+                ..Pod::default()
+            },
+            name: "c".into(),
+            resources,
+            ..NewContainer::default()
+        };
+        let rules = RequestRules { reserved_namespaces: vec!["kube-system".into()] };
+        let (request, warnings) = derive_request(ContainerId(1), &container, &rules);
+        let mut shown = format!("{}, memory {}", request.demand, request.memory);
+        if let Some(ceiling) = request.ceiling {
+            shown.push_str(&format!(", ceiling {ceiling}"));
+        }
+        if request.is_reserved {
+            shown.push_str(", reserved");
+        }
+        for warning in warnings {
+            shown.push_str(&format!("; {warning}"));
+        }
+        assert_eq!(shown, expected);
+    }
+
+    fn cpu(shares: i64, quota: i64) -> Resources {
+        Resources { cpu_shares: shares, cpu_quota: quota, cpu_period: 100_000, memory_limit: 1 << 30 }
+    }
+
+    const GUARANTEED: &str = "/kubepods/pod1";
+    const BURSTABLE: &str = "/kubepods/burstable/pod1";
+
+    #[test]
+    fn requests_are_recovered_from_cgroup_settings() {
+        check(GUARANTEED, &[], cpu(2048, 200_000), "2 exclusive, memory 1 GiB, ceiling 2");
+        check(
+            GUARANTEED,
+            &[],
+            cpu(1536, 150_000),
+            "1 exclusive + 500m shared, memory 1 GiB, ceiling 1500m",
+        );
+        check(BURSTABLE, &[], cpu(2048, -1), "2 shared, memory 0 B");
+        check("/kubepods/besteffort/pod1", &[], cpu(2, 0), "0 shared, memory 0 B");
+        check(
+            GUARANTEED,
+            &[],
+            cpu(262_144, 51_200_000),
+            "512 exclusive, memory 1 GiB, ceiling 512",
+        );
+        check(GUARANTEED, &[], Resources::default(), "0 shared, memory 0 B");
+    }
+
+    #[test]
+    fn absurd_settings_are_treated_as_not_set() {
+        let absurd = Resources {
+            cpu_shares: i64::MIN,
+            cpu_quota: i64::MIN,
+            cpu_period: -5,
+            memory_limit: i64::MIN,
+        };
+        check(GUARANTEED, &[], absurd, "0 shared, memory 0 B");
+        let huge = Resources {
+            cpu_shares: i64::MAX,
+            cpu_quota: i64::MAX,
+            cpu_period: 1,
+            memory_limit: i64::MAX,
+        };
+        check(BURSTABLE, &[], huge, "256 shared, memory 0 B, ceiling 18446744073709551615m");
+    }
+
+    #[test]
+    fn the_most_specific_annotation_wins_and_older_names_count() {
+        let two_and_a_half = cpu(2560, 250_000);
+        let split = "2 exclusive + 500m shared, memory 1 GiB, ceiling 2500m";
+        check(GUARANTEED, &[], two_and_a_half, "2500m shared, memory 1 GiB, ceiling 2500m");
+        for key in [
+            "bayplan.dev/prefer-shared-cpus",
+            "prefer-shared-cpus.bayplan.dev/pod",
+            "prefer-shared-cpus.cri-resource-manager.intel.com/container.c",
+            "prefer-shared-cpus.resource-policy.nri.io",
+        ] {
+            check(GUARANTEED, &[(key, "false")], two_and_a_half, split);
+        }
+        check(
+            GUARANTEED,
+            &[
+                ("bayplan.dev/prefer-shared-cpus", "true"),
+                ("prefer-shared-cpus.bayplan.dev/container.c", "false"),
+            ],
+            two_and_a_half,
+            split,
+        );
+        check(
+            GUARANTEED,
+            &[("bayplan.dev/prefer-reserved-cpus", "true")],
+            cpu(1024, 100_000),
+            "1 exclusive, memory 1 GiB, ceiling 1, reserved",
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_said_and_shares() {
+        check(
+            "/weird",
+            &[],
+            cpu(2048, 200_000),
+            "2 shared, memory 0 B, ceiling 2; cgroup parent `/weird` does not tell a QoS class (expected \
+             .../kubepods/... or ...kubepods-...-pod*.slice); treated as shared",
+        );
+        check(
+            GUARANTEED,
+            &[("bayplan.dev/prefer-shared-cpus", "maybe")],
+            cpu(1024, 100_000),
+            "1 exclusive, memory 1 GiB, ceiling 1; annotation `bayplan.dev/prefer-shared-cpus` is `maybe`, \
+             expected true or false; ignored",
+        );
+    }
+}

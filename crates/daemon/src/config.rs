@@ -1,0 +1,327 @@
+//! The configuration file: as written, and as meant. In: YAML text. Out: a [`Config`], or every mistake with its line and column.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bayplan_types::CpuSet;
+
+use crate::yaml::{Node, Position, Value, parse_yaml};
+
+/// Where `bayplan` looks when no file is named.
+pub const CONFIG_PATH: &str = "/etc/bayplan/config.yaml";
+
+/// What happens to a call that bayplan could not decide in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// It is forwarded unchanged and counted.
+    Open,
+    /// It is refused.
+    Closed,
+}
+
+/// Everything that can be configured, with its meaning and unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Kubelet connects here.
+    pub socket: PathBuf,
+    /// The runtime listens here.
+    pub runtime_socket: PathBuf,
+    /// `bayplan status` and `bayplan explain` connect here.
+    pub control_socket: PathBuf,
+    /// Holds the journal.
+    pub state_dir: PathBuf,
+    /// Prometheus scrapes here; `None` when it is off.
+    pub metrics_address: Option<SocketAddr>,
+    /// CPUs for system pods.
+    pub reserved_cpus: CpuSet,
+    /// Namespaces whose pods run on the reserved CPUs.
+    pub reserved_namespaces: Vec<String>,
+    /// How long kubelet's call waits for bayplan's decision.
+    pub decision_timeout: Duration,
+    /// How long bayplan waits for one answer of the runtime.
+    pub runtime_timeout: Duration,
+    /// How often the runtime is asked what runs, to find what was missed.
+    pub resync_interval: Duration,
+    /// What happens to undecided calls.
+    pub on_failure: OnFailure,
+    /// Directory under which `/sys` and `/proc` are read.
+    pub host_root: PathBuf,
+    /// A filter as of `tracing-subscriber`, for example `info` or `bayplan_cri=debug,info`.
+    pub log: String,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            socket: "/run/bayplan/bayplan.sock".into(),
+            runtime_socket: "/run/containerd/containerd.sock".into(),
+            control_socket: "/run/bayplan/control.sock".into(),
+            state_dir: "/var/lib/bayplan".into(),
+            metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 9478))),
+            reserved_cpus: CpuSet::new(),
+            reserved_namespaces: vec!["kube-system".to_owned()],
+            decision_timeout: Duration::from_secs(2),
+            runtime_timeout: Duration::from_secs(10),
+            resync_interval: Duration::from_secs(30),
+            on_failure: OnFailure::Open,
+            host_root: "/".into(),
+            log: "info".to_owned(),
+        }
+    }
+}
+
+/// One mistake in a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Where.
+    pub at: Position,
+    /// What is wrong, what was expected, what to do.
+    pub message: String,
+}
+
+/// Every mistake of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors {
+    /// The file.
+    pub path: PathBuf,
+    /// In the order of their positions; at least one.
+    pub errors: Vec<ConfigError>,
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.errors.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            let ConfigError { at, message } = error;
+            write!(f, "{}:{}:{}: {message}", self.path.display(), at.line, at.column)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// Reads and parses a file. `None` reads [`CONFIG_PATH`], and gives the defaults when there is no such file.
+///
+/// # Errors
+/// The file cannot be read, or [`ConfigErrors`].
+pub fn read_config(path: Option<&Path>) -> anyhow::Result<Config> {
+    let (path, is_named) = path.map_or((Path::new(CONFIG_PATH), false), |path| (path, true));
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(parse_config(path, &text)?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => {
+            Ok(Config::default())
+        }
+        Err(error) => {
+            Err(anyhow::Error::new(error).context(format!("cannot read {}", path.display())))
+        }
+    }
+}
+
+/// Parses a configuration; `path` is for messages only.
+///
+/// # Errors
+/// [`ConfigErrors`] with every mistake at once.
+pub fn parse_config(path: &Path, text: &str) -> Result<Config, ConfigErrors> {
+    let mut errors = Vec::new();
+    let mut config = Config::default();
+    match parse_yaml(text) {
+        Err((at, message)) => errors.push(ConfigError { at, message: format!("not YAML: {message}") }),
+        Ok(root) => match root.value {
+            Value::Null => {}
+            Value::Map(entries) => {
+                let mut seen: Vec<String> = Vec::new();
+                for (at, key, value) in entries {
+                    if seen.contains(&key) {
+                        errors.push(ConfigError { at, message: format!("`{key}` stands twice") });
+                    }
+                    if let Err(error) = set(&mut config, at, &key, &value) {
+                        errors.push(error);
+                    }
+                    seen.push(key);
+                }
+            }
+            _ => errors.push(ConfigError {
+                at: root.at,
+                message: "expected `key: value` lines such as `reservedCpus: \"0,28\"`".to_owned(),
+            }),
+        },
+    }
+    errors.sort_by_key(|error| error.at);
+    if errors.is_empty() { Ok(config) } else { Err(ConfigErrors { path: path.to_owned(), errors }) }
+}
+
+/// Every key, in the order of the documentation.
+const KEYS: [&str; 13] = [
+    "socket",
+    "runtimeSocket",
+    "controlSocket",
+    "stateDir",
+    "metricsAddress",
+    "reservedCpus",
+    "reservedNamespaces",
+    "decisionTimeout",
+    "runtimeTimeout",
+    "resyncInterval",
+    "onFailure",
+    "hostRoot",
+    "log",
+];
+
+fn set(config: &mut Config, at: Position, key: &str, value: &Node) -> Result<(), ConfigError> {
+    let field = Field { key, value };
+    match key {
+        "socket" => config.socket = field.path()?,
+        "runtimeSocket" => config.runtime_socket = field.path()?,
+        "controlSocket" => config.control_socket = field.path()?,
+        "stateDir" => config.state_dir = field.path()?,
+        "metricsAddress" => config.metrics_address = field.address()?,
+        "reservedCpus" => config.reserved_cpus = field.cpus()?,
+        "reservedNamespaces" => config.reserved_namespaces = field.names()?,
+        "decisionTimeout" => config.decision_timeout = field.duration()?,
+        "runtimeTimeout" => config.runtime_timeout = field.duration()?,
+        "resyncInterval" => config.resync_interval = field.duration()?,
+        "onFailure" => config.on_failure = field.on_failure()?,
+        "hostRoot" => config.host_root = field.path()?,
+        "log" => config.log = field.scalar("a filter such as info or bayplan_cri=debug,info")?,
+        _ => {
+            let message = format!("unknown key `{key}`; known are {}", KEYS.join(", "));
+            return Err(ConfigError { at, message });
+        }
+    }
+    Ok(())
+}
+
+struct Field<'a> {
+    key: &'a str,
+    value: &'a Node,
+}
+
+impl Field<'_> {
+    fn wrong(&self, found: &str, expected: &str) -> ConfigError {
+        let message = format!("`{}` is {found}, expected {expected}", self.key);
+        ConfigError { at: self.value.at, message }
+    }
+
+    fn scalar(&self, expected: &str) -> Result<String, ConfigError> {
+        match &self.value.value {
+            Value::Scalar(text) => Ok(text.clone()),
+            Value::Null => Err(self.wrong("empty", expected)),
+            Value::List(_) => Err(self.wrong("a list", expected)),
+            Value::Map(_) => Err(self.wrong("a mapping", expected)),
+        }
+    }
+
+    fn path(&self) -> Result<PathBuf, ConfigError> {
+        let expected = "an absolute path";
+        let text = self.scalar(expected)?;
+        let path = PathBuf::from(text.strip_prefix("unix://").unwrap_or(&text));
+        if path.is_absolute() { Ok(path) } else { Err(self.wrong(&format!("`{text}`"), expected)) }
+    }
+
+    fn address(&self) -> Result<Option<SocketAddr>, ConfigError> {
+        let expected = "IP:PORT such as 127.0.0.1:9478, or off";
+        let text = self.scalar(expected)?;
+        if ["off", "false"].contains(&text.as_str()) {
+            return Ok(None);
+        }
+        text.parse().map(Some).map_err(|_| self.wrong(&format!("`{text}`"), expected))
+    }
+
+    fn cpus(&self) -> Result<CpuSet, ConfigError> {
+        let expected = "a CPU list such as \"0,28\" or \"0-3\"";
+        let text = self.scalar(expected)?;
+        text.parse().map_err(|error| self.wrong(&format!("`{text}` ({error})"), expected))
+    }
+
+    fn names(&self) -> Result<Vec<String>, ConfigError> {
+        let expected = "a list of namespaces such as [kube-system, monitoring]";
+        let Value::List(items) = &self.value.value else {
+            return Err(self.wrong("not a list", expected));
+        };
+        let names = items.iter().map(|item| match &item.value {
+            Value::Scalar(name) if !name.is_empty() => Ok(name.clone()),
+            _ => Err(Field { key: self.key, value: item }.wrong("not only names", expected)),
+        });
+        names.collect()
+    }
+
+    fn duration(&self) -> Result<Duration, ConfigError> {
+        let expected = "a duration from 10ms to 1h such as 500ms, 2s or 1m";
+        let text = self.scalar(expected)?;
+        let parsed = text.parse::<jiff::SignedDuration>().ok();
+        let duration = parsed.and_then(|duration| Duration::try_from(duration).ok());
+        duration
+            .filter(|it| (Duration::from_millis(10)..=Duration::from_secs(3600)).contains(it))
+            .ok_or_else(|| self.wrong(&format!("`{text}`"), expected))
+    }
+
+    fn on_failure(&self) -> Result<OnFailure, ConfigError> {
+        let expected = "open (forward undecided calls unchanged) or closed (refuse them)";
+        match self.scalar(expected)?.as_str() {
+            "open" => Ok(OnFailure::Open),
+            "closed" => Ok(OnFailure::Closed),
+            other => Err(self.wrong(&format!("`{other}`"), expected)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn check(text: &str, expected: Expect) {
+        let shown = match parse_config(Path::new("config.yaml"), text) {
+            Ok(config) => format!("{config:#?}"),
+            Err(errors) => errors.to_string(),
+        };
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn nothing_is_the_defaults() {
+        for text in ["", "\n", "# nothing\n", "---\n"] {
+            assert_eq!(parse_config(Path::new("f"), text), Ok(Config::default()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_mistake_is_listed_with_line_and_column() {
+        check(
+            "socket: run/b.sock\nreservedCpus: 0-x\nreservdCpus: 1\nmetricsAddress: localhost\n\
+             decisionTimeout: 2\nonFailure:\n  - open\nreservedNamespaces: [a, [b]]\nlog:\nsocket: /b\n",
+            expect![[r#"
+                config.yaml:1:9: `socket` is `run/b.sock`, expected an absolute path
+                config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3"
+                config.yaml:3:1: unknown key `reservdCpus`; known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, decisionTimeout, runtimeTimeout, resyncInterval, onFailure, hostRoot, log
+                config.yaml:4:17: `metricsAddress` is `localhost`, expected IP:PORT such as 127.0.0.1:9478, or off
+                config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
+                config.yaml:7:3: `onFailure` is a list, expected open (forward undecided calls unchanged) or closed (refuse them)
+                config.yaml:8:25: `reservedNamespaces` is not only names, expected a list of namespaces such as [kube-system, monitoring]
+                config.yaml:9:5: `log` is empty, expected a filter such as info or bayplan_cri=debug,info"#]],
+        );
+    }
+
+    #[test]
+    fn what_is_not_a_mapping_is_refused() {
+        check("- a\n", expect![""]);
+        check("socket: [\n", expect![""]);
+        check("just text\n", expect![""]);
+    }
+
+    #[test]
+    fn every_key_is_understood() {
+        check(
+            "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c\nstateDir: /d\nmetricsAddress: off\n\
+             reservedCpus: 0\nreservedNamespaces: [x]\ndecisionTimeout: 500ms\nruntimeTimeout: 1m\n\
+             resyncInterval: 5s\nonFailure: closed\nhostRoot: /h\nlog: debug\n",
+            expect![""],
+        );
+    }
+}
