@@ -88,7 +88,8 @@ fn check_loads(ledger: &Ledger, breaches: &mut Vec<String>) {
 fn check_memory(ledger: &Ledger, breaches: &mut Vec<String>) {
     for node in &ledger.pools().nodes {
         let charges = ledger.allocations().flat_map(|(_, allocation)| &allocation.charges);
-        let expected: Bytes = charges.filter(|(id, _)| *id == node.id).map(|(_, bytes)| *bytes).sum();
+        let expected: Bytes =
+            charges.filter(|(id, _)| *id == node.id).map(|(_, bytes)| *bytes).sum();
         let actual = ledger.memory_charged(node.id);
         if actual != expected {
             breaches.push(format!("node {} counts {actual}, holds {expected}", node.id));

@@ -253,9 +253,10 @@ impl Ledger {
         let shares = allocation.shared.is_some() && !allocation.is_reserved;
         let chain: Vec<PoolId> = self.pools.chain(allocation.pool).map(|pool| pool.id).collect();
         let starved = self.pools.iter().find(|pool| {
-            let has_sharer = self.loads().get(pool.id.index()).is_some_and(|load| load.containers > 0)
-                || (shares && chain.contains(&pool.id))
-                || pool.id == PoolId::MACHINE;
+            let has_sharer =
+                self.loads().get(pool.id.index()).is_some_and(|load| load.containers > 0)
+                    || (shares && chain.contains(&pool.id))
+                    || pool.id == PoolId::MACHINE;
             has_sharer && !pool.cpus.intersects(&free)
         })?;
         Some(starved.name.clone())

@@ -20,3 +20,6 @@ pub use offer::{Considered, Offer, Refusal, offer};
 pub use pool::{Pool, PoolId, Pools};
 pub use request::{ContainerId, Demand, Preferences, Previous, Request, derive_demand};
 pub use score::{Rejection, Score};
+
+#[cfg(test)]
+mod tests;

@@ -47,13 +47,15 @@ pub(crate) fn grant(
     }
     let (mut missing, mut capacity) = (request.memory, Bytes::ZERO);
     for (is_local, node) in nodes_by_distance(pools, near) {
-        let enough = missing == Bytes::ZERO
-            && request.memory_limit.is_none_or(|limit| capacity >= limit)
-            && !grant.mems.is_empty();
-        if enough && !is_local {
+        let holds_limit = request.memory_limit.is_none_or(|limit| capacity >= limit);
+        if !is_local && missing == Bytes::ZERO && holds_limit && !grant.mems.is_empty() {
             break;
         }
         let charge = free_on(pools, charged, node).min(missing);
+        // A distant node that is full would not help.
+        if !is_local && charge == Bytes::ZERO && holds_limit && !grant.mems.is_empty() {
+            continue;
+        }
         if charge > Bytes::ZERO {
             grant.charges.push((node, charge));
             missing -= charge;
@@ -69,8 +71,10 @@ fn nodes_by_distance(pools: &Pools, near: &NodeSet) -> Vec<(bool, NodeId)> {
     let mut nodes: Vec<(bool, NodeId)> =
         near.iter().filter(|id| pools.node(*id).is_some()).map(|id| (true, id)).collect();
     let mut others: Vec<(u32, usize, NodeId)> = Vec::new();
-    for (rank, (distance, id)) in
-        near.iter().filter_map(|id| pools.node(id)).flat_map(|(_, node)| node.nearest.iter().enumerate())
+    for (rank, (distance, id)) in near
+        .iter()
+        .filter_map(|id| pools.node(id))
+        .flat_map(|(_, node)| node.nearest.iter().enumerate())
     {
         if near.contains(*id) {
             continue;

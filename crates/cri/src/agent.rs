@@ -4,22 +4,13 @@
 
 use std::future::Future;
 
-use bayplan_types::{CpuSet, NodeSet};
+pub use bayplan_types::Pinning;
 
 use crate::translate::{NewContainer, Pod, Resources};
 
 /// Names one container creation from the question to its outcome; the runtime's id does not exist yet when the question is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
-
-/// What is to be written into a create or update call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pinning {
-    /// `cpuset.cpus`; never empty.
-    pub cpus: CpuSet,
-    /// `cpuset.mems`; empty where the machine has no NUMA memory to choose from, and then left as it is.
-    pub mems: NodeSet,
-}
 
 /// The daemon's answer before a container is created or its resources are changed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,1 +1,38 @@
-//! Being written.
+//! The edge towards kubelet and the container runtime, both of which speak CRI (gRPC over a Unix socket).
+//!
+//! In: kubelet's calls, and the runtime's answers. Out: the same calls to the runtime, eight of them with the daemon's decisions
+//! written in, and plain values for the daemon. No message type of the protocol leaves this crate except for tests.
+//!
+//! | Module | What it is |
+//! |---|---|
+//! | [`proxy`] | forwards every call; asks the [`agent`] about the eight that create, change or end something |
+//! | [`upstream`] | the one connection to the runtime, shared by the proxy and the daemon's own calls |
+//! | [`translate`] | CRI messages to requests; pure |
+//! | [`delta`], [`frame`], [`deadline`] | the wire formats the proxy reads and edits; pure |
+//! | [`embedded`] | a CRI runtime without processes, for the demo and for tests |
+
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod deadline;
+pub mod delta;
+pub mod embedded;
+pub mod frame;
+mod intercept;
+pub mod proxy;
+mod server;
+pub mod translate;
+pub mod upstream;
+
+/// CRI v1 as generated from the released protocol file.
+pub mod v1 {
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        unused_qualifications,
+        clippy::all,
+        rustdoc::all,
+        reason = "generated code"
+    )]
+    tonic::include_proto!("runtime.v1");
+}

@@ -26,7 +26,7 @@ pub struct Pod {
     pub qos: Option<QosClass>,
     /// The parent cgroup as kubelet gave it.
     pub cgroup_parent: String,
-    /// Annotations of the pod.
+    /// Those annotations of the pod that bayplan could understand; others may be large and are nobody's business here.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -109,8 +109,17 @@ pub fn pod(id: &str, config: &v1::PodSandboxConfig) -> Pod {
         name: metadata.name,
         qos: parse_qos(&cgroup_parent),
         cgroup_parent,
-        annotations: config.annotations.clone().into_iter().collect(),
+        annotations: relevant(&config.annotations),
     }
+}
+
+/// Those annotations whose key carries one of the prefixes that bayplan reads.
+pub fn relevant<'a>(
+    annotations: impl IntoIterator<Item = (&'a String, &'a String)>,
+) -> BTreeMap<String, String> {
+    let is_relevant = |key: &str| PREFIXES.iter().any(|prefix| key.contains(prefix));
+    let pairs = annotations.into_iter().filter(|(key, _)| is_relevant(key));
+    pairs.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// A create call as a container. Everything that is missing in the message is empty.

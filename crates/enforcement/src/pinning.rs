@@ -2,16 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_types::{CpuSet, NodeSet};
-
-/// `cpuset.cpus` and `cpuset.mems` of one container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pinning {
-    /// CPUs; an empty set means "as the parent cgroup" to the kernel, so it is never desired.
-    pub cpus: CpuSet,
-    /// NUMA nodes; empty: leave them as they are.
-    pub mems: NodeSet,
-}
+use bayplan_types::Pinning;
 
 /// The pinning that every running container should have, by the runtime's container id.
 pub type DesiredState = BTreeMap<String, Pinning>;

@@ -8,9 +8,9 @@
 
 use std::fmt;
 
-use bayplan_types::{CpuSet, NodeSet};
+use bayplan_types::{CpuSet, NodeSet, Pinning};
 
-use crate::pinning::{DesiredState, ObservedState, Pinning};
+use crate::pinning::{DesiredState, ObservedState};
 
 /// Which pass a write belongs to. All of one pass may be written at once; the next waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,10 +101,7 @@ fn writes_for(container: &str, old: Option<&Pinning>, new: &Pinning) -> Vec<Writ
         return vec![write(Step::Grow, old, new.clone())];
     }
     let between = Pinning { cpus: kept, mems: seen.mems.clone() };
-    vec![
-        write(Step::Shrink, old, between.clone()),
-        write(Step::Grow, Some(&between), new.clone()),
-    ]
+    vec![write(Step::Shrink, old, between.clone()), write(Step::Grow, Some(&between), new.clone())]
 }
 
 /// The plan as text, one write per line: what `--dry-run`, logs and tests show.

@@ -185,9 +185,9 @@ fn parse_journal(bytes: &[u8]) -> Recovered {
     for (index, text) in lines.iter().enumerate() {
         let is_last = index + 1 == lines.len();
         let parsed = match index {
+            _ if is_last && is_torn => Err("torn: the daemon was stopped in the middle of a write"),
             0 if *text == HEADER.as_bytes() => continue,
             0 => Err("not the header of a journal of this version"),
-            _ if is_last && is_torn => Err("torn: the daemon was stopped in the middle of a write"),
             _ => parse_line(text),
         };
         match parsed {

@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn status_lines_are_read_or_named() {
-        let good = "Name:\tsh\nCpus_allowed:\tff\nCpus_allowed_list:\t0-3,8\nMems_allowed_list:\t0-1\n";
+        let good =
+            "Name:\tsh\nCpus_allowed:\tff\nCpus_allowed_list:\t0-3,8\nMems_allowed_list:\t0-1\n";
         check(good, Ok(Some(("0-3,8", "0-1"))));
         check("Name:\tsh\n", Err("/proc/7/status has no usable `Cpus_allowed_list` line"));
         let garbage = "Cpus_allowed_list:\t0-x\nMems_allowed_list:\t0\n";

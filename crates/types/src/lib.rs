@@ -4,11 +4,13 @@ mod bit_set;
 mod cpu_set;
 mod id;
 mod node_set;
+mod pinning;
 mod qos;
 mod unit;
 
 pub use cpu_set::{CpuSet, ParseSetError};
 pub use id::{CoreId, CpuId, DieId, L3Id, NodeId, PackageId};
 pub use node_set::NodeSet;
+pub use pinning::Pinning;
 pub use qos::{CpuClass, QosClass};
 pub use unit::{Bytes, MilliCpu};

@@ -17,7 +17,9 @@ pub enum PoolsError {
         online: CpuSet,
     },
     /// Nothing is left for containers.
-    #[error("no CPU is left for containers: all of {online} are reserved ({reserved}) or isolated ({isolated})")]
+    #[error(
+        "no CPU is left for containers: all of {online} are reserved ({reserved}) or isolated ({isolated})"
+    )]
     NothingLeft {
         /// Every online CPU.
         online: CpuSet,
@@ -90,8 +92,10 @@ fn cores_in(topology: &Topology, cpus: &CpuSet) -> Vec<CpuSet> {
 
 fn pool(topology: &Topology, object: &Object, id: PoolId, parent: Option<PoolId>) -> Pool {
     let nodes = topology.nodes_of(&object.cpus);
-    let is_inside_node =
-        topology.nodes().iter().any(|node| object.cpus.is_subset(&node.cpus) && object.cpus != node.cpus);
+    let is_inside_node = topology
+        .nodes()
+        .iter()
+        .any(|node| object.cpus.is_subset(&node.cpus) && object.cpus != node.cpus);
     Pool {
         id,
         name: pool_name(topology, object),
@@ -134,8 +138,11 @@ fn largest_distance(topology: &Topology, nodes: &NodeSet) -> u32 {
 }
 
 fn derive_nodes(topology: &Topology) -> Vec<Node> {
-    let with_memory: Vec<_> =
-        topology.nodes().iter().filter(|node| node.memory.is_none_or(|bytes| bytes.0 > 0)).collect();
+    let with_memory: Vec<_> = topology
+        .nodes()
+        .iter()
+        .filter(|node| node.memory.is_none_or(|bytes| bytes.0 > 0))
+        .collect();
     let nearest = |from: NodeId| {
         let mut others: Vec<(u32, bool, NodeId)> = with_memory
             .iter()

@@ -1,0 +1,422 @@
+//! Placement by example, and the ledger's invariants over random machines and histories.
+
+use std::sync::Arc;
+
+use bayplan_topology::{derive, parse_machine};
+use bayplan_types::{Bytes, CpuSet, MilliCpu};
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+
+use crate::policy::topology_aware::pools;
+use crate::*;
+
+fn machine(line: &str, reserved: &str) -> Option<Ledger> {
+    let topology = derive(&parse_machine(line).unwrap()).unwrap();
+    let pools = pools(&topology, &reserved.parse().unwrap()).ok()?;
+    Some(Ledger::new(Arc::new(pools)))
+}
+
+fn request(id: u64, exclusive: usize, shared: Option<u64>) -> Request {
+    Request::new(ContainerId(id), Demand::new(exclusive, shared.map(MilliCpu)))
+}
+
+/// One line per step: `ID EXCLUSIVE+SHARED [mem:GIB] [limit:GIB] [ceiling:MILLI] [reserved]`, `-ID` to release, or
+/// `ID=EXCLUSIVE+SHARED` to resize.
+fn check(line: &str, reserved: &str, steps: &[&str], expected: Expect) {
+    let mut ledger = machine(line, reserved).unwrap();
+    let mut text = String::new();
+    for step in steps {
+        text.push_str(&format!("{step}: {}\n", play(&mut ledger, step)));
+    }
+    expected.assert_eq(&text);
+}
+
+fn play(ledger: &mut Ledger, step: &str) -> String {
+    let mut words = step.split_whitespace();
+    let first = words.next().unwrap();
+    if let Some(id) = first.strip_prefix('-') {
+        ledger.release(ContainerId(id.parse().unwrap())).unwrap();
+        return format!("shared {}", ledger.free());
+    }
+    let (id, demand, is_resize) = match first.split_once('=') {
+        Some((id, demand)) => (id, demand, true),
+        None => (first, words.next().unwrap(), false),
+    };
+    let (exclusive, shared) = demand.split_once('+').unwrap_or((demand, ""));
+    let mut wanted = request(id.parse().unwrap(), exclusive.parse().unwrap(), shared.parse().ok());
+    for word in words {
+        match word.split_once(':') {
+            Some(("mem", gib)) => wanted.memory = Bytes::gib(gib.parse().unwrap()),
+            Some(("limit", gib)) => wanted.memory_limit = Some(Bytes::gib(gib.parse().unwrap())),
+            Some(("ceiling", milli)) => wanted.ceiling = Some(MilliCpu(milli.parse().unwrap())),
+            _ => wanted.is_reserved = word == "reserved",
+        }
+    }
+    if is_resize {
+        let held = ledger.release(wanted.id).unwrap();
+        wanted.previous = Some(Previous { pool: held.pool, exclusive: held.exclusive });
+    }
+    match offer(ledger, &wanted) {
+        Ok(offer) => {
+            let allocation = offer.allocation().clone();
+            ledger.commit(offer).unwrap();
+            let pool = &ledger.pools().get(allocation.pool).unwrap().name;
+            let cpus = ledger.cpus_of(&allocation);
+            format!("{pool}, owns [{}] of {cpus}, mems {}", allocation.exclusive, allocation.mems)
+        }
+        Err(refusal) => match &refusal.considered[0].outcome {
+            Err(rejection) => format!("refused: {rejection}"),
+            Ok(_) => unreachable!("a refusal with a pool that fits"),
+        },
+    }
+}
+
+#[test]
+fn whole_cores_in_the_tightest_domain() {
+    check(
+        "pack:2 numa:2 core:4 pu:2",
+        "0,16",
+        &["1 2", "2 4", "3 8", "4 3", "5 10", "6 1", "7 0+500"],
+        expect![[r#"
+            1 2: numa 0, owns [1,17] of 1,17, mems 0
+            2 4: numa 0, owns [2-3,18-19] of 2-3,18-19, mems 0
+            3 8: numa 1, owns [4-7,20-23] of 4-7,20-23, mems 1
+            4 3: numa 2, owns [8-9,24] of 8-9,24, mems 2
+            5 10: package 1, owns [10,12-15,26,28-31] of 10,12-15,26,28-31, mems 2-3
+            6 1: numa 2, owns [25] of 25, mems 2
+            7 0+500: numa 2, owns [] of 11,27, mems 2
+        "#]],
+    );
+}
+
+#[test]
+fn several_l3s_in_a_node_are_tighter_than_the_node() {
+    check(
+        "pack:1 numa:1 l3:4 core:4 pu:2",
+        "",
+        &["1 4", "2 8", "3 2", "4 6", "5 12"],
+        expect![[r#"
+            1 4: l3 0, owns [0-1,16-17] of 0-1,16-17, mems 0
+            2 8: l3 1, owns [4-7,20-23] of 4-7,20-23, mems 0
+            3 2: l3 0, owns [2,18] of 2,18, mems 0
+            4 6: l3 2, owns [8-10,24-26] of 8-10,24-26, mems 0
+            5 12: refused: needs 12 CPUs of its own, 11 can be given
+        "#]],
+    );
+}
+
+#[test]
+fn shared_parts_keep_a_cpu_and_spread() {
+    check(
+        "pack:2 core:2 pu:1",
+        "",
+        &["1 0+0", "2 0+0", "3 0+1500", "4 1", "5 1", "6 1", "-4", "7 0+9000"],
+        expect![[r#"
+            1 0+0: package 0, owns [] of 0-1, mems 
+            2 0+0: package 1, owns [] of 2-3, mems 
+            3 0+1500: package 0, owns [] of 0-1, mems 
+            4 1: package 1, owns [2] of 2, mems 
+            5 1: refused: needs 1 CPUs of its own, 0 can be given
+            6 1: refused: needs 1 CPUs of its own, 0 can be given
+            -4: shared 0-3
+            7 0+9000: package 1, owns [] of 2-3, mems 
+        "#]],
+    );
+}
+
+#[test]
+fn a_mixed_container_owns_and_shares_in_one_node() {
+    check(
+        "pack:2 numa:1 l3:1 core:4 pu:2",
+        "",
+        &["1 1+500", "2 2+400", "3 8+1", "4 0+2000 ceiling:4000", "5 0+100 ceiling:9000"],
+        expect![[r#"
+            1 1+500: package 0, owns [0] of 0-3,8-11, mems 0
+            2 2+400: package 0, owns [1,9] of 1-3,8-11, mems 0
+            3 8+1: machine, owns [4-7,12-15] of 2-8,10-15, mems 0-1
+            4 0+2000 ceiling:4000: package 0, owns [] of 2-3,8,10-11, mems 0
+            5 0+100 ceiling:9000: package 0, owns [] of 2-3,8,10-11, mems 0
+        "#]],
+    );
+}
+
+#[test]
+fn memory_decides_the_nodes() {
+    check(
+        "pack:2 numa:2 core:4 pu:1 mem:10",
+        "0",
+        &[
+            "1 1 mem:4",
+            "2 1 mem:8",
+            "3 2 mem:12",
+            "4 0+100 limit:25",
+            "5 1 mem:99",
+            "6 0+100 mem:9 reserved",
+        ],
+        expect![[r#"
+            1 1 mem:4: numa 0, owns [1] of 1, mems 0
+            2 1 mem:8: numa 1, owns [4] of 4, mems 1
+            3 2 mem:12: package 1, owns [8-9] of 8-9, mems 2-3
+            4 0+100 limit:25: numa 3, owns [] of 12-15, mems 0,2-3
+            5 1 mem:99: refused: needs 99 GiB, the machine has 16 GiB free
+            6 0+100 mem:9 reserved: machine, owns [] of 0, mems 0-1,3
+        "#]],
+    );
+}
+
+#[test]
+fn a_resize_stays_where_it_is() {
+    check(
+        "pack:2 numa:1 core:8 pu:2",
+        "",
+        &["1 4", "2 2", "-1", "1 2", "1=6", "1=3", "2=20", "3 0+500", "3=0+700"],
+        expect![[r#"
+            1 4: package 0, owns [0-1,16-17] of 0-1,16-17, mems 0
+            2 2: package 0, owns [2,18] of 2,18, mems 0
+            -1: shared 0-1,3-17,19-31
+            1 2: package 0, owns [0,16] of 0,16, mems 0
+            1=6: package 0, owns [0-1,3,16-17,19] of 0-1,3,16-17,19, mems 0
+            1=3: package 0, owns [0-1,16] of 0-1,16, mems 0
+            2=20: machine, owns [2-3,8-15,18-19,24-31] of 2-3,8-15,18-19,24-31, mems 0-1
+            3 0+500: package 0, owns [] of 4-7,17,20-23, mems 0
+            3=0+700: package 0, owns [] of 4-7,17,20-23, mems 0
+        "#]],
+    );
+}
+
+#[test]
+fn system_pods_run_on_the_reserved_cpus() {
+    check(
+        "core:4 pu:2",
+        "0,4",
+        &["1 0+500 reserved", "2 2 reserved", "3 6", "4 4", "-1", "-2"],
+        expect![[r#"
+            1 0+500 reserved: machine, owns [] of 0,4, mems 
+            2 2 reserved: machine, owns [] of 0,4, mems 
+            3 6: refused: needs 6 CPUs of its own, 5 can be given
+            4 4: machine, owns [1-2,5-6] of 1-2,5-6, mems 
+            -1: shared 3,7
+            -2: shared 3,7
+        "#]],
+    );
+}
+
+#[test]
+fn isolated_cpus_are_in_no_shared_set() {
+    check(
+        "core:8 isolated:6-7",
+        "0",
+        &["1 0+100", "2 4", "3 1"],
+        expect![[r#"
+            1 0+100: machine, owns [] of 1-5, mems 
+            2 4: machine, owns [1-4] of 1-4, mems 
+            3 1: refused: needs 1 CPUs of its own, 0 can be given
+        "#]],
+    );
+}
+
+#[test]
+fn a_stale_offer_is_refused() {
+    let mut ledger = machine("core:4", "").unwrap();
+    let first = offer(&ledger, &request(1, 1, None)).unwrap();
+    let second = offer(&ledger, &request(2, 1, None)).unwrap();
+    ledger.commit(first).unwrap();
+    let before = ledger.holdings().clone();
+    assert_eq!(ledger.commit(second), Err(StaleOffer { made_at: 0, current: 1 }));
+    assert_eq!(*ledger.holdings(), before);
+}
+
+#[test]
+fn adopting_what_is_not_free_is_refused() {
+    let mut ledger = machine("pack:2 core:2", "0").unwrap();
+    let allocation = |exclusive: &str, shared| Allocation {
+        pool: PoolId::MACHINE,
+        is_reserved: false,
+        exclusive: exclusive.parse().unwrap(),
+        shared,
+        mems: "7".parse().unwrap(),
+        charges: vec![],
+    };
+    let mut adopt = |id, exclusive, shared| {
+        ledger.adopt(ContainerId(id), allocation(exclusive, shared)).map_err(|e| e.to_string())
+    };
+    assert_eq!(adopt(1, "1", None), Ok(()));
+    assert_eq!(adopt(1, "2", None), Err("#1 is already in the ledger".to_owned()));
+    assert_eq!(adopt(2, "0-2", None), Err("CPUs 0-1 are not free".to_owned()));
+    assert_eq!(adopt(2, "", None), Err("the allocation is empty".to_owned()));
+    let starve = "pool `machine` would have no shared CPU left".to_owned();
+    assert_eq!(adopt(2, "2-3", None), Err(starve));
+    assert_eq!(adopt(2, "2", Some(MilliCpu(5))), Ok(()));
+}
+
+#[test]
+fn the_winner_says_why_the_others_lost() {
+    let ledger = machine("pack:2 numa:2 core:4 pu:2", "").unwrap();
+    let offer = offer(&ledger, &request(1, 3, None)).unwrap();
+    let mut scores: Vec<&Score> =
+        offer.considered().iter().filter_map(|c| c.outcome.as_ref().ok()).collect();
+    scores.sort();
+    let winner = scores.pop().unwrap();
+    let lost: Vec<String> = scores.iter().filter_map(|score| score.loses_to(winner)).collect();
+    expect![[r#"
+        [
+            "spans 4 NUMA nodes, not 1",
+            "spans 2 NUMA nodes, not 1",
+            "spans 2 NUMA nodes, not 1",
+            "equal; the lower pool wins",
+            "equal; the lower pool wins",
+            "equal; the lower pool wins",
+        ]
+    "#]]
+    .assert_debug_eq(&lost);
+}
+
+/// What a history does next.
+#[derive(Clone, Debug)]
+enum Op {
+    Create { exclusive: usize, shared: Option<u64>, gib: u64, limit: Option<u64>, reserved: bool },
+    Release(usize),
+    Resize { which: usize, exclusive: usize, shared: Option<u64> },
+    Restart,
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let shared = || prop::option::of(0u64..4000);
+    prop_oneof![
+        5 => (0usize..9, shared(), 0u64..12, prop::option::of(0u64..40), prop::bool::weighted(0.1))
+            .prop_map(|(exclusive, shared, gib, limit, reserved)| Op::Create {
+                exclusive, shared, gib, limit, reserved
+            }),
+        3 => any::<usize>().prop_map(Op::Release),
+        1 => (any::<usize>(), 0usize..12, shared())
+            .prop_map(|(which, exclusive, shared)| Op::Resize { which, exclusive, shared }),
+        1 => Just(Op::Restart),
+    ]
+}
+
+fn any_machine() -> impl Strategy<Value = (String, String)> {
+    let shape = (1u32..4, 1u32..3, 1u32..3, 1u32..4, 1u32..5, 1u32..3, any::<bool>());
+    (shape, prop::bool::ANY, prop::bool::weighted(0.2)).prop_map(
+        |((pack, die, numa, l3, core, pu, l3_first), reserve, isolate)| {
+            let middle = if l3_first {
+                format!("l3:{l3} numa:{numa}")
+            } else {
+                format!("numa:{numa} l3:{l3}")
+            };
+            let cpus = pack * die * numa * l3 * core * pu;
+            let mut line = format!("pack:{pack} die:{die} {middle} core:{core} pu:{pu} mem:8");
+            if isolate && cpus > 2 {
+                line.push_str(&format!(" isolated:{}", cpus - 1));
+            }
+            (line, if reserve && cpus > 2 { "0".to_owned() } else { String::new() })
+        },
+    )
+}
+
+fn restarted(ledger: &Ledger) -> Ledger {
+    let mut again = Ledger::new(Arc::new(ledger.pools().clone()));
+    for (id, allocation) in ledger.allocations() {
+        again.adopt(id, allocation.clone()).unwrap();
+    }
+    again
+}
+
+/// Exclusive CPUs given may starve nobody: each pool keeps shared CPUs for what is requested on it, unless shared requests alone
+/// were already more than the pool has.
+fn check_room(ledger: &Ledger, before: &Ledger) -> Result<(), TestCaseError> {
+    for pool in ledger.pools().iter() {
+        let room = |ledger: &Ledger| MilliCpu::from_cpus(ledger.shared_cpus(pool.id).len());
+        let has_grown = ledger.shared_requests(pool.id) > before.shared_requests(pool.id);
+        let shrank = room(ledger) < room(before);
+        if shrank && !has_grown {
+            prop_assert!(ledger.shared_requests(pool.id) <= room(ledger), "pool {}", pool.name);
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn any_history_on_any_machine_keeps_every_invariant(
+        (line, reserved) in any_machine(),
+        ops in prop::collection::vec(any_op(), 1..40),
+    ) {
+        let mut ledger = machine(&line, &reserved).unwrap();
+        let initial = ledger.holdings().clone();
+        let mut live: Vec<ContainerId> = Vec::new();
+        for (step, op) in ops.into_iter().enumerate() {
+            let before = ledger.clone();
+            match op {
+                Op::Create { exclusive, shared, gib, limit, reserved } => {
+                    let mut wanted = request(step as u64, exclusive, shared);
+                    wanted.memory = Bytes::gib(gib);
+                    wanted.memory_limit = limit.map(Bytes::gib);
+                    wanted.is_reserved = reserved;
+                    prop_assert_eq!(offer(&ledger, &wanted), offer(&ledger, &wanted));
+                    if let Ok(offer) = offer(&ledger, &wanted) {
+                        let allocation = offer.allocation().clone();
+                        ledger.commit(offer).unwrap();
+                        if !allocation.is_reserved {
+                            prop_assert_eq!(allocation.exclusive.len(), exclusive);
+                        }
+                        live.push(wanted.id);
+                    } else {
+                        // Only memory or exclusive CPUs can be lacking: a shared part always fits somewhere.
+                        prop_assert!(exclusive > 0 || gib > 0);
+                    }
+                }
+                Op::Release(which) if !live.is_empty() => {
+                    let id = live.swap_remove(which % live.len());
+                    prop_assert!(ledger.release(id).is_some());
+                    prop_assert!(ledger.release(id).is_none());
+                }
+                Op::Resize { which, exclusive, shared } if !live.is_empty() => {
+                    let id = live[which % live.len()];
+                    let held = ledger.release(id).unwrap();
+                    let mut wanted = request(id.0, exclusive, shared);
+                    wanted.previous =
+                        Some(Previous { pool: held.pool, exclusive: held.exclusive.clone() });
+                    match offer(&ledger, &wanted) {
+                        Ok(offer) => {
+                            let now = offer.allocation().exclusive.clone();
+                            prop_assert_eq!(now.len(), exclusive);
+                            prop_assert!(now.is_subset(&held.exclusive) || held.exclusive.is_subset(&now));
+                            ledger.commit(offer).unwrap();
+                        }
+                        Err(_) => ledger.adopt(id, held).unwrap(),
+                    }
+                }
+                Op::Restart => {
+                    let again = restarted(&ledger);
+                    prop_assert_eq!(again.holdings(), ledger.holdings());
+                    ledger = again;
+                }
+                _ => {}
+            }
+            prop_assert_eq!(check_ledger(&ledger), Vec::<String>::new());
+            check_room(&ledger, &before)?;
+        }
+        for id in live {
+            ledger.release(id);
+        }
+        prop_assert_eq!(ledger.holdings(), &initial);
+    }
+
+    #[test]
+    fn pools_form_a_tree_of_disjoint_children((line, reserved) in any_machine()) {
+        let ledger = machine(&line, &reserved).unwrap();
+        for pool in ledger.pools().iter() {
+            let mut seen = CpuSet::new();
+            for child in pool.children.iter().filter_map(|id| ledger.pools().get(*id)) {
+                prop_assert!(child.cpus.is_subset(&pool.cpus) && child.cpus != pool.cpus);
+                prop_assert!(child.cpus.is_disjoint(&seen));
+                seen.union_with(&child.cpus);
+            }
+        }
+        let names: std::collections::BTreeSet<_> =
+            ledger.pools().iter().map(|pool| &pool.name).collect();
+        prop_assert_eq!(names.len(), ledger.pools().iter().count());
+    }
+}

@@ -1,0 +1,253 @@
+//! The calls that are read. In: one whole call from kubelet. Out: the agent's word on it, the call to the runtime, the answer.
+//!
+//! Problem: a call may end in more ways than yes and no. The client may go away, its deadline may pass, the runtime may die; then
+//! nobody knows whether the runtime did what it was told. Approach: each call runs to its end in a task of its own, and what
+//! became of the runtime's part is one value, [`Exchange`], from which the agent's answer follows.
+
+mod exchange;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use prost::Message;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use crate::agent::{Admission, Agent, CreateOutcome};
+use crate::proxy::{CallEnd, Shared};
+use crate::upstream::code_number;
+use crate::{deadline, delta, frame, translate, v1};
+
+use exchange::{Call, Exchange, Gathered};
+
+/// The paths that are decoded. All others, also of methods that do not exist yet, are forwarded unread.
+pub const DECODED: [&str; 8] = [
+    "/runtime.v1.RuntimeService/RunPodSandbox",
+    "/runtime.v1.RuntimeService/StopPodSandbox",
+    "/runtime.v1.RuntimeService/RemovePodSandbox",
+    "/runtime.v1.RuntimeService/CreateContainer",
+    "/runtime.v1.RuntimeService/StartContainer",
+    "/runtime.v1.RuntimeService/StopContainer",
+    "/runtime.v1.RuntimeService/RemoveContainer",
+    "/runtime.v1.RuntimeService/UpdateContainerResources",
+];
+
+/// A decoded method, in the order of [`DECODED`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    RunPod,
+    StopPod,
+    RemovePod,
+    Create,
+    Start,
+    Stop,
+    Remove,
+    Update,
+}
+
+impl Method {
+    /// `None`: the call is not read.
+    pub(crate) fn of(path: &str) -> Option<Method> {
+        const METHODS: [Method; 8] = [
+            Method::RunPod,
+            Method::StopPod,
+            Method::RemovePod,
+            Method::Create,
+            Method::Start,
+            Method::Stop,
+            Method::Remove,
+            Method::Update,
+        ];
+        DECODED.iter().zip(METHODS).find(|(known, _)| **known == path).map(|(_, method)| method)
+    }
+}
+
+/// How long a call may go on.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    /// Cancelled when the client went away or the proxy stops.
+    pub(crate) cancel: CancellationToken,
+    /// The client's `grpc-timeout`.
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Window {
+    pub(crate) fn new(headers: &HeaderMap, cancel: CancellationToken) -> Window {
+        let timeout = headers
+            .get(deadline::TIMEOUT_HEADER)
+            .and_then(|value| value.to_str().ok())
+            .and_then(deadline::parse_timeout);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        Window { cancel, deadline }
+    }
+}
+
+/// A message of a decoded method, as far as it is read.
+enum Question {
+    RunPod(v1::RunPodSandboxRequest),
+    EndPod(String),
+    Create(v1::CreateContainerRequest),
+    Start(String),
+    End(String),
+    Update(v1::UpdateContainerResourcesRequest),
+}
+
+impl Question {
+    fn decode(method: Method, message: Bytes) -> Result<Question, prost::DecodeError> {
+        Ok(match method {
+            Method::RunPod => Question::RunPod(Message::decode(message)?),
+            Method::StopPod => {
+                Question::EndPod(v1::StopPodSandboxRequest::decode(message)?.pod_sandbox_id)
+            }
+            Method::RemovePod => {
+                Question::EndPod(v1::RemovePodSandboxRequest::decode(message)?.pod_sandbox_id)
+            }
+            Method::Create => Question::Create(Message::decode(message)?),
+            Method::Start => {
+                Question::Start(v1::StartContainerRequest::decode(message)?.container_id)
+            }
+            Method::Stop => Question::End(v1::StopContainerRequest::decode(message)?.container_id),
+            Method::Remove => {
+                Question::End(v1::RemoveContainerRequest::decode(message)?.container_id)
+            }
+            Method::Update => Question::Update(Message::decode(message)?),
+        })
+    }
+}
+
+/// Handles one decoded call from its first byte to its last.
+pub(crate) async fn run<A: Agent>(
+    shared: Arc<Shared<A>>,
+    method: Method,
+    request: Request<Body>,
+    window: Window,
+    mut end: CallEnd<A>,
+) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    let (head, body) = request.into_parts();
+    let whole = match exchange::gather(&shared, &window, body).await {
+        Ok(Gathered::Whole(whole)) => whole,
+        Ok(Gathered::TooLong(body)) => {
+            shared.agent.passed_through(&path, "long");
+            return exchange::pass(&shared, &window, Request::from_parts(head, body), end).await;
+        }
+        Err(status) => return end.answer(status),
+    };
+    let read = frame::parse(&whole.data).map_err(frame::NotOneMessage::word).and_then(|message| {
+        let question = Question::decode(method, message.clone()).map_err(|_| "malformed")?;
+        Ok((message, question))
+    });
+    let (message, question) = match read {
+        Ok(read) => read,
+        Err(why) => {
+            shared.agent.passed_through(&path, why);
+            let request = Request::from_parts(head, whole.into_body());
+            return exchange::pass(&shared, &window, request, end).await;
+        }
+    };
+    let call = Call { shared, window, head, whole };
+    match call.answer(message, question).await {
+        Ok(Exchange::Answered(answer)) => {
+            end.tell(answer.code.unwrap_or(code_number(Code::Unknown)));
+            answer.into_response()
+        }
+        Ok(Exchange::Cut { status, .. }) | Err(status) => end.answer(status),
+    }
+}
+
+impl<A: Agent> Call<A> {
+    /// `Err` is an answer that bayplan gives without calling the runtime.
+    async fn answer(self, message: Bytes, question: Question) -> Result<Exchange, Status> {
+        let shared = Arc::clone(&self.shared);
+        let agent = &shared.agent;
+        match question {
+            Question::Create(create) => self.create(message, &create).await,
+            Question::Update(update) => self.update(message, &update).await,
+            Question::RunPod(run) => {
+                let exchange = self.forward(None).await;
+                if let Some(answer) = exchange.read::<v1::RunPodSandboxResponse>() {
+                    let config = run.config.unwrap_or_default();
+                    agent.pod_started(translate::pod(&answer.pod_sandbox_id, &config)).await;
+                }
+                Ok(exchange)
+            }
+            Question::EndPod(pod_id) => {
+                let exchange = self.forward(None).await;
+                if exchange.is_over() {
+                    agent.pod_ended(&pod_id).await;
+                }
+                Ok(exchange)
+            }
+            Question::Start(container_id) => {
+                let exchange = self.forward(None).await;
+                if exchange.code() == Some(Code::Ok) {
+                    agent.started(&container_id).await;
+                }
+                Ok(exchange)
+            }
+            Question::End(container_id) => {
+                let exchange = self.forward(None).await;
+                if exchange.is_over() {
+                    agent.ended(&container_id).await;
+                }
+                Ok(exchange)
+            }
+        }
+    }
+
+    async fn create(
+        self,
+        message: Bytes,
+        create: &v1::CreateContainerRequest,
+    ) -> Result<Exchange, Status> {
+        let shared = Arc::clone(&self.shared);
+        let ticket = shared.next_ticket();
+        let pinned = match shared.agent.admit(ticket, translate::new_container(create)).await {
+            Admission::Place(pinning) => {
+                frame::wrap(&delta::append_to_create(&message, &pinning))
+            }
+            Admission::PassThrough => None,
+            Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
+        };
+        let is_pinned = pinned.is_some();
+        let exchange = self.forward(pinned).await;
+        shared.agent.created(ticket, outcome(&exchange, is_pinned)).await;
+        Ok(exchange)
+    }
+
+    async fn update(
+        self,
+        message: Bytes,
+        update: &v1::UpdateContainerResourcesRequest,
+    ) -> Result<Exchange, Status> {
+        let resources = update.linux.as_ref().map(translate::resources).unwrap_or_default();
+        let pinned = match self.shared.agent.resize(&update.container_id, resources).await {
+            Admission::Place(pinning) => {
+                frame::wrap(&delta::append_to_update(&message, &pinning))
+            }
+            Admission::PassThrough => None,
+            Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
+        };
+        Ok(self.forward(pinned).await)
+    }
+}
+
+/// Whether there is a container now.
+fn outcome(exchange: &Exchange, pinned: bool) -> CreateOutcome {
+    if let Some(answer) = exchange.read::<v1::CreateContainerResponse>()
+        && !answer.container_id.is_empty()
+    {
+        return CreateOutcome::Created { id: answer.container_id, pinned };
+    }
+    match exchange.code() {
+        // These say that somebody stopped waiting, not what the runtime did; and OK without an id says nothing.
+        None | Some(Code::Ok | Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable) => {
+            CreateOutcome::Unknown
+        }
+        // Also UNKNOWN, which is containerd's ordinary error.
+        Some(_) => CreateOutcome::Failed,
+    }
+}

@@ -1,0 +1,172 @@
+//! The CRI proxy. In: kubelet's calls on one socket. Out: the same calls on the runtime's socket, and the answers back.
+//!
+//! Every call passes as raw bytes with its metadata, deadline, cancellation, status and details, also one that does not exist yet,
+//! and also a streaming one. The eight that create, change or end something ([`DECODED`]) are also read, shown to the [`Agent`], and
+//! two of them are written to; see [`crate::delta`] for how, so that what bayplan does not know survives.
+//!
+//! Guarantees: the runtime's answer to a create leaves only after [`Agent::created`] has returned; a client that goes away resets
+//! the runtime's stream, but the agent still hears the end of what it was asked about.
+
+mod watched;
+
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use tokio::net::UnixListener;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::Status;
+use tonic::body::Body;
+use tower::Service;
+
+use crate::agent::{Agent, Ticket};
+use crate::intercept::{self, Method, Window};
+use crate::server;
+use crate::upstream::Upstream;
+
+pub use crate::intercept::DECODED;
+pub(crate) use watched::{CallEnd, grpc_status};
+
+/// How long calls that the agent knows about may take to finish after the stop.
+const GRACE_DECODED: Duration = Duration::from_secs(5);
+
+/// After these, how long the others have, and the last answers to leave the socket. Streams never end by themselves.
+const GRACE_PASSED: Duration = Duration::from_secs(1);
+
+/// The proxy as a service: any server of HTTP/2 requests can run it. Cheap to clone.
+#[derive(Debug)]
+pub struct Proxy<A> {
+    shared: Arc<Shared<A>>,
+}
+
+/// What all calls have in common.
+#[derive(Debug)]
+pub(crate) struct Shared<A> {
+    pub(crate) upstream: Upstream,
+    pub(crate) agent: A,
+    tickets: AtomicU64,
+    /// Decoded calls that are under way, also those whose client has gone.
+    calls: TaskTracker,
+    /// Ends all of them.
+    cut: CancellationToken,
+}
+
+impl<A> Clone for Proxy<A> {
+    fn clone(&self) -> Proxy<A> {
+        Proxy { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<A: Agent> Proxy<A> {
+    /// A proxy to this runtime that asks this agent.
+    pub fn new(upstream: Upstream, agent: A) -> Proxy<A> {
+        let shared = Shared {
+            upstream,
+            agent,
+            tickets: AtomicU64::new(1),
+            calls: TaskTracker::new(),
+            cut: CancellationToken::new(),
+        };
+        Proxy { shared: Arc::new(shared) }
+    }
+}
+
+/// Serves the proxy until `shutdown`. Then decoded calls that have begun get five seconds to finish, others one second more, and
+/// what still runs (streams such as `GetContainerEvents` never end by themselves) is cut off.
+pub async fn serve<A: Agent>(
+    listener: UnixListener,
+    proxy: Proxy<A>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let shared = Arc::clone(&proxy.shared);
+    let drained = async {
+        shared.finish_calls().await;
+        sleep(GRACE_PASSED).await;
+    };
+    server::serve(listener, proxy, shutdown, drained).await;
+    // Connections may have ended before the agent has heard everything.
+    shared.finish_calls().await;
+}
+
+impl<A: Agent> Service<Request<Body>> for Proxy<A> {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let end = CallEnd::new(shared.agent.clone(), request.uri().path());
+            Ok(match Method::of(request.uri().path()) {
+                Some(method) => shared.intercept(method, request, end).await,
+                None => shared.pass(request, end).await,
+            })
+        })
+    }
+}
+
+impl<A: Agent> Shared<A> {
+    /// Names the next creation.
+    pub(crate) fn next_ticket(&self) -> Ticket {
+        Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether calls are being cut off because the proxy stops.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut.is_cancelled()
+    }
+
+    /// Forwards a call without reading it.
+    pub(crate) async fn pass(&self, request: Request<Body>, mut end: CallEnd<A>) -> Response<Body> {
+        match self.upstream.forward(request).await {
+            Ok(response) => watched::watch(response, self.upstream.clone(), end),
+            Err(error) => end.answer(error.status()),
+        }
+    }
+
+    /// Runs a decoded call in a task of its own, so that a client that goes away cannot stop it half way. Its going away is told
+    /// to the task instead.
+    async fn intercept(
+        self: Arc<Self>,
+        method: Method,
+        request: Request<Body>,
+        end: CallEnd<A>,
+    ) -> Response<Body> {
+        let window = Window::new(request.headers(), self.cut.child_token());
+        let client_is_there = window.cancel.clone().drop_guard();
+        let shared = Arc::clone(&self);
+        let task = self.calls.spawn(intercept::run(shared, method, request, window, end));
+        let response = match task.await {
+            Ok(response) => response,
+            Err(_) => Status::internal("bayplan failed while it handled the call").into_http(),
+        };
+        client_is_there.disarm();
+        response
+    }
+
+    /// Waits for the decoded calls, and cuts off those that take too long.
+    async fn finish_calls(&self) {
+        self.calls.close();
+        if timeout(GRACE_DECODED, self.calls.wait()).await.is_err() {
+            self.cut.cancel();
+            // All that is left is telling the agent, which has a deadline of its own.
+            if timeout(GRACE_PASSED, self.calls.wait()).await.is_err() {
+                tracing::warn!(calls = self.calls.len(), "stopped before all calls came to an end");
+            }
+        }
+    }
+}

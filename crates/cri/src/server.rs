@@ -1,0 +1,98 @@
+//! Serves gRPC over a Unix socket. In: a listener, a service, and when to stop. Out: the service's answers, untouched.
+//!
+//! It is hyper's HTTP/2 server and not tonic's, which ends every call at the client's `grpc-timeout` by itself, and with
+//! `CANCELLED`. Here the service alone decides what a deadline means.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tower::Service;
+
+use crate::upstream::HEADERS_LEN_MAX;
+
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// Waiting after `accept` failed, most likely for want of file descriptors, so that it does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until `stop`. Then no connection is accepted and no call begins on the old ones, and what still runs may go on until
+/// `drained` or its own end, whichever is first; the rest is cut off.
+pub(crate) async fn serve<S>(
+    listener: UnixListener,
+    service: S,
+    stop: impl Future<Output = ()>,
+    drained: impl Future<Output = ()>,
+) where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
+    let closing = CancellationToken::new();
+    let mut connections = JoinSet::new();
+    let mut stop = pin!(stop);
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(serve_connection(stream, service.clone(), closing.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            // Take up what has ended, so that the set does not grow.
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    drop(listener);
+    closing.cancel();
+    let all_ended = async { while connections.join_next().await.is_some() {} };
+    tokio::select! {
+        () = all_ended => {}
+        () = drained => {}
+    }
+    connections.shutdown().await;
+}
+
+async fn serve_connection<S>(stream: UnixStream, service: S, closing: CancellationToken)
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
+    let call = service_fn(move |request: Request<hyper::body::Incoming>| {
+        service.clone().call(request.map(Body::new))
+    });
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(HEADERS_LEN_MAX)
+        .auto_date_header(false);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), call));
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = closing.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        // Clients that go away without a goodbye are ordinary.
+        tracing::debug!(%error, "a connection ended");
+    }
+}

@@ -1,0 +1,230 @@
+//! The one connection to the container runtime. In: calls as they came, and the daemon's own questions. Out: the runtime's
+//! answers, untouched for the first and as plain values for the second.
+//!
+//! The connection is made at the first call, carries all calls at once (HTTP/2 over the Unix socket), and is made anew at the next
+//! call after it broke. It is hyper's client and not tonic's channel, which puts its own name into `user-agent` and enforces
+//! `grpc-timeout` itself.
+
+mod calls;
+mod info;
+
+use std::error::Error as _;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::UnixStream;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower::Service;
+
+use crate::frame::MESSAGE_LEN_MAX;
+use crate::v1::runtime_service_client::RuntimeServiceClient;
+
+pub use calls::{
+    ContainerState, ListedContainer, ListedPod, PodDetails, RuntimeError, RuntimeVersion,
+};
+pub use info::ContainerDetails;
+
+pub(crate) use calls::code_number;
+
+/// What the runtime may send before bayplan has read it. A kubelet relists a few hundred kilobytes at once.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// Status details travel in trailers; this is grpc-go's limit, which kubelet and containerd use.
+pub(crate) const HEADERS_LEN_MAX: u32 = 16 << 20;
+
+/// The runtime behind its Unix socket. Cheap to clone; clones share the connection.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    client: Client<UnixConnector, Body>,
+    socket: Arc<Path>,
+    limit: Duration,
+}
+
+/// Why a call did not come back from the runtime.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForwardError {
+    /// Nobody listens: the call never reached the runtime.
+    #[error(
+        "cannot reach the container runtime at {} ({reason}); check that it is running and that bayplan's \
+         runtime socket setting names its socket",
+        socket.display()
+    )]
+    Unreachable {
+        /// The runtime's socket.
+        socket: PathBuf,
+        /// What the kernel said.
+        reason: String,
+    },
+    /// The call was sent, at least in part, and the connection or the stream broke.
+    #[error("the container runtime at {} broke off the call ({reason})", socket.display())]
+    Broken {
+        /// The runtime's socket.
+        socket: PathBuf,
+        /// The gRPC status code that says it best.
+        code: Code,
+        /// What the transport said.
+        reason: String,
+    },
+}
+
+impl ForwardError {
+    /// As an answer to a gRPC client.
+    pub fn status(&self) -> Status {
+        let code = match self {
+            ForwardError::Unreachable { .. } => Code::Unavailable,
+            ForwardError::Broken { code, .. } => *code,
+        };
+        Status::new(code, self.to_string())
+    }
+}
+
+impl Upstream {
+    /// A runtime that is not connected yet. `limit` bounds each of bayplan's own calls; forwarded calls have their client's deadline.
+    pub fn new(socket: PathBuf, limit: Duration) -> Upstream {
+        let socket: Arc<Path> = socket.into();
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .http2_only(true)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW)
+            .http2_max_header_list_size(HEADERS_LEN_MAX)
+            .build(UnixConnector { socket: Arc::clone(&socket) });
+        Upstream { client, socket, limit }
+    }
+
+    /// The runtime's socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Sends a call on and gives back the answer's head as soon as it is there. Method, path, headers, body frames and trailers
+    /// stay as they are; the authority becomes `localhost`. Dropping the future or the answer's body resets the runtime's stream.
+    pub async fn forward(
+        &self,
+        request: Request<Body>,
+    ) -> Result<Response<Incoming>, ForwardError> {
+        let (parts, body) = request.into_parts();
+        let mut outgoing = Request::new(body);
+        *outgoing.method_mut() = parts.method;
+        *outgoing.uri_mut() = on_localhost(&parts.uri);
+        *outgoing.version_mut() = http::Version::HTTP_2;
+        *outgoing.headers_mut() = parts.headers;
+        self.client.request(outgoing).await.map_err(|error| self.explain(error))
+    }
+
+    /// A failure of reading an answer's body, as an error that names the socket.
+    pub fn broken_body(&self, error: hyper::Error) -> ForwardError {
+        let was_dropped = error.is_canceled();
+        self.broken(Box::new(error), was_dropped)
+    }
+
+    /// A typed client over the same connection.
+    pub fn runtime_client(&self) -> RuntimeServiceClient<Upstream> {
+        RuntimeServiceClient::with_origin(self.clone(), on_localhost(&Uri::from_static("/")))
+            .max_decoding_message_size(MESSAGE_LEN_MAX)
+            .max_encoding_message_size(MESSAGE_LEN_MAX)
+    }
+
+    fn explain(&self, error: ClientError) -> ForwardError {
+        if error.is_connect() {
+            let reason = error.source().map_or_else(|| error.to_string(), render_chain);
+            return ForwardError::Unreachable { socket: self.socket.to_path_buf(), reason };
+        }
+        let hyper_error = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
+        let was_dropped = hyper_error.is_some_and(hyper::Error::is_canceled);
+        self.broken(Box::new(error), was_dropped)
+    }
+
+    /// A stream that the runtime reset on purpose keeps its meaning; everything else means that the runtime went away. hyper says
+    /// "canceled" (`was_dropped`) of a call that was waiting on a connection when it ended, which nobody cancelled.
+    fn broken(
+        &self,
+        error: Box<dyn std::error::Error + Send + Sync>,
+        was_dropped: bool,
+    ) -> ForwardError {
+        let reason = render_chain(&*error);
+        let code = match Status::from_error(error).code() {
+            code @ (Code::Cancelled | Code::ResourceExhausted | Code::PermissionDenied)
+                if !was_dropped =>
+            {
+                code
+            }
+            _ => Code::Unavailable,
+        };
+        ForwardError::Broken { socket: self.socket.to_path_buf(), code, reason }
+    }
+}
+
+/// The transport of the typed client.
+impl Service<Request<Body>> for Upstream {
+    type Response = Response<Incoming>;
+    type Error = Status;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Incoming>, Status>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let upstream = self.clone();
+        Box::pin(async move { upstream.forward(request).await.map_err(|error| error.status()) })
+    }
+}
+
+/// Connects to the socket whatever the address says.
+#[derive(Clone, Debug)]
+struct UnixConnector {
+    socket: Arc<Path>,
+}
+
+impl Service<Uri> for UnixConnector {
+    type Response = TokioIo<UnixStream>;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = std::io::Result<TokioIo<UnixStream>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let socket = Arc::clone(&self.socket);
+        Box::pin(async move { Ok(TokioIo::new(UnixStream::connect(&socket).await?)) })
+    }
+}
+
+/// A gRPC server refuses an authority that is a path, so the socket never appears in a request.
+fn on_localhost(uri: &Uri) -> Uri {
+    let mut parts = http::uri::Parts::default();
+    parts.scheme = Some(Scheme::HTTP);
+    parts.authority = Some(Authority::from_static("localhost"));
+    parts.path_and_query =
+        Some(uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")));
+    // All three parts are present, which is all that `from_parts` asks for.
+    Uri::from_parts(parts).unwrap_or_else(|_| Uri::from_static("http://localhost/"))
+}
+
+/// An error and its sources on one line; a source that only repeats what was said is left out.
+fn render_chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,264 @@
+//! bayplan's own calls to the runtime. In: ids and pinnings. Out: plain values; no message type leaves this file.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tonic::{Code, Request, Response, Status};
+
+use super::{ContainerDetails, Upstream, info};
+use crate::agent::Pinning;
+use crate::{delta, v1};
+
+/// What the runtime calls itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeVersion {
+    /// For example `containerd`.
+    pub name: String,
+    /// For example `v2.1.4`.
+    pub version: String,
+}
+
+/// A sandbox in the runtime's list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedPod {
+    /// The runtime's sandbox id.
+    pub id: String,
+    /// Kubernetes UID.
+    pub uid: String,
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Kubernetes name.
+    pub name: String,
+    /// Counts sandboxes of the same pod.
+    pub attempt: u32,
+    /// False once it was stopped or died.
+    pub is_ready: bool,
+    /// Labels of the sandbox.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the sandbox.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A sandbox in detail: what the list has, and its parent cgroup where the runtime tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodDetails {
+    /// As in the list.
+    pub pod: ListedPod,
+    /// The parent cgroup as kubelet gave it.
+    pub cgroup_parent: Option<String>,
+}
+
+/// What a container is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ContainerState {
+    /// Made, not started.
+    Created,
+    /// Started.
+    Running,
+    /// Ended, not removed.
+    Exited,
+    /// The runtime does not know, or says a state that is newer than this file.
+    Unknown,
+}
+
+/// A container in the runtime's list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedContainer {
+    /// The runtime's container id.
+    pub id: String,
+    /// The runtime's sandbox id.
+    pub pod_id: String,
+    /// Name in the pod.
+    pub name: String,
+    /// Counts restarts.
+    pub attempt: u32,
+    /// What it is doing.
+    pub state: ContainerState,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Why one of bayplan's own calls brought no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuntimeError {
+    /// The runtime does not know the container or sandbox (any more).
+    #[error("the runtime does not know `{id}`")]
+    Gone {
+        /// What was asked about.
+        id: String,
+    },
+    /// Nobody listens, or the connection broke.
+    #[error("{call} did not reach the runtime: {message}")]
+    Unavailable {
+        /// The method.
+        call: &'static str,
+        /// Which socket, and what to do.
+        message: String,
+    },
+    /// No answer in time.
+    #[error("{call}: the runtime at {} did not answer within {limit:?}", socket.display())]
+    TimedOut {
+        /// The method.
+        call: &'static str,
+        /// The runtime's socket.
+        socket: PathBuf,
+        /// How long bayplan waited.
+        limit: Duration,
+    },
+    /// The runtime answered with an error.
+    #[error("{call}: the runtime refused with gRPC code {code}: {message}")]
+    Failed {
+        /// The method.
+        call: &'static str,
+        /// gRPC status code.
+        code: u32,
+        /// The runtime's text.
+        message: String,
+    },
+}
+
+impl Upstream {
+    /// Who is there.
+    pub async fn version(&self) -> Result<RuntimeVersion, RuntimeError> {
+        let request = v1::VersionRequest { version: "v1".to_owned() };
+        let mut client = self.runtime_client();
+        let answer = self.ask("Version", "", request, |r| async move { client.version(r).await });
+        let answer = answer.await?;
+        Ok(RuntimeVersion { name: answer.runtime_name, version: answer.runtime_version })
+    }
+
+    /// Moves a container to these CPUs and memory nodes and changes nothing else.
+    pub async fn update_container(&self, id: &str, pinning: &Pinning) -> Result<(), RuntimeError> {
+        let request = v1::UpdateContainerResourcesRequest {
+            container_id: id.to_owned(),
+            linux: Some(delta::resources(pinning)),
+            ..Default::default()
+        };
+        let mut client = self.runtime_client();
+        let call = |r| async move { client.update_container_resources(r).await };
+        self.ask("UpdateContainerResources", id, request, call).await.map(|_| ())
+    }
+
+    /// Every sandbox, also those that are not ready.
+    pub async fn list_pods(&self) -> Result<Vec<ListedPod>, RuntimeError> {
+        let request = v1::ListPodSandboxRequest::default();
+        let mut client = self.runtime_client();
+        let call = |r| async move { client.list_pod_sandbox(r).await };
+        let answer = self.ask("ListPodSandbox", "", request, call).await?;
+        Ok(answer.items.into_iter().map(listed_pod).collect())
+    }
+
+    /// Every container, also those that have ended.
+    pub async fn list_containers(&self) -> Result<Vec<ListedContainer>, RuntimeError> {
+        let request = v1::ListContainersRequest::default();
+        let mut client = self.runtime_client();
+        let call = |r| async move { client.list_containers(r).await };
+        let answer = self.ask("ListContainers", "", request, call).await?;
+        Ok(answer.containers.into_iter().map(listed_container).collect())
+    }
+
+    /// How the runtime set a container up.
+    pub async fn container_details(&self, id: &str) -> Result<ContainerDetails, RuntimeError> {
+        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
+        let mut client = self.runtime_client();
+        let call = |r| async move { client.container_status(r).await };
+        let answer = self.ask("ContainerStatus", id, request, call).await?;
+        Ok(info::parse_container(&answer.info))
+    }
+
+    /// What the runtime remembers of a sandbox's configuration.
+    pub async fn pod_details(&self, id: &str) -> Result<PodDetails, RuntimeError> {
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
+        let mut client = self.runtime_client();
+        let call = |r| async move { client.pod_sandbox_status(r).await };
+        let answer = self.ask("PodSandboxStatus", id, request, call).await?;
+        let status = answer.status.unwrap_or_default();
+        let metadata = status.metadata.unwrap_or_default();
+        let pod = ListedPod {
+            id: if status.id.is_empty() { id.to_owned() } else { status.id },
+            uid: metadata.uid,
+            namespace: metadata.namespace,
+            name: metadata.name,
+            attempt: metadata.attempt,
+            is_ready: status.state == v1::PodSandboxState::SandboxReady as i32,
+            labels: status.labels,
+            annotations: status.annotations,
+        };
+        Ok(PodDetails { pod, cgroup_parent: info::parse_cgroup_parent(&answer.info) })
+    }
+
+    /// Makes one call within the limit. `id` is what the call is about.
+    async fn ask<Q, R, F>(
+        &self,
+        call: &'static str,
+        id: &str,
+        question: Q,
+        send: impl FnOnce(Request<Q>) -> F,
+    ) -> Result<R, RuntimeError>
+    where
+        F: Future<Output = Result<Response<R>, Status>>,
+    {
+        let mut request = Request::new(question);
+        request.set_timeout(self.limit);
+        let timed_out = || RuntimeError::TimedOut {
+            call,
+            socket: self.socket.to_path_buf(),
+            limit: self.limit,
+        };
+        let status = match tokio::time::timeout(self.limit, send(request)).await {
+            Ok(Ok(answer)) => return Ok(answer.into_inner()),
+            Ok(Err(status)) => status,
+            Err(_) => return Err(timed_out()),
+        };
+        let message = status.message().to_owned();
+        Err(match status.code() {
+            Code::NotFound if !id.is_empty() => RuntimeError::Gone { id: id.to_owned() },
+            Code::Unavailable => RuntimeError::Unavailable { call, message },
+            Code::DeadlineExceeded => timed_out(),
+            code => RuntimeError::Failed { call, code: code_number(code), message },
+        })
+    }
+}
+
+/// A gRPC status code as the number it is on the wire.
+pub(crate) fn code_number(code: Code) -> u32 {
+    i32::from(code).unsigned_abs()
+}
+
+fn listed_pod(pod: v1::PodSandbox) -> ListedPod {
+    let metadata = pod.metadata.unwrap_or_default();
+    ListedPod {
+        id: pod.id,
+        uid: metadata.uid,
+        namespace: metadata.namespace,
+        name: metadata.name,
+        attempt: metadata.attempt,
+        is_ready: pod.state == v1::PodSandboxState::SandboxReady as i32,
+        labels: pod.labels,
+        annotations: pod.annotations,
+    }
+}
+
+fn listed_container(container: v1::Container) -> ListedContainer {
+    let state = match container.state() {
+        _ if v1::ContainerState::try_from(container.state).is_err() => ContainerState::Unknown,
+        v1::ContainerState::ContainerCreated => ContainerState::Created,
+        v1::ContainerState::ContainerRunning => ContainerState::Running,
+        v1::ContainerState::ContainerExited => ContainerState::Exited,
+        v1::ContainerState::ContainerUnknown => ContainerState::Unknown,
+    };
+    let metadata = container.metadata.unwrap_or_default();
+    ListedContainer {
+        id: container.id,
+        pod_id: container.pod_sandbox_id,
+        name: metadata.name,
+        attempt: metadata.attempt,
+        state,
+        labels: container.labels,
+        annotations: container.annotations,
+    }
+}

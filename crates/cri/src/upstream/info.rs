@@ -1,0 +1,141 @@
+//! The runtime's own account of a container or sandbox. In: the JSON under `info` of a verbose status. Out: what bayplan needs of
+//! it. Pure.
+//!
+//! CRI does not say what the JSON holds. containerd and CRI-O both put the process id and the OCI runtime specification there; what is
+//! missing or looks different is `None`, and an answer that is no JSON at all is an answer without pieces.
+
+use std::collections::BTreeMap;
+
+use bayplan_types::{CpuSet, NodeSet};
+use serde_json::Value;
+
+/// A container as the runtime will run it or runs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerDetails {
+    /// Its first process; `None` before it is started and after it has ended.
+    pub pid: Option<u32>,
+    /// `cpuset.cpus`; `None` also for "not set".
+    pub cpus: Option<CpuSet>,
+    /// `cpuset.mems`; `None` also for "not set".
+    pub mems: Option<NodeSet>,
+    /// `cpu.shares` of cgroup v1.
+    pub shares: Option<i64>,
+    /// Microseconds of CPU time per period; negative is no limit.
+    pub quota: Option<i64>,
+    /// Microseconds.
+    pub period: Option<i64>,
+    /// Bytes; negative is no limit.
+    pub memory_limit: Option<i64>,
+    /// As the runtime spells it: `/kubepods/...` or `slice:prefix:name`.
+    pub cgroups_path: Option<String>,
+}
+
+/// The pieces of a verbose `ContainerStatus`.
+pub(super) fn parse_container(info: &BTreeMap<String, String>) -> ContainerDetails {
+    let info = json(info);
+    let resources = |pointer: &str| {
+        info.pointer("/runtimeSpec/linux/resources").and_then(|resources| resources.pointer(pointer))
+    };
+    let text = |pointer: &str| {
+        resources(pointer).and_then(Value::as_str).filter(|text| !text.trim().is_empty())
+    };
+    let number = |pointer: &str| resources(pointer).and_then(integer);
+    ContainerDetails {
+        pid: info
+            .pointer("/pid")
+            .and_then(Value::as_u64)
+            .and_then(|pid| u32::try_from(pid).ok())
+            .filter(|pid| *pid > 0),
+        cpus: text("/cpu/cpus").and_then(|cpus| cpus.parse().ok()),
+        mems: text("/cpu/mems").and_then(|mems| mems.parse().ok()),
+        shares: number("/cpu/shares"),
+        quota: number("/cpu/quota"),
+        period: number("/cpu/period"),
+        memory_limit: number("/memory/limit"),
+        cgroups_path: info
+            .pointer("/runtimeSpec/linux/cgroupsPath")
+            .and_then(Value::as_str)
+            .filter(|path| !path.is_empty())
+            .map(str::to_owned),
+    }
+}
+
+/// The parent cgroup that kubelet gave, from a verbose `PodSandboxStatus`. containerd repeats the sandbox's configuration.
+pub(super) fn parse_cgroup_parent(info: &BTreeMap<String, String>) -> Option<String> {
+    json(info)
+        .pointer("/config/linux/cgroup_parent")
+        .and_then(Value::as_str)
+        .filter(|path| !path.is_empty())
+        .map(str::to_owned)
+}
+
+fn json(info: &BTreeMap<String, String>) -> Value {
+    info.get("info").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// The specification has unsigned shares and period; one above `i64::MAX` is as good as not there.
+fn integer(value: &Value) -> Option<i64> {
+    value.as_i64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(text: &str) -> BTreeMap<String, String> {
+        BTreeMap::from([("info".to_owned(), text.to_owned())])
+    }
+
+    #[test]
+    fn containerds_account_is_read() {
+        // The shape of containerd 2.1, shortened.
+        let details = parse_container(&info(
+            r#"{"sandboxID":"ab","pid":4711,"removing":false,"runtimeType":"io.containerd.runc.v2",
+                "config":{"metadata":{"name":"web"}},
+                "runtimeSpec":{"ociVersion":"1.2.1","process":{"args":["a"]},"linux":{
+                  "cgroupsPath":"kubepods-burstable-pod1.slice:cri-containerd:cd",
+                  "resources":{"devices":[{"allow":false}],"memory":{"limit":1073741824,"swap":1073741824},
+                    "cpu":{"shares":2048,"quota":-1,"period":100000,"cpus":"0-3,8","mems":"0"}}}}}"#,
+        ));
+        let expected = ContainerDetails {
+            pid: Some(4711),
+            cpus: Some("0-3,8".parse().unwrap()),
+            mems: Some("0".parse().unwrap()),
+            shares: Some(2048),
+            quota: Some(-1),
+            period: Some(100_000),
+            memory_limit: Some(1 << 30),
+            cgroups_path: Some("kubepods-burstable-pod1.slice:cri-containerd:cd".to_owned()),
+        };
+        assert_eq!(details, expected);
+    }
+
+    #[test]
+    fn what_is_missing_or_strange_is_none() {
+        let nothing = ContainerDetails::default();
+        for text in [
+            "",
+            "no json",
+            "null",
+            "[]",
+            "7",
+            r#"{"pid":0}"#,
+            r#"{"pid":-1}"#,
+            r#"{"pid":"12"}"#,
+            r#"{"runtimeSpec":null}"#,
+            r#"{"runtimeSpec":{"linux":{"cgroupsPath":"","resources":[]}}}"#,
+            r#"{"runtimeSpec":{"linux":{"resources":{"cpu":{"cpus":"","mems":"x-","shares":"2"}}}}}"#,
+            r#"{"runtimeSpec":{"linux":{"resources":{"cpu":{"shares":18446744073709551615}}}}}"#,
+        ] {
+            assert_eq!(parse_container(&info(text)), nothing, "{text}");
+        }
+        assert_eq!(parse_container(&BTreeMap::new()), nothing);
+    }
+
+    #[test]
+    fn the_parent_cgroup_is_read_where_it_is_told() {
+        let told = info(r#"{"config":{"linux":{"cgroup_parent":"/kubepods/pod1"}}}"#);
+        assert_eq!(parse_cgroup_parent(&told).as_deref(), Some("/kubepods/pod1"));
+        assert_eq!(parse_cgroup_parent(&info(r#"{"config":{"linux":{}}}"#)), None);
+    }
+}

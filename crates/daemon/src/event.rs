@@ -1,0 +1,182 @@
+//! What can happen to the node, and what must be done about it. Values only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
+use bayplan_cri::translate::{NewContainer, Pod, Resources};
+use bayplan_enforcement::Plan;
+use bayplan_types::{CpuClass, Pinning, QosClass};
+
+use crate::record::Record;
+use crate::status::{Explanation, Status};
+
+/// Something happened, or somebody asks.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A pod sandbox runs.
+    PodStarted(Pod),
+    /// A pod sandbox was stopped or removed.
+    PodEnded(String),
+    /// A container is to be created.
+    Admit(Ticket, Box<NewContainer>),
+    /// The creation came to an end.
+    CreateEnded(Ticket, CreateOutcome),
+    /// A container was started.
+    Started(String),
+    /// A container was stopped or removed.
+    Ended(String),
+    /// Kubelet changes a container's resources.
+    Resize(String, Resources),
+    /// Some writes of an earlier plan failed.
+    WritesFailed(Vec<FailedWrite>),
+    /// The runtime is about to be asked what runs.
+    SyncStarted,
+    /// The runtime has told what runs.
+    Synced(RuntimeView),
+    /// Who has which CPUs?
+    Status,
+    /// Why is this container where it is?
+    Explain(String),
+}
+
+/// A container whose pinning could not be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedWrite {
+    /// The runtime's id.
+    pub container: String,
+    /// The runtime no longer knows it.
+    pub is_gone: bool,
+    /// What the runtime said.
+    pub why: String,
+}
+
+/// What the runtime says is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeView {
+    /// The value that [`Answer::SyncBasis`] gave.
+    pub basis: u64,
+    /// Every container, by the runtime's id.
+    pub containers: BTreeMap<String, Seen>,
+}
+
+/// One container as the runtime and the kernel show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Sandbox.
+    pub pod_id: String,
+    /// Name in the pod.
+    pub name: String,
+    /// Counts restarts.
+    pub attempt: u32,
+    /// Created or running, not exited.
+    pub is_alive: bool,
+    /// Its process runs.
+    pub is_running: bool,
+    /// Everything else, for containers that the state did not know; `None` when it could not be found out.
+    pub details: Option<Box<SeenDetails>>,
+}
+
+/// What an unknown container must tell before it can be adopted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenDetails {
+    /// Pod and resources.
+    pub container: NewContainer,
+    /// Where the kernel or, failing that, the runtime says it runs; empty CPUs: everywhere.
+    pub pinning: Pinning,
+}
+
+/// The reply to an event.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// Noted.
+    Done,
+    /// To `Admit` and `Resize`.
+    Admission(Admission),
+    /// To `SyncStarted`: how far the state was, and which containers it knows.
+    SyncBasis {
+        /// Goes into [`RuntimeView::basis`].
+        basis: u64,
+        /// Runtime ids whose pinning is known.
+        known: BTreeSet<String>,
+    },
+    /// To `Status`.
+    Status(Box<Status>),
+    /// To `Explain`; empty when nothing matches.
+    Explanations(Vec<Explanation>),
+}
+
+/// Something worth a log line and a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A container was placed.
+    Placed {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Its CPUs.
+        cpus: String,
+        /// Its pool.
+        pool: String,
+        /// Class of its CPUs.
+        class: CpuClass,
+        /// Its QoS class.
+        qos: Option<QosClass>,
+    },
+    /// No pool can hold it.
+    Refused {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Why.
+        why: String,
+    },
+    /// A container that bayplan did not place was taken over.
+    Adopted {
+        /// `namespace/pod/container`.
+        container: String,
+        /// How.
+        how: String,
+    },
+    /// A container gave everything back.
+    Released {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Why.
+        why: String,
+    },
+    /// Something that an operator should know. `kind` is a fixed word.
+    Failure {
+        /// For the metric.
+        kind: &'static str,
+        /// For the log.
+        message: String,
+    },
+}
+
+/// Everything that follows from one event.
+#[derive(Debug)]
+pub struct Step {
+    /// To be on disk before the answer leaves.
+    pub records: Vec<Record>,
+    /// To be carried out; before the answer leaves where `answers_after_plan`.
+    pub plan: Plan,
+    /// To whoever sent the event.
+    pub answer: Answer,
+    /// Whether the answer waits for the plan.
+    pub answers_after_plan: bool,
+    /// Log lines and metrics.
+    pub notes: Vec<Note>,
+    /// The runtime should be asked soon what runs.
+    pub sync_soon: bool,
+}
+
+impl Step {
+    pub(crate) fn new(answer: Answer) -> Step {
+        Step {
+            records: Vec::new(),
+            plan: Plan::default(),
+            answer,
+            answers_after_plan: false,
+            notes: Vec::new(),
+            sync_soon: false,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What the journal holds, as JSON. In: changes of the state. Out: lines; and from lines the containers that were live at the end.
+//!
+//! Every record stands for itself, so a lost one costs only what it says. Formats are separate from the types that the daemon
+//! computes with; `RECORD_VERSION` counts changes that an older daemon could not read.
+
+use std::collections::BTreeMap;
+
+use bayplan_allocator::{Allocation, ContainerId, PoolId, Pools};
+use bayplan_cri::translate::{NewContainer, Pod, Resources};
+use bayplan_types::{Bytes, MilliCpu, NodeId, QosClass};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::decision::Decision;
+
+/// Version of the records.
+pub(crate) const RECORD_VERSION: u32 = 1;
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum Record {
+    /// Opens each journal file: which machine it is about.
+    Machine {
+        /// Version of the records.
+        version: u32,
+        /// Shape of the machine.
+        fingerprint: String,
+    },
+    /// A container was placed or adopted; also written for every live container when the journal is compacted.
+    Placed(Box<PlacedRecord>),
+    /// The runtime gave it an id.
+    Created {
+        /// The ledger's id.
+        id: u64,
+        /// The runtime's id.
+        runtime_id: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// It gave everything back.
+    Released {
+        /// The ledger's id.
+        id: u64,
+        /// A short sentence.
+        why: String,
+        /// When.
+        at: Timestamp,
+    },
+}
+
+/// A container with everything it holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedRecord {
+    /// The ledger's id.
+    pub id: u64,
+    /// The runtime's id, once there is one.
+    #[serde(default)]
+    pub runtime_id: Option<String>,
+    /// Who it is and what it asked for.
+    pub container: ContainerForm,
+    /// What it holds.
+    pub allocation: AllocationForm,
+    /// Why it is there.
+    pub decision: Decision,
+}
+
+/// [`NewContainer`] as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerForm {
+    pod_id: String,
+    pod_uid: String,
+    namespace: String,
+    pod: String,
+    qos: Option<String>,
+    cgroup_parent: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<String, String>,
+    name: String,
+    attempt: u32,
+    cpu_shares: i64,
+    cpu_quota: i64,
+    cpu_period: i64,
+    memory_limit: i64,
+}
+
+impl From<&NewContainer> for ContainerForm {
+    fn from(container: &NewContainer) -> ContainerForm {
+        let (pod, resources) = (&container.pod, container.resources);
+        ContainerForm {
+            pod_id: pod.id.clone(),
+            pod_uid: pod.uid.clone(),
+            namespace: pod.namespace.clone(),
+            pod: pod.name.clone(),
+            qos: pod.qos.map(|qos| qos.name().to_owned()),
+            cgroup_parent: pod.cgroup_parent.clone(),
+            annotations: pod.annotations.clone(),
+            name: container.name.clone(),
+            attempt: container.attempt,
+            cpu_shares: resources.cpu_shares,
+            cpu_quota: resources.cpu_quota,
+            cpu_period: resources.cpu_period,
+            memory_limit: resources.memory_limit,
+        }
+    }
+}
+
+impl From<ContainerForm> for NewContainer {
+    fn from(form: ContainerForm) -> NewContainer {
+        let qos = QosClass::ALL.into_iter().find(|qos| form.qos.as_deref() == Some(qos.name()));
+        NewContainer {
+            pod: Pod {
+                id: form.pod_id,
+                uid: form.pod_uid,
+                namespace: form.namespace,
+                name: form.pod,
+                qos,
+                cgroup_parent: form.cgroup_parent,
+                annotations: form.annotations,
+            },
+            name: form.name,
+            attempt: form.attempt,
+            resources: Resources {
+                cpu_shares: form.cpu_shares,
+                cpu_quota: form.cpu_quota,
+                cpu_period: form.cpu_period,
+                memory_limit: form.memory_limit,
+            },
+        }
+    }
+}
+
+/// [`Allocation`] as JSON; the pool by name, so that it means the same after a change of the reserved CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocationForm {
+    pool: String,
+    #[serde(default)]
+    reserved: bool,
+    exclusive: String,
+    shared_milli: Option<u64>,
+    mems: String,
+    #[serde(default)]
+    memory_bytes: Vec<(u32, u64)>,
+}
+
+impl AllocationForm {
+    /// An allocation on these pools.
+    pub fn new(allocation: &Allocation, pools: &Pools) -> AllocationForm {
+        let pool = pools.get(allocation.pool).map(|pool| pool.name.clone()).unwrap_or_default();
+        AllocationForm {
+            pool,
+            reserved: allocation.is_reserved,
+            exclusive: allocation.exclusive.to_string(),
+            shared_milli: allocation.shared.map(|milli| milli.0),
+            mems: allocation.mems.to_string(),
+            memory_bytes: allocation.charges.iter().map(|(node, bytes)| (node.0, bytes.0)).collect(),
+        }
+    }
+
+    /// The same on these pools; a pool that no longer exists becomes the machine, sets that cannot be read are empty.
+    pub fn allocation(&self, pools: &Pools) -> Allocation {
+        let charges = self.memory_bytes.iter().map(|(node, bytes)| (NodeId(*node), Bytes(*bytes)));
+        Allocation {
+            pool: pools.named(&self.pool).map_or(PoolId::MACHINE, |pool| pool.id),
+            is_reserved: self.reserved,
+            exclusive: self.exclusive.parse().unwrap_or_default(),
+            shared: self.shared_milli.map(MilliCpu),
+            mems: self.mems.parse().unwrap_or_default(),
+            charges: charges.collect(),
+        }
+    }
+}
+
+/// What a journal says was live at its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Live {
+    /// By the ledger's id.
+    pub containers: BTreeMap<ContainerId, PlacedRecord>,
+    /// The next id to give out.
+    pub next_id: u64,
+    /// Shape of the machine that the journal is about.
+    pub fingerprint: Option<String>,
+    /// Lines that are not records of a version that this daemon knows.
+    pub unreadable: usize,
+}
+
+/// Plays records; a line that cannot be read is skipped and counted.
+pub fn replay<'a>(lines: impl IntoIterator<Item = &'a String>) -> Live {
+    let mut live = Live::default();
+    for line in lines {
+        match serde_json::from_str::<Record>(line) {
+            Ok(Record::Machine { version, fingerprint }) if version <= RECORD_VERSION => {
+                live.fingerprint = Some(fingerprint);
+            }
+            Ok(Record::Machine { .. }) | Err(_) => live.unreadable += 1,
+            Ok(Record::Placed(placed)) => {
+                live.next_id = live.next_id.max(placed.id.saturating_add(1));
+                live.containers.insert(ContainerId(placed.id), *placed);
+            }
+            Ok(Record::Created { id, runtime_id, .. }) => {
+                if let Some(placed) = live.containers.get_mut(&ContainerId(id)) {
+                    placed.runtime_id = Some(runtime_id);
+                }
+            }
+            Ok(Record::Released { id, .. }) => {
+                live.containers.remove(&ContainerId(id));
+            }
+        }
+    }
+    live
+}

@@ -1,0 +1,93 @@
+//! Who has which CPUs, as a value for people and programs.
+
+use serde::{Deserialize, Serialize};
+
+use crate::decision::Decision;
+
+/// The node at one moment; format `bayplan-status/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Names the format.
+    pub format: String,
+    /// CPUs by class.
+    pub cpus: ClassedCpus,
+    /// Every pool.
+    pub pools: Vec<PoolStatus>,
+    /// Every container, by pod and name.
+    pub containers: Vec<ContainerStatus>,
+    /// Number of pods.
+    pub pods: usize,
+}
+
+/// CPU lists by class; together they are the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassedCpus {
+    /// Owned by one container each.
+    pub exclusive: String,
+    /// Run shared parts.
+    pub shared: String,
+    /// For system pods.
+    pub reserved: String,
+    /// Kept out by the kernel.
+    pub isolated: String,
+}
+
+/// One pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// All its CPUs.
+    pub cpus: String,
+    /// Those that run shared parts now.
+    pub shared_cpus: String,
+    /// CPU time requested by shared parts in it.
+    pub shared_requests_milli: u64,
+}
+
+/// One container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerStatus {
+    /// The runtime's id; absent while it is being created.
+    pub id: Option<String>,
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Pod name.
+    pub pod: String,
+    /// Container name.
+    pub container: String,
+    /// QoS class; absent where the cgroup parent does not tell.
+    pub qos: Option<String>,
+    /// `exclusive`, `shared` or `reserved`; mixed ones are `exclusive`.
+    pub class: String,
+    /// `creating`, `unconfirmed`, `created` or `running`.
+    pub phase: String,
+    /// What was asked.
+    pub asked: String,
+    /// CPUs of its own.
+    pub exclusive: String,
+    /// Every CPU it may run on.
+    pub cpus: String,
+    /// Memory nodes.
+    pub mems: String,
+    /// Its pool.
+    pub pool: String,
+}
+
+impl ContainerStatus {
+    /// `namespace/pod/container`.
+    pub fn full_name(&self) -> String {
+        format!("{}/{}/{}", self.namespace, self.pod, self.container)
+    }
+}
+
+/// Why a container is where it is; format `bayplan-explain/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// `namespace/pod/container`.
+    pub container: String,
+    /// Where it is now; absent for one that is gone or was refused.
+    pub now: Option<ContainerStatus>,
+    /// The decision.
+    pub decision: Decision,
+}

@@ -1,0 +1,310 @@
+//! Facts to a tree. In: a [`Snapshot`]. Out: a [`Topology`] and, inside it, what was odd.
+//!
+//! 1. Which CPUs are online.
+//! 2. Groups: packages and dies by their numbers, cores and L3s by what their members say, NUMA nodes by their CPU lists.
+//! 3. Groups are nested; what does not nest is left out of the tree.
+//! 4. Memory is attached: CPU-less nodes to the nearest node with CPUs.
+//!
+//! Every doubt ends in an [`Oddity`]. The only failure is a machine without one online CPU.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use bayplan_types::{CpuId, CpuSet, NodeSet};
+
+use crate::agree::{Agreed, agree};
+use crate::nest::{Candidate, LeftOut, nest};
+use crate::numa::{Numa, derive_numa};
+use crate::snapshot::{CacheFacts, CacheKind, CpuFacts, Oddity, Snapshot};
+use crate::topology::{Level, Object, Parts, Topology};
+
+/// The largest CPU or node number that is believed, eight times what Linux allows: a set has a bit for every smaller number.
+pub(crate) const NUMBER_MAX: u32 = 65_535;
+const CPU_DIR: &str = "/sys/devices/system/cpu";
+
+/// Why there is no topology.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeriveError {
+    /// Not one CPU is online.
+    #[error(
+        "no CPU is online: {CPU_DIR}/online holds {online}, and there are {cpus} CPU directories"
+    )]
+    NoOnlineCpu {
+        /// What the file holds.
+        online: String,
+        /// How many `cpuN` directories were found.
+        cpus: usize,
+    },
+}
+
+/// Facts of the online CPUs, by number.
+type Facts<'a> = BTreeMap<CpuId, &'a CpuFacts>;
+
+/// The hardware tree of a machine.
+///
+/// # Errors
+/// [`DeriveError::NoOnlineCpu`].
+pub fn derive(snapshot: &Snapshot) -> Result<Topology, DeriveError> {
+    let mut oddities = snapshot.oddities.clone();
+    let all = by_number(snapshot, &mut oddities);
+    let online = online_cpus(snapshot, &all, &mut oddities);
+    if online.is_empty() {
+        let text = match &snapshot.online {
+            Some(list) => format!("`{list}`"),
+            None => "nothing readable".to_owned(),
+        };
+        return Err(DeriveError::NoOnlineCpu { online: text, cpus: all.len() });
+    }
+    let mut facts = all.clone();
+    facts.retain(|cpu, _| online.contains(*cpu));
+
+    let cores = derive_cores(&facts, &mut oddities);
+    let numa = derive_numa(snapshot, &online, &mut oddities);
+    let mut candidates = derive_packages(&facts, &mut oddities);
+    candidates.extend(derive_l3s(&facts, &mut oddities));
+    candidates.extend(
+        numa.nodes.iter().filter(|node| !node.cpus.is_empty()).map(|node| Candidate {
+            level: Level::NumaNode,
+            id: node.id.0,
+            cpus: node.cpus.clone(),
+        }),
+    );
+    candidates.extend(cores.iter().map(|cpus| Candidate {
+        level: Level::Core,
+        id: core_number(cpus, &facts),
+        cpus: cpus.clone(),
+    }));
+    let (mut objects, left_out) = nest(&online, candidates);
+    oddities.extend(left_out.iter().map(oddity_of_left_out));
+    set_mems(&mut objects, &numa);
+
+    let dirs: CpuSet = all.keys().copied().collect();
+    let has = snapshot.present.as_ref().unwrap_or(&dirs);
+    Ok(Topology::new(Parts {
+        objects,
+        isolated: snapshot.isolated.clone().unwrap_or_default().intersection(&online),
+        offline: has.difference(&online),
+        cores,
+        nodes: numa.nodes,
+        distances: numa.distances,
+        oddities,
+    }))
+}
+
+fn by_number<'a>(snapshot: &'a Snapshot, oddities: &mut Vec<Oddity>) -> Facts<'a> {
+    let mut facts = Facts::new();
+    for cpu in &snapshot.cpus {
+        if cpu.id.0 > NUMBER_MAX {
+            let path = format!("{CPU_DIR}/cpu{}", cpu.id);
+            let found = format!("a number above {NUMBER_MAX}");
+            oddities.push(Oddity::new(path, found, "there is no such CPU"));
+        } else if let Entry::Vacant(entry) = facts.entry(cpu.id) {
+            entry.insert(cpu);
+        } else {
+            let path = format!("{CPU_DIR}/cpu{}", cpu.id);
+            oddities.push(Oddity::new(path, "the CPU is there twice", "what the first one says"));
+        }
+    }
+    facts
+}
+
+fn online_cpus(snapshot: &Snapshot, all: &Facts<'_>, oddities: &mut Vec<Oddity>) -> CpuSet {
+    let dirs: CpuSet = all.keys().copied().collect();
+    let off: CpuSet =
+        all.values().filter(|cpu| cpu.online == Some(false)).map(|cpu| cpu.id).collect();
+    let Some(list) = &snapshot.online else {
+        return dirs.difference(&off);
+    };
+    let path = format!("{CPU_DIR}/online");
+    let missing = list.difference(&dirs);
+    if !missing.is_empty() {
+        let found = format!("CPUs {missing} are in it, but have no directory");
+        oddities.push(Oddity::new(path.as_str(), found, "they are not there"));
+    }
+    let said_off = list.intersection(&off);
+    if !said_off.is_empty() {
+        let found = format!("CPUs {said_off} are in it, but cpuN/online says 0");
+        oddities.push(Oddity::new(path.as_str(), found, "they are online"));
+    }
+    let on = all.values().filter(|cpu| cpu.online == Some(true)).map(|cpu| cpu.id);
+    let said_on = on.collect::<CpuSet>().difference(list);
+    if !said_on.is_empty() {
+        let found = format!("CPUs {said_on} are not in it, but cpuN/online says 1");
+        oddities.push(Oddity::new(path.as_str(), found, "they are offline"));
+    }
+    list.intersection(&dirs)
+}
+
+/// The cores: what `core_cpus_list` says; where it is missing, package, die and core number; where it is contradicted, each CPU
+/// for itself, because two CPUs that are wrongly taken for one core would halve a container's share.
+fn derive_cores(facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> Vec<CpuSet> {
+    let online: CpuSet = facts.keys().copied().collect();
+    let claims = facts.iter().filter_map(|(cpu, facts)| {
+        let siblings = facts.thread_siblings.as_ref()?.intersection(&online);
+        (!siblings.is_empty()).then_some((*cpu, siblings))
+    });
+    let Agreed { groups, refused } = agree(&claims.collect());
+    let file = format!("{CPU_DIR}/cpu*/topology/core_cpus_list");
+    for refused in &refused {
+        let found = format!(
+            "CPUs {} name {} as their core, which others contradict",
+            refused.claimants, refused.cpus
+        );
+        oddities.push(Oddity::new(file.as_str(), found, "each of them is a core of its own"));
+    }
+    let mut grouped: CpuSet = groups.iter().flat_map(CpuSet::iter).collect();
+    grouped.extend(refused.iter().flat_map(|refused| refused.claimants.iter()));
+    let silent = online.difference(&grouped);
+    let mut cores = groups;
+    cores.extend(refused.iter().flat_map(|refused| refused.claimants.iter()).map(CpuSet::from));
+    if !silent.is_empty() {
+        let found = format!("CPUs {silent} do not say which CPUs their core has");
+        let assumed = "one core per core number of a package, or per CPU where there is none";
+        oddities.push(Oddity::new(file.as_str(), found, assumed));
+        cores.extend(cores_by_number(&silent, facts));
+    }
+    cores.sort_by_key(CpuSet::first);
+    cores
+}
+
+fn cores_by_number(cpus: &CpuSet, facts: &Facts<'_>) -> Vec<CpuSet> {
+    let mut cores: BTreeMap<_, CpuSet> = BTreeMap::new();
+    for cpu in cpus.iter() {
+        let Some(facts) = facts.get(&cpu) else { continue };
+        let alone = facts.core_id.is_none().then_some(cpu);
+        let key = (facts.package_id, facts.die_id, facts.core_id, alone);
+        cores.entry(key).or_default().insert(cpu);
+    }
+    cores.into_values().collect()
+}
+
+fn core_number(core: &CpuSet, facts: &Facts<'_>) -> u32 {
+    let numbers = core.iter().filter_map(|cpu| facts.get(&cpu)?.core_id);
+    numbers.map(|id| id.0).next().or(core.first().map(|cpu| cpu.0)).unwrap_or(0)
+}
+
+/// Packages and their dies. Kernels before 5.2 and some architectures do not know dies: then a package is one die.
+fn derive_packages(facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> Vec<Candidate> {
+    let mut packages: BTreeMap<_, CpuSet> = BTreeMap::new();
+    let mut unknown = CpuSet::new();
+    for (cpu, facts) in facts {
+        match facts.package_id {
+            Some(package) => packages.entry(package).or_default().insert(*cpu),
+            None => unknown.insert(*cpu),
+        };
+    }
+    if !unknown.is_empty() {
+        oddities.push(Oddity::new(
+            format!("{CPU_DIR}/cpu*/topology/physical_package_id"),
+            format!("CPUs {unknown} have no package number"),
+            "they are in no package",
+        ));
+    }
+    let mut candidates = Vec::new();
+    for (package, cpus) in packages {
+        let mut dies: BTreeMap<_, CpuSet> = BTreeMap::new();
+        let mut unknown = CpuSet::new();
+        for cpu in cpus.iter() {
+            match facts.get(&cpu).and_then(|facts| facts.die_id) {
+                Some(die) => dies.entry(die.0).or_default().insert(cpu),
+                None => unknown.insert(cpu),
+            };
+        }
+        if dies.is_empty() {
+            dies.insert(0, cpus.clone());
+        } else if !unknown.is_empty() {
+            oddities.push(Oddity::new(
+                format!("{CPU_DIR}/cpu*/topology/die_id"),
+                format!("CPUs {unknown} of package {package} have no die number, others have"),
+                "they are in no die",
+            ));
+        }
+        candidates.push(Candidate { level: Level::Package, id: package.0, cpus });
+        let dies = dies.into_iter();
+        candidates.extend(dies.map(|(id, cpus)| Candidate { level: Level::Die, id, cpus }));
+    }
+    candidates
+}
+
+fn l3_of(facts: &CpuFacts) -> Option<&CacheFacts> {
+    let holds_data = |cache: &&CacheFacts| cache.kind != Some(CacheKind::Instruction);
+    facts.caches.iter().filter(holds_data).find(|cache| cache.level == Some(3))
+}
+
+/// The level 3 caches. CPUs without one are ordinary: small cores beside big ones, virtual machines, old parts.
+fn derive_l3s(facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> Vec<Candidate> {
+    let online: CpuSet = facts.keys().copied().collect();
+    let mut claims = BTreeMap::new();
+    let mut unknown = CpuSet::new();
+    for (cpu, facts) in facts {
+        let Some(l3) = l3_of(facts) else { continue };
+        match l3.shared_cpus.as_ref().map(|shared| shared.intersection(&online)) {
+            Some(shared) if !shared.is_empty() => {
+                claims.insert(*cpu, shared);
+            }
+            _ => {
+                unknown.insert(*cpu);
+            }
+        }
+    }
+    let file = format!("{CPU_DIR}/cpu*/cache/index3/shared_cpu_list");
+    if !unknown.is_empty() {
+        let found = format!("CPUs {unknown} have an L3, but do not say who shares it");
+        oddities.push(Oddity::new(file.as_str(), found, "what the CPUs that share it say"));
+    }
+    let Agreed { groups, refused } = agree(&claims);
+    for refused in refused {
+        let found = format!(
+            "CPUs {} name {} as sharing their L3, which others contradict",
+            refused.claimants, refused.cpus
+        );
+        oddities.push(Oddity::new(file.as_str(), found, "no such L3"));
+    }
+    let numbered = groups.into_iter().map(|cpus| {
+        let id = l3_number(&cpus, facts, oddities);
+        Candidate { level: Level::L3, id, cpus }
+    });
+    numbered.collect()
+}
+
+fn l3_number(cpus: &CpuSet, facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> u32 {
+    let numbers: BTreeSet<u32> =
+        cpus.iter().filter_map(|cpu| l3_of(facts.get(&cpu)?)?.id).collect();
+    let lowest = cpus.first().map_or(0, |cpu| cpu.0);
+    let number = numbers.first().copied().unwrap_or(lowest);
+    if numbers.len() > 1 {
+        let path = format!("{CPU_DIR}/cpu*/cache/index3/id");
+        let texts: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+        let found = format!("CPUs {cpus} share one L3, but number it {}", texts.join(", "));
+        oddities.push(Oddity::new(path, found, number.to_string()));
+    }
+    number
+}
+
+fn oddity_of_left_out(left_out: &LeftOut) -> Oddity {
+    let LeftOut { candidate: Candidate { level, id, cpus }, overlaps: (other, other_id) } =
+        left_out;
+    let path = match level {
+        Level::NumaNode => format!("/sys/devices/system/node/node{id}/cpulist"),
+        Level::L3 => format!("{CPU_DIR}/cpu*/cache/index3/shared_cpu_list"),
+        _ => format!("{CPU_DIR}/cpu*/topology"),
+    };
+    let found =
+        format!("{level} {id} ({cpus}) and {other} {other_id} overlap, neither inside the other");
+    Oddity::new(path, found, format!("{level} {id} has no place in the tree"))
+}
+
+fn set_mems(objects: &mut [Object], numa: &Numa) {
+    for object in objects {
+        let has = |cpus: &CpuSet| cpus.intersects(&object.cpus);
+        let with_cpus: NodeSet =
+            numa.nodes.iter().filter(|node| has(&node.cpus)).map(|node| node.id).collect();
+        let belongs = |near: &Option<_>| near.is_some_and(|near| with_cpus.contains(near));
+        let mems = numa
+            .nodes
+            .iter()
+            .filter(|node| node.has_memory())
+            .filter(|node| with_cpus.contains(node.id) || belongs(&node.near));
+        object.mems = mems.map(|node| node.id).collect();
+    }
+}

@@ -1,0 +1,65 @@
+//! A number for the shape of a machine, to tell whether saved state belongs to it.
+
+use std::fmt::Write as _;
+
+use crate::topology::Topology;
+
+/// FNV-1a, 64 bits (draft-eastlake-fnv): not for secrets, but the same everywhere and for ever, which the hasher of the
+/// standard library does not promise.
+fn fnv1a(text: &str) -> u64 {
+    let offset_basis = 0xcbf2_9ce4_8422_2325_u64;
+    let prime = 0x0000_0100_0000_01b3_u64;
+    text.bytes().fold(offset_basis, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(prime))
+}
+
+/// Hash of one line per object and per NUMA node. The text must never change, or every journal is of another machine.
+pub(crate) fn fingerprint(topology: &Topology) -> u64 {
+    let mut text = String::new();
+    for object in topology.objects() {
+        let parent = object.parent.map_or(0, |parent| parent.0);
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{} {} {parent} {}", object.level, object.id, object.cpus);
+    }
+    for node in topology.nodes() {
+        let near = node.near.map(|near| near.to_string()).unwrap_or_default();
+        let _ = writeln!(text, "node {} {} {near}", node.id, node.cpus);
+    }
+    fnv1a(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{derive, parse_machine};
+
+    fn of(spec: &str) -> u64 {
+        derive(&parse_machine(spec).unwrap()).unwrap().fingerprint()
+    }
+
+    #[test]
+    fn the_published_values_of_fnv1a_come_out() {
+        for (text, hash) in [
+            ("", 0xcbf2_9ce4_8422_2325),
+            ("a", 0xaf63_dc4c_8601_ec8c),
+            ("foobar", 0x8594_4171_f739_67e8),
+        ] {
+            assert_eq!(fnv1a(text), hash, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_fingerprint_of_a_machine_never_changes() {
+        assert_eq!(of("one-cpu"), 0);
+        assert_eq!(of("pack:2 numa:1 l3:1 core:4 pu:2"), 0);
+    }
+
+    #[test]
+    fn shape_counts_and_memory_and_isolation_do_not() {
+        let plain = of("pack:2 numa:1 core:4 pu:2");
+        assert_eq!(plain, of("pack:2 numa:1 core:4 pu:2 mem:1 isolated:3"));
+        assert_ne!(plain, of("pack:2 numa:1 core:4 pu:2 offline:3"));
+        assert_ne!(plain, of("pack:1 numa:2 core:4 pu:2"));
+        assert_ne!(plain, of("pack:2 numa:1 core:8 pu:1"));
+        assert_ne!(plain, of("pack:2 numa:1 l3:1 core:4 pu:2"));
+    }
+}
