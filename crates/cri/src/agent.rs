@@ -14,6 +14,7 @@ pub struct Ticket(pub u64);
 
 /// The daemon's answer before a container is created or its resources are changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "one lives as long as one call")]
 pub enum Admission {
     /// Run it here. Everybody else has already let go of these CPUs.
     Place(Pinning),

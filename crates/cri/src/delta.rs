@@ -128,9 +128,8 @@ mod tests {
         let config = (".{0,9}", prop::option::of(linux), any::<u64>())
             .prop_map(|(working_dir, linux, new)| NewerConfig { working_dir, linux, new });
         let new = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..4);
-        (".{0,9}", prop::option::of(config), new).prop_map(|(pod_sandbox_id, config, new)| {
-            NewerCreate { pod_sandbox_id, config, new }
-        })
+        (".{0,9}", prop::option::of(config), new)
+            .prop_map(|(pod_sandbox_id, config, new)| NewerCreate { pod_sandbox_id, config, new })
     }
 
     fn pinning() -> impl Strategy<Value = Pinning> {

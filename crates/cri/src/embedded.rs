@@ -1,1 +1,145 @@
-//! x
+//! A CRI runtime without processes, for the demo and for tests. In: CRI calls on a socket. Out: what containerd would answer,
+//! as far as that can be known without running anything.
+//!
+//! Honest means: states, ids, orders that are refused, codes and wording are containerd's (2.x), updates really change what
+//! `ContainerStatus` tells, and events are sent when something happens. What needs a process (exec, attach, port forwarding,
+//! checkpoints) is `UNIMPLEMENTED` and says so; process ids are 0 and usage is zero because nothing runs. One liberty: a container
+//! may name an image that was never pulled.
+//!
+//! State lives in the [`EmbeddedRuntime`] and not in its server, so it outlives both the proxy and a restart of the server.
+
+mod fault;
+mod image_service;
+mod render;
+mod runtime_service;
+mod state;
+
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::net::UnixListener;
+use tonic::service::Routes;
+
+use crate::server;
+use crate::upstream::ContainerState;
+use crate::v1::image_service_server::ImageServiceServer;
+use crate::v1::runtime_service_server::RuntimeServiceServer;
+
+pub use fault::Fault;
+
+use fault::{Faults, Faulty};
+use image_service::Images;
+use state::State;
+
+/// What the runtime calls itself in `Version`.
+pub const NAME: &str = "bayplan-embedded";
+
+/// Cheap to clone; clones share the state.
+#[derive(Clone, Debug, Default)]
+pub struct EmbeddedRuntime {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    state: Mutex<State>,
+    images: Mutex<Images>,
+    faults: Faults,
+}
+
+/// A container as the runtime holds it; for tests and the demo's display.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerSnapshot {
+    /// 64 hexadecimal digits.
+    pub id: String,
+    /// Its sandbox.
+    pub pod_id: String,
+    /// Name in the pod.
+    pub name: String,
+    /// Counts restarts.
+    pub attempt: u32,
+    /// What it would be doing.
+    pub state: ContainerState,
+    /// `cpuset.cpus` as it was written; empty is "not set".
+    pub cpus: String,
+    /// `cpuset.mems` as it was written; empty is "not set".
+    pub mems: String,
+    /// `cpu.shares`; 0 is "not set", as for all numbers here.
+    pub cpu_shares: i64,
+    /// Microseconds.
+    pub cpu_quota: i64,
+    /// Microseconds.
+    pub cpu_period: i64,
+    /// Bytes.
+    pub memory_limit: i64,
+}
+
+impl EmbeddedRuntime {
+    /// A runtime without pods and with a few images.
+    pub fn new() -> EmbeddedRuntime {
+        EmbeddedRuntime::default()
+    }
+
+    /// Serves until `shutdown`, and then cuts all connections at once, as a runtime that is killed does.
+    pub async fn serve(&self, listener: UnixListener, shutdown: impl Future<Output = ()>) {
+        let mut routes = Routes::builder();
+        routes
+            .add_service(
+                RuntimeServiceServer::new(self.clone())
+                    .max_decoding_message_size(crate::frame::MESSAGE_LEN_MAX)
+                    .max_encoding_message_size(crate::frame::MESSAGE_LEN_MAX),
+            )
+            .add_service(ImageServiceServer::new(self.clone()));
+        let service = Faulty::new(routes.routes().prepare(), self.inner.faults.clone());
+        server::serve(listener, service, shutdown, std::future::ready(())).await;
+    }
+
+    /// One container. `None`: there is no such container.
+    pub fn container(&self, id: &str) -> Option<ContainerSnapshot> {
+        self.state().containers().find(|container| container.id == id).map(render::snapshot)
+    }
+
+    /// All containers in the order of their creation.
+    pub fn containers(&self) -> Vec<ContainerSnapshot> {
+        self.state().containers().map(render::snapshot).collect()
+    }
+
+    /// Makes every later call of a method (its bare name, for example `CreateContainer`) misbehave, until [`Self::clear_faults`].
+    pub fn inject(&self, method: &str, fault: Fault) {
+        self.inner.faults.inject(method, fault);
+    }
+
+    /// Everything works again. Calls that hang already go on hanging.
+    pub fn clear_faults(&self) {
+        self.inner.faults.clear();
+    }
+
+    /// Comes back once a method was called this many times, counting calls that hang or fail.
+    pub async fn called(&self, method: &str, times: u64) {
+        self.inner.faults.called(method, times).await;
+    }
+
+    /// How often a method was called.
+    pub fn calls(&self, method: &str) -> u64 {
+        self.inner.faults.calls(method)
+    }
+
+    /// The state is changed in single steps, so one that a panic left behind is whole.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn images(&self) -> MutexGuard<'_, Images> {
+        self.inner.images.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nanoseconds since 1970; CRI wants more than 0.
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX).max(1)
+}

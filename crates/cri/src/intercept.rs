@@ -83,29 +83,35 @@ impl Window {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         Window { cancel, deadline }
     }
+
+    /// Nobody waits for the answer.
+    fn is_over(&self) -> bool {
+        self.cancel.is_cancelled()
+            || self.deadline.is_some_and(|deadline| deadline <= Instant::now())
+    }
 }
 
 /// A message of a decoded method, as far as it is read.
 enum Question {
-    RunPod(v1::RunPodSandboxRequest),
+    RunPod(Box<v1::RunPodSandboxRequest>),
     EndPod(String),
-    Create(v1::CreateContainerRequest),
+    Create(Box<v1::CreateContainerRequest>),
     Start(String),
     End(String),
-    Update(v1::UpdateContainerResourcesRequest),
+    Update(Box<v1::UpdateContainerResourcesRequest>),
 }
 
 impl Question {
     fn decode(method: Method, message: Bytes) -> Result<Question, prost::DecodeError> {
         Ok(match method {
-            Method::RunPod => Question::RunPod(Message::decode(message)?),
+            Method::RunPod => Question::RunPod(Box::new(Message::decode(message)?)),
             Method::StopPod => {
                 Question::EndPod(v1::StopPodSandboxRequest::decode(message)?.pod_sandbox_id)
             }
             Method::RemovePod => {
                 Question::EndPod(v1::RemovePodSandboxRequest::decode(message)?.pod_sandbox_id)
             }
-            Method::Create => Question::Create(Message::decode(message)?),
+            Method::Create => Question::Create(Box::new(Message::decode(message)?)),
             Method::Start => {
                 Question::Start(v1::StartContainerRequest::decode(message)?.container_id)
             }
@@ -113,7 +119,7 @@ impl Question {
             Method::Remove => {
                 Question::End(v1::RemoveContainerRequest::decode(message)?.container_id)
             }
-            Method::Update => Question::Update(Message::decode(message)?),
+            Method::Update => Question::Update(Box::new(Message::decode(message)?)),
         })
     }
 }
@@ -206,9 +212,7 @@ impl<A: Agent> Call<A> {
         let shared = Arc::clone(&self.shared);
         let ticket = shared.next_ticket();
         let pinned = match shared.agent.admit(ticket, translate::new_container(create)).await {
-            Admission::Place(pinning) => {
-                frame::wrap(&delta::append_to_create(&message, &pinning))
-            }
+            Admission::Place(pinning) => frame::wrap(&delta::append_to_create(&message, &pinning)),
             Admission::PassThrough => None,
             Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
         };
@@ -225,9 +229,7 @@ impl<A: Agent> Call<A> {
     ) -> Result<Exchange, Status> {
         let resources = update.linux.as_ref().map(translate::resources).unwrap_or_default();
         let pinned = match self.shared.agent.resize(&update.container_id, resources).await {
-            Admission::Place(pinning) => {
-                frame::wrap(&delta::append_to_update(&message, &pinning))
-            }
+            Admission::Place(pinning) => frame::wrap(&delta::append_to_update(&message, &pinning)),
             Admission::PassThrough => None,
             Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
         };
@@ -242,12 +244,17 @@ fn outcome(exchange: &Exchange, pinned: bool) -> CreateOutcome {
     {
         return CreateOutcome::Created { id: answer.container_id, pinned };
     }
-    match exchange.code() {
-        // These say that somebody stopped waiting, not what the runtime did; and OK without an id says nothing.
-        None | Some(Code::Ok | Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable) => {
-            CreateOutcome::Unknown
-        }
-        // Also UNKNOWN, which is containerd's ordinary error.
-        Some(_) => CreateOutcome::Failed,
+    match exchange {
+        Exchange::Cut { was_sent: false, .. } => CreateOutcome::Failed,
+        Exchange::Cut { was_sent: true, .. } => CreateOutcome::Unknown,
+        Exchange::Answered(_) => match exchange.code() {
+            // These say that somebody stopped waiting, not what the runtime did; and OK without an id says nothing.
+            None
+            | Some(Code::Ok | Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable) => {
+                CreateOutcome::Unknown
+            }
+            // Also UNKNOWN, which is containerd's ordinary error.
+            Some(_) => CreateOutcome::Failed,
+        },
     }
 }

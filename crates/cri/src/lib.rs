@@ -31,6 +31,9 @@ pub mod v1 {
         unreachable_pub,
         unused_qualifications,
         clippy::all,
+        clippy::allow_attributes_without_reason,
+        clippy::clone_on_ref_ptr,
+        clippy::too_many_lines,
         rustdoc::all,
         reason = "generated code"
     )]

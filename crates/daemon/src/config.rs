@@ -62,7 +62,7 @@ impl Default for Config {
             metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 9478))),
             reserved_cpus: CpuSet::new(),
             reserved_namespaces: vec!["kube-system".to_owned()],
-            decision_timeout: Duration::from_secs(2),
+            decision_timeout: Duration::from_secs(5),
             runtime_timeout: Duration::from_secs(10),
             resync_interval: Duration::from_secs(30),
             on_failure: OnFailure::Open,

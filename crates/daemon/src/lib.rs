@@ -1,1 +1,23 @@
-//! Being written.
+//! The daemon. In: a configuration, a machine, kubelet's calls. Out: placed containers, metrics, answers to `status` and `explain`.
+//!
+//! One task owns the [`NodeState`]; everything else sends it events and carries out what follows.
+
+pub mod check;
+pub mod config;
+mod control;
+pub mod decision;
+pub mod event;
+mod event_loop;
+mod metrics;
+pub mod reconcile;
+pub mod record;
+mod run;
+pub mod state;
+pub mod status;
+mod sync;
+mod yaml;
+
+pub use control::{ControlError, query_control};
+pub use run::{Daemon, StartError, derive_machine};
+pub use state::NodeState;
+pub use yaml::Position;

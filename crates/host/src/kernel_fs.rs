@@ -90,9 +90,10 @@ impl KernelFs {
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
         let text = self.text(path)?;
-        let value = parse(text.trim());
+        let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+        let value = parse(text);
         if value.is_none() {
-            self.note(path, quote(text.trim()), "as if the file were missing");
+            self.note(path, quote(text), "as if the file were missing");
         }
         value
     }

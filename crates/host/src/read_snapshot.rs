@@ -185,3 +185,329 @@ fn parse_mem_total(text: &str) -> Option<Bytes> {
 fn parse_distances(text: &str) -> Option<Vec<u32>> {
     text.split_ascii_whitespace().map(|word| word.parse().ok()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use bayplan_topology::derive;
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// Files below `sys/devices/system`, and their texts.
+    fn tree(files: &[(&str, &str)]) -> TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join("sys/devices/system").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[track_caller]
+    fn check(root: &TempDir, expected: Expect) {
+        let snapshot = read_snapshot(root.path()).unwrap();
+        expected.assert_debug_eq(&snapshot);
+    }
+
+    fn oddities(files: &[(&str, &str)]) -> Vec<String> {
+        let root = tree(files);
+        let snapshot = read_snapshot(root.path()).unwrap();
+        snapshot.oddities.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn every_file_is_read() {
+        let root = tree(&[
+            ("cpu/present", "0-1\n"),
+            ("cpu/possible", "0-3\n"),
+            ("cpu/online", "0\n"),
+            ("cpu/isolated", "\n"),
+            ("cpu/cpu1/online", "0\n"),
+            ("cpu/cpu0/topology/physical_package_id", "3\n"),
+            ("cpu/cpu0/topology/die_id", "-1\n"),
+            ("cpu/cpu0/topology/core_id", "7\n"),
+            ("cpu/cpu0/topology/core_cpus_list", "0-1\n"),
+            ("cpu/cpu0/topology/thread_siblings_list", "0,9\n"),
+            ("cpu/cpu0/cache/index3/level", "3\n"),
+            ("cpu/cpu0/cache/index3/type", "Unified\n"),
+            ("cpu/cpu0/cache/index3/size", "39424K\n"),
+            ("cpu/cpu0/cache/index3/id", "2\n"),
+            ("cpu/cpu0/cache/index3/shared_cpu_map", "00000000,00000003\n"),
+            ("cpu/cpufreq/boost", "1\n"),
+            ("node/online", "0-1\n"),
+            ("node/node0/cpumap", "3\n"),
+            ("node/node0/meminfo", "\nNode 0 MemTotal:       1024 kB\nNode 0 MemFree: 1 kB\n"),
+            ("node/node0/distance", "10 21\n"),
+        ]);
+        check(
+            &root,
+            expect![[r#"
+            Snapshot {
+                cpus: [
+                    CpuFacts {
+                        id: CpuId(
+                            0,
+                        ),
+                        online: None,
+                        package_id: Some(
+                            PackageId(
+                                3,
+                            ),
+                        ),
+                        die_id: None,
+                        core_id: Some(
+                            CoreId(
+                                7,
+                            ),
+                        ),
+                        thread_siblings: Some(
+                            CpuSet(0-1),
+                        ),
+                        caches: [
+                            CacheFacts {
+                                level: Some(
+                                    3,
+                                ),
+                                kind: Some(
+                                    Unified,
+                                ),
+                                shared_cpus: Some(
+                                    CpuSet(0-1),
+                                ),
+                                size: Some(
+                                    Bytes(
+                                        40370176,
+                                    ),
+                                ),
+                                id: Some(
+                                    2,
+                                ),
+                            },
+                        ],
+                    },
+                    CpuFacts {
+                        id: CpuId(
+                            1,
+                        ),
+                        online: Some(
+                            false,
+                        ),
+                        package_id: None,
+                        die_id: None,
+                        core_id: None,
+                        thread_siblings: None,
+                        caches: [],
+                    },
+                ],
+                present: Some(
+                    CpuSet(0-1),
+                ),
+                possible: Some(
+                    CpuSet(0-3),
+                ),
+                online: Some(
+                    CpuSet(0),
+                ),
+                isolated: Some(
+                    CpuSet(),
+                ),
+                nodes: [
+                    NodeFacts {
+                        id: NodeId(
+                            0,
+                        ),
+                        cpus: Some(
+                            CpuSet(0-1),
+                        ),
+                        mem_total: Some(
+                            Bytes(
+                                1048576,
+                            ),
+                        ),
+                        distances: [
+                            10,
+                            21,
+                        ],
+                    },
+                ],
+                online_nodes: Some(
+                    NodeSet(0-1),
+                ),
+                allowed_cpus: None,
+                allowed_mems: None,
+                oddities: [],
+            }
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_cgroup_that_allows_only_some_cpus_is_seen() {
+        let root = tree(&[("cpu/cpu0/online", "1")]);
+        let group = root.path().join("sys/fs/cgroup/system.slice/bayplan.service");
+        fs::create_dir_all(&group).unwrap();
+        fs::write(group.join("cpuset.cpus.effective"), "2-3\n").unwrap();
+        fs::write(group.join("cpuset.mems.effective"), "1\n").unwrap();
+        fs::create_dir_all(root.path().join("proc/self")).unwrap();
+        fs::write(
+            root.path().join("proc/self/cgroup"),
+            "12:cpuset:/old\n0::/system.slice/bayplan.service\n",
+        )
+        .unwrap();
+        let snapshot = read_snapshot(root.path()).unwrap();
+        assert_eq!(snapshot.allowed_cpus, Some("2-3".parse().unwrap()));
+        assert_eq!(snapshot.allowed_mems, Some("1".parse().unwrap()));
+        assert_eq!(snapshot.oddities, []);
+    }
+
+    #[test]
+    fn garbage_is_noted_and_counts_as_missing() {
+        let long = "9".repeat(100);
+        let found = oddities(&[
+            ("cpu/online", "zero to three\n"),
+            ("cpu/isolated", "0-99999999\n"),
+            ("cpu/cpu0/online", "2\n"),
+            ("cpu/cpu0/topology/physical_package_id", "-2\n"),
+            ("cpu/cpu0/topology/core_id", &long),
+            ("cpu/cpu0/topology/core_cpus_list", "0-\n"),
+            ("cpu/cpu0/topology/thread_siblings", "xyz\n"),
+            ("cpu/cpu0/cache/index0/type", "Trace\n"),
+            ("cpu/cpu0/cache/index0/size", "lots\n"),
+            ("cpu/cpu1", "a file where a directory should be\n"),
+            ("cpu/cpu01/online", "1\n"),
+            ("node/node0/meminfo", "Node 0 MemTotal: 5 MB\n"),
+            ("node/node0/distance", "10 near\n"),
+        ]);
+        expect![[r#"
+            /sys/devices/system/cpu/online: "zero to three"; assumed: as if the file were missing
+            /sys/devices/system/cpu/isolated: "0-99999999"; assumed: as if the file were missing
+            /sys/devices/system/cpu/cpu1: not a directory; assumed: it is not there
+            /sys/devices/system/cpu/cpu0/topology/physical_package_id: "-2"; assumed: as if the file were missing
+            /sys/devices/system/cpu/cpu0/topology/core_id: "999999999999999999999999999999999999999999999999999999999999..."; assumed: as if the file were missing
+            /sys/devices/system/cpu/cpu0/online: "2"; assumed: as if the file were missing
+            /sys/devices/system/cpu/cpu0/topology/core_cpus_list: "0-"; assumed: as if the file were missing
+            /sys/devices/system/cpu/cpu0/topology/thread_siblings: "xyz"; assumed: as if the file were missing
+            /sys/devices/system/cpu/cpu0/cache/index0/type: "Trace"; assumed: as if the file were missing
+            /sys/devices/system/cpu/cpu0/cache/index0/size: "lots"; assumed: as if the file were missing
+            /sys/devices/system/node/node0/meminfo: "Node 0 MemTotal: 5 MB"; assumed: as if the file were missing
+            /sys/devices/system/node/node0/distance: "10 near"; assumed: as if the file were missing"#]].assert_eq(&found.join("\n"));
+    }
+
+    #[test]
+    fn a_huge_file_is_cut_off() {
+        let text = format!("Node 0 MemTotal: 4 kB\n{}", "x".repeat(100_000));
+        let root = tree(&[("cpu/cpu0/online", "1"), ("node/node0/meminfo", &text)]);
+        let snapshot = read_snapshot(root.path()).unwrap();
+        assert_eq!(snapshot.nodes[0].mem_total, Some(Bytes(4096)));
+        assert_eq!(
+            snapshot.oddities[0].to_string(),
+            "/sys/devices/system/node/node0/meminfo: more than 65536 bytes; assumed: what stands in the first ones"
+        );
+    }
+
+    #[test]
+    fn links_are_not_followed_out_of_the_root() {
+        let outside = tree(&[("node/node0/cpulist", "0-63\n"), ("cpu/online", "0-63\n")]);
+        let outside = outside.path().join("sys/devices/system");
+        let root = tree(&[("cpu/cpu0/online", "1\n")]);
+        let inside = root.path().join("sys/devices/system");
+        symlink(outside.join("node"), inside.join("node")).unwrap();
+        symlink(outside.join("cpu/online"), inside.join("cpu/online")).unwrap();
+        symlink(inside.join("cpu/cpu0"), inside.join("cpu/cpu1")).unwrap();
+        check(
+            &root,
+            expect![[r#"
+            Snapshot {
+                cpus: [
+                    CpuFacts {
+                        id: CpuId(
+                            0,
+                        ),
+                        online: Some(
+                            true,
+                        ),
+                        package_id: None,
+                        die_id: None,
+                        core_id: None,
+                        thread_siblings: None,
+                        caches: [],
+                    },
+                ],
+                present: None,
+                possible: None,
+                online: None,
+                isolated: None,
+                nodes: [],
+                online_nodes: None,
+                allowed_cpus: None,
+                allowed_mems: None,
+                oddities: [
+                    Oddity {
+                        path: "/sys/devices/system/cpu/online",
+                        found: "not a regular file",
+                        assumed: "as if the file were missing",
+                    },
+                    Oddity {
+                        path: "/sys/devices/system/cpu/cpu1",
+                        found: "not a directory",
+                        assumed: "it is not there",
+                    },
+                ],
+            }
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_root_without_cpus_is_refused_with_what_to_do() {
+        let empty = tempfile::tempdir().unwrap();
+        for root in [empty.path(), &empty.path().join("no/such/place")] {
+            let text = read_snapshot(root).unwrap_err().to_string();
+            assert_eq!(
+                text,
+                format!(
+                    "{}/sys/devices/system/cpu is not there; expected the kernel's CPU directories: \
+                     mount sysfs, or name the directory that holds `sys`",
+                    root.display()
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn this_machine_has_a_cpu() {
+        let snapshot = read_snapshot(Path::new("/")).unwrap();
+        assert!(!derive(&snapshot).unwrap().cpus().is_empty());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_text_in_any_file_is_read_or_noted(text in "[-0-9,:/a-zK \\n\\x00]{0,12}", at in 0_usize..12) {
+            let mut files = [
+                ("cpu/online", "0\n"),
+                ("cpu/present", "0\n"),
+                ("cpu/isolated", "\n"),
+                ("cpu/cpu0/online", "1\n"),
+                ("cpu/cpu0/topology/core_id", "0\n"),
+                ("cpu/cpu0/topology/core_cpus_list", "0\n"),
+                ("cpu/cpu0/cache/index3/level", "3\n"),
+                ("cpu/cpu0/cache/index3/size", "1K\n"),
+                ("cpu/cpu0/cache/index3/shared_cpu_list", "0\n"),
+                ("node/node0/cpulist", "0\n"),
+                ("node/node0/meminfo", "Node 0 MemTotal: 4 kB\n"),
+                ("node/node0/distance", "10\n"),
+            ];
+            files[at].1 = &text;
+            let snapshot = read_snapshot(tree(&files).path()).unwrap();
+            let _either = derive(&snapshot);
+        }
+    }
+}

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_types::{CpuId, CpuSet, NodeSet};
 
-use crate::agree::{Agreed, agree};
+use crate::agree::{Agreed, Refused, agree};
+use crate::fold::{fold, name_cpus};
 use crate::nest::{Candidate, LeftOut, nest};
 use crate::numa::{Numa, derive_numa};
 use crate::snapshot::{CacheFacts, CacheKind, CpuFacts, Oddity, Snapshot};
@@ -118,19 +119,19 @@ fn online_cpus(snapshot: &Snapshot, all: &Facts<'_>, oddities: &mut Vec<Oddity>)
     let path = format!("{CPU_DIR}/online");
     let missing = list.difference(&dirs);
     if !missing.is_empty() {
-        let found = format!("CPUs {missing} are in it, but have no directory");
-        oddities.push(Oddity::new(path.as_str(), found, "they are not there"));
+        let found = format!("names {} without a directory", name_cpus(&missing));
+        oddities.push(Oddity::new(path.as_str(), found, "not there"));
     }
     let said_off = list.intersection(&off);
     if !said_off.is_empty() {
-        let found = format!("CPUs {said_off} are in it, but cpuN/online says 0");
-        oddities.push(Oddity::new(path.as_str(), found, "they are online"));
+        let found = format!("names {}, contrary to cpuN/online", name_cpus(&said_off));
+        oddities.push(Oddity::new(path.as_str(), found, "online"));
     }
     let on = all.values().filter(|cpu| cpu.online == Some(true)).map(|cpu| cpu.id);
     let said_on = on.collect::<CpuSet>().difference(list);
     if !said_on.is_empty() {
-        let found = format!("CPUs {said_on} are not in it, but cpuN/online says 1");
-        oddities.push(Oddity::new(path.as_str(), found, "they are offline"));
+        let found = format!("leaves out {}, contrary to cpuN/online", name_cpus(&said_on));
+        oddities.push(Oddity::new(path.as_str(), found, "offline"));
     }
     list.intersection(&dirs)
 }
@@ -146,11 +147,12 @@ fn derive_cores(facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> Vec<CpuSet> {
     let Agreed { groups, refused } = agree(&claims.collect());
     let file = format!("{CPU_DIR}/cpu*/topology/core_cpus_list");
     for refused in &refused {
-        let found = format!(
-            "CPUs {} name {} as their core, which others contradict",
-            refused.claimants, refused.cpus
-        );
-        oddities.push(Oddity::new(file.as_str(), found, "each of them is a core of its own"));
+        let found = contradiction("core of", refused);
+        oddities.push(Oddity::new(
+            file.as_str(),
+            found,
+            "each CPU that says so is a core of its own",
+        ));
     }
     let mut grouped: CpuSet = groups.iter().flat_map(CpuSet::iter).collect();
     grouped.extend(refused.iter().flat_map(|refused| refused.claimants.iter()));
@@ -158,8 +160,8 @@ fn derive_cores(facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> Vec<CpuSet> {
     let mut cores = groups;
     cores.extend(refused.iter().flat_map(|refused| refused.claimants.iter()).map(CpuSet::from));
     if !silent.is_empty() {
-        let found = format!("CPUs {silent} do not say which CPUs their core has");
-        let assumed = "one core per core number of a package, or per CPU where there is none";
+        let found = format!("nothing about {}", name_cpus(&silent));
+        let assumed = "one core per core number of a package, or per CPU without one";
         oddities.push(Oddity::new(file.as_str(), found, assumed));
         cores.extend(cores_by_number(&silent, facts));
     }
@@ -196,8 +198,8 @@ fn derive_packages(facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> Vec<Candida
     if !unknown.is_empty() {
         oddities.push(Oddity::new(
             format!("{CPU_DIR}/cpu*/topology/physical_package_id"),
-            format!("CPUs {unknown} have no package number"),
-            "they are in no package",
+            format!("nothing about {}", name_cpus(&unknown)),
+            "outside every package",
         ));
     }
     let mut candidates = Vec::new();
@@ -215,8 +217,11 @@ fn derive_packages(facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> Vec<Candida
         } else if !unknown.is_empty() {
             oddities.push(Oddity::new(
                 format!("{CPU_DIR}/cpu*/topology/die_id"),
-                format!("CPUs {unknown} of package {package} have no die number, others have"),
-                "they are in no die",
+                format!(
+                    "nothing about {}, but about others of package {package}",
+                    name_cpus(&unknown)
+                ),
+                "outside every die",
             ));
         }
         candidates.push(Candidate { level: Level::Package, id: package.0, cpus });
@@ -249,15 +254,12 @@ fn derive_l3s(facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> Vec<Candidate> {
     }
     let file = format!("{CPU_DIR}/cpu*/cache/index3/shared_cpu_list");
     if !unknown.is_empty() {
-        let found = format!("CPUs {unknown} have an L3, but do not say who shares it");
+        let found = format!("nothing for the L3 of {}", name_cpus(&unknown));
         oddities.push(Oddity::new(file.as_str(), found, "what the CPUs that share it say"));
     }
     let Agreed { groups, refused } = agree(&claims);
     for refused in refused {
-        let found = format!(
-            "CPUs {} name {} as sharing their L3, which others contradict",
-            refused.claimants, refused.cpus
-        );
+        let found = contradiction("L3 of", &refused);
         oddities.push(Oddity::new(file.as_str(), found, "no such L3"));
     }
     let numbered = groups.into_iter().map(|cpus| {
@@ -275,10 +277,16 @@ fn l3_number(cpus: &CpuSet, facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> u3
     if numbers.len() > 1 {
         let path = format!("{CPU_DIR}/cpu*/cache/index3/id");
         let texts: Vec<String> = numbers.iter().map(ToString::to_string).collect();
-        let found = format!("CPUs {cpus} share one L3, but number it {}", texts.join(", "));
+        let found =
+            format!("several numbers for the L3 of {}: {}", name_cpus(cpus), texts.join(", "));
         oddities.push(Oddity::new(path, found, number.to_string()));
     }
     number
+}
+
+fn contradiction(what: &str, refused: &Refused) -> String {
+    let (cpus, claimants) = (name_cpus(&refused.cpus), name_cpus(&refused.claimants));
+    format!("{what} {cpus} according to {claimants}, contradicted by others")
 }
 
 fn oddity_of_left_out(left_out: &LeftOut) -> Oddity {
@@ -289,8 +297,10 @@ fn oddity_of_left_out(left_out: &LeftOut) -> Oddity {
         Level::L3 => format!("{CPU_DIR}/cpu*/cache/index3/shared_cpu_list"),
         _ => format!("{CPU_DIR}/cpu*/topology"),
     };
-    let found =
-        format!("{level} {id} ({cpus}) and {other} {other_id} overlap, neither inside the other");
+    let found = format!(
+        "{level} {id} ({}) and {other} {other_id} overlap, neither inside the other",
+        fold(cpus)
+    );
     Oddity::new(path, found, format!("{level} {id} has no place in the tree"))
 }
 

@@ -29,6 +29,8 @@ pub(crate) fn fingerprint(topology: &Topology) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::{derive, parse_machine};
 
@@ -49,8 +51,8 @@ mod tests {
 
     #[test]
     fn the_fingerprint_of_a_machine_never_changes() {
-        assert_eq!(of("one-cpu"), 0);
-        assert_eq!(of("pack:2 numa:1 l3:1 core:4 pu:2"), 0);
+        expect!["4e9b44d9f175f3a7"].assert_eq(&format!("{:016x}", of("one-cpu")));
+        expect!["198e937d1bcee748"].assert_eq(&format!("{:016x}", of("pack:2 numa:1 l3:1 core:4 pu:2")));
     }
 
     #[test]

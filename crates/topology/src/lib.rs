@@ -8,6 +8,7 @@ mod agree;
 mod check;
 mod derive;
 mod fingerprint;
+mod fold;
 mod json;
 mod map;
 mod nest;
@@ -15,6 +16,8 @@ mod numa;
 mod render;
 mod snapshot;
 mod synthetic;
+#[cfg(test)]
+mod tests;
 mod topology;
 
 pub use check::check_topology;

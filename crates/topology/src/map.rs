@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use bayplan_types::{CpuId, CpuSet};
 
-use crate::render::count_and_list;
+use crate::fold::count_and_list;
 use crate::topology::{Level, Object, Topology};
 
 /// Columns for the cells of a row; with the number before it a row has at most 100.

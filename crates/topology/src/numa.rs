@@ -7,6 +7,7 @@ use std::collections::btree_map::Entry;
 use bayplan_types::{CpuSet, NodeId, NodeSet};
 
 use crate::derive::NUMBER_MAX;
+use crate::fold::name_cpus;
 use crate::snapshot::{NodeFacts, Oddity, Snapshot};
 use crate::topology::NumaNode;
 
@@ -60,13 +61,13 @@ fn by_number<'a>(
         let dirs: NodeSet = facts.keys().copied().collect();
         let missing = online.difference(&dirs);
         if !missing.is_empty() {
-            let found = format!("nodes {missing} are in it, but have no directory");
-            oddities.push(Oddity::new(format!("{NODE_DIR}/online"), found, "they are not there"));
+            let found = format!("names nodes without a directory: {missing}");
+            oddities.push(Oddity::new(format!("{NODE_DIR}/online"), found, "not there"));
         }
         let extra = dirs.difference(online);
         if !extra.is_empty() {
-            let found = format!("nodes {extra} are not in it, but have a directory");
-            oddities.push(Oddity::new(format!("{NODE_DIR}/online"), found, "they are there"));
+            let found = format!("leaves out nodes with a directory: {extra}");
+            oddities.push(Oddity::new(format!("{NODE_DIR}/online"), found, "there"));
         }
     }
     facts
@@ -89,8 +90,8 @@ fn derive_nodes(
         let mut cpus = facts.cpus.clone().unwrap_or_default().intersection(online);
         let twice = cpus.intersection(&taken);
         if !twice.is_empty() {
-            let found = format!("CPUs {twice} are also in a lower node");
-            oddities.push(Oddity::new(path, found, "they belong to the lower node"));
+            let found = format!("names {}, as a lower node does", name_cpus(&twice));
+            oddities.push(Oddity::new(path, found, "in the lower node only"));
         }
         cpus.subtract(&taken);
         taken.union_with(&cpus);
@@ -102,9 +103,9 @@ fn derive_nodes(
     }
     let homeless = online.difference(&taken);
     if !homeless.is_empty() {
-        let found = format!("no node has CPUs {homeless}");
+        let found = format!("{} in no node", name_cpus(&homeless));
         let path = format!("{NODE_DIR}/node*/cpulist");
-        oddities.push(Oddity::new(path, found, "they have no memory of their own"));
+        oddities.push(Oddity::new(path, found, "no memory is local to them"));
     }
     nodes
 }
@@ -126,8 +127,8 @@ fn derive_distances(
         let path = format!("{NODE_DIR}/node{id}/distance");
         if read.len() != columns.len() {
             if !read.is_empty() || ids.len() > 1 {
-                let found = format!("{} numbers for {} nodes", read.len(), columns.len());
-                oddities.push(Oddity::new(path, found, "the distances are not known"));
+                let found = format!("numbers expected: {}, found: {}", columns.len(), read.len());
+                oddities.push(Oddity::new(path, found, "not known"));
             }
             continue;
         }
@@ -135,7 +136,7 @@ fn derive_distances(
             read.iter().filter(|d| **d < DISTANCE_MIN).map(ToString::to_string).collect();
         if !odd.is_empty() {
             let found = format!("distances below {DISTANCE_MIN}: {}", odd.join(" "));
-            oddities.push(Oddity::new(path, found, "these distances are not known"));
+            oddities.push(Oddity::new(path, found, "not known"));
         }
         for (column, distance) in columns.iter().zip(read) {
             if let Ok(position) = ids.binary_search(column)

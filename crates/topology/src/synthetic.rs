@@ -60,7 +60,7 @@ pub enum SyntheticError {
         expected: String,
     },
     /// An option names CPUs that the machine has not.
-    #[error("`{word}`: there is no CPU {missing}; this machine has CPUs 0-{last}")]
+    #[error("`{word}`: this machine has CPUs 0-{last}, not {missing}")]
     NoSuchCpu {
         /// The option.
         word: String,
@@ -199,7 +199,7 @@ fn parse_words(spec: &str) -> Result<Words, SyntheticError> {
 
 fn expected_word() -> String {
     let presets: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
-    let levels = "pack, die, numa, l3, core or pu with a count";
+    let levels = "a level (pack, die, numa, l3, core, pu) with a count";
     format!(
         "{levels}, or mem:, isolated:, offline:, or one of the presets {} first",
         presets.join(", ")
@@ -348,5 +348,120 @@ impl Shape {
             distances: (0..count).map(|other| distance(node, other)).collect(),
         });
         nodes.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn check(specs: &[&str], expected: Expect) {
+        let errors = specs.iter().map(|spec| match parse_machine(spec) {
+            Ok(_) => format!("{spec}\n    accepted\n"),
+            Err(error) => format!("{spec}\n    {error}\n"),
+        });
+        expected.assert_eq(&errors.collect::<String>());
+    }
+
+    #[test]
+    fn a_wrong_word_is_named_with_what_was_expected() {
+        check(
+            &[
+                "",
+                "sockets:2",
+                "8",
+                "core:0",
+                "core:x",
+                "core:4 core:4",
+                "pu:2 core:4",
+                "core:4 numa:2",
+                "mem:4",
+                "core:4 mem:4",
+                "numa:1 core:4 mem:4T",
+                "numa:1 core:4 mem:1 mem:2",
+                "core:4 offline:3-1",
+                "core:4 isolated:4-5,9",
+                "pack:128 core:128",
+                "pack:8192 core:8192 pu:8192",
+                "numa:2048",
+                "core:4 xeon-8480",
+            ],
+            expect![[r#"
+
+                    the machine is empty; expected words such as `pack:2 numa:1 l3:1 core:8 pu:2`, or a preset such as xeon-8480
+                sockets:2
+                    `sockets:2`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu first; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                8
+                    `8`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu first; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                core:0
+                    `core:0`: expected core: with a count from 1 to 8192; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                core:x
+                    `core:x`: expected core: with a count from 1 to 8192; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                core:4 core:4
+                    `core:4`: expected each level only once; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                pu:2 core:4
+                    `core:4`: expected core to stand before pu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                core:4 numa:2
+                    `numa:2`: expected numa to stand before core; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                mem:4
+                    `mem:4`: expected at least one level, such as core:8; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                core:4 mem:4
+                    `mem`: expected a level numa:N as well, because memory belongs to NUMA nodes; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                numa:1 core:4 mem:4T
+                    `mem:4T`: expected mem: with a number of GiB, or one with a suffix G or M; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                numa:1 core:4 mem:1 mem:2
+                    `mem:2`: expected this option only once; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                core:4 offline:3-1
+                    `offline:3-1`: expected a list of CPUs such as 2-3,8 (`3-1` is not a number or a range such as 0-3); an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                core:4 isolated:4-5,9
+                    `isolated:4-5,9`: this machine has CPUs 0-3, not 4-5,9
+                pack:128 core:128
+                    the machine has more than 8192 CPUs; make one of the counts smaller
+                pack:8192 core:8192 pu:8192
+                    the machine has more than 8192 CPUs; make one of the counts smaller
+                numa:2048
+                    the machine has more than 1024 NUMA nodes; make one of the counts smaller
+                core:4 xeon-8480
+                    `xeon-8480`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu first; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+            "#]],
+        );
+    }
+
+    #[test]
+    fn help_shows_machines_that_exist() {
+        let (_, example) = SYNTHETIC_HELP.split_once("Example:").unwrap();
+        let (example, presets) = example.split_once("Presets:").unwrap();
+        assert!(parse_machine(example).is_ok());
+        let (presets, _) = presets.split_once('(').unwrap();
+        assert!(presets.split_whitespace().eq(PRESETS.iter().map(|(name, _)| *name)));
+        for (preset, _) in PRESETS {
+            assert!(parse_machine(&format!("{preset} mem:128G")).is_ok());
+        }
+        assert!(parse_machine(EXAMPLE).is_ok());
+    }
+
+    #[test]
+    fn cpus_are_numbered_first_threads_first() {
+        let snapshot = parse_machine("pack:2 die:2 numa:1 l3:1 core:2 pu:2 mem:512M").unwrap();
+        let cpu = |at: usize| {
+            let cpu = &snapshot.cpus[at];
+            let l3 = &cpu.caches[0];
+            format!(
+                "{} package {} die {} core {} siblings {} l3 {} of {}",
+                cpu.id,
+                cpu.package_id.unwrap(),
+                cpu.die_id.unwrap(),
+                cpu.core_id.unwrap(),
+                cpu.thread_siblings.as_ref().unwrap(),
+                l3.id.unwrap(),
+                l3.shared_cpus.as_ref().unwrap(),
+            )
+        };
+        assert_eq!(cpu(6), "6 package 1 die 1 core 2 siblings 6,14 l3 3 of 6-7,14-15");
+        assert_eq!(cpu(14), "14 package 1 die 1 core 2 siblings 6,14 l3 3 of 6-7,14-15");
+        assert_eq!(snapshot.nodes[1].mem_total, Some(Bytes(512 << 20)));
+        assert_eq!(snapshot.nodes[1].distances, [12, 10, 21, 21]);
     }
 }

@@ -140,7 +140,7 @@ pub(super) struct Call<A> {
 /// What became of the runtime's part of a call.
 pub(super) enum Exchange {
     /// The runtime's answer is complete.
-    Answered(Answer),
+    Answered(Box<Answer>),
     /// There is none.
     Cut {
         /// What the client is told.
@@ -175,21 +175,19 @@ impl Exchange {
         M::decode(frame::parse(&answer.whole.data).ok()?).ok()
     }
 
-    /// The status that the runtime gave, or that follows from the call not having reached it. `None`: nobody knows.
+    /// The status that the runtime gave.
     pub(super) fn code(&self) -> Option<Code> {
         match self {
             Exchange::Answered(answer) => {
                 answer.code.map(|code| Code::from(i32::try_from(code).unwrap_or(-1)))
             }
-            Exchange::Cut { was_sent: true, .. } => None,
-            Exchange::Cut { was_sent: false, .. } => Some(Code::FailedPrecondition),
+            Exchange::Cut { .. } => None,
         }
     }
 
     /// What the call was to end has ended, or has never been.
     pub(super) fn is_over(&self) -> bool {
-        matches!(self, Exchange::Answered(_))
-            && matches!(self.code(), Some(Code::Ok | Code::NotFound))
+        matches!(self.code(), Some(Code::Ok | Code::NotFound))
     }
 }
 
@@ -203,8 +201,8 @@ impl<A: Agent> Call<A> {
         if head.headers.contains_key(header::CONTENT_LENGTH) {
             head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(whole.data.len()));
         }
-        // The client may have gone while the agent was asked; a deadline that has passed is found out below.
-        if window.cancel.is_cancelled() {
+        // The client may have gone, or its deadline passed, while the agent was asked.
+        if window.is_over() {
             let status = closed(&shared, &window).await;
             return Exchange::Cut { status, was_sent: false };
         }
@@ -224,7 +222,7 @@ async fn converse(upstream: &Upstream, request: Request<Body>) -> Exchange {
     };
     match upstream.forward(request).await {
         Ok(response) => match collect(upstream, response).await {
-            Ok(Some(answer)) => Exchange::Answered(answer),
+            Ok(Some(answer)) => Exchange::Answered(Box::new(answer)),
             Ok(None) => Exchange::Cut {
                 status: Status::resource_exhausted("the container runtime's answer is too long"),
                 was_sent: true,

@@ -34,7 +34,8 @@ pub struct ContainerDetails {
 pub(super) fn parse_container(info: &BTreeMap<String, String>) -> ContainerDetails {
     let info = json(info);
     let resources = |pointer: &str| {
-        info.pointer("/runtimeSpec/linux/resources").and_then(|resources| resources.pointer(pointer))
+        info.pointer("/runtimeSpec/linux/resources")
+            .and_then(|resources| resources.pointer(pointer))
     };
     let text = |pointer: &str| {
         resources(pointer).and_then(Value::as_str).filter(|text| !text.trim().is_empty())

@@ -1,0 +1,131 @@
+//! Misbehaviour on demand. In: calls, and what is to go wrong with them. Out: the calls, late, refused, or never.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use tokio::sync::watch;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower::Service;
+
+/// How a call goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing is done and no answer comes.
+    Hang,
+    /// What was asked is done, and no answer comes.
+    LoseReply,
+    /// Nothing is done; the answer is this gRPC status code.
+    Fail(u32),
+    /// What was asked is done this much later.
+    Delay(Duration),
+}
+
+#[derive(Debug, Default)]
+struct Board {
+    faults: BTreeMap<String, Fault>,
+    calls: BTreeMap<String, u64>,
+}
+
+/// The injected faults and the number of calls, by the bare name of the method.
+#[derive(Clone, Debug)]
+pub(super) struct Faults {
+    board: Arc<watch::Sender<Board>>,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults { board: Arc::new(watch::Sender::default()) }
+    }
+}
+
+impl Faults {
+    pub(super) fn inject(&self, method: &str, fault: Fault) {
+        self.board.send_modify(|board| {
+            board.faults.insert(method.to_owned(), fault);
+        });
+    }
+
+    pub(super) fn clear(&self) {
+        self.board.send_modify(|board| board.faults.clear());
+    }
+
+    pub(super) fn calls(&self, method: &str) -> u64 {
+        self.board.borrow().calls.get(method).copied().unwrap_or_default()
+    }
+
+    pub(super) async fn called(&self, method: &str, times: u64) {
+        let mut board = self.board.subscribe();
+        let enough = |board: &Board| board.calls.get(method).is_some_and(|calls| *calls >= times);
+        // The sender lives as long as `self`, so the wait cannot fail.
+        let _ = board.wait_for(enough).await;
+    }
+
+    /// Counts a call and tells what is wrong with it.
+    fn take(&self, method: &str) -> Option<Fault> {
+        let mut fault = None;
+        self.board.send_modify(|board| {
+            *board.calls.entry(method.to_owned()).or_default() += 1;
+            fault = board.faults.get(method).copied();
+        });
+        fault
+    }
+}
+
+/// A service whose calls go wrong as injected.
+#[derive(Clone, Debug)]
+pub(super) struct Faulty<S> {
+    inner: S,
+    faults: Faults,
+}
+
+impl<S> Faulty<S> {
+    pub(super) fn new(inner: S, faults: Faults) -> Faulty<S> {
+        Faulty { inner, faults }
+    }
+}
+
+impl<S> Service<Request<Body>> for Faulty<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+        let fault = self.faults.take(method);
+        let mut inner = self.inner.clone();
+        Box::pin(async move {
+            match fault {
+                None => inner.call(request).await,
+                Some(Fault::Hang) => std::future::pending().await,
+                Some(Fault::LoseReply) => {
+                    inner.call(request).await?;
+                    std::future::pending().await
+                }
+                Some(Fault::Fail(code)) => {
+                    let code = Code::from(i32::try_from(code).unwrap_or(-1));
+                    Ok(Status::new(code, "injected fault").into_http())
+                }
+                Some(Fault::Delay(delay)) => {
+                    tokio::time::sleep(delay).await;
+                    inner.call(request).await
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,235 @@
+//! A client that speaks to a CRI socket as kubelet does, for the demo and for tests. In: pods and containers as in a pod spec.
+//! Out: CRI calls with the cgroup settings that kubelet would derive.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bayplan_types::{Bytes, MilliCpu, QosClass};
+use tonic::Status;
+
+use crate::upstream::Upstream;
+use crate::v1;
+use crate::v1::runtime_service_client::RuntimeServiceClient;
+
+/// A pod as its author writes it.
+#[derive(Clone, Debug)]
+pub struct PodSpec {
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Kubernetes name; the UID is made from both.
+    pub name: String,
+    /// Decides the parent cgroup.
+    pub qos: QosClass,
+    /// Annotations.
+    pub annotations: Vec<(String, String)>,
+}
+
+impl PodSpec {
+    /// A pod in the namespace `default` without annotations.
+    pub fn new(name: &str, qos: QosClass) -> PodSpec {
+        let (namespace, name) = ("default".to_owned(), name.to_owned());
+        PodSpec { namespace, name, qos, annotations: Vec::new() }
+    }
+
+    fn uid(&self) -> String {
+        format!("{}-{}", self.namespace, self.name)
+    }
+
+    /// The parent cgroup as the cgroupfs driver names it.
+    fn cgroup_parent(&self) -> String {
+        let class = match self.qos {
+            QosClass::Guaranteed => "",
+            QosClass::Burstable => "burstable/",
+            QosClass::BestEffort => "besteffort/",
+        };
+        format!("/kubepods/{class}pod{}", self.uid())
+    }
+}
+
+/// A container as its author writes it.
+#[derive(Clone, Debug)]
+pub struct ContainerSpec {
+    /// Name in the pod.
+    pub name: String,
+    /// CPU request.
+    pub cpu_request: MilliCpu,
+    /// CPU limit.
+    pub cpu_limit: Option<MilliCpu>,
+    /// Memory limit.
+    pub memory_limit: Option<Bytes>,
+}
+
+impl ContainerSpec {
+    /// Request and limit are equal, as a Guaranteed pod has them.
+    pub fn guaranteed(name: &str, cpu: u64, memory: Bytes) -> ContainerSpec {
+        let cpu = MilliCpu(cpu);
+        let name = name.to_owned();
+        ContainerSpec { name, cpu_request: cpu, cpu_limit: Some(cpu), memory_limit: Some(memory) }
+    }
+
+    /// A request without a limit.
+    pub fn burstable(name: &str, cpu: u64) -> ContainerSpec {
+        let cpu_request = MilliCpu(cpu);
+        ContainerSpec { name: name.to_owned(), cpu_request, cpu_limit: None, memory_limit: None }
+    }
+
+    /// Shares and quota as kubelet computes them (`MilliCPUToShares`, `MilliCPUToQuota` in kubelet's cgroup manager).
+    fn resources(&self) -> v1::LinuxContainerResources {
+        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let shares = (self.cpu_request.0.saturating_mul(1024) / 1000).clamp(2, 262_144);
+        v1::LinuxContainerResources {
+            cpu_period: 100_000,
+            cpu_quota: self.cpu_limit.map_or(0, |limit| signed(limit.0.saturating_mul(100)).max(1000)),
+            cpu_shares: signed(shares),
+            memory_limit_in_bytes: self.memory_limit.map_or(0, |limit| signed(limit.0)),
+            ..Default::default()
+        }
+    }
+}
+
+/// A sandbox that runs.
+#[derive(Clone, Debug)]
+pub struct RunningPod {
+    /// The runtime's sandbox id.
+    pub id: String,
+    config: v1::PodSandboxConfig,
+}
+
+/// The client.
+#[derive(Clone, Debug)]
+pub struct Kubelet {
+    client: RuntimeServiceClient<Upstream>,
+    image: String,
+    command: Vec<String>,
+    log_dir: String,
+}
+
+impl Kubelet {
+    /// A client of the CRI socket. Containers get `image` and `command`; logs go below `log_dir`, nowhere if it is empty.
+    pub fn new(socket: PathBuf, image: &str, command: &[&str], log_dir: &str) -> Kubelet {
+        let upstream = Upstream::new(socket, Duration::from_secs(120));
+        Kubelet {
+            client: upstream.runtime_client(),
+            image: image.to_owned(),
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            log_dir: log_dir.to_owned(),
+        }
+    }
+
+    /// `RunPodSandbox`, on the host's network so that no CNI is needed.
+    ///
+    /// # Errors
+    /// The runtime's status, as for every call of this client.
+    pub async fn run_pod(&mut self, pod: &PodSpec) -> Result<RunningPod, Status> {
+        let network = v1::NamespaceOption {
+            network: v1::NamespaceMode::Node.into(),
+            ..Default::default()
+        };
+        let security = v1::LinuxSandboxSecurityContext {
+            namespace_options: Some(network),
+            ..Default::default()
+        };
+        let log_directory = match self.log_dir.as_str() {
+            "" => String::new(),
+            dir => format!("{dir}/{}", pod.uid()),
+        };
+        let config = v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: pod.name.clone(),
+                uid: pod.uid(),
+                namespace: pod.namespace.clone(),
+                attempt: 0,
+            }),
+            log_directory,
+            annotations: pod.annotations.iter().cloned().collect::<HashMap<_, _>>().into_iter().collect(),
+            linux: Some(v1::LinuxPodSandboxConfig {
+                cgroup_parent: pod.cgroup_parent(),
+                security_context: Some(security),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let request = v1::RunPodSandboxRequest { config: Some(config.clone()), ..Default::default() };
+        let answer = self.client.run_pod_sandbox(request).await?;
+        Ok(RunningPod { id: answer.into_inner().pod_sandbox_id, config })
+    }
+
+    /// `CreateContainer`; gives the runtime's id.
+    pub async fn create(
+        &mut self,
+        pod: &RunningPod,
+        container: &ContainerSpec,
+        attempt: u32,
+    ) -> Result<String, Status> {
+        let config = v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata { name: container.name.clone(), attempt }),
+            image: Some(v1::ImageSpec { image: self.image.clone(), ..Default::default() }),
+            command: self.command.clone(),
+            log_path: if self.log_dir.is_empty() {
+                String::new()
+            } else {
+                format!("{}-{attempt}.log", container.name)
+            },
+            linux: Some(v1::LinuxContainerConfig {
+                resources: Some(container.resources()),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: pod.id.clone(),
+            config: Some(config),
+            sandbox_config: Some(pod.config.clone()),
+        };
+        Ok(self.client.create_container(request).await?.into_inner().container_id)
+    }
+
+    /// `StartContainer`.
+    pub async fn start(&mut self, id: &str) -> Result<(), Status> {
+        let request = v1::StartContainerRequest { container_id: id.to_owned() };
+        self.client.start_container(request).await.map(|_| ())
+    }
+
+    /// Pod, container, start: a pod with one container. Gives the pod and the container's id.
+    pub async fn launch(
+        &mut self,
+        pod: &PodSpec,
+        container: &ContainerSpec,
+    ) -> Result<(RunningPod, String), Status> {
+        let pod = self.run_pod(pod).await?;
+        let id = self.create(&pod, container, 0).await?;
+        self.start(&id).await?;
+        Ok((pod, id))
+    }
+
+    /// `UpdateContainerResources`, as for an in-place resize.
+    pub async fn resize(&mut self, id: &str, container: &ContainerSpec) -> Result<(), Status> {
+        let request = v1::UpdateContainerResourcesRequest {
+            container_id: id.to_owned(),
+            linux: Some(container.resources()),
+            ..Default::default()
+        };
+        self.client.update_container_resources(request).await.map(|_| ())
+    }
+
+    /// `StopContainer`, with no time to say goodbye.
+    pub async fn stop(&mut self, id: &str) -> Result<(), Status> {
+        let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: 0 };
+        self.client.stop_container(request).await.map(|_| ())
+    }
+
+    /// `RemoveContainer`.
+    pub async fn remove(&mut self, id: &str) -> Result<(), Status> {
+        let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
+        self.client.remove_container(request).await.map(|_| ())
+    }
+
+    /// `StopPodSandbox` and `RemovePodSandbox`.
+    pub async fn end_pod(&mut self, pod: &RunningPod) -> Result<(), Status> {
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: pod.id.clone() };
+        self.client.stop_pod_sandbox(request).await?;
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: pod.id.clone() };
+        self.client.remove_pod_sandbox(request).await.map(|_| ())
+    }
+}

@@ -1,0 +1,123 @@
+//! Questions to a running daemon: JSON over HTTP, on a Unix socket for the command line and on TCP for Prometheus.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use crate::event::{Answer, Event};
+use crate::event_loop::Inbox;
+use crate::metrics::Metrics;
+
+/// Why a daemon could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Nobody listens.
+    #[error("cannot reach the daemon at {}; is `bayplan run` running, and is this its controlSocket?", socket.display())]
+    Connect {
+        /// The control socket.
+        socket: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The conversation broke.
+    #[error("the daemon at {} broke off", socket.display())]
+    Http {
+        /// The control socket.
+        socket: PathBuf,
+        /// What went wrong.
+        #[source]
+        source: hyper::Error,
+    },
+    /// It answered with an error.
+    #[error("the daemon answered {status}: {message}")]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// Its text.
+        message: String,
+    },
+    /// It answered something else than expected.
+    #[error("the daemon's answer cannot be read; is it of the same version?")]
+    Form(#[source] serde_json::Error),
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+/// `/v1/status`, `/v1/explain?name=`, `/healthz`.
+pub(crate) fn control_routes(inbox: Inbox) -> Router {
+    let status = async |State(inbox): State<Inbox>| match inbox.ask(Event::Status).await {
+        Some(Answer::Status(status)) => Json(*status).into_response(),
+        _ => stopping(),
+    };
+    let explain = async |State(inbox): State<Inbox>, Query(named): Query<Named>| {
+        match inbox.ask(Event::Explain(named.name)).await {
+            Some(Answer::Explanations(found)) => Json(found).into_response(),
+            _ => stopping(),
+        }
+    };
+    Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/explain", get(explain))
+        .route("/healthz", get(async || "ok\n"))
+        .with_state(inbox)
+}
+
+fn stopping() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping\n").into_response()
+}
+
+/// `/metrics` and `/healthz`.
+pub(crate) fn metrics_routes(metrics: Arc<Metrics>) -> Router {
+    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let render = async |State(metrics): State<Arc<Metrics>>| {
+        ([(header::CONTENT_TYPE, OPEN_METRICS)], metrics.render())
+    };
+    Router::new()
+        .route("/metrics", get(render))
+        .route("/healthz", get(async || "ok\n"))
+        .with_state(metrics)
+}
+
+/// Asks the daemon behind a control socket; `path` is for example `/v1/status`.
+///
+/// # Errors
+/// [`ControlError`].
+pub async fn query_control<T: DeserializeOwned>(
+    socket: &Path,
+    path: &str,
+) -> Result<T, ControlError> {
+    let connect = |source| ControlError::Connect { socket: socket.to_owned(), source };
+    let http = |source| ControlError::Http { socket: socket.to_owned(), source };
+    let stream = UnixStream::connect(socket).await.map_err(connect)?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
+    let connection = tokio::spawn(connection);
+    let request = hyper::Request::get(path)
+        .header(header::HOST, "localhost")
+        .body(Empty::<Bytes>::new())
+        .map_err(|_| ControlError::Refused { status: 400, message: format!("`{path}`") })?;
+    let answer = sender.send_request(request).await.map_err(http)?;
+    let status = answer.status();
+    let body = answer.into_body().collect().await.map_err(http)?.to_bytes();
+    connection.abort();
+    if !status.is_success() {
+        let message = String::from_utf8_lossy(&body).trim().to_owned();
+        return Err(ControlError::Refused { status: status.as_u16(), message });
+    }
+    serde_json::from_slice(&body).map_err(ControlError::Form)
+}

@@ -1,0 +1,191 @@
+//! What Prometheus scrapes. Labels have few values; no label holds a name that users choose.
+
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::time::Duration;
+
+use bayplan_cri::upstream::RuntimeError;
+use bayplan_types::{CpuClass, QosClass};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::event::Note;
+use crate::state::NodeState;
+
+/// Paths of calls that are proxied; a call to any other path is counted under `other`, so that a client cannot fill the memory.
+const METHODS_KNOWN: [&str; 2] = ["/runtime.v1.RuntimeService/", "/runtime.v1.ImageService/"];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Call {
+    method: String,
+    code: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Containers {
+    class: &'static str,
+    qos: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Cpus {
+    class: &'static str,
+}
+
+/// Every metric of the daemon.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    decisions: Family<Outcome, Counter>,
+    decision_duration: Histogram,
+    failures: Family<Kind, Counter>,
+    calls: Family<Call, Counter>,
+    updates: Family<Outcome, Counter>,
+    containers: Family<Containers, Gauge<i64, AtomicI64>>,
+    cpus: Family<Cpus, Gauge<i64, AtomicI64>>,
+    journal: Gauge<u64, AtomicU64>,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Metrics {
+        // From a microsecond to half a second, times two.
+        let buckets = (0..20).map(|power| 1e-6 * f64::from(1u32 << power));
+        let mut metrics = Metrics {
+            registry: Registry::with_prefix("bayplan"),
+            decisions: Family::default(),
+            decision_duration: Histogram::new(buckets),
+            failures: Family::default(),
+            calls: Family::default(),
+            updates: Family::default(),
+            containers: Family::default(),
+            cpus: Family::default(),
+            journal: Gauge::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "Version of the daemon", version);
+        registry.register(
+            "decisions",
+            "Containers placed, refused, adopted and released",
+            self.decisions.clone(),
+        );
+        registry.register_with_unit(
+            "decision_duration",
+            "Time from a create or resize to its decision, without journal and runtime",
+            Unit::Seconds,
+            self.decision_duration.clone(),
+        );
+        registry.register("failures", "What went wrong, by kind", self.failures.clone());
+        registry.register(
+            "proxy_calls",
+            "Calls of kubelet, by method and gRPC status code",
+            self.calls.clone(),
+        );
+        registry.register(
+            "container_updates",
+            "CPU sets written through the runtime for other containers' sake",
+            self.updates.clone(),
+        );
+        registry.register(
+            "containers",
+            "Containers in the ledger, by class of their CPUs and QoS class",
+            self.containers.clone(),
+        );
+        registry.register("cpus", "CPUs by class", self.cpus.clone());
+        registry.register_with_unit(
+            "journal_size",
+            "Size of the journal on disk",
+            Unit::Bytes,
+            self.journal.clone(),
+        );
+        // Counters that are expected to stay at zero must be there to be alerted on.
+        for kind in ["journal", "late", "passed_through", "undecided"] {
+            self.failures.get_or_create(&Kind { kind });
+        }
+    }
+
+    /// The text that Prometheus reads.
+    pub(crate) fn render(&self) -> String {
+        let mut text = String::new();
+        match encode(&mut text, &self.registry) {
+            Ok(()) => text,
+            // Writing to a String does not fail.
+            Err(error) => format!("# {error}\n"),
+        }
+    }
+
+    pub(crate) fn decision_took(&self, duration: Duration) {
+        self.decision_duration.observe(duration.as_secs_f64());
+    }
+
+    pub(crate) fn count(&self, note: &Note) {
+        let outcome = match note {
+            Note::Placed { .. } => "placed",
+            Note::Refused { .. } => "refused",
+            Note::Adopted { .. } => "adopted",
+            Note::Released { .. } => "released",
+            Note::Failure { kind, .. } => return self.failed(kind),
+        };
+        self.decisions.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    pub(crate) fn failed(&self, kind: &'static str) {
+        self.failures.get_or_create(&Kind { kind }).inc();
+    }
+
+    pub(crate) fn call_ended(&self, method: &str, code: u32) {
+        let known = METHODS_KNOWN.iter().find_map(|service| method.strip_prefix(service));
+        let is_word = |name: &&str| name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphabetic());
+        let method = known.filter(is_word).unwrap_or("other").to_owned();
+        // Unknown names under a known service are answered UNIMPLEMENTED (12).
+        let method = if code == 12 { "other".to_owned() } else { method };
+        self.calls.get_or_create(&Call { method, code: code.min(17) }).inc();
+    }
+
+    pub(crate) fn update_ended(&self, error: Option<&RuntimeError>) {
+        let outcome = match error {
+            None => "ok",
+            Some(RuntimeError::Gone { .. }) => "gone",
+            Some(_) => "failed",
+        };
+        self.updates.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// Sets the gauges to what the state holds.
+    pub(crate) fn show(&self, state: &NodeState, journal_bytes: u64) {
+        let counts = state.container_counts();
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        for class in [CpuClass::Exclusive, CpuClass::Shared, CpuClass::Reserved] {
+            for qos in QosClass::ALL.map(Some).into_iter().chain([None]) {
+                let labels = Containers { class: class.name(), qos: qos.map_or("unknown", QosClass::name) };
+                let count = counts.get(&(class, qos)).copied().unwrap_or(0);
+                self.containers.get_or_create(&labels).set(gauge(count));
+            }
+        }
+        for class in CpuClass::ALL {
+            let count = state.ledger().cpus_in_class(class);
+            self.cpus.get_or_create(&Cpus { class: class.name() }).set(gauge(count));
+        }
+        self.journal.set(journal_bytes);
+    }
+}

@@ -1,0 +1,219 @@
+//! Brings the state in line with what the runtime says is there, at the start and whenever something may have been missed.
+//! In: live containers of a journal, a view of the runtime. Out: steps.
+//!
+//! Rules: a container that is known and gone is released; one that is known stays where the ledger has it; one that is unknown is
+//! adopted where it runs, exclusive only if it provably has exactly the CPUs that it would be given; one whose creation is still
+//! under way, or that changed after the view was taken, is left alone.
+
+use bayplan_allocator::{Allocation, ContainerId, PoolId, Request};
+use bayplan_cri::translate::derive_request;
+use bayplan_types::{CpuSet, MilliCpu, NodeSet, Pinning};
+use jiff::Timestamp;
+
+use crate::decision::Decision;
+use crate::event::{Answer, Note, RuntimeView, Seen, SeenDetails, Step};
+use crate::record::{Live, PlacedRecord, Record};
+use crate::state::{NodeState, Phase, full_name};
+
+impl NodeState {
+    /// Takes over what a journal says was live. Containers that no longer fit (another machine, other reserved CPUs) share from now
+    /// on. What the runtime has to say about all of them is for the first sync.
+    pub fn restore(&mut self, live: Live, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        self.skip_ids_below(live.next_id);
+        for (id, placed) in live.containers {
+            self.restore_one(id, placed, now, &mut step);
+        }
+        step
+    }
+
+    fn restore_one(
+        &mut self,
+        id: ContainerId,
+        placed: PlacedRecord,
+        now: Timestamp,
+        step: &mut Step,
+    ) {
+        let spec = placed.container.into();
+        let allocation = placed.allocation.allocation(self.ledger.pools());
+        let mut decision = placed.decision;
+        if let Err(error) = self.ledger.adopt(id, allocation.clone()) {
+            let message = format!(
+                "{} cannot have its CPUs {} again ({error}); it shares from now on",
+                full_name(&spec),
+                allocation.exclusive
+            );
+            let (request, _) = derive_request(id, &spec, &self.rules);
+            if !self.adopt_shared(&request, allocation.mems, &CpuSet::new(), step) {
+                return;
+            }
+            decision = Decision { at: now, outcome: message.clone(), ..decision };
+            step.notes.push(Note::Failure { kind: "not_restored", message });
+        }
+        let phase = match placed.runtime_id {
+            Some(_) => Phase::Created,
+            None => Phase::Unconfirmed,
+        };
+        self.insert(id, spec, placed.runtime_id, phase, decision);
+    }
+
+    /// Puts a container into the narrowest whole-node pool around `cpus`; the machine, where that has no shared CPU.
+    fn adopt_shared(
+        &mut self,
+        request: &Request,
+        mems: NodeSet,
+        cpus: &CpuSet,
+        step: &mut Step,
+    ) -> bool {
+        let (id, demand) = (request.id, request.demand);
+        let wanted = MilliCpu::from_cpus(demand.exclusive()) + demand.shared().unwrap_or_default();
+        let around = self.ledger.pools().iter().filter(|pool| {
+            !cpus.is_empty() && cpus.is_subset(&pool.cpus) && !pool.is_inside_node
+        });
+        let pool = around.min_by_key(|pool| pool.cpus.len()).map(|pool| pool.id);
+        let allocation = |pool| Allocation {
+            pool,
+            is_reserved: request.is_reserved,
+            exclusive: CpuSet::new(),
+            shared: Some(wanted),
+            mems: mems.clone(),
+            charges: Vec::new(),
+        };
+        let pools = pool.into_iter().chain([PoolId::MACHINE]);
+        for pool in pools {
+            match self.ledger.adopt(id, allocation(pool)) {
+                Ok(()) => return true,
+                Err(error) => step.notes.push(Note::Failure {
+                    kind: "not_adopted",
+                    message: format!("{id} cannot share in pool {}: {error}", pool.0),
+                }),
+            }
+        }
+        false
+    }
+
+    pub(crate) fn synced(&mut self, view: &RuntimeView, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        self.confirm_doubtful(view, now, &mut step);
+        self.release_missing(view, now, &mut step);
+        for (runtime_id, seen) in view.containers.iter().filter(|(_, seen)| seen.is_alive) {
+            match self.by_runtime_id.get(runtime_id).copied() {
+                Some(id) => self.observe(id, runtime_id, seen),
+                None => self.adopt_seen(runtime_id, seen, now, &mut step),
+            }
+        }
+        step
+    }
+
+    /// Containers whose creation ended in doubt are there, or they are not.
+    fn confirm_doubtful(&mut self, view: &RuntimeView, now: Timestamp, step: &mut Step) {
+        let doubtful = self.containers.iter().filter(|(_, container)| {
+            container.phase == Phase::Unconfirmed && container.touched <= view.basis
+        });
+        let doubtful: Vec<ContainerId> = doubtful.map(|(id, _)| *id).collect();
+        for id in doubtful {
+            let Some(container) = self.containers.get(&id) else { continue };
+            let spec = &container.spec;
+            let found = view.containers.iter().find(|(runtime_id, seen)| {
+                container.is(&seen.pod_id, &seen.name, seen.attempt)
+                    && spec.pod.id == seen.pod_id
+                    && seen.is_alive
+                    && !self.by_runtime_id.contains_key(*runtime_id)
+            });
+            match found {
+                Some((runtime_id, _)) => {
+                    step.records.push(Record::Created {
+                        id: id.0,
+                        runtime_id: runtime_id.clone(),
+                        at: now,
+                    });
+                    // What it was created with is not known for sure: an empty pinning is written over.
+                    self.bind(id, runtime_id.clone(), Pinning::default());
+                }
+                None => self.release(id, "the runtime did not create it", now, step),
+            }
+        }
+    }
+
+    fn release_missing(&mut self, view: &RuntimeView, now: Timestamp, step: &mut Step) {
+        let is_alive = |runtime_id: &String| {
+            view.containers.get(runtime_id).is_some_and(|seen| seen.is_alive)
+        };
+        let missing = self.by_runtime_id.iter().filter(|(runtime_id, id)| {
+            let touched = self.containers.get(id).map_or(0, |container| container.touched);
+            touched <= view.basis && !is_alive(runtime_id)
+        });
+        let missing: Vec<ContainerId> = missing.map(|(_, id)| *id).collect();
+        for id in missing {
+            self.release(id, "it ended", now, step);
+        }
+    }
+
+    fn observe(&mut self, id: ContainerId, runtime_id: &str, seen: &Seen) {
+        if let Some(container) = self.containers.get_mut(&id) {
+            container.phase = if seen.is_running { Phase::Running } else { container.phase };
+        }
+        let is_unknown = self.observed.get(runtime_id).is_none_or(|seen| seen.cpus.is_empty());
+        if let Some(details) = seen.details.as_ref().filter(|_| is_unknown) {
+            self.observed.insert(runtime_id.to_owned(), details.pinning.clone());
+        }
+    }
+
+    fn adopt_seen(&mut self, runtime_id: &str, seen: &Seen, now: Timestamp, step: &mut Step) {
+        let is_being_made = self.containers.values().any(|container| {
+            container.runtime_id.is_none()
+                && container.is(&seen.pod_id, &seen.name, seen.attempt)
+        });
+        if is_being_made {
+            return;
+        }
+        let Some(details) = &seen.details else {
+            let message = format!("container {runtime_id} runs, but the runtime does not describe it");
+            step.notes.push(Note::Failure { kind: "not_adopted", message });
+            return;
+        };
+        let id = self.take_id();
+        let Some(how) = self.adopt_details(id, details, step) else { return };
+        let decision = Decision {
+            at: now,
+            asked: derive_request(id, &details.container, &self.rules).0.demand.to_string(),
+            outcome: format!("found running, {how}"),
+            pools: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let phase = if seen.is_running { Phase::Running } else { Phase::Created };
+        let spec = details.container.clone();
+        step.notes.push(Note::Adopted { container: full_name(&spec), how });
+        self.insert(id, spec, Some(runtime_id.to_owned()), phase, decision);
+        self.observed.insert(runtime_id.to_owned(), details.pinning.clone());
+        step.records.extend(self.placed_record(id));
+    }
+
+    fn adopt_details(
+        &mut self,
+        id: ContainerId,
+        details: &SeenDetails,
+        step: &mut Step,
+    ) -> Option<String> {
+        let (request, _) = derive_request(id, &details.container, &self.rules);
+        let Pinning { cpus, mems } = &details.pinning;
+        let wanted = request.demand.exclusive();
+        if wanted > 0 && !request.is_reserved && request.demand.shared().is_none() && cpus.len() == wanted {
+            let around = self.ledger.pools().iter().filter(|pool| cpus.is_subset(&pool.cpus));
+            let pool = around.min_by_key(|pool| pool.cpus.len()).map(|pool| pool.id);
+            let allocation = Allocation {
+                pool: pool.unwrap_or(PoolId::MACHINE),
+                is_reserved: false,
+                exclusive: cpus.clone(),
+                shared: None,
+                mems: mems.clone(),
+                charges: Vec::new(),
+            };
+            if self.ledger.adopt(id, allocation).is_ok() {
+                return Some(format!("keeps CPUs {cpus} for itself"));
+            }
+        }
+        let is_adopted = self.adopt_shared(&request, mems.clone(), cpus, step);
+        is_adopted.then(|| "shares".to_owned())
+    }
+}

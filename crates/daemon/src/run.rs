@@ -1,0 +1,259 @@
+//! Starts and stops the daemon. In: a configuration and a topology. Out: sockets that are served.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bayplan_allocator::Ledger;
+use bayplan_allocator::policy::topology_aware::{PoolsError, pools};
+use bayplan_cri::proxy::{self, Proxy};
+use bayplan_cri::translate::RequestRules;
+use bayplan_cri::upstream::Upstream;
+use bayplan_host::journal::{Journal, JournalError};
+use bayplan_host::read_snapshot;
+use bayplan_topology::{Topology, derive};
+use jiff::Timestamp;
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::control::{control_routes, metrics_routes};
+use crate::event_loop::{EventLoop, Gate, Inbox, Keeper, inbox, report_failures, run_writer};
+use crate::metrics::Metrics;
+use crate::record::replay;
+use crate::state::NodeState;
+use crate::sync::Syncer;
+
+/// How long the start waits for the runtime before it serves kubelet without having asked it.
+const FIRST_SYNC: Duration = Duration::from_secs(10);
+/// Failed writes that may wait to be reported.
+const FAILURES_MAX: usize = 1024;
+
+/// Why the daemon does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The reserved CPUs do not fit the machine.
+    #[error("reservedCpus: {0}")]
+    Pools(PoolsError),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    Journal(JournalError),
+    /// A socket cannot be made.
+    #[error("cannot listen on {what}")]
+    Listen {
+        /// Path or address.
+        what: String,
+        /// What the kernel said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// The topology of the machine under the configuration's root.
+///
+/// # Errors
+/// There is no CPU directory, or no CPU.
+pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
+    Ok(derive(&read_snapshot(root)?)?)
+}
+
+/// A running daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    stop: CancellationToken,
+    kill: CancellationToken,
+    proxy: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
+    sockets: Vec<PathBuf>,
+    metrics_address: Option<SocketAddr>,
+}
+
+impl Daemon {
+    /// Reads the journal, asks the runtime what runs, and serves. The runtime may be away: then what the journal says counts until it
+    /// is back.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub async fn start(config: Config, topology: &Topology) -> Result<Daemon, StartError> {
+        for oddity in topology.oddities() {
+            tracing::warn!("odd hardware description: {oddity}");
+        }
+        let config = Arc::new(config);
+        let metrics = Arc::new(Metrics::new());
+        let (state, keeper) = restore(&config, topology, &metrics).await?;
+        let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
+        let (inbox, events) = inbox();
+        let (writer, batches) = mpsc::unbounded_channel();
+        let (failed, failures) = mpsc::channel(FAILURES_MAX);
+        let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+        let sync_soon = Arc::new(Notify::new());
+        let event_loop = EventLoop {
+            state,
+            journal: keeper,
+            writer,
+            metrics: Arc::clone(&metrics),
+            sync_soon: Arc::clone(&sync_soon),
+        };
+        let mut tasks = vec![
+            tokio::spawn(event_loop.run(events, kill.clone())),
+            tokio::spawn(run_writer(batches, upstream.clone(), failed, Arc::clone(&metrics))),
+            tokio::spawn(until(kill.clone(), report_failures(failures, inbox.clone()))),
+        ];
+        let syncer = Syncer {
+            upstream: upstream.clone(),
+            inbox: inbox.clone(),
+            host_root: config.host_root.clone(),
+            metrics: Arc::clone(&metrics),
+        };
+        first_sync(&syncer).await;
+        tasks.push(tokio::spawn(syncer.run(config.resync_interval, sync_soon, stop.clone())));
+
+        let mut daemon = Daemon {
+            proxy: tokio::spawn(async {}),
+            metrics_address: None,
+            sockets: vec![config.control_socket.clone(), config.socket.clone()],
+            stop,
+            kill,
+            tasks,
+        };
+        daemon.serve(&config, inbox, upstream, metrics).await?;
+        Ok(daemon)
+    }
+
+    async fn serve(
+        &mut self,
+        config: &Arc<Config>,
+        inbox: Inbox,
+        upstream: Upstream,
+        metrics: Arc<Metrics>,
+    ) -> Result<(), StartError> {
+        if let Some(address) = config.metrics_address {
+            let listen = |source| StartError::Listen { what: address.to_string(), source };
+            let listener = TcpListener::bind(address).await.map_err(listen)?;
+            self.metrics_address = Some(listener.local_addr().map_err(listen)?);
+            let routes = metrics_routes(Arc::clone(&metrics));
+            let served = axum::serve(listener, routes).into_future();
+            self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
+        }
+        let listener = listen_unix(&config.control_socket).await?;
+        let served = axum::serve(listener, control_routes(inbox.clone())).into_future();
+        self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
+        let listener = listen_unix(&config.socket).await?;
+        let gate = Gate { inbox, config: Arc::clone(config), metrics };
+        let stop = self.stop.clone();
+        let served = proxy::serve(listener, Proxy::new(upstream, gate), stop.cancelled_owned());
+        self.proxy = tokio::spawn(served);
+        tracing::info!(
+            socket = %config.socket.display(),
+            runtime = %config.runtime_socket.display(),
+            "serving"
+        );
+        Ok(())
+    }
+
+    /// Where metrics are served, with the port that the kernel chose if the configuration says port 0.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
+    }
+
+    /// Stops accepting, lets calls that change something come to their end, and returns when everything is on disk. Containers keep
+    /// running as they are.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        if let Err(error) = self.proxy.await {
+            tracing::error!(%error, "the proxy ended badly");
+        }
+        self.kill.cancel();
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a task ended badly");
+            }
+        }
+        for socket in self.sockets {
+            // A successor may have taken the path already; it then makes its own.
+            let _gone = std::fs::remove_file(socket);
+        }
+        tracing::info!("stopped");
+    }
+}
+
+async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = work => {}
+    }
+}
+
+async fn quietly(served: impl Future<Output = std::io::Result<()>>) {
+    if let Err(error) = served.await {
+        tracing::error!(%error, "an HTTP server ended");
+    }
+}
+
+async fn restore(
+    config: &Config,
+    topology: &Topology,
+    metrics: &Metrics,
+) -> Result<(NodeState, Keeper), StartError> {
+    let pools = pools(topology, &config.reserved_cpus).map_err(StartError::Pools)?;
+    let (journal, recovered) = Journal::open(&config.state_dir).map_err(StartError::Journal)?;
+    for dropped in &recovered.dropped {
+        tracing::warn!(line = dropped.line, why = dropped.why, "a journal record was dropped");
+    }
+    let live = replay(&recovered.records);
+    let fingerprint = topology.fingerprint();
+    if live.fingerprint.as_ref().is_some_and(|other| *other != fingerprint) {
+        tracing::warn!("the journal is about another machine; what fits this one is used");
+    }
+    if live.unreadable > 0 {
+        tracing::warn!(records = live.unreadable, "unreadable journal records were dropped");
+    }
+    tracing::info!(containers = live.containers.len(), "read the journal");
+    let rules = RequestRules { reserved_namespaces: config.reserved_namespaces.clone() };
+    let mut state = NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint);
+    let step = state.restore(live, Timestamp::now());
+    for note in &step.notes {
+        tracing::warn!("{note:?}");
+        metrics.count(note);
+    }
+    let mut keeper = Keeper::new(journal);
+    keeper.keep(Vec::new(), &state, metrics).await;
+    Ok((state, keeper))
+}
+
+/// So that kubelet's first call finds a state that knows what runs; a runtime that is away does not hold the start up for long.
+async fn first_sync(syncer: &Syncer) {
+    let tried = tokio::time::timeout(FIRST_SYNC, async {
+        while let Err(error) = syncer.sync().await {
+            tracing::info!("waiting for the runtime: {error}");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    });
+    if tried.await.is_err() {
+        tracing::warn!("the runtime does not answer; serving with what the journal says");
+    }
+}
+
+/// Listens on a path, taking over a socket that a dead process left.
+async fn listen_unix(path: &Path) -> Result<UnixListener, StartError> {
+    let listen = |source| StartError::Listen { what: path.display().to_string(), source };
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).map_err(listen)?;
+    }
+    if UnixStream::connect(path).await.is_ok() {
+        let in_use = std::io::Error::from(std::io::ErrorKind::AddrInUse);
+        return Err(listen(in_use));
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(listen(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).map_err(listen)?;
+    // Whoever can create containers owns the node.
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).map_err(listen)?;
+    Ok(listener)
+}

@@ -1,0 +1,579 @@
+//! The state of the node and its one door. In: an event. Out: what must be journaled, written and answered.
+//!
+//! Approach: a container is placed before it exists and is then known by its ticket; once the runtime has made it, by the
+//! runtime's id. Nothing here waits, reads a clock or writes: [`NodeState::step`] is a function of the state and the event.
+//!
+//! ```text
+//! Admit ─▶ Creating ── Created ─▶ Created ── Started ─▶ Running ── Ended, PodEnded, gone ─▶ (released)
+//!              ├─ Failed ─▶ (released)
+//!              └─ Unknown ─▶ Unconfirmed ── found by sync ─▶ Created
+//!                                 └─ not found by sync ─▶ (released)
+//! ```
+//!
+//! `observed` holds what every container was last told; a write counts as done when it is planned, and is forgotten when it fails,
+//! so that the next plan repeats it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bayplan_allocator::{
+    Allocation, ContainerId, Ledger, Offer, Previous, Refusal, Request, offer,
+};
+use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
+use bayplan_cri::translate::{NewContainer, Pod, RequestRules, Resources, derive_request};
+use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
+use bayplan_types::{Bytes, CpuClass, Pinning, QosClass};
+use jiff::Timestamp;
+
+use crate::decision::{Decision, render_considered};
+use crate::event::{Answer, Event, FailedWrite, Note, Step};
+use crate::record::{AllocationForm, ContainerForm, PlacedRecord, RECORD_VERSION, Record};
+use crate::status::{ClassedCpus, ContainerStatus, Explanation, PoolStatus, Status};
+
+/// Decisions about containers that are gone or were refused, kept for `explain`.
+const HISTORY_MAX: usize = 256;
+
+/// Where a container is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The runtime is making it.
+    Creating,
+    /// The runtime may or may not have made it.
+    Unconfirmed,
+    /// It exists.
+    Created,
+    /// It was started.
+    Running,
+}
+
+impl Phase {
+    fn name(self) -> &'static str {
+        match self {
+            Phase::Creating => "creating",
+            Phase::Unconfirmed => "unconfirmed",
+            Phase::Created => "created",
+            Phase::Running => "running",
+        }
+    }
+}
+
+/// A container in the ledger.
+#[derive(Clone, Debug)]
+pub(crate) struct Container {
+    pub(crate) spec: NewContainer,
+    pub(crate) runtime_id: Option<String>,
+    pub(crate) phase: Phase,
+    pub(crate) decision: Decision,
+    /// What the creation was told.
+    pub(crate) told: Pinning,
+    /// An earlier creation of the same container may have succeeded.
+    pub(crate) has_doubt: bool,
+    /// The step in which it last changed; a view of the runtime that is older says nothing about it.
+    pub(crate) touched: u64,
+}
+
+impl Container {
+    pub(crate) fn full_name(&self) -> String {
+        full_name(&self.spec)
+    }
+
+    /// Same pod, name and attempt: the same container to kubelet.
+    pub(crate) fn is(&self, pod_id: &str, name: &str, attempt: u32) -> bool {
+        self.spec.pod.id == pod_id && self.spec.name == name && self.spec.attempt == attempt
+    }
+}
+
+pub(crate) fn full_name(spec: &NewContainer) -> String {
+    format!("{}/{}/{}", spec.pod.namespace, spec.pod.name, spec.name)
+}
+
+/// Everything that bayplan knows about the node.
+#[derive(Clone, Debug)]
+pub struct NodeState {
+    pub(crate) ledger: Ledger,
+    pub(crate) rules: RequestRules,
+    fingerprint: String,
+    pub(crate) containers: BTreeMap<ContainerId, Container>,
+    by_ticket: BTreeMap<Ticket, ContainerId>,
+    pub(crate) by_runtime_id: BTreeMap<String, ContainerId>,
+    pods: BTreeMap<String, Pod>,
+    pub(crate) observed: ObservedState,
+    history: VecDeque<(String, Decision)>,
+    next_id: u64,
+    pub(crate) steps: u64,
+}
+
+impl NodeState {
+    /// An empty node. `fingerprint` names the shape of its machine.
+    pub fn new(ledger: Ledger, rules: RequestRules, fingerprint: String) -> NodeState {
+        NodeState {
+            ledger,
+            rules,
+            fingerprint,
+            containers: BTreeMap::new(),
+            by_ticket: BTreeMap::new(),
+            by_runtime_id: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            observed: ObservedState::new(),
+            history: VecDeque::new(),
+            next_id: 0,
+            steps: 0,
+        }
+    }
+
+    /// Who holds what.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The one way in which the state changes.
+    pub fn step(&mut self, event: Event, now: Timestamp) -> Step {
+        self.steps += 1;
+        let version = self.ledger.version();
+        let mut step = match event {
+            Event::PodStarted(pod) => {
+                self.pods.insert(pod.id.clone(), pod);
+                Step::new(Answer::Done)
+            }
+            Event::PodEnded(pod_id) => self.pod_ended(&pod_id, now),
+            Event::Admit(ticket, container) => self.admit(ticket, *container, now),
+            Event::CreateEnded(ticket, outcome) => self.create_ended(ticket, outcome, now),
+            Event::Started(id) => self.started(&id),
+            Event::Ended(id) => self.ended(&id, "stopped or removed", now),
+            Event::Resize(id, resources) => self.resize(&id, resources, now),
+            Event::WritesFailed(failed) => self.writes_failed(&failed, now),
+            Event::SyncStarted => Step::new(Answer::SyncBasis {
+                basis: self.steps,
+                known: self.observed.keys().cloned().collect(),
+            }),
+            Event::Synced(view) => self.synced(&view, now),
+            Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
+            Event::Explain(name) => Step::new(Answer::Explanations(self.explain(&name))),
+        };
+        // Repeating a failed write is for the next event: it would fail again at once.
+        let is_failure = step.notes.iter().any(|note| matches!(note, Note::Failure { .. }));
+        if self.ledger.version() != version || step.sync_soon || is_failure || !step.records.is_empty()
+        {
+            self.plan(&mut step);
+        }
+        step
+    }
+
+    fn plan(&mut self, step: &mut Step) {
+        step.plan = plan_pinnings(&self.desired(), &self.observed);
+        for write in &step.plan.writes {
+            self.observed.insert(write.container.clone(), write.new.clone());
+        }
+    }
+
+    fn desired(&self) -> DesiredState {
+        let pairs = self.by_runtime_id.iter();
+        pairs.filter_map(|(id, key)| Some((id.clone(), self.pinning(*key)?))).collect()
+    }
+
+    pub(crate) fn pinning(&self, id: ContainerId) -> Option<Pinning> {
+        let allocation = self.ledger.allocation(id)?;
+        Some(Pinning { cpus: self.ledger.cpus_of(allocation), mems: allocation.mems.clone() })
+    }
+
+    pub(crate) fn take_id(&mut self) -> ContainerId {
+        let id = ContainerId(self.next_id);
+        self.next_id += 1;
+        id
+    }
+
+    pub(crate) fn skip_ids_below(&mut self, next_id: u64) {
+        self.next_id = self.next_id.max(next_id);
+    }
+
+    fn admit(&mut self, ticket: Ticket, spec: NewContainer, now: Timestamp) -> Step {
+        let retried = self.containers.iter().find(|(_, container)| {
+            container.runtime_id.is_none()
+                && container.is(&spec.pod.id, &spec.name, spec.attempt)
+                && container.spec.resources == spec.resources
+        });
+        if let Some((id, _)) = retried {
+            let id = *id;
+            return self.admit_again(ticket, id);
+        }
+        let id = self.take_id();
+        let (request, warnings) = derive_request(id, &spec, &self.rules);
+        let offered = offer(&self.ledger, &request);
+        let decision = self.decision(&request, offered.as_ref(), warnings, now);
+        let mut step = Step::new(Answer::Done);
+        step.notes.extend(decision.warnings.iter().map(|warning| Note::Failure {
+            kind: "not_understood",
+            message: format!("{}: {warning}", full_name(&spec)),
+        }));
+        let offer = match offered {
+            Ok(offer) => offer,
+            Err(_) => return self.refuse(step, &spec, decision),
+        };
+        if let Err(stale) = self.ledger.commit(offer) {
+            step.notes.push(Note::Failure { kind: "stale_offer", message: stale.to_string() });
+            step.answer = Answer::Admission(Admission::PassThrough);
+            return step;
+        }
+        self.by_ticket.insert(ticket, id);
+        self.insert(id, spec, None, Phase::Creating, decision);
+        let told = self.containers.get(&id).map(|container| container.told.clone());
+        step.records.extend(self.placed_record(id));
+        step.notes.extend(self.placed_note(id));
+        step.answer = Answer::Admission(told.map_or(Admission::PassThrough, Admission::Place));
+        step.answers_after_plan = true;
+        step
+    }
+
+    /// Kubelet asks again for a container whose first creation has not ended, or ended in doubt.
+    fn admit_again(&mut self, ticket: Ticket, id: ContainerId) -> Step {
+        let told = self.pinning(id);
+        self.by_ticket.insert(ticket, id);
+        if let (Some(container), Some(told)) = (self.containers.get_mut(&id), &told) {
+            container.has_doubt = true;
+            container.phase = Phase::Creating;
+            container.told = told.clone();
+            container.touched = self.steps;
+        }
+        Step::new(Answer::Admission(told.map_or(Admission::PassThrough, Admission::Place)))
+    }
+
+    fn refuse(&mut self, mut step: Step, spec: &NewContainer, decision: Decision) -> Step {
+        let why = format!(
+            "bayplan cannot place {}: {}; `bayplan explain {}` lists every pool",
+            full_name(spec),
+            decision.outcome,
+            full_name(spec),
+        );
+        self.remember(full_name(spec), decision);
+        step.notes.push(Note::Refused { container: full_name(spec), why: why.clone() });
+        step.answer = Answer::Admission(Admission::Refuse(why));
+        step
+    }
+
+    fn decision(
+        &self,
+        request: &Request,
+        offered: Result<&Offer, &Refusal>,
+        warnings: Vec<String>,
+        now: Timestamp,
+    ) -> Decision {
+        let mut asked = request.demand.to_string();
+        if let Some(memory) = Some(request.memory).filter(|memory| *memory > Bytes::ZERO) {
+            asked.push_str(&format!(", memory {memory}"));
+        }
+        if let Some(limit) = request.memory_limit {
+            asked.push_str(&format!(", memory limit {limit}"));
+        }
+        if request.is_reserved {
+            asked.push_str(", on reserved CPUs");
+        }
+        let pools = self.ledger.pools();
+        let (outcome, considered) = match offered {
+            Ok(offer) if offer.allocation().is_reserved => {
+                ("placed on the reserved CPUs".to_owned(), offer.considered())
+            }
+            Ok(offer) => {
+                let pool = pools.get(offer.allocation().pool).map(|pool| pool.name.as_str());
+                (format!("placed in {}", pool.unwrap_or("?")), offer.considered())
+            }
+            Err(refusal) => {
+                let first = refusal.considered.first().map(|row| match &row.outcome {
+                    Err(rejection) => rejection.to_string(),
+                    Ok(_) => "no pool".to_owned(),
+                });
+                (format!("refused: {}", first.unwrap_or_default()), &refusal.considered[..])
+            }
+        };
+        Decision { at: now, asked, outcome, pools: render_considered(pools, considered), warnings }
+    }
+
+    pub(crate) fn insert(
+        &mut self,
+        id: ContainerId,
+        spec: NewContainer,
+        runtime_id: Option<String>,
+        phase: Phase,
+        decision: Decision,
+    ) {
+        if let Some(runtime_id) = &runtime_id {
+            self.by_runtime_id.insert(runtime_id.clone(), id);
+        }
+        let container = Container {
+            spec,
+            runtime_id,
+            phase,
+            decision,
+            told: self.pinning(id).unwrap_or_default(),
+            has_doubt: false,
+            touched: self.steps,
+        };
+        self.containers.insert(id, container);
+    }
+
+    fn create_ended(&mut self, ticket: Ticket, outcome: CreateOutcome, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        let Some(id) = self.by_ticket.remove(&ticket) else {
+            // Passed through without a decision: whatever came of it is found by asking the runtime.
+            step.sync_soon = !matches!(outcome, CreateOutcome::Failed);
+            return step;
+        };
+        let Some(container) = self.containers.get_mut(&id) else { return step };
+        container.touched = self.steps;
+        match outcome {
+            CreateOutcome::Created { id: runtime_id, pinned } => {
+                let told = if pinned { container.told.clone() } else { Pinning::default() };
+                self.bind(id, runtime_id.clone(), told);
+                step.records.push(Record::Created { id: id.0, runtime_id, at: now });
+            }
+            // Another creation of the same container has succeeded.
+            _ if container.runtime_id.is_some() => {}
+            CreateOutcome::Failed if !container.has_doubt => {
+                self.release(id, "the runtime did not create it", now, &mut step);
+            }
+            CreateOutcome::Failed | CreateOutcome::Unknown => {
+                container.has_doubt = true;
+                container.phase = Phase::Unconfirmed;
+                step.sync_soon = true;
+            }
+        }
+        step
+    }
+
+    pub(crate) fn bind(&mut self, id: ContainerId, runtime_id: String, told: Pinning) {
+        if let Some(container) = self.containers.get_mut(&id) {
+            container.phase = Phase::Created;
+            container.runtime_id = Some(runtime_id.clone());
+            self.observed.insert(runtime_id.clone(), told);
+            self.by_runtime_id.insert(runtime_id, id);
+        }
+    }
+
+    fn started(&mut self, runtime_id: &str) -> Step {
+        let steps = self.steps;
+        let id = self.by_runtime_id.get(runtime_id);
+        if let Some(container) = id.and_then(|id| self.containers.get_mut(id)) {
+            container.phase = Phase::Running;
+            container.touched = steps;
+        }
+        Step::new(Answer::Done)
+    }
+
+    fn ended(&mut self, runtime_id: &str, why: &str, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        if let Some(id) = self.by_runtime_id.get(runtime_id).copied() {
+            self.release(id, why, now, &mut step);
+        }
+        step
+    }
+
+    fn pod_ended(&mut self, pod_id: &str, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        self.pods.remove(pod_id);
+        let of_pod = self.containers.iter().filter(|(_, container)| {
+            container.spec.pod.id == pod_id && container.phase != Phase::Creating
+        });
+        let ids: Vec<ContainerId> = of_pod.map(|(id, _)| *id).collect();
+        for id in ids {
+            self.release(id, "its pod ended", now, &mut step);
+        }
+        step
+    }
+
+    pub(crate) fn release(&mut self, id: ContainerId, why: &str, now: Timestamp, step: &mut Step) {
+        let Some(container) = self.containers.remove(&id) else { return };
+        self.ledger.release(id);
+        self.by_ticket.retain(|_, other| *other != id);
+        if let Some(runtime_id) = &container.runtime_id {
+            self.by_runtime_id.remove(runtime_id);
+            self.observed.remove(runtime_id);
+        }
+        step.records.push(Record::Released { id: id.0, why: why.to_owned(), at: now });
+        step.notes.push(Note::Released { container: container.full_name(), why: why.to_owned() });
+        self.remember(container.full_name(), container.decision);
+    }
+
+    fn remember(&mut self, name: String, decision: Decision) {
+        if self.history.len() >= HISTORY_MAX {
+            self.history.pop_front();
+        }
+        self.history.push_back((name, decision));
+    }
+
+    /// Places the container anew for its new resources, keeping what it can of the old place; on refusal everything stays.
+    fn resize(&mut self, runtime_id: &str, update: Resources, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Admission(Admission::PassThrough));
+        let Some(id) = self.by_runtime_id.get(runtime_id).copied() else { return step };
+        let Some(container) = self.containers.get(&id) else { return step };
+        let mut spec = container.spec.clone();
+        spec.resources = spec.resources.updated_by(update);
+        if spec.resources != container.spec.resources {
+            let Some(held) = self.ledger.release(id) else { return step };
+            let (mut request, warnings) = derive_request(id, &spec, &self.rules);
+            request.previous =
+                Some(Previous { pool: held.pool, exclusive: held.exclusive.clone() });
+            let offered = offer(&self.ledger, &request);
+            let decision = self.decision(&request, offered.as_ref(), warnings, now);
+            let committed = offered.ok().and_then(|offer| self.ledger.commit(offer).ok());
+            if committed.is_none() {
+                self.put_back(id, held, &mut step);
+                return self.refuse(step, &spec, decision);
+            }
+            if let Some(container) = self.containers.get_mut(&id) {
+                container.spec = spec;
+                container.decision = decision;
+                container.touched = self.steps;
+            }
+            step.records.extend(self.placed_record(id));
+            step.notes.extend(self.placed_note(id));
+            step.answers_after_plan = true;
+        }
+        let place = self.pinning(id).map_or(Admission::PassThrough, Admission::Place);
+        step.answer = Answer::Admission(place);
+        step
+    }
+
+    fn put_back(&mut self, id: ContainerId, held: Allocation, step: &mut Step) {
+        if let Err(error) = self.ledger.adopt(id, held) {
+            let message = format!("{id} lost its place in a refused resize: {error}");
+            step.notes.push(Note::Failure { kind: "put_back", message });
+        }
+    }
+
+    fn writes_failed(&mut self, failed: &[FailedWrite], now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        for write in failed {
+            self.observed.remove(&write.container);
+            match self.by_runtime_id.get(&write.container).copied() {
+                Some(id) if write.is_gone => {
+                    self.release(id, "the runtime no longer knows it", now, &mut step);
+                }
+                Some(_) => step.sync_soon = true,
+                None => {}
+            }
+        }
+        step
+    }
+
+    pub(crate) fn placed_record(&self, id: ContainerId) -> Option<Record> {
+        let container = self.containers.get(&id)?;
+        Some(Record::Placed(Box::new(PlacedRecord {
+            id: id.0,
+            runtime_id: container.runtime_id.clone(),
+            container: ContainerForm::from(&container.spec),
+            allocation: AllocationForm::new(self.ledger.allocation(id)?, self.ledger.pools()),
+            decision: container.decision.clone(),
+        })))
+    }
+
+    fn placed_note(&self, id: ContainerId) -> Option<Note> {
+        let container = self.containers.get(&id)?;
+        let allocation = self.ledger.allocation(id)?;
+        Some(Note::Placed {
+            container: container.full_name(),
+            cpus: self.ledger.cpus_of(allocation).to_string(),
+            pool: self.ledger.pools().get(allocation.pool)?.name.clone(),
+            class: allocation.class(),
+            qos: container.spec.pod.qos,
+        })
+    }
+
+    /// The whole state as records: what a compacted journal holds.
+    pub fn snapshot_records(&self) -> Vec<Record> {
+        let machine =
+            Record::Machine { version: RECORD_VERSION, fingerprint: self.fingerprint.clone() };
+        let placed = self.containers.keys().filter_map(|id| self.placed_record(*id));
+        std::iter::once(machine).chain(placed).collect()
+    }
+
+    /// How many containers hold each class of CPUs, by QoS class.
+    pub fn container_counts(&self) -> BTreeMap<(CpuClass, Option<QosClass>), usize> {
+        let mut counts = BTreeMap::new();
+        for (id, container) in &self.containers {
+            if let Some(allocation) = self.ledger.allocation(*id) {
+                *counts.entry((allocation.class(), container.spec.pod.qos)).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    fn status(&self) -> Status {
+        let ledger = &self.ledger;
+        let pools = ledger.pools();
+        let owned = pools.allocatable().difference(ledger.free());
+        let mut containers: Vec<ContainerStatus> =
+            self.containers.keys().filter_map(|id| self.container_status(*id)).collect();
+        containers.sort_by_key(ContainerStatus::full_name);
+        Status {
+            format: "bayplan-status/1".to_owned(),
+            cpus: ClassedCpus {
+                exclusive: owned.to_string(),
+                shared: ledger.free().to_string(),
+                reserved: pools.reserved().to_string(),
+                isolated: pools.isolated().to_string(),
+            },
+            pools: pools
+                .iter()
+                .map(|pool| PoolStatus {
+                    name: pool.name.clone(),
+                    cpus: pool.cpus.to_string(),
+                    shared_cpus: ledger.shared_cpus(pool.id).to_string(),
+                    shared_requests_milli: ledger.shared_requests(pool.id).0,
+                })
+                .collect(),
+            containers,
+            pods: self.pods.len(),
+        }
+    }
+
+    fn container_status(&self, id: ContainerId) -> Option<ContainerStatus> {
+        let container = self.containers.get(&id)?;
+        let allocation = self.ledger.allocation(id)?;
+        let spec = &container.spec;
+        Some(ContainerStatus {
+            id: container.runtime_id.clone(),
+            namespace: spec.pod.namespace.clone(),
+            pod: spec.pod.name.clone(),
+            container: spec.name.clone(),
+            qos: spec.pod.qos.map(|qos| qos.name().to_owned()),
+            class: allocation.class().name().to_owned(),
+            phase: container.phase.name().to_owned(),
+            asked: container.decision.asked.clone(),
+            exclusive: allocation.exclusive.to_string(),
+            cpus: self.ledger.cpus_of(allocation).to_string(),
+            mems: allocation.mems.to_string(),
+            pool: self.ledger.pools().get(allocation.pool)?.name.clone(),
+        })
+    }
+
+    /// Everything about containers whose name, pod, `namespace/pod/container` or runtime id begins with `name`; live ones first, then
+    /// the latest of those that are gone.
+    fn explain(&self, name: &str) -> Vec<Explanation> {
+        let live = self.containers.iter().filter(|(_, container)| {
+            let by_id = container.runtime_id.as_ref().is_some_and(|id| id.starts_with(name));
+            by_id || matches(&container.full_name(), name)
+        });
+        let mut found: Vec<Explanation> = live
+            .map(|(id, container)| Explanation {
+                container: container.full_name(),
+                now: self.container_status(*id),
+                decision: container.decision.clone(),
+            })
+            .collect();
+        if found.is_empty() {
+            let gone = self.history.iter().rev().filter(|(full, _)| matches(full, name));
+            found.extend(gone.take(1).map(|(full, decision)| Explanation {
+                container: full.clone(),
+                now: None,
+                decision: decision.clone(),
+            }));
+        }
+        found
+    }
+}
+
+/// `namespace/pod/container`, any tail of it that begins at a slash, or the pod.
+fn matches(full: &str, name: &str) -> bool {
+    let parts: Vec<&str> = full.split('/').collect();
+    let [namespace, pod, container] = parts[..] else { return full == name };
+    [full, &format!("{pod}/{container}"), container, pod, &format!("{namespace}/{pod}")]
+        .contains(&name)
+}

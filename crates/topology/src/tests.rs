@@ -1,0 +1,594 @@
+//! From facts to the tree: odd machines by hand, sound ones and corrupted ones at random.
+
+use bayplan_types::{Bytes, CoreId, CpuId, CpuSet, DieId, NodeId, NodeSet, PackageId};
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+
+use crate::*;
+
+fn machine(spec: &str) -> Snapshot {
+    parse_machine(spec).unwrap()
+}
+
+fn set(list: &str) -> CpuSet {
+    list.parse().unwrap()
+}
+
+/// Derives a machine after `change`, and compares the tree that people see.
+#[track_caller]
+fn check(spec: &str, change: impl FnOnce(&mut Snapshot), expected: Expect) {
+    let mut snapshot = machine(spec);
+    change(&mut snapshot);
+    let topology = derive(&snapshot).unwrap();
+    assert_eq!(check_topology(&topology), Vec::<String>::new());
+    expected.assert_eq(&render_tree(&topology));
+}
+
+#[test]
+fn one_cpu_stands_on_one_line() {
+    check(
+        "one-cpu",
+        |_| {},
+        expect![[r#"
+        Machine: 1 CPU 0, 1 core, 16 GiB
+          Package 0 / Die 0 / NumaNode 0 / L3 0: 1 CPU 0, 16 GiB
+            core 0, 1 CPU 0
+    "#]],
+    );
+}
+
+#[test]
+fn a_kernel_that_shows_almost_nothing_still_gives_a_tree() {
+    let forget = |snapshot: &mut Snapshot| {
+        *snapshot = Snapshot {
+            cpus: (0..4).map(|cpu| CpuFacts::new(CpuId(cpu))).collect(),
+            ..Snapshot::default()
+        };
+    };
+    check(
+        "core:4",
+        forget,
+        expect![[r#"
+            Machine: 4 CPUs 0-3, 4 cores
+              cores 0-3, 4 CPUs 0-3
+            Odd:
+              /sys/devices/system/cpu/cpu*/topology/core_cpus_list: nothing about CPUs 0-3; assumed: one core per core number of a package, or per CPU without one
+              /sys/devices/system/cpu/cpu*/topology/physical_package_id: nothing about CPUs 0-3; assumed: outside every package
+        "#]],
+    );
+}
+
+#[test]
+fn without_sibling_lists_core_numbers_tell_the_cores() {
+    let forget = |snapshot: &mut Snapshot| {
+        snapshot.cpus.iter_mut().for_each(|cpu| cpu.thread_siblings = None);
+    };
+    check(
+        "pack:2 core:2 pu:2",
+        forget,
+        expect![[r#"
+            Machine: 8 CPUs 0-7, 4 cores
+              Package 0 / Die 0: 4 CPUs 0-1,4-5
+                cores 0-1 of 2 threads, 4 CPUs 0-1,4-5
+              Package 1 / Die 0: 4 CPUs 2-3,6-7
+                cores 0-1 of 2 threads, 4 CPUs 2-3,6-7
+            Odd:
+              /sys/devices/system/cpu/cpu*/topology/core_cpus_list: nothing about CPUs 0-7; assumed: one core per core number of a package, or per CPU without one
+        "#]],
+    );
+}
+
+#[test]
+fn contradicted_siblings_are_cores_of_their_own() {
+    let lie = |snapshot: &mut Snapshot| snapshot.cpus[0].thread_siblings = Some(set("0-1"));
+    check(
+        "numa:1 core:4 pu:2",
+        lie,
+        expect![[r#"
+            Machine: 8 CPUs 0-7, 5 cores, 16 GiB
+              Package 0 / Die 0 / NumaNode 0: 8 CPUs 0-7, 16 GiB
+                cores 1-3 of 2 threads, 6 CPUs 1-3,5-7
+                cores 0, 2 CPUs 0,4
+            Odd:
+              /sys/devices/system/cpu/cpu*/topology/core_cpus_list: core of CPUs 0-1 according to CPU 0, contradicted by others; assumed: each CPU that says so is a core of its own
+              /sys/devices/system/cpu/cpu*/topology/core_cpus_list: core of CPUs 0,4 according to CPU 4, contradicted by others; assumed: each CPU that says so is a core of its own
+        "#]],
+    );
+}
+
+#[test]
+fn a_core_across_packages_has_no_place_in_the_tree_but_is_a_core() {
+    let lie = |snapshot: &mut Snapshot| {
+        for cpu in [1, 2] {
+            snapshot.cpus[cpu].thread_siblings = Some(set("1-2"));
+        }
+    };
+    check(
+        "pack:2 core:2",
+        lie,
+        expect![[r#"
+        Machine: 4 CPUs 0-3, 3 cores
+          Package 0 / Die 0: 2 CPUs 0-1
+            core 0, 1 CPU 0
+          Package 1 / Die 0: 2 CPUs 2-3
+            core 1, 1 CPU 3
+        Odd:
+          /sys/devices/system/cpu/cpu*/topology: Core 1 (1-2) and Package 0 overlap, neither inside the other; assumed: Core 1 has no place in the tree
+    "#]],
+    );
+}
+
+#[test]
+fn a_numa_node_across_packages_stands_beside_the_tree() {
+    let lie = |snapshot: &mut Snapshot| {
+        snapshot.nodes[0].cpus = Some(set("0-4"));
+        snapshot.nodes[1].cpus = Some(set("5-7"));
+        snapshot.nodes.push(NodeFacts {
+            id: NodeId(2),
+            cpus: Some(CpuSet::new()),
+            mem_total: Some(Bytes::gib(64)),
+            distances: vec![17, 28, 10],
+        });
+        snapshot.online_nodes = None;
+        snapshot.nodes[0].distances = vec![10, 21, 17];
+        snapshot.nodes[1].distances = vec![21, 10, 28];
+    };
+    check(
+        "pack:2 numa:1 core:4",
+        lie,
+        expect![[r#"
+        Machine: 8 CPUs 0-7, 8 cores, 96 GiB
+          Package 0 / Die 0: 4 CPUs 0-3
+            cores 0-3, 4 CPUs 0-3
+          Package 1 / Die 0: 4 CPUs 4-7
+            core 0, 1 CPU 4
+            NumaNode 1: 3 CPUs 5-7, 16 GiB, distances 21 10 28
+              cores 1-3, 3 CPUs 5-7
+          beside the tree: NumaNode 0: 5 CPUs 0-4, 16 GiB, distances 10 21 17
+            NumaNode 2: no CPUs, 64 GiB, distances 17 28 10
+        Odd:
+          /sys/devices/system/node/node0/cpulist: NumaNode 0 (0-4) and Package 1 overlap, neither inside the other; assumed: NumaNode 0 has no place in the tree
+    "#]],
+    );
+}
+
+#[test]
+fn lists_of_online_cpus_that_contradict_the_directories() {
+    let lie = |snapshot: &mut Snapshot| {
+        snapshot.online = Some(set("0-2,9"));
+        snapshot.cpus[2].online = Some(false);
+    };
+    check(
+        "core:4",
+        lie,
+        expect![[r#"
+            Machine: 3 CPUs 0-2, 3 cores
+              offline: 1 CPU 3
+              Package 0 / Die 0: 3 CPUs 0-2
+                cores 0-2, 3 CPUs 0-2
+            Odd:
+              /sys/devices/system/cpu/online: names CPU 9 without a directory; assumed: not there
+              /sys/devices/system/cpu/online: names CPU 2, contrary to cpuN/online; assumed: online
+              /sys/devices/system/cpu/online: leaves out CPU 3, contrary to cpuN/online; assumed: offline
+        "#]],
+    );
+}
+
+#[test]
+fn memory_and_distances_that_nobody_knows() {
+    let forget = |snapshot: &mut Snapshot| {
+        snapshot.nodes[0].mem_total = None;
+        snapshot.nodes[0].distances = vec![10, 3];
+        snapshot.nodes[1].distances = vec![21];
+        snapshot.nodes.push(NodeFacts {
+            id: NodeId(7),
+            cpus: None,
+            mem_total: Some(Bytes::ZERO),
+            distances: Vec::new(),
+        });
+    };
+    check(
+        "pack:2 numa:1 core:2",
+        forget,
+        expect![[r#"
+            Machine: 4 CPUs 0-3, 4 cores, 16 GiB
+              Package 0 / Die 0 / NumaNode 0: 2 CPUs 0-1, memory of unknown size, distances 10 - -
+                NumaNode 7: no CPUs, 0 B, distances - - 10
+                cores 0-1, 2 CPUs 0-1
+              Package 1 / Die 0 / NumaNode 1: 2 CPUs 2-3, 16 GiB, distances - 10 -
+                cores 0-1, 2 CPUs 2-3
+            Odd:
+              /sys/devices/system/node/online: leaves out nodes with a directory: 7; assumed: there
+              /sys/devices/system/node/node0/meminfo: no MemTotal; assumed: memory of unknown size
+              /sys/devices/system/node/node7/cpulist: no list of CPUs; assumed: the node has no CPUs
+              /sys/devices/system/node/node0/distance: distances below 10: 3; assumed: not known
+              /sys/devices/system/node/node1/distance: numbers expected: 2, found: 1; assumed: not known
+              /sys/devices/system/node/node7/distance: numbers expected: 2, found: 0; assumed: not known
+              /sys/devices/system/node/node7/distance: a node without CPUs and without a distance to one that has some; assumed: it is near node 0
+        "#]],
+    );
+}
+
+#[test]
+fn l3s_that_contradict_each_other() {
+    let lie = |snapshot: &mut Snapshot| {
+        snapshot.cpus[0].caches[0].shared_cpus = Some(set("0-5"));
+        snapshot.cpus[4].caches[0].id = Some(77);
+        snapshot.cpus[5].caches[0].shared_cpus = None;
+        snapshot.cpus[8].caches.clear();
+    };
+    check(
+        "pack:1 numa:1 l3:3 core:4",
+        lie,
+        expect![[r#"
+            Machine: 12 CPUs 0-11, 12 cores, 16 GiB
+              Package 0 / Die 0 / NumaNode 0: 12 CPUs 0-11, 16 GiB
+                cores 0-3, 4 CPUs 0-3
+                L3 1: 4 CPUs 4-7
+                  cores 4-7, 4 CPUs 4-7
+                L3 2: 4 CPUs 8-11
+                  cores 8-11, 4 CPUs 8-11
+            Odd:
+              /sys/devices/system/cpu/cpu*/cache/index3/shared_cpu_list: nothing for the L3 of CPU 5; assumed: what the CPUs that share it say
+              /sys/devices/system/cpu/cpu*/cache/index3/shared_cpu_list: L3 of CPUs 0-3 according to CPUs 1-3, contradicted by others; assumed: no such L3
+              /sys/devices/system/cpu/cpu*/cache/index3/shared_cpu_list: L3 of CPUs 0-5 according to CPU 0, contradicted by others; assumed: no such L3
+              /sys/devices/system/cpu/cpu*/cache/index3/id: several numbers for the L3 of CPUs 4-7: 1, 77; assumed: 1
+        "#]],
+    );
+}
+
+#[test]
+fn some_cpus_know_their_package_and_die_and_some_do_not() {
+    let forget = |snapshot: &mut Snapshot| {
+        snapshot.cpus[0].package_id = None;
+        snapshot.cpus[3].die_id = None;
+    };
+    check(
+        "pack:1 die:2 core:2",
+        forget,
+        expect![[r#"
+            Machine: 4 CPUs 0-3, 4 cores
+              core 0, 1 CPU 0
+              Package 0: 3 CPUs 1-3
+                core 3, 1 CPU 3
+                Die 0: 1 CPU 1
+                  core 1, 1 CPU 1
+                Die 1: 1 CPU 2
+                  core 2, 1 CPU 2
+            Odd:
+              /sys/devices/system/cpu/cpu*/topology/physical_package_id: nothing about CPU 0; assumed: outside every package
+              /sys/devices/system/cpu/cpu*/topology/die_id: nothing about CPU 3, but about others of package 0; assumed: outside every die
+        "#]],
+    );
+}
+
+#[test]
+fn numbers_beyond_belief_and_numbers_given_twice() {
+    let lie = |snapshot: &mut Snapshot| {
+        snapshot.cpus.push(CpuFacts::new(CpuId(u32::MAX)));
+        snapshot.cpus.push(CpuFacts::new(CpuId(1)));
+        snapshot.cpus[0].core_id = Some(CoreId(u32::MAX));
+        snapshot.nodes.push(NodeFacts { id: NodeId(u32::MAX), ..snapshot.nodes[0].clone() });
+        snapshot.nodes.push(snapshot.nodes[0].clone());
+    };
+    check(
+        "numa:1 core:2",
+        lie,
+        expect![[r#"
+        Machine: 2 CPUs 0-1, 2 cores, 16 GiB
+          Package 0 / Die 0 / NumaNode 0: 2 CPUs 0-1, 16 GiB
+            cores 1,4294967295, 2 CPUs 0-1
+        Odd:
+          /sys/devices/system/cpu/cpu4294967295: a number above 65535; assumed: there is no such CPU
+          /sys/devices/system/cpu/cpu1: the CPU is there twice; assumed: what the first one says
+          /sys/devices/system/node/node4294967295: a number above 65535; assumed: there is no such node
+          /sys/devices/system/node/node0: the node is there twice; assumed: what the first one says
+    "#]],
+    );
+}
+
+#[test]
+fn many_oddities_are_counted() {
+    let lie = |snapshot: &mut Snapshot| {
+        let oddities = (0..25).map(|n| Oddity::new(format!("/sys/{n}"), "nothing", "something"));
+        snapshot.oddities = oddities.collect();
+    };
+    let mut snapshot = machine("one-cpu");
+    lie(&mut snapshot);
+    let tree = render_tree(&derive(&snapshot).unwrap());
+    assert_eq!(tree.lines().last(), Some("  and 5 more"));
+}
+
+#[test]
+fn a_machine_without_an_online_cpu_is_the_only_error() {
+    for (snapshot, message) in [
+        (
+            Snapshot::default(),
+            "no CPU is online: /sys/devices/system/cpu/online holds nothing readable, and there are 0 CPU directories",
+        ),
+        (
+            machine("core:2 offline:0-1"),
+            "no CPU is online: /sys/devices/system/cpu/online holds ``, and there are 2 CPU directories",
+        ),
+    ] {
+        assert_eq!(derive(&snapshot).unwrap_err().to_string(), message);
+    }
+}
+
+#[test]
+fn queries_agree_with_the_tree() {
+    let topology =
+        derive(&machine("pack:2 l3:1 numa:2 core:2 pu:2 offline:9 isolated:2-3,9")).unwrap();
+    assert_eq!(topology.root().level, Level::Machine);
+    assert_eq!(topology.isolated(), &set("2-3"));
+    assert_eq!(topology.core_of(CpuId(8)), Some(&set("0,8")));
+    assert_eq!(topology.core_of(CpuId(1)), Some(&set("1")));
+    assert_eq!((topology.core_of(CpuId(9)), topology.core_of(CpuId(99))), (None, None));
+    assert_eq!(topology.node_of(CpuId(12)), Some(NodeId(2)));
+    assert_eq!((topology.node_of(CpuId(9)), topology.node(NodeId(4))), (None, None));
+    assert_eq!(topology.nodes_of(&set("1-2,99")), "0-1".parse::<NodeSet>().unwrap());
+    let distances = [0, 1, 2, 9].map(|to| topology.distance(NodeId(0), NodeId(to)));
+    assert_eq!(distances, [Some(10), Some(12), Some(21), None]);
+}
+
+#[test]
+fn json_has_a_version_and_everything_else() {
+    let json = to_json(&derive(&machine("numa:2 core:1 mem:512M offline:1")).unwrap());
+    expect![[r#"
+        {
+          "format": "bayplan-topology/1",
+          "fingerprint": "14b00b97c114514f",
+          "cpus": "0",
+          "isolated": "",
+          "offline": "1",
+          "objects": [
+            {
+              "idx": 0,
+              "level": "Machine",
+              "id": 0,
+              "parent": null,
+              "cpus": "0",
+              "mems": "0-1"
+            },
+            {
+              "idx": 1,
+              "level": "Package",
+              "id": 0,
+              "parent": 0,
+              "cpus": "0",
+              "mems": "0-1"
+            },
+            {
+              "idx": 2,
+              "level": "Die",
+              "id": 0,
+              "parent": 1,
+              "cpus": "0",
+              "mems": "0-1"
+            },
+            {
+              "idx": 3,
+              "level": "NumaNode",
+              "id": 0,
+              "parent": 2,
+              "cpus": "0",
+              "mems": "0-1"
+            },
+            {
+              "idx": 4,
+              "level": "Core",
+              "id": 0,
+              "parent": 3,
+              "cpus": "0",
+              "mems": "0-1"
+            }
+          ],
+          "cores": [
+            "0"
+          ],
+          "nodes": [
+            {
+              "id": 0,
+              "cpus": "0",
+              "memory_bytes": 536870912,
+              "near": null,
+              "distances": [
+                10,
+                12
+              ]
+            },
+            {
+              "id": 1,
+              "cpus": "",
+              "memory_bytes": 536870912,
+              "near": 0,
+              "distances": [
+                12,
+                10
+              ]
+            }
+          ],
+          "oddities": []
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&json).unwrap());
+}
+
+/// A synthetic machine with the counts that were asked for.
+#[derive(Clone, Debug)]
+struct Asked {
+    spec: String,
+    counts: [(Level, usize); 5],
+    cpus: usize,
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let counts = (1_usize..4, 1_usize..3, 1_usize..4, 1_usize..4, 1_usize..6);
+    let smt = prop::sample::select(vec![1_usize, 2, 4, 8]);
+    (counts, smt, any::<bool>()).prop_map(|((pack, die, numa, l3, core), pu, l3_outside)| {
+        let inner = if l3_outside {
+            format!("l3:{l3} numa:{numa}")
+        } else {
+            format!("numa:{numa} l3:{l3}")
+        };
+        let dies = pack * die;
+        let (l3s, numas) = if l3_outside { (l3, l3 * numa) } else { (numa * l3, numa) };
+        let cores = dies * numa * l3 * core;
+        Asked {
+            spec: format!("pack:{pack} die:{die} {inner} core:{core} pu:{pu}"),
+            counts: [
+                (Level::Package, pack),
+                (Level::Die, dies),
+                (Level::NumaNode, dies * numas),
+                (Level::L3, dies * l3s),
+                (Level::Core, cores),
+            ],
+            cpus: cores * pu,
+        }
+    })
+}
+
+/// One way to damage a snapshot; the numbers are taken modulo what is there.
+#[derive(Clone, Debug)]
+enum Damage {
+    LoseCpu(usize),
+    Siblings(usize, CpuSet),
+    L3(usize, CpuSet),
+    Package(usize, Option<u32>),
+    Die(usize, Option<u32>),
+    Core(usize, Option<u32>),
+    Number(usize, u32),
+    Online(Option<CpuSet>),
+    Isolated(CpuSet),
+    Present(CpuSet),
+    LoseNode(usize),
+    NodeCpus(usize, Option<CpuSet>),
+    NodeMemory(usize, Option<u64>),
+    NodeNumber(usize, u32),
+    Distances(usize, Vec<u32>),
+    OnlineNodes(Option<Vec<u32>>),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let cpus = || {
+        let members = prop::collection::vec(0_u32..80, 0..12);
+        members.prop_map(|members| members.into_iter().map(CpuId).collect::<CpuSet>())
+    };
+    let number = || prop_oneof![0_u32..8, Just(u32::MAX), Just(65_536), Just(65_535)];
+    let some = |strategy| prop::option::of(strategy);
+    let at = || 0_usize..200;
+    prop_oneof![
+        at().prop_map(Damage::LoseCpu),
+        (at(), cpus()).prop_map(|(at, cpus)| Damage::Siblings(at, cpus)),
+        (at(), cpus()).prop_map(|(at, cpus)| Damage::L3(at, cpus)),
+        (at(), some(number())).prop_map(|(at, id)| Damage::Package(at, id)),
+        (at(), some(number())).prop_map(|(at, id)| Damage::Die(at, id)),
+        (at(), some(number())).prop_map(|(at, id)| Damage::Core(at, id)),
+        (at(), number()).prop_map(|(at, id)| Damage::Number(at, id)),
+        prop::option::of(cpus()).prop_map(Damage::Online),
+        cpus().prop_map(Damage::Isolated),
+        cpus().prop_map(Damage::Present),
+        at().prop_map(Damage::LoseNode),
+        (at(), prop::option::of(cpus())).prop_map(|(at, cpus)| Damage::NodeCpus(at, cpus)),
+        (at(), prop::option::of(0_u64..3)).prop_map(|(at, bytes)| Damage::NodeMemory(at, bytes)),
+        (at(), number()).prop_map(|(at, id)| Damage::NodeNumber(at, id)),
+        (at(), prop::collection::vec(number(), 0..6))
+            .prop_map(|(at, row)| Damage::Distances(at, row)),
+        prop::option::of(prop::collection::vec(0_u32..9, 0..6)).prop_map(Damage::OnlineNodes),
+    ]
+}
+
+fn pick<T>(items: &mut [T], at: usize) -> Option<&mut T> {
+    let len = items.len().max(1);
+    items.get_mut(at % len)
+}
+
+fn apply(snapshot: &mut Snapshot, damage: Damage) {
+    let Snapshot { cpus, nodes, .. } = snapshot;
+    match damage {
+        Damage::LoseCpu(at) if !cpus.is_empty() => drop(cpus.remove(at % cpus.len())),
+        Damage::LoseNode(at) if !nodes.is_empty() => drop(nodes.remove(at % nodes.len())),
+        Damage::LoseCpu(_) | Damage::LoseNode(_) => {}
+        Damage::Siblings(at, set) => {
+            pick(cpus, at).into_iter().for_each(|cpu| cpu.thread_siblings = Some(set.clone()));
+        }
+        Damage::L3(at, set) => {
+            let l3 = pick(cpus, at).and_then(|cpu| cpu.caches.first_mut());
+            l3.into_iter().for_each(|l3| l3.shared_cpus = Some(set.clone()));
+        }
+        Damage::Package(at, id) => {
+            pick(cpus, at).into_iter().for_each(|cpu| cpu.package_id = id.map(PackageId));
+        }
+        Damage::Die(at, id) => {
+            pick(cpus, at).into_iter().for_each(|cpu| cpu.die_id = id.map(DieId));
+        }
+        Damage::Core(at, id) => {
+            pick(cpus, at).into_iter().for_each(|cpu| cpu.core_id = id.map(CoreId));
+        }
+        Damage::Number(at, id) => pick(cpus, at).into_iter().for_each(|cpu| cpu.id = CpuId(id)),
+        Damage::Online(set) => snapshot.online = set,
+        Damage::Isolated(set) => snapshot.isolated = Some(set),
+        Damage::Present(set) => snapshot.present = Some(set),
+        Damage::NodeCpus(at, set) => {
+            pick(nodes, at).into_iter().for_each(|node| node.cpus = set.clone());
+        }
+        Damage::NodeMemory(at, bytes) => {
+            pick(nodes, at).into_iter().for_each(|node| node.mem_total = bytes.map(Bytes));
+        }
+        Damage::NodeNumber(at, id) => {
+            pick(nodes, at).into_iter().for_each(|node| node.id = NodeId(id));
+        }
+        Damage::Distances(at, row) => {
+            pick(nodes, at).into_iter().for_each(|node| node.distances = row.clone());
+        }
+        Damage::OnlineNodes(ids) => {
+            snapshot.online_nodes = ids.map(|ids| ids.into_iter().map(NodeId).collect());
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_synthetic_machine_is_sound_and_as_asked(asked in asked()) {
+        let topology = derive(&machine(&asked.spec)).unwrap();
+        prop_assert_eq!(check_topology(&topology), Vec::<String>::new());
+        prop_assert_eq!(topology.oddities(), &[]);
+        for (level, count) in asked.counts {
+            let found = topology.objects().iter().filter(|object| object.level == level).count();
+            prop_assert_eq!(found, count, "{} of `{}`", level, asked.spec);
+        }
+        prop_assert_eq!(topology.cpus().len(), asked.cpus);
+        prop_assert_eq!(topology.fingerprint(), derive(&machine(&asked.spec)).unwrap().fingerprint());
+    }
+
+    #[test]
+    fn whatever_is_offline_the_machine_is_sound(
+        asked in asked(),
+        offline in prop::collection::btree_set(0_u32..64, 0..40),
+    ) {
+        let last = u32::try_from(asked.cpus).unwrap() - 1;
+        let offline: CpuSet = offline.into_iter().filter(|cpu| *cpu < last).map(CpuId).collect();
+        let spec = format!("{} offline:{offline}", asked.spec);
+        let topology = derive(&machine(&spec)).unwrap();
+        prop_assert_eq!(check_topology(&topology), Vec::<String>::new());
+        prop_assert_eq!(topology.offline(), &offline);
+        prop_assert_eq!(topology.cpus().len(), asked.cpus - offline.len());
+        prop_assert_eq!(topology.oddities(), &[]);
+    }
+
+    #[test]
+    fn a_corrupted_machine_is_sound_or_refused(
+        asked in asked(),
+        damages in prop::collection::vec(damage(), 1..12),
+    ) {
+        let mut snapshot = machine(&asked.spec);
+        for damage in damages {
+            apply(&mut snapshot, damage);
+        }
+        if let Ok(topology) = derive(&snapshot) {
+            prop_assert_eq!(check_topology(&topology), Vec::<String>::new());
+            let _text = render_tree(&topology);
+            let _text = render_map(&topology, &|_| ".".to_owned());
+            let _json = to_json(&topology);
+        }
+    }
+}
