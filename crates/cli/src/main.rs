@@ -1,1 +1,7 @@
-fn main() {}
+//! The binary `bayplan`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    bayplan_cli::main()
+}

@@ -48,8 +48,11 @@ pub trait Agent: Clone + Send + Sync + 'static {
     /// none of its containers runs any more.
     fn pod_ended(&self, pod_id: &str) -> impl Future<Output = ()> + Send;
     /// `CreateContainer` arrived.
-    fn admit(&self, ticket: Ticket, container: NewContainer)
-    -> impl Future<Output = Admission> + Send;
+    fn admit(
+        &self,
+        ticket: Ticket,
+        container: NewContainer,
+    ) -> impl Future<Output = Admission> + Send;
     /// The admitted creation came to an end. Called exactly once for each `admit` that was not refused.
     fn created(&self, ticket: Ticket, outcome: CreateOutcome) -> impl Future<Output = ()> + Send;
     /// `StartContainer` succeeded.

@@ -80,7 +80,9 @@ impl ContainerSpec {
         let shares = (self.cpu_request.0.saturating_mul(1024) / 1000).clamp(2, 262_144);
         v1::LinuxContainerResources {
             cpu_period: 100_000,
-            cpu_quota: self.cpu_limit.map_or(0, |limit| signed(limit.0.saturating_mul(100)).max(1000)),
+            cpu_quota: self
+                .cpu_limit
+                .map_or(0, |limit| signed(limit.0.saturating_mul(100)).max(1000)),
             cpu_shares: signed(shares),
             memory_limit_in_bytes: self.memory_limit.map_or(0, |limit| signed(limit.0)),
             ..Default::default()
@@ -122,10 +124,8 @@ impl Kubelet {
     /// # Errors
     /// The runtime's status, as for every call of this client.
     pub async fn run_pod(&mut self, pod: &PodSpec) -> Result<RunningPod, Status> {
-        let network = v1::NamespaceOption {
-            network: v1::NamespaceMode::Node.into(),
-            ..Default::default()
-        };
+        let network =
+            v1::NamespaceOption { network: v1::NamespaceMode::Node.into(), ..Default::default() };
         let security = v1::LinuxSandboxSecurityContext {
             namespace_options: Some(network),
             ..Default::default()
@@ -142,7 +142,13 @@ impl Kubelet {
                 attempt: 0,
             }),
             log_directory,
-            annotations: pod.annotations.iter().cloned().collect::<HashMap<_, _>>().into_iter().collect(),
+            annotations: pod
+                .annotations
+                .iter()
+                .cloned()
+                .collect::<HashMap<_, _>>()
+                .into_iter()
+                .collect(),
             linux: Some(v1::LinuxPodSandboxConfig {
                 cgroup_parent: pod.cgroup_parent(),
                 security_context: Some(security),
@@ -150,7 +156,8 @@ impl Kubelet {
             }),
             ..Default::default()
         };
-        let request = v1::RunPodSandboxRequest { config: Some(config.clone()), ..Default::default() };
+        let request =
+            v1::RunPodSandboxRequest { config: Some(config.clone()), ..Default::default() };
         let answer = self.client.run_pod_sandbox(request).await?;
         Ok(RunningPod { id: answer.into_inner().pod_sandbox_id, config })
     }

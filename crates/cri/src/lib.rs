@@ -19,6 +19,7 @@ pub mod delta;
 pub mod embedded;
 pub mod frame;
 mod intercept;
+pub mod kubelet;
 pub mod proxy;
 mod server;
 pub mod translate;
@@ -39,3 +40,6 @@ pub mod v1 {
     )]
     tonic::include_proto!("runtime.v1");
 }
+
+#[cfg(test)]
+mod test_support;

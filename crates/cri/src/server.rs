@@ -23,6 +23,12 @@ use crate::upstream::HEADERS_LEN_MAX;
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
+/// hyper's 200 would let calls that wait for containers to stop hold up kubelet's health checks.
+const STREAMS_MAX: u32 = 10_000;
+
+/// Calls cancelled before they were taken up. hyper's 20 guards against strangers; only root reaches this socket.
+const CANCELLED_MAX: usize = 1000;
+
 /// Waiting after `accept` failed, most likely for want of file descriptors, so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -82,6 +88,8 @@ where
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(HEADERS_LEN_MAX)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(CANCELLED_MAX)
         .auto_date_header(false);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), call));
     let ended = tokio::select! {

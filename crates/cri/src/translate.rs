@@ -218,7 +218,8 @@ pub fn derive_request(
 }
 
 /// Prefixes under which a key is accepted; the first is ours, the others are those of CRI Resource Manager and nri-plugins.
-const PREFIXES: [&str; 3] = ["bayplan.dev", "cri-resource-manager.intel.com", "resource-policy.nri.io"];
+const PREFIXES: [&str; 3] =
+    ["bayplan.dev", "cri-resource-manager.intel.com", "resource-policy.nri.io"];
 
 /// A yes-or-no annotation; the most specific one wins: `KEY.PREFIX/container.NAME`, `KEY.PREFIX/pod`, `KEY.PREFIX`, and for
 /// our own prefix also `bayplan.dev/KEY`.
@@ -236,7 +237,8 @@ fn flag(pod: &Pod, container: &str, key: &str, warnings: &mut Vec<String>) -> Op
         "false" => Some(false),
         other => {
             let shown: String = other.chars().take(40).collect();
-            warnings.push(format!("annotation `{name}` is `{shown}`, expected true or false; ignored"));
+            warnings
+                .push(format!("annotation `{name}` is `{shown}`, expected true or false; ignored"));
             None
         }
     }
@@ -312,7 +314,12 @@ mod tests {
     }
 
     fn cpu(shares: i64, quota: i64) -> Resources {
-        Resources { cpu_shares: shares, cpu_quota: quota, cpu_period: 100_000, memory_limit: 1 << 30 }
+        Resources {
+            cpu_shares: shares,
+            cpu_quota: quota,
+            cpu_period: 100_000,
+            memory_limit: 1 << 30,
+        }
     }
 
     const GUARANTEED: &str = "/kubepods/pod1";

@@ -8,6 +8,9 @@
 mod calls;
 mod info;
 
+#[cfg(test)]
+mod tests;
+
 use std::error::Error as _;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -39,6 +42,9 @@ pub(crate) use calls::code_number;
 /// What the runtime may send before bayplan has read it. A kubelet relists a few hundred kilobytes at once.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// Cancelled calls whose late answers are still told from nonsense.
+const CANCELLED_MAX: usize = 1000;
 
 /// Status details travel in trailers; this is grpc-go's limit, which kubelet and containerd use.
 pub(crate) const HEADERS_LEN_MAX: u32 = 16 << 20;
@@ -99,6 +105,9 @@ impl Upstream {
             .http2_initial_stream_window_size(STREAM_WINDOW)
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http2_max_header_list_size(HEADERS_LEN_MAX)
+            .http2_max_concurrent_reset_streams(CANCELLED_MAX)
+            // The runtime's late answers to cancelled calls must not end the connection of the others.
+            .http2_max_local_error_reset_streams(None)
             .build(UnixConnector { socket: Arc::clone(&socket) });
         Upstream { client, socket, limit }
     }

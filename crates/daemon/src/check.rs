@@ -184,7 +184,10 @@ mod tests {
     fn kubelets_own_managers_are_found_in_its_configuration_or_its_state() {
         use Severity::{Failure, Ok, Warning};
         let cgroups = ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n");
-        check_with(&[], &[("cgroups", Warning), ("kubelet-cpu", Warning), ("kubelet-memory", Warning)]);
+        check_with(
+            &[],
+            &[("cgroups", Warning), ("kubelet-cpu", Warning), ("kubelet-memory", Warning)],
+        );
         check_with(
             &[cgroups, ("var/lib/kubelet/config.yaml", "cpuManagerPolicy: static\n")],
             &[("cgroups", Ok), ("kubelet-cpu", Failure), ("kubelet-memory", Ok)],
@@ -198,7 +201,11 @@ mod tests {
             &[("cgroups", Failure), ("kubelet-cpu", Ok), ("kubelet-memory", Failure)],
         );
         check_with(
-            &[cgroups, ("var/lib/kubelet/config.yaml", "a: [\n"), ("var/lib/kubelet/cpu_manager_state", "{")],
+            &[
+                cgroups,
+                ("var/lib/kubelet/config.yaml", "a: [\n"),
+                ("var/lib/kubelet/cpu_manager_state", "{"),
+            ],
             &[("cgroups", Ok), ("kubelet-cpu", Warning), ("kubelet-memory", Warning)],
         );
     }

@@ -130,7 +130,9 @@ pub fn parse_config(path: &Path, text: &str) -> Result<Config, ConfigErrors> {
     let mut errors = Vec::new();
     let mut config = Config::default();
     match parse_yaml(text) {
-        Err((at, message)) => errors.push(ConfigError { at, message: format!("not YAML: {message}") }),
+        Err((at, message)) => {
+            errors.push(ConfigError { at, message: format!("not YAML: {message}") })
+        }
         Ok(root) => match root.value {
             Value::Null => {}
             Value::Map(entries) => {
@@ -304,15 +306,29 @@ mod tests {
                 config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
                 config.yaml:7:3: `onFailure` is a list, expected open (forward undecided calls unchanged) or closed (refuse them)
                 config.yaml:8:25: `reservedNamespaces` is not only names, expected a list of namespaces such as [kube-system, monitoring]
-                config.yaml:9:5: `log` is empty, expected a filter such as info or bayplan_cri=debug,info"#]],
+                config.yaml:9:4: `log` is empty, expected a filter such as info or bayplan_cri=debug,info
+                config.yaml:10:1: `socket` stands twice"#]],
         );
     }
 
     #[test]
     fn what_is_not_a_mapping_is_refused() {
-        check("- a\n", expect![""]);
-        check("socket: [\n", expect![""]);
-        check("just text\n", expect![""]);
+        check(
+            "- a\n",
+            expect![[
+                r#"config.yaml:1:1: expected `key: value` lines such as `reservedCpus: "0,28"`"#
+            ]],
+        );
+        check(
+            "socket: [\n",
+            expect!["config.yaml:1:9: not YAML: unclosed bracket '[' at line 1, column 9"],
+        );
+        check(
+            "just text\n",
+            expect![[
+                r#"config.yaml:1:1: expected `key: value` lines such as `reservedCpus: "0,28"`"#
+            ]],
+        );
     }
 
     #[test]
@@ -321,7 +337,24 @@ mod tests {
             "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c\nstateDir: /d\nmetricsAddress: off\n\
              reservedCpus: 0\nreservedNamespaces: [x]\ndecisionTimeout: 500ms\nruntimeTimeout: 1m\n\
              resyncInterval: 5s\nonFailure: closed\nhostRoot: /h\nlog: debug\n",
-            expect![""],
+            expect![[r#"
+                Config {
+                    socket: "/a",
+                    runtime_socket: "/b",
+                    control_socket: "/c",
+                    state_dir: "/d",
+                    metrics_address: None,
+                    reserved_cpus: CpuSet(0),
+                    reserved_namespaces: [
+                        "x",
+                    ],
+                    decision_timeout: 500ms,
+                    runtime_timeout: 60s,
+                    resync_interval: 5s,
+                    on_failure: Closed,
+                    host_root: "/h",
+                    log: "debug",
+                }"#]],
         );
     }
 }

@@ -64,11 +64,12 @@ pub(crate) fn control_routes(inbox: Inbox) -> Router {
         Some(Answer::Status(status)) => Json(*status).into_response(),
         _ => stopping(),
     };
-    let explain = async |State(inbox): State<Inbox>, Query(named): Query<Named>| {
-        match inbox.ask(Event::Explain(named.name)).await {
-            Some(Answer::Explanations(found)) => Json(found).into_response(),
-            _ => stopping(),
-        }
+    let explain = async |State(inbox): State<Inbox>, Query(named): Query<Named>| match inbox
+        .ask(Event::Explain(named.name))
+        .await
+    {
+        Some(Answer::Explanations(found)) => Json(found).into_response(),
+        _ => stopping(),
     };
     Router::new()
         .route("/v1/status", get(status))

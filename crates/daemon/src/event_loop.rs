@@ -211,7 +211,9 @@ impl Keeper {
                 if let Err(error) = result {
                     metrics.failed("journal");
                     let error = anyhow::Error::new(error);
-                    tracing::error!("{error:#}; going on, a restart now would have to ask the runtime");
+                    tracing::error!(
+                        "{error:#}; going on, a restart now would have to ask the runtime"
+                    );
                 }
             }
             Err(error) => {
@@ -231,14 +233,14 @@ pub(crate) async fn run_writer(
 ) {
     while let Some(Batch { plan, answer }) = batches.recv().await {
         for pass in [Pass::Shrink, Pass::Grow] {
-            let writes = plan.pass(pass).map(|write| apply(&upstream, write));
-            let results: Vec<_> =
-                futures::stream::iter(writes).buffer_unordered(WRITES_IN_FLIGHT_MAX).collect().await;
-            for (write, result) in results {
+            let writes: Vec<Write> = plan.pass(pass).cloned().collect();
+            let updates = writes.into_iter().map(|write| apply(upstream.clone(), write));
+            let mut updates = futures::stream::iter(updates).buffer_unordered(WRITES_IN_FLIGHT_MAX);
+            while let Some((write, result)) = updates.next().await {
                 metrics.update_ended(result.as_ref().err());
                 if let Err(error) = result {
                     let failed = FailedWrite {
-                        container: write.container.clone(),
+                        container: write.container,
                         is_gone: matches!(error, RuntimeError::Gone { .. }),
                         why: error.to_string(),
                     };
@@ -254,10 +256,7 @@ pub(crate) async fn run_writer(
     }
 }
 
-async fn apply<'a>(
-    upstream: &Upstream,
-    write: &'a Write,
-) -> (&'a Write, Result<(), RuntimeError>) {
+async fn apply(upstream: Upstream, write: Write) -> (Write, Result<(), RuntimeError>) {
     tracing::debug!(
         container = write.container,
         step = %write.step,
@@ -265,7 +264,8 @@ async fn apply<'a>(
         mems = %write.new.mems,
         "update"
     );
-    (write, upstream.update_container(&write.container, &write.new).await)
+    let result = upstream.update_container(&write.container, &write.new).await;
+    (write, result)
 }
 
 /// Passes failures of the writer on as events, so that the writer never waits for the loop.

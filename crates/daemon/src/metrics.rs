@@ -120,7 +120,7 @@ impl Metrics {
         );
         // Counters that are expected to stay at zero must be there to be alerted on.
         for kind in ["journal", "late", "passed_through", "undecided"] {
-            self.failures.get_or_create(&Kind { kind });
+            self.failures.get_or_create(&Kind { kind }).inc_by(0);
         }
     }
 
@@ -155,7 +155,8 @@ impl Metrics {
 
     pub(crate) fn call_ended(&self, method: &str, code: u32) {
         let known = METHODS_KNOWN.iter().find_map(|service| method.strip_prefix(service));
-        let is_word = |name: &&str| name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphabetic());
+        let is_word =
+            |name: &&str| name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphabetic());
         let method = known.filter(is_word).unwrap_or("other").to_owned();
         // Unknown names under a known service are answered UNIMPLEMENTED (12).
         let method = if code == 12 { "other".to_owned() } else { method };
@@ -177,7 +178,8 @@ impl Metrics {
         let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         for class in [CpuClass::Exclusive, CpuClass::Shared, CpuClass::Reserved] {
             for qos in QosClass::ALL.map(Some).into_iter().chain([None]) {
-                let labels = Containers { class: class.name(), qos: qos.map_or("unknown", QosClass::name) };
+                let labels =
+                    Containers { class: class.name(), qos: qos.map_or("unknown", QosClass::name) };
                 let count = counts.get(&(class, qos)).copied().unwrap_or(0);
                 self.containers.get_or_create(&labels).set(gauge(count));
             }

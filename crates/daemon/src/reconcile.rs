@@ -67,9 +67,10 @@ impl NodeState {
     ) -> bool {
         let (id, demand) = (request.id, request.demand);
         let wanted = MilliCpu::from_cpus(demand.exclusive()) + demand.shared().unwrap_or_default();
-        let around = self.ledger.pools().iter().filter(|pool| {
-            !cpus.is_empty() && cpus.is_subset(&pool.cpus) && !pool.is_inside_node
-        });
+        let around =
+            self.ledger.pools().iter().filter(|pool| {
+                !cpus.is_empty() && cpus.is_subset(&pool.cpus) && !pool.is_inside_node
+            });
         let pool = around.min_by_key(|pool| pool.cpus.len()).map(|pool| pool.id);
         let allocation = |pool| Allocation {
             pool,
@@ -136,9 +137,8 @@ impl NodeState {
     }
 
     fn release_missing(&mut self, view: &RuntimeView, now: Timestamp, step: &mut Step) {
-        let is_alive = |runtime_id: &String| {
-            view.containers.get(runtime_id).is_some_and(|seen| seen.is_alive)
-        };
+        let is_alive =
+            |runtime_id: &String| view.containers.get(runtime_id).is_some_and(|seen| seen.is_alive);
         let missing = self.by_runtime_id.iter().filter(|(runtime_id, id)| {
             let touched = self.containers.get(id).map_or(0, |container| container.touched);
             touched <= view.basis && !is_alive(runtime_id)
@@ -161,14 +161,14 @@ impl NodeState {
 
     fn adopt_seen(&mut self, runtime_id: &str, seen: &Seen, now: Timestamp, step: &mut Step) {
         let is_being_made = self.containers.values().any(|container| {
-            container.runtime_id.is_none()
-                && container.is(&seen.pod_id, &seen.name, seen.attempt)
+            container.runtime_id.is_none() && container.is(&seen.pod_id, &seen.name, seen.attempt)
         });
         if is_being_made {
             return;
         }
         let Some(details) = &seen.details else {
-            let message = format!("container {runtime_id} runs, but the runtime does not describe it");
+            let message =
+                format!("container {runtime_id} runs, but the runtime does not describe it");
             step.notes.push(Note::Failure { kind: "not_adopted", message });
             return;
         };
@@ -198,7 +198,11 @@ impl NodeState {
         let (request, _) = derive_request(id, &details.container, &self.rules);
         let Pinning { cpus, mems } = &details.pinning;
         let wanted = request.demand.exclusive();
-        if wanted > 0 && !request.is_reserved && request.demand.shared().is_none() && cpus.len() == wanted {
+        if wanted > 0
+            && !request.is_reserved
+            && request.demand.shared().is_none()
+            && cpus.len() == wanted
+        {
             let around = self.ledger.pools().iter().filter(|pool| cpus.is_subset(&pool.cpus));
             let pool = around.min_by_key(|pool| pool.cpus.len()).map(|pool| pool.id);
             let allocation = Allocation {

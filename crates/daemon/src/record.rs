@@ -153,7 +153,11 @@ impl AllocationForm {
             exclusive: allocation.exclusive.to_string(),
             shared_milli: allocation.shared.map(|milli| milli.0),
             mems: allocation.mems.to_string(),
-            memory_bytes: allocation.charges.iter().map(|(node, bytes)| (node.0, bytes.0)).collect(),
+            memory_bytes: allocation
+                .charges
+                .iter()
+                .map(|(node, bytes)| (node.0, bytes.0))
+                .collect(),
         }
     }
 

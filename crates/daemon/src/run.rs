@@ -1,7 +1,7 @@
 //! Starts and stops the daemon. In: a configuration and a topology. Out: sockets that are served.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -205,7 +205,7 @@ async fn restore(
         tracing::warn!(line = dropped.line, why = dropped.why, "a journal record was dropped");
     }
     let live = replay(&recovered.records);
-    let fingerprint = topology.fingerprint();
+    let fingerprint = format!("{:016x}", topology.fingerprint());
     if live.fingerprint.as_ref().is_some_and(|other| *other != fingerprint) {
         tracing::warn!("the journal is about another machine; what fits this one is used");
     }

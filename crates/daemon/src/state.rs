@@ -151,7 +151,10 @@ impl NodeState {
         };
         // Repeating a failed write is for the next event: it would fail again at once.
         let is_failure = step.notes.iter().any(|note| matches!(note, Note::Failure { .. }));
-        if self.ledger.version() != version || step.sync_soon || is_failure || !step.records.is_empty()
+        if self.ledger.version() != version
+            || step.sync_soon
+            || is_failure
+            || !step.records.is_empty()
         {
             self.plan(&mut step);
         }

@@ -59,10 +59,7 @@ impl Syncer {
         Ok(())
     }
 
-    async fn view(
-        &self,
-        known: &BTreeSet<String>,
-    ) -> Result<BTreeMap<String, Seen>, RuntimeError> {
+    async fn view(&self, known: &BTreeSet<String>) -> Result<BTreeMap<String, Seen>, RuntimeError> {
         let mut pods: BTreeMap<String, Option<PodDetails>> = BTreeMap::new();
         let mut containers = BTreeMap::new();
         for listed in self.upstream.list_containers().await? {

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_yaml::Spanned;
+use serde_yaml::{DuplicateKeyPolicy, Spanned, UserMessageFormatter};
 
 /// Position of a key or value, both from 1; 0 when the parser does not know it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,11 +37,13 @@ pub(crate) fn parse_yaml(text: &str) -> Result<Node, (Position, String)> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Node { at: Position { line: 1, column: 1 }, value: Value::Null });
     }
-    match serde_yaml::from_str::<Spanned<Value>>(text) {
+    // A key that stands twice is reported with all other mistakes; with this policy both reach the visitor.
+    let options = serde_yaml::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    match serde_yaml::from_str_with_options::<Spanned<Value>>(text, options) {
         Ok(root) => Ok(root.into()),
         Err(error) => {
             let at = error.location().map(|location| position(&location)).unwrap_or_default();
-            Err((at, error.without_snippet().to_string()))
+            Err((at, error.without_snippet().render_with_formatter(&UserMessageFormatter)))
         }
     }
 }

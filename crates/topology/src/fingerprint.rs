@@ -52,7 +52,8 @@ mod tests {
     #[test]
     fn the_fingerprint_of_a_machine_never_changes() {
         expect!["4e9b44d9f175f3a7"].assert_eq(&format!("{:016x}", of("one-cpu")));
-        expect!["198e937d1bcee748"].assert_eq(&format!("{:016x}", of("pack:2 numa:1 l3:1 core:4 pu:2")));
+        expect!["198e937d1bcee748"]
+            .assert_eq(&format!("{:016x}", of("pack:2 numa:1 l3:1 core:4 pu:2")));
     }
 
     #[test]

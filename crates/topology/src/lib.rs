@@ -13,6 +13,8 @@ mod json;
 mod map;
 mod nest;
 mod numa;
+#[cfg(test)]
+mod properties;
 mod render;
 mod snapshot;
 mod synthetic;

@@ -10,6 +10,9 @@ use crate::topology::{Level, NumaNode, Object, Topology};
 /// Oddities beyond this number are counted, not listed; the JSON form has them all.
 const ODDITIES_SHOWN: usize = 20;
 
+/// With more NUMA nodes than this, rows of distances help nobody; the JSON form has them.
+const DISTANCES_SHOWN: usize = 16;
+
 /// The machine as an indented tree. An object that is its parent's only child and has the same CPUs stands on its parent's line.
 /// Long lists of CPUs with a constant step are in the kernel's grouped form: `0-110:1/2` is every second CPU.
 pub fn render_tree(topology: &Topology) -> String {
@@ -117,7 +120,7 @@ impl<'a> Lines<'a> {
             Some(bytes) => format!(", {bytes}"),
             None => ", memory of unknown size".to_owned(),
         };
-        if nodes.len() > 1 {
+        if (2..=DISTANCES_SHOWN).contains(&nodes.len()) {
             let row = nodes.iter().map(|to| match self.topology.distance(node.id, to.id) {
                 Some(distance) => distance.to_string(),
                 None => "-".to_owned(),

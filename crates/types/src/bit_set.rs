@@ -172,10 +172,10 @@ impl BitSet {
     }
 
     pub(crate) fn render_mask(&self) -> String {
-        let mut halves: Vec<u32> = Vec::with_capacity(self.words.len() * 2);
+        let mut halves: Vec<u64> = Vec::with_capacity(self.words.len() * 2);
         for word in &self.words {
-            halves.push((word & u64::from(u32::MAX)) as u32);
-            halves.push((word >> 32) as u32);
+            halves.push(word & u64::from(u32::MAX));
+            halves.push(word >> 32);
         }
         while halves.len() > 1 && halves.last() == Some(&0) {
             halves.pop();

@@ -1,0 +1,122 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bayplan_topology::SYNTHETIC_HELP;
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+/// Decides which CPUs and memory each container of a Kubernetes node gets, and makes the kernel obey.
+///
+/// bayplan sits between kubelet and the container runtime: kubelet connects to bayplan's socket, bayplan to the runtime's.
+/// Start with `bayplan demo`, which needs no root and no Kubernetes, then `bayplan check` on a node.
+#[derive(Debug, Parser)]
+#[command(name = "bayplan", version, propagate_version = true)]
+pub(crate) struct Args {
+    /// Configuration file [default: /etc/bayplan/config.yaml, if it is there]
+    #[arg(long, global = true, value_name = "FILE", env = "BAYPLAN_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the daemon until SIGTERM or SIGINT
+    Run,
+    /// Watch bayplan place pods on a synthetic two-socket machine; needs no root, no Kubernetes, no network
+    Demo(DemoOptions),
+    /// Print the hardware of this machine, of a captured one, or of a synthetic one
+    Topology(TopologyOptions),
+    /// Who has which CPUs
+    Status(StatusOptions),
+    /// Why a container is where it is: every pool that was considered, and why it won or lost
+    Explain(ExplainOptions),
+    /// Look for what would keep bayplan from working: configuration, machine, cgroups, rights, runtime, kubelet
+    Check(OutputOptions),
+    /// Print the version
+    Version,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct OutputOptions {
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ControlOptions {
+    /// The daemon's control socket [default: controlSocket of the configuration]
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct StatusOptions {
+    #[command(flatten)]
+    pub(crate) control: ControlOptions,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ExplainOptions {
+    /// The container: its name, POD/NAME, NAMESPACE/POD/NAME, the pod, or the beginning of the runtime's id
+    #[arg(value_name = "CONTAINER")]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) control: ControlOptions,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TopologyOptions {
+    /// Read the machine below this directory, for example a captured tree that holds sys/
+    #[arg(long, value_name = "DIR", default_value = "/", conflicts_with = "machine")]
+    pub(crate) root: PathBuf,
+    /// A synthetic machine instead, by name or by description
+    #[arg(long, value_name = "SPEC", long_help = SYNTHETIC_HELP)]
+    pub(crate) machine: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DemoOptions {
+    /// The machine to play on
+    #[arg(
+        long,
+        value_name = "SPEC",
+        default_value = "pack:2 l3:1 numa:2 core:8 pu:2 mem:32",
+        long_help = SYNTHETIC_HELP
+    )]
+    pub(crate) machine: String,
+    /// Keep the daemon running at the end and say how to look at it
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Time to look at each step, in milliseconds [default: 1200 on a terminal, else 0]
+    #[arg(long, value_name = "MS", value_parser = parse_millis)]
+    pub(crate) pause: Option<Duration>,
+}
+
+fn parse_millis(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(millis) if millis <= 60_000 => Ok(Duration::from_millis(millis)),
+        _ => Err("expected milliseconds from 0 to 60000".to_owned()),
+    }
+}

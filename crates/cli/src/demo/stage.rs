@@ -1,0 +1,179 @@
+//! The pieces of the demo: runtime, daemon, client, and the map of who sits where.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use bayplan_cri::embedded::EmbeddedRuntime;
+use bayplan_cri::kubelet::Kubelet;
+use bayplan_daemon::config::Config;
+use bayplan_daemon::status::{ContainerStatus, Explanation, Status};
+use bayplan_daemon::{Daemon, query_control};
+use bayplan_topology::{Topology, derive, parse_machine, render_map};
+use bayplan_types::{CpuId, CpuSet};
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+
+use crate::has_colour;
+
+/// Everything that runs during the demo.
+pub(crate) struct Stage {
+    dir: TempDir,
+    topology: Topology,
+    runtime: EmbeddedRuntime,
+    daemon: Option<Daemon>,
+    /// Speaks to the daemon as kubelet does.
+    pub(crate) kubelet: Kubelet,
+    /// Letters of the map, in the order in which containers appeared.
+    letters: Vec<String>,
+}
+
+impl Stage {
+    /// Starts the runtime and the daemon in a new temporary directory.
+    pub(crate) async fn build(machine: &str) -> anyhow::Result<Stage> {
+        let topology = derive(&parse_machine(machine)?)?;
+        let dir =
+            TempDir::with_prefix("bayplan-demo-").context("cannot make a temporary directory")?;
+        let runtime = EmbeddedRuntime::new();
+        let listener = UnixListener::bind(dir.path().join("runtime.sock"))?;
+        let server = runtime.clone();
+        tokio::spawn(async move { server.serve(listener, std::future::pending()).await });
+        let kubelet = Kubelet::new(dir.path().join("bayplan.sock"), "demo/app:1", &[], "");
+        let mut stage =
+            Stage { dir, topology, runtime, daemon: None, kubelet, letters: Vec::new() };
+        stage.start_daemon().await?;
+        Ok(stage)
+    }
+
+    async fn start_daemon(&mut self) -> anyhow::Result<()> {
+        let dir = self.dir.path();
+        let first_core = self.topology.cores().first().cloned().unwrap_or_default();
+        let is_large = self.topology.cores().len() > 2;
+        let config = Config {
+            socket: dir.join("bayplan.sock"),
+            runtime_socket: dir.join("runtime.sock"),
+            control_socket: dir.join("control.sock"),
+            state_dir: dir.join("state"),
+            metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+            reserved_cpus: if is_large { first_core } else { CpuSet::new() },
+            ..Config::default()
+        };
+        self.daemon = Some(Daemon::start(config, &self.topology).await?);
+        Ok(())
+    }
+
+    /// Stops the daemon and starts it again; the runtime and its containers go on.
+    pub(crate) async fn restart_daemon(&mut self) -> anyhow::Result<()> {
+        if let Some(daemon) = self.daemon.take() {
+            daemon.stop().await;
+        }
+        self.start_daemon().await
+    }
+
+    /// Ends everything.
+    pub(crate) async fn close(mut self) {
+        if let Some(daemon) = self.daemon.take() {
+            daemon.stop().await;
+        }
+    }
+
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        self.dir.path().join("control.sock")
+    }
+
+    pub(crate) fn metrics_address(&self) -> Option<SocketAddr> {
+        self.daemon.as_ref().and_then(Daemon::metrics_address)
+    }
+
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The CPU sets of all live containers as the runtime has them, by id.
+    pub(crate) fn pinned(&self) -> Vec<(String, String)> {
+        self.runtime.containers().into_iter().map(|it| (it.id, it.cpus)).collect()
+    }
+
+    pub(crate) async fn status(&self) -> anyhow::Result<Status> {
+        Ok(query_control(&self.control_socket(), "/v1/status").await?)
+    }
+
+    pub(crate) async fn explain(&self, container: &str) -> anyhow::Result<Vec<Explanation>> {
+        let path = format!("/v1/explain?name={container}");
+        Ok(query_control(Path::new(&self.control_socket()), &path).await?)
+    }
+
+    /// The map, and below it one line per container.
+    pub(crate) fn render(&mut self, status: &Status) -> String {
+        for container in &status.containers {
+            if !self.letters.contains(&container.container) {
+                self.letters.push(container.container.clone());
+            }
+        }
+        let sets = Sets::new(status);
+        let has_colour = has_colour();
+        let cell = |cpu: CpuId| {
+            let owner = sets.owned.iter().find(|(_, cpus)| cpus.contains(cpu));
+            match owner {
+                Some((name, _)) => self.letter(name, has_colour),
+                None if sets.reserved.contains(cpu) => paint("r", "90", has_colour),
+                None if sets.isolated.contains(cpu) => paint("i", "90", has_colour),
+                None => "\u{b7}".to_owned(),
+            }
+        };
+        let mut text = render_map(&self.topology, &cell);
+        for container in &status.containers {
+            text.push_str(&self.legend(container, has_colour));
+        }
+        text.push_str("  \u{b7} shared  r reserved\n");
+        text
+    }
+
+    fn legend(&self, container: &ContainerStatus, has_colour: bool) -> String {
+        let letter = match container.exclusive.is_empty() {
+            true => " ".to_owned(),
+            false => self.letter(&container.container, has_colour),
+        };
+        format!(
+            "  {letter} {:<10} {:<11} {:<26} runs on {} in {}\n",
+            container.container,
+            container.qos.as_deref().unwrap_or("?"),
+            container.asked.split(", ").next().unwrap_or_default(),
+            container.cpus,
+            container.pool,
+        )
+    }
+
+    fn letter(&self, name: &str, has_colour: bool) -> String {
+        let position = self.letters.iter().position(|known| known == name).unwrap_or(0);
+        let letter = name.chars().next().unwrap_or('?').to_ascii_uppercase();
+        let colour = 31 + position % 6;
+        paint(&letter.to_string(), &colour.to_string(), has_colour)
+    }
+}
+
+fn paint(text: &str, colour: &str, has_colour: bool) -> String {
+    match has_colour {
+        true => format!("\u{1b}[1;{colour}m{text}\u{1b}[0m"),
+        false => text.to_owned(),
+    }
+}
+
+/// The texts of a status as sets.
+struct Sets {
+    owned: Vec<(String, CpuSet)>,
+    reserved: CpuSet,
+    isolated: CpuSet,
+}
+
+impl Sets {
+    fn new(status: &Status) -> Sets {
+        let set = |text: &str| text.parse().unwrap_or_default();
+        let owned = status.containers.iter();
+        Sets {
+            owned: owned.map(|it| (it.container.clone(), set(&it.exclusive))).collect(),
+            reserved: set(&status.cpus.reserved),
+            isolated: set(&status.cpus.isolated),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! `bayplan explain`.
+
+use std::path::Path;
+
+use anyhow::bail;
+use bayplan_daemon::decision::Verdict;
+use bayplan_daemon::query_control;
+use bayplan_daemon::status::Explanation;
+
+use crate::args::{ExplainOptions, Output};
+use crate::status::control_socket;
+use crate::{render_table, table};
+
+/// Asks the daemon and prints every pool that was considered.
+pub(crate) fn run(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Result<()> {
+    let socket = control_socket(config, &options.control)?;
+    let path = format!("/v1/explain?name={}", encode(&options.name));
+    let asked = query_control::<Vec<Explanation>>(&socket, &path);
+    let found = tokio::runtime::Runtime::new()?.block_on(asked)?;
+    if found.is_empty() {
+        bail!(
+            "no container is called `{}`; `bayplan status` lists them, and the last 256 that ended or were refused \
+             can be asked for too",
+            options.name
+        );
+    }
+    match options.output.output {
+        Output::Text => found.iter().for_each(|explanation| print!("{}", render(explanation))),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&found)?),
+    }
+    Ok(())
+}
+
+/// Percent-encodes what is not a letter, a digit or one of `-._~/` (RFC 3986, section 2.3).
+fn encode(name: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    name.bytes()
+        .map(|byte| match is_plain(byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+/// One container in text.
+pub(crate) fn render(explanation: &Explanation) -> String {
+    let decision = &explanation.decision;
+    let mut text = format!("{}: {}\n", explanation.container, decision.outcome);
+    text.push_str(&format!("  asked    {}\n", decision.asked));
+    text.push_str(&format!("  decided  {:.0}\n", decision.at));
+    match &explanation.now {
+        Some(now) => {
+            text.push_str(&format!("  now      {} on CPUs {}", now.phase, now.cpus));
+            if !now.exclusive.is_empty() {
+                text.push_str(&format!(", owns {}", now.exclusive));
+            }
+            if !now.mems.is_empty() {
+                text.push_str(&format!(", memory nodes {}", now.mems));
+            }
+            text.push('\n');
+        }
+        None => text.push_str("  now      gone\n"),
+    }
+    for warning in &decision.warnings {
+        text.push_str(&format!("  warning  {warning}\n"));
+    }
+    if !decision.pools.is_empty() {
+        let mut rows = table(&["POOL", "VERDICT", "WHY", "CPUS"]);
+        let verdicts = [Verdict::Won, Verdict::Lost, Verdict::Rejected];
+        for verdict in verdicts {
+            for pool in decision.pools.iter().filter(|pool| pool.verdict == verdict) {
+                rows.add_row([pool.pool.as_str(), verdict.name(), &pool.why, &pool.cpus]);
+            }
+        }
+        text.push_str(&render_table(&rows));
+    }
+    text
+}

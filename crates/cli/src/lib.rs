@@ -1,0 +1,69 @@
+//! The command line of bayplan: arguments in, text and exit codes out. One file per sub-command.
+
+#![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
+
+mod args;
+mod check;
+mod demo;
+mod explain;
+mod run;
+mod status;
+mod topology;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use crate::args::{Args, Command};
+
+/// Exit code for a command line or configuration that cannot be used (`EX_USAGE` of sysexits.h).
+const EXIT_USAGE: u8 = 64;
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    match run(Args::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("bayplan: {error:#}");
+            let is_usage = error.is::<bayplan_daemon::config::ConfigErrors>();
+            if is_usage { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.config.as_deref();
+    match args.command {
+        Command::Run => run::run(config)?,
+        Command::Demo(options) => demo::run(&options)?,
+        Command::Topology(options) => topology::run(&options)?,
+        Command::Status(options) => status::run(config, &options)?,
+        Command::Explain(options) => explain::run(config, &options)?,
+        Command::Check(options) => return check::run(config, &options),
+        Command::Version => println!("bayplan {}", env!("CARGO_PKG_VERSION")),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "bayplan", &mut text);
+            std::io::stdout().write_all(&text)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether to colour what goes to standard output.
+fn has_colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+}
+
+/// A table without borders, for people.
+fn table(header: &[&str]) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING).set_header(header);
+    table
+}
+
+/// The table without the blanks at the ends of its lines.
+fn render_table(table: &comfy_table::Table) -> String {
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}

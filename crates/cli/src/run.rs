@@ -1,0 +1,52 @@
+//! `bayplan run`.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use bayplan_daemon::config::read_config;
+use bayplan_daemon::{Daemon, derive_machine};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Runs until SIGTERM or SIGINT; a second signal ends the process at once.
+pub(crate) fn run(config: Option<&Path>) -> anyhow::Result<()> {
+    let config = read_config(config)?;
+    init_log(&config.log)?;
+    let topology = derive_machine(&config.host_root)?;
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let daemon = Daemon::start(config, &topology).await?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping; containers keep running as they are");
+        tokio::select! {
+            () = daemon.stop() => {}
+            _ = terminate.recv() => tracing::warn!("stopped at once"),
+            _ = interrupt.recv() => tracing::warn!("stopped at once"),
+        }
+        Ok(())
+    })
+}
+
+/// Logs go to standard error, where journald picks them up; it adds the time itself.
+fn init_log(filter: &str) -> anyhow::Result<()> {
+    let filter = std::env::var("BAYPLAN_LOG").unwrap_or_else(|_| filter.to_owned());
+    let filter: EnvFilter = filter.parse().with_context(|| {
+        format!("log: `{filter}` is not a filter such as info or bayplan_cri=debug,info")
+    })?;
+    let is_journald = std::env::var_os("JOURNAL_STREAM").is_some();
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    if is_journald {
+        log.without_time().init()
+    } else {
+        log.init()
+    }
+    Ok(())
+}

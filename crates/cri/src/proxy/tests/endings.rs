@@ -1,0 +1,152 @@
+//! Creations that end badly: whatever happens, the agent hears one outcome, and the right one.
+
+use std::time::Duration;
+
+use tonic::{Code, Request, Status};
+
+use crate::agent::Admission;
+use crate::embedded::Fault;
+use crate::test_support::{House, create, pinning, run_pod, soon};
+use crate::v1;
+
+fn house() -> House {
+    House::new(Admission::Place(pinning("0-1", "0")))
+}
+
+async fn pod(house: &House) -> String {
+    let answer = soon(house.client().run_pod_sandbox(run_pod("web"))).await.unwrap();
+    answer.into_inner().pod_sandbox_id
+}
+
+/// Starts a creation and waits until the runtime has got it.
+async fn begin_create(
+    house: &House,
+    pod_id: &str,
+) -> tokio::task::JoinHandle<Result<v1::CreateContainerResponse, Status>> {
+    let (mut client, request) = (house.client(), create(pod_id, "main"));
+    let call = tokio::spawn(async move {
+        client.create_container(request).await.map(tonic::Response::into_inner)
+    });
+    soon(house.runtime.called("CreateContainer", 1)).await;
+    call
+}
+
+/// The outcomes that the agent heard, after everything has come to its end.
+async fn outcomes(mut house: House) -> Vec<String> {
+    house.proxy_server.stop().await;
+    let mut lines = house.agent.lines();
+    let calls = lines.iter().filter(|line| line.starts_with("call CreateContainer")).count();
+    assert_eq!(calls, 1, "{lines:?}");
+    lines.retain(|line| line.starts_with("created"));
+    lines
+}
+
+#[tokio::test]
+async fn a_client_that_cancels_leaves_an_unknown_outcome_once() {
+    let house = house();
+    house.runtime.inject("CreateContainer", Fault::Hang);
+    begin_create(&house, "p").await.abort();
+    house.agent.wait_for("created #1 Unknown").await;
+    assert_eq!(outcomes(house).await, ["created #1 Unknown"]);
+}
+
+#[tokio::test]
+async fn a_reply_that_was_lost_is_unknown_although_the_container_exists() {
+    let house = house();
+    let pod_id = pod(&house).await;
+    house.runtime.inject("CreateContainer", Fault::LoseReply);
+    let mut request = Request::new(create(&pod_id, "main"));
+    request.set_timeout(Duration::from_millis(500));
+    let status = soon(house.client().create_container(request)).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert_eq!(house.runtime.containers().len(), 1);
+    assert_eq!(outcomes(house).await, ["created #1 Unknown"]);
+}
+
+#[tokio::test]
+async fn a_hanging_runtime_ends_at_the_clients_deadline() {
+    let house = house();
+    house.runtime.inject("CreateContainer", Fault::Hang);
+    let mut request = Request::new(create("p", "main"));
+    request.set_timeout(Duration::from_millis(500));
+    let status = soon(house.client().create_container(request)).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert!(house.agent.lines().contains(&"call CreateContainer 4".to_owned()));
+    assert_eq!(outcomes(house).await, ["created #1 Unknown"]);
+}
+
+#[tokio::test]
+async fn a_deadline_that_has_passed_before_the_runtime_is_called_is_a_failure() {
+    let house = house();
+    let mut request = Request::new(create("p", "main"));
+    request.set_timeout(Duration::ZERO);
+    let status = soon(house.client().create_container(request)).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert_eq!(house.runtime.calls("CreateContainer"), 0);
+    let told = outcomes(house).await;
+    assert!(told.is_empty() || told == ["created #1 Failed"], "{told:?}");
+}
+
+#[tokio::test]
+async fn a_runtime_that_vanishes_is_unavailable_and_unknown() {
+    let mut house = house();
+    house.runtime.inject("CreateContainer", Fault::Hang);
+    let call = begin_create(&house, "p").await;
+    house.runtime_server.stop().await;
+    let status = soon(call).await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    let socket = house.runtime_socket.to_str().unwrap();
+    assert!(status.message().contains(socket), "{status}");
+    assert_eq!(outcomes(house).await, ["created #1 Unknown"]);
+}
+
+#[tokio::test]
+async fn a_runtime_that_cannot_be_reached_has_not_made_anything() {
+    let house = house();
+    std::fs::remove_file(&house.runtime_socket).unwrap();
+    let status = soon(house.client().create_container(create("p", "main"))).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert!(status.message().contains("check that it is running"), "{status}");
+    assert_eq!(outcomes(house).await, ["created #1 Failed"]);
+}
+
+#[tokio::test]
+async fn the_runtimes_refusals_are_failures_and_its_doubts_are_not() {
+    for (code, expected) in [
+        (1, "created #1 Unknown"),
+        (2, "created #1 Failed"),
+        (4, "created #1 Unknown"),
+        (5, "created #1 Failed"),
+        (8, "created #1 Failed"),
+        (14, "created #1 Unknown"),
+    ] {
+        let house = house();
+        house.runtime.inject("CreateContainer", Fault::Fail(code));
+        soon(house.client().create_container(create("p", "main"))).await.unwrap_err();
+        assert_eq!(outcomes(house).await, [expected], "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_a_creation_that_has_begun() {
+    let house = house();
+    let pod_id = pod(&house).await;
+    house.agent.created_gate.forget_permits(1000);
+    let call = begin_create(&house, &pod_id).await;
+    house.agent.wait_for("created #1 64 pinned true").await;
+    house.proxy_server.begin_stop();
+    house.agent.created_gate.add_permits(1);
+    assert_eq!(soon(call).await.unwrap().unwrap().container_id.len(), 64);
+    assert_eq!(outcomes(house).await, ["created #1 64 pinned true"]);
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_ever() {
+    let house = house();
+    house.runtime.inject("CreateContainer", Fault::Hang);
+    let call = begin_create(&house, "p").await;
+    house.proxy_server.begin_stop();
+    let status = soon(call).await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert_eq!(outcomes(house).await, ["created #1 Unknown"]);
+}
