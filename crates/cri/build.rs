@@ -3,10 +3,11 @@
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto/cri");
+    // Build scripts run in the folder of their package. An absolute path compiled in would outlive a move of the tree.
+    let folder = Path::new("../../proto/cri");
     let file = folder.join("api.proto");
     println!("cargo::rerun-if-changed={}", file.display());
-    let descriptors = protox::compile([&file], [&folder])?;
+    let descriptors = protox::compile([&file], [folder])?;
     tonic_prost_build::configure()
         .build_transport(false)
         .generate_default_stubs(true)

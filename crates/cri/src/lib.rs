@@ -9,6 +9,7 @@
 //! | [`upstream`] | the one connection to the runtime, shared by the proxy and the daemon's own calls |
 //! | [`translate`] | CRI messages to requests; pure |
 //! | [`delta`], [`frame`], [`deadline`] | the wire formats the proxy reads and edits; pure |
+//! | [`kubelet`] | a client that asks as kubelet does, for the demo and for tests |
 //! | [`embedded`] | a CRI runtime without processes, for the demo and for tests |
 
 #![forbid(unsafe_code)]

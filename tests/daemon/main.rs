@@ -1,0 +1,15 @@
+//! The daemon from end to end: kubelet's calls through real sockets to a runtime without processes, and what the ledger, the
+//! runtime's own records and the metrics say afterwards.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod absurd;
+mod faults;
+mod node;
+mod observing;
+mod placing;
+mod restarts;

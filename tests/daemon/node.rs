@@ -1,0 +1,345 @@
+//! One node: a synthetic machine, the embedded runtime, the daemon in a tokio runtime of its own, and a client that asks as kubelet
+//! does. Everything lives in a temporary directory.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bayplan_cri::embedded::{ContainerSnapshot, EmbeddedRuntime};
+use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec, RunningPod};
+use bayplan_cri::upstream::{ContainerState, Upstream};
+use bayplan_cri::v1;
+use bayplan_cri::v1::runtime_service_client::RuntimeServiceClient;
+use bayplan_daemon::config::Config;
+use bayplan_daemon::status::{ContainerStatus, Explanation, Status};
+use bayplan_daemon::{Daemon, query_control};
+use bayplan_topology::{Topology, derive, parse_machine};
+use bayplan_types::{Bytes, CpuSet, QosClass};
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// Two NUMA nodes with four cores of two threads each; CPU `n` and `n + 8` are one core.
+pub(crate) const MACHINE: &str = "pack:1 numa:2 core:4 pu:2 mem:16";
+/// The first core.
+pub(crate) const RESERVED: &str = "0,8";
+
+/// Far beyond anything a test waits for; it turns a test that hangs into one that fails.
+const STUCK: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+/// Short, so that tests need not wait for what only a later sync repairs.
+const RESYNC: Duration = Duration::from_millis(50);
+
+/// Waits for what must happen.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(STUCK, future).await.expect("nothing happened")
+}
+
+/// The set that a text of a status or of the runtime means.
+pub(crate) fn set(text: &str) -> CpuSet {
+    text.parse().unwrap()
+}
+
+struct Running {
+    daemon: Daemon,
+    tokio: Runtime,
+}
+
+struct Server {
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<()>,
+}
+
+pub(crate) struct Node {
+    dir: TempDir,
+    topology: Topology,
+    pub(crate) runtime: EmbeddedRuntime,
+    server: Option<Server>,
+    running: Option<Running>,
+    pub(crate) kubelet: Kubelet,
+}
+
+impl Node {
+    /// A node on [`MACHINE`], with everything running.
+    pub(crate) async fn start() -> Node {
+        let mut node = Node::without_daemon(MACHINE);
+        node.start_daemon().await;
+        node
+    }
+
+    /// A machine with a runtime.
+    pub(crate) fn without_daemon(machine: &str) -> Node {
+        let dir = TempDir::with_prefix("bayplan-daemon-").unwrap();
+        let mut node = Node {
+            topology: derive(&parse_machine(machine).unwrap()).unwrap(),
+            runtime: EmbeddedRuntime::new(),
+            server: None,
+            running: None,
+            kubelet: kubelet(dir.path().join("bayplan.sock")),
+            dir,
+        };
+        node.start_runtime();
+        node
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.path("state/journal")
+    }
+
+    pub(crate) fn state_dir(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    fn config(&self) -> Config {
+        Config {
+            socket: self.path("bayplan.sock"),
+            runtime_socket: self.path("runtime.sock"),
+            control_socket: self.path("control.sock"),
+            state_dir: self.path("state"),
+            metrics_address: Some(([127, 0, 0, 1], 0).into()),
+            reserved_cpus: set(RESERVED),
+            resync_interval: RESYNC,
+            // The machine is not this one, and neither are the processes.
+            host_root: self.path("no-host"),
+            ..Config::default()
+        }
+    }
+
+    /// The runtime listens, with what it remembers.
+    pub(crate) fn start_runtime(&mut self) {
+        let listener = UnixListener::bind(self.path("runtime.sock")).unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let runtime = self.runtime.clone();
+        let served = tokio::spawn(async move {
+            let stopped = async {
+                let _dropped = stopped.await;
+            };
+            runtime.serve(listener, stopped).await;
+        });
+        self.server = Some(Server { stop, served });
+    }
+
+    /// The runtime dies in the middle of whatever it does; its containers stay.
+    pub(crate) async fn stop_runtime(&mut self) {
+        let server = self.server.take().unwrap();
+        server.stop.send(()).unwrap();
+        soon(server.served).await.unwrap();
+        std::fs::remove_file(self.path("runtime.sock")).unwrap();
+    }
+
+    /// What a reboot leaves of the runtime.
+    pub(crate) fn forget_containers(&mut self) {
+        self.runtime = EmbeddedRuntime::new();
+    }
+
+    pub(crate) async fn start_daemon(&mut self) {
+        let tokio = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        // A daemon that was killed a moment ago lets go of its sockets and its lock when its tasks are dropped.
+        let deadline = Instant::now() + STUCK;
+        let daemon = loop {
+            let (config, topology) = (self.config(), self.topology.clone());
+            let started = tokio.spawn(async move { Daemon::start(config, &topology).await });
+            match started.await.unwrap() {
+                Ok(daemon) => break daemon,
+                Err(error) => assert!(Instant::now() < deadline, "{error:?}"),
+            }
+            tokio::time::sleep(POLL).await;
+        };
+        self.running = Some(Running { daemon, tokio });
+        // The old connections are as dead as the old daemon.
+        self.kubelet = kubelet(self.path("bayplan.sock"));
+    }
+
+    /// As `systemctl stop`.
+    pub(crate) async fn stop_daemon(&mut self) {
+        let Running { daemon, tokio } = self.running.take().unwrap();
+        soon(tokio.spawn(daemon.stop())).await.unwrap();
+        tokio.shutdown_background();
+    }
+
+    /// As `kill -9`: no task gets another turn.
+    pub(crate) fn kill_daemon(&mut self) {
+        let Running { tokio, .. } = self.running.take().unwrap();
+        tokio.shutdown_background();
+    }
+
+    /// The machine is another one from the next start on.
+    pub(crate) fn set_machine(&mut self, machine: &str) {
+        self.topology = derive(&parse_machine(machine).unwrap()).unwrap();
+    }
+
+    pub(crate) fn metrics_address(&self) -> std::net::SocketAddr {
+        self.running.as_ref().unwrap().daemon.metrics_address().unwrap()
+    }
+
+    /// A raw client of the daemon.
+    pub(crate) fn raw(&self) -> RuntimeServiceClient<Upstream> {
+        Upstream::new(self.path("bayplan.sock"), STUCK).runtime_client()
+    }
+
+    /// A client that goes past the daemon.
+    pub(crate) fn past_daemon(&self) -> Kubelet {
+        kubelet(self.path("runtime.sock"))
+    }
+
+    pub(crate) async fn status(&self) -> Status {
+        soon(query_control(&self.path("control.sock"), "/v1/status")).await.unwrap()
+    }
+
+    pub(crate) async fn explain(&self, name: &str) -> Vec<Explanation> {
+        let path = format!("/v1/explain?name={name}");
+        soon(query_control(Path::new(&self.path("control.sock")), &path)).await.unwrap()
+    }
+
+    /// The container's line in the status.
+    pub(crate) async fn held(&self, name: &str) -> ContainerStatus {
+        let status = self.status().await;
+        let found = status.containers.iter().find(|held| held.container == name).cloned();
+        found.unwrap_or_else(|| panic!("no `{name}` in {status:#?}"))
+    }
+
+    /// CPUs that are given to nobody alone.
+    pub(crate) async fn shared(&self) -> CpuSet {
+        set(&self.status().await.cpus.shared)
+    }
+
+    /// What the runtime has on record.
+    pub(crate) fn on_record(&self, id: &str) -> ContainerSnapshot {
+        self.runtime.container(id).unwrap()
+    }
+
+    pub(crate) fn cpus(&self, id: &str) -> CpuSet {
+        set(&self.on_record(id).cpus)
+    }
+
+    /// Containers that are there and have not ended.
+    pub(crate) fn live(&self) -> Vec<ContainerSnapshot> {
+        let is_live = |it: &ContainerSnapshot| {
+            matches!(it.state, ContainerState::Created | ContainerState::Running)
+        };
+        self.runtime.containers().into_iter().filter(is_live).collect()
+    }
+
+    /// Polls the status until it is so.
+    pub(crate) async fn wait_until(&self, what: &str, is_so: impl Fn(&Status) -> bool) -> Status {
+        let deadline = Instant::now() + STUCK;
+        loop {
+            let status = self.status().await;
+            if is_so(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "not so: {what}\n{status:#?}\n{:#?}", self.live());
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Ledger and runtime agree about every live container, and nobody is on a CPU that another one owns.
+    pub(crate) async fn wait_until_in_line(&self) -> Status {
+        self.wait_until("ledger and runtime agree", |status| self.disagreement(status).is_none())
+            .await
+    }
+
+    pub(crate) async fn check_in_line(&self) -> Status {
+        let status = self.status().await;
+        assert_eq!(self.disagreement(&status), None);
+        status
+    }
+
+    fn disagreement(&self, status: &Status) -> Option<String> {
+        let live = self.live();
+        if live.len() != status.containers.len() {
+            return Some(format!("{} live, {} held", live.len(), status.containers.len()));
+        }
+        for held in &status.containers {
+            let Some(real) = live.iter().find(|real| Some(&real.id) == held.id.as_ref()) else {
+                return Some(format!("{} is not live", held.full_name()));
+            };
+            if set(&real.cpus) != set(&held.cpus) {
+                let name = held.full_name();
+                return Some(format!("{name} runs on {}, holds {}", real.cpus, held.cpus));
+            }
+            let own = set(&held.exclusive);
+            let intruder =
+                live.iter().find(|other| other.id != real.id && set(&other.cpus).intersects(&own));
+            if let Some(other) = intruder {
+                return Some(format!("{} is on CPUs of {}", other.name, held.full_name()));
+            }
+        }
+        None
+    }
+
+    /// A Guaranteed pod with one container of the same name.
+    pub(crate) async fn guaranteed(&mut self, name: &str, milli: u64) -> (RunningPod, String) {
+        let container = ContainerSpec::guaranteed(name, milli, Bytes::gib(1));
+        let pod = PodSpec::new(name, QosClass::Guaranteed);
+        soon(self.kubelet.launch(&pod, &container)).await.unwrap()
+    }
+
+    /// A Burstable pod with one container of the same name.
+    pub(crate) async fn burstable(&mut self, name: &str, milli: u64) -> (RunningPod, String) {
+        let container = ContainerSpec::burstable(name, milli);
+        let pod = PodSpec::new(name, QosClass::Burstable);
+        soon(self.kubelet.launch(&pod, &container)).await.unwrap()
+    }
+
+    /// A container as it could come from a client that is not kubelet.
+    pub(crate) async fn create_raw(
+        &self,
+        name: &str,
+        cgroup_parent: &str,
+        resources: v1::LinuxContainerResources,
+    ) -> Result<String, tonic::Status> {
+        let mut client = self.raw();
+        let config = v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: name.to_owned(),
+                uid: format!("uid-{name}"),
+                namespace: "default".to_owned(),
+                attempt: 0,
+            }),
+            linux: Some(v1::LinuxPodSandboxConfig {
+                cgroup_parent: cgroup_parent.to_owned(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let run = v1::RunPodSandboxRequest { config: Some(config.clone()), ..Default::default() };
+        let pod_sandbox_id = client.run_pod_sandbox(run).await?.into_inner().pod_sandbox_id;
+        let create = v1::CreateContainerRequest {
+            pod_sandbox_id,
+            config: Some(v1::ContainerConfig {
+                metadata: Some(v1::ContainerMetadata { name: name.to_owned(), attempt: 0 }),
+                linux: Some(v1::LinuxContainerConfig {
+                    resources: Some(resources),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            sandbox_config: Some(config),
+        };
+        Ok(client.create_container(create).await?.into_inner().container_id)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // A runtime may not be dropped where it would have to wait.
+        if let Some(Running { tokio, .. }) = self.running.take() {
+            tokio.shutdown_background();
+        }
+    }
+}
+
+fn kubelet(socket: PathBuf) -> Kubelet {
+    Kubelet::new(socket, "test/app:1", &[], "")
+}

@@ -1,0 +1,117 @@
+//! Who gets which CPUs, and what happens to the others meanwhile.
+
+use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_types::{Bytes, QosClass};
+
+use crate::node::{Node, RESERVED, set, soon};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_owners_are_disjoint_and_the_rest_shares_what_is_left() {
+    let mut node = Node::start().await;
+    let empty = node.status().await;
+    let (_, shared) = node.burstable("shared", 500).await;
+    let (_, first) = node.guaranteed("first", 2000).await;
+    let (_, second) = node.guaranteed("second", 4000).await;
+    let (one, two) = (node.cpus(&first), node.cpus(&second));
+    assert_eq!((one.len(), two.len()), (2, 4));
+    assert!(one.is_disjoint(&two));
+    let rest = node.cpus(&shared);
+    assert!(rest.is_disjoint(&one.union(&two)), "{rest}");
+    node.check_in_line().await;
+
+    soon(node.kubelet.stop(&second)).await.unwrap();
+    let status = node.wait_until_in_line().await;
+    assert_eq!(set(&status.cpus.exclusive), one);
+    assert_eq!(set(&status.cpus.shared), set(&empty.cpus.shared).difference(&one));
+    assert!(rest.is_subset(&node.cpus(&shared)) && rest != node.cpus(&shared));
+    assert_eq!(node.cpus(&first), one, "it was not its turn to move");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_others_have_let_go_before_an_owner_is_created() {
+    let mut node = Node::start().await;
+    let (_, shared) = node.burstable("shared", 500).await;
+    // Nothing waits here: when the answer arrives, the update must be done.
+    for name in ["a", "b", "c"] {
+        let pod = PodSpec::new(name, QosClass::Guaranteed);
+        let pod = soon(node.kubelet.run_pod(&pod)).await.unwrap();
+        let container = ContainerSpec::guaranteed(name, 2000, Bytes::gib(1));
+        let owner = soon(node.kubelet.create(&pod, &container, 0)).await.unwrap();
+        assert!(node.cpus(&shared).is_disjoint(&node.cpus(&owner)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn system_pods_run_on_reserved_cpus_and_nobody_else_does() {
+    let mut node = Node::start().await;
+    let system =
+        PodSpec { namespace: "kube-system".into(), ..PodSpec::new("coredns", QosClass::Burstable) };
+    let container = ContainerSpec::burstable("coredns", 100);
+    let (_, system) = soon(node.kubelet.launch(&system, &container)).await.unwrap();
+    let (_, shared) = node.burstable("shared", 100).await;
+    let (_, owner) = node.guaranteed("owner", 1000).await;
+    assert_eq!(node.cpus(&system), set(RESERVED));
+    assert!(node.cpus(&shared).is_disjoint(&set(RESERVED)));
+    assert!(node.cpus(&owner).is_disjoint(&set(RESERVED)));
+    node.check_in_line().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mixed_one_owns_a_cpu_and_shares_others() {
+    let mut node = Node::start().await;
+    let (_, mixed) = node.guaranteed("mixed", 1500).await;
+    let (_, shared) = node.burstable("shared", 100).await;
+    let held = node.held("mixed").await;
+    let own = set(&held.exclusive);
+    assert_eq!((own.len(), held.class.as_str()), (1, "exclusive"));
+    assert!(own.is_subset(&node.cpus(&mixed)) && own != node.cpus(&mixed));
+    assert!(node.cpus(&shared).is_disjoint(&own));
+    node.check_in_line().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_ends_gives_everything_back() {
+    let mut node = Node::start().await;
+    let before = node.status().await;
+    let (pod, _) = node.guaranteed("owner", 4000).await;
+    let container = ContainerSpec::guaranteed("sidecar", 1000, Bytes::gib(1));
+    soon(node.kubelet.create(&pod, &container, 0)).await.unwrap();
+    assert_eq!(set(&node.status().await.cpus.exclusive).len(), 5);
+    soon(node.kubelet.end_pod(&pod)).await.unwrap();
+    assert_eq!(node.status().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resize_in_place_keeps_cpus_and_grows_and_shrinks() {
+    let mut node = Node::start().await;
+    let (_, shared) = node.burstable("shared", 100).await;
+    let (_, owner) = node.guaranteed("owner", 2000).await;
+    let two = node.cpus(&owner);
+    let asked = |cpus: u64| ContainerSpec::guaranteed("owner", cpus * 1000, Bytes::gib(1));
+
+    soon(node.kubelet.resize(&owner, &asked(4))).await.unwrap();
+    let four = node.cpus(&owner);
+    assert!(four.len() == 4 && two.is_subset(&four), "{two} and then {four}");
+    assert!(node.cpus(&shared).is_disjoint(&four));
+    assert_eq!(node.on_record(&owner).cpu_quota, 400_000);
+    node.check_in_line().await;
+
+    soon(node.kubelet.resize(&owner, &asked(1))).await.unwrap();
+    let one = node.cpus(&owner);
+    assert!(one.len() == 1 && one.is_subset(&four), "{four} and then {one}");
+    let status = node.wait_until_in_line().await;
+    assert_eq!(set(&status.cpus.exclusive), one);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_resize_leaves_everything() {
+    let mut node = Node::start().await;
+    let (_, owner) = node.guaranteed("owner", 2000).await;
+    node.burstable("shared", 100).await;
+    let (before, records) = (node.status().await, node.runtime.containers());
+    let much = ContainerSpec::guaranteed("owner", 64_000, Bytes::gib(1));
+    let refused = soon(node.kubelet.resize(&owner, &much)).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+    assert_eq!(node.status().await, before);
+    assert_eq!(node.runtime.containers(), records);
+}

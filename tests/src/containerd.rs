@@ -1,0 +1,85 @@
+//! A containerd of our own in a directory of our own. In: a directory. Out: a CRI socket with one image.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+
+use crate::image::{IMAGE, write_image};
+use crate::process::{Process, find_program, wait_for};
+
+/// A running containerd; killed when dropped.
+#[derive(Debug)]
+pub struct Containerd {
+    process: Process,
+    socket: PathBuf,
+}
+
+impl Containerd {
+    /// Starts containerd below `dir` and imports the image.
+    ///
+    /// # Errors
+    /// A program is missing, we are not root, or containerd does not come up.
+    pub fn start(dir: &Path) -> anyhow::Result<Containerd> {
+        let containerd = find_program("containerd", "containerd")?;
+        let ctr = find_program("ctr", "containerd")?;
+        find_program("runc", "runc")?;
+        let busybox = find_program("busybox", "busybox-static")?;
+        let is_root = Command::new("id").arg("-u").output()?.stdout == b"0\n";
+        ensure!(is_root, "containers need root: run the tests as root, for example with sudo -E");
+        let socket = dir.join("containerd.sock");
+        let config = dir.join("containerd.toml");
+        std::fs::write(&config, render_config(dir, &socket))?;
+        let mut command = Command::new(containerd);
+        command.arg("-c").arg(&config).args(["--log-level", "warn"]);
+        let process = Process::start(&mut command, &dir.join("containerd.log"))?;
+        let is_up = || Command::new(&ctr).arg("-a").arg(&socket).arg("version").output();
+        wait_for("containerd", Duration::from_secs(90), || {
+            Ok(is_up()?.status.success().then_some(()))
+        })
+        .with_context(|| process.last_words())?;
+        let archive = dir.join("image.tar");
+        write_image(&busybox, &archive)?;
+        let import = Command::new(&ctr)
+            .arg("-a")
+            .arg(&socket)
+            .args(["-n", "k8s.io", "images", "import"])
+            .arg(&archive)
+            .output()?;
+        ensure!(import.status.success(), "import: {}", String::from_utf8_lossy(&import.stderr));
+        Ok(Containerd { process, socket })
+    }
+
+    /// The CRI socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The end of its log.
+    pub fn last_words(&self) -> String {
+        self.process.last_words()
+    }
+}
+
+/// `restrict_oom_score_adj`: a machine without `CAP_SYS_RESOURCE` cannot lower the score, and the sandbox would not start.
+fn render_config(dir: &Path, socket: &Path) -> String {
+    let dir = dir.display();
+    let socket = socket.display();
+    format!(
+        r#"version = 2
+root = "{dir}/root"
+state = "{dir}/state"
+[grpc]
+  address = "{socket}"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{IMAGE}"
+  restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+  bin_dir = "{dir}/cni/bin"
+  conf_dir = "{dir}/cni/net.d"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{dir}/opt"
+"#
+    )
+}

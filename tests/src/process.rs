@@ -1,0 +1,90 @@
+//! Child processes that end with the test, and waiting for something to become true.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+/// A process whose output goes to a file; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command` with its output appended to `log`.
+    pub(crate) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Process> {
+        let file = File::options().create(true).append(true).open(log)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("cannot start {:?}", command.get_program()))?;
+        Ok(Process { child, log: log.to_owned() })
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// SIGTERM, and the exit code; fails when it does not end within 30 s.
+    pub(crate) fn terminate(&mut self) -> anyhow::Result<i32> {
+        let pid = self.child.id().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status()?;
+        let code = wait_for("the process to end", Duration::from_secs(30), || {
+            Ok(self.child.try_wait()?.and_then(|status| status.code()))
+        });
+        code.with_context(|| self.last_words())
+    }
+
+    /// The end of its log, for error messages.
+    pub(crate) fn last_words(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let tail = lines.get(lines.len().saturating_sub(30)..).unwrap_or_default();
+        format!("log {}:\n{}", self.log.display(), tail.join("\n"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ended = self.kill();
+    }
+}
+
+/// Asks until there is an answer.
+pub(crate) fn wait_for<T>(
+    what: &str,
+    limit: Duration,
+    mut ask: impl FnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
+    let started = Instant::now();
+    loop {
+        if let Some(answer) = ask()? {
+            return Ok(answer);
+        }
+        if started.elapsed() > limit {
+            bail!("waited {limit:?} for {what}");
+        }
+        sleep(Duration::from_millis(50));
+    }
+}
+
+/// The full path of a program; an error that says which package has it.
+pub(crate) fn find_program(name: &str, package: &str) -> anyhow::Result<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let dirs = path.split(':').chain(["/usr/sbin", "/sbin"]);
+    let found = dirs.map(|dir| Path::new(dir).join(name)).find(|path| path.is_file());
+    found.with_context(|| {
+        format!("{name} is not installed; run `cargo xtask setup`, or install the Debian package {package}")
+    })
+}
