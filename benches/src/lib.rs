@@ -1,1 +1,1 @@
-//! Being written.
+//! Benchmarks of bayplan; run them with `cargo bench`. Nothing here is a library.

@@ -1,1 +1,231 @@
+//! A runtime that hangs, refuses, loses answers, dies and comes back.
 
+use bayplan_cri::embedded::Fault;
+use bayplan_cri::kubelet::{ContainerSpec, PodSpec, RunningPod};
+use bayplan_cri::v1;
+use bayplan_types::{Bytes, QosClass};
+use tokio::task::JoinHandle;
+
+use crate::node::{Node, set, soon};
+
+/// gRPC `UNKNOWN`, which is containerd's ordinary error.
+const UNKNOWN: u32 = 2;
+
+fn owner(name: &str) -> ContainerSpec {
+    ContainerSpec::guaranteed(name, 2000, Bytes::gib(1))
+}
+
+async fn run_pod(node: &mut Node, name: &str) -> RunningPod {
+    let pod = PodSpec::new(name, QosClass::Guaranteed);
+    soon(node.kubelet.run_pod(&pod)).await.unwrap()
+}
+
+/// Asks for a container and comes back as soon as the runtime has heard of it.
+async fn begin_create(
+    node: &Node,
+    pod: &RunningPod,
+    container: ContainerSpec,
+) -> JoinHandle<Result<String, tonic::Status>> {
+    let calls = node.runtime.calls("CreateContainer");
+    let (mut kubelet, pod) = (node.kubelet.clone(), pod.clone());
+    let call = tokio::spawn(async move { kubelet.create(&pod, &container, 0).await });
+    soon(node.runtime.called("CreateContainer", calls + 1)).await;
+    call
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_creation_that_hangs_holds_up_nobody_and_leaks_nothing() {
+    let mut node = Node::start().await;
+    let (_, other) = node.guaranteed("other", 1000).await;
+    let pod = run_pod(&mut node, "stuck").await;
+    let before = node.status().await;
+    node.runtime.inject("CreateContainer", Fault::Hang);
+    let call = begin_create(&node, &pod, owner("stuck")).await;
+    assert_eq!(node.held("stuck").await.phase, "creating");
+
+    let two = ContainerSpec::guaranteed("other", 2000, Bytes::gib(1));
+    soon(node.kubelet.resize(&other, &two)).await.unwrap();
+    soon(node.raw().version(v1::VersionRequest::default())).await.unwrap();
+    let one = ContainerSpec::guaranteed("other", 1000, Bytes::gib(1));
+    soon(node.kubelet.resize(&other, &one)).await.unwrap();
+    assert_eq!(node.held("stuck").await.phase, "creating");
+
+    call.abort();
+    let is_gone = |status: &bayplan_daemon::status::Status| status.containers.len() == 1;
+    let after = node.wait_until("the creation in doubt is given up", is_gone).await;
+    assert_eq!((after.cpus, after.pools), (before.cpus, before.pools));
+    node.runtime.clear_faults();
+    soon(node.kubelet.create(&pod, &owner("stuck"), 0)).await.unwrap();
+    node.check_in_line().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_creation_whose_deadline_passes_leaks_nothing() {
+    let node = Node::start().await;
+    let before = node.status().await;
+    node.runtime.inject("CreateContainer", Fault::Hang);
+    let create = v1::CreateContainerRequest {
+        sandbox_config: Some(v1::PodSandboxConfig {
+            linux: Some(v1::LinuxPodSandboxConfig {
+                cgroup_parent: "/kubepods/pod1".to_owned(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        config: Some(v1::ContainerConfig {
+            linux: Some(v1::LinuxContainerConfig {
+                resources: Some(v1::LinuxContainerResources {
+                    cpu_shares: 2048,
+                    cpu_quota: 200_000,
+                    cpu_period: 100_000,
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let mut request = tonic::Request::new(create);
+    request.set_timeout(std::time::Duration::from_millis(300));
+    let refused = soon(node.raw().create_container(request)).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::DeadlineExceeded);
+    let after = node.wait_until("it is given up", |status| status.containers.is_empty()).await;
+    assert_eq!(after, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_whose_creation_was_not_answered_is_found() {
+    let mut node = Node::start().await;
+    let (_, shared) = node.burstable("shared", 100).await;
+    let pod = run_pod(&mut node, "lost").await;
+    node.runtime.inject("CreateContainer", Fault::LoseReply);
+    let call = begin_create(&node, &pod, owner("lost")).await;
+    soon(async {
+        while node.live().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    call.abort();
+    node.runtime.clear_faults();
+    let status = node.wait_until_in_line().await;
+    let own = set(&status.cpus.exclusive);
+    assert_eq!(own.len(), 2);
+    assert!(node.cpus(&shared).is_disjoint(&own));
+
+    // Kubelet does not know that it exists, tries again, and is told so by the runtime.
+    let refused = soon(node.kubelet.create(&pod, &owner("lost"), 0)).await.unwrap_err();
+    assert!(refused.message().contains("reserved"), "{refused}");
+    let status = node.wait_until_in_line().await;
+    assert_eq!(set(&status.cpus.exclusive), own);
+    soon(node.kubelet.end_pod(&pod)).await.unwrap();
+    let status = node.wait_until_in_line().await;
+    assert_eq!(status.cpus.exclusive, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_while_the_first_creation_hangs_gets_the_same_cpus() {
+    let mut node = Node::start().await;
+    let pod = run_pod(&mut node, "twice").await;
+    node.runtime.inject("CreateContainer", Fault::Hang);
+    let first = begin_create(&node, &pod, owner("twice")).await;
+    let held = node.held("twice").await;
+    node.runtime.clear_faults();
+    let id = soon(node.kubelet.create(&pod, &owner("twice"), 0)).await.unwrap();
+    assert_eq!(node.cpus(&id), set(&held.cpus));
+    first.abort();
+    let status = node.wait_until_in_line().await;
+    assert_eq!(set(&status.cpus.exclusive), set(&held.exclusive));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_runtime_refuses_to_create_is_given_back() {
+    let mut node = Node::start().await;
+    let (_, shared) = node.burstable("shared", 100).await;
+    let pod = run_pod(&mut node, "refused").await;
+    let (before, cpus) = (node.status().await, node.cpus(&shared));
+    node.runtime.inject("CreateContainer", Fault::Fail(UNKNOWN));
+    let refused = soon(node.kubelet.create(&pod, &owner("refused"), 0)).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (tonic::Code::Unknown, "injected fault"));
+    assert_eq!(node.status().await, before);
+    node.wait_until_in_line().await;
+    assert_eq!(node.cpus(&shared), cpus);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_that_the_runtime_refuses_is_repeated_and_not_in_a_tight_loop() {
+    let mut node = Node::start().await;
+    let (_, shared) = node.burstable("shared", 100).await;
+    node.runtime.inject("UpdateContainerResources", Fault::Fail(UNKNOWN));
+    let (_, owner) = node.guaranteed("owner", 8000).await;
+    assert!(node.cpus(&shared).intersects(&node.cpus(&owner)), "the test tests nothing");
+    let syncs = node.runtime.calls("ListContainers");
+    soon(node.runtime.called("ListContainers", syncs + 20)).await;
+    let (updates, syncs) =
+        (node.runtime.calls("UpdateContainerResources"), node.runtime.calls("ListContainers"));
+    assert!(updates >= 2, "it is repeated");
+    assert!(updates <= 2 * syncs, "{updates} updates in {syncs} syncs");
+    node.runtime.clear_faults();
+    node.wait_until_in_line().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_dies_in_a_call_and_comes_back_is_reconciled() {
+    let mut node = Node::start().await;
+    let (_, first) = node.guaranteed("first", 2000).await;
+    let pod = run_pod(&mut node, "lost").await;
+    let second = run_pod(&mut node, "never").await;
+    let before = node.cpus(&first);
+    node.runtime.inject("CreateContainer", Fault::LoseReply);
+    let lost = begin_create(&node, &pod, owner("lost")).await;
+    node.runtime.inject("CreateContainer", Fault::Hang);
+    let never = begin_create(&node, &second, owner("never")).await;
+    soon(async {
+        while node.live().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    node.stop_runtime().await;
+    for call in [lost, never] {
+        let status = soon(call).await.unwrap().unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
+    }
+    let status = node.status().await;
+    let phases: Vec<&str> = status.containers.iter().map(|held| held.phase.as_str()).collect();
+    assert_eq!(phases, ["running", "unconfirmed", "unconfirmed"]);
+    node.runtime.clear_faults();
+    node.start_runtime();
+    let status = node.wait_until_in_line().await;
+    let names: Vec<&str> = status.containers.iter().map(|held| held.container.as_str()).collect();
+    assert_eq!(names, ["first", "lost"]);
+    assert_eq!(node.cpus(&first), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_comes_back_empty_releases_everything() {
+    let mut node = Node::start().await;
+    let before = node.status().await;
+    node.guaranteed("owner", 3000).await;
+    node.guaranteed("mixed", 1500).await;
+    node.burstable("shared", 100).await;
+    node.stop_runtime().await;
+    // While the runtime is away everybody keeps what they have.
+    assert_eq!(node.status().await.containers.len(), 3);
+    node.forget_containers();
+    node.start_runtime();
+    let after = node.wait_until("all is released", |status| status.containers.is_empty()).await;
+    assert_eq!((after.cpus, after.pools), (before.cpus, before.pools));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_while_the_runtime_is_away_is_unavailable_and_leaks_nothing() {
+    let mut node = Node::start().await;
+    let pod = run_pod(&mut node, "owner").await;
+    let before = node.status().await;
+    node.stop_runtime().await;
+    let refused = soon(node.kubelet.create(&pod, &owner("owner"), 0)).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Unavailable);
+    assert_eq!(node.status().await, before);
+}

@@ -11,9 +11,9 @@ async fn two_owners_are_disjoint_and_the_rest_shares_what_is_left() {
     let empty = node.status().await;
     let (_, shared) = node.burstable("shared", 500).await;
     let (_, first) = node.guaranteed("first", 2000).await;
-    let (_, second) = node.guaranteed("second", 4000).await;
+    let (_, second) = node.guaranteed("second", 6000).await;
     let (one, two) = (node.cpus(&first), node.cpus(&second));
-    assert_eq!((one.len(), two.len()), (2, 4));
+    assert_eq!((one.len(), two.len()), (2, 6));
     assert!(one.is_disjoint(&two));
     let rest = node.cpus(&shared);
     assert!(rest.is_disjoint(&one.union(&two)), "{rest}");

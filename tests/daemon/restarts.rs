@@ -1,1 +1,232 @@
+//! The daemon dies and comes back; containers go on.
 
+use std::collections::BTreeMap;
+use std::fs;
+
+use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_types::{Bytes, QosClass};
+
+use crate::node::{MACHINE, Node, set, soon};
+
+/// What the runtime has on record about CPUs and memory nodes, by id.
+type Records = BTreeMap<String, (String, String)>;
+
+fn records(node: &Node) -> Records {
+    node.live().into_iter().map(|it| (it.id, (it.cpus, it.mems))).collect()
+}
+
+async fn populate(node: &mut Node) {
+    let system =
+        PodSpec { namespace: "kube-system".into(), ..PodSpec::new("dns", QosClass::Burstable) };
+    soon(node.kubelet.launch(&system, &ContainerSpec::burstable("dns", 100))).await.unwrap();
+    node.burstable("batch", 500).await;
+    node.guaranteed("database", 2000).await;
+    node.guaranteed("inference", 4000).await;
+    node.guaranteed("small", 250).await;
+    node.wait_until_in_line().await;
+}
+
+/// Starts the daemon again and waits until it has asked the runtime at least twice.
+async fn start_and_sync(node: &mut Node) {
+    let syncs = node.runtime.calls("ListContainers");
+    node.start_daemon().await;
+    soon(node.runtime.called("ListContainers", syncs + 3)).await;
+}
+
+/// Kills the daemon, lets `damage` do what it does to the state directory, and starts it again: nobody is told anything.
+async fn check_kill(mut node: Node, damage: impl FnOnce(&Node)) {
+    let (before, held) = (records(&node), node.status().await);
+    let updates = node.runtime.calls("UpdateContainerResources");
+    node.kill_daemon();
+    damage(&node);
+    start_and_sync(&mut node).await;
+    node.wait_until_in_line().await;
+    assert_eq!(records(&node), before);
+    assert_eq!(node.runtime.calls("UpdateContainerResources"), updates);
+    assert_eq!(node.status().await.cpus, held.cpus);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_moves_nobody() {
+    let mut node = Node::start().await;
+    populate(&mut node).await;
+    node.guaranteed("mixed", 1500).await;
+    let before = node.wait_until_in_line().await;
+    node.kill_daemon();
+    let (updates, pinned) = (node.runtime.calls("UpdateContainerResources"), records(&node));
+    start_and_sync(&mut node).await;
+    let after = node.wait_until_in_line().await;
+    assert_eq!(records(&node), pinned);
+    assert_eq!(node.runtime.calls("UpdateContainerResources"), updates);
+    assert_eq!((after.cpus, after.pools), (before.cpus, before.pools));
+    assert_eq!(after.containers, before.containers);
+    // The reasons survive as well.
+    assert!(!node.explain("database").await[0].decision.pools.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_orderly_stop_moves_nobody() {
+    let mut node = Node::start().await;
+    populate(&mut node).await;
+    let before = node.status().await;
+    let (updates, pinned) = (node.runtime.calls("UpdateContainerResources"), records(&node));
+    node.stop_daemon().await;
+    start_and_sync(&mut node).await;
+    let after = node.wait_until_in_line().await;
+    assert_eq!((after.cpus, after.containers), (before.cpus, before.containers));
+    assert_eq!(records(&node), pinned);
+    assert_eq!(node.runtime.calls("UpdateContainerResources"), updates);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_journal_owners_are_known_by_their_cpus() {
+    let mut node = Node::start().await;
+    populate(&mut node).await;
+    check_kill(node, |node| fs::remove_dir_all(node.state_dir()).unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_ends_in_the_middle_of_a_record_costs_nothing() {
+    let mut node = Node::start().await;
+    populate(&mut node).await;
+    check_kill(node, |node| {
+        let bytes = fs::read(node.journal()).unwrap();
+        fs::write(node.journal(), &bytes[..bytes.len() - 20]).unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_a_journal_is_enough() {
+    let mut node = Node::start().await;
+    populate(&mut node).await;
+    check_kill(node, |node| {
+        let bytes = fs::read(node.journal()).unwrap();
+        fs::write(node.journal(), &bytes[..bytes.len() / 2]).unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_of_garbage_costs_nothing() {
+    let mut node = Node::start().await;
+    populate(&mut node).await;
+    check_kill(node, |node| fs::write(node.journal(), [0xff, 0, b'\n', 7].repeat(999)).unwrap())
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_machine_of_another_shape_owners_keep_cpus_that_are_still_there() {
+    let mut node = Node::start().await;
+    populate(&mut node).await;
+    let before = node.status().await;
+    node.kill_daemon();
+    // The same CPUs, with packages where NUMA nodes were.
+    node.set_machine("pack:2 numa:1 l3:2 core:2 pu:1 mem:64");
+    start_and_sync(&mut node).await;
+    let after = node.wait_until_in_line().await;
+    // CPUs 8 to 15 are gone, and with them a part of every owner's.
+    assert!(set(&after.cpus.exclusive).is_subset(&set("0-7")));
+    assert_eq!(after.containers.len(), before.containers.len());
+    node.kill_daemon();
+    node.set_machine("pack:2 numa:1 core:4 pu:2 mem:16");
+    start_and_sync(&mut node).await;
+    node.wait_until_in_line().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_cpus_in_another_shape_keep_their_owners() {
+    let mut node = Node::start().await;
+    populate(&mut node).await;
+    let before = node.status().await;
+    node.kill_daemon();
+    node.set_machine("pack:2 numa:1 core:4 pu:2 mem:16");
+    start_and_sync(&mut node).await;
+    let after = node.wait_until_in_line().await;
+    let own = |status: &bayplan_daemon::status::Status| -> Vec<String> {
+        status.containers.iter().map(|held| held.exclusive.clone()).collect()
+    };
+    assert_eq!(own(&after), own(&before));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tiny_machine_after_a_large_one_starts() {
+    let mut node = Node::without_daemon("pack:2 numa:2 core:14 pu:2");
+    node.start_daemon().await;
+    populate(&mut node).await;
+    node.guaranteed("large", 20_000).await;
+    node.kill_daemon();
+    node.set_machine("pack:1 core:8 pu:2");
+    start_and_sync(&mut node).await;
+    let status = node.wait_until_in_line().await;
+    assert_eq!(status.containers.len(), 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_came_while_the_daemon_was_down_is_adopted_off_the_owners_cpus() {
+    let mut node = Node::start().await;
+    let (_, owner) = node.guaranteed("owner", 4000).await;
+    node.kill_daemon();
+    let mut kubelet = node.past_daemon();
+    let stranger = PodSpec::new("stranger", QosClass::Burstable);
+    let asked = ContainerSpec::burstable("stranger", 100);
+    let (_, stranger) = soon(kubelet.launch(&stranger, &asked)).await.unwrap();
+    assert_eq!(node.on_record(&stranger).cpus, "");
+    node.start_daemon().await;
+    node.wait_until_in_line().await;
+    assert!(node.cpus(&stranger).is_disjoint(&node.cpus(&owner)));
+    let held = node.held("stranger").await;
+    assert_eq!((held.class.as_str(), held.qos.as_deref()), ("shared", Some("Burstable")));
+    assert!(node.explain("stranger").await[0].decision.outcome.starts_with("found running"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_left_while_the_daemon_was_down_is_released() {
+    let mut node = Node::start().await;
+    let empty = node.status().await;
+    let (_, ended) = node.guaranteed("ended", 4000).await;
+    let (_, removed) = node.guaranteed("removed", 2000).await;
+    let (pod, _) = node.guaranteed("pod", 1000).await;
+    node.kill_daemon();
+    let mut kubelet = node.past_daemon();
+    soon(kubelet.stop(&ended)).await.unwrap();
+    soon(kubelet.remove(&removed)).await.unwrap();
+    soon(kubelet.end_pod(&pod)).await.unwrap();
+    node.start_daemon().await;
+    let after = node.wait_until_in_line().await;
+    assert_eq!((after.cpus, after.containers), (empty.cpus, empty.containers));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_in_the_middle_of_a_creation_leaks_nothing() {
+    let mut node = Node::start().await;
+    let pod = PodSpec::new("stuck", QosClass::Guaranteed);
+    let pod = soon(node.kubelet.run_pod(&pod)).await.unwrap();
+    let before = node.status().await;
+    node.runtime.inject("CreateContainer", bayplan_cri::embedded::Fault::Hang);
+    let mut kubelet = node.kubelet.clone();
+    let container = ContainerSpec::guaranteed("stuck", 4000, Bytes::gib(1));
+    let call = tokio::spawn(async move { kubelet.create(&pod, &container, 0).await });
+    soon(node.runtime.called("CreateContainer", 1)).await;
+    node.kill_daemon();
+    assert!(soon(call).await.unwrap().is_err());
+    node.runtime.clear_faults();
+    node.start_daemon().await;
+    let after = node.wait_until("nothing is held", |status| status.containers.is_empty()).await;
+    assert_eq!((after.cpus, after.pools), (before.cpus, before.pools));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_without_the_runtime_goes_on_from_the_journal() {
+    let mut node = Node::without_daemon(MACHINE);
+    node.start_daemon().await;
+    populate(&mut node).await;
+    let before = node.status().await;
+    let pinned = records(&node);
+    for _ in 0..3 {
+        node.kill_daemon();
+        node.start_daemon().await;
+    }
+    assert_eq!(node.wait_until_in_line().await.cpus, before.cpus);
+    assert_eq!(records(&node), pinned);
+}

@@ -65,7 +65,7 @@ pub enum AdoptError {
     UnknownPool(PoolId),
     /// Somebody else holds these CPUs, or they are reserved, isolated, offline or outside the pool.
     #[error("CPUs {0} are not free")]
-    NotFree(CpuSet),
+    NotFree(Box<CpuSet>),
     /// Without them a shared pool would have no CPU.
     #[error("pool `{0}` would have no shared CPU left")]
     WouldStarve(String),
@@ -222,7 +222,7 @@ impl Ledger {
         }
         let taken = allocation.exclusive.difference(&self.free().intersection(&pool.cpus));
         if !taken.is_empty() {
-            return Err(AdoptError::NotFree(taken));
+            return Err(AdoptError::NotFree(Box::new(taken)));
         }
         allocation.mems = self.known_mems(&allocation, &pool.nodes);
         for (node, charge) in &mut allocation.charges {

@@ -86,6 +86,10 @@ pub struct SeenDetails {
 }
 
 /// The reply to an event.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the large answer is the frequent one, and a handful exist at a time"
+)]
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// Noted.

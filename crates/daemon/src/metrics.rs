@@ -122,6 +122,9 @@ impl Metrics {
         for kind in ["journal", "late", "passed_through", "undecided"] {
             self.failures.get_or_create(&Kind { kind }).inc_by(0);
         }
+        for outcome in ["ok", "gone", "failed"] {
+            self.updates.get_or_create(&Outcome { outcome }).inc_by(0);
+        }
     }
 
     /// The text that Prometheus reads.

@@ -49,7 +49,7 @@ pub(crate) fn parse_yaml(text: &str) -> Result<Node, (Position, String)> {
 }
 
 fn position(location: &serde_yaml::Location) -> Position {
-    Position { line: location.line().into(), column: location.column().into() }
+    Position { line: location.line(), column: location.column() }
 }
 
 impl From<Spanned<Value>> for Node {

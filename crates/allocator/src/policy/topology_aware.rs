@@ -12,9 +12,9 @@ pub enum PoolsError {
     #[error("reserved CPUs {missing} are not online; this machine has {online}")]
     ReservedNotOnline {
         /// Those that are missing.
-        missing: CpuSet,
+        missing: Box<CpuSet>,
         /// Every online CPU.
-        online: CpuSet,
+        online: Box<CpuSet>,
     },
     /// Nothing is left for containers.
     #[error(
@@ -22,11 +22,11 @@ pub enum PoolsError {
     )]
     NothingLeft {
         /// Every online CPU.
-        online: CpuSet,
+        online: Box<CpuSet>,
         /// The reserved ones.
-        reserved: CpuSet,
+        reserved: Box<CpuSet>,
         /// The isolated ones.
-        isolated: CpuSet,
+        isolated: Box<CpuSet>,
     },
 }
 
@@ -37,12 +37,13 @@ pub enum PoolsError {
 /// # Errors
 /// [`PoolsError`] when `reserved` names CPUs that are not online or leaves nothing.
 pub fn pools(topology: &Topology, reserved: &CpuSet) -> Result<Pools, PoolsError> {
-    let online = topology.cpus().clone();
-    let missing = reserved.difference(&online);
+    let online = topology.cpus();
+    let missing = reserved.difference(online);
     if !missing.is_empty() {
+        let (missing, online) = (Box::new(missing), Box::new(online.clone()));
         return Err(PoolsError::ReservedNotOnline { missing, online });
     }
-    let isolated = topology.isolated().intersection(&online).difference(reserved);
+    let isolated = topology.isolated().intersection(online).difference(reserved);
     let pools = Pools {
         pools: derive_pools(topology),
         nodes: derive_nodes(topology),
@@ -50,7 +51,11 @@ pub fn pools(topology: &Topology, reserved: &CpuSet) -> Result<Pools, PoolsError
         isolated: isolated.clone(),
     };
     if pools.allocatable().is_empty() {
-        return Err(PoolsError::NothingLeft { online, reserved: reserved.clone(), isolated });
+        return Err(PoolsError::NothingLeft {
+            online: Box::new(online.clone()),
+            reserved: Box::new(reserved.clone()),
+            isolated: Box::new(isolated),
+        });
     }
     Ok(pools)
 }

@@ -1,0 +1,171 @@
+//! Checks what no compiler checks: the layers, that the pure crates stay pure, and that released files are as released.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::{cargo, workspace};
+
+/// Layer of each crate: it may depend on lower ones only; on the highest, the command line also on the daemon.
+const LAYERS: [(&str, u8); 8] = [
+    ("bayplan-types", 0),
+    ("bayplan-topology", 1),
+    ("bayplan-allocator", 2),
+    ("bayplan-enforcement", 3),
+    ("bayplan-host", 4),
+    ("bayplan-cri", 4),
+    ("bayplan-daemon", 5),
+    ("bayplan-cli", 5),
+];
+/// Up to this layer a crate takes values and returns values.
+const LAYER_PURE_MAX: u8 = 3;
+const LAYER_TOP: u8 = 5;
+/// Members that may use everything and that nothing uses.
+const OUTSIDE: [&str; 3] = ["bayplan-xtask", "bayplan-tests", "bayplan-benches"];
+/// What a pure crate must not reach, also not through others.
+const IMPURE: [&str; 9] =
+    ["tokio", "tonic", "prost", "hyper", "aya", "axum", "kube", "nix", "tracing"];
+
+pub(crate) fn run() -> anyhow::Result<()> {
+    let metadata = read_metadata()?;
+    let mut breaches = check_layers(&metadata);
+    breaches.extend(check_purity(&metadata));
+    breaches.extend(check_lints()?);
+    breaches.extend(check_protocols()?);
+    match breaches.as_slice() {
+        [] => {
+            println!("xtask: tidy");
+            Ok(())
+        }
+        _ => bail!("not tidy:\n  {}", breaches.join("\n  ")),
+    }
+}
+
+/// Package name to the names of its normal dependencies, for every package of the lock file.
+struct Metadata {
+    dependencies: BTreeMap<String, BTreeSet<String>>,
+    members: BTreeSet<String>,
+}
+
+fn read_metadata() -> anyhow::Result<Metadata> {
+    let output = Command::new(cargo())
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .current_dir(workspace())
+        .output()?;
+    let json: Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let packages = list(&json["packages"]);
+    let names: BTreeMap<String, String> =
+        packages.iter().map(|it| (text(&it["id"]), text(&it["name"]))).collect();
+    let name = |id: &Value| names.get(&text(id)).cloned().unwrap_or_default();
+    let is_normal = |dep: &Value| list(&dep["dep_kinds"]).iter().any(|kind| kind["kind"].is_null());
+    let nodes = list(&json["resolve"]["nodes"]);
+    let dependencies = nodes.iter().map(|node| {
+        let normal = list(&node["deps"]).into_iter().filter(|dep| is_normal(dep));
+        (name(&node["id"]), normal.map(|dep| name(&dep["pkg"])).collect())
+    });
+    Ok(Metadata {
+        dependencies: dependencies.collect(),
+        members: list(&json["workspace_members"]).iter().map(name).collect(),
+    })
+}
+
+fn layer(name: &str) -> Option<u8> {
+    LAYERS.iter().find(|(known, _)| *known == name).map(|(_, layer)| *layer)
+}
+
+fn check_layers(metadata: &Metadata) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for member in &metadata.members {
+        let Some(own) = layer(member) else {
+            if !OUTSIDE.contains(&member.as_str()) {
+                breaches.push(format!("{member} is in no layer; put it into the table of tidy"));
+            }
+            continue;
+        };
+        for used in metadata.dependencies.get(member).into_iter().flatten() {
+            let is_wrong = match layer(used) {
+                Some(other) => other > own || (other == own && own != LAYER_TOP),
+                None => OUTSIDE.contains(&used.as_str()),
+            };
+            if is_wrong {
+                breaches.push(format!("{member} (layer {own}) depends on {used}"));
+            }
+        }
+    }
+    breaches
+}
+
+fn check_purity(metadata: &Metadata) -> Vec<String> {
+    let pure = LAYERS.iter().filter(|(_, layer)| *layer <= LAYER_PURE_MAX);
+    let mut breaches = Vec::new();
+    for (name, _) in pure {
+        let mut reached = BTreeSet::new();
+        let mut open = vec![(*name).to_owned()];
+        while let Some(package) = open.pop() {
+            if reached.insert(package.clone()) {
+                open.extend(metadata.dependencies.get(&package).into_iter().flatten().cloned());
+            }
+        }
+        for impure in IMPURE.iter().filter(|impure| reached.contains(**impure)) {
+            breaches.push(format!("{name} is pure, but reaches {impure}"));
+        }
+    }
+    breaches
+}
+
+/// Every member takes the workspace's lints, and every pure crate bans I/O in a `clippy.toml` of its own, the same for all.
+fn check_lints() -> anyhow::Result<Vec<String>> {
+    let mut breaches = Vec::new();
+    let root = workspace();
+    let crates = fs::read_dir(root.join("crates"))?.map(|entry| entry.map(|entry| entry.path()));
+    let mut members = crates.collect::<Result<Vec<_>, _>>()?;
+    members.extend([root.join("tests"), root.join("benches")]);
+    for member in members {
+        let manifest = fs::read_to_string(member.join("Cargo.toml"))?;
+        if !manifest.contains("[lints]\nworkspace = true") {
+            breaches.push(format!("{} does not take the workspace's lints", member.display()));
+        }
+    }
+    let folders = LAYERS.iter().filter(|(_, layer)| *layer <= LAYER_PURE_MAX);
+    let bans: BTreeSet<Option<String>> = folders
+        .map(|(name, _)| {
+            let folder = name.trim_start_matches("bayplan-");
+            fs::read_to_string(root.join("crates").join(folder).join("clippy.toml")).ok()
+        })
+        .collect();
+    let is_banning =
+        |text: &String| text.contains("std::fs::read") && text.contains("Instant::now");
+    match bans.iter().collect::<Vec<_>>().as_slice() {
+        [Some(text)] if is_banning(text) => {}
+        _ => breaches.push("the pure crates' clippy.toml differ, or one is missing".to_owned()),
+    }
+    Ok(breaches)
+}
+
+/// `proto/README.md` names each file in back quotes, and in the same row its SHA-256.
+fn check_protocols() -> anyhow::Result<Vec<String>> {
+    let dir = workspace().join("proto");
+    let readme = fs::read_to_string(dir.join("README.md"))?;
+    let mut breaches = Vec::new();
+    let rows = readme.lines().filter(|line| line.starts_with("| `"));
+    for row in rows {
+        let quoted: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
+        let Some(file) = quoted.first() else { continue };
+        let bytes = fs::read(dir.join(file)).with_context(|| format!("proto/{file}"))?;
+        let digest: String = Sha256::digest(bytes).iter().map(|it| format!("{it:02x}")).collect();
+        if !quoted.contains(&digest.as_str()) {
+            breaches.push(format!("proto/{file} has SHA-256 {digest}, which is not in README.md"));
+        }
+    }
+    if !readme.contains("| `cri/api.proto`") {
+        breaches.push("proto/README.md does not list cri/api.proto".to_owned());
+    }
+    Ok(breaches)
+}
