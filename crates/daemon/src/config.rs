@@ -357,4 +357,10 @@ mod tests {
                 }"#]],
         );
     }
+
+    #[test]
+    fn the_example_configuration_is_the_defaults() {
+        let text = include_str!("../../../deploy/config.yaml");
+        assert_eq!(parse_config(Path::new("f"), text), Ok(Config::default()));
+    }
 }

@@ -100,9 +100,11 @@ impl NodeState {
         for (runtime_id, seen) in view.containers.iter().filter(|(_, seen)| seen.is_alive) {
             match self.by_runtime_id.get(runtime_id).copied() {
                 Some(id) => self.observe(id, runtime_id, seen),
+                None if self.ended.get(runtime_id).is_some_and(|step| *step > view.basis) => {}
                 None => self.adopt_seen(runtime_id, seen, now, &mut step),
             }
         }
+        self.ended.retain(|_, step| *step > view.basis);
         step
     }
 

@@ -63,8 +63,6 @@ pub(crate) struct Container {
     pub(crate) runtime_id: Option<String>,
     pub(crate) phase: Phase,
     pub(crate) decision: Decision,
-    /// What the creation was told.
-    pub(crate) told: Pinning,
     /// An earlier creation of the same container may have succeeded.
     pub(crate) has_doubt: bool,
     /// The step in which it last changed; a view of the runtime that is older says nothing about it.
@@ -93,8 +91,11 @@ pub struct NodeState {
     pub(crate) rules: RequestRules,
     fingerprint: String,
     pub(crate) containers: BTreeMap<ContainerId, Container>,
-    by_ticket: BTreeMap<Ticket, ContainerId>,
+    /// Creations under way, and what each was told.
+    by_ticket: BTreeMap<Ticket, (ContainerId, Pinning)>,
     pub(crate) by_runtime_id: BTreeMap<String, ContainerId>,
+    /// Runtime ids of what ended, with the step; a view of the runtime that is older must not bring them back.
+    pub(crate) ended: BTreeMap<String, u64>,
     pods: BTreeMap<String, Pod>,
     pub(crate) observed: ObservedState,
     history: VecDeque<(String, Decision)>,
@@ -112,6 +113,7 @@ impl NodeState {
             containers: BTreeMap::new(),
             by_ticket: BTreeMap::new(),
             by_runtime_id: BTreeMap::new(),
+            ended: BTreeMap::new(),
             pods: BTreeMap::new(),
             observed: ObservedState::new(),
             history: VecDeque::new(),
@@ -129,6 +131,7 @@ impl NodeState {
     pub fn step(&mut self, event: Event, now: Timestamp) -> Step {
         self.steps += 1;
         let version = self.ledger.version();
+        let is_synced = matches!(event, Event::Synced(_));
         let mut step = match event {
             Event::PodStarted(pod) => {
                 self.pods.insert(pod.id.clone(), pod);
@@ -149,16 +152,22 @@ impl NodeState {
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
             Event::Explain(name) => Step::new(Answer::Explanations(self.explain(&name))),
         };
-        // Repeating a failed write is for the next event: it would fail again at once.
-        let is_failure = step.notes.iter().any(|note| matches!(note, Note::Failure { .. }));
-        if self.ledger.version() != version
-            || step.sync_soon
-            || is_failure
-            || !step.records.is_empty()
-        {
+        // A failed write is repeated with the next change or after the next sync: at once it would fail again.
+        if self.ledger.version() != version || !step.records.is_empty() || is_synced {
             self.plan(&mut step);
         }
+        step.answers_after_plan |= self.corrects_new(&step);
         step
+    }
+
+    /// A container that was told of CPUs that have found an owner since must not be started there.
+    fn corrects_new(&self, step: &Step) -> bool {
+        step.records.iter().any(|record| match record {
+            Record::Created { runtime_id, .. } => {
+                step.plan.writes.iter().any(|write| write.container == *runtime_id)
+            }
+            _ => false,
+        })
     }
 
     fn plan(&mut self, step: &mut Step) {
@@ -216,27 +225,31 @@ impl NodeState {
             step.answer = Answer::Admission(Admission::PassThrough);
             return step;
         }
-        self.by_ticket.insert(ticket, id);
         self.insert(id, spec, None, Phase::Creating, decision);
-        let told = self.containers.get(&id).map(|container| container.told.clone());
         step.records.extend(self.placed_record(id));
         step.notes.extend(self.placed_note(id));
-        step.answer = Answer::Admission(told.map_or(Admission::PassThrough, Admission::Place));
-        step.answers_after_plan = true;
+        self.tell(ticket, id, &mut step);
         step
     }
 
     /// Kubelet asks again for a container whose first creation has not ended, or ended in doubt.
     fn admit_again(&mut self, ticket: Ticket, id: ContainerId) -> Step {
-        let told = self.pinning(id);
-        self.by_ticket.insert(ticket, id);
-        if let (Some(container), Some(told)) = (self.containers.get_mut(&id), &told) {
+        if let Some(container) = self.containers.get_mut(&id) {
             container.has_doubt = true;
             container.phase = Phase::Creating;
-            container.told = told.clone();
             container.touched = self.steps;
         }
-        Step::new(Answer::Admission(told.map_or(Admission::PassThrough, Admission::Place)))
+        let mut step = Step::new(Answer::Done);
+        self.tell(ticket, id, &mut step);
+        step
+    }
+
+    /// Answers a creation once the others have let go, which for a retry may still be under way.
+    fn tell(&mut self, ticket: Ticket, id: ContainerId, step: &mut Step) {
+        let told = self.pinning(id);
+        self.by_ticket.insert(ticket, (id, told.clone().unwrap_or_default()));
+        step.answer = Answer::Admission(told.map_or(Admission::PassThrough, Admission::Place));
+        step.answers_after_plan = true;
     }
 
     fn refuse(&mut self, mut step: Step, spec: &NewContainer, decision: Decision) -> Step {
@@ -305,7 +318,6 @@ impl NodeState {
             runtime_id,
             phase,
             decision,
-            told: self.pinning(id).unwrap_or_default(),
             has_doubt: false,
             touched: self.steps,
         };
@@ -314,16 +326,24 @@ impl NodeState {
 
     fn create_ended(&mut self, ticket: Ticket, outcome: CreateOutcome, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
-        let Some(id) = self.by_ticket.remove(&ticket) else {
+        let Some((id, told)) = self.by_ticket.remove(&ticket) else {
             // Passed through without a decision: whatever came of it is found by asking the runtime.
             step.sync_soon = !matches!(outcome, CreateOutcome::Failed);
             return step;
         };
+        let is_retried = self.by_ticket.values().any(|(other, _)| *other == id);
         let Some(container) = self.containers.get_mut(&id) else { return step };
         container.touched = self.steps;
         match outcome {
+            // Both creations of the same container have succeeded: the later one is found by asking the runtime.
+            CreateOutcome::Created { id: other, .. }
+                if container.runtime_id.as_ref().is_some_and(|known| *known != other) =>
+            {
+                step.sync_soon = true;
+            }
             CreateOutcome::Created { id: runtime_id, pinned } => {
-                let told = if pinned { container.told.clone() } else { Pinning::default() };
+                self.release_namesake(id, &runtime_id, now, &mut step);
+                let told = if pinned { told } else { Pinning::default() };
                 self.bind(id, runtime_id.clone(), told);
                 step.records.push(Record::Created { id: id.0, runtime_id, at: now });
             }
@@ -334,11 +354,26 @@ impl NodeState {
             }
             CreateOutcome::Failed | CreateOutcome::Unknown => {
                 container.has_doubt = true;
-                container.phase = Phase::Unconfirmed;
-                step.sync_soon = true;
+                // While another creation of it is under way, nobody can tell.
+                container.phase = if is_retried { Phase::Creating } else { Phase::Unconfirmed };
+                step.sync_soon = !is_retried;
             }
         }
         step
+    }
+
+    /// A creation that was given up, and repeated with other resources, may turn out to have made the container: there is only one.
+    fn release_namesake(
+        &mut self,
+        id: ContainerId,
+        runtime_id: &str,
+        now: Timestamp,
+        step: &mut Step,
+    ) {
+        if let Some(other) = self.by_runtime_id.get(runtime_id).copied().filter(|it| *it != id) {
+            self.release(other, "another creation made it", now, step);
+            self.ended.remove(runtime_id);
+        }
     }
 
     pub(crate) fn bind(&mut self, id: ContainerId, runtime_id: String, told: Pinning) {
@@ -362,8 +397,11 @@ impl NodeState {
 
     fn ended(&mut self, runtime_id: &str, why: &str, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
-        if let Some(id) = self.by_runtime_id.get(runtime_id).copied() {
-            self.release(id, why, now, &mut step);
+        match self.by_runtime_id.get(runtime_id).copied() {
+            Some(id) => self.release(id, why, now, &mut step),
+            None => {
+                self.ended.insert(runtime_id.to_owned(), self.steps);
+            }
         }
         step
     }
@@ -384,10 +422,11 @@ impl NodeState {
     pub(crate) fn release(&mut self, id: ContainerId, why: &str, now: Timestamp, step: &mut Step) {
         let Some(container) = self.containers.remove(&id) else { return };
         self.ledger.release(id);
-        self.by_ticket.retain(|_, other| *other != id);
+        self.by_ticket.retain(|_, (other, _)| *other != id);
         if let Some(runtime_id) = &container.runtime_id {
             self.by_runtime_id.remove(runtime_id);
             self.observed.remove(runtime_id);
+            self.ended.insert(runtime_id.clone(), self.steps);
         }
         step.records.push(Record::Released { id: id.0, why: why.to_owned(), at: now });
         step.notes.push(Note::Released { container: container.full_name(), why: why.to_owned() });
@@ -427,8 +466,8 @@ impl NodeState {
             }
             step.records.extend(self.placed_record(id));
             step.notes.extend(self.placed_note(id));
-            step.answers_after_plan = true;
         }
+        step.answers_after_plan = true;
         let place = self.pinning(id).map_or(Admission::PassThrough, Admission::Place);
         step.answer = Answer::Admission(place);
         step
@@ -580,3 +619,6 @@ fn matches(full: &str, name: &str) -> bool {
     [full, &format!("{pod}/{container}"), container, pod, &format!("{namespace}/{pod}")]
         .contains(&name)
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,13 +12,14 @@ use bayplan_cri::upstream::{
 use bayplan_host::read_process_pinning;
 use bayplan_types::Pinning;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::event::{Answer, Event, RuntimeView, Seen, SeenDetails};
 use crate::event_loop::Inbox;
 use crate::metrics::Metrics;
 
-/// After a failure the runtime is asked again this soon.
+/// The least time between two syncs out of turn; after a failure the runtime is asked again this soon.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Keeps the state in line with the runtime.
@@ -30,14 +31,19 @@ pub(crate) struct Syncer {
 }
 
 impl Syncer {
-    /// Syncs now and then, and whenever `soon` is notified, until `stop`.
+    /// Syncs now and then, and when `soon` is notified, until `stop`. A runtime that refuses every write is not asked in a tight loop.
     pub(crate) async fn run(self, every: Duration, soon: Arc<Notify>, stop: CancellationToken) {
         let mut wait = every;
+        let mut earliest = Instant::now();
         loop {
+            let asked = async {
+                soon.notified().await;
+                tokio::time::sleep_until(earliest).await;
+            };
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
-                () = soon.notified() => {}
+                () = asked => {}
             }
             wait = match self.sync().await {
                 Ok(()) => every,
@@ -47,6 +53,7 @@ impl Syncer {
                     RETRY.min(every)
                 }
             };
+            earliest = Instant::now() + RETRY.min(every);
         }
     }
 
