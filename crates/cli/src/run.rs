@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use bayplan_daemon::check::{Severity, check_kubelet};
 use bayplan_daemon::config::read_config;
 use bayplan_daemon::{Daemon, derive_machine};
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,10 +18,16 @@ pub(crate) fn run(config: Option<&Path>) -> anyhow::Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        for finding in check_kubelet(&config.host_root) {
+            if finding.severity != Severity::Ok {
+                tracing::warn!(check = finding.check, "{}", finding.message);
+            }
+        }
         let daemon = Daemon::start(config, &topology).await?;
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            () = daemon.broken() => anyhow::bail!("the daemon can no longer decide; this is a bug"),
         }
         tracing::info!("stopping; containers keep running as they are");
         tokio::select! {

@@ -65,6 +65,8 @@ pub trait Agent: Clone + Send + Sync + 'static {
         container_id: &str,
         resources: Resources,
     ) -> impl Future<Output = Admission> + Send;
+    /// The forwarded `UpdateContainerResources` that `resize` placed has ended, well or not. Awaited before the reply leaves.
+    fn resized(&self, container_id: &str) -> impl Future<Output = ()> + Send;
     /// A proxied call ended with this gRPC status code (`0` is OK). `method` is the path, e.g.
     /// `/runtime.v1.RuntimeService/Version`. Must not block.
     fn call_ended(&self, method: &str, code: u32);

@@ -233,7 +233,10 @@ impl<A: Agent> Call<A> {
             Admission::PassThrough => None,
             Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
         };
-        Ok(self.forward(pinned).await)
+        let shared = Arc::clone(&self.shared);
+        let exchange = self.forward(pinned).await;
+        shared.agent.resized(&update.container_id).await;
+        Ok(exchange)
     }
 }
 

@@ -117,6 +117,8 @@ impl Agent for Recorder {
         self.admission()
     }
 
+    async fn resized(&self, _container_id: &str) {}
+
     fn call_ended(&self, method: &str, code: u32) {
         let name = method.rsplit('/').next().unwrap_or_default();
         self.write(format!("call {name} {code}"));

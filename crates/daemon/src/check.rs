@@ -121,7 +121,7 @@ async fn check_runtime(config: &Config) -> Finding {
 }
 
 /// Kubelet's own CPU and memory managers would write the same files as bayplan.
-fn check_kubelet(root: &Path) -> Vec<Finding> {
+pub fn check_kubelet(root: &Path) -> Vec<Finding> {
     let managers = [
         ("kubelet-cpu", "cpuManagerPolicy", "cpu_manager_state"),
         ("kubelet-memory", "memoryManagerPolicy", "memory_manager_state"),

@@ -74,8 +74,16 @@ pub(crate) fn control_routes(inbox: Inbox) -> Router {
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/explain", get(explain))
-        .route("/healthz", get(async || "ok\n"))
+        .route("/healthz", get(health))
         .with_state(inbox)
+}
+
+/// The state answers, so the daemon decides.
+async fn health(State(inbox): State<Inbox>) -> Response {
+    match inbox.ask(Event::Status).await {
+        Some(_) => "ok\n".into_response(),
+        None => stopping(),
+    }
 }
 
 fn stopping() -> Response {
@@ -83,15 +91,15 @@ fn stopping() -> Response {
 }
 
 /// `/metrics` and `/healthz`.
-pub(crate) fn metrics_routes(metrics: Arc<Metrics>) -> Router {
+pub(crate) fn metrics_routes(metrics: Arc<Metrics>, inbox: Inbox) -> Router {
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let render = async |State(metrics): State<Arc<Metrics>>| {
         ([(header::CONTENT_TYPE, OPEN_METRICS)], metrics.render())
     };
     Router::new()
         .route("/metrics", get(render))
-        .route("/healthz", get(async || "ok\n"))
         .with_state(metrics)
+        .merge(Router::new().route("/healthz", get(health)).with_state(inbox))
 }
 
 /// Asks the daemon behind a control socket; `path` is for example `/v1/status`.

@@ -17,7 +17,9 @@ pub enum Event {
     PodStarted(Pod),
     /// A pod sandbox was stopped or removed.
     PodEnded(String),
-    /// A container is to be created.
+    /// A container is to be created. Refused without a trace if no pool can hold it: the runtime is asked first what has ended.
+    TryAdmit(Ticket, Box<NewContainer>),
+    /// A container is to be created, and this is the last word.
     Admit(Ticket, Box<NewContainer>),
     /// The creation came to an end.
     CreateEnded(Ticket, CreateOutcome),
@@ -27,6 +29,8 @@ pub enum Event {
     Ended(String),
     /// Kubelet changes a container's resources.
     Resize(String, Resources),
+    /// Kubelet's change of resources was forwarded and has ended, well or not.
+    Resized(String),
     /// Some writes of an earlier plan failed.
     WritesFailed(Vec<FailedWrite>),
     /// The runtime is about to be asked what runs.

@@ -4,6 +4,7 @@
 //! were made; an answer that must wait for its plan travels with it, so nobody is told of a CPU that its old owner still holds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bayplan_cri::agent::{Admission, Agent, CreateOutcome, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
@@ -13,6 +14,7 @@ use bayplan_host::journal::Journal;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +23,7 @@ use crate::event::{Answer, Event, FailedWrite, Note, Step};
 use crate::metrics::Metrics;
 use crate::record::Record;
 use crate::state::NodeState;
+use crate::sync::Syncer;
 
 /// Events that may wait; kubelet has far fewer calls in flight.
 const QUEUE_MAX: usize = 1024;
@@ -70,7 +73,7 @@ pub(crate) struct Batch {
 pub(crate) struct EventLoop {
     pub(crate) state: NodeState,
     pub(crate) journal: Keeper,
-    /// Unbounded, because each batch comes from an event, and events are bounded.
+    /// Unbounded: each batch comes from an event, and whoever makes events that matter waits for the batch.
     pub(crate) writer: mpsc::UnboundedSender<Batch>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) sync_soon: Arc<Notify>,
@@ -228,25 +231,28 @@ impl Keeper {
 pub(crate) async fn run_writer(
     mut batches: mpsc::UnboundedReceiver<Batch>,
     upstream: Upstream,
-    inbox: mpsc::Sender<FailedWrite>,
+    failures: mpsc::UnboundedSender<FailedWrite>,
+    limit: Duration,
     metrics: Arc<Metrics>,
 ) {
     while let Some(Batch { plan, answer }) = batches.recv().await {
+        let mut has_failed = false;
         for pass in [Pass::Shrink, Pass::Grow] {
             let writes: Vec<Write> = plan.pass(pass).cloned().collect();
-            let updates = writes.into_iter().map(|write| apply(upstream.clone(), write));
+            if has_failed {
+                // Somebody still holds what others would take.
+                let why = "another container did not let go";
+                writes.into_iter().for_each(|write| report(&failures, write, false, why));
+                break;
+            }
+            let updates = writes.into_iter().map(|write| apply(upstream.clone(), write, limit));
             let mut updates = futures::stream::iter(updates).buffer_unordered(WRITES_IN_FLIGHT_MAX);
             while let Some((write, result)) = updates.next().await {
                 metrics.update_ended(result.as_ref().err());
                 if let Err(error) = result {
-                    let failed = FailedWrite {
-                        container: write.container,
-                        is_gone: matches!(error, RuntimeError::Gone { .. }),
-                        why: error.to_string(),
-                    };
-                    tracing::warn!(container = failed.container, why = failed.why, "not updated");
-                    // Full only while the loop is stopping or far behind; the next sync repairs it.
-                    let _full = inbox.try_send(failed);
+                    let is_gone = matches!(error, RuntimeError::Gone { .. });
+                    has_failed |= !is_gone;
+                    report(&failures, write, is_gone, &error.to_string());
                 }
             }
         }
@@ -256,7 +262,19 @@ pub(crate) async fn run_writer(
     }
 }
 
-async fn apply(upstream: Upstream, write: Write) -> (Write, Result<(), RuntimeError>) {
+/// Fails when the loop is gone, and then nobody wants to know.
+fn report(failures: &mpsc::UnboundedSender<FailedWrite>, write: Write, is_gone: bool, why: &str) {
+    tracing::warn!(container = write.container, why, "not updated");
+    let (container, why) = (write.container, why.to_owned());
+    let _gone = failures.send(FailedWrite { container, is_gone, why });
+}
+
+/// `limit` is less than a decision may take, so that one container that hangs does not hold up all decisions.
+async fn apply(
+    upstream: Upstream,
+    write: Write,
+    limit: Duration,
+) -> (Write, Result<(), RuntimeError>) {
     tracing::debug!(
         container = write.container,
         step = %write.step,
@@ -264,12 +282,19 @@ async fn apply(upstream: Upstream, write: Write) -> (Write, Result<(), RuntimeEr
         mems = %write.new.mems,
         "update"
     );
-    let result = upstream.update_container(&write.container, &write.new).await;
+    let updated = timeout(limit, upstream.update_container(&write.container, &write.new)).await;
+    let result = updated.unwrap_or_else(|_| {
+        let socket = upstream.socket().to_owned();
+        Err(RuntimeError::TimedOut { call: "UpdateContainerResources", socket, limit })
+    });
     (write, result)
 }
 
 /// Passes failures of the writer on as events, so that the writer never waits for the loop.
-pub(crate) async fn report_failures(mut failures: mpsc::Receiver<FailedWrite>, inbox: Inbox) {
+pub(crate) async fn report_failures(
+    mut failures: mpsc::UnboundedReceiver<FailedWrite>,
+    inbox: Inbox,
+) {
     let mut failed = Vec::new();
     while failures.recv_many(&mut failed, BATCH_MAX).await > 0 {
         let event = Event::WritesFailed(std::mem::take(&mut failed));
@@ -282,34 +307,57 @@ pub(crate) async fn report_failures(mut failures: mpsc::Receiver<FailedWrite>, i
 /// The daemon as the proxy sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
-    pub(crate) inbox: Inbox,
+    pub(crate) syncer: Syncer,
     pub(crate) config: Arc<Config>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) sync_soon: Arc<Notify>,
 }
 
 impl Gate {
-    /// Decides within the deadline, or as the configuration says for failures.
-    async fn decide(&self, event: Event) -> Admission {
-        let asked = timeout(self.config.decision_timeout, self.inbox.ask(event)).await;
-        match asked {
-            Ok(Some(Answer::Admission(admission))) => admission,
-            _ => {
-                self.metrics.failed("undecided");
-                let limit = self.config.decision_timeout;
-                tracing::error!("no decision within {limit:?}; see decisionTimeout and onFailure");
-                match self.config.on_failure {
-                    OnFailure::Open => Admission::PassThrough,
-                    OnFailure::Closed => Admission::Refuse(format!(
-                        "bayplan did not decide within {limit:?}, and onFailure is closed"
-                    )),
-                }
-            }
+    /// Sends an event although whoever asked may give up waiting: what happened must not be lost.
+    fn send(&self, event: Event) -> JoinHandle<Option<Answer>> {
+        let inbox = self.syncer.inbox.clone();
+        tokio::spawn(async move { inbox.ask(event).await })
+    }
+
+    /// `None`: not within the deadline.
+    async fn decide(&self, event: Event) -> Option<Admission> {
+        match timeout(self.config.decision_timeout, self.send(event)).await {
+            Ok(Ok(Some(Answer::Admission(admission)))) => Some(admission),
+            _ => None,
         }
+    }
+
+    /// What the configuration says about decisions that were not made in time.
+    fn undecided(&self) -> Admission {
+        self.metrics.failed("undecided");
+        let limit = self.config.decision_timeout;
+        tracing::error!("no decision within {limit:?}; see decisionTimeout and onFailure");
+        match self.config.on_failure {
+            OnFailure::Open => Admission::PassThrough,
+            OnFailure::Closed => Admission::Refuse(format!(
+                "bayplan did not decide within {limit:?}, and onFailure is closed"
+            )),
+        }
+    }
+
+    /// Before a container is refused, the runtime is asked what has ended: kubelet does not tell when a process exits by itself.
+    async fn place(&self, ticket: Ticket, container: NewContainer) -> Option<Admission> {
+        let container = Box::new(container);
+        let first = self.decide(Event::TryAdmit(ticket, container.clone())).await?;
+        if !matches!(first, Admission::Refuse(_)) {
+            return Some(first);
+        }
+        let synced = timeout(self.config.decision_timeout, self.syncer.sync()).await;
+        if !matches!(synced, Ok(Ok(()))) {
+            tracing::warn!("the runtime could not be asked what has ended");
+        }
+        self.decide(Event::Admit(ticket, container)).await
     }
 
     /// Tells the loop; waits so that what follows the reply sees it, but not for ever.
     async fn tell(&self, event: Event) {
-        if timeout(self.config.decision_timeout, self.inbox.ask(event)).await.is_err() {
+        if timeout(self.config.decision_timeout, self.send(event)).await.is_err() {
             self.metrics.failed("late");
         }
     }
@@ -325,7 +373,15 @@ impl Agent for Gate {
     }
 
     async fn admit(&self, ticket: Ticket, container: NewContainer) -> Admission {
-        self.decide(Event::Admit(ticket, Box::new(container))).await
+        if let Some(admission) = self.place(ticket, container).await {
+            return admission;
+        }
+        let admission = self.undecided();
+        if matches!(admission, Admission::Refuse(_)) {
+            // Should it be placed late, nobody will come for the place.
+            self.send(Event::CreateEnded(ticket, CreateOutcome::Failed));
+        }
+        admission
     }
 
     async fn created(&self, ticket: Ticket, outcome: CreateOutcome) {
@@ -341,7 +397,12 @@ impl Agent for Gate {
     }
 
     async fn resize(&self, container_id: &str, resources: Resources) -> Admission {
-        self.decide(Event::Resize(container_id.to_owned(), resources)).await
+        let decided = self.decide(Event::Resize(container_id.to_owned(), resources)).await;
+        decided.unwrap_or_else(|| self.undecided())
+    }
+
+    async fn resized(&self, container_id: &str) {
+        self.tell(Event::Resized(container_id.to_owned())).await;
     }
 
     fn call_ended(&self, method: &str, code: u32) {
@@ -351,5 +412,6 @@ impl Agent for Gate {
     fn passed_through(&self, method: &str, why: &'static str) {
         tracing::warn!(method, why, "forwarded unchanged");
         self.metrics.failed("passed_through");
+        self.sync_soon.notify_one();
     }
 }

@@ -17,8 +17,52 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::event::Note;
 use crate::state::NodeState;
 
-/// Paths of calls that are proxied; a call to any other path is counted under `other`, so that a client cannot fill the memory.
-const METHODS_KNOWN: [&str; 2] = ["/runtime.v1.RuntimeService/", "/runtime.v1.ImageService/"];
+/// Calls of CRI v1 as of Kubernetes 1.37; any other is counted under `other`, so that a client cannot fill the memory with names.
+const METHODS: [&str; 43] = [
+    "Version",
+    "RunPodSandbox",
+    "StopPodSandbox",
+    "RemovePodSandbox",
+    "PodSandboxStatus",
+    "ListPodSandbox",
+    "StreamPodSandboxes",
+    "CreateContainer",
+    "StartContainer",
+    "StopContainer",
+    "RemoveContainer",
+    "ListContainers",
+    "StreamContainers",
+    "ContainerStatus",
+    "UpdateContainerResources",
+    "ReopenContainerLog",
+    "ExecSync",
+    "Exec",
+    "Attach",
+    "PortForward",
+    "ContainerStats",
+    "ListContainerStats",
+    "StreamContainerStats",
+    "PodSandboxStats",
+    "ListPodSandboxStats",
+    "StreamPodSandboxStats",
+    "UpdateRuntimeConfig",
+    "Status",
+    "CheckpointContainer",
+    "CheckpointPod",
+    "RestorePod",
+    "GetContainerEvents",
+    "ListMetricDescriptors",
+    "ListPodSandboxMetrics",
+    "StreamPodSandboxMetrics",
+    "RuntimeConfig",
+    "UpdatePodSandboxResources",
+    "ListImages",
+    "StreamImages",
+    "ImageStatus",
+    "PullImage",
+    "RemoveImage",
+    "ImageFsInfo",
+];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Outcome {
@@ -32,7 +76,7 @@ struct Kind {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Call {
-    method: String,
+    method: &'static str,
     code: u32,
 }
 
@@ -157,12 +201,8 @@ impl Metrics {
     }
 
     pub(crate) fn call_ended(&self, method: &str, code: u32) {
-        let known = METHODS_KNOWN.iter().find_map(|service| method.strip_prefix(service));
-        let is_word =
-            |name: &&str| name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphabetic());
-        let method = known.filter(is_word).unwrap_or("other").to_owned();
-        // Unknown names under a known service are answered UNIMPLEMENTED (12).
-        let method = if code == 12 { "other".to_owned() } else { method };
+        let name = method.rsplit('/').next().unwrap_or_default();
+        let method = METHODS.iter().find(|known| **known == name).copied().unwrap_or("other");
         self.calls.get_or_create(&Call { method, code: code.min(17) }).inc();
     }
 

@@ -21,7 +21,8 @@ impl NodeState {
     pub fn restore(&mut self, live: Live, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
         self.skip_ids_below(live.next_id);
-        for (id, placed) in live.containers {
+        // The newest first: should a release be missing in the journal, the one that came after has the better claim.
+        for (id, placed) in live.containers.into_iter().rev() {
             self.restore_one(id, placed, now, &mut step);
         }
         step
@@ -117,6 +118,8 @@ impl NodeState {
         for id in doubtful {
             let Some(container) = self.containers.get(&id) else { continue };
             let spec = &container.spec;
+            let doubted_for = container.doubted_at.map(|at| now.duration_since(at));
+            let is_at_work = doubted_for.is_some_and(|it| it < self.doubt_grace);
             let found = view.containers.iter().find(|(runtime_id, seen)| {
                 container.is(&seen.pod_id, &seen.name, seen.attempt)
                     && spec.pod.id == seen.pod_id
@@ -133,6 +136,7 @@ impl NodeState {
                     // What it was created with is not known for sure: an empty pinning is written over.
                     self.bind(id, runtime_id.clone(), Pinning::default());
                 }
+                None if is_at_work => step.sync_soon = true,
                 None => self.release(id, "the runtime did not create it", now, step),
             }
         }

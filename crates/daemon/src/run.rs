@@ -14,15 +14,16 @@ use bayplan_cri::upstream::Upstream;
 use bayplan_host::journal::{Journal, JournalError};
 use bayplan_host::read_snapshot;
 use bayplan_topology::{Topology, derive};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::control::{control_routes, metrics_routes};
-use crate::event_loop::{EventLoop, Gate, Inbox, Keeper, inbox, report_failures, run_writer};
+use crate::event_loop::{EventLoop, Gate, Keeper, inbox, report_failures, run_writer};
 use crate::metrics::Metrics;
 use crate::record::replay;
 use crate::state::NodeState;
@@ -30,8 +31,8 @@ use crate::sync::Syncer;
 
 /// How long the start waits for the runtime before it serves kubelet without having asked it.
 const FIRST_SYNC: Duration = Duration::from_secs(10);
-/// Failed writes that may wait to be reported.
-const FAILURES_MAX: usize = 1024;
+/// How long a stop waits for writes that are under way; what is not written is written at the next start.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// Why the daemon does not start.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +67,8 @@ pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
 pub struct Daemon {
     stop: CancellationToken,
     kill: CancellationToken,
+    /// Cancelled when a task ended that the daemon cannot do without.
+    broken: CancellationToken,
     proxy: JoinHandle<()>,
     tasks: Vec<JoinHandle<()>>,
     sockets: Vec<PathBuf>,
@@ -88,8 +91,11 @@ impl Daemon {
         let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
         let (inbox, events) = inbox();
         let (writer, batches) = mpsc::unbounded_channel();
-        let (failed, failures) = mpsc::channel(FAILURES_MAX);
+        let (failed, failures) = mpsc::unbounded_channel();
         let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+        let broken = CancellationToken::new();
+        // Two passes and some time for the rest.
+        let write_limit = config.runtime_timeout.min(config.decision_timeout / 3);
         let sync_soon = Arc::new(Notify::new());
         let event_loop = EventLoop {
             state,
@@ -99,8 +105,11 @@ impl Daemon {
             sync_soon: Arc::clone(&sync_soon),
         };
         let mut tasks = vec![
-            tokio::spawn(event_loop.run(events, kill.clone())),
-            tokio::spawn(run_writer(batches, upstream.clone(), failed, Arc::clone(&metrics))),
+            vital(&broken, event_loop.run(events, kill.clone())),
+            vital(
+                &broken,
+                run_writer(batches, upstream.clone(), failed, write_limit, Arc::clone(&metrics)),
+            ),
             tokio::spawn(until(kill.clone(), report_failures(failures, inbox.clone()))),
         ];
         let syncer = Syncer {
@@ -109,8 +118,10 @@ impl Daemon {
             host_root: config.host_root.clone(),
             metrics: Arc::clone(&metrics),
         };
-        first_sync(&syncer).await;
-        tasks.push(tokio::spawn(syncer.run(config.resync_interval, sync_soon, stop.clone())));
+        let has_synced = first_sync(&syncer).await;
+        let soon = Arc::clone(&sync_soon);
+        let synced = syncer.clone().run(config.resync_interval, has_synced, soon, stop.clone());
+        tasks.push(tokio::spawn(synced));
 
         let mut daemon = Daemon {
             proxy: tokio::spawn(async {}),
@@ -118,34 +129,43 @@ impl Daemon {
             sockets: vec![config.control_socket.clone(), config.socket.clone()],
             stop,
             kill,
+            broken,
             tasks,
         };
-        daemon.serve(&config, inbox, upstream, metrics).await?;
-        Ok(daemon)
+        let gate = Gate { syncer, config, metrics, sync_soon };
+        match daemon.serve(gate).await {
+            Ok(()) => Ok(daemon),
+            Err(error) => {
+                daemon.sockets.clear();
+                daemon.stop().await;
+                Err(error)
+            }
+        }
     }
 
-    async fn serve(
-        &mut self,
-        config: &Arc<Config>,
-        inbox: Inbox,
-        upstream: Upstream,
-        metrics: Arc<Metrics>,
-    ) -> Result<(), StartError> {
+    /// Comes back when the daemon can no longer decide, which is a bug; the process should end and be started again.
+    pub async fn broken(&self) {
+        self.broken.cancelled().await;
+    }
+
+    async fn serve(&mut self, gate: Gate) -> Result<(), StartError> {
+        let config = Arc::clone(&gate.config);
+        let inbox = gate.syncer.inbox.clone();
         if let Some(address) = config.metrics_address {
             let listen = |source| StartError::Listen { what: address.to_string(), source };
             let listener = TcpListener::bind(address).await.map_err(listen)?;
             self.metrics_address = Some(listener.local_addr().map_err(listen)?);
-            let routes = metrics_routes(Arc::clone(&metrics));
+            let routes = metrics_routes(Arc::clone(&gate.metrics), inbox.clone());
             let served = axum::serve(listener, routes).into_future();
             self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
         }
         let listener = listen_unix(&config.control_socket).await?;
-        let served = axum::serve(listener, control_routes(inbox.clone())).into_future();
+        let served = axum::serve(listener, control_routes(inbox)).into_future();
         self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
         let listener = listen_unix(&config.socket).await?;
-        let gate = Gate { inbox, config: Arc::clone(config), metrics };
         let stop = self.stop.clone();
-        let served = proxy::serve(listener, Proxy::new(upstream, gate), stop.cancelled_owned());
+        let proxy = Proxy::new(gate.syncer.upstream.clone(), gate);
+        let served = proxy::serve(listener, proxy, stop.cancelled_owned());
         self.proxy = tokio::spawn(served);
         tracing::info!(
             socket = %config.socket.display(),
@@ -167,18 +187,37 @@ impl Daemon {
         if let Err(error) = self.proxy.await {
             tracing::error!(%error, "the proxy ended badly");
         }
-        self.kill.cancel();
-        for task in self.tasks {
-            if let Err(error) = task.await {
-                tracing::error!(%error, "a task ended badly");
-            }
-        }
+        // Before the journal is free: a successor makes sockets of its own at these paths.
         for socket in self.sockets {
-            // A successor may have taken the path already; it then makes its own.
             let _gone = std::fs::remove_file(socket);
+        }
+        self.kill.cancel();
+        let deadline = Instant::now() + DRAIN;
+        for task in self.tasks {
+            let abort = task.abort_handle();
+            match timeout_at(deadline, task).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "a task ended badly"),
+                Err(_) => {
+                    tracing::warn!("the runtime does not answer; stopping without it");
+                    abort.abort();
+                }
+            }
         }
         tracing::info!("stopped");
     }
+}
+
+/// Spawns a task whose end, by panic too, breaks the daemon.
+fn vital(
+    broken: &CancellationToken,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    let guard = broken.clone().drop_guard();
+    tokio::spawn(async move {
+        let _guard = guard;
+        work.await;
+    })
 }
 
 async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
@@ -214,7 +253,8 @@ async fn restore(
     }
     tracing::info!(containers = live.containers.len(), "read the journal");
     let rules = RequestRules { reserved_namespaces: config.reserved_namespaces.clone() };
-    let mut state = NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint);
+    let mut state = NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint)
+        .with_doubt_grace(SignedDuration::try_from(config.resync_interval).unwrap_or_default());
     let step = state.restore(live, Timestamp::now());
     for note in &step.notes {
         tracing::warn!("{note:?}");
@@ -226,16 +266,18 @@ async fn restore(
 }
 
 /// So that kubelet's first call finds a state that knows what runs; a runtime that is away does not hold the start up for long.
-async fn first_sync(syncer: &Syncer) {
+async fn first_sync(syncer: &Syncer) -> bool {
     let tried = tokio::time::timeout(FIRST_SYNC, async {
         while let Err(error) = syncer.sync().await {
             tracing::info!("waiting for the runtime: {error}");
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     });
-    if tried.await.is_err() {
+    let has_synced = tried.await.is_ok();
+    if !has_synced {
         tracing::warn!("the runtime does not answer; serving with what the journal says");
     }
+    has_synced
 }
 
 /// Listens on a path, taking over a socket that a dead process left.

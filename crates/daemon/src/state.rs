@@ -22,7 +22,7 @@ use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, RequestRules, Resources, derive_request};
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
 use bayplan_types::{Bytes, CpuClass, Pinning, QosClass};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::decision::{Decision, render_considered};
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
@@ -65,6 +65,10 @@ pub(crate) struct Container {
     pub(crate) decision: Decision,
     /// An earlier creation of the same container may have succeeded.
     pub(crate) has_doubt: bool,
+    /// When the last creation of it ended in doubt; `None` for one whose creation a restart has cut off.
+    pub(crate) doubted_at: Option<Timestamp>,
+    /// What kubelet's own update under way carries.
+    update: Option<Pinning>,
     /// The step in which it last changed; a view of the runtime that is older says nothing about it.
     pub(crate) touched: u64,
 }
@@ -101,6 +105,8 @@ pub struct NodeState {
     history: VecDeque<(String, Decision)>,
     next_id: u64,
     pub(crate) steps: u64,
+    /// How long a creation in doubt keeps its place although the runtime does not list it: it may still be at work.
+    pub(crate) doubt_grace: SignedDuration,
 }
 
 impl NodeState {
@@ -119,7 +125,13 @@ impl NodeState {
             history: VecDeque::new(),
             next_id: 0,
             steps: 0,
+            doubt_grace: SignedDuration::ZERO,
         }
+    }
+
+    /// A creation in doubt keeps its place for at least this long although the runtime does not list it.
+    pub fn with_doubt_grace(self, doubt_grace: SignedDuration) -> NodeState {
+        NodeState { doubt_grace, ..self }
     }
 
     /// Who holds what.
@@ -131,18 +143,21 @@ impl NodeState {
     pub fn step(&mut self, event: Event, now: Timestamp) -> Step {
         self.steps += 1;
         let version = self.ledger.version();
-        let is_synced = matches!(event, Event::Synced(_));
+        // What is observed may have changed although the ledger has not.
+        let has_observed = matches!(event, Event::Synced(_) | Event::Resized(_));
         let mut step = match event {
             Event::PodStarted(pod) => {
                 self.pods.insert(pod.id.clone(), pod);
                 Step::new(Answer::Done)
             }
             Event::PodEnded(pod_id) => self.pod_ended(&pod_id, now),
-            Event::Admit(ticket, container) => self.admit(ticket, *container, now),
+            Event::TryAdmit(ticket, container) => self.admit(ticket, *container, false, now),
+            Event::Admit(ticket, container) => self.admit(ticket, *container, true, now),
             Event::CreateEnded(ticket, outcome) => self.create_ended(ticket, outcome, now),
             Event::Started(id) => self.started(&id),
             Event::Ended(id) => self.ended(&id, "stopped or removed", now),
             Event::Resize(id, resources) => self.resize(&id, resources, now),
+            Event::Resized(id) => self.resized(&id),
             Event::WritesFailed(failed) => self.writes_failed(&failed, now),
             Event::SyncStarted => Step::new(Answer::SyncBasis {
                 basis: self.steps,
@@ -153,7 +168,7 @@ impl NodeState {
             Event::Explain(name) => Step::new(Answer::Explanations(self.explain(&name))),
         };
         // A failed write is repeated with the next change or after the next sync: at once it would fail again.
-        if self.ledger.version() != version || !step.records.is_empty() || is_synced {
+        if self.ledger.version() != version || !step.records.is_empty() || has_observed {
             self.plan(&mut step);
         }
         step.answers_after_plan |= self.corrects_new(&step);
@@ -197,7 +212,13 @@ impl NodeState {
         self.next_id = self.next_id.max(next_id);
     }
 
-    fn admit(&mut self, ticket: Ticket, spec: NewContainer, now: Timestamp) -> Step {
+    fn admit(
+        &mut self,
+        ticket: Ticket,
+        spec: NewContainer,
+        is_final: bool,
+        now: Timestamp,
+    ) -> Step {
         let retried = self.containers.iter().find(|(_, container)| {
             container.runtime_id.is_none()
                 && container.is(&spec.pod.id, &spec.name, spec.attempt)
@@ -207,11 +228,16 @@ impl NodeState {
             let id = *id;
             return self.admit_again(ticket, id);
         }
+        let mut step = Step::new(Answer::Done);
+        self.release_earlier(&spec, now, &mut step);
         let id = self.take_id();
         let (request, warnings) = derive_request(id, &spec, &self.rules);
         let offered = offer(&self.ledger, &request);
         let decision = self.decision(&request, offered.as_ref(), warnings, now);
-        let mut step = Step::new(Answer::Done);
+        if offered.is_err() && !is_final {
+            step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
+            return step;
+        }
         step.notes.extend(decision.warnings.iter().map(|warning| Note::Failure {
             kind: "not_understood",
             message: format!("{}: {warning}", full_name(&spec)),
@@ -230,6 +256,19 @@ impl NodeState {
         step.notes.extend(self.placed_note(id));
         self.tell(ticket, id, &mut step);
         step
+    }
+
+    /// Kubelet makes a new attempt only after the one before has ended, which nobody need have told.
+    fn release_earlier(&mut self, spec: &NewContainer, now: Timestamp, step: &mut Step) {
+        let earlier = self.containers.iter().filter(|(_, container)| {
+            container.spec.pod.id == spec.pod.id
+                && container.spec.name == spec.name
+                && container.spec.attempt < spec.attempt
+        });
+        let earlier: Vec<ContainerId> = earlier.map(|(id, _)| *id).collect();
+        for id in earlier {
+            self.release(id, "a new attempt replaces it", now, step);
+        }
     }
 
     /// Kubelet asks again for a container whose first creation has not ended, or ended in doubt.
@@ -319,6 +358,8 @@ impl NodeState {
             phase,
             decision,
             has_doubt: false,
+            doubted_at: None,
+            update: None,
             touched: self.steps,
         };
         self.containers.insert(id, container);
@@ -334,6 +375,7 @@ impl NodeState {
         let is_retried = self.by_ticket.values().any(|(other, _)| *other == id);
         let Some(container) = self.containers.get_mut(&id) else { return step };
         container.touched = self.steps;
+        let has_doubt = container.has_doubt;
         match outcome {
             // Both creations of the same container have succeeded: the later one is found by asking the runtime.
             CreateOutcome::Created { id: other, .. }
@@ -342,8 +384,10 @@ impl NodeState {
                 step.sync_soon = true;
             }
             CreateOutcome::Created { id: runtime_id, pinned } => {
-                self.release_namesake(id, &runtime_id, now, &mut step);
-                let told = if pinned { told } else { Pinning::default() };
+                let is_moved = self.release_namesake(id, &runtime_id, now, &mut step);
+                // After a doubt the runtime may answer with the container of an earlier call, which was told something else.
+                let is_told = pinned && !is_moved && !has_doubt;
+                let told = if is_told { told } else { Pinning::default() };
                 self.bind(id, runtime_id.clone(), told);
                 step.records.push(Record::Created { id: id.0, runtime_id, at: now });
             }
@@ -354,6 +398,7 @@ impl NodeState {
             }
             CreateOutcome::Failed | CreateOutcome::Unknown => {
                 container.has_doubt = true;
+                container.doubted_at = Some(now);
                 // While another creation of it is under way, nobody can tell.
                 container.phase = if is_retried { Phase::Creating } else { Phase::Unconfirmed };
                 step.sync_soon = !is_retried;
@@ -362,18 +407,21 @@ impl NodeState {
         step
     }
 
-    /// A creation that was given up, and repeated with other resources, may turn out to have made the container: there is only one.
+    /// A creation that was given up, and repeated with other resources, may seem to have made the container: there is only one.
+    /// True where it did, and so the container may run where that one was placed.
     fn release_namesake(
         &mut self,
         id: ContainerId,
         runtime_id: &str,
         now: Timestamp,
         step: &mut Step,
-    ) {
-        if let Some(other) = self.by_runtime_id.get(runtime_id).copied().filter(|it| *it != id) {
+    ) -> bool {
+        let other = self.by_runtime_id.get(runtime_id).copied().filter(|other| *other != id);
+        if let Some(other) = other {
             self.release(other, "another creation made it", now, step);
             self.ended.remove(runtime_id);
         }
+        other.is_some()
     }
 
     pub(crate) fn bind(&mut self, id: ContainerId, runtime_id: String, told: Pinning) {
@@ -468,8 +516,24 @@ impl NodeState {
             step.notes.extend(self.placed_note(id));
         }
         step.answers_after_plan = true;
-        let place = self.pinning(id).map_or(Admission::PassThrough, Admission::Place);
-        step.answer = Answer::Admission(place);
+        let told = self.pinning(id);
+        if let Some(container) = self.containers.get_mut(&id) {
+            container.update = told.clone();
+        }
+        step.answer = Answer::Admission(told.map_or(Admission::PassThrough, Admission::Place));
+        step
+    }
+
+    /// Kubelet's own update carried the pinning of the moment in which it was asked about. If that has changed since, the update may
+    /// have undone what was written meanwhile.
+    fn resized(&mut self, runtime_id: &str) -> Step {
+        let mut step = Step::new(Answer::Done);
+        let Some(id) = self.by_runtime_id.get(runtime_id).copied() else { return step };
+        let carried = self.containers.get_mut(&id).and_then(|container| container.update.take());
+        if carried != self.pinning(id) {
+            self.observed.insert(runtime_id.to_owned(), Pinning::default());
+            step.answers_after_plan = true;
+        }
         step
     }
 
@@ -488,7 +552,12 @@ impl NodeState {
                 Some(id) if write.is_gone => {
                     self.release(id, "the runtime no longer knows it", now, &mut step);
                 }
-                Some(_) => step.sync_soon = true,
+                Some(id) => {
+                    if let Some(container) = self.containers.get_mut(&id) {
+                        container.touched = self.steps;
+                    }
+                    step.sync_soon = true;
+                }
                 None => {}
             }
         }

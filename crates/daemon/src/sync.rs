@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Keeps the state in line with the runtime.
+#[derive(Clone, Debug)]
 pub(crate) struct Syncer {
     pub(crate) upstream: Upstream,
     pub(crate) inbox: Inbox,
@@ -32,8 +33,15 @@ pub(crate) struct Syncer {
 
 impl Syncer {
     /// Syncs now and then, and when `soon` is notified, until `stop`. A runtime that refuses every write is not asked in a tight loop.
-    pub(crate) async fn run(self, every: Duration, soon: Arc<Notify>, stop: CancellationToken) {
-        let mut wait = every;
+    /// `has_synced`: it was done once already.
+    pub(crate) async fn run(
+        self,
+        every: Duration,
+        has_synced: bool,
+        soon: Arc<Notify>,
+        stop: CancellationToken,
+    ) {
+        let mut wait = if has_synced { every } else { RETRY.min(every) };
         let mut earliest = Instant::now();
         loop {
             let asked = async {
@@ -70,8 +78,9 @@ impl Syncer {
         let mut pods: BTreeMap<String, Option<PodDetails>> = BTreeMap::new();
         let mut containers = BTreeMap::new();
         for listed in self.upstream.list_containers().await? {
-            let is_alive =
-                matches!(listed.state, ContainerState::Created | ContainerState::Running);
+            // A container that the runtime has lost sight of may still run, so it keeps what it has.
+            let is_alive = listed.state != ContainerState::Exited;
+            let is_unclear = listed.state == ContainerState::Unknown;
             let mut seen = Seen {
                 pod_id: listed.pod_id.clone(),
                 name: listed.name.clone(),
@@ -80,13 +89,17 @@ impl Syncer {
                 is_running: listed.state == ContainerState::Running,
                 details: None,
             };
-            if is_alive && !known.contains(&listed.id) {
+            if is_alive && !is_unclear && !known.contains(&listed.id) {
                 match self.upstream.container_details(&listed.id).await {
                     Ok(details) => {
                         let pod = self.pod(&mut pods, &listed.pod_id).await?;
                         seen.details = Some(Box::new(self.describe(&listed, pod, &details)));
                     }
                     Err(RuntimeError::Gone { .. }) => seen.is_alive = false,
+                    // One that cannot be described must not hide all others.
+                    Err(RuntimeError::Failed { message, .. }) => {
+                        tracing::warn!(container = listed.id, message, "cannot be described");
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -103,7 +116,7 @@ impl Syncer {
         if !pods.contains_key(id) {
             let details = match self.upstream.pod_details(id).await {
                 Ok(details) => Some(details),
-                Err(RuntimeError::Gone { .. }) => None,
+                Err(RuntimeError::Gone { .. } | RuntimeError::Failed { .. }) => None,
                 Err(error) => return Err(error),
             };
             pods.insert(id.to_owned(), details);

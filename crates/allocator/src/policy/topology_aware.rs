@@ -91,8 +91,10 @@ fn derive_pools(topology: &Topology) -> Vec<Pool> {
     pools
 }
 
+/// Only the part that lies in the pool: some hypervisors report an L3 for each thread of a core.
 fn cores_in(topology: &Topology, cpus: &CpuSet) -> Vec<CpuSet> {
-    topology.cores().iter().filter(|core| core.intersects(cpus)).cloned().collect()
+    let parts = topology.cores().iter().map(|core| core.intersection(cpus));
+    parts.filter(|part| !part.is_empty()).collect()
 }
 
 fn pool(topology: &Topology, object: &Object, id: PoolId, parent: Option<PoolId>) -> Pool {

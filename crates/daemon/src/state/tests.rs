@@ -1,1 +1,580 @@
+//! Random histories on random machines, against a runtime that is a few maps: it carries plans out, or not, it forgets answers, loses
+//! containers and makes others up.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bayplan_allocator::check_ledger;
+use bayplan_allocator::policy::topology_aware::pools;
+use bayplan_topology::{derive, parse_machine};
+use bayplan_types::CpuSet;
+use proptest::prelude::*;
+
+use super::*;
+use crate::event::{RuntimeView, Seen, SeenDetails};
+use crate::record::replay;
+
+/// A machine as one line, and its reserved CPUs.
+type Machine = (String, String);
+
+fn fresh((line, reserved): &Machine) -> NodeState {
+    let topology = derive(&parse_machine(line).unwrap()).unwrap();
+    let pools = pools(&topology, &reserved.parse().unwrap()).unwrap();
+    let rules = RequestRules { reserved_namespaces: vec!["kube-system".into()] };
+    NodeState::new(Ledger::new(Arc::new(pools)), rules, "shape".into())
+}
+
+/// A container of the runtime.
+#[derive(Clone, Debug)]
+struct Real {
+    spec: NewContainer,
+    pinning: Pinning,
+    is_running: bool,
+    is_alive: bool,
+}
+
+/// A creation on its way.
+#[derive(Clone, Debug)]
+struct Pending {
+    ticket: Ticket,
+    spec: NewContainer,
+    told: Pinning,
+    /// What the runtime has made of it.
+    made: Option<String>,
+    /// The pod is gone or the name is taken.
+    is_impossible: bool,
+    /// The daemon no longer waits for it, but the runtime may still do it.
+    is_given_up: bool,
+}
+
+/// What happens next. Numbers choose among what there is.
+#[derive(Clone, Debug)]
+enum Op {
+    Admit { pod: u8, name: u8, attempt: u32, milli: i64, gib: i64 },
+    Retry(usize),
+    Make(usize),
+    CreateEnds { which: usize, is_answered: bool },
+    Start(usize),
+    Remove(usize),
+    Vanish { which: usize, is_removed: bool },
+    Appear { pod: u8, name: u8, milli: i64, cpus: u64 },
+    PodEnds(u8),
+    Resize { which: usize, milli: i64 },
+    ResizeEnds { which: usize, is_done: bool },
+    WritesFail(u8),
+    FailuresArrive,
+    SyncStarts,
+    View,
+    SyncEnds,
+    Sync,
+    Restart,
+}
+
+fn any_milli() -> impl Strategy<Value = i64> {
+    prop_oneof![3 => (0i64..9).prop_map(|cpus| cpus * 1000), 2 => 0i64..9000, 1 => Just(1500)]
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let which = any::<usize>;
+    prop_oneof![
+        8 => (0u8..6, 0u8..3, 0u32..2, any_milli(), 0i64..6).prop_map(
+            |(pod, name, attempt, milli, gib)| Op::Admit { pod, name, attempt, milli, gib }
+        ),
+        2 => which().prop_map(Op::Retry),
+        6 => which().prop_map(Op::Make),
+        6 => (which(), prop::bool::weighted(0.7))
+            .prop_map(|(which, is_answered)| Op::CreateEnds { which, is_answered }),
+        2 => which().prop_map(Op::Start),
+        3 => which().prop_map(Op::Remove),
+        1 => (which(), any::<bool>())
+            .prop_map(|(which, is_removed)| Op::Vanish { which, is_removed }),
+        1 => (0u8..6, 0u8..3, any_milli(), any::<u64>())
+            .prop_map(|(pod, name, milli, cpus)| Op::Appear { pod, name, milli, cpus }),
+        1 => (0u8..6).prop_map(Op::PodEnds),
+        3 => (which(), any_milli()).prop_map(|(which, milli)| Op::Resize { which, milli }),
+        3 => (which(), prop::bool::weighted(0.9))
+            .prop_map(|(which, is_done)| Op::ResizeEnds { which, is_done }),
+        1 => any::<u8>().prop_map(Op::WritesFail),
+        1 => Just(Op::FailuresArrive),
+        1 => Just(Op::SyncStarts),
+        2 => Just(Op::View),
+        2 => Just(Op::SyncEnds),
+        1 => Just(Op::Sync),
+        1 => Just(Op::Restart),
+    ]
+}
+
+fn any_machine() -> impl Strategy<Value = Machine> {
+    let shape = (1u32..3, 1u32..3, 1u32..3, 1u32..5, 1u32..3, any::<bool>(), any::<bool>());
+    shape.prop_map(|(pack, numa, l3, core, pu, l3_first, reserve)| {
+        let middle = match l3_first {
+            true => format!("l3:{l3} numa:{numa}"),
+            false => format!("numa:{numa} l3:{l3}"),
+        };
+        let line = format!("pack:{pack} {middle} core:{core} pu:{pu} mem:8");
+        let is_large = pack * numa * l3 * core * pu > 2;
+        (line, if reserve && is_large { "0".to_owned() } else { String::new() })
+    })
+}
+
+/// Pods 0 to 2 are Guaranteed, 3 Burstable, 4 BestEffort, 5 is a system pod.
+fn spec(pod: u8, name: u8, attempt: u32, milli: i64, gib: i64) -> NewContainer {
+    let qos = match pod {
+        0..=2 => QosClass::Guaranteed,
+        4 => QosClass::BestEffort,
+        _ => QosClass::Burstable,
+    };
+    let namespace = if pod == 5 { "kube-system" } else { "default" };
+    NewContainer {
+        pod: Pod {
+            id: format!("sandbox{pod}"),
+            namespace: namespace.into(),
+            name: format!("pod{pod}"),
+            qos: Some(qos),
+            ..Pod::default()
+        },
+        name: format!("c{name}"),
+        attempt,
+        resources: Resources { memory_limit: gib << 30, ..resources(milli) },
+    }
+}
+
+/// As kubelet computes them.
+fn resources(milli: i64) -> Resources {
+    Resources {
+        cpu_shares: (milli * 1024 / 1000).max(2),
+        cpu_quota: milli * 100,
+        cpu_period: 100_000,
+        memory_limit: 0,
+    }
+}
+
+struct World {
+    machine: Machine,
+    state: NodeState,
+    journal: Vec<String>,
+    real: BTreeMap<String, Real>,
+    pending: Vec<Pending>,
+    /// Kubelet's updates on their way, with what bayplan wrote into them.
+    updates: Vec<(String, Pinning)>,
+    made: usize,
+    tickets: u64,
+    /// Bits that say which of the next plan's writes fail.
+    failing: u8,
+    /// Failures that the state has not heard of.
+    failures: Vec<FailedWrite>,
+    /// Containers whose last write failed.
+    wrong: BTreeSet<String>,
+    basis: Option<(u64, BTreeSet<String>)>,
+    view: Option<RuntimeView>,
+}
+
+impl World {
+    fn new(machine: Machine) -> World {
+        World {
+            state: fresh(&machine),
+            machine,
+            journal: Vec::new(),
+            real: BTreeMap::new(),
+            pending: Vec::new(),
+            updates: Vec::new(),
+            made: 0,
+            tickets: 0,
+            failing: 0,
+            failures: Vec::new(),
+            wrong: BTreeSet::new(),
+            basis: None,
+            view: None,
+        }
+    }
+
+    fn step(&mut self, event: Event) -> Answer {
+        let step = self.state.step(event, Timestamp::UNIX_EPOCH);
+        self.carry_out(step)
+    }
+
+    fn carry_out(&mut self, step: Step) -> Answer {
+        self.journal.extend(step.records.iter().map(|it| serde_json::to_string(it).unwrap()));
+        let failing = std::mem::take(&mut self.failing);
+        for (index, write) in step.plan.writes.into_iter().enumerate() {
+            let id = write.container;
+            let fail = |is_gone| FailedWrite { container: id.clone(), is_gone, why: String::new() };
+            match self.real.get_mut(&id) {
+                None => self.failures.push(fail(true)),
+                Some(real) if real.is_alive && failing & 1 << (index % 8) != 0 => {
+                    self.failures.push(fail(false));
+                    self.wrong.insert(id);
+                }
+                Some(real) => {
+                    real.pinning = write.new;
+                    self.wrong.remove(&id);
+                }
+            }
+        }
+        step.answer
+    }
+
+    fn play(&mut self, op: Op) -> Result<(), TestCaseError> {
+        match op {
+            Op::Admit { pod, name, attempt, milli, gib } => {
+                self.admit(spec(pod, name, attempt, milli, gib));
+            }
+            Op::Retry(which) => {
+                if let Some(pending) = pick(&self.pending, which) {
+                    self.admit(pending.spec.clone());
+                }
+            }
+            Op::Make(which) => self.make(which),
+            Op::CreateEnds { which, is_answered } => self.create_ends(which, is_answered),
+            Op::Start(which) => self.start(which),
+            Op::Remove(which) => {
+                if let Some(id) = self.any_real(which) {
+                    self.real.remove(&id);
+                    self.wrong.remove(&id);
+                    self.step(Event::Ended(id));
+                }
+            }
+            Op::Vanish { which, is_removed } => self.vanish(which, is_removed),
+            Op::Appear { pod, name, milli, cpus } => {
+                let cpus = (0..64).filter(|cpu| cpus & 1 << cpu != 0).map(bayplan_types::CpuId);
+                let all = self.state.ledger.pools().cpus().clone();
+                let cpus = cpus.collect::<CpuSet>().intersection(&all);
+                let pinning = Pinning { cpus, ..Pinning::default() };
+                self.make_real(spec(pod, name, 7, milli, 0), pinning);
+            }
+            Op::PodEnds(pod) => self.end_pod(&format!("sandbox{pod}")),
+            Op::Resize { which, milli } => self.resize(which, milli),
+            Op::ResizeEnds { which, is_done } => self.resize_ends(which, is_done),
+            Op::WritesFail(mask) => self.failing = mask,
+            Op::FailuresArrive => self.report_failures(),
+            Op::SyncStarts => self.start_sync(),
+            Op::View => self.take_view(),
+            Op::SyncEnds => {
+                if let Some(view) = self.view.take() {
+                    self.step(Event::Synced(view));
+                }
+            }
+            Op::Sync => self.sync()?,
+            Op::Restart => self.restart()?,
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, spec: NewContainer) {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        let answer = self.step(Event::Admit(ticket, Box::new(spec.clone())));
+        let told = match answer {
+            Answer::Admission(Admission::Place(told)) => told,
+            Answer::Admission(Admission::Refuse(_)) => return,
+            other => panic!("{other:?}"),
+        };
+        self.pending.push(Pending {
+            ticket,
+            spec,
+            told,
+            made: None,
+            is_impossible: false,
+            is_given_up: false,
+        });
+    }
+
+    fn make_real(&mut self, spec: NewContainer, pinning: Pinning) -> Option<String> {
+        let mut others = self.real.values();
+        let is = |real: &Real| {
+            let other = &real.spec;
+            (&other.pod.id, &other.name, other.attempt) == (&spec.pod.id, &spec.name, spec.attempt)
+        };
+        if others.any(is) {
+            return None;
+        }
+        self.made += 1;
+        // Neither in the order of creation nor always in another.
+        let id = format!("{:02x}-{}", self.made * 37 % 256, self.made);
+        let real = Real { spec, pinning, is_running: false, is_alive: true };
+        self.real.insert(id.clone(), real);
+        Some(id)
+    }
+
+    fn make(&mut self, which: usize) {
+        let open = self.pending.iter().enumerate();
+        let open: Vec<usize> = open
+            .filter(|(_, pending)| pending.made.is_none() && !pending.is_impossible)
+            .map(|(index, _)| index)
+            .collect();
+        let Some(index) = pick(&open, which).copied() else { return };
+        let Pending { spec, told, .. } = self.pending[index].clone();
+        let made = self.make_real(spec, told);
+        let pending = &mut self.pending[index];
+        pending.is_impossible = made.is_none();
+        pending.made = made;
+        if pending.is_given_up {
+            self.pending.remove(index);
+        }
+    }
+
+    fn create_ends(&mut self, which: usize, is_answered: bool) {
+        let waiting = self.pending.iter().enumerate().filter(|(_, pending)| !pending.is_given_up);
+        let waiting: Vec<usize> = waiting.map(|(index, _)| index).collect();
+        let Some(index) = pick(&waiting, which).copied() else { return };
+        let pending = &mut self.pending[index];
+        let ticket = pending.ticket;
+        let outcome = match (&pending.made, is_answered) {
+            (_, false) => CreateOutcome::Unknown,
+            (Some(id), true) => CreateOutcome::Created { id: id.clone(), pinned: true },
+            (None, true) => CreateOutcome::Failed,
+        };
+        let may_come = outcome == CreateOutcome::Unknown && pending.made.is_none();
+        if may_come && !pending.is_impossible {
+            pending.is_given_up = true;
+        } else {
+            self.pending.remove(index);
+        }
+        self.step(Event::CreateEnded(ticket, outcome));
+    }
+
+    fn any_real(&self, which: usize) -> Option<String> {
+        let ids: Vec<&String> = self.real.keys().collect();
+        pick(&ids, which).map(|id| (*id).clone())
+    }
+
+    /// Kubelet starts only what it was told of.
+    fn start(&mut self, which: usize) {
+        let Some(id) = self.any_real(which) else { return };
+        let is_pending = self.pending.iter().any(|pending| pending.made.as_ref() == Some(&id));
+        if let Some(real) = self.real.get_mut(&id).filter(|real| real.is_alive && !is_pending) {
+            real.is_running = true;
+            self.step(Event::Started(id));
+        }
+    }
+
+    fn vanish(&mut self, which: usize, is_removed: bool) {
+        let Some(id) = self.any_real(which) else { return };
+        self.wrong.remove(&id);
+        if is_removed {
+            self.real.remove(&id);
+        } else if let Some(real) = self.real.get_mut(&id) {
+            (real.is_alive, real.is_running) = (false, false);
+        }
+    }
+
+    fn end_pod(&mut self, pod: &str) {
+        self.real.retain(|_, real| real.spec.pod.id != pod);
+        self.wrong.retain(|id| self.real.contains_key(id));
+        for pending in self.pending.iter_mut().filter(|pending| pending.spec.pod.id == pod) {
+            pending.is_impossible = pending.made.is_none();
+        }
+        self.pending.retain(|pending| !(pending.is_given_up && pending.is_impossible));
+        self.step(Event::PodEnded(pod.to_owned()));
+    }
+
+    fn resize(&mut self, which: usize, milli: i64) {
+        let Some(id) = self.any_real(which) else { return };
+        let before = self.state.ledger.holdings().clone();
+        let answer = self.step(Event::Resize(id.clone(), resources(milli)));
+        let Some(real) = self.real.get_mut(&id) else { return };
+        match answer {
+            Answer::Admission(Admission::Place(pinning)) => {
+                real.spec.resources = real.spec.resources.updated_by(resources(milli));
+                self.updates.push((id, pinning));
+            }
+            Answer::Admission(Admission::PassThrough) => {
+                real.spec.resources = real.spec.resources.updated_by(resources(milli));
+            }
+            Answer::Admission(Admission::Refuse(_)) => {
+                assert_eq!(*self.state.ledger.holdings(), before, "a refused resize");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The update arrives at the runtime, perhaps after others were placed where it is going.
+    fn resize_ends(&mut self, which: usize, is_done: bool) {
+        let Some(index) = which.checked_rem(self.updates.len()) else { return };
+        let (id, pinning) = self.updates.remove(index);
+        if let Some(real) = self.real.get_mut(&id).filter(|_| is_done) {
+            real.pinning = pinning;
+            self.wrong.remove(&id);
+        }
+        self.step(Event::Resized(id));
+    }
+
+    fn report_failures(&mut self) {
+        let failures = std::mem::take(&mut self.failures);
+        if !failures.is_empty() {
+            self.step(Event::WritesFailed(failures));
+        }
+    }
+
+    fn start_sync(&mut self) {
+        let Answer::SyncBasis { basis, known } = self.step(Event::SyncStarted) else {
+            panic!("no basis")
+        };
+        self.view = None;
+        self.basis = Some((basis, known));
+    }
+
+    fn take_view(&mut self) {
+        let Some((basis, known)) = self.basis.take() else { return };
+        let seen = |(id, real): (&String, &Real)| {
+            let details =
+                SeenDetails { container: real.spec.clone(), pinning: real.pinning.clone() };
+            let seen = Seen {
+                pod_id: real.spec.pod.id.clone(),
+                name: real.spec.name.clone(),
+                attempt: real.spec.attempt,
+                is_alive: real.is_alive,
+                is_running: real.is_running,
+                details: (real.is_alive && !known.contains(id)).then(|| Box::new(details)),
+            };
+            (id.clone(), seen)
+        };
+        self.view = Some(RuntimeView { basis, containers: self.real.iter().map(seen).collect() });
+    }
+
+    /// A whole sync in which nothing goes wrong: afterwards the ledger is about what the runtime has, and everybody is in place.
+    fn sync(&mut self) -> Result<(), TestCaseError> {
+        self.failing = 0;
+        self.report_failures();
+        self.start_sync();
+        self.take_view();
+        let view = self.view.take().unwrap();
+        self.step(Event::Synced(view));
+        // Also who seemed to be wrong must be in place now; `check` looks.
+        self.wrong.clear();
+        let live: BTreeSet<&String> =
+            self.real.iter().filter(|(_, real)| real.is_alive).map(|(id, _)| id).collect();
+        for id in self.state.by_runtime_id.keys() {
+            prop_assert!(live.contains(id), "{} is held and does not live", id);
+        }
+        for (id, real) in self.real.iter().filter(|(_, real)| real.is_alive) {
+            let spec = &real.spec;
+            let is_being_made = self.state.containers.values().any(|container| {
+                container.phase == Phase::Creating
+                    && container.is(&spec.pod.id, &spec.name, spec.attempt)
+            });
+            let is_held = self.state.by_runtime_id.contains_key(id);
+            prop_assert!(is_held || is_being_made, "{} lives and is not held", id);
+        }
+        Ok(())
+    }
+
+    /// The daemon is killed and reads its journal; whatever it waited for is no longer waited for.
+    fn restart(&mut self) -> Result<(), TestCaseError> {
+        let mut again = fresh(&self.machine);
+        let step = again.restore(replay(&self.journal), Timestamp::UNIX_EPOCH);
+        prop_assert_eq!(&step.notes, &[]);
+        prop_assert_eq!(again.ledger.holdings(), self.state.ledger.holdings());
+        let compacted = self.state.snapshot_records();
+        let compacted: Vec<String> =
+            compacted.iter().map(|record| serde_json::to_string(record).unwrap()).collect();
+        let mut third = fresh(&self.machine);
+        third.restore(replay(&compacted), Timestamp::UNIX_EPOCH);
+        prop_assert_eq!(third.ledger.holdings(), self.state.ledger.holdings());
+
+        self.state = again;
+        self.journal = self.state.snapshot_records().iter().map(to_line).collect();
+        self.pending.retain(|pending| pending.made.is_none() && !pending.is_impossible);
+        self.pending.iter_mut().for_each(|pending| pending.is_given_up = true);
+        self.failures.clear();
+        let cut_off = self.updates.drain(..).map(|(id, _)| id);
+        self.wrong.extend(cut_off.filter(|id| self.real.contains_key(id)));
+        (self.basis, self.view) = (None, None);
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), TestCaseError> {
+        let state = &self.state;
+        prop_assert_eq!(check_ledger(&state.ledger), Vec::<String>::new());
+        let held: Vec<ContainerId> = state.ledger.allocations().map(|(id, _)| id).collect();
+        let known: Vec<ContainerId> = state.containers.keys().copied().collect();
+        prop_assert_eq!(held, known);
+        for (id, container) in &state.containers {
+            if let Some(runtime_id) = &container.runtime_id {
+                prop_assert_eq!(state.by_runtime_id.get(runtime_id), Some(id));
+            }
+        }
+        prop_assert!(state.by_ticket.values().all(|(id, _)| state.containers.contains_key(id)));
+        self.check_pinnings()
+    }
+
+    /// Everybody who is known and whose last write was carried out is where the ledger has him, and so on nobody else's CPUs.
+    fn check_pinnings(&self) -> Result<(), TestCaseError> {
+        let state = &self.state;
+        let mut owned = CpuSet::new();
+        let mut shared = CpuSet::new();
+        for (runtime_id, id) in &state.by_runtime_id {
+            prop_assert!(state.containers.contains_key(id), "{} is nobody", runtime_id);
+            let Some(real) = self.real.get(runtime_id).filter(|real| real.is_alive) else {
+                continue;
+            };
+            let is_under_way = self.updates.iter().any(|(id, _)| id == runtime_id);
+            if is_under_way || self.wrong.contains(runtime_id) {
+                continue;
+            }
+            let cpus = &real.pinning.cpus;
+            let due = state.pinning(*id).unwrap_or_default();
+            prop_assert_eq!(cpus, &due.cpus, "{}", runtime_id);
+            let own = &state.ledger.allocation(*id).unwrap().exclusive;
+            prop_assert!(own.is_subset(cpus) && own.is_disjoint(&owned));
+            owned.union_with(own);
+            shared.union_with(&cpus.difference(own));
+        }
+        prop_assert!(owned.is_disjoint(&shared), "{} of {}", shared, owned);
+        Ok(())
+    }
+
+    /// Everything ends, some of it unseen.
+    fn end(&mut self) -> Result<(), TestCaseError> {
+        self.pending.retain(|pending| !pending.is_given_up);
+        while !self.pending.is_empty() {
+            let which = self.pending.len();
+            self.create_ends(which, self.pending.len().is_multiple_of(2));
+            self.pending.retain(|pending| !pending.is_given_up);
+            self.check()?;
+        }
+        let ids: Vec<String> = self.real.keys().cloned().collect();
+        for (index, id) in ids.into_iter().enumerate() {
+            self.real.remove(&id);
+            self.wrong.remove(&id);
+            if index % 2 == 0 {
+                self.step(Event::Ended(id));
+            }
+            self.check()?;
+        }
+        self.sync()?;
+        self.sync()?;
+        let empty = fresh(&self.machine);
+        prop_assert_eq!(self.state.ledger.holdings(), empty.ledger.holdings());
+        prop_assert!(self.state.containers.is_empty() && self.state.by_runtime_id.is_empty());
+        prop_assert!(self.state.by_ticket.is_empty() && self.state.ended.is_empty());
+        prop_assert!(self.state.observed.is_empty(), "{:?}", self.state.observed);
+        prop_assert!(replay(&self.journal).containers.is_empty());
+        Ok(())
+    }
+}
+
+fn to_line(record: &Record) -> String {
+    serde_json::to_string(record).unwrap()
+}
+
+fn pick<T>(among: &[T], which: usize) -> Option<&T> {
+    among.get(which.checked_rem(among.len())?)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_history_keeps_the_ledger_and_the_runtime_in_line(
+        machine in any_machine(),
+        ops in prop::collection::vec(any_op(), 1..60),
+    ) {
+        let mut world = World::new(machine);
+        for op in ops {
+            world.play(op)?;
+            world.check()?;
+        }
+        world.end()?;
+    }
+}
