@@ -59,7 +59,10 @@ fn has_colour() -> bool {
 /// A table without borders, for people.
 fn table(header: &[&str]) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING).set_header(header);
+    table.load_style(comfy_table::presets::NOTHING);
+    if !header.is_empty() {
+        table.set_header(header);
+    }
     table
 }
 

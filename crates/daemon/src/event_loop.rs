@@ -114,7 +114,7 @@ impl EventLoop {
     }
 
     fn step(&mut self, event: Event, now: Timestamp) -> Step {
-        let is_decision = matches!(event, Event::Admit(..) | Event::Resize(..));
+        let is_decision = matches!(event, Event::TryAdmit(..) | Event::Resize(..));
         let started = Instant::now();
         let step = self.state.step(event, now);
         if is_decision {

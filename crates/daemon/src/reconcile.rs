@@ -100,7 +100,7 @@ impl NodeState {
         self.release_missing(view, now, &mut step);
         for (runtime_id, seen) in view.containers.iter().filter(|(_, seen)| seen.is_alive) {
             match self.by_runtime_id.get(runtime_id).copied() {
-                Some(id) => self.observe(id, runtime_id, seen),
+                Some(id) => self.observe(id, runtime_id, seen, view.basis),
                 None if self.ended.get(runtime_id).is_some_and(|step| *step > view.basis) => {}
                 None => self.adopt_seen(runtime_id, seen, now, &mut step),
             }
@@ -155,9 +155,12 @@ impl NodeState {
         }
     }
 
-    fn observe(&mut self, id: ContainerId, runtime_id: &str, seen: &Seen) {
-        if let Some(container) = self.containers.get_mut(&id) {
-            container.phase = if seen.is_running { Phase::Running } else { container.phase };
+    fn observe(&mut self, id: ContainerId, runtime_id: &str, seen: &Seen, basis: u64) {
+        let Some(container) = self.containers.get_mut(&id) else { return };
+        container.phase = if seen.is_running { Phase::Running } else { container.phase };
+        // A write may have come, and failed, after it was looked at.
+        if container.touched > basis {
+            return;
         }
         let is_unknown = self.observed.get(runtime_id).is_none_or(|seen| seen.cpus.is_empty());
         if let Some(details) = seen.details.as_ref().filter(|_| is_unknown) {

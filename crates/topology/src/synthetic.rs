@@ -201,7 +201,7 @@ fn expected_word() -> String {
     let presets: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
     let levels = "a level (pack, die, numa, l3, core, pu) with a count";
     format!(
-        "{levels}, or mem:, isolated:, offline:, or one of the presets {} first",
+        "{levels}, or mem:, isolated:, offline:, or as the first word one of the presets {}",
         presets.join(", ")
     )
 }
@@ -392,9 +392,9 @@ mod tests {
 
                     the machine is empty; expected words such as `pack:2 numa:1 l3:1 core:8 pu:2`, or a preset such as xeon-8480
                 sockets:2
-                    `sockets:2`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu first; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                    `sockets:2`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or as the first word one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 8
-                    `8`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu first; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                    `8`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or as the first word one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 core:0
                     `core:0`: expected core: with a count from 1 to 8192; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 core:x
@@ -424,7 +424,7 @@ mod tests {
                 numa:2048
                     the machine has more than 1024 NUMA nodes; make one of the counts smaller
                 core:4 xeon-8480
-                    `xeon-8480`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu first; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                    `xeon-8480`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or as the first word one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
             "#]],
         );
     }

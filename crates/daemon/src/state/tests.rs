@@ -263,7 +263,13 @@ impl World {
     fn admit(&mut self, spec: NewContainer) {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        let answer = self.step(Event::Admit(ticket, Box::new(spec.clone())));
+        let tried = self.step(Event::TryAdmit(ticket, Box::new(spec.clone())));
+        let answer = match tried {
+            Answer::Admission(Admission::Refuse(_)) => {
+                self.step(Event::Admit(ticket, Box::new(spec.clone())))
+            }
+            placed => placed,
+        };
         let told = match answer {
             Answer::Admission(Admission::Place(told)) => told,
             Answer::Admission(Admission::Refuse(_)) => return,
@@ -577,4 +583,99 @@ proptest! {
         }
         world.end()?;
     }
+}
+
+/// One CPU for those that share and seven to own.
+fn small() -> World {
+    World::new(("pack:1 numa:1 core:8 pu:1 mem:8".to_owned(), String::new()))
+}
+
+/// Creates container `name` of `pod` without anything going wrong; its id.
+fn created(world: &mut World, pod: u8, name: u8, milli: i64) -> String {
+    world.admit(spec(pod, name, 0, milli, 0));
+    let last = world.pending.len() - 1;
+    let Pending { ticket, spec, told, .. } = world.pending.remove(last);
+    let id = world.make_real(spec, told).unwrap();
+    world.step(Event::CreateEnded(ticket, CreateOutcome::Created { id: id.clone(), pinned: true }));
+    world.check().unwrap();
+    id
+}
+
+#[test]
+fn a_container_that_was_created_on_cpus_that_found_an_owner_meanwhile_is_moved_before_its_reply() {
+    let mut world = small();
+    world.admit(spec(3, 0, 0, 100, 0));
+    world.make(0);
+    created(&mut world, 0, 0, 4000);
+    let Pending { ticket, made, .. } = world.pending.remove(0);
+    let outcome = CreateOutcome::Created { id: made.unwrap(), pinned: true };
+    let step = world.state.step(Event::CreateEnded(ticket, outcome), Timestamp::UNIX_EPOCH);
+    assert!(step.answers_after_plan && step.plan.writes.len() == 1);
+    world.carry_out(step);
+    world.check().unwrap();
+}
+
+#[test]
+fn the_first_of_two_creations_runs_where_the_first_was_told() {
+    let mut world = small();
+    world.admit(spec(3, 0, 0, 100, 0));
+    created(&mut world, 0, 0, 4000);
+    // Kubelet tries again, and is told of fewer CPUs; then the first one comes through.
+    world.admit(spec(3, 0, 0, 100, 0));
+    world.make(0);
+    world.create_ends(0, true);
+    world.check().unwrap();
+}
+
+#[test]
+fn a_failed_write_is_repeated_by_the_next_sync_and_not_at_once() {
+    let mut world = small();
+    let shared = created(&mut world, 3, 0, 100);
+    world.failing = u8::MAX;
+    created(&mut world, 0, 0, 4000);
+    assert!(world.wrong.contains(&shared));
+    let failed = std::mem::take(&mut world.failures);
+    let step = world.state.step(Event::WritesFailed(failed), Timestamp::UNIX_EPOCH);
+    assert!(step.plan.is_empty() && step.sync_soon);
+    world.sync().unwrap();
+    world.check().unwrap();
+}
+
+#[test]
+fn an_old_view_does_not_bring_back_what_has_ended() {
+    let mut world = small();
+    world.start_sync();
+    let id = created(&mut world, 0, 0, 4000);
+    world.take_view();
+    world.real.remove(&id);
+    world.step(Event::Ended(id));
+    let view = world.view.take().unwrap();
+    world.step(Event::Synced(view));
+    assert!(world.state.containers.is_empty());
+    world.end().unwrap();
+}
+
+#[test]
+fn a_creation_that_is_repeated_with_other_resources_holds_one_place() {
+    let mut world = small();
+    world.admit(spec(0, 0, 0, 2000, 0));
+    world.create_ends(0, false);
+    world.admit(spec(0, 0, 0, 3000, 0));
+    world.make(1);
+    world.sync().unwrap();
+    world.create_ends(0, true);
+    world.sync().unwrap();
+    world.check().unwrap();
+    assert_eq!(world.state.containers.len(), 1);
+}
+
+#[test]
+fn what_differs_after_a_restart_is_repaired_by_the_first_sync() {
+    let mut world = small();
+    created(&mut world, 0, 0, 4000);
+    let shared = created(&mut world, 3, 0, 100);
+    world.restart().unwrap();
+    world.real.get_mut(&shared).unwrap().pinning = Pinning::default();
+    world.sync().unwrap();
+    world.check().unwrap();
 }

@@ -1,0 +1,136 @@
+//! The command line as its users see it: what it prints, and its exit codes.
+
+use std::process::{Command, Output};
+
+use expect_test::{Expect, expect};
+
+fn bayplan(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bayplan-under-test"));
+    command.args(args).env_remove("BAYPLAN_CONFIG").env_remove("BAYPLAN_LOG").output().unwrap()
+}
+
+/// Exit code, standard output, standard error.
+fn check(args: &[&str], expected: Expect) {
+    let output = bayplan(args);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    expected.assert_eq(&format!(
+        "exit {}\n{}{}",
+        output.status.code().unwrap(),
+        text(&output.stdout),
+        text(&output.stderr)
+    ));
+}
+
+#[test]
+fn the_demo_plays_its_story_and_moves_nobody() {
+    let output = bayplan(&["demo"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for sentence in [
+        "  D database   Guaranteed  8 exclusive                runs on 1-4,33-36 in numa 0\n",
+        "     0  rr DD DD DD DD A\u{b7} \u{b7}\u{b7} \u{b7}\u{b7}\n",
+        "       not numa 0: needs 8 CPUs of its own, 4 can be given\n",
+        "    batch      Burstable   4 shared                   runs on 12-15,44-47 in numa 1\n",
+        "  0 of 5 containers moved.\n",
+    ] {
+        assert!(text.contains(sentence), "{sentence}\nis missing in\n{text}");
+    }
+}
+
+#[test]
+fn the_demo_also_plays_on_other_machines() {
+    for machine in ["xeon-8480-snc4", "epyc-9654", "core:8 pu:2", "pack:4 numa:1 core:4"] {
+        let output = bayplan(&["demo", "--machine", machine]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{machine}: {text}");
+    }
+}
+
+#[test]
+fn a_machine_that_cannot_be_read_is_explained() {
+    check(
+        &["topology", "--root", "/nonexistent"],
+        expect![[r#"
+            exit 1
+            bayplan: /nonexistent/sys/devices/system/cpu is not there; expected the kernel's CPU directories: mount sysfs, or name the directory that holds `sys`
+        "#]],
+    );
+    check(
+        &["topology", "--machine", "sockets:2"],
+        expect![[r#"
+        exit 1
+        bayplan: `sockets:2`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or as the first word one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+    "#]],
+    );
+}
+
+#[test]
+fn a_synthetic_machine_is_printed() {
+    check(
+        &["topology", "--machine", "pack:2 l3:1 numa:2 core:2 pu:2 mem:8"],
+        expect![[r#"
+        exit 0
+        Machine: 16 CPUs 0-15, 8 cores, 32 GiB
+          Package 0 / Die 0 / L3 0: 8 CPUs 0-3,8-11
+            NumaNode 0: 4 CPUs 0-1,8-9, 8 GiB, distances 10 12 21 21
+              cores 0-1 of 2 threads, 4 CPUs 0-1,8-9
+            NumaNode 1: 4 CPUs 2-3,10-11, 8 GiB, distances 12 10 21 21
+              cores 2-3 of 2 threads, 4 CPUs 2-3,10-11
+          Package 1 / Die 0 / L3 1: 8 CPUs 4-7,12-15
+            NumaNode 2: 4 CPUs 4-5,12-13, 8 GiB, distances 21 21 10 12
+              cores 0-1 of 2 threads, 4 CPUs 4-5,12-13
+            NumaNode 3: 4 CPUs 6-7,14-15, 8 GiB, distances 21 21 12 10
+              cores 2-3 of 2 threads, 4 CPUs 6-7,14-15
+    "#]],
+    );
+}
+
+#[test]
+fn every_mistake_of_a_configuration_is_listed_and_the_exit_code_is_that_of_wrong_usage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.yaml");
+    std::fs::write(&path, "socket: relative\nreservedCpus: [0]\nonFailure: maybe\n").unwrap();
+    let output = bayplan(&["check", "--config", path.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&output.stderr).replace(path.to_str().unwrap(), "FILE");
+    assert_eq!(output.status.code(), Some(64));
+    expect![[r#"
+        bayplan: FILE:1:9: `socket` is `relative`, expected an absolute path
+        FILE:2:15: `reservedCpus` is a list, expected a CPU list such as "0,28" or "0-3"
+        FILE:3:12: `onFailure` is `maybe`, expected open (forward undecided calls unchanged) or closed (refuse them)
+    "#]].assert_eq(&text);
+}
+
+#[test]
+fn a_daemon_that_is_not_there_is_said_to_be_so() {
+    check(
+        &["status", "--control", "/nonexistent.sock"],
+        expect![[r#"
+        exit 1
+        bayplan: cannot reach the daemon at /nonexistent.sock; is `bayplan run` running, and is this its controlSocket?: No such file or directory (os error 2)
+    "#]],
+    );
+    check(
+        &["explain", "x", "--control", "/nonexistent.sock"],
+        expect![[r#"
+        exit 1
+        bayplan: cannot reach the daemon at /nonexistent.sock; is `bayplan run` running, and is this its controlSocket?: No such file or directory (os error 2)
+    "#]],
+    );
+}
+
+#[test]
+fn a_missing_configuration_file_is_an_error_when_it_was_named() {
+    check(
+        &["run", "--config", "/nonexistent.yaml"],
+        expect![[r#"
+        exit 1
+        bayplan: cannot read /nonexistent.yaml: No such file or directory (os error 2)
+    "#]],
+    );
+}
+
+#[test]
+fn the_shell_gets_completions() {
+    let output = bayplan(&["completions", "bash"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("explain"));
+}
