@@ -115,3 +115,14 @@ async fn a_refused_resize_leaves_everything() {
     assert_eq!(node.status().await, before);
     assert_eq!(node.runtime.containers(), records);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_refused_for_cpus_of_one_that_has_ended_unseen() {
+    let mut node = Node::start().await;
+    let mut past = node.past_daemon();
+    for round in 0..5 {
+        // Nine of thirteen: two of them never fit at once.
+        let (_, id) = node.guaranteed(&format!("owner{round}"), 9000).await;
+        soon(past.stop(&id)).await.unwrap();
+    }
+}

@@ -72,6 +72,10 @@ pub fn read_snapshot(root: &Path) -> Result<Snapshot, ReadError> {
             snapshot.nodes.push(read_node(&mut fs, NodeId(number), &dir));
         }
     }
+    // proc/ itself may be missing in a captured tree.
+    if let Ok(Some(dir)) = fs.dir("proc") {
+        snapshot.mem_total = fs.parsed(&dir.join("meminfo"), parse_mem_total);
+    }
     if let Some(cgroup) = own_cgroup(&mut fs) {
         snapshot.allowed_cpus = fs.value(&cgroup.join("cpuset.cpus.effective"));
         snapshot.allowed_mems = fs.value(&cgroup.join("cpuset.mems.effective"));

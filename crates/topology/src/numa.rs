@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use bayplan_types::{CpuSet, NodeId, NodeSet};
+use bayplan_types::{Bytes, CpuSet, NodeId, NodeSet};
 
 use crate::derive::NUMBER_MAX;
 use crate::fold::name_cpus;
@@ -35,6 +35,7 @@ pub(crate) fn derive_numa(
         return Numa::default();
     }
     let mut nodes = derive_nodes(&facts, online, oddities);
+    check_sizes(snapshot, &mut nodes, oddities);
     let distances = derive_distances(&facts, snapshot.online_nodes.as_ref(), oddities);
     hang_nodes_without_cpus(&mut nodes, &distances, oddities);
     Numa { nodes, distances }
@@ -108,6 +109,22 @@ fn derive_nodes(
         oddities.push(Oddity::new(path, found, "no memory is local to them"));
     }
     nodes
+}
+
+/// Some virtual machines tell the size at boot for a node and the size after memory was plugged in for the machine. A node that is taken
+/// for smaller than it is would refuse containers that fit.
+fn check_sizes(snapshot: &Snapshot, nodes: &mut [NumaNode], oddities: &mut Vec<Oddity>) {
+    let sizes: Option<Vec<Bytes>> = nodes.iter().map(|node| node.memory).collect();
+    let (Some(machine), Some(sizes)) = (snapshot.mem_total, sizes) else { return };
+    let sum: Bytes = sizes.into_iter().sum();
+    // A part of the memory of each node may not be counted, never a tenth.
+    if nodes.is_empty() || sum >= Bytes(machine.0 / 10 * 9) {
+        return;
+    }
+    let found = format!("MemTotal of all nodes is {sum}, of /proc/meminfo {machine}");
+    let path = format!("{NODE_DIR}/node*/meminfo");
+    oddities.push(Oddity::new(path, found, "memory of unknown size"));
+    nodes.iter_mut().for_each(|node| node.memory = None);
 }
 
 /// `distance` has one column per online node.

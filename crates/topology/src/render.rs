@@ -41,9 +41,10 @@ impl<'a> Lines<'a> {
         let topology = self.topology;
         let mut line = format!("Machine: {}", count_and_list(topology.cpus()));
         let _ = write!(line, ", {}", plural(topology.cores().len(), "core"));
-        if !topology.nodes().is_empty() {
-            let known: Bytes = topology.nodes().iter().filter_map(|node| node.memory).sum();
-            let _ = write!(line, ", {known}");
+        // One node of unknown size makes the sum unknown.
+        let sizes: Option<Vec<Bytes>> = topology.nodes().iter().map(|node| node.memory).collect();
+        if let Some(sizes) = sizes.filter(|sizes| !sizes.is_empty()) {
+            let _ = write!(line, ", {}", sizes.into_iter().sum::<Bytes>());
         }
         self.line(0, &line);
         for (name, cpus) in [("isolated", topology.isolated()), ("offline", topology.offline())] {

@@ -25,6 +25,8 @@ pub struct Snapshot {
     pub nodes: Vec<NodeFacts>,
     /// `node/online`: nodes that the columns of `distance` stand for.
     pub online_nodes: Option<NodeSet>,
+    /// `MemTotal` of `/proc/meminfo`: all memory of the machine, against which that of the nodes is checked.
+    pub mem_total: Option<Bytes>,
     /// `cpuset.cpus.effective` of our own cgroup.
     pub allowed_cpus: Option<CpuSet>,
     /// `cpuset.mems.effective` of our own cgroup.

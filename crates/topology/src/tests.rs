@@ -37,6 +37,36 @@ fn one_cpu_stands_on_one_line() {
 }
 
 #[test]
+fn nodes_that_hold_far_less_than_the_machine_are_of_unknown_size() {
+    check(
+        "numa:2 core:1",
+        |snapshot| snapshot.mem_total = Some(Bytes::gib(64)),
+        expect![[r#"
+            Machine: 2 CPUs 0-1, 2 cores
+              Package 0 / Die 0: 2 CPUs 0-1
+                NumaNode 0: 1 CPU 0, memory of unknown size, distances 10 12
+                  core 0, 1 CPU 0
+                NumaNode 1: 1 CPU 1, memory of unknown size, distances 12 10
+                  core 1, 1 CPU 1
+            Odd:
+              /sys/devices/system/node/node*/meminfo: MemTotal of all nodes is 32 GiB, of /proc/meminfo 64 GiB; assumed: memory of unknown size
+        "#]],
+    );
+    check(
+        "numa:2 core:1",
+        |snapshot| snapshot.mem_total = Some(Bytes::gib(32)),
+        expect![[r#"
+        Machine: 2 CPUs 0-1, 2 cores, 32 GiB
+          Package 0 / Die 0: 2 CPUs 0-1
+            NumaNode 0: 1 CPU 0, 16 GiB, distances 10 12
+              core 0, 1 CPU 0
+            NumaNode 1: 1 CPU 1, 16 GiB, distances 12 10
+              core 1, 1 CPU 1
+    "#]],
+    );
+}
+
+#[test]
 fn a_kernel_that_shows_almost_nothing_still_gives_a_tree() {
     let forget = |snapshot: &mut Snapshot| {
         *snapshot = Snapshot {
@@ -190,7 +220,7 @@ fn memory_and_distances_that_nobody_knows() {
         "pack:2 numa:1 core:2",
         forget,
         expect![[r#"
-            Machine: 4 CPUs 0-3, 4 cores, 16 GiB
+            Machine: 4 CPUs 0-3, 4 cores
               Package 0 / Die 0 / NumaNode 0: 2 CPUs 0-1, memory of unknown size, distances 10 - -
                 NumaNode 7: no CPUs, 0 B, distances - - 10
                 cores 0-1, 2 CPUs 0-1
