@@ -1,5 +1,7 @@
 //! The command line as its users see it: what it prints, and its exit codes.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 use std::process::{Command, Output};
 
 use expect_test::{Expect, expect};

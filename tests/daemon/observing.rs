@@ -88,9 +88,10 @@ async fn metrics_agree_with_the_status() {
     assert_eq!((created("code=\"0\""), created("code=\"8\"")), (4.0, 1.0));
     assert_eq!(sum(&text, "bayplan_failures_total", &[]), 0.0, "{text}");
     let journal = std::fs::metadata(node.journal()).unwrap().len();
-    assert_eq!(sum(&text, "bayplan_journal_size_bytes", &[]) as u64, journal);
+    assert_eq!(sum(&text, "bayplan_journal_size_bytes", &[]).to_string(), journal.to_string());
     let updates = node.runtime.calls("UpdateContainerResources");
-    assert_eq!(sum(&text, "bayplan_container_updates_total", &["\"ok\""]) as u64, updates);
+    let written = sum(&text, "bayplan_container_updates_total", &["\"ok\""]);
+    assert_eq!(written.to_string(), updates.to_string());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use bayplan_types::{Bytes, CpuClass, CpuSet, MilliCpu};
 use crate::budget::Load;
 use crate::ledger::Ledger;
 
-/// Every breach of the invariants that stand on [`crate::ledger`], recomputed from the allocations alone.
+/// Every breach of the invariants that stand on [`Ledger`], recomputed from the allocations alone.
 pub fn check_ledger(ledger: &Ledger) -> Vec<String> {
     let mut breaches = Vec::new();
     check_exclusive(ledger, &mut breaches);
