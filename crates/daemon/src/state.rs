@@ -13,6 +13,8 @@
 //! `observed` holds what every container was last told; a write counts as done when it is planned, and is forgotten when it fails,
 //! so that the next plan repeats it.
 
+mod view;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use bayplan_allocator::{
@@ -21,13 +23,12 @@ use bayplan_allocator::{
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, RequestRules, Resources, derive_request};
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
-use bayplan_types::{Bytes, CpuClass, Pinning, QosClass};
+use bayplan_types::{Bytes, Pinning};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::decision::{Decision, render_considered};
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
-use crate::record::{AllocationForm, ContainerForm, PlacedRecord, RECORD_VERSION, Record};
-use crate::status::{ClassedCpus, ContainerStatus, Explanation, PoolStatus, Status};
+use crate::record::Record;
 
 /// Decisions about containers that are gone or were refused, kept for `explain`.
 const HISTORY_MAX: usize = 256;
@@ -100,7 +101,6 @@ pub struct NodeState {
     pub(crate) by_runtime_id: BTreeMap<String, ContainerId>,
     /// Runtime ids of what ended, with the step; a view of the runtime that is older must not bring them back.
     pub(crate) ended: BTreeMap<String, u64>,
-    pods: BTreeMap<String, Pod>,
     pub(crate) observed: ObservedState,
     history: VecDeque<(String, Decision)>,
     next_id: u64,
@@ -120,7 +120,6 @@ impl NodeState {
             by_ticket: BTreeMap::new(),
             by_runtime_id: BTreeMap::new(),
             ended: BTreeMap::new(),
-            pods: BTreeMap::new(),
             observed: ObservedState::new(),
             history: VecDeque::new(),
             next_id: 0,
@@ -146,10 +145,7 @@ impl NodeState {
         // What is observed may have changed although the ledger has not.
         let has_observed = matches!(event, Event::Synced(_) | Event::Resized(_));
         let mut step = match event {
-            Event::PodStarted(pod) => {
-                self.pods.insert(pod.id.clone(), pod);
-                Step::new(Answer::Done)
-            }
+            Event::PodStarted(pod) => self.pod_started(&pod, now),
             Event::PodEnded(pod_id) => self.pod_ended(&pod_id, now),
             Event::TryAdmit(ticket, container) => self.admit(ticket, *container, false, now),
             Event::Admit(ticket, container) => self.admit(ticket, *container, true, now),
@@ -454,9 +450,22 @@ impl NodeState {
         step
     }
 
+    /// Kubelet makes a new sandbox for a pod only after the old one has died, and its containers with it.
+    fn pod_started(&mut self, pod: &Pod, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        let of_old = self.containers.iter().filter(|(_, container)| {
+            let old = &container.spec.pod;
+            !pod.uid.is_empty() && old.uid == pod.uid && old.id != pod.id
+        });
+        let ids: Vec<ContainerId> = of_old.map(|(id, _)| *id).collect();
+        for id in ids {
+            self.release(id, "its sandbox was replaced", now, &mut step);
+        }
+        step
+    }
+
     fn pod_ended(&mut self, pod_id: &str, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
-        self.pods.remove(pod_id);
         let of_pod = self.containers.iter().filter(|(_, container)| {
             container.spec.pod.id == pod_id && container.phase != Phase::Creating
         });
@@ -563,130 +572,6 @@ impl NodeState {
         }
         step
     }
-
-    pub(crate) fn placed_record(&self, id: ContainerId) -> Option<Record> {
-        let container = self.containers.get(&id)?;
-        Some(Record::Placed(Box::new(PlacedRecord {
-            id: id.0,
-            runtime_id: container.runtime_id.clone(),
-            container: ContainerForm::from(&container.spec),
-            allocation: AllocationForm::new(self.ledger.allocation(id)?, self.ledger.pools()),
-            decision: container.decision.clone(),
-        })))
-    }
-
-    fn placed_note(&self, id: ContainerId) -> Option<Note> {
-        let container = self.containers.get(&id)?;
-        let allocation = self.ledger.allocation(id)?;
-        Some(Note::Placed {
-            container: container.full_name(),
-            cpus: self.ledger.cpus_of(allocation).to_string(),
-            pool: self.ledger.pools().get(allocation.pool)?.name.clone(),
-            class: allocation.class(),
-            qos: container.spec.pod.qos,
-        })
-    }
-
-    /// The whole state as records: what a compacted journal holds.
-    pub fn snapshot_records(&self) -> Vec<Record> {
-        let machine =
-            Record::Machine { version: RECORD_VERSION, fingerprint: self.fingerprint.clone() };
-        let placed = self.containers.keys().filter_map(|id| self.placed_record(*id));
-        std::iter::once(machine).chain(placed).collect()
-    }
-
-    /// How many containers hold each class of CPUs, by QoS class.
-    pub fn container_counts(&self) -> BTreeMap<(CpuClass, Option<QosClass>), usize> {
-        let mut counts = BTreeMap::new();
-        for (id, container) in &self.containers {
-            if let Some(allocation) = self.ledger.allocation(*id) {
-                *counts.entry((allocation.class(), container.spec.pod.qos)).or_default() += 1;
-            }
-        }
-        counts
-    }
-
-    fn status(&self) -> Status {
-        let ledger = &self.ledger;
-        let pools = ledger.pools();
-        let owned = pools.allocatable().difference(ledger.free());
-        let mut containers: Vec<ContainerStatus> =
-            self.containers.keys().filter_map(|id| self.container_status(*id)).collect();
-        containers.sort_by_key(ContainerStatus::full_name);
-        Status {
-            format: "bayplan-status/1".to_owned(),
-            cpus: ClassedCpus {
-                exclusive: owned.to_string(),
-                shared: ledger.free().to_string(),
-                reserved: pools.reserved().to_string(),
-                isolated: pools.isolated().to_string(),
-            },
-            pools: pools
-                .iter()
-                .map(|pool| PoolStatus {
-                    name: pool.name.clone(),
-                    cpus: pool.cpus.to_string(),
-                    shared_cpus: ledger.shared_cpus(pool.id).to_string(),
-                    shared_requests_milli: ledger.shared_requests(pool.id).0,
-                })
-                .collect(),
-            containers,
-            pods: self.pods.len(),
-        }
-    }
-
-    fn container_status(&self, id: ContainerId) -> Option<ContainerStatus> {
-        let container = self.containers.get(&id)?;
-        let allocation = self.ledger.allocation(id)?;
-        let spec = &container.spec;
-        Some(ContainerStatus {
-            id: container.runtime_id.clone(),
-            namespace: spec.pod.namespace.clone(),
-            pod: spec.pod.name.clone(),
-            container: spec.name.clone(),
-            qos: spec.pod.qos.map(|qos| qos.name().to_owned()),
-            class: allocation.class().name().to_owned(),
-            phase: container.phase.name().to_owned(),
-            asked: container.decision.asked.clone(),
-            exclusive: allocation.exclusive.to_string(),
-            cpus: self.ledger.cpus_of(allocation).to_string(),
-            mems: allocation.mems.to_string(),
-            pool: self.ledger.pools().get(allocation.pool)?.name.clone(),
-        })
-    }
-
-    /// Everything about containers whose name, pod, `namespace/pod/container` or runtime id begins with `name`; live ones first, then
-    /// the latest of those that are gone.
-    fn explain(&self, name: &str) -> Vec<Explanation> {
-        let live = self.containers.iter().filter(|(_, container)| {
-            let by_id = container.runtime_id.as_ref().is_some_and(|id| id.starts_with(name));
-            by_id || matches(&container.full_name(), name)
-        });
-        let mut found: Vec<Explanation> = live
-            .map(|(id, container)| Explanation {
-                container: container.full_name(),
-                now: self.container_status(*id),
-                decision: container.decision.clone(),
-            })
-            .collect();
-        if found.is_empty() {
-            let gone = self.history.iter().rev().filter(|(full, _)| matches(full, name));
-            found.extend(gone.take(1).map(|(full, decision)| Explanation {
-                container: full.clone(),
-                now: None,
-                decision: decision.clone(),
-            }));
-        }
-        found
-    }
-}
-
-/// `namespace/pod/container`, any tail of it that begins at a slash, or the pod.
-fn matches(full: &str, name: &str) -> bool {
-    let parts: Vec<&str> = full.split('/').collect();
-    let [namespace, pod, container] = parts[..] else { return full == name };
-    [full, &format!("{pod}/{container}"), container, pod, &format!("{namespace}/{pod}")]
-        .contains(&name)
 }
 
 #[cfg(test)]

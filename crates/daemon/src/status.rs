@@ -15,8 +15,6 @@ pub struct Status {
     pub pools: Vec<PoolStatus>,
     /// Every container, by pod and name.
     pub containers: Vec<ContainerStatus>,
-    /// Number of pods.
-    pub pods: usize,
 }
 
 /// CPU lists by class; together they are the machine.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bayplan_allocator::check_ledger;
 use bayplan_allocator::policy::topology_aware::pools;
 use bayplan_topology::{derive, parse_machine};
-use bayplan_types::CpuSet;
+use bayplan_types::{CpuSet, QosClass};
 use proptest::prelude::*;
 
 use super::*;
@@ -678,4 +678,76 @@ fn what_differs_after_a_restart_is_repaired_by_the_first_sync() {
     world.real.get_mut(&shared).unwrap().pinning = Pinning::default();
     world.sync().unwrap();
     world.check().unwrap();
+}
+
+#[test]
+fn a_new_attempt_takes_the_place_of_the_one_before() {
+    let mut state = state("core:4");
+    let first = make(&mut state, 0, new_container("1", "app", 0, 3));
+    assert_eq!(owned(&state), "0-2");
+    // It crashed, and kubelet has said nothing; there is one more CPU, not three.
+    let second = make(&mut state, 1, new_container("1", "app", 1, 3));
+    assert_ne!(first, second);
+    assert_eq!(owned(&state), "0-2");
+}
+
+#[test]
+fn a_new_sandbox_of_a_pod_takes_the_place_of_the_old_one() {
+    let mut state = state("core:4");
+    make(&mut state, 0, new_container("1", "app", 0, 3));
+    let pod = new_container("2", "app", 0, 3).pod;
+    state.step(Event::PodStarted(pod), Timestamp::UNIX_EPOCH);
+    assert_eq!(owned(&state), "");
+}
+
+#[test]
+fn a_creation_in_doubt_keeps_its_place_while_the_runtime_may_be_at_work() {
+    let mut state = state("core:4").with_doubt_grace(SignedDuration::from_secs(30));
+    let admit = Event::Admit(Ticket(1), Box::new(new_container("1", "app", 0, 3)));
+    state.step(admit, Timestamp::UNIX_EPOCH);
+    state.step(Event::CreateEnded(Ticket(1), CreateOutcome::Unknown), Timestamp::UNIX_EPOCH);
+    let look = |state: &mut NodeState, second: i64| {
+        let now = Timestamp::from_second(second).unwrap();
+        let Answer::SyncBasis { basis, .. } = state.step(Event::SyncStarted, now).answer else {
+            unreachable!("an answer to another question")
+        };
+        let view = RuntimeView { basis, containers: BTreeMap::new() };
+        state.step(Event::Synced(view), now);
+        owned(state)
+    };
+    assert_eq!(look(&mut state, 29), "0-2");
+    assert_eq!(look(&mut state, 31), "");
+}
+
+fn state(line: &str) -> NodeState {
+    let topology = derive(&parse_machine(line).unwrap()).unwrap();
+    let pools = pools(&topology, &CpuSet::new()).unwrap();
+    NodeState::new(Ledger::new(Arc::new(pools)), RequestRules::default(), String::new())
+}
+
+fn new_container(pod_id: &str, name: &str, attempt: u32, cpus: i64) -> NewContainer {
+    let pod = Pod {
+        id: pod_id.to_owned(),
+        uid: "uid".to_owned(),
+        qos: Some(QosClass::Guaranteed),
+        ..Pod::default()
+    };
+    let resources = Resources { cpu_shares: cpus * 1024, ..Resources::default() };
+    NewContainer { pod, name: name.to_owned(), attempt, resources }
+}
+
+/// Admits and creates; gives the runtime's id.
+fn make(state: &mut NodeState, ticket: u64, container: NewContainer) -> String {
+    let id = format!("id{ticket}");
+    let admitted =
+        state.step(Event::TryAdmit(Ticket(ticket), Box::new(container)), Timestamp::UNIX_EPOCH);
+    assert!(matches!(admitted.answer, Answer::Admission(Admission::Place(_))), "{admitted:?}");
+    let created = CreateOutcome::Created { id: id.clone(), pinned: true };
+    state.step(Event::CreateEnded(Ticket(ticket), created), Timestamp::UNIX_EPOCH);
+    id
+}
+
+fn owned(state: &NodeState) -> String {
+    let ledger = state.ledger();
+    ledger.pools().allocatable().difference(ledger.free()).to_string()
 }

@@ -1,0 +1,136 @@
+//! What others see of the state: status, explanations, records, notes, counts. Nothing here changes anything.
+
+use std::collections::BTreeMap;
+
+use bayplan_allocator::ContainerId;
+use bayplan_types::{CpuClass, QosClass};
+
+use crate::event::Note;
+use crate::record::{AllocationForm, ContainerForm, PlacedRecord, RECORD_VERSION, Record};
+use crate::state::NodeState;
+use crate::status::{ClassedCpus, ContainerStatus, Explanation, PoolStatus, Status};
+
+impl NodeState {
+    pub(crate) fn placed_record(&self, id: ContainerId) -> Option<Record> {
+        let container = self.containers.get(&id)?;
+        Some(Record::Placed(Box::new(PlacedRecord {
+            id: id.0,
+            runtime_id: container.runtime_id.clone(),
+            container: ContainerForm::from(&container.spec),
+            allocation: AllocationForm::new(self.ledger.allocation(id)?, self.ledger.pools()),
+            decision: container.decision.clone(),
+        })))
+    }
+
+    pub(super) fn placed_note(&self, id: ContainerId) -> Option<Note> {
+        let container = self.containers.get(&id)?;
+        let allocation = self.ledger.allocation(id)?;
+        Some(Note::Placed {
+            container: container.full_name(),
+            cpus: self.ledger.cpus_of(allocation).to_string(),
+            pool: self.ledger.pools().get(allocation.pool)?.name.clone(),
+            class: allocation.class(),
+            qos: container.spec.pod.qos,
+        })
+    }
+
+    /// The whole state as records: what a compacted journal holds.
+    pub fn snapshot_records(&self) -> Vec<Record> {
+        let machine =
+            Record::Machine { version: RECORD_VERSION, fingerprint: self.fingerprint.clone() };
+        let placed = self.containers.keys().filter_map(|id| self.placed_record(*id));
+        std::iter::once(machine).chain(placed).collect()
+    }
+
+    /// How many containers hold each class of CPUs, by QoS class.
+    pub fn container_counts(&self) -> BTreeMap<(CpuClass, Option<QosClass>), usize> {
+        let mut counts = BTreeMap::new();
+        for (id, container) in &self.containers {
+            if let Some(allocation) = self.ledger.allocation(*id) {
+                *counts.entry((allocation.class(), container.spec.pod.qos)).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    pub(super) fn status(&self) -> Status {
+        let ledger = &self.ledger;
+        let pools = ledger.pools();
+        let owned = pools.allocatable().difference(ledger.free());
+        let mut containers: Vec<ContainerStatus> =
+            self.containers.keys().filter_map(|id| self.container_status(*id)).collect();
+        containers.sort_by_key(ContainerStatus::full_name);
+        Status {
+            format: "bayplan-status/1".to_owned(),
+            cpus: ClassedCpus {
+                exclusive: owned.to_string(),
+                shared: ledger.free().to_string(),
+                reserved: pools.reserved().to_string(),
+                isolated: pools.isolated().to_string(),
+            },
+            pools: pools
+                .iter()
+                .map(|pool| PoolStatus {
+                    name: pool.name.clone(),
+                    cpus: pool.cpus.to_string(),
+                    shared_cpus: ledger.shared_cpus(pool.id).to_string(),
+                    shared_requests_milli: ledger.shared_requests(pool.id).0,
+                })
+                .collect(),
+            containers,
+        }
+    }
+
+    fn container_status(&self, id: ContainerId) -> Option<ContainerStatus> {
+        let container = self.containers.get(&id)?;
+        let allocation = self.ledger.allocation(id)?;
+        let spec = &container.spec;
+        Some(ContainerStatus {
+            id: container.runtime_id.clone(),
+            namespace: spec.pod.namespace.clone(),
+            pod: spec.pod.name.clone(),
+            container: spec.name.clone(),
+            qos: spec.pod.qos.map(|qos| qos.name().to_owned()),
+            class: allocation.class().name().to_owned(),
+            phase: container.phase.name().to_owned(),
+            asked: container.decision.asked.clone(),
+            exclusive: allocation.exclusive.to_string(),
+            cpus: self.ledger.cpus_of(allocation).to_string(),
+            mems: allocation.mems.to_string(),
+            pool: self.ledger.pools().get(allocation.pool)?.name.clone(),
+        })
+    }
+
+    /// Everything about containers whose name, pod, `namespace/pod/container` or runtime id begins with `name`; live ones first, then
+    /// the latest of those that are gone.
+    pub(super) fn explain(&self, name: &str) -> Vec<Explanation> {
+        let live = self.containers.iter().filter(|(_, container)| {
+            let by_id = container.runtime_id.as_ref().is_some_and(|id| id.starts_with(name));
+            by_id || matches(&container.full_name(), name)
+        });
+        let mut found: Vec<Explanation> = live
+            .map(|(id, container)| Explanation {
+                container: container.full_name(),
+                now: self.container_status(*id),
+                decision: container.decision.clone(),
+            })
+            .collect();
+        if found.is_empty() {
+            let gone = self.history.iter().rev().filter(|(full, _)| matches(full, name));
+            found.extend(gone.take(1).map(|(full, decision)| Explanation {
+                container: full.clone(),
+                now: None,
+                decision: decision.clone(),
+            }));
+        }
+        found
+    }
+}
+
+/// `namespace/pod/container`, any tail of it that begins at a slash, or the pod.
+fn matches(full: &str, name: &str) -> bool {
+    let parts: Vec<&str> = full.split('/').collect();
+    let [namespace, pod, container] = parts[..] else { return full == name };
+    [full, &format!("{pod}/{container}"), container, pod, &format!("{namespace}/{pod}")]
+        .contains(&name)
+}
