@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use crate::event::{Answer, Event};
-use crate::event_loop::Inbox;
+use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 
 /// Why a daemon could not be asked.

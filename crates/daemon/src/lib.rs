@@ -8,6 +8,9 @@ mod control;
 pub mod decision;
 pub mod event;
 mod event_loop;
+mod gate;
+mod inbox;
+mod keeper;
 mod metrics;
 pub mod reconcile;
 pub mod record;
@@ -15,6 +18,7 @@ mod run;
 pub mod state;
 pub mod status;
 mod sync;
+mod writer;
 mod yaml;
 
 pub use control::{ControlError, query_control};

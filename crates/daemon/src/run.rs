@@ -23,11 +23,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::control::{control_routes, metrics_routes};
-use crate::event_loop::{EventLoop, Gate, Keeper, inbox, report_failures, run_writer};
+use crate::event_loop::EventLoop;
+use crate::gate::Gate;
+use crate::inbox::inbox;
+use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::record::replay;
 use crate::state::NodeState;
 use crate::sync::Syncer;
+use crate::writer::{report_failures, run_writer};
 
 /// How long the start waits for the runtime before it serves kubelet without having asked it.
 const FIRST_SYNC: Duration = Duration::from_secs(10);

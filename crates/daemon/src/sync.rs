@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::event::{Answer, Event, RuntimeView, Seen, SeenDetails};
-use crate::event_loop::Inbox;
+use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 
 /// The least time between two syncs out of turn; after a failure the runtime is asked again this soon.

@@ -1,0 +1,126 @@
+//! The daemon as the proxy sees it. In: the proxy's questions and reports. Out: events to the state, and answers within a deadline.
+
+use std::sync::Arc;
+
+use bayplan_cri::agent::{Admission, Agent, CreateOutcome, Ticket};
+use bayplan_cri::translate::{NewContainer, Pod, Resources};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::config::{Config, OnFailure};
+use crate::event::{Answer, Event};
+use crate::metrics::Metrics;
+use crate::sync::Syncer;
+
+/// Cheap to clone; clones share everything.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    pub(crate) syncer: Syncer,
+    pub(crate) config: Arc<Config>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) sync_soon: Arc<Notify>,
+}
+
+impl Gate {
+    /// Sends an event although whoever asked may give up waiting: what happened must not be lost.
+    fn send(&self, event: Event) -> JoinHandle<Option<Answer>> {
+        let inbox = self.syncer.inbox.clone();
+        tokio::spawn(async move { inbox.ask(event).await })
+    }
+
+    /// `None`: not within the deadline.
+    async fn decide(&self, event: Event) -> Option<Admission> {
+        match timeout(self.config.decision_timeout, self.send(event)).await {
+            Ok(Ok(Some(Answer::Admission(admission)))) => Some(admission),
+            _ => None,
+        }
+    }
+
+    /// What the configuration says about decisions that were not made in time.
+    fn undecided(&self) -> Admission {
+        self.metrics.failed("undecided");
+        let limit = self.config.decision_timeout;
+        tracing::error!("no decision within {limit:?}; see decisionTimeout and onFailure");
+        match self.config.on_failure {
+            OnFailure::Open => Admission::PassThrough,
+            OnFailure::Closed => Admission::Refuse(format!(
+                "bayplan did not decide within {limit:?}, and onFailure is closed"
+            )),
+        }
+    }
+
+    /// Before a container is refused, the runtime is asked what has ended: kubelet does not tell when a process exits by itself.
+    async fn place(&self, ticket: Ticket, container: NewContainer) -> Option<Admission> {
+        let container = Box::new(container);
+        let first = self.decide(Event::TryAdmit(ticket, container.clone())).await?;
+        if !matches!(first, Admission::Refuse(_)) {
+            return Some(first);
+        }
+        let synced = timeout(self.config.decision_timeout, self.syncer.sync()).await;
+        if !matches!(synced, Ok(Ok(()))) {
+            tracing::warn!("the runtime could not be asked what has ended");
+        }
+        self.decide(Event::Admit(ticket, container)).await
+    }
+
+    /// Tells the loop; waits so that what follows the reply sees it, but not for ever.
+    async fn tell(&self, event: Event) {
+        if timeout(self.config.decision_timeout, self.send(event)).await.is_err() {
+            self.metrics.failed("late");
+        }
+    }
+}
+
+impl Agent for Gate {
+    async fn pod_started(&self, pod: Pod) {
+        self.tell(Event::PodStarted(pod)).await;
+    }
+
+    async fn pod_ended(&self, pod_id: &str) {
+        self.tell(Event::PodEnded(pod_id.to_owned())).await;
+    }
+
+    async fn admit(&self, ticket: Ticket, container: NewContainer) -> Admission {
+        if let Some(admission) = self.place(ticket, container).await {
+            return admission;
+        }
+        let admission = self.undecided();
+        if matches!(admission, Admission::Refuse(_)) {
+            // Should it be placed late, nobody will come for the place.
+            self.send(Event::CreateEnded(ticket, CreateOutcome::Failed));
+        }
+        admission
+    }
+
+    async fn created(&self, ticket: Ticket, outcome: CreateOutcome) {
+        self.tell(Event::CreateEnded(ticket, outcome)).await;
+    }
+
+    async fn started(&self, container_id: &str) {
+        self.tell(Event::Started(container_id.to_owned())).await;
+    }
+
+    async fn ended(&self, container_id: &str) {
+        self.tell(Event::Ended(container_id.to_owned())).await;
+    }
+
+    async fn resize(&self, container_id: &str, resources: Resources) -> Admission {
+        let decided = self.decide(Event::Resize(container_id.to_owned(), resources)).await;
+        decided.unwrap_or_else(|| self.undecided())
+    }
+
+    async fn resized(&self, container_id: &str) {
+        self.tell(Event::Resized(container_id.to_owned())).await;
+    }
+
+    fn call_ended(&self, method: &str, code: u32) {
+        self.metrics.call_ended(method, code);
+    }
+
+    fn passed_through(&self, method: &str, why: &'static str) {
+        tracing::warn!(method, why, "forwarded unchanged");
+        self.metrics.failed("passed_through");
+        self.sync_soon.notify_one();
+    }
+}
