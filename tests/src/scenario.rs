@@ -1,8 +1,8 @@
 //! What must hold with a real runtime and a real kernel, in one story: exclusive CPUs are disjoint, the shared rest shrinks and
 //! grows, and killing the daemon between create and start moves nobody and leaks nothing.
 //!
-//! Everything is checked against three witnesses: the kernel (`Cpus_allowed_list` of the container's process), the runtime's own
-//! record, and bayplan's status.
+//! Everything is checked against three witnesses: the kernel (`Cpus_allowed_list` and `Mems_allowed_list` of the container's process),
+//! the runtime's own record, and bayplan's status.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -125,6 +125,8 @@ impl Node {
             Ok(allowed_by_kernel(pid)?.filter(|cpus| *cpus == told))
         })
         .with_context(|| format!("runtime says {told}, kernel {:?}", allowed_by_kernel(pid)))?;
+        let mems = read_process_pinning(Path::new("/"), pid)?.map(|(_, mems)| mems);
+        ensure!(details.mems == mems, "mems: runtime says {:?}, kernel {mems:?}", details.mems);
         Ok(Placed { id: id.to_owned(), pid, cpus })
     }
 

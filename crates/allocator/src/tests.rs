@@ -336,7 +336,7 @@ fn check_room(ledger: &Ledger, before: &Ledger) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(2500))]
 
     #[test]
     fn any_history_on_any_machine_keeps_every_invariant(
