@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, ensure};
 use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec, RunningPod};
 use bayplan_cri::upstream::Upstream;
+use bayplan_cri::v1;
 use bayplan_daemon::query_control;
 use bayplan_daemon::status::Status;
 use bayplan_host::read_process_pinning;
@@ -49,6 +50,7 @@ struct Node {
     kubelet: Kubelet,
     runtime: Upstream,
     pods: Vec<RunningPod>,
+    had_kubepods: bool,
 }
 
 /// A container, and where the kernel and the runtime have it.
@@ -61,6 +63,7 @@ struct Placed {
 impl Node {
     fn start(bayplan: &Path) -> anyhow::Result<Node> {
         let dir = TempDir::with_prefix("bayplan-scenario-")?;
+        let had_kubepods = has_kubepods()?;
         let containerd = Containerd::start(dir.path())?;
         let tokio = Runtime::new()?;
         let _entered = tokio.enter();
@@ -79,7 +82,8 @@ impl Node {
         drop(_entered);
         let bayplan = bayplan.to_owned();
         let pods = Vec::new();
-        let mut node = Node { dir, bayplan, containerd, daemon, tokio, kubelet, runtime, pods };
+        let mut node =
+            Node { dir, bayplan, containerd, daemon, tokio, kubelet, runtime, pods, had_kubepods };
         node.wait_until_serving()?;
         Ok(node)
     }
@@ -143,17 +147,45 @@ impl Node {
         Ok(())
     }
 
-    /// Ends what still runs and takes our cgroups away.
+    /// Ends what still runs, past the daemon in case that is what failed, and takes our cgroups away.
     fn clean(&mut self) -> anyhow::Result<()> {
-        self.end_pods()?;
-        let code = self.daemon.terminate()?;
+        let mut client = self.runtime.runtime_client();
+        let ended = self.tokio.block_on(async {
+            for pod in self.runtime.list_pods().await? {
+                let stop = v1::StopPodSandboxRequest { pod_sandbox_id: pod.id.clone() };
+                client.stop_pod_sandbox(stop).await?;
+                let remove = v1::RemovePodSandboxRequest { pod_sandbox_id: pod.id };
+                client.remove_pod_sandbox(remove).await?;
+            }
+            anyhow::Ok(())
+        });
+        let stopped = self.daemon.terminate();
+        self.remove_cgroups()?;
+        ended?;
+        let code = stopped?;
         ensure!(code == 0, "SIGTERM: exit code {code}");
-        let find = "find /sys/fs/cgroup -depth -type d -path '*/kubepods/*' -name '*default-scenario-*' \
-                    -exec rmdir {} + 2>/dev/null; find /sys/fs/cgroup -depth -type d -path '*/kubepods*' \
-                    -empty -exec rmdir {} + 2>/dev/null; true";
-        Command::new("sh").args(["-c", find]).status()?;
         Ok(())
     }
+
+    /// Those of our pods, and those above them if nobody had made them before us.
+    fn remove_cgroups(&self) -> anyhow::Result<()> {
+        let mut find = "find /sys/fs/cgroup -depth -type d -path '*poddefault-scenario-*' \
+                        -exec rmdir {} ';'"
+            .to_owned();
+        if !self.had_kubepods {
+            find.push_str(
+                "; find /sys/fs/cgroup -depth -type d -path '*/kubepods*' -exec rmdir {} ';'",
+            );
+        }
+        Command::new("sh").args(["-c", &find]).output()?;
+        Ok(())
+    }
+}
+
+/// A kubelet of this machine has cgroups of its own, which must stay.
+fn has_kubepods() -> anyhow::Result<bool> {
+    let find = ["/sys/fs/cgroup", "-type", "d", "-name", "kubepods"];
+    Ok(!Command::new("find").args(find).output()?.stdout.is_empty())
 }
 
 fn start_daemon(bayplan: &Path, dir: &Path) -> anyhow::Result<Process> {

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use bayplan_daemon::check::{Severity, check_kubelet};
-use bayplan_daemon::config::read_config;
+use bayplan_daemon::config::{Config, read_config};
 use bayplan_daemon::{Daemon, derive_machine};
+use bayplan_topology::Topology;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -15,28 +16,38 @@ pub(crate) fn run(config: Option<&Path>) -> anyhow::Result<()> {
     let config = read_config(config)?;
     init_log(&config.log)?;
     let topology = derive_machine(&config.host_root)?;
-    tokio::runtime::Runtime::new()?.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        for finding in check_kubelet(&config.host_root) {
-            if finding.severity != Severity::Ok {
-                tracing::warn!(check = finding.check, "{}", finding.message);
-            }
+    let runtime = tokio::runtime::Runtime::new()?;
+    let ended = runtime.block_on(serve(config, &topology));
+    // A disk that hangs must not keep the process.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn serve(config: Config, topology: &Topology) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    for finding in check_kubelet(&config.host_root) {
+        if finding.severity != Severity::Ok {
+            tracing::warn!(check = finding.check, "{}", finding.message);
         }
-        let daemon = Daemon::start(config, &topology).await?;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = daemon.broken() => anyhow::bail!("the daemon can no longer decide; this is a bug"),
-        }
-        tracing::info!("stopping; containers keep running as they are");
-        tokio::select! {
-            () = daemon.stop() => {}
-            _ = terminate.recv() => tracing::warn!("stopped at once"),
-            _ = interrupt.recv() => tracing::warn!("stopped at once"),
-        }
-        Ok(())
-    })
+    }
+    let daemon = tokio::select! {
+        daemon = Daemon::start(config, topology) => daemon?,
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = daemon.broken() => anyhow::bail!("the daemon can no longer decide; this is a bug"),
+    }
+    tracing::info!("stopping; containers keep running as they are");
+    tokio::select! {
+        () = daemon.stop() => {}
+        _ = terminate.recv() => tracing::warn!("stopped at once"),
+        _ = interrupt.recv() => tracing::warn!("stopped at once"),
+    }
+    Ok(())
 }
 
 /// Logs go to standard error, where journald picks them up; it adds the time itself.

@@ -16,7 +16,7 @@ pub struct Ticket(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "one lives as long as one call")]
 pub enum Admission {
-    /// Run it here. Everybody else has already let go of these CPUs.
+    /// Run it here. Everybody else has let go of these CPUs, unless the runtime failed to make them, which is counted and repeated.
     Place(Pinning),
     /// Forward the call as it came: the container is not bayplan's to place, or there was no answer in time.
     PassThrough,
@@ -65,11 +65,12 @@ pub trait Agent: Clone + Send + Sync + 'static {
         container_id: &str,
         resources: Resources,
     ) -> impl Future<Output = Admission> + Send;
-    /// The forwarded `UpdateContainerResources` that `resize` placed has ended, well or not. Awaited before the reply leaves.
-    fn resized(&self, container_id: &str) -> impl Future<Output = ()> + Send;
+    /// The forwarded `UpdateContainerResources` has ended; `is_answered` is false when the runtime may still be at work on it. Awaited
+    /// before the reply leaves.
+    fn resized(&self, container_id: &str, is_answered: bool) -> impl Future<Output = ()> + Send;
     /// A proxied call ended with this gRPC status code (`0` is OK). `method` is the path, e.g.
     /// `/runtime.v1.RuntimeService/Version`. Must not block.
     fn call_ended(&self, method: &str, code: u32);
-    /// The call was forwarded unchanged although it is one that is normally decoded; `why` is a short fixed word. Must not block.
+    /// The call is forwarded unchanged although it is one that is normally decoded; `why` is a short fixed word. Must not block.
     fn passed_through(&self, method: &str, why: &'static str);
 }

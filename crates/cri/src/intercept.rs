@@ -137,8 +137,10 @@ pub(crate) async fn run<A: Agent>(
     let whole = match exchange::gather(&shared, &window, body).await {
         Ok(Gathered::Whole(whole)) => whole,
         Ok(Gathered::TooLong(body)) => {
+            let request = Request::from_parts(head, body);
+            let answer = exchange::pass(&shared, &window, request, end).await;
             shared.agent.passed_through(&path, "long");
-            return exchange::pass(&shared, &window, Request::from_parts(head, body), end).await;
+            return answer;
         }
         Err(status) => return end.answer(status),
     };
@@ -149,9 +151,10 @@ pub(crate) async fn run<A: Agent>(
     let (message, question) = match read {
         Ok(read) => read,
         Err(why) => {
-            shared.agent.passed_through(&path, why);
             let request = Request::from_parts(head, whole.into_body());
-            return exchange::pass(&shared, &window, request, end).await;
+            let answer = exchange::pass(&shared, &window, request, end).await;
+            shared.agent.passed_through(&path, why);
+            return answer;
         }
     };
     let call = Call { shared, window, head, whole };
@@ -235,7 +238,8 @@ impl<A: Agent> Call<A> {
         };
         let shared = Arc::clone(&self.shared);
         let exchange = self.forward(pinned).await;
-        shared.agent.resized(&update.container_id).await;
+        let is_answered = matches!(exchange, Exchange::Answered(_));
+        shared.agent.resized(&update.container_id, is_answered).await;
         Ok(exchange)
     }
 }

@@ -117,7 +117,7 @@ impl Agent for Recorder {
         self.admission()
     }
 
-    async fn resized(&self, _container_id: &str) {}
+    async fn resized(&self, _container_id: &str, _is_answered: bool) {}
 
     fn call_ended(&self, method: &str, code: u32) {
         let name = method.rsplit('/').next().unwrap_or_default();

@@ -17,7 +17,7 @@ pub enum Event {
     PodStarted(Pod),
     /// A pod sandbox was stopped or removed.
     PodEnded(String),
-    /// A container is to be created. Refused without a trace if no pool can hold it: the runtime is asked first what has ended.
+    /// A container is to be created. If no pool can hold it that is not the last word: the runtime is asked first what has ended.
     TryAdmit(Ticket, Box<NewContainer>),
     /// A container is to be created, and this is the last word.
     Admit(Ticket, Box<NewContainer>),
@@ -27,10 +27,12 @@ pub enum Event {
     Started(String),
     /// A container was stopped or removed.
     Ended(String),
-    /// Kubelet changes a container's resources.
+    /// Kubelet changes a container's resources. As with `TryAdmit`, a refusal is not the last word.
+    TryResize(String, Resources),
+    /// Kubelet changes a container's resources, and this is the last word.
     Resize(String, Resources),
-    /// Kubelet's change of resources was forwarded and has ended, well or not.
-    Resized(String),
+    /// Kubelet's change of resources was forwarded and has ended; false: without an answer of the runtime.
+    Resized(String, bool),
     /// Some writes of an earlier plan failed.
     WritesFailed(Vec<FailedWrite>),
     /// The runtime is about to be asked what runs.

@@ -1,7 +1,7 @@
 //! The one task that owns the state. In: events from a bounded queue. Out: records on disk, then writes at the runtime, then answers.
 //!
 //! Events that arrive together share one write to the journal. Plans go to a second task, the writer, in the order in which they
-//! were made; an answer that must wait for its plan travels with it, so nobody is told of a CPU that its old owner still holds.
+//! were made; an answer that must wait for its plan travels with it, so nobody is told of a CPU before its old owner was told to let go.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ impl EventLoop {
     }
 
     fn step(&mut self, event: Event, now: Timestamp) -> Step {
-        let is_decision = matches!(event, Event::TryAdmit(..) | Event::Resize(..));
+        let is_decision = matches!(event, Event::TryAdmit(..) | Event::TryResize(..));
         let started = Instant::now();
         let step = self.state.step(event, now);
         if is_decision {

@@ -6,7 +6,7 @@ use bayplan_cri::agent::{Admission, Agent, CreateOutcome, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::{Config, OnFailure};
 use crate::event::{Answer, Event};
@@ -29,12 +29,28 @@ impl Gate {
         tokio::spawn(async move { inbox.ask(event).await })
     }
 
-    /// `None`: not within the deadline.
-    async fn decide(&self, event: Event) -> Option<Admission> {
-        match timeout(self.config.decision_timeout, self.send(event)).await {
+    /// `None`: not before the deadline.
+    async fn decide(&self, event: Event, deadline: Instant) -> Option<Admission> {
+        match timeout_at(deadline, self.send(event)).await {
             Ok(Ok(Some(Answer::Admission(admission)))) => Some(admission),
             _ => None,
         }
+    }
+
+    /// Before anything is refused, the runtime is asked what has ended: kubelet does not tell when a process exits by itself. The
+    /// first refusal stands where there is no time for a second look. `None`: no decision in time.
+    async fn decide_twice(&self, first: Event, last: Event) -> Option<Admission> {
+        let deadline = Instant::now() + self.config.decision_timeout;
+        let first = self.decide(first, deadline).await?;
+        if !matches!(first, Admission::Refuse(_)) {
+            return Some(first);
+        }
+        let synced = timeout_at(deadline, self.syncer.sync()).await;
+        if !matches!(synced, Ok(Ok(()))) {
+            tracing::warn!("the runtime could not be asked what has ended");
+            return Some(first);
+        }
+        Some(self.decide(last, deadline).await.unwrap_or(first))
     }
 
     /// What the configuration says about decisions that were not made in time.
@@ -48,20 +64,6 @@ impl Gate {
                 "bayplan did not decide within {limit:?}, and onFailure is closed"
             )),
         }
-    }
-
-    /// Before a container is refused, the runtime is asked what has ended: kubelet does not tell when a process exits by itself.
-    async fn place(&self, ticket: Ticket, container: NewContainer) -> Option<Admission> {
-        let container = Box::new(container);
-        let first = self.decide(Event::TryAdmit(ticket, container.clone())).await?;
-        if !matches!(first, Admission::Refuse(_)) {
-            return Some(first);
-        }
-        let synced = timeout(self.config.decision_timeout, self.syncer.sync()).await;
-        if !matches!(synced, Ok(Ok(()))) {
-            tracing::warn!("the runtime could not be asked what has ended");
-        }
-        self.decide(Event::Admit(ticket, container)).await
     }
 
     /// Tells the loop; waits so that what follows the reply sees it, but not for ever.
@@ -82,10 +84,11 @@ impl Agent for Gate {
     }
 
     async fn admit(&self, ticket: Ticket, container: NewContainer) -> Admission {
-        if let Some(admission) = self.place(ticket, container).await {
-            return admission;
-        }
-        let admission = self.undecided();
+        let container = Box::new(container);
+        let (first, last) =
+            (Event::TryAdmit(ticket, container.clone()), Event::Admit(ticket, container));
+        let decided = self.decide_twice(first, last).await;
+        let admission = decided.unwrap_or_else(|| self.undecided());
         if matches!(admission, Admission::Refuse(_)) {
             // Should it be placed late, nobody will come for the place.
             self.send(Event::CreateEnded(ticket, CreateOutcome::Failed));
@@ -106,12 +109,13 @@ impl Agent for Gate {
     }
 
     async fn resize(&self, container_id: &str, resources: Resources) -> Admission {
-        let decided = self.decide(Event::Resize(container_id.to_owned(), resources)).await;
-        decided.unwrap_or_else(|| self.undecided())
+        let id = container_id.to_owned();
+        let (first, last) = (Event::TryResize(id.clone(), resources), Event::Resize(id, resources));
+        self.decide_twice(first, last).await.unwrap_or_else(|| self.undecided())
     }
 
-    async fn resized(&self, container_id: &str) {
-        self.tell(Event::Resized(container_id.to_owned())).await;
+    async fn resized(&self, container_id: &str, is_answered: bool) {
+        self.tell(Event::Resized(container_id.to_owned(), is_answered)).await;
     }
 
     fn call_ended(&self, method: &str, code: u32) {

@@ -102,6 +102,7 @@ impl NodeState {
             match self.by_runtime_id.get(runtime_id).copied() {
                 Some(id) => self.observe(id, runtime_id, seen, view.basis),
                 None if self.ended.get(runtime_id).is_some_and(|step| *step > view.basis) => {}
+                None if self.is_superseded(seen, view) => {}
                 None => self.adopt_seen(runtime_id, seen, now, &mut step),
             }
         }
@@ -168,6 +169,18 @@ impl NodeState {
         }
     }
 
+    /// A container that was never started, and of which there is a later attempt, will never be started.
+    fn is_superseded(&self, seen: &Seen, view: &RuntimeView) -> bool {
+        let is_later = |pod_id: &str, name: &str, attempt: u32| {
+            pod_id == seen.pod_id && name == seen.name && attempt > seen.attempt
+        };
+        let mut held = self.containers.values().map(|container| &container.spec);
+        let mut viewed = view.containers.values();
+        !seen.is_running
+            && (held.any(|spec| is_later(&spec.pod.id, &spec.name, spec.attempt))
+                || viewed.any(|other| is_later(&other.pod_id, &other.name, other.attempt)))
+    }
+
     fn adopt_seen(&mut self, runtime_id: &str, seen: &Seen, now: Timestamp, step: &mut Step) {
         let is_being_made = self.containers.values().any(|container| {
             container.runtime_id.is_none() && container.is(&seen.pod_id, &seen.name, seen.attempt)
@@ -207,11 +220,8 @@ impl NodeState {
         let (request, _) = derive_request(id, &details.container, &self.rules);
         let Pinning { cpus, mems } = &details.pinning;
         let wanted = request.demand.exclusive();
-        if wanted > 0
-            && !request.is_reserved
-            && request.demand.shared().is_none()
-            && cpus.len() == wanted
-        {
+        let is_reserved = request.is_reserved && !self.ledger.pools().reserved().is_empty();
+        if wanted > 0 && !is_reserved && request.demand.shared().is_none() && cpus.len() == wanted {
             let around = self.ledger.pools().iter().filter(|pool| cpus.is_subset(&pool.cpus));
             let pool = around.min_by_key(|pool| pool.cpus.len()).map(|pool| pool.id);
             let allocation = Allocation {

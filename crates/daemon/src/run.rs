@@ -121,6 +121,7 @@ impl Daemon {
             inbox: inbox.clone(),
             host_root: config.host_root.clone(),
             metrics: Arc::clone(&metrics),
+            turn: Arc::default(),
         };
         let has_synced = first_sync(&syncer).await;
         let soon = Arc::clone(&sync_soon);

@@ -143,7 +143,7 @@ impl NodeState {
         self.steps += 1;
         let version = self.ledger.version();
         // What is observed may have changed although the ledger has not.
-        let has_observed = matches!(event, Event::Synced(_) | Event::Resized(_));
+        let has_observed = matches!(event, Event::Synced(_) | Event::Resized(..));
         let mut step = match event {
             Event::PodStarted(pod) => self.pod_started(&pod, now),
             Event::PodEnded(pod_id) => self.pod_ended(&pod_id, now),
@@ -152,8 +152,9 @@ impl NodeState {
             Event::CreateEnded(ticket, outcome) => self.create_ended(ticket, outcome, now),
             Event::Started(id) => self.started(&id),
             Event::Ended(id) => self.ended(&id, "stopped or removed", now),
-            Event::Resize(id, resources) => self.resize(&id, resources, now),
-            Event::Resized(id) => self.resized(&id),
+            Event::TryResize(id, resources) => self.resize(&id, resources, false, now),
+            Event::Resize(id, resources) => self.resize(&id, resources, true, now),
+            Event::Resized(id, is_answered) => self.resized(&id, is_answered),
             Event::WritesFailed(failed) => self.writes_failed(&failed, now),
             Event::SyncStarted => Step::new(Answer::SyncBasis {
                 basis: self.steps,
@@ -498,7 +499,13 @@ impl NodeState {
     }
 
     /// Places the container anew for its new resources, keeping what it can of the old place; on refusal everything stays.
-    fn resize(&mut self, runtime_id: &str, update: Resources, now: Timestamp) -> Step {
+    fn resize(
+        &mut self,
+        runtime_id: &str,
+        update: Resources,
+        is_final: bool,
+        now: Timestamp,
+    ) -> Step {
         let mut step = Step::new(Answer::Admission(Admission::PassThrough));
         let Some(id) = self.by_runtime_id.get(runtime_id).copied() else { return step };
         let Some(container) = self.containers.get(&id) else { return step };
@@ -514,6 +521,10 @@ impl NodeState {
             let committed = offered.ok().and_then(|offer| self.ledger.commit(offer).ok());
             if committed.is_none() {
                 self.put_back(id, held, &mut step);
+                if !is_final {
+                    step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
+                    return step;
+                }
                 return self.refuse(step, &spec, decision);
             }
             if let Some(container) = self.containers.get_mut(&id) {
@@ -535,11 +546,11 @@ impl NodeState {
 
     /// Kubelet's own update carried the pinning of the moment in which it was asked about. If that has changed since, the update may
     /// have undone what was written meanwhile.
-    fn resized(&mut self, runtime_id: &str) -> Step {
+    fn resized(&mut self, runtime_id: &str, is_answered: bool) -> Step {
         let mut step = Step::new(Answer::Done);
         let Some(id) = self.by_runtime_id.get(runtime_id).copied() else { return step };
         let carried = self.containers.get_mut(&id).and_then(|container| container.update.take());
-        if carried != self.pinning(id) {
+        if carried != self.pinning(id) || !is_answered {
             self.observed.insert(runtime_id.to_owned(), Pinning::default());
             step.answers_after_plan = true;
         }

@@ -11,7 +11,8 @@ use bayplan_cri::upstream::{
 };
 use bayplan_host::read_process_pinning;
 use bayplan_types::Pinning;
-use tokio::sync::Notify;
+use futures::StreamExt as _;
+use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +23,9 @@ use crate::metrics::Metrics;
 /// The least time between two syncs out of turn; after a failure the runtime is asked again this soon.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// Containers that the runtime is asked about at once.
+const DESCRIBED_AT_ONCE_MAX: usize = 8;
+
 /// Keeps the state in line with the runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct Syncer {
@@ -29,6 +33,14 @@ pub(crate) struct Syncer {
     pub(crate) inbox: Inbox,
     pub(crate) host_root: PathBuf,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) turn: Arc<Mutex<()>>,
+}
+
+/// What came of describing one container.
+enum Described {
+    Details(Box<SeenDetails>),
+    Gone,
+    Not,
 }
 
 impl Syncer {
@@ -56,7 +68,6 @@ impl Syncer {
             wait = match self.sync().await {
                 Ok(()) => every,
                 Err(error) => {
-                    self.metrics.failed("sync");
                     tracing::warn!("cannot ask the runtime what runs: {error}");
                     RETRY.min(every)
                 }
@@ -65,63 +76,96 @@ impl Syncer {
         }
     }
 
-    /// Once. Does nothing when the daemon is stopping.
+    /// Once. Does nothing when the daemon is stopping. One at a time: an older view must not follow a newer one.
     pub(crate) async fn sync(&self) -> Result<(), RuntimeError> {
+        let _turn = self.turn.lock().await;
         let asked = self.inbox.ask(Event::SyncStarted).await;
         let Some(Answer::SyncBasis { basis, known }) = asked else { return Ok(()) };
-        let containers = self.view(&known).await?;
+        let containers = self.view(&known).await.inspect_err(|_| self.metrics.failed("sync"))?;
         self.inbox.ask(Event::Synced(RuntimeView { basis, containers })).await;
         Ok(())
     }
 
     async fn view(&self, known: &BTreeSet<String>) -> Result<BTreeMap<String, Seen>, RuntimeError> {
-        let mut pods: BTreeMap<String, Option<PodDetails>> = BTreeMap::new();
+        let listed = self.upstream.list_containers().await?;
+        // A container that the runtime has lost sight of may still run, so it keeps what it has.
+        let is_alive = |it: &ListedContainer| it.state != ContainerState::Exited;
+        let is_clear = |it: &ListedContainer| it.state != ContainerState::Unknown;
+        let unknown: Vec<ListedContainer> = listed
+            .iter()
+            .filter(|it| is_alive(it) && is_clear(it) && !known.contains(&it.id))
+            .cloned()
+            .collect();
+        let pods = self.pods(&unknown).await?;
+        let described = futures::stream::iter(unknown)
+            .map(|it| {
+                let (syncer, pod) = (self.clone(), pods.get(&it.pod_id).cloned());
+                async move { (it.id.clone(), syncer.container(&it, pod.as_ref()).await) }
+            })
+            .buffer_unordered(DESCRIBED_AT_ONCE_MAX);
+        let mut described: BTreeMap<String, Result<Described, RuntimeError>> =
+            described.collect().await;
         let mut containers = BTreeMap::new();
-        for listed in self.upstream.list_containers().await? {
-            // A container that the runtime has lost sight of may still run, so it keeps what it has.
-            let is_alive = listed.state != ContainerState::Exited;
-            let is_unclear = listed.state == ContainerState::Unknown;
-            let mut seen = Seen {
-                pod_id: listed.pod_id.clone(),
-                name: listed.name.clone(),
-                attempt: listed.attempt,
-                is_alive,
-                is_running: listed.state == ContainerState::Running,
-                details: None,
+        for it in listed {
+            let found = described.remove(&it.id).transpose()?;
+            let seen = Seen {
+                is_alive: is_alive(&it) && !matches!(found, Some(Described::Gone)),
+                is_running: it.state == ContainerState::Running,
+                details: match found {
+                    Some(Described::Details(details)) => Some(details),
+                    _ => None,
+                },
+                pod_id: it.pod_id,
+                name: it.name,
+                attempt: it.attempt,
             };
-            if is_alive && !is_unclear && !known.contains(&listed.id) {
-                match self.upstream.container_details(&listed.id).await {
-                    Ok(details) => {
-                        let pod = self.pod(&mut pods, &listed.pod_id).await?;
-                        seen.details = Some(Box::new(self.describe(&listed, pod, &details)));
-                    }
-                    Err(RuntimeError::Gone { .. }) => seen.is_alive = false,
-                    // One that cannot be described must not hide all others.
-                    Err(RuntimeError::Failed { message, .. }) => {
-                        tracing::warn!(container = listed.id, message, "cannot be described");
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            containers.insert(listed.id, seen);
+            containers.insert(it.id, seen);
         }
         Ok(containers)
     }
 
-    async fn pod<'a>(
+    /// One that cannot be described must not hide all others.
+    async fn container(
         &self,
-        pods: &'a mut BTreeMap<String, Option<PodDetails>>,
-        id: &str,
-    ) -> Result<Option<&'a PodDetails>, RuntimeError> {
-        if !pods.contains_key(id) {
-            let details = match self.upstream.pod_details(id).await {
-                Ok(details) => Some(details),
-                Err(RuntimeError::Gone { .. } | RuntimeError::Failed { .. }) => None,
-                Err(error) => return Err(error),
-            };
-            pods.insert(id.to_owned(), details);
+        listed: &ListedContainer,
+        pod: Option<&PodDetails>,
+    ) -> Result<Described, RuntimeError> {
+        match self.upstream.container_details(&listed.id).await {
+            Ok(details) => Ok(Described::Details(Box::new(self.describe(listed, pod, &details)))),
+            Err(RuntimeError::Gone { .. }) => Ok(Described::Gone),
+            Err(error @ (RuntimeError::Failed { .. } | RuntimeError::TimedOut { .. })) => {
+                tracing::warn!(container = listed.id, "cannot be described: {error}");
+                Ok(Described::Not)
+            }
+            Err(error) => Err(error),
         }
-        Ok(pods.get(id).and_then(Option::as_ref))
+    }
+
+    /// The pods of these containers, as far as the runtime describes them.
+    async fn pods(
+        &self,
+        containers: &[ListedContainer],
+    ) -> Result<BTreeMap<String, PodDetails>, RuntimeError> {
+        let ids: BTreeSet<String> = containers.iter().map(|it| it.pod_id.clone()).collect();
+        let mut asked = futures::stream::iter(ids)
+            .map(|id| {
+                let upstream = self.upstream.clone();
+                async move { (upstream.pod_details(&id).await, id) }
+            })
+            .buffer_unordered(DESCRIBED_AT_ONCE_MAX);
+        let mut pods = BTreeMap::new();
+        while let Some((details, id)) = asked.next().await {
+            match details {
+                Ok(details) => {
+                    pods.insert(id, details);
+                }
+                Err(RuntimeError::Unavailable { call, message }) => {
+                    return Err(RuntimeError::Unavailable { call, message });
+                }
+                Err(error) => tracing::warn!(pod = id, "cannot be described: {error}"),
+            }
+        }
+        Ok(pods)
     }
 
     fn describe(

@@ -1,11 +1,13 @@
 //! Carries plans out at the runtime. In: batches, each a plan and perhaps an answer that must wait for it. Out: updates, and events
 //! about those that failed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_cri::upstream::{RuntimeError, Upstream};
 use bayplan_enforcement::{Plan, Step as Pass, Write};
+use bayplan_types::CpuSet;
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -33,30 +35,57 @@ pub(crate) async fn run_writer(
     limit: Duration,
     metrics: Arc<Metrics>,
 ) {
+    let mut stuck = Stuck::default();
     while let Some(Batch { plan, answer }) = batches.recv().await {
-        let mut has_failed = false;
         for pass in [Pass::Shrink, Pass::Grow] {
-            let writes: Vec<Write> = plan.pass(pass).cloned().collect();
-            if has_failed {
-                // Somebody still holds what others would take.
-                let why = "another container did not let go";
-                writes.into_iter().for_each(|write| report(&failures, write, false, why));
-                break;
+            let (withheld, writes): (Vec<Write>, Vec<Write>) =
+                plan.pass(pass).cloned().partition(|write| stuck.withholds(write));
+            for write in withheld {
+                report(&failures, write, false, "another container did not let go");
             }
             let updates = writes.into_iter().map(|write| apply(upstream.clone(), write, limit));
             let mut updates = futures::stream::iter(updates).buffer_unordered(WRITES_IN_FLIGHT_MAX);
             while let Some((write, result)) = updates.next().await {
                 metrics.update_ended(result.as_ref().err());
+                let is_gone = matches!(result, Err(RuntimeError::Gone { .. }));
+                stuck.note(&write, result.is_err() && !is_gone);
                 if let Err(error) = result {
-                    let is_gone = matches!(error, RuntimeError::Gone { .. });
-                    has_failed |= !is_gone;
                     report(&failures, write, is_gone, &error.to_string());
                 }
             }
         }
         if let Some((answer, content)) = answer {
+            if !stuck.0.is_empty() {
+                metrics.failed("not_let_go");
+            }
             let _gave_up = answer.send(content);
         }
+    }
+}
+
+/// CPUs that containers still run on although they should not, because a write failed.
+#[derive(Default)]
+struct Stuck(BTreeMap<String, CpuSet>);
+
+impl Stuck {
+    /// What a container that may run everywhere holds is not counted: nobody could be given anything.
+    fn note(&mut self, write: &Write, has_failed: bool) {
+        if !has_failed {
+            self.0.remove(&write.container);
+        } else if let Some(old) = &write.old {
+            self.0.insert(write.container.clone(), old.cpus.difference(&write.new.cpus));
+        }
+    }
+
+    /// Nobody grows onto CPUs that another has not let go of. A container that keeps no CPU is moved all the same: where it is, it is
+    /// surely wrong.
+    fn withholds(&self, write: &Write) -> bool {
+        let is_move = write.old.as_ref().is_none_or(|old| !old.cpus.intersects(&write.new.cpus));
+        let is_held = || {
+            let mut others = self.0.iter().filter(|(id, _)| **id != write.container);
+            others.any(|(_, held)| held.intersects(&write.new.cpus))
+        };
+        write.step == Pass::Grow && !is_move && is_held()
     }
 }
 
@@ -99,5 +128,38 @@ pub(crate) async fn report_failures(
         if inbox.ask(event).await.is_none() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bayplan_types::Pinning;
+
+    use super::*;
+
+    fn write(step: Pass, container: &str, old: &str, new: &str) -> Write {
+        let pinning = |cpus: &str| Pinning { cpus: cpus.parse().unwrap(), ..Pinning::default() };
+        let old = (old != "?").then(|| pinning(old));
+        Write { step, container: container.to_owned(), old, new: pinning(new) }
+    }
+
+    #[test]
+    fn nobody_grows_onto_cpus_that_another_has_not_let_go_of() {
+        let mut stuck = Stuck::default();
+        stuck.note(&write(Pass::Shrink, "a", "0-3", "0-1"), true);
+        stuck.note(&write(Pass::Shrink, "unknown", "?", "0-1"), true);
+        for (step, container, old, new, expected) in [
+            (Pass::Grow, "b", "4", "2-4", true),
+            (Pass::Grow, "b", "4", "4-5", false),
+            // A move off CPUs that it must not have, and its own way out.
+            (Pass::Grow, "b", "7", "2-4", false),
+            (Pass::Grow, "a", "0-1", "0-3", false),
+            (Pass::Shrink, "b", "2-4", "2-3", false),
+        ] {
+            let asked = stuck.withholds(&write(step, container, old, new));
+            assert_eq!(asked, expected, "{step} {container} {old} {new}");
+        }
+        stuck.note(&write(Pass::Shrink, "a", "0-3", "0-1"), false);
+        assert!(!stuck.withholds(&write(Pass::Grow, "b", "4", "2-4")));
     }
 }

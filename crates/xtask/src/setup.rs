@@ -69,7 +69,15 @@ pub(crate) fn run() -> anyhow::Result<()> {
 
 fn has_program(name: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
-    path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(name).is_file())
+    let dirs = path.split(':').chain(["/usr/sbin", "/sbin"]);
+    let found = dirs.map(|dir| Path::new(dir).join(name)).find(|path| path.is_file());
+    // Debian also has a busybox that is linked with libc, which an image without libraries cannot run.
+    found.is_some_and(|path| name != "busybox" || is_static(&path))
+}
+
+/// `ldd` fails for a program that needs no library.
+fn is_static(program: &Path) -> bool {
+    Command::new("ldd").arg(program).output().is_ok_and(|listed| !listed.status.success())
 }
 
 fn kernel_dir() -> PathBuf {

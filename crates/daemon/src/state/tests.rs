@@ -402,7 +402,7 @@ impl World {
             real.pinning = pinning;
             self.wrong.remove(&id);
         }
-        self.step(Event::Resized(id));
+        self.step(Event::Resized(id, is_done));
     }
 
     fn report_failures(&mut self) {
@@ -460,9 +460,22 @@ impl World {
                     && container.is(&spec.pod.id, &spec.name, spec.attempt)
             });
             let is_held = self.state.by_runtime_id.contains_key(id);
-            prop_assert!(is_held || is_being_made, "{} lives and is not held", id);
+            let is_idle = self.is_superseded(real);
+            prop_assert!(is_held || is_being_made || is_idle, "{} lives and is not held", id);
         }
         Ok(())
+    }
+
+    /// Never started, and there is a later attempt of it.
+    fn is_superseded(&self, real: &Real) -> bool {
+        let is_later = |spec: &NewContainer| {
+            spec.pod.id == real.spec.pod.id
+                && spec.name == real.spec.name
+                && spec.attempt > real.spec.attempt
+        };
+        !real.is_running
+            && (self.real.values().any(|other| is_later(&other.spec))
+                || self.state.containers.values().any(|container| is_later(&container.spec)))
     }
 
     /// The daemon is killed and reads its journal; whatever it waited for is no longer waited for.
@@ -569,7 +582,7 @@ fn pick<T>(among: &[T], which: usize) -> Option<&T> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn any_history_keeps_the_ledger_and_the_runtime_in_line(
@@ -750,4 +763,45 @@ fn make(state: &mut NodeState, ticket: u64, container: NewContainer) -> String {
 fn owned(state: &NodeState) -> String {
     let ledger = state.ledger();
     ledger.pools().allocatable().difference(ledger.free()).to_string()
+}
+
+#[test]
+fn an_attempt_that_was_never_started_is_not_adopted_beside_a_later_one() {
+    let mut state = state("core:4");
+    make(&mut state, 0, new_container("1", "app", 0, 2));
+    make(&mut state, 1, new_container("1", "app", 1, 2));
+    let seen = |attempt: u32| Seen {
+        pod_id: "1".to_owned(),
+        name: "app".to_owned(),
+        attempt,
+        is_alive: true,
+        is_running: false,
+        details: Some(Box::new(SeenDetails {
+            container: new_container("1", "app", attempt, 2),
+            pinning: Pinning { cpus: "0-1".parse().unwrap(), ..Pinning::default() },
+        })),
+    };
+    let containers = [("id0".to_owned(), seen(0)), ("id1".to_owned(), seen(1))].into();
+    let basis = state.steps + 1;
+    state.step(Event::SyncStarted, Timestamp::UNIX_EPOCH);
+    state.step(Event::Synced(RuntimeView { basis, containers }), Timestamp::UNIX_EPOCH);
+    assert_eq!(state.containers.len(), 1);
+    assert_eq!(owned(&state), "0-1");
+}
+
+#[test]
+fn a_refused_resize_is_not_the_last_word_and_leaves_everything() {
+    let mut state = state("core:4");
+    let id = make(&mut state, 0, new_container("1", "app", 0, 2));
+    let before = state.ledger().holdings().clone();
+    let huge = Resources { cpu_shares: 9 * 1024, ..Resources::default() };
+    let first = state.step(Event::TryResize(id.clone(), huge), Timestamp::UNIX_EPOCH);
+    assert!(
+        matches!(first.answer, Answer::Admission(Admission::Refuse(_))) && first.notes.is_empty()
+    );
+    let last = state.step(Event::Resize(id, huge), Timestamp::UNIX_EPOCH);
+    assert!(
+        matches!(last.answer, Answer::Admission(Admission::Refuse(_))) && !last.notes.is_empty()
+    );
+    assert_eq!(*state.ledger().holdings(), before);
 }
