@@ -216,6 +216,21 @@ fn isolated_cpus_are_in_no_shared_set() {
 }
 
 #[test]
+fn a_domain_smaller_than_a_core_holds_only_its_own_threads() {
+    // Some hypervisors report an L3 for each thread.
+    let mut snapshot = parse_machine("numa:1 l3:1 core:2 pu:2").unwrap();
+    for cpu in &mut snapshot.cpus {
+        for cache in &mut cpu.caches {
+            cache.shared_cpus = Some(CpuSet::from(cpu.id));
+        }
+    }
+    let topology = derive(&snapshot).unwrap();
+    let mut ledger = Ledger::new(Arc::new(pools(&topology, &CpuSet::new()).unwrap()));
+    assert_eq!(play(&mut ledger, "1 1"), "l3 0, owns [0] of 0, mems 0");
+    assert_eq!(play(&mut ledger, "2 2"), "machine, owns [1-2] of 1-2, mems 0");
+}
+
+#[test]
 fn a_stale_offer_is_refused() {
     let mut ledger = machine("core:4", "").unwrap();
     let first = offer(&ledger, &request(1, 1, None)).unwrap();

@@ -68,7 +68,7 @@ pub struct ContainerStatus {
     pub cpus: String,
     /// Memory nodes.
     pub mems: String,
-    /// Its pool.
+    /// Its pool; `reserved` for one on the reserved CPUs.
     pub pool: String,
 }
 

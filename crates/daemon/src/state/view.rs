@@ -97,7 +97,10 @@ impl NodeState {
             exclusive: allocation.exclusive.to_string(),
             cpus: self.ledger.cpus_of(allocation).to_string(),
             mems: allocation.mems.to_string(),
-            pool: self.ledger.pools().get(allocation.pool)?.name.clone(),
+            pool: match allocation.is_reserved {
+                true => "reserved".to_owned(),
+                false => self.ledger.pools().get(allocation.pool)?.name.clone(),
+            },
         })
     }
 
