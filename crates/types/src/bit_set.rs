@@ -252,3 +252,19 @@ impl Iterator for Ranges<'_> {
         Some((first, last))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_and_24_members_need_no_heap_and_more_do() {
+        let inline: BitSet = (0..1024).collect();
+        assert!(!inline.words.spilled());
+        let mut larger = inline.clone();
+        larger.insert(1024);
+        assert!(larger.words.spilled());
+        larger.intersect_with(&inline);
+        assert!(larger == inline);
+    }
+}
