@@ -48,7 +48,6 @@ impl Gate {
         let synced = timeout_at(deadline, self.syncer.sync()).await;
         if !matches!(synced, Ok(Ok(()))) {
             tracing::warn!("the runtime could not be asked what has ended");
-            return Some(first);
         }
         Some(self.decide(last, deadline).await.unwrap_or(first))
     }
