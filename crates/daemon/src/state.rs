@@ -292,7 +292,7 @@ impl NodeState {
         let why = format!(
             "bayplan cannot place {}: {}; `bayplan explain {}` lists every pool",
             full_name(spec),
-            decision.outcome,
+            decision.outcome.trim_start_matches("refused: "),
             full_name(spec),
         );
         self.remember(full_name(spec), decision);
