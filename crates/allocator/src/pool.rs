@@ -4,7 +4,7 @@
 //! pools are either disjoint or one inside the other.
 
 use bayplan_topology::Level;
-use bayplan_types::{Bytes, CpuId, CpuSet, NodeId, NodeSet};
+use bayplan_types::{Bytes, CpuSet, NodeId, NodeSet};
 
 /// Dense position of a pool; parents come before children, siblings in the order of their lowest CPU. The machine is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,11 +121,5 @@ impl Pools {
 
     pub(crate) fn node(&self, id: NodeId) -> Option<(usize, &Node)> {
         self.nodes.iter().enumerate().find(|(_, node)| node.id == id)
-    }
-
-    /// The siblings of `cpu`, itself included.
-    pub fn core_of(&self, cpu: CpuId) -> Option<&CpuSet> {
-        let leaf = self.pools.iter().rfind(|pool| pool.cpus.contains(cpu))?;
-        leaf.cores.iter().find(|core| core.contains(cpu))
     }
 }

@@ -101,22 +101,6 @@ pub enum Rejection {
     },
     /// It does not hold the exclusive CPUs that the resized container keeps.
     LeavesPrevious,
-    /// The request belongs on the reserved CPUs.
-    NotReserved,
-}
-
-impl Rejection {
-    /// A short fixed word for metrics.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Rejection::TooFewCpus { .. } => "too_few_cpus",
-            Rejection::NoSharedCpu => "no_shared_cpu",
-            Rejection::TooNarrowToShare => "too_narrow_to_share",
-            Rejection::TooLittleMemory { .. } => "too_little_memory",
-            Rejection::LeavesPrevious => "leaves_previous",
-            Rejection::NotReserved => "not_reserved",
-        }
-    }
 }
 
 impl fmt::Display for Rejection {
@@ -133,7 +117,6 @@ impl fmt::Display for Rejection {
                 write!(f, "needs {needed}, the machine has {free} free")
             }
             Rejection::LeavesPrevious => f.write_str("lacks the CPUs that the container keeps"),
-            Rejection::NotReserved => f.write_str("the request belongs on the reserved CPUs"),
         }
     }
 }

@@ -52,8 +52,6 @@ pub struct FailedWrite {
     pub container: String,
     /// The runtime no longer knows it.
     pub is_gone: bool,
-    /// What the runtime said.
-    pub why: String,
 }
 
 /// What the runtime says is there.

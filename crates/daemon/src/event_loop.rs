@@ -75,11 +75,9 @@ impl EventLoop {
         step
     }
 
-    /// Also used for what a restored state leaves to do.
-    pub(crate) fn carry_out(&self, step: Step, answer: oneshot::Sender<Answer>) {
+    fn carry_out(&self, step: Step, answer: oneshot::Sender<Answer>) {
         for note in &step.notes {
-            log(note);
-            self.metrics.count(note);
+            tell(note, &self.metrics);
         }
         if step.sync_soon {
             self.sync_soon.notify_one();
@@ -101,7 +99,9 @@ impl EventLoop {
     }
 }
 
-fn log(note: &Note) {
+/// Logs and counts.
+pub(crate) fn tell(note: &Note, metrics: &Metrics) {
+    metrics.count(note);
     match note {
         Note::Placed { container, cpus, pool, class, .. } => {
             tracing::info!(container, cpus, pool, class = class.name(), "placed");

@@ -36,16 +36,18 @@ impl NodeState {
         step: &mut Step,
     ) {
         let spec = placed.container.into();
-        let allocation = placed.allocation.allocation(self.ledger.pools());
         let mut decision = placed.decision;
-        if let Err(error) = self.ledger.adopt(id, allocation.clone()) {
-            let message = format!(
-                "{} cannot have its CPUs {} again ({error}); it shares from now on",
-                full_name(&spec),
-                allocation.exclusive
-            );
+        let allocation = placed.allocation.allocation(self.ledger.pools());
+        let adopted = match allocation.map_err(|error| error.to_string()) {
+            Ok(allocation) => self.ledger.adopt(id, allocation).map_err(|error| error.to_string()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = adopted {
+            let name = full_name(&spec);
+            let message =
+                format!("{name} cannot have its place again ({error}); it shares from now on");
             let (request, _) = derive_request(id, &spec, &self.rules);
-            if !self.adopt_shared(&request, allocation.mems, &CpuSet::new(), step) {
+            if !self.adopt_shared(&request, NodeSet::new(), &CpuSet::new(), step) {
                 return;
             }
             decision = Decision { at: now, outcome: message.clone(), ..decision };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use bayplan_allocator::{Allocation, ContainerId, PoolId, Pools};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
-use bayplan_types::{Bytes, MilliCpu, NodeId, QosClass};
+use bayplan_types::{Bytes, MilliCpu, NodeId, ParseSetError, QosClass};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -161,17 +161,20 @@ impl AllocationForm {
         }
     }
 
-    /// The same on these pools; a pool that no longer exists becomes the machine, sets that cannot be read are empty.
-    pub fn allocation(&self, pools: &Pools) -> Allocation {
+    /// The same on these pools; a pool that no longer exists becomes the machine.
+    ///
+    /// # Errors
+    /// A set that is not a list.
+    pub fn allocation(&self, pools: &Pools) -> Result<Allocation, ParseSetError> {
         let charges = self.memory_bytes.iter().map(|(node, bytes)| (NodeId(*node), Bytes(*bytes)));
-        Allocation {
+        Ok(Allocation {
             pool: pools.named(&self.pool).map_or(PoolId::MACHINE, |pool| pool.id),
             is_reserved: self.reserved,
-            exclusive: self.exclusive.parse().unwrap_or_default(),
+            exclusive: self.exclusive.parse()?,
             shared: self.shared_milli.map(MilliCpu),
-            mems: self.mems.parse().unwrap_or_default(),
+            mems: self.mems.parse()?,
             charges: charges.collect(),
-        }
+        })
     }
 }
 

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::control::{control_routes, metrics_routes};
-use crate::event_loop::EventLoop;
+use crate::event_loop::{EventLoop, tell};
 use crate::gate::Gate;
 use crate::inbox::inbox;
 use crate::keeper::Keeper;
@@ -262,8 +262,7 @@ async fn restore(
         .with_doubt_grace(SignedDuration::try_from(config.resync_interval).unwrap_or_default());
     let step = state.restore(live, Timestamp::now());
     for note in &step.notes {
-        tracing::warn!("{note:?}");
-        metrics.count(note);
+        tell(note, metrics);
     }
     let mut keeper = Keeper::new(journal);
     keeper.keep(Vec::new(), &state, metrics).await;

@@ -290,9 +290,9 @@ impl NodeState {
 
     fn refuse(&mut self, mut step: Step, spec: &NewContainer, decision: Decision) -> Step {
         let why = format!(
-            "bayplan cannot place {}: {}; `bayplan explain {}` lists every pool",
+            "bayplan: {} {}; `bayplan explain {}` lists every pool",
             full_name(spec),
-            decision.outcome.trim_start_matches("refused: "),
+            decision.outcome,
             full_name(spec),
         );
         self.remember(full_name(spec), decision);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_cri::upstream::{RuntimeError, Upstream};
-use bayplan_enforcement::{Plan, Step as Pass, Write};
+use bayplan_enforcement::{Pass, Plan, Write};
 use bayplan_types::CpuSet;
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
@@ -85,15 +85,14 @@ impl Stuck {
             let mut others = self.0.iter().filter(|(id, _)| **id != write.container);
             others.any(|(_, held)| held.intersects(&write.new.cpus))
         };
-        write.step == Pass::Grow && !is_move && is_held()
+        write.pass == Pass::Grow && !is_move && is_held()
     }
 }
 
 /// Fails when the loop is gone, and then nobody wants to know.
 fn report(failures: &mpsc::UnboundedSender<FailedWrite>, write: Write, is_gone: bool, why: &str) {
     tracing::warn!(container = write.container, why, "not updated");
-    let (container, why) = (write.container, why.to_owned());
-    let _gone = failures.send(FailedWrite { container, is_gone, why });
+    let _gone = failures.send(FailedWrite { container: write.container, is_gone });
 }
 
 /// `limit` is less than a decision may take, so that one container that hangs does not hold up all decisions.
@@ -104,7 +103,7 @@ async fn apply(
 ) -> (Write, Result<(), RuntimeError>) {
     tracing::debug!(
         container = write.container,
-        step = %write.step,
+        pass = %write.pass,
         cpus = %write.new.cpus,
         mems = %write.new.mems,
         "update"
@@ -137,10 +136,10 @@ mod tests {
 
     use super::*;
 
-    fn write(step: Pass, container: &str, old: &str, new: &str) -> Write {
+    fn write(pass: Pass, container: &str, old: &str, new: &str) -> Write {
         let pinning = |cpus: &str| Pinning { cpus: cpus.parse().unwrap(), ..Pinning::default() };
         let old = (old != "?").then(|| pinning(old));
-        Write { step, container: container.to_owned(), old, new: pinning(new) }
+        Write { pass, container: container.to_owned(), old, new: pinning(new) }
     }
 
     #[test]
@@ -148,7 +147,7 @@ mod tests {
         let mut stuck = Stuck::default();
         stuck.note(&write(Pass::Shrink, "a", "0-3", "0-1"), true);
         stuck.note(&write(Pass::Shrink, "unknown", "?", "0-1"), true);
-        for (step, container, old, new, expected) in [
+        for (pass, container, old, new, expected) in [
             (Pass::Grow, "b", "4", "2-4", true),
             (Pass::Grow, "b", "4", "4-5", false),
             // A move off CPUs that it must not have, and its own way out.
@@ -156,8 +155,8 @@ mod tests {
             (Pass::Grow, "a", "0-1", "0-3", false),
             (Pass::Shrink, "b", "2-4", "2-3", false),
         ] {
-            let asked = stuck.withholds(&write(step, container, old, new));
-            assert_eq!(asked, expected, "{step} {container} {old} {new}");
+            let asked = stuck.withholds(&write(pass, container, old, new));
+            assert_eq!(asked, expected, "{pass} {container} {old} {new}");
         }
         stuck.note(&write(Pass::Shrink, "a", "0-3", "0-1"), false);
         assert!(!stuck.withholds(&write(Pass::Grow, "b", "4", "2-4")));

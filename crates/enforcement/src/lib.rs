@@ -5,4 +5,4 @@ mod pinning;
 mod plan;
 
 pub use pinning::{DesiredState, ObservedState};
-pub use plan::{Plan, Step, Write, plan_pinnings, render_plan};
+pub use plan::{Pass, Plan, Write, plan_pinnings, render_plan};

@@ -14,18 +14,18 @@ use crate::pinning::{DesiredState, ObservedState};
 
 /// Which pass a write belongs to. All of one pass may be written at once; the next waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
+pub enum Pass {
     /// CPUs are taken away only.
     Shrink,
     /// CPUs are given.
     Grow,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Step::Shrink => "shrink",
-            Step::Grow => "grow",
+            Pass::Shrink => "shrink",
+            Pass::Grow => "grow",
         })
     }
 }
@@ -34,7 +34,7 @@ impl fmt::Display for Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The pass.
-    pub step: Step,
+    pub pass: Pass,
     /// The runtime's container id.
     pub container: String,
     /// What it has; `None` when it was not seen yet.
@@ -57,8 +57,8 @@ impl Plan {
     }
 
     /// The writes of one pass.
-    pub fn pass(&self, step: Step) -> impl Iterator<Item = &Write> {
-        self.writes.iter().filter(move |write| write.step == step)
+    pub fn pass(&self, pass: Pass) -> impl Iterator<Item = &Write> {
+        self.writes.iter().filter(move |write| write.pass == pass)
     }
 }
 
@@ -74,7 +74,7 @@ pub fn plan_pinnings(desired: &DesiredState, observed: &ObservedState) -> Plan {
         writes.extend(writes_for(container, old, new));
     }
     // Stable: by container id inside a pass.
-    writes.sort_by_key(|write| write.step);
+    writes.sort_by_key(|write| write.pass);
     Plan { writes }
 }
 
@@ -83,25 +83,25 @@ fn is_right(old: &Pinning, new: &Pinning) -> bool {
 }
 
 fn writes_for(container: &str, old: Option<&Pinning>, new: &Pinning) -> Vec<Write> {
-    let write = |step, old: Option<&Pinning>, new: Pinning| Write {
-        step,
+    let write = |pass, old: Option<&Pinning>, new: Pinning| Write {
+        pass,
         container: container.to_owned(),
         old: old.cloned(),
         new,
     };
     // A container that was not seen, or that may run everywhere, only loses CPUs.
     let Some(seen) = old.filter(|old| !old.cpus.is_empty()) else {
-        return vec![write(Step::Shrink, old, new.clone())];
+        return vec![write(Pass::Shrink, old, new.clone())];
     };
     if new.cpus.is_subset(&seen.cpus) {
-        return vec![write(Step::Shrink, old, new.clone())];
+        return vec![write(Pass::Shrink, old, new.clone())];
     }
     let kept = seen.cpus.intersection(&new.cpus);
     if kept == seen.cpus || kept.is_empty() {
-        return vec![write(Step::Grow, old, new.clone())];
+        return vec![write(Pass::Grow, old, new.clone())];
     }
     let between = Pinning { cpus: kept, mems: seen.mems.clone() };
-    vec![write(Step::Shrink, old, between.clone()), write(Step::Grow, Some(&between), new.clone())]
+    vec![write(Pass::Shrink, old, between.clone()), write(Pass::Grow, Some(&between), new.clone())]
 }
 
 /// The plan as text, one write per line: what `--dry-run`, logs and tests show.
@@ -114,7 +114,7 @@ pub fn render_plan(plan: &Plan) -> String {
         };
         text.push_str(&format!(
             "{:<6} {} cpus {cpus} -> {}",
-            write.step,
+            write.pass,
             write.container,
             or_all(&write.new.cpus)
         ));
@@ -202,7 +202,7 @@ mod tests {
             for write in plan_pinnings(&desired, &now).writes {
                 prop_assert!(!write.new.cpus.is_empty());
                 prop_assert_eq!(write.old.as_ref(), now.get(&write.container));
-                if write.step == Step::Shrink {
+                if write.pass == Pass::Shrink {
                     let old = write.old.map(|old| old.cpus).unwrap_or_default();
                     prop_assert!(old.is_empty() || write.new.cpus.is_subset(&old));
                 }

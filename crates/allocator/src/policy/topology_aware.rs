@@ -145,11 +145,7 @@ fn largest_distance(topology: &Topology, nodes: &NodeSet) -> u32 {
 }
 
 fn derive_nodes(topology: &Topology) -> Vec<Node> {
-    let with_memory: Vec<_> = topology
-        .nodes()
-        .iter()
-        .filter(|node| node.memory.is_none_or(|bytes| bytes.0 > 0))
-        .collect();
+    let with_memory: Vec<_> = topology.nodes().iter().filter(|node| node.has_memory()).collect();
     let nearest = |from: NodeId| {
         let mut others: Vec<(u32, bool, NodeId)> = with_memory
             .iter()

@@ -198,7 +198,7 @@ impl World {
         let failing = std::mem::take(&mut self.failing);
         for (index, write) in step.plan.writes.into_iter().enumerate() {
             let id = write.container;
-            let fail = |is_gone| FailedWrite { container: id.clone(), is_gone, why: String::new() };
+            let fail = |is_gone| FailedWrite { container: id.clone(), is_gone };
             match self.real.get_mut(&id) {
                 None => self.failures.push(fail(true)),
                 Some(real) if real.is_alive && failing & 1 << (index % 8) != 0 => {
@@ -804,4 +804,22 @@ fn a_refused_resize_is_not_the_last_word_and_leaves_everything() {
         matches!(last.answer, Answer::Admission(Admission::Refuse(_))) && !last.notes.is_empty()
     );
     assert_eq!(*state.ledger().holdings(), before);
+}
+
+#[test]
+fn a_journal_record_with_a_set_that_is_no_list_costs_the_place_and_not_the_container() {
+    let mut before = state("core:4");
+    make(&mut before, 0, new_container("1", "app", 0, 2));
+    let lines: Vec<String> = before
+        .snapshot_records()
+        .iter()
+        .map(|record| serde_json::to_string(record).unwrap().replace("\"0-1\"", "\"0-x\""))
+        .collect();
+    let mut after = state("core:4");
+    let step = after.restore(replay(&lines), Timestamp::UNIX_EPOCH);
+    let [Note::Failure { kind: "not_restored", message }] = &step.notes[..] else {
+        panic!("{step:?}")
+    };
+    assert!(message.contains("`0-x` is not a number or a range"), "{message}");
+    assert_eq!((after.containers.len(), owned(&after).as_str()), (1, ""));
 }
