@@ -48,6 +48,37 @@ fn the_demo_also_plays_on_other_machines() {
     }
 }
 
+/// A file system of three pages, unmounted when dropped.
+struct TinyDisk(tempfile::TempDir);
+
+impl TinyDisk {
+    fn mount() -> TinyDisk {
+        let dir = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=12k", "tmpfs"]).arg(dir.path());
+        assert!(mount.status().unwrap().success(), "mounting needs root");
+        TinyDisk(dir)
+    }
+}
+
+impl Drop for TinyDisk {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(self.0.path()).status();
+        assert!(unmounted.is_ok_and(|status| status.success()));
+    }
+}
+
+#[test]
+fn a_full_disk_keeps_nobody_from_being_placed_and_a_restart_from_half_a_journal_moves_nobody() {
+    let disk = TinyDisk::mount();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bayplan-under-test"));
+    let output = command.arg("demo").env("TMPDIR", disk.0.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("I inference  Guaranteed  8 exclusive"), "{text}");
+    assert!(text.contains("  0 of 5 containers moved.\n"), "{text}");
+}
+
 #[test]
 fn a_machine_that_cannot_be_read_is_explained() {
     check(
