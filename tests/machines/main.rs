@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bayplan_host::read_snapshot;
+use bayplan_host::{Depth, read_snapshot};
 use bayplan_topology::{Snapshot, check_topology, derive, parse_machine, render_tree};
 use bayplan_types::CpuSet;
 use expect_test::expect_file;
@@ -34,7 +34,7 @@ fn load(folder: &Path) -> Snapshot {
     for line in shape.lines() {
         write_line(&root.path().join("sys/devices/system"), line);
     }
-    read_snapshot(root.path()).unwrap()
+    read_snapshot(root.path(), Depth::Cpus).unwrap()
 }
 
 /// Writes the kernel files of one line of `sysfs.txt`.

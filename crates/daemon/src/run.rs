@@ -12,7 +12,7 @@ use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::translate::RequestRules;
 use bayplan_cri::upstream::Upstream;
 use bayplan_host::journal::{Journal, JournalError};
-use bayplan_host::read_snapshot;
+use bayplan_host::{Depth, read_snapshot};
 use bayplan_topology::{Topology, derive};
 use jiff::{SignedDuration, Timestamp};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
@@ -63,7 +63,7 @@ pub enum StartError {
 /// # Errors
 /// There is no CPU directory, or no CPU.
 pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
-    Ok(derive(&read_snapshot(root)?)?)
+    Ok(derive(&read_snapshot(root, Depth::Cores)?)?)
 }
 
 /// A running daemon.

@@ -1,9 +1,10 @@
 //! The edge to kernel files and to the disk. Everything here does I/O; nothing here decides.
 
 pub mod journal;
+pub mod kernel_files;
 mod kernel_fs;
 mod read_process;
 mod read_snapshot;
 
 pub use read_process::{ProcessError, read_process_pinning};
-pub use read_snapshot::{ReadError, read_snapshot};
+pub use read_snapshot::{Depth, ReadError, capture, read_files, read_snapshot};

@@ -1,21 +1,37 @@
 //! The hardware as the kernel shows it. In: a root with `sys` in it. Out: a [`Snapshot`], facts without judgement.
 //!
 //! Everything but the CPU directory may be missing. What is there but cannot be read becomes an oddity of the snapshot.
-//!
-//! Files: `Documentation/ABI/stable/sysfs-devices-system-cpu`, `Documentation/ABI/testing/sysfs-devices-system-cpu`,
-//! `Documentation/admin-guide/cputopology.rst`, `Documentation/ABI/stable/sysfs-devices-node`.
+
+mod cpus;
+mod devices;
+mod kernel;
+mod nodes;
+mod text;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use bayplan_topology::{CacheFacts, CacheKind, CpuFacts, NodeFacts, Snapshot};
-use bayplan_types::{Bytes, CoreId, CpuId, CpuSet, DieId, NodeId, PackageId};
+use bayplan_topology::Snapshot;
 
-use crate::kernel_fs::KernelFs;
+use crate::kernel_files::{Entry, KernelFiles};
+use crate::kernel_fs::{Dir, KernelFs};
 
 const CPU_DIR: &str = "sys/devices/system/cpu";
 const NODE_DIR: &str = "sys/devices/system/node";
 const CGROUP_DIR: &str = "sys/fs/cgroup";
+/// Stands for our own group in a record: the real name may tell who runs bayplan.
+const GROUP_RECORDED: &str = "self";
+
+/// How much is read twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// What the threads of a core have in common is read once per core, as long as they agree on being one core. Enough where the
+    /// kernel is believed.
+    Cores,
+    /// Every file of every CPU, so that contradictions between them are seen.
+    Cpus,
+}
 
 /// Why there is no snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -40,154 +56,108 @@ pub enum ReadError {
     },
 }
 
-/// Everything that sysfs says about CPUs and NUMA nodes under `root`, which is `/` or a captured tree.
+/// Everything that sysfs says about the machine under `root`, which is `/` or a captured tree.
 ///
 /// # Errors
 /// [`ReadError`] when there is no CPU directory.
-pub fn read_snapshot(root: &Path) -> Result<Snapshot, ReadError> {
+pub fn read_snapshot(root: &Path, depth: Depth) -> Result<Snapshot, ReadError> {
+    Ok(read_all(open(root)?, root, depth)?.0)
+}
+
+/// The same from files that were read before.
+///
+/// # Errors
+/// [`ReadError`] when there is no CPU directory.
+pub fn read_files(files: KernelFiles, depth: Depth) -> Result<Snapshot, ReadError> {
+    Ok(read_all(KernelFs::of(Arc::new(files)), Path::new("/"), depth)?.0)
+}
+
+/// Every file that a reading looks at, without anything that says whose machine it is: no serial numbers, hardware addresses, host
+/// names, and of the kernel's command line the options for CPUs and memory alone.
+///
+/// # Errors
+/// [`ReadError`] when there is no CPU directory.
+pub fn capture(root: &Path) -> Result<KernelFiles, ReadError> {
+    Ok(read_all(open(root)?.recording(), root, Depth::Cpus)?.1)
+}
+
+fn open(root: &Path) -> Result<KernelFs, ReadError> {
     let path = root.join(CPU_DIR);
-    let found = KernelFs::new(root).and_then(|fs| Ok(fs.dir(CPU_DIR)?.map(|dir| (fs, dir))));
-    let (mut fs, cpu_dir) = match found {
-        Ok(Some(found)) => found,
-        Ok(None) => return Err(ReadError::NoCpuDirectory { path }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(ReadError::NoCpuDirectory { path });
-        }
-        Err(source) => return Err(ReadError::Unreadable { path, source }),
-    };
-    let mut snapshot = Snapshot {
-        present: fs.value(&cpu_dir.join("present")),
-        possible: fs.value(&cpu_dir.join("possible")),
-        online: fs.value(&cpu_dir.join("online")),
-        isolated: fs.value(&cpu_dir.join("isolated")),
-        ..Snapshot::default()
-    };
-    for (number, dir) in fs.numbered_dirs(&cpu_dir, "cpu") {
-        snapshot.cpus.push(read_cpu(&mut fs, CpuId(number), &dir));
-    }
-    // A kernel without NUMA has no such directory.
-    if let Ok(Some(dir)) = fs.dir(NODE_DIR) {
-        snapshot.online_nodes = fs.value(&dir.join("online"));
-        for (number, dir) in fs.numbered_dirs(&dir, "node") {
-            snapshot.nodes.push(read_node(&mut fs, NodeId(number), &dir));
-        }
-    }
-    // proc/ itself may be missing in a captured tree.
-    if let Ok(Some(dir)) = fs.dir("proc") {
-        snapshot.mem_total = fs.parsed(&dir.join("meminfo"), parse_mem_total);
-    }
-    if let Some(cgroup) = own_cgroup(&mut fs) {
-        snapshot.allowed_cpus = fs.value(&cgroup.join("cpuset.cpus.effective"));
-        snapshot.allowed_mems = fs.value(&cgroup.join("cpuset.mems.effective"));
-    }
-    snapshot.oddities = fs.oddities;
-    Ok(snapshot)
-}
-
-fn read_cpu(fs: &mut KernelFs, id: CpuId, dir: &Path) -> CpuFacts {
-    let topology = dir.join("topology");
-    let mut number = |file: &str| fs.parsed(&topology.join(file), parse_number).flatten();
-    let package_id = number("physical_package_id").map(PackageId);
-    let die_id = number("die_id").map(DieId);
-    let core_id = number("core_id").map(CoreId);
-    CpuFacts {
-        id,
-        online: fs.parsed(&dir.join("online"), parse_switch),
-        package_id,
-        die_id,
-        core_id,
-        thread_siblings: read_cpu_set(
-            fs,
-            &topology,
-            &["core_cpus_list", "thread_siblings_list"],
-            &["core_cpus", "thread_siblings"],
-        ),
-        caches: read_caches(fs, &dir.join("cache")),
-    }
-}
-
-fn read_caches(fs: &mut KernelFs, dir: &Path) -> Vec<CacheFacts> {
-    let dirs = fs.numbered_dirs(dir, "index");
-    let caches = dirs.into_iter().map(|(_, dir)| CacheFacts {
-        level: fs.value(&dir.join("level")),
-        kind: fs.parsed(&dir.join("type"), parse_cache_kind),
-        shared_cpus: read_cpu_set(fs, &dir, &["shared_cpu_list"], &["shared_cpu_map"]),
-        size: fs.parsed(&dir.join("size"), parse_size),
-        id: fs.value(&dir.join("id")),
-    });
-    caches.collect()
-}
-
-fn read_node(fs: &mut KernelFs, id: NodeId, dir: &Path) -> NodeFacts {
-    NodeFacts {
-        id,
-        cpus: read_cpu_set(fs, dir, &["cpulist"], &["cpumap"]),
-        mem_total: fs.parsed(&dir.join("meminfo"), parse_mem_total),
-        distances: fs.parsed(&dir.join("distance"), parse_distances).unwrap_or_default(),
-    }
-}
-
-/// The first file that can be used; old kernels have only masks.
-fn read_cpu_set(fs: &mut KernelFs, dir: &Path, lists: &[&str], masks: &[&str]) -> Option<CpuSet> {
-    let list = lists.iter().find_map(|file| fs.value(&dir.join(file)));
-    list.or_else(|| {
-        let parse = |text: &str| CpuSet::parse_mask(text).ok();
-        masks.iter().find_map(|file| fs.parsed(&dir.join(file), parse))
+    KernelFs::open(root).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => ReadError::NoCpuDirectory { path },
+        _ => ReadError::Unreadable { path, source },
     })
 }
 
-/// Our own group in the cgroup v2 tree (`Documentation/admin-guide/cgroup-v2.rst`); `None` with cgroup v1.
-fn own_cgroup(fs: &mut KernelFs) -> Option<PathBuf> {
-    let process = fs.dir("proc/self").ok()??;
-    let text = fs.text(&process.join("cgroup"))?;
-    let group = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    fs.dir(&format!("{CGROUP_DIR}/{}", group.trim_end())).ok()?
+fn read_all(
+    mut fs: KernelFs,
+    root: &Path,
+    depth: Depth,
+) -> Result<(Snapshot, KernelFiles), ReadError> {
+    let path = root.join(CPU_DIR);
+    let cpu_dir = match fs.dir(CPU_DIR) {
+        Ok(Some(dir)) => dir,
+        Ok(None) => return Err(ReadError::NoCpuDirectory { path }),
+        Err(source) => return Err(ReadError::Unreadable { path, source }),
+    };
+    let mut snapshot = Snapshot {
+        present: fs.value(&cpu_dir, "present"),
+        possible: fs.value(&cpu_dir, "possible"),
+        online: fs.value(&cpu_dir, "online"),
+        isolated: fs.value(&cpu_dir, "isolated"),
+        nohz_full: fs.parsed(&cpu_dir, "nohz_full", text::list_or_null),
+        ..Snapshot::default()
+    };
+    cpus::read(&mut fs, &cpu_dir, depth, &mut snapshot);
+    nodes::read(&mut fs, &mut snapshot);
+    devices::read(&mut fs, &mut snapshot);
+    kernel::read(&mut fs, &cpu_dir, &mut snapshot);
+    read_cgroups(&mut fs, &mut snapshot);
+    let (files, oddities) = fs.into_parts();
+    snapshot.oddities = oddities;
+    Ok((snapshot, files))
 }
 
-/// A number, or -1 where the kernel does not know (`cputopology.rst`).
-fn parse_number(text: &str) -> Option<Option<u32>> {
-    if text == "-1" { Some(None) } else { text.parse().ok().map(Some) }
-}
-
-fn parse_switch(text: &str) -> Option<bool> {
-    match text {
-        "0" => Some(false),
-        "1" => Some(true),
-        _ => None,
+/// What cgroups say about CPUs (`Documentation/admin-guide/cgroup-v2.rst`, "Cpuset Interface Files").
+fn read_cgroups(fs: &mut KernelFs, snapshot: &mut Snapshot) {
+    if let Some(group) = own_cgroup(fs) {
+        snapshot.allowed_cpus = fs.value(&group, "cpuset.cpus.effective");
+        snapshot.allowed_mems = fs.value(&group, "cpuset.mems.effective");
+    }
+    let Some(root) = dir(fs, CGROUP_DIR) else { return };
+    snapshot.partitioned = fs.value(&root, "cpuset.cpus.isolated");
+    if snapshot.partitioned.is_some() {
+        return;
+    }
+    // Before Linux 6.7 a partition is a child of the root or of another partition.
+    let is_isolated = |state: &str| state.trim() == "isolated";
+    for name in fs.names(CGROUP_DIR, |_| true) {
+        let Some(group) = fs.sub(&root, &name) else { continue };
+        let state = fs.parsed(&group, "cpuset.cpus.partition", |text| Some(text.to_owned()));
+        if state.is_some_and(|state| is_isolated(&state))
+            && let Some(cpus) = fs.value(&group, "cpuset.cpus.effective")
+        {
+            snapshot.partitioned.get_or_insert_default().union_with(&cpus);
+        }
     }
 }
 
-fn parse_cache_kind(text: &str) -> Option<CacheKind> {
-    match text {
-        "Data" => Some(CacheKind::Data),
-        "Instruction" => Some(CacheKind::Instruction),
-        "Unified" => Some(CacheKind::Unified),
-        _ => None,
+/// Our own group in the cgroup v2 tree; `None` with cgroup v1.
+fn own_cgroup(fs: &mut KernelFs) -> Option<Dir> {
+    let process = dir(fs, "proc/self")?;
+    let text = fs.text(&process, "cgroup")?;
+    let group = text.lines().find_map(|line| line.trim_end().strip_prefix("0::/"))?;
+    let mut group = dir(fs, format!("{CGROUP_DIR}/{group}").trim_end_matches('/'))?;
+    fs.record("proc/self/cgroup".to_owned(), Entry::Text(format!("0::/{GROUP_RECORDED}")));
+    if group.path != CGROUP_DIR {
+        group.recorded_as = Some(format!("{CGROUP_DIR}/{GROUP_RECORDED}"));
     }
+    Some(group)
 }
 
-/// `39424K`.
-fn parse_size(text: &str) -> Option<Bytes> {
-    let number = text.strip_suffix('K')?.parse::<u64>().ok()?;
-    number.checked_mul(1024).map(Bytes)
-}
-
-/// `Node 0 MemTotal:       98304000 kB`.
-fn parse_mem_total(text: &str) -> Option<Bytes> {
-    let mut lines = text.lines().map(str::split_ascii_whitespace);
-    let mut words = lines.find_map(|mut words| {
-        let is_total = words.any(|word| word == "MemTotal:");
-        is_total.then_some(words)
-    })?;
-    let number = words.next()?.parse::<u64>().ok()?;
-    if words.next() != Some("kB") {
-        return None;
-    }
-    number.checked_mul(1024).map(Bytes)
-}
-
-fn parse_distances(text: &str) -> Option<Vec<u32>> {
-    text.split_ascii_whitespace().map(|word| word.parse().ok()).collect()
+/// A directory that may be missing, or may not be entered.
+fn dir(fs: &mut KernelFs, path: &str) -> Option<Dir> {
+    fs.dir(path).ok().flatten()
 }
 
 #[cfg(test)]
@@ -196,6 +166,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use bayplan_topology::derive;
+    use bayplan_types::Bytes;
     use expect_test::{Expect, expect};
     use proptest::prelude::*;
     use tempfile::TempDir;
@@ -225,7 +196,7 @@ mod tests {
             online_nodes,
             oddities,
             ..
-        } = read_snapshot(root.path()).unwrap();
+        } = read_snapshot(root.path(), Depth::Cpus).unwrap();
         let mut lines = vec![
             format!("present {present:?}, possible {possible:?}"),
             format!("online {online:?}, isolated {isolated:?}"),
@@ -239,7 +210,7 @@ mod tests {
 
     fn oddities(files: &[(&str, &str)]) -> Vec<String> {
         let root = tree(files);
-        let snapshot = read_snapshot(root.path()).unwrap();
+        let snapshot = read_snapshot(root.path(), Depth::Cpus).unwrap();
         snapshot.oddities.iter().map(ToString::to_string).collect()
     }
 
@@ -272,10 +243,10 @@ mod tests {
             expect![[r#"
                 present Some(CpuSet(0-1)), possible Some(CpuSet(0-3))
                 online Some(CpuSet(0)), isolated Some(CpuSet())
-                CpuFacts { id: CpuId(0), online: None, package_id: Some(PackageId(3)), die_id: None, core_id: Some(CoreId(7)), thread_siblings: Some(CpuSet(0-1)), caches: [CacheFacts { level: Some(3), kind: Some(Unified), shared_cpus: Some(CpuSet(0-1)), size: Some(Bytes(40370176)), id: Some(2) }] }
-                CpuFacts { id: CpuId(1), online: Some(false), package_id: None, die_id: None, core_id: None, thread_siblings: None, caches: [] }
+                CpuFacts { id: CpuId(0), online: None, package_id: Some(PackageId(3)), die_id: None, core_id: Some(CoreId(7)), cluster_cpus: None, thread_siblings: Some(CpuSet(0-1)), capacity: None, caches: [CacheFacts { level: Some(3), kind: Some(Unified), shared_cpus: Some(CpuSet(0-1)), size: Some(Bytes(40370176)), id: Some(2) }] }
+                CpuFacts { id: CpuId(1), online: Some(false), package_id: None, die_id: None, core_id: None, cluster_cpus: None, thread_siblings: None, capacity: None, caches: [] }
                 nodes Some(NodeSet(0-1))
-                NodeFacts { id: NodeId(0), cpus: Some(CpuSet(0-1)), mem_total: Some(Bytes(1048576)), distances: [10, 21] }
+                NodeFacts { id: NodeId(0), cpus: Some(CpuSet(0-1)), mem_total: Some(Bytes(1048576)), distances: [10, 21], huge_pages: [], accesses: [], side_caches: [] }
             "#]],
         );
     }
@@ -293,7 +264,7 @@ mod tests {
             "12:cpuset:/old\n0::/system.slice/bayplan.service\n",
         )
         .unwrap();
-        let snapshot = read_snapshot(root.path()).unwrap();
+        let snapshot = read_snapshot(root.path(), Depth::Cpus).unwrap();
         assert_eq!(snapshot.allowed_cpus, Some("2-3".parse().unwrap()));
         assert_eq!(snapshot.allowed_mems, Some("1".parse().unwrap()));
         assert_eq!(snapshot.oddities, []);
@@ -321,14 +292,13 @@ mod tests {
             /sys/devices/system/cpu/online: "zero to three"; assumed: as if the file were missing
             /sys/devices/system/cpu/isolated: "0-99999999"; assumed: as if the file were missing
             /sys/devices/system/cpu/cpu1: not a directory; assumed: it is not there
-            /sys/devices/system/cpu/cpu0/topology/physical_package_id: "-2"; assumed: as if the file were missing
-            /sys/devices/system/cpu/cpu0/topology/core_id: "999999999999999999999999999999999999999999999999999999999999..."; assumed: as if the file were missing
-            /sys/devices/system/cpu/cpu0/online: "2"; assumed: as if the file were missing
             /sys/devices/system/cpu/cpu0/topology/core_cpus_list: "0-"; assumed: as if the file were missing
             /sys/devices/system/cpu/cpu0/topology/thread_siblings: "xyz"; assumed: as if the file were missing
+            /sys/devices/system/cpu/cpu0/online: "2"; assumed: as if the file were missing
+            /sys/devices/system/cpu/cpu0/topology/physical_package_id: "-2"; assumed: as if the file were missing
+            /sys/devices/system/cpu/cpu0/topology/core_id: "999999999999999999999999999999999999999999999999999999999999..."; assumed: as if the file were missing
             /sys/devices/system/cpu/cpu0/cache/index0/type: "Trace"; assumed: as if the file were missing
-            /sys/devices/system/cpu/cpu0/cache/index0/size: "lots"; assumed: as if the file were missing
-            /sys/devices/system/node/node0/meminfo: "Node 0 MemTotal: 5 MB"; assumed: as if the file were missing
+            /sys/devices/system/node/node0/meminfo: MemTotal without a number of kB; assumed: as if the file were missing
             /sys/devices/system/node/node0/distance: "10 near"; assumed: as if the file were missing"#]].assert_eq(&found.join("\n"));
     }
 
@@ -336,7 +306,7 @@ mod tests {
     fn a_huge_file_is_cut_off() {
         let text = format!("Node 0 MemTotal: 4 kB\n{}", "x".repeat(100_000));
         let root = tree(&[("cpu/cpu0/online", "1"), ("node/node0/meminfo", &text)]);
-        let snapshot = read_snapshot(root.path()).unwrap();
+        let snapshot = read_snapshot(root.path(), Depth::Cpus).unwrap();
         assert_eq!(snapshot.nodes[0].mem_total, Some(Bytes(4096)));
         assert_eq!(
             snapshot.oddities[0].to_string(),
@@ -358,7 +328,7 @@ mod tests {
             expect![[r#"
                 present None, possible None
                 online None, isolated None
-                CpuFacts { id: CpuId(0), online: Some(true), package_id: None, die_id: None, core_id: None, thread_siblings: None, caches: [] }
+                CpuFacts { id: CpuId(0), online: Some(true), package_id: None, die_id: None, core_id: None, cluster_cpus: None, thread_siblings: None, capacity: None, caches: [] }
                 nodes None
                 /sys/devices/system/cpu/online: not a regular file; assumed: as if the file were missing
                 /sys/devices/system/cpu/cpu1: not a directory; assumed: it is not there
@@ -370,7 +340,7 @@ mod tests {
     fn a_root_without_cpus_is_refused_with_what_to_do() {
         let empty = tempfile::tempdir().unwrap();
         for root in [empty.path(), &empty.path().join("no/such/place")] {
-            let text = read_snapshot(root).unwrap_err().to_string();
+            let text = read_snapshot(root, Depth::Cpus).unwrap_err().to_string();
             assert_eq!(
                 text,
                 format!(
@@ -385,7 +355,7 @@ mod tests {
     #[test]
     fn this_machine_has_a_cpu() {
         // A build sandbox may lack /sys.
-        if let Ok(snapshot) = read_snapshot(Path::new("/")) {
+        if let Ok(snapshot) = read_snapshot(Path::new("/"), Depth::Cpus) {
             assert!(!derive(&snapshot).unwrap().cpus().is_empty());
         }
     }
@@ -410,7 +380,7 @@ mod tests {
                 ("node/node0/distance", "10\n"),
             ];
             files[at].1 = &text;
-            let snapshot = read_snapshot(tree(&files).path()).unwrap();
+            let snapshot = read_snapshot(tree(&files).path(), Depth::Cpus).unwrap();
             let _either = derive(&snapshot);
         }
     }

@@ -174,12 +174,9 @@ mod tests {
     fn check(objects: Vec<Object>, cores: &[&str], nodes: Vec<NumaNode>, breaches: &[&str]) {
         let topology = Topology::new(Parts {
             objects,
-            isolated: CpuSet::new(),
-            offline: CpuSet::new(),
             cores: cores.iter().map(|core| core.parse().unwrap()).collect(),
             nodes,
-            distances: Vec::new(),
-            oddities: Vec::new(),
+            ..Parts::default()
         });
         assert_eq!(check_topology(&topology), breaches);
     }
@@ -204,10 +201,9 @@ mod tests {
             vec![machine(&[])],
             &["0-1"],
             vec![NumaNode {
-                id: NodeId(1),
-                cpus: CpuSet::new(),
                 memory: Some(Bytes::ZERO),
                 near: Some(NodeId(0)),
+                ..NumaNode::new(NodeId(1))
             }],
             &["NumaNode 1 hangs on a node without CPUs"],
         );

@@ -1,23 +1,27 @@
 //! Facts to a tree. In: a [`Snapshot`]. Out: a [`Topology`] and, inside it, what was odd.
 //!
 //! 1. Which CPUs are online.
-//! 2. Groups: packages and dies by their numbers, cores and L3s by what their members say, NUMA nodes by their CPU lists.
+//! 2. Groups: packages and dies by their numbers, cores, caches and clusters by what their members say, NUMA nodes by their CPU lists.
 //! 3. Groups are nested; what does not nest is left out of the tree.
 //! 4. Memory is attached: CPU-less nodes to the nearest node with CPUs.
+//! 5. What hangs on CPUs and nodes without nesting: kinds of cores, frequencies, priorities, devices.
 //!
 //! Every doubt ends in an [`Oddity`]. The only failure is a machine without one online CPU.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use bayplan_types::{CpuId, CpuSet, NodeSet};
+use bayplan_types::{CpuSet, NodeSet};
 
-use crate::agree::{Agreed, Refused, agree};
+use crate::agree::{Agreed, agree};
+use crate::caches::{Facts, contradiction, derive_caches};
+use crate::device::derive_devices;
 use crate::fold::{fold, name_cpus};
+use crate::kinds::{derive_kinds, derive_policies, derive_priorities, packages_of};
 use crate::nest::{Candidate, LeftOut, nest};
 use crate::numa::{Numa, derive_numa};
-use crate::snapshot::{CacheFacts, CacheKind, CpuFacts, Oddity, Snapshot};
-use crate::topology::{Level, Object, Parts, Topology};
+use crate::snapshot::{Oddity, Snapshot};
+use crate::topology::{Cache, Level, Object, Parts, Topology};
 
 /// The largest CPU or node number that is believed, eight times what Linux allows: a set has a bit for every smaller number.
 pub(crate) const NUMBER_MAX: u32 = 65_535;
@@ -37,9 +41,6 @@ pub enum DeriveError {
         cpus: usize,
     },
 }
-
-/// Facts of the online CPUs, by number.
-type Facts<'a> = BTreeMap<CpuId, &'a CpuFacts>;
 
 /// The hardware tree of a machine.
 ///
@@ -61,35 +62,57 @@ pub fn derive(snapshot: &Snapshot) -> Result<Topology, DeriveError> {
 
     let cores = derive_cores(&facts, &mut oddities);
     let numa = derive_numa(snapshot, &online, &mut oddities);
+    let caches = derive_caches(&facts, &online, &mut oddities);
     let mut candidates = derive_packages(&facts, &mut oddities);
-    candidates.extend(derive_l3s(&facts, &mut oddities));
-    candidates.extend(
-        numa.nodes.iter().filter(|node| !node.cpus.is_empty()).map(|node| Candidate {
-            level: Level::NumaNode,
-            id: node.id.0,
-            cpus: node.cpus.clone(),
-        }),
-    );
-    candidates.extend(cores.iter().map(|cpus| Candidate {
-        level: Level::Core,
-        id: core_number(cpus, &facts),
-        cpus: cpus.clone(),
-    }));
+    candidates.extend(cache_objects(&caches, &cores));
+    candidates.extend(derive_clusters(&facts, &online, &candidates, &cores, &mut oddities));
+    candidates.extend(node_and_core_objects(&numa, &cores, &facts));
     let (mut objects, left_out) = nest(&online, candidates);
     oddities.extend(left_out.iter().map(oddity_of_left_out));
     set_mems(&mut objects, &numa);
 
+    let kinds = derive_kinds(snapshot, &facts, &online, &mut oddities);
+    let policies = derive_policies(&snapshot.policies, &online);
+    let priorities = derive_priorities(&packages_of(&facts), &policies, &kinds);
+    let devices = derive_devices(&snapshot.devices, &online, &numa.nodes, &mut oddities);
     let dirs: CpuSet = all.keys().copied().collect();
     let has = snapshot.present.as_ref().unwrap_or(&dirs);
+    let running = |cpus: &Option<CpuSet>| cpus.as_ref().map(|cpus| cpus.intersection(&online));
     Ok(Topology::new(Parts {
         objects,
-        isolated: snapshot.isolated.clone().unwrap_or_default().intersection(&online),
+        isolated: running(&snapshot.isolated).unwrap_or_default(),
+        nohz_full: running(&snapshot.nohz_full).unwrap_or_default(),
+        partitioned: running(&snapshot.partitioned).unwrap_or_default(),
+        allowed_cpus: running(&snapshot.allowed_cpus),
+        allowed_mems: snapshot.allowed_mems.clone(),
         offline: has.difference(&online),
         cores,
+        caches,
+        kinds,
+        policies,
+        high_priority: priorities.high,
+        low_priority: priorities.low,
         nodes: numa.nodes,
         distances: numa.distances,
+        devices,
+        kernel: snapshot.kernel.clone(),
         oddities,
     }))
+}
+
+fn node_and_core_objects(numa: &Numa, cores: &[CpuSet], facts: &Facts<'_>) -> Vec<Candidate> {
+    let with_cpus = numa.nodes.iter().filter(|node| !node.cpus.is_empty());
+    let nodes = with_cpus.map(|node| Candidate {
+        level: Level::NumaNode,
+        id: node.id.0,
+        cpus: node.cpus.clone(),
+    });
+    let cores = cores.iter().map(|cpus| Candidate {
+        level: Level::Core,
+        id: core_number(cpus, facts),
+        cpus: cpus.clone(),
+    });
+    nodes.chain(cores).collect()
 }
 
 fn by_number<'a>(snapshot: &'a Snapshot, oddities: &mut Vec<Oddity>) -> Facts<'a> {
@@ -231,62 +254,50 @@ fn derive_packages(facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> Vec<Candida
     candidates
 }
 
-fn l3_of(facts: &CpuFacts) -> Option<&CacheFacts> {
-    let holds_data = |cache: &&CacheFacts| cache.kind != Some(CacheKind::Instruction);
-    facts.caches.iter().filter(holds_data).find(|cache| cache.level == Some(3))
-}
-
-/// The level 3 caches. CPUs without one are ordinary: small cores beside big ones, virtual machines, old parts.
-fn derive_l3s(facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> Vec<Candidate> {
-    let online: CpuSet = facts.keys().copied().collect();
-    let mut claims = BTreeMap::new();
-    let mut unknown = CpuSet::new();
-    for (cpu, facts) in facts {
-        let Some(l3) = l3_of(facts) else { continue };
-        match l3.shared_cpus.as_ref().map(|shared| shared.intersection(&online)) {
-            Some(shared) if !shared.is_empty() => {
-                claims.insert(*cpu, shared);
-            }
-            _ => {
-                unknown.insert(*cpu);
-            }
-        }
-    }
-    let file = format!("{CPU_DIR}/cpu*/cache/index3/shared_cpu_list");
-    if !unknown.is_empty() {
-        let found = format!("nothing for the L3 of {}", name_cpus(&unknown));
-        oddities.push(Oddity::new(file.as_str(), found, "what the CPUs that share it say"));
-    }
-    let Agreed { groups, refused } = agree(&claims);
-    for refused in refused {
-        let found = contradiction("L3 of", &refused);
-        oddities.push(Oddity::new(file.as_str(), found, "no such L3"));
-    }
-    let numbered = groups.into_iter().map(|cpus| {
-        let id = l3_number(&cpus, facts, oddities);
-        Candidate { level: Level::L3, id, cpus }
+/// Clusters that are something of their own: kernels name a cluster that is the core, the shared level 2 cache or the package, too.
+fn derive_clusters(
+    facts: &Facts<'_>,
+    online: &CpuSet,
+    others: &[Candidate],
+    cores: &[CpuSet],
+    oddities: &mut Vec<Oddity>,
+) -> Vec<Candidate> {
+    let claims = facts.iter().filter_map(|(cpu, facts)| {
+        let cluster = facts.cluster_cpus.as_ref()?.intersection(online);
+        (!cluster.is_empty()).then_some((*cpu, cluster))
     });
-    numbered.collect()
+    let Agreed { groups, refused } = agree(&claims.collect());
+    oddities.extend(refused.iter().map(|refused| {
+        let path = format!("{CPU_DIR}/cpu*/topology/cluster_cpus_list");
+        Oddity::new(path, contradiction("cluster of", refused), "no such cluster")
+    }));
+    let known: BTreeSet<&CpuSet> =
+        others.iter().map(|candidate| &candidate.cpus).chain(cores).collect();
+    let own = groups.into_iter().filter(|cpus| !known.contains(cpus));
+    own.map(|cpus| Candidate { level: Level::Cluster, id: lowest(&cpus), cpus }).collect()
 }
 
-fn l3_number(cpus: &CpuSet, facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> u32 {
-    let numbers: BTreeSet<u32> =
-        cpus.iter().filter_map(|cpu| l3_of(facts.get(&cpu)?)?.id).collect();
-    let lowest = cpus.first().map_or(0, |cpu| cpu.0);
-    let number = numbers.first().copied().unwrap_or(lowest);
-    if numbers.len() > 1 {
-        let path = format!("{CPU_DIR}/cpu*/cache/index3/id");
-        let texts: Vec<String> = numbers.iter().map(ToString::to_string).collect();
-        let found =
-            format!("several numbers for the L3 of {}: {}", name_cpus(cpus), texts.join(", "));
-        oddities.push(Oddity::new(path, found, number.to_string()));
-    }
-    number
+fn lowest(cpus: &CpuSet) -> u32 {
+    cpus.first().map_or(0, |cpu| cpu.0)
 }
 
-fn contradiction(what: &str, refused: &Refused) -> String {
-    let (cpus, claimants) = (name_cpus(&refused.cpus), name_cpus(&refused.claimants));
-    format!("{what} {cpus} according to {claimants}, contradicted by others")
+/// The level 3 caches, and those level 2 caches that several cores share.
+fn cache_objects(caches: &[Cache], cores: &[CpuSet]) -> Vec<Candidate> {
+    let by_first: BTreeMap<_, &CpuSet> =
+        cores.iter().filter_map(|core| Some((core.first()?, core))).collect();
+    let is_shared = |cpus: &CpuSet| {
+        let core = cpus.first().and_then(|cpu| by_first.get(&cpu));
+        core.is_none_or(|core| !cpus.is_subset(core))
+    };
+    let objects = caches.iter().filter_map(|cache| {
+        let level = match cache.level {
+            2 if is_shared(&cache.cpus) => Level::L2,
+            3 => Level::L3,
+            _ => return None,
+        };
+        Some(Candidate { level, id: cache.id, cpus: cache.cpus.clone() })
+    });
+    objects.collect()
 }
 
 fn oddity_of_left_out(left_out: &LeftOut) -> Oddity {
@@ -295,6 +306,7 @@ fn oddity_of_left_out(left_out: &LeftOut) -> Oddity {
     let path = match level {
         Level::NumaNode => format!("/sys/devices/system/node/node{id}/cpulist"),
         Level::L3 => format!("{CPU_DIR}/cpu*/cache/index3/shared_cpu_list"),
+        Level::L2 => format!("{CPU_DIR}/cpu*/cache/index2/shared_cpu_list"),
         _ => format!("{CPU_DIR}/cpu*/topology"),
     };
     let found = format!(

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::topology::Topology;
+use crate::topology::{Level, Topology};
 
 /// FNV-1a, 64 bits (draft-eastlake-fnv): not for secrets, but the same everywhere and for ever, which the hasher of the
 /// standard library does not promise.
@@ -12,13 +12,24 @@ fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(offset_basis, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(prime))
 }
 
-/// Hash of one line per object and per NUMA node. The text must never change, or every journal is of another machine.
+/// Hash of one line per object and per NUMA node. The text must never change, or every journal is of another machine; so levels that
+/// were added later do not count.
 pub(crate) fn fingerprint(topology: &Topology) -> u64 {
     let mut text = String::new();
+    // What each object is numbered as, or, where its level does not count, what is around it.
+    let mut numbers: Vec<usize> = Vec::with_capacity(topology.objects().len());
+    let mut count = 0;
     for object in topology.objects() {
-        let parent = object.parent.map_or(0, |parent| parent.0);
+        let around = object.parent.and_then(|parent| numbers.get(parent.index()).copied());
+        let around = around.unwrap_or(0);
+        if matches!(object.level, Level::Cluster | Level::L2) {
+            numbers.push(around);
+            continue;
+        }
+        numbers.push(count);
+        count += 1;
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{} {} {parent} {}", object.level, object.id, object.cpus);
+        let _ = writeln!(text, "{} {} {around} {}", object.level, object.id, object.cpus);
     }
     for node in topology.nodes() {
         let near = node.near.map(|near| near.to_string()).unwrap_or_default();

@@ -5,12 +5,16 @@
 //! ([`parse_machine`]); both take the same way through [`derive()`].
 
 mod agree;
+mod caches;
 mod check;
 mod derive;
+mod device;
 mod fingerprint;
 mod fold;
 mod json;
+mod kinds;
 mod map;
+mod memory;
 mod nest;
 mod numa;
 #[cfg(test)]
@@ -24,9 +28,17 @@ mod topology;
 
 pub use check::check_topology;
 pub use derive::{DeriveError, derive};
+pub use device::{Device, DeviceKind};
 pub use json::{JSON_FORMAT, NodeJson, ObjectJson, OddityJson, TopologyJson, to_json};
 pub use map::render_map;
 pub use render::render_tree;
-pub use snapshot::{CacheFacts, CacheKind, CpuFacts, NodeFacts, Oddity, Snapshot};
+pub use snapshot::{
+    AccessFacts, BandwidthControl, CacheControl, CacheFacts, CacheKind, CpuFacts, DaxFacts,
+    DaxOrigin, DeviceFacts, HugePages, KernelFacts, KindFacts, NodeFacts, Oddity, PciAddress,
+    PciAddressError, PolicyFacts, ResctrlFacts, ResctrlMonitoring, Snapshot, TierFacts,
+    UncoreFacts,
+};
 pub use synthetic::{SYNTHETIC_HELP, SyntheticError, parse_machine};
-pub use topology::{Level, NumaNode, Object, ObjectIdx, Topology};
+pub use topology::{
+    Cache, FrequencyPolicy, KindEvidence, Level, MemorySpeed, NumaNode, Object, ObjectIdx, Topology,
+};

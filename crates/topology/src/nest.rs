@@ -26,8 +26,15 @@ pub(crate) struct LeftOut {
 }
 
 /// Most certain first.
-const BY_CERTAINTY: [Level; 5] =
-    [Level::Package, Level::Core, Level::Die, Level::L3, Level::NumaNode];
+const BY_CERTAINTY: [Level; 7] = [
+    Level::Package,
+    Level::Core,
+    Level::Die,
+    Level::L3,
+    Level::L2,
+    Level::NumaNode,
+    Level::Cluster,
+];
 
 /// Nests the candidates inside a machine of these CPUs. `mems` of the objects is empty.
 pub(crate) fn nest(online: &CpuSet, candidates: Vec<Candidate>) -> (Vec<Object>, Vec<LeftOut>) {

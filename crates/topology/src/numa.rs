@@ -8,6 +8,7 @@ use bayplan_types::{Bytes, CpuSet, NodeId, NodeSet};
 
 use crate::derive::NUMBER_MAX;
 use crate::fold::name_cpus;
+use crate::memory::{set_kinds, speed};
 use crate::snapshot::{NodeFacts, Oddity, Snapshot};
 use crate::topology::NumaNode;
 
@@ -36,8 +37,10 @@ pub(crate) fn derive_numa(
     }
     let mut nodes = derive_nodes(&facts, online, oddities);
     check_sizes(snapshot, &mut nodes, oddities);
+    set_zones_and_tiers(snapshot, &mut nodes);
     let distances = derive_distances(&facts, snapshot.online_nodes.as_ref(), oddities);
-    hang_nodes_without_cpus(&mut nodes, &distances, oddities);
+    hang_nodes_without_cpus(&facts, &mut nodes, &distances, oddities);
+    set_kinds(snapshot, &mut nodes, oddities);
     Numa { nodes, distances }
 }
 
@@ -100,7 +103,14 @@ fn derive_nodes(
             let path = format!("{NODE_DIR}/node{id}/meminfo");
             oddities.push(Oddity::new(path, "no MemTotal", "memory of unknown size"));
         }
-        nodes.push(NumaNode { id: *id, cpus, memory: facts.mem_total, near: None });
+        nodes.push(NumaNode {
+            cpus,
+            memory: facts.mem_total,
+            speed: speed(facts),
+            side_caches: facts.side_caches.clone(),
+            huge_pages: facts.huge_pages.clone(),
+            ..NumaNode::new(*id)
+        });
     }
     let homeless = online.difference(&taken);
     if !homeless.is_empty() {
@@ -125,6 +135,15 @@ fn check_sizes(snapshot: &Snapshot, nodes: &mut [NumaNode], oddities: &mut Vec<O
     let path = format!("{NODE_DIR}/node*/meminfo");
     oddities.push(Oddity::new(path, found, "memory of unknown size"));
     nodes.iter_mut().for_each(|node| node.memory = None);
+}
+
+fn set_zones_and_tiers(snapshot: &Snapshot, nodes: &mut [NumaNode]) {
+    for node in nodes {
+        let is_normal = snapshot.normal_memory.as_ref().map(|normal| normal.contains(node.id));
+        node.is_movable_only = is_normal == Some(false) && node.has_memory();
+        let tiers = snapshot.tiers.iter().filter(|tier| tier.nodes.contains(node.id));
+        node.tier = tiers.map(|tier| tier.tier).min();
+    }
 }
 
 /// `distance` has one column per online node.
@@ -166,8 +185,10 @@ fn derive_distances(
     distances
 }
 
-/// Memory without CPUs (HBM, PMEM, CXL) belongs to the node with CPUs from which it is nearest; of equals, to the lowest.
+/// Memory without CPUs (HBM, PMEM, CXL) belongs to the node with CPUs that reaches it best, as the firmware says; else to the one from
+/// which it is nearest; of equals, to the lowest.
 fn hang_nodes_without_cpus(
+    facts: &BTreeMap<NodeId, &NodeFacts>,
     nodes: &mut [NumaNode],
     distances: &[Option<u32>],
     oddities: &mut Vec<Oddity>,
@@ -181,12 +202,14 @@ fn hang_nodes_without_cpus(
         .collect();
     let distance = |from: usize, to: usize| distances.get(from * count + to).copied().flatten();
     for (memory, node) in nodes.iter_mut().enumerate().filter(|(_, node)| node.cpus.is_empty()) {
+        let best = facts.get(&node.id).map(|facts| initiators(facts)).unwrap_or_default();
         let measured = with_cpus.iter().filter_map(|(position, id)| {
-            let there = distance(*position, memory).or(distance(memory, *position))?;
-            Some((there, *id))
+            let there = distance(*position, memory).or(distance(memory, *position));
+            let is_best = best.contains(*id);
+            (is_best || there.is_some()).then_some((!is_best, there.unwrap_or(u32::MAX), *id))
         });
         node.near = match measured.min() {
-            Some((_, id)) => Some(id),
+            Some((_, _, id)) => Some(id),
             None => {
                 let lowest = with_cpus.first().map(|(_, id)| *id);
                 let assumed = match lowest {
@@ -200,4 +223,13 @@ fn hang_nodes_without_cpus(
             }
         };
     }
+}
+
+/// The nodes that reach the memory best, as the firmware says.
+fn initiators(facts: &NodeFacts) -> NodeSet {
+    let mut classes: Vec<_> = facts.accesses.iter().collect();
+    // Class 1 is about CPUs alone.
+    classes.sort_by_key(|access| std::cmp::Reverse(access.class));
+    let named = classes.into_iter().find(|access| !access.initiators.is_empty());
+    named.map(|access| access.initiators.clone()).unwrap_or_default()
 }

@@ -4,9 +4,21 @@
 //! Sources: `Documentation/ABI/stable/sysfs-devices-system-cpu`, `Documentation/ABI/testing/sysfs-devices-system-cpu`,
 //! `Documentation/admin-guide/cputopology.rst`, `Documentation/ABI/stable/sysfs-devices-node`.
 
+mod cpu;
+mod device;
+mod kernel;
+mod memory;
+
 use std::fmt;
 
-use bayplan_types::{Bytes, CoreId, CpuId, CpuSet, DieId, NodeId, NodeSet, PackageId};
+use bayplan_types::{Bytes, CpuSet, NodeSet};
+
+pub use cpu::{CacheFacts, CacheKind, CpuFacts, KindFacts, PolicyFacts};
+pub use device::{DeviceFacts, PciAddress, PciAddressError};
+pub use kernel::{
+    BandwidthControl, CacheControl, KernelFacts, ResctrlFacts, ResctrlMonitoring, UncoreFacts,
+};
+pub use memory::{AccessFacts, DaxFacts, DaxOrigin, HugePages, NodeFacts, TierFacts};
 
 /// Everything that was read about one machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,10 +33,29 @@ pub struct Snapshot {
     pub online: Option<CpuSet>,
     /// `cpu/isolated`: CPUs outside the scheduler's load balancing (`isolcpus=`).
     pub isolated: Option<CpuSet>,
+    /// `cpu/nohz_full`: CPUs without a timer tick while they run one task (`nohz_full=`).
+    pub nohz_full: Option<CpuSet>,
+    /// CPUs in isolated cpuset partitions (`cpuset.cpus.isolated` of the root cgroup, since Linux 6.7; before, the partitions
+    /// themselves).
+    pub partitioned: Option<CpuSet>,
+    /// Core kinds of a hybrid machine: `/sys/devices/cpu_core`, `cpu_atom`, `cpu_lowpower`.
+    pub kinds: Vec<KindFacts>,
+    /// One entry per `cpufreq/policyN` directory.
+    pub policies: Vec<PolicyFacts>,
     /// One entry per `nodeN` directory, in any order; empty on a kernel without NUMA.
     pub nodes: Vec<NodeFacts>,
     /// `node/online`: nodes that the columns of `distance` stand for.
     pub online_nodes: Option<NodeSet>,
+    /// `node/has_normal_memory`: nodes with memory that the kernel itself uses; others have movable memory only.
+    pub normal_memory: Option<NodeSet>,
+    /// Memory tiers (`/sys/devices/virtual/memory_tiering`, since Linux 6.1).
+    pub tiers: Vec<TierFacts>,
+    /// Memory that came as a device (`/sys/bus/dax/devices`).
+    pub dax: Vec<DaxFacts>,
+    /// PCI functions, without bridges and other furniture.
+    pub devices: Vec<DeviceFacts>,
+    /// What the kernel can do.
+    pub kernel: KernelFacts,
     /// `MemTotal` of `/proc/meminfo`: all memory of the machine, against which that of the nodes is checked.
     pub mem_total: Option<Bytes>,
     /// `cpuset.cpus.effective` of our own cgroup.
@@ -33,79 +64,6 @@ pub struct Snapshot {
     pub allowed_mems: Option<NodeSet>,
     /// What the reader could not make sense of.
     pub oddities: Vec<Oddity>,
-}
-
-/// Facts about one CPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CpuFacts {
-    /// The number in the directory's name.
-    pub id: CpuId,
-    /// `online`; CPUs that cannot be switched off have no such file.
-    pub online: Option<bool>,
-    /// `topology/physical_package_id`; `None` also where the kernel says -1, "not known".
-    pub package_id: Option<PackageId>,
-    /// `topology/die_id` (since Linux 5.2); `None` also where the kernel says -1.
-    pub die_id: Option<DieId>,
-    /// `topology/core_id`; `None` also where the kernel says -1.
-    pub core_id: Option<CoreId>,
-    /// `topology/core_cpus_list`, before Linux 5.3 `thread_siblings_list`.
-    pub thread_siblings: Option<CpuSet>,
-    /// One entry per `cache/indexN` directory.
-    pub caches: Vec<CacheFacts>,
-}
-
-impl CpuFacts {
-    /// A CPU of which nothing is known but that its directory exists.
-    pub fn new(id: CpuId) -> CpuFacts {
-        CpuFacts {
-            id,
-            online: None,
-            package_id: None,
-            die_id: None,
-            core_id: None,
-            thread_siblings: None,
-            caches: Vec::new(),
-        }
-    }
-}
-
-/// Facts about one cache as one CPU sees it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CacheFacts {
-    /// `level`.
-    pub level: Option<u32>,
-    /// `type`.
-    pub kind: Option<CacheKind>,
-    /// `shared_cpu_list`.
-    pub shared_cpus: Option<CpuSet>,
-    /// `size`.
-    pub size: Option<Bytes>,
-    /// `id` (since Linux 4.10, not on every architecture).
-    pub id: Option<u32>,
-}
-
-/// What a cache holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CacheKind {
-    /// `Data`.
-    Data,
-    /// `Instruction`.
-    Instruction,
-    /// `Unified`.
-    Unified,
-}
-
-/// Facts about one NUMA node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeFacts {
-    /// The number in the directory's name.
-    pub id: NodeId,
-    /// `cpulist`.
-    pub cpus: Option<CpuSet>,
-    /// `MemTotal` of `meminfo`.
-    pub mem_total: Option<Bytes>,
-    /// `distance`: one number per online node, lowest node first; empty when there is no such file.
-    pub distances: Vec<u32>,
 }
 
 /// Something that was missing, broken or contradictory, and what was assumed instead.

@@ -327,7 +327,9 @@ impl Shape {
             package_id: Some(PackageId(core / self.per_pack)),
             die_id: self.per_die.map(|per_die| DieId(in_pack / per_die)),
             core_id: Some(CoreId(in_pack)),
+            cluster_cpus: None,
             thread_siblings: Some(self.cpus_of(core, 1).intersection(online)),
+            capacity: None,
             caches: l3.into_iter().collect(),
         }
     }
@@ -342,10 +344,10 @@ impl Shape {
             () => DISTANCE_ACROSS,
         };
         let nodes = (0..count).map(|node| NodeFacts {
-            id: NodeId(node),
             cpus: Some(self.cpus_of(node * per_numa, per_numa).intersection(online)),
             mem_total: Some(memory),
             distances: (0..count).map(|other| distance(node, other)).collect(),
+            ..NodeFacts::new(NodeId(node))
         });
         nodes.collect()
     }

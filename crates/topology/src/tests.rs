@@ -153,10 +153,10 @@ fn a_numa_node_across_packages_stands_beside_the_tree() {
         snapshot.nodes[0].cpus = Some(set("0-4"));
         snapshot.nodes[1].cpus = Some(set("5-7"));
         snapshot.nodes.push(NodeFacts {
-            id: NodeId(2),
             cpus: Some(CpuSet::new()),
             mem_total: Some(Bytes::gib(64)),
             distances: vec![17, 28, 10],
+            ..NodeFacts::new(NodeId(2))
         });
         snapshot.online_nodes = None;
         snapshot.nodes[0].distances = vec![10, 21, 17];
@@ -166,18 +166,19 @@ fn a_numa_node_across_packages_stands_beside_the_tree() {
         "pack:2 numa:1 core:4",
         lie,
         expect![[r#"
-        Machine: 8 CPUs 0-7, 8 cores, 96 GiB
-          Package 0 / Die 0: 4 CPUs 0-3
-            cores 0-3, 4 CPUs 0-3
-          Package 1 / Die 0: 4 CPUs 4-7
-            core 0, 1 CPU 4
-            NumaNode 1: 3 CPUs 5-7, 16 GiB, distances 21 10 28
-              cores 1-3, 3 CPUs 5-7
-          beside the tree: NumaNode 0: 5 CPUs 0-4, 16 GiB, distances 10 21 17
-            NumaNode 2: no CPUs, 64 GiB, distances 17 28 10
-        Odd:
-          /sys/devices/system/node/node0/cpulist: NumaNode 0 (0-4) and Package 1 overlap, neither inside the other; assumed: NumaNode 0 has no place in the tree
-    "#]],
+            Machine: 8 CPUs 0-7, 8 cores, 96 GiB
+              Package 0 / Die 0: 4 CPUs 0-3
+                cores 0-3, 4 CPUs 0-3
+              Package 1 / Die 0: 4 CPUs 4-7
+                core 0, 1 CPU 4
+                NumaNode 1: 3 CPUs 5-7, 16 GiB, distances 21 10 28
+                  cores 1-3, 3 CPUs 5-7
+              beside the tree: NumaNode 0: 5 CPUs 0-4, 16 GiB, distances 10 21 17
+                NumaNode 2: no CPUs, 64 GiB, distances 17 28 10
+            Odd:
+              /sys/devices/system/node/node2: memory without CPUs, and nothing tells its kind; assumed: Dram
+              /sys/devices/system/node/node0/cpulist: NumaNode 0 (0-4) and Package 1 overlap, neither inside the other; assumed: NumaNode 0 has no place in the tree
+        "#]],
     );
 }
 
@@ -210,10 +211,8 @@ fn memory_and_distances_that_nobody_knows() {
         snapshot.nodes[0].distances = vec![10, 3];
         snapshot.nodes[1].distances = vec![21];
         snapshot.nodes.push(NodeFacts {
-            id: NodeId(7),
-            cpus: None,
             mem_total: Some(Bytes::ZERO),
-            distances: Vec::new(),
+            ..NodeFacts::new(NodeId(7))
         });
     };
     check(

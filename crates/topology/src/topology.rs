@@ -6,10 +6,13 @@
 
 use std::fmt;
 
-use bayplan_types::{Bytes, CpuId, CpuSet, NodeId, NodeSet};
+use bayplan_types::{
+    Bytes, CoreKind, CpuId, CpuPriority, CpuSet, Khz, MemoryKind, NodeId, NodeSet,
+};
 
+use crate::device::Device;
 use crate::fingerprint::fingerprint;
-use crate::snapshot::Oddity;
+use crate::snapshot::{HugePages, KernelFacts, Oddity};
 
 /// Distance of a NUMA node to itself (`LOCAL_DISTANCE` of the kernel; the ACPI SLIT prescribes it).
 const LOCAL_DISTANCE: u32 = 10;
@@ -28,14 +31,26 @@ pub enum Level {
     NumaNode,
     /// CPUs that share a level 3 cache.
     L3,
+    /// Cores that stand closer to each other than the L3 says, as the kernel's `cluster_cpus` has them.
+    Cluster,
+    /// Cores that share a level 2 cache. One that belongs to a single core is no object; [`Topology::caches`] has it.
+    L2,
     /// CPUs that are threads of one core.
     Core,
 }
 
 impl Level {
     /// Every level, outermost first.
-    pub const ALL: [Level; 6] =
-        [Level::Machine, Level::Package, Level::Die, Level::NumaNode, Level::L3, Level::Core];
+    pub const ALL: [Level; 8] = [
+        Level::Machine,
+        Level::Package,
+        Level::Die,
+        Level::NumaNode,
+        Level::L3,
+        Level::Cluster,
+        Level::L2,
+        Level::Core,
+    ];
 
     /// The name as it stands in messages and files.
     pub fn name(self) -> &'static str {
@@ -45,6 +60,8 @@ impl Level {
             Level::Die => "Die",
             Level::NumaNode => "NumaNode",
             Level::L3 => "L3",
+            Level::Cluster => "Cluster",
+            Level::L2 => "L2",
             Level::Core => "Core",
         }
     }
@@ -77,8 +94,8 @@ pub struct Object {
     pub idx: ObjectIdx,
     /// What it is.
     pub level: Level,
-    /// The kernel's number, 0 for the machine. Dies and cores are numbered per package, the others per machine. An L3 or a core
-    /// without a number has that of its lowest CPU.
+    /// The kernel's number, 0 for the machine. Dies and cores are numbered per package, the others per machine. A cluster, a cache or
+    /// a core without a number has that of its lowest CPU.
     pub id: u32,
     /// The object directly around it; `None` for the machine alone.
     pub parent: Option<ObjectIdx>,
@@ -99,58 +116,165 @@ pub struct NumaNode {
     pub cpus: CpuSet,
     /// How much memory it has; `None` when the kernel does not say.
     pub memory: Option<Bytes>,
+    /// What its memory is made of.
+    pub kind: MemoryKind,
+    /// How that is known.
+    pub evidence: KindEvidence,
+    /// The kernel puts nothing of its own there, so that the memory can be unplugged.
+    pub is_movable_only: bool,
     /// For a node without CPUs: the nearest one that has some.
     pub near: Option<NodeId>,
+    /// Its memory tier; lower is faster.
+    pub tier: Option<u32>,
+    /// How fast the CPUs nearest to it reach it.
+    pub speed: MemorySpeed,
+    /// Memory in front of it that works as its cache, such as DRAM before PMEM or HBM before DRAM.
+    pub side_caches: Vec<Bytes>,
+    /// Huge pages, by size.
+    pub huge_pages: Vec<HugePages>,
 }
 
 impl NumaNode {
+    /// A node of which nothing is known.
+    pub(crate) fn new(id: NodeId) -> NumaNode {
+        NumaNode {
+            id,
+            cpus: CpuSet::new(),
+            memory: None,
+            kind: MemoryKind::default(),
+            evidence: KindEvidence::default(),
+            is_movable_only: false,
+            near: None,
+            tier: None,
+            speed: MemorySpeed::default(),
+            side_caches: Vec::new(),
+            huge_pages: Vec::new(),
+        }
+    }
+
     /// Whether it can be named in `cpuset.mems`. A node whose size is unknown counts.
     pub fn has_memory(&self) -> bool {
         self.memory != Some(Bytes::ZERO)
     }
 }
 
+/// What the kind of a node's memory was told by, from the most certain to the least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KindEvidence {
+    /// It came as a device of that kind.
+    Device,
+    /// CPUs are in the node: DRAM.
+    #[default]
+    Cpus,
+    /// Its bandwidth, compared with that of the node near it.
+    Bandwidth,
+    /// Its memory tier, compared with that of the node near it.
+    Tier,
+    /// The kernel keeps it movable, as it does with memory that was plugged in.
+    MovableOnly,
+    /// Nothing but the lack of CPUs.
+    Nothing,
+}
+
+impl KindEvidence {
+    /// The name as it stands in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            KindEvidence::Device => "device",
+            KindEvidence::Cpus => "cpus",
+            KindEvidence::Bandwidth => "bandwidth",
+            KindEvidence::Tier => "tier",
+            KindEvidence::MovableOnly => "movable only",
+            KindEvidence::Nothing => "nothing",
+        }
+    }
+}
+
+/// What the firmware says of the way from CPUs to memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemorySpeed {
+    /// Read bandwidth in MB/s.
+    pub bandwidth: Option<u32>,
+    /// Read latency in ns.
+    pub latency: Option<u32>,
+}
+
+/// One cache that holds data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// 1 for the one next to the core.
+    pub level: u32,
+    /// The kernel's number, per level; where it gives none, the lowest CPU.
+    pub id: u32,
+    /// How much it holds; `None` when the kernel does not say.
+    pub size: Option<Bytes>,
+    /// The online CPUs that share it.
+    pub cpus: CpuSet,
+}
+
+/// CPUs whose frequency is set together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrequencyPolicy {
+    /// The kernel's number.
+    pub id: u32,
+    /// Its online CPUs.
+    pub cpus: CpuSet,
+    /// What the CPUs keep up under any load, if the driver says.
+    pub base: Option<Khz>,
+    /// The lowest frequency of the hardware.
+    pub min: Option<Khz>,
+    /// The highest one.
+    pub max: Option<Khz>,
+    /// The energy performance preference: a word or a number from 0 (performance) to 255.
+    pub preference: Option<String>,
+}
+
 /// The hardware of one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
-    objects: Vec<Object>,
-    isolated: CpuSet,
-    offline: CpuSet,
-    cores: Vec<CpuSet>,
+    parts: Parts,
     /// Position in `cores`, by CPU number.
     core_at: Vec<Option<usize>>,
-    nodes: Vec<NumaNode>,
     /// Node of each CPU, by CPU number.
     node_at: Vec<Option<NodeId>>,
-    /// `nodes.len()` rows of as many columns.
-    distances: Vec<Option<u32>>,
-    oddities: Vec<Oddity>,
 }
 
 /// What a topology is made of, before its indexes are built.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
     /// At least the machine, at position 0.
     pub(crate) objects: Vec<Object>,
     pub(crate) isolated: CpuSet,
+    pub(crate) nohz_full: CpuSet,
+    pub(crate) partitioned: CpuSet,
     pub(crate) offline: CpuSet,
+    pub(crate) allowed_cpus: Option<CpuSet>,
+    pub(crate) allowed_mems: Option<NodeSet>,
     pub(crate) cores: Vec<CpuSet>,
+    pub(crate) caches: Vec<Cache>,
+    /// Empty where all cores are alike.
+    pub(crate) kinds: Vec<(CoreKind, CpuSet)>,
+    pub(crate) policies: Vec<FrequencyPolicy>,
+    pub(crate) high_priority: CpuSet,
+    pub(crate) low_priority: CpuSet,
     pub(crate) nodes: Vec<NumaNode>,
+    /// `nodes.len()` rows of as many columns.
     pub(crate) distances: Vec<Option<u32>>,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) kernel: KernelFacts,
     pub(crate) oddities: Vec<Oddity>,
 }
 
 impl Topology {
     pub(crate) fn new(parts: Parts) -> Topology {
-        let Parts { objects, isolated, offline, cores, nodes, distances, oddities } = parts;
-        let core_at = index_cpus(cores.iter().enumerate());
-        let node_at = index_cpus(nodes.iter().map(|node| (node.id, &node.cpus)));
-        Topology { objects, isolated, offline, cores, core_at, nodes, node_at, distances, oddities }
+        let core_at = index_cpus(parts.cores.iter().enumerate());
+        let node_at = index_cpus(parts.nodes.iter().map(|node| (node.id, &node.cpus)));
+        Topology { parts, core_at, node_at }
     }
 
     /// Every object: parents before children, siblings by lowest CPU; the position is the [`ObjectIdx`].
     pub fn objects(&self) -> &[Object] {
-        &self.objects
+        &self.parts.objects
     }
 
     /// The machine.
@@ -163,7 +287,7 @@ impl Topology {
     /// # Panics
     /// When `idx` comes from another topology that has more objects.
     pub fn object(&self, idx: ObjectIdx) -> &Object {
-        &self.objects[idx.index()]
+        &self.parts.objects[idx.index()]
     }
 
     /// Every online CPU.
@@ -173,33 +297,104 @@ impl Topology {
 
     /// Online CPUs outside the scheduler's load balancing. They are ordinary members of the tree.
     pub fn isolated(&self) -> &CpuSet {
-        &self.isolated
+        &self.parts.isolated
+    }
+
+    /// Online CPUs that run without a timer tick while they have one task.
+    pub fn nohz_full(&self) -> &CpuSet {
+        &self.parts.nohz_full
+    }
+
+    /// Online CPUs that somebody has taken for an isolated cpuset partition. Nobody else can run there.
+    pub fn partitioned(&self) -> &CpuSet {
+        &self.parts.partitioned
+    }
+
+    /// The CPUs that our own cgroup may use; `None` where it says nothing. Containers are in other cgroups, so the tree has all CPUs.
+    pub fn allowed_cpus(&self) -> Option<&CpuSet> {
+        self.parts.allowed_cpus.as_ref()
+    }
+
+    /// The memory nodes that our own cgroup may use; `None` where it says nothing.
+    pub fn allowed_mems(&self) -> Option<&NodeSet> {
+        self.parts.allowed_mems.as_ref()
     }
 
     /// CPUs that the machine has but that do not run.
     pub fn offline(&self) -> &CpuSet {
-        &self.offline
+        &self.parts.offline
     }
 
     /// The online CPUs of each core, by lowest CPU. Each online CPU is in exactly one.
     pub fn cores(&self) -> &[CpuSet] {
-        &self.cores
+        &self.parts.cores
     }
 
     /// The core that `cpu` is a thread of; `None` for a CPU that is not online.
     pub fn core_of(&self, cpu: CpuId) -> Option<&CpuSet> {
         let position = *self.core_at.get(cpu.0 as usize)?;
-        self.cores.get(position?)
+        self.parts.cores.get(position?)
+    }
+
+    /// Every cache that holds data, by level and lowest CPU.
+    pub fn caches(&self) -> &[Cache] {
+        &self.parts.caches
+    }
+
+    /// The kind of core that `cpu` is a thread of; `None` where all cores are alike.
+    pub fn core_kind(&self, cpu: CpuId) -> Option<CoreKind> {
+        self.parts.kinds.iter().find(|(_, cpus)| cpus.contains(cpu)).map(|(kind, _)| *kind)
+    }
+
+    /// The online CPUs of each kind of core; empty where all cores are alike.
+    pub fn core_kinds(&self) -> &[(CoreKind, CpuSet)] {
+        &self.parts.kinds
+    }
+
+    /// CPUs whose frequency is set together, by number; empty where the kernel does not set it.
+    pub fn policies(&self) -> &[FrequencyPolicy] {
+        &self.parts.policies
+    }
+
+    /// How well the hardware treats `cpu`.
+    pub fn priority(&self, cpu: CpuId) -> CpuPriority {
+        match () {
+            () if self.parts.low_priority.contains(cpu) => CpuPriority::Low,
+            () if self.parts.high_priority.contains(cpu) => CpuPriority::High,
+            () => CpuPriority::Normal,
+        }
+    }
+
+    /// The online CPUs of a priority.
+    pub fn cpus_of_priority(&self, priority: CpuPriority) -> CpuSet {
+        match priority {
+            CpuPriority::High => self.parts.high_priority.clone(),
+            CpuPriority::Low => self.parts.low_priority.clone(),
+            CpuPriority::Normal => self
+                .cpus()
+                .difference(&self.parts.high_priority)
+                .difference(&self.parts.low_priority),
+        }
+    }
+
+    /// Every device, by address: PCI functions without bridges and other furniture.
+    pub fn devices(&self) -> &[Device] {
+        &self.parts.devices
+    }
+
+    /// What the kernel can do.
+    pub fn kernel(&self) -> &KernelFacts {
+        &self.parts.kernel
     }
 
     /// Every NUMA node, by number; empty on a kernel without NUMA.
     pub fn nodes(&self) -> &[NumaNode] {
-        &self.nodes
+        &self.parts.nodes
     }
 
     /// The NUMA node with this number.
     pub fn node(&self, id: NodeId) -> Option<&NumaNode> {
-        self.nodes.get(self.node_position(id)?)
+        self.parts.nodes.get(self.node_position(id)?)
     }
 
     /// The NUMA node that `cpu` belongs to.
@@ -209,19 +404,19 @@ impl Topology {
 
     /// The NUMA nodes that these CPUs belong to, with or without memory.
     pub fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
-        self.nodes.iter().filter(|node| node.cpus.intersects(cpus)).map(|node| node.id).collect()
+        self.nodes().iter().filter(|node| node.cpus.intersects(cpus)).map(|node| node.id).collect()
     }
 
     /// How far the memory of `to` is from the CPUs of `from`: 10 is local. `None` when the kernel does not say.
     pub fn distance(&self, from: NodeId, to: NodeId) -> Option<u32> {
         let (row, column) = (self.node_position(from)?, self.node_position(to)?);
-        let read = *self.distances.get(row * self.nodes.len() + column)?;
+        let read = *self.parts.distances.get(row * self.nodes().len() + column)?;
         read.or((from == to).then_some(LOCAL_DISTANCE))
     }
 
     /// Everything that was missing, broken or contradictory, and what was assumed.
     pub fn oddities(&self) -> &[Oddity] {
-        &self.oddities
+        &self.parts.oddities
     }
 
     /// A number that is the same for the same CPUs, NUMA nodes and nesting, in every version of bayplan and on every machine.
@@ -231,7 +426,7 @@ impl Topology {
     }
 
     fn node_position(&self, id: NodeId) -> Option<usize> {
-        self.nodes.binary_search_by_key(&id, |node| node.id).ok()
+        self.nodes().binary_search_by_key(&id, |node| node.id).ok()
     }
 }
 

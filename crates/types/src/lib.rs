@@ -2,6 +2,7 @@
 
 mod bit_set;
 mod cpu_set;
+mod hardware;
 mod id;
 mod node_set;
 mod pinning;
@@ -9,8 +10,9 @@ mod qos;
 mod unit;
 
 pub use cpu_set::{CpuSet, ParseSetError};
+pub use hardware::{CoreKind, CpuPriority, MemoryKind};
 pub use id::{CoreId, CpuId, DieId, L3Id, NodeId, PackageId};
 pub use node_set::NodeSet;
 pub use pinning::Pinning;
 pub use qos::{CpuClass, QosClass};
-pub use unit::{Bytes, MilliCpu};
+pub use unit::{Bytes, Khz, MilliCpu};

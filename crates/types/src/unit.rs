@@ -78,6 +78,21 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// A frequency in kHz, the unit of the kernel's cpufreq files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Khz(pub u64);
+
+impl fmt::Display for Khz {
+    /// `3.8 GHz`; below 1 GHz, `800 MHz`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mhz, tenths) = (self.0 / 1000, (self.0 / 100_000) % 10);
+        match mhz / 1000 {
+            0 => write!(f, "{mhz} MHz"),
+            ghz => write!(f, "{ghz}.{tenths} GHz"),
+        }
+    }
+}
+
 macro_rules! arithmetic {
     ($name:ident) => {
         impl Add for $name {

@@ -67,7 +67,7 @@ fn derive_pools(topology: &Topology) -> Vec<Pool> {
     for object in topology.objects() {
         let parent = object.parent.and_then(|ObjectIdx(idx)| *pool_of.get(idx as usize)?);
         let merged = match parent.and_then(|id| pools.get(id.index())) {
-            Some(outer) => object.level == Level::Core || outer.cpus == object.cpus,
+            Some(outer) => !is_pool(object.level) || outer.cpus == object.cpus,
             None => false,
         };
         let id = match parent {
@@ -89,6 +89,11 @@ fn derive_pools(topology: &Topology) -> Vec<Pool> {
         pool.cores = cores_in(topology, &pool.cpus);
     }
     pools
+}
+
+/// Levels below the L3 are too small to be shared by containers.
+fn is_pool(level: Level) -> bool {
+    !matches!(level, Level::Cluster | Level::L2 | Level::Core)
 }
 
 /// Only the part that lies in the pool: some hypervisors report an L3 for each thread of a core.
@@ -131,7 +136,9 @@ fn pool_name(topology: &Topology, object: &Object) -> String {
         },
         Level::NumaNode => format!("numa {}", object.id),
         Level::L3 => format!("l3 {}", object.id),
-        Level::Core => format!("core of CPU {}", lowest(&object.cpus)),
+        Level::Cluster | Level::L2 | Level::Core => {
+            format!("{} of CPU {}", object.level, lowest(&object.cpus))
+        }
     }
 }
 

@@ -1,0 +1,188 @@
+//! Devices and where they are. In: what the kernel says of PCI functions, and the nodes. Out: devices with a locality.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+
+use bayplan_types::{CpuSet, NodeId};
+
+use crate::fold::name_cpus;
+use crate::snapshot::{DeviceFacts, Oddity, PciAddress};
+use crate::topology::{NumaNode, Topology};
+
+const PCI_DIR: &str = "/sys/bus/pci/devices";
+
+/// One device with a place in the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its PCI address.
+    pub address: PciAddress,
+    /// What it is for.
+    pub kind: DeviceKind,
+    /// PCI class: 24 bits, base class, sub-class, programming interface.
+    pub class: u32,
+    /// PCI vendor.
+    pub vendor: Option<u16>,
+    /// PCI device number of the vendor.
+    pub device: Option<u16>,
+    /// The NUMA node that it hangs on; `None` when the kernel does not say.
+    pub node: Option<NodeId>,
+    /// The online CPUs that are near it: all of them when the kernel does not say.
+    pub cpus: CpuSet,
+    /// Of an SR-IOV virtual function, the physical one.
+    pub physical: Option<PciAddress>,
+    /// Name of the driver.
+    pub driver: Option<String>,
+    /// Network interfaces.
+    pub interfaces: Vec<String>,
+    /// Paths below `/dev`.
+    pub dev_nodes: Vec<String>,
+}
+
+/// What a device is for, from its PCI class (PCI Code and ID Assignment Specification, "Class Codes").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeviceKind {
+    /// Base class 2, and InfiniBand.
+    Network,
+    /// Base class 1: disks and their controllers.
+    Storage,
+    /// Base classes 3 (display), 11 (coprocessors) and 18 (accelerators).
+    Accelerator,
+    /// Sub-class 0502: memory behind CXL.
+    Memory,
+    /// Anything else.
+    Other,
+}
+
+impl DeviceKind {
+    /// Every kind.
+    pub const ALL: [DeviceKind; 5] = [
+        DeviceKind::Network,
+        DeviceKind::Storage,
+        DeviceKind::Accelerator,
+        DeviceKind::Memory,
+        DeviceKind::Other,
+    ];
+
+    /// The kind of a 24-bit class.
+    pub fn of_class(class: u32) -> DeviceKind {
+        match (class >> 16, class >> 8) {
+            (0x02, _) | (_, 0x0c06) => DeviceKind::Network,
+            (0x01, _) => DeviceKind::Storage,
+            // Intel's data streaming and analytics accelerators call themselves system peripherals (0880).
+            (0x03 | 0x0b | 0x12, _) | (_, 0x0880) => DeviceKind::Accelerator,
+            (_, 0x0502) => DeviceKind::Memory,
+            _ => DeviceKind::Other,
+        }
+    }
+
+    /// The name as it stands in messages and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceKind::Network => "network",
+            DeviceKind::Storage => "storage",
+            DeviceKind::Accelerator => "accelerator",
+            DeviceKind::Memory => "memory",
+            DeviceKind::Other => "other",
+        }
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Topology {
+    /// The device that a name stands for: a PCI address, a path below `/dev`, or a network interface.
+    pub fn device(&self, name: &str) -> Option<&Device> {
+        if let Ok(address) = name.parse::<PciAddress>() {
+            return self.devices().iter().find(|device| device.address == address);
+        }
+        if let Some(node) = name.strip_prefix("/dev/") {
+            let owns = |device: &&Device| device.dev_nodes.iter().any(|own| own == node);
+            return self.devices().iter().find(owns);
+        }
+        self.devices().iter().find(|device| device.interfaces.iter().any(|own| own == name))
+    }
+}
+
+/// The devices, by address. One without a place of its own has that of its physical function.
+pub(crate) fn derive_devices(
+    facts: &[DeviceFacts],
+    online: &CpuSet,
+    nodes: &[NumaNode],
+    oddities: &mut Vec<Oddity>,
+) -> Vec<Device> {
+    let mut by_address: BTreeMap<PciAddress, &DeviceFacts> = BTreeMap::new();
+    for device in facts {
+        match by_address.entry(device.address) {
+            Entry::Vacant(entry) => drop(entry.insert(device)),
+            Entry::Occupied(_) => oddities.push(Oddity::new(
+                format!("{PCI_DIR}/{}", device.address),
+                "the device is there twice",
+                "what the first one says",
+            )),
+        }
+    }
+    let mut place = |facts: &DeviceFacts| locality(facts, online, nodes, oddities);
+    let devices = by_address.values().map(|facts| {
+        let physical = facts.physical.and_then(|physical| by_address.get(&physical));
+        let (node, cpus) = match (place(facts), physical) {
+            ((None, None), Some(physical)) => place(physical),
+            (own, _) => own,
+        };
+        Device {
+            address: facts.address,
+            kind: DeviceKind::of_class(facts.class),
+            class: facts.class,
+            vendor: facts.vendor,
+            device: facts.device,
+            node,
+            cpus: cpus.unwrap_or_else(|| online.clone()),
+            physical: facts.physical,
+            driver: facts.driver.clone(),
+            interfaces: facts.interfaces.clone(),
+            dev_nodes: facts.dev_nodes.clone(),
+        }
+    });
+    devices.collect()
+}
+
+/// `local_cpulist` comes from the node, or from the bus where there is no node; so the node counts where both are there and differ.
+fn locality(
+    facts: &DeviceFacts,
+    online: &CpuSet,
+    nodes: &[NumaNode],
+    oddities: &mut Vec<Oddity>,
+) -> (Option<NodeId>, Option<CpuSet>) {
+    let dir = format_args!("{PCI_DIR}/{}", facts.address).to_string();
+    let local = facts.local_cpus.as_ref().map(|cpus| cpus.intersection(online));
+    let local = local.filter(|cpus| !cpus.is_empty());
+    let Some(id) = facts.node else {
+        let only = local.filter(|cpus| cpus != online);
+        // Without a number the node can still be told by its CPUs.
+        let node = nodes.iter().find(|node| Some(&node.cpus) == only.as_ref());
+        return (node.map(|node| node.id), only);
+    };
+    let Some(node) = nodes.iter().find(|node| node.id == id) else {
+        if !nodes.is_empty() {
+            let found = format!("node {id}, which is not there");
+            oddities.push(Oddity::new(format!("{dir}/numa_node"), found, "not known"));
+        }
+        return (None, local.filter(|cpus| cpus != online));
+    };
+    let near = match node.near.and_then(|near| nodes.iter().find(|node| node.id == near)) {
+        Some(near) => &near.cpus,
+        None => &node.cpus,
+    };
+    if near.is_empty() {
+        return (Some(id), local);
+    }
+    if let Some(local) = local.filter(|local| local != near && !node.cpus.is_empty()) {
+        let found = format!("{}, but node {id} has {}", name_cpus(&local), name_cpus(near));
+        oddities.push(Oddity::new(format!("{dir}/local_cpulist"), found, "the CPUs of the node"));
+    }
+    (Some(id), Some(near.clone()))
+}

@@ -1,0 +1,155 @@
+//! Kinds of cores, frequencies and priorities. In: what the kernel says of kinds, capacities and frequency policies. Out: which CPUs
+//! are large or small, and which the hardware treats better or worse than others.
+//!
+//! Priorities, per package, the first rule that tells CPUs apart: with several base frequencies (Intel SST-BF shows as such) the
+//! lowest ones are low and the others high; with several energy performance preferences the worst ones are low and the others high.
+//! Efficient cores are always low. Speed Select's own classes (SST-CP, SST-TF) are not in sysfs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bayplan_types::{CoreKind, CpuId, CpuSet};
+
+use crate::caches::Facts;
+use crate::fold::name_cpus;
+use crate::snapshot::{Oddity, PolicyFacts, Snapshot};
+use crate::topology::FrequencyPolicy;
+
+/// The online CPUs of each kind of core; empty where all are alike.
+pub(crate) fn derive_kinds(
+    snapshot: &Snapshot,
+    facts: &Facts<'_>,
+    online: &CpuSet,
+    oddities: &mut Vec<Oddity>,
+) -> Vec<(CoreKind, CpuSet)> {
+    let mut small = CpuSet::new();
+    let mut large = CpuSet::new();
+    for kind in &snapshot.kinds {
+        let cpus = kind.cpus.intersection(online);
+        if kind.name == "cpu_core" {
+            large.union_with(&cpus);
+        } else {
+            small.union_with(&cpus);
+        }
+    }
+    let both = large.intersection(&small);
+    if !both.is_empty() {
+        let found = format!("{} of two kinds", name_cpus(&both));
+        oddities.push(Oddity::new("/sys/devices/cpu_*/cpus", found, "they are large"));
+        small.subtract(&both);
+    }
+    if small.is_empty() || large.is_empty() {
+        (large, small) = by_capacity(facts);
+    }
+    if small.is_empty() || large.is_empty() {
+        return Vec::new();
+    }
+    let rest = online.difference(&large).difference(&small);
+    if !rest.is_empty() {
+        let found = format!("{} of no kind", name_cpus(&rest));
+        oddities.push(Oddity::new("/sys/devices/cpu_*/cpus", found, "they are large"));
+        large.union_with(&rest);
+    }
+    vec![(CoreKind::Performance, large), (CoreKind::Efficient, small)]
+}
+
+/// The fastest CPUs, and all others, where the kernel gives capacities.
+fn by_capacity(facts: &Facts<'_>) -> (CpuSet, CpuSet) {
+    let capacities = || facts.iter().filter_map(|(cpu, facts)| Some((*cpu, facts.capacity?)));
+    let most = capacities().map(|(_, capacity)| capacity).max();
+    let (large, small): (Vec<_>, Vec<_>) =
+        capacities().partition(|(_, capacity)| Some(*capacity) == most);
+    let set = |cpus: Vec<(CpuId, u32)>| cpus.into_iter().map(|(cpu, _)| cpu).collect();
+    (set(large), set(small))
+}
+
+/// The frequency policies that have an online CPU, by number.
+pub(crate) fn derive_policies(facts: &[PolicyFacts], online: &CpuSet) -> Vec<FrequencyPolicy> {
+    let policies = facts.iter().map(|facts| FrequencyPolicy {
+        id: facts.id,
+        cpus: match &facts.cpus {
+            Some(cpus) => cpus.intersection(online),
+            None => CpuSet::from(CpuId(facts.id)).intersection(online),
+        },
+        base: facts.base,
+        min: facts.min,
+        max: facts.max,
+        preference: facts.preference.clone(),
+    });
+    let mut policies: Vec<FrequencyPolicy> =
+        policies.filter(|policy| !policy.cpus.is_empty()).collect();
+    policies.sort_by_key(|policy| policy.id);
+    policies
+}
+
+/// CPUs that are treated better than others, and CPUs that are treated worse.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Priorities {
+    pub(crate) high: CpuSet,
+    pub(crate) low: CpuSet,
+}
+
+/// The priorities in each of the packages; without packages, in the machine.
+pub(crate) fn derive_priorities(
+    packages: &[CpuSet],
+    policies: &[FrequencyPolicy],
+    kinds: &[(CoreKind, CpuSet)],
+) -> Priorities {
+    let mut all = Priorities::default();
+    for package in packages {
+        let by_base = worst_and_others(package, policies, |policy| {
+            // The most is the worst.
+            policy.base.map(|base| u64::MAX - base.0)
+        });
+        let Priorities { high, low } = by_base
+            .or_else(|| worst_and_others(package, policies, preference_rank))
+            .unwrap_or_default();
+        all.high.union_with(&high);
+        all.low.union_with(&low);
+    }
+    for (_, cpus) in kinds.iter().filter(|(kind, _)| *kind == CoreKind::Efficient) {
+        all.low.union_with(cpus);
+    }
+    all.high.subtract(&all.low);
+    all
+}
+
+/// The CPUs of the highest rank are low, all others with a rank are high; nothing, where all have the same rank.
+fn worst_and_others(
+    package: &CpuSet,
+    policies: &[FrequencyPolicy],
+    rank: impl Fn(&FrequencyPolicy) -> Option<u64>,
+) -> Option<Priorities> {
+    let inside = policies.iter().filter(|policy| policy.cpus.intersects(package));
+    let ranked: Vec<(u64, CpuSet)> = inside
+        .filter_map(|policy| Some((rank(policy)?, policy.cpus.intersection(package))))
+        .collect();
+    let ranks: BTreeSet<u64> = ranked.iter().map(|(rank, _)| *rank).collect();
+    let worst = *ranks.last().filter(|_| ranks.len() > 1)?;
+    let mut priorities = Priorities::default();
+    for (rank, cpus) in &ranked {
+        let side = if *rank == worst { &mut priorities.low } else { &mut priorities.high };
+        side.union_with(cpus);
+    }
+    Some(priorities)
+}
+
+/// 0 for performance to 255 for saving power, as in the processor's register
+/// (`Documentation/admin-guide/pm/intel_pstate.rst`, "Energy vs Performance Hints").
+fn preference_rank(policy: &FrequencyPolicy) -> Option<u64> {
+    match policy.preference.as_deref()? {
+        "performance" => Some(0),
+        "balance_performance" | "default" => Some(128),
+        "balance_power" => Some(192),
+        "power" => Some(255),
+        number => number.parse().ok().filter(|number| *number <= 255),
+    }
+}
+
+/// The packages' CPU sets, for [`derive_priorities`].
+pub(crate) fn packages_of(facts: &Facts<'_>) -> Vec<CpuSet> {
+    let mut packages: BTreeMap<_, CpuSet> = BTreeMap::new();
+    for (cpu, facts) in facts {
+        packages.entry(facts.package_id).or_default().insert(*cpu);
+    }
+    packages.into_values().collect()
+}
