@@ -5,6 +5,8 @@ pub mod kernel_files;
 mod kernel_fs;
 mod read_process;
 mod read_snapshot;
+mod write_snapshot;
 
 pub use read_process::{ProcessError, read_process_pinning};
 pub use read_snapshot::{Depth, ReadError, capture, read_files, read_snapshot};
+pub use write_snapshot::write_snapshot;

@@ -283,10 +283,10 @@ fn lowest(cpus: &CpuSet) -> u32 {
 
 /// The level 3 caches, and those level 2 caches that several cores share.
 fn cache_objects(caches: &[Cache], cores: &[CpuSet]) -> Vec<Candidate> {
-    let by_first: BTreeMap<_, &CpuSet> =
-        cores.iter().filter_map(|core| Some((core.first()?, core))).collect();
+    let core_of: BTreeMap<_, &CpuSet> =
+        cores.iter().flat_map(|core| core.iter().map(move |cpu| (cpu, core))).collect();
     let is_shared = |cpus: &CpuSet| {
-        let core = cpus.first().and_then(|cpu| by_first.get(&cpu));
+        let core = cpus.first().and_then(|cpu| core_of.get(&cpu));
         core.is_none_or(|core| !cpus.is_subset(core))
     };
     let objects = caches.iter().filter_map(|cache| {

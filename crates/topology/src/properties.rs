@@ -108,7 +108,7 @@ fn apply(snapshot: &mut Snapshot, damage: Damage) {
             pick(cpus, at).into_iter().for_each(|cpu| cpu.thread_siblings = Some(set.clone()));
         }
         Damage::L3(at, set) => {
-            let l3 = pick(cpus, at).and_then(|cpu| cpu.caches.first_mut());
+            let l3 = pick(cpus, at).and_then(|cpu| cpu.caches.last_mut());
             l3.into_iter().for_each(|l3| l3.shared_cpus = Some(set.clone()));
         }
         Damage::Package(at, id) => {

@@ -1,29 +1,48 @@
 //! Machines that nobody has to own. In: one line of text. Out: the [`Snapshot`] that a real machine of that shape would give.
 //!
-//! CPUs are numbered as Linux does on Intel: the first thread of every core, package by package, then the second threads.
+//! CPUs are numbered as Linux does on Intel servers: the first thread of every core, package by package, then the second threads;
+//! efficient cores come last.
 
-use std::fmt;
+mod devices;
+mod memory;
+mod shape;
+mod words;
 
-use bayplan_types::{Bytes, CoreId, CpuId, CpuSet, DieId, NodeId, NodeSet, PackageId};
+use bayplan_types::{CpuId, CpuSet, Khz, NodeSet};
 
-use crate::snapshot::{CacheFacts, CacheKind, CpuFacts, NodeFacts, Snapshot};
+use crate::snapshot::{KernelFacts, KindFacts, PolicyFacts, Snapshot};
+use shape::Shape;
+use words::{Listed, parse_words};
 
 /// What [`parse_machine`] understands, for `--help`.
 pub const SYNTHETIC_HELP: &str = "\
 A synthetic machine is one line of words: levels from the outside in, each with its count per parent, then options.
 
-  pack:N   packages                    numa:N   NUMA nodes (left out: a kernel without NUMA)
-  die:N    dies of a package           l3:N     level 3 caches (left out: none)
-  core:N   cores                       pu:N     CPUs (hardware threads) per core
+  pack:N     packages                    numa:N     NUMA nodes (left out: a kernel without NUMA)
+  die:N      dies of a package           l3:N       level 3 caches (left out: none)
+  cluster:N  clusters of cores           l2:N       level 2 caches that several cores share
+  core:N     cores                       pu:N       CPUs (hardware threads) per core
 
   `numa` and `l3` stand in either order: `numa:1 l3:4` is four L3s in a node, `l3:1 numa:4` is four nodes under one L3.
+  Counts may differ from parent to parent: `numa:3 core:43,43,42`.
 
-  mem:SIZE       memory per NUMA node, in GiB or with a suffix G or M (default 16)
-  isolated:LIST  CPUs outside the scheduler's load balancing, such as 2-3,8
-  offline:LIST   CPUs that are switched off
+  ecore:N          efficient cores beside each group of cores, four to an L2: a hybrid machine
+  cache:L1,L2,L3   sizes of the caches with a suffix K or M (default 48K,2M,32M)
+  mem:SIZE         memory per NUMA node, in GiB or with a suffix M, G or T (default 16)
+  hbm:SIZE[/LEVEL] pmem:SIZE[/LEVEL] cxl:SIZE[/LEVEL]
+                   a memory node without CPUs per machine, pack or numa (default numa for hbm, else pack)
+  huge:SIZE=COUNT  huge pages per node, such as 2M=1024
+  isolated:LIST    CPUs outside the scheduler's load balancing, such as 2-3,8
+  nohz_full:LIST   CPUs without a timer tick
+  offline:LIST     CPUs that are switched off
+  fast:LIST        CPUs with a higher base frequency than the others (SST-BF)
+  nic:N[/LEVEL] gpu:N[/LEVEL] nvme:N[/LEVEL]
+                   devices per machine, pack or numa (default pack)
+  vf:N             SR-IOV virtual functions of each network device
 
-Example:  pack:2 die:1 numa:2 l3:1 core:14 pu:2 mem:64 isolated:2-3
-Presets:  xeon-8480  xeon-8480-snc4  epyc-9654  one-cpu  (options may follow)";
+Example:  pack:2 die:1 numa:2 l3:1 core:14 pu:2 mem:64 pmem:256 nic:1 isolated:2-3
+Presets:  xeon-8480  xeon-8480-snc4  xeon-8280l-pmem  granite-rapids-6980p  epyc-9654  epyc-7763-nps4
+          grace  core-hybrid  one-cpu  (options may follow, and replace those of the preset)";
 
 const EXAMPLE: &str = "pack:2 numa:1 l3:1 core:8 pu:2";
 /// `CONFIG_NR_CPUS` of the largest kernels that distributions ship.
@@ -31,17 +50,30 @@ const CPUS_MAX: u32 = 8192;
 /// `MAX_NUMNODES` with the largest `CONFIG_NODES_SHIFT`.
 const NODES_MAX: u32 = 1024;
 
-const PRESETS: [(&str, &str); 4] = [
-    ("xeon-8480", "pack:2 numa:1 l3:1 core:56 pu:2"),
-    ("xeon-8480-snc4", "pack:2 l3:1 numa:4 core:14 pu:2"),
-    ("epyc-9654", "pack:2 numa:1 l3:12 core:8 pu:2"),
+const PRESETS: [(&str, &str); 9] = [
+    ("xeon-8480", "pack:2 numa:1 l3:1 core:56 pu:2 cache:48K,2M,105M mem:256"),
+    ("xeon-8480-snc4", "pack:2 l3:1 numa:4 core:14 pu:2 cache:48K,2M,105M mem:64"),
+    (
+        "xeon-8280l-pmem",
+        "pack:2 numa:1 l3:1 core:28 pu:2 cache:32K,1M,39424K mem:192 pmem:1536/pack",
+    ),
+    (
+        "granite-rapids-6980p",
+        "pack:2 numa:3 l3:1 core:43,43,42 pu:2 cache:48K,2M,168M mem:128",
+    ),
+    ("epyc-9654", "pack:2 numa:1 l3:12 core:8 pu:2 cache:32K,1M,32M mem:384"),
+    ("epyc-7763-nps4", "pack:2 numa:4 l3:2 core:8 pu:2 cache:32K,512K,32M mem:64"),
+    ("grace", "pack:2 numa:1 l3:1 core:72 pu:1 cache:64K,1M,114M mem:240"),
+    ("core-hybrid", "pack:1 numa:1 l3:1 core:8 pu:2 ecore:16 cache:48K,2M,36M mem:64"),
     ("one-cpu", "pack:1 numa:1 l3:1 core:1 pu:1"),
 ];
 
-/// Distances as most machines with two packages give them.
-const DISTANCE_LOCAL: u32 = 10;
-const DISTANCE_IN_PACKAGE: u32 = 12;
-const DISTANCE_ACROSS: u32 = 21;
+/// Frequencies of CPUs that are `fast:` and of the others; the lowest and the highest of all.
+const BASE_FAST: Khz = Khz(2_600_000);
+const BASE: Khz = Khz(2_000_000);
+const FREQUENCY_MIN: Khz = Khz(800_000);
+const FREQUENCY_MAX: Khz = Khz(3_800_000);
+const FREQUENCY_MAX_EFFICIENT: Khz = Khz(3_000_000);
 
 /// Why a line is not a machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,61 +104,15 @@ pub enum SyntheticError {
     /// More than Linux can have.
     #[error("the machine has more than {limit} {what}; make one of the counts smaller")]
     TooLarge {
-        /// CPUs or NUMA nodes.
+        /// CPUs, NUMA nodes or devices.
         what: &'static str,
         /// The limit.
         limit: u32,
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Pack,
-    Die,
-    Numa,
-    L3,
-    Core,
-    Pu,
-}
-
-impl Kind {
-    const ALL: [Kind; 6] = [Kind::Pack, Kind::Die, Kind::Numa, Kind::L3, Kind::Core, Kind::Pu];
-
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Pack => "pack",
-            Kind::Die => "die",
-            Kind::Numa => "numa",
-            Kind::L3 => "l3",
-            Kind::Core => "core",
-            Kind::Pu => "pu",
-        }
-    }
-
-    /// Levels that must not stand outside of this one.
-    fn must_not_follow(self) -> &'static [Kind] {
-        match self {
-            Kind::Pack => &[Kind::Die, Kind::Core, Kind::Pu],
-            Kind::Die | Kind::Numa | Kind::L3 => &[Kind::Core, Kind::Pu],
-            Kind::Core => &[Kind::Pu],
-            Kind::Pu => &[],
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// The line, understood word by word.
-#[derive(Debug)]
-struct Words {
-    levels: Vec<(Kind, u32)>,
-    memory: Option<Bytes>,
-    isolated: Option<(String, CpuSet)>,
-    offline: Option<(String, CpuSet)>,
+fn wrong(word: &str, expected: impl Into<String>) -> SyntheticError {
+    SyntheticError::Word { word: word.to_owned(), expected: expected.into() }
 }
 
 /// The snapshot of the machine that `spec` describes; see [`SYNTHETIC_HELP`].
@@ -135,226 +121,83 @@ struct Words {
 /// [`SyntheticError`] names the word that is wrong and what was expected.
 pub fn parse_machine(spec: &str) -> Result<Snapshot, SyntheticError> {
     let words = parse_words(spec)?;
-    let shape = Shape::new(&words.levels)?;
-    let last = shape.cpu_count() - 1;
+    let shape = Shape::new(&words)?;
     let all = CpuSet::first_n(shape.cpu_count());
-    let known = |option: &Option<(String, CpuSet)>| match option {
-        None => Ok(CpuSet::new()),
-        Some((_, cpus)) if cpus.is_subset(&all) => Ok(cpus.clone()),
-        Some((word, cpus)) => {
-            let missing = Box::new(cpus.difference(&all));
-            Err(SyntheticError::NoSuchCpu { word: word.clone(), missing, last })
-        }
-    };
-    let (isolated, offline) = (known(&words.isolated)?, known(&words.offline)?);
+    let isolated = known(&words.isolated, &all)?;
+    let nohz_full = known(&words.nohz_full, &all)?;
+    let fast = known(&words.fast, &all)?;
+    let offline = known(&words.offline, &all)?;
     let online = all.difference(&offline);
-    let nodes = shape.nodes(&online, words.memory.unwrap_or(Bytes::gib(16)));
+    let memory = memory::nodes(&words, &shape, &online)?;
+    let online_nodes: NodeSet = memory.nodes.iter().map(|node| node.id).collect();
+    let devices = devices::devices(&words, &shape, &online)?;
+    let has_fast = words.fast.is_some();
+    let policies = |cpu| policy(cpu, &shape, has_fast.then(|| fast.contains(cpu)));
+    let is_timed = has_fast || shape.is_hybrid();
     Ok(Snapshot {
         cpus: all.iter().map(|cpu| shape.cpu(cpu, &online)).collect(),
-        online_nodes: shape.per_numa.map(|_| nodes.iter().map(|n| n.id).collect::<NodeSet>()),
-        nodes,
+        kinds: kinds(&shape, &online),
+        policies: if is_timed { online.iter().map(policies).collect() } else { Vec::new() },
+        online_nodes: (!online_nodes.is_empty()).then_some(online_nodes),
+        normal_memory: memory.normal,
+        nodes: memory.nodes,
+        tiers: memory.tiers,
+        dax: memory.dax,
+        devices,
+        kernel: KernelFacts {
+            cpufreq_driver: is_timed.then(|| "intel_pstate".to_owned()),
+            ..KernelFacts::default()
+        },
         present: Some(all.clone()),
         possible: Some(all),
         online: Some(online),
         isolated: Some(isolated),
+        nohz_full: Some(nohz_full),
         ..Snapshot::default()
     })
 }
 
-fn wrong(word: &str, expected: impl Into<String>) -> SyntheticError {
-    SyntheticError::Word { word: word.to_owned(), expected: expected.into() }
-}
-
-fn parse_words(spec: &str) -> Result<Words, SyntheticError> {
-    let mut line: Vec<&str> = spec.split_whitespace().collect();
-    let first = *line.first().ok_or(SyntheticError::Empty)?;
-    if let Some((_, preset)) = PRESETS.iter().find(|(name, _)| *name == first) {
-        line.splice(..1, preset.split_whitespace());
-    }
-    let mut words = Words { levels: Vec::new(), memory: None, isolated: None, offline: None };
-    for word in line {
-        let Some((key, value)) = word.split_once(':') else {
-            return Err(wrong(word, expected_word()));
-        };
-        match key {
-            "mem" => set_once(&mut words.memory, word, parse_memory(word, value)?)?,
-            "isolated" => {
-                set_once(&mut words.isolated, word, (word.to_owned(), parse_list(word, value)?))?;
-            }
-            "offline" => {
-                set_once(&mut words.offline, word, (word.to_owned(), parse_list(word, value)?))?;
-            }
-            _ => words.levels.push(parse_level(word, key, value, &words.levels)?),
+/// The CPUs of an option, all of which the machine must have.
+fn known(option: &Option<Listed>, all: &CpuSet) -> Result<CpuSet, SyntheticError> {
+    match option {
+        None => Ok(CpuSet::new()),
+        Some(Listed { cpus, .. }) if cpus.is_subset(all) => Ok(cpus.clone()),
+        Some(Listed { word, cpus }) => {
+            let missing = Box::new(cpus.difference(all));
+            let last = all.last().map_or(0, |cpu| cpu.0);
+            Err(SyntheticError::NoSuchCpu { word: word.clone(), missing, last })
         }
     }
-    if words.levels.is_empty() {
-        return Err(wrong(spec.trim(), "at least one level, such as core:8"));
-    }
-    let has_numa = words.levels.iter().any(|(kind, _)| *kind == Kind::Numa);
-    if words.memory.is_some() && !has_numa {
-        return Err(wrong("mem", "a level numa:N as well, because memory belongs to NUMA nodes"));
-    }
-    Ok(words)
 }
 
-fn expected_word() -> String {
-    let presets: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
-    let levels = "a level (pack, die, numa, l3, core, pu) with a count";
-    format!(
-        "{levels}, or mem:, isolated:, offline:, or as the first word one of the presets {}",
-        presets.join(", ")
-    )
-}
-
-fn set_once<T>(slot: &mut Option<T>, word: &str, value: T) -> Result<(), SyntheticError> {
-    match slot.replace(value) {
-        Some(_) => Err(wrong(word, "this option only once")),
-        None => Ok(()),
+/// `is_fast`: `None` where base frequencies do not differ.
+fn policy(cpu: CpuId, shape: &Shape, is_fast: Option<bool>) -> PolicyFacts {
+    let is_efficient = shape.is_efficient(cpu);
+    PolicyFacts {
+        id: cpu.0,
+        base: is_fast.map(|is_fast| if is_fast { BASE_FAST } else { BASE }),
+        min: Some(FREQUENCY_MIN),
+        max: Some(if is_efficient { FREQUENCY_MAX_EFFICIENT } else { FREQUENCY_MAX }),
+        ..PolicyFacts::default()
     }
 }
 
-fn parse_level(
-    word: &str,
-    key: &str,
-    value: &str,
-    before: &[(Kind, u32)],
-) -> Result<(Kind, u32), SyntheticError> {
-    let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.name() == key) else {
-        return Err(wrong(word, expected_word()));
+fn kinds(shape: &Shape, online: &CpuSet) -> Vec<KindFacts> {
+    if !shape.is_hybrid() {
+        return Vec::new();
+    }
+    let (efficient, performance): (Vec<CpuId>, Vec<CpuId>) =
+        online.iter().partition(|cpu| shape.is_efficient(*cpu));
+    let kind = |name: &str, cpus: Vec<CpuId>| KindFacts {
+        name: name.to_owned(),
+        cpus: cpus.into_iter().collect(),
     };
-    let count = match value.parse::<u32>() {
-        Ok(count) if (1..=CPUS_MAX).contains(&count) => count,
-        _ => return Err(wrong(word, format!("{kind}: with a count from 1 to {CPUS_MAX}"))),
-    };
-    if before.iter().any(|(other, _)| *other == kind) {
-        return Err(wrong(word, "each level only once"));
-    }
-    let outer = before.iter().find(|(other, _)| kind.must_not_follow().contains(other));
-    if let Some((outer, _)) = outer {
-        return Err(wrong(word, format!("{kind} to stand before {outer}")));
-    }
-    Ok((kind, count))
-}
-
-fn parse_memory(word: &str, value: &str) -> Result<Bytes, SyntheticError> {
-    let (number, shift) = match value.strip_suffix('M') {
-        Some(number) => (number, 20),
-        None => (value.strip_suffix('G').unwrap_or(value), 30),
-    };
-    let number = number.parse::<u64>().ok().filter(|number| *number <= u64::MAX >> shift);
-    let bytes = number.map(|number| Bytes(number << shift));
-    bytes.ok_or_else(|| wrong(word, "mem: with a number of GiB, or one with a suffix G or M"))
-}
-
-fn parse_list(word: &str, value: &str) -> Result<CpuSet, SyntheticError> {
-    value.parse().map_err(|error| wrong(word, format!("a list of CPUs such as 2-3,8 ({error})")))
-}
-
-/// The counts, multiplied out. Everything is counted in cores, because threads are numbered last.
-#[derive(Debug)]
-struct Shape {
-    cores: u32,
-    threads: u32,
-    per_pack: u32,
-    per_die: Option<u32>,
-    per_numa: Option<u32>,
-    per_l3: Option<u32>,
-}
-
-impl Shape {
-    fn new(levels: &[(Kind, u32)]) -> Result<Shape, SyntheticError> {
-        let too_large = SyntheticError::TooLarge { what: "CPUs", limit: CPUS_MAX };
-        let mut threads = 1;
-        let mut cores = 1_u32;
-        // Cores in one object of each level.
-        let mut cores_in: Vec<(Kind, u32)> = Vec::new();
-        for (kind, count) in levels.iter().rev() {
-            if *kind == Kind::Pu {
-                threads = *count;
-                continue;
-            }
-            cores_in.push((*kind, cores));
-            let product = cores.checked_mul(*count);
-            cores = product.filter(|n| *n <= CPUS_MAX).ok_or_else(|| too_large.clone())?;
-        }
-        if cores.checked_mul(threads).is_none_or(|cpus| cpus > CPUS_MAX) {
-            return Err(too_large);
-        }
-        let of = |kind| cores_in.iter().find(|(other, _)| *other == kind).map(|(_, cores)| *cores);
-        let shape = Shape {
-            cores,
-            threads,
-            per_pack: of(Kind::Pack).unwrap_or(cores),
-            per_die: of(Kind::Die),
-            per_numa: of(Kind::Numa),
-            per_l3: of(Kind::L3),
-        };
-        if shape.per_numa.is_some_and(|per_numa| cores / per_numa > NODES_MAX) {
-            return Err(SyntheticError::TooLarge { what: "NUMA nodes", limit: NODES_MAX });
-        }
-        Ok(shape)
-    }
-
-    fn cpu_count(&self) -> u32 {
-        self.cores * self.threads
-    }
-
-    /// Every thread of `count` cores from core `first` on.
-    fn cpus_of(&self, first: u32, count: u32) -> CpuSet {
-        let threads = 0..self.threads;
-        threads
-            .flat_map(|t| (first..first + count).map(move |c| CpuId(t * self.cores + c)))
-            .collect()
-    }
-
-    /// What Linux shows: an offline CPU has a directory, but no `topology` and no `cache`, and is in nobody's lists.
-    fn cpu(&self, cpu: CpuId, online: &CpuSet) -> CpuFacts {
-        if !online.contains(cpu) {
-            return CpuFacts { online: Some(false), ..CpuFacts::new(cpu) };
-        }
-        let core = cpu.0 % self.cores;
-        let in_pack = core % self.per_pack;
-        let l3 = self.per_l3.map(|per_l3| CacheFacts {
-            level: Some(3),
-            kind: Some(CacheKind::Unified),
-            shared_cpus: Some(self.cpus_of(core - core % per_l3, per_l3).intersection(online)),
-            size: None,
-            id: Some(core / per_l3),
-        });
-        CpuFacts {
-            id: cpu,
-            online: Some(true),
-            package_id: Some(PackageId(core / self.per_pack)),
-            die_id: self.per_die.map(|per_die| DieId(in_pack / per_die)),
-            core_id: Some(CoreId(in_pack)),
-            cluster_cpus: None,
-            thread_siblings: Some(self.cpus_of(core, 1).intersection(online)),
-            capacity: None,
-            caches: l3.into_iter().collect(),
-        }
-    }
-
-    fn nodes(&self, online: &CpuSet, memory: Bytes) -> Vec<NodeFacts> {
-        let Some(per_numa) = self.per_numa else { return Vec::new() };
-        let package = |node: u32| node * per_numa / self.per_pack;
-        let count = self.cores / per_numa;
-        let distance = |from: u32, to: u32| match () {
-            () if from == to => DISTANCE_LOCAL,
-            () if package(from) == package(to) => DISTANCE_IN_PACKAGE,
-            () => DISTANCE_ACROSS,
-        };
-        let nodes = (0..count).map(|node| NodeFacts {
-            cpus: Some(self.cpus_of(node * per_numa, per_numa).intersection(online)),
-            mem_total: Some(memory),
-            distances: (0..count).map(|other| distance(node, other)).collect(),
-            ..NodeFacts::new(NodeId(node))
-        });
-        nodes.collect()
-    }
+    vec![kind("cpu_core", performance), kind("cpu_atom", efficient)]
 }
 
 #[cfg(test)]
 mod tests {
+    use bayplan_types::Bytes;
     use expect_test::{Expect, expect};
 
     use super::*;
@@ -389,14 +232,24 @@ mod tests {
                 "pack:8192 core:8192 pu:8192",
                 "numa:2048",
                 "core:4 xeon-8480",
+                "xeon-8480 core:4",
+                "pu:2,4 core:4",
+                "core:4 nic:1/rack",
+                "core:4 vf:8",
+                "core:4 nic:1 vf:300",
+                "core:4 nvme:1000",
+                "numa:1 core:4 hbm:x/numa",
+                "numa:1 core:4 cache:1K,2K",
+                "numa:1 core:4 huge:2M",
+                "core:4 pmem:16",
             ],
             expect![[r#"
 
                     the machine is empty; expected words such as `pack:2 numa:1 l3:1 core:8 pu:2`, or a preset such as xeon-8480
                 sockets:2
-                    `sockets:2`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or as the first word one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                    `sockets:2`: expected a level (pack, die, numa, l3, cluster, l2, core, pu) with a count, an option (ecore, cache, mem, hbm, pmem, cxl, huge, isolated, nohz_full, offline, fast, nic, gpu, nvme, vf), or as the first word one of the presets xeon-8480, xeon-8480-snc4, xeon-8280l-pmem, granite-rapids-6980p, epyc-9654, epyc-7763-nps4, grace, core-hybrid, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 8
-                    `8`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or as the first word one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                    `8`: expected a level (pack, die, numa, l3, cluster, l2, core, pu) with a count, an option (ecore, cache, mem, hbm, pmem, cxl, huge, isolated, nohz_full, offline, fast, nic, gpu, nvme, vf), or as the first word one of the presets xeon-8480, xeon-8480-snc4, xeon-8280l-pmem, granite-rapids-6980p, epyc-9654, epyc-7763-nps4, grace, core-hybrid, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 core:0
                     `core:0`: expected core: with a count from 1 to 8192; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 core:x
@@ -412,7 +265,7 @@ mod tests {
                 core:4 mem:4
                     `mem`: expected a level numa:N as well, because memory belongs to NUMA nodes; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 numa:1 core:4 mem:4T
-                    `mem:4T`: expected mem: with a number of GiB, or one with a suffix G or M; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                    accepted
                 numa:1 core:4 mem:1 mem:2
                     `mem:2`: expected this option only once; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 core:4 offline:3-1
@@ -426,7 +279,27 @@ mod tests {
                 numa:2048
                     the machine has more than 1024 NUMA nodes; make one of the counts smaller
                 core:4 xeon-8480
-                    `xeon-8480`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or as the first word one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                    `xeon-8480`: expected a level (pack, die, numa, l3, cluster, l2, core, pu) with a count, an option (ecore, cache, mem, hbm, pmem, cxl, huge, isolated, nohz_full, offline, fast, nic, gpu, nvme, vf), or as the first word one of the presets xeon-8480, xeon-8480-snc4, xeon-8280l-pmem, granite-rapids-6980p, epyc-9654, epyc-7763-nps4, grace, core-hybrid, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                xeon-8480 core:4
+                    `core:4`: expected each level only once; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                pu:2,4 core:4
+                    `pu:2,4`: expected pu: with one count for all cores; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                core:4 nic:1/rack
+                    `nic:1/rack`: expected machine, pack or numa after the /; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                core:4 vf:8
+                    `vf`: expected nic:N as well, because virtual functions belong to one; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                core:4 nic:1 vf:300
+                    the machine has more than 255 virtual functions per device; make one of the counts smaller
+                core:4 nvme:1000
+                    the machine has more than 240 devices; make one of the counts smaller
+                numa:1 core:4 hbm:x/numa
+                    `hbm:x/numa`: expected hbm: with a number of GiB, or one with a suffix M, G or T; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                numa:1 core:4 cache:1K,2K
+                    `cache:1K,2K`: expected cache: with three sizes such as 48K,2M,32M; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                numa:1 core:4 huge:2M
+                    `huge:2M`: expected huge: with a size and a count, such as 2M=1024; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                core:4 pmem:16
+                    `pmem`: expected a level numa:N as well, because memory belongs to NUMA nodes; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
             "#]],
         );
     }
@@ -449,7 +322,7 @@ mod tests {
         let snapshot = parse_machine("pack:2 die:2 numa:1 l3:1 core:2 pu:2 mem:512M").unwrap();
         let cpu = |at: usize| {
             let cpu = &snapshot.cpus[at];
-            let l3 = &cpu.caches[0];
+            let l3 = &cpu.caches[2];
             format!(
                 "{} package {} die {} core {} siblings {} l3 {} of {}",
                 cpu.id,

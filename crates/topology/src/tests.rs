@@ -13,6 +13,11 @@ fn set(list: &str) -> CpuSet {
     list.parse().unwrap()
 }
 
+fn l3(snapshot: &mut Snapshot, cpu: usize) -> &mut CacheFacts {
+    let caches = &mut snapshot.cpus[cpu].caches;
+    caches.iter_mut().find(|cache| cache.level == Some(3)).unwrap()
+}
+
 /// Derives a machine after `change`, and compares the tree that people see.
 #[track_caller]
 fn check(spec: &str, change: impl FnOnce(&mut Snapshot), expected: Expect) {
@@ -117,7 +122,8 @@ fn contradicted_siblings_are_cores_of_their_own() {
             Machine: 8 CPUs 0-7, 5 cores, 16 GiB
               Package 0 / Die 0 / NumaNode 0: 8 CPUs 0-7, 16 GiB
                 cores 1-3 of 2 threads, 6 CPUs 1-3,5-7
-                cores 0, 2 CPUs 0,4
+                L2 0: 2 CPUs 0,4
+                  cores 0, 2 CPUs 0,4
             Odd:
               /sys/devices/system/cpu/cpu*/topology/core_cpus_list: core of CPUs 0-1 according to CPU 0, contradicted by others; assumed: each CPU that says so is a core of its own
               /sys/devices/system/cpu/cpu*/topology/core_cpus_list: core of CPUs 0,4 according to CPU 4, contradicted by others; assumed: each CPU that says so is a core of its own
@@ -136,14 +142,15 @@ fn a_core_across_packages_has_no_place_in_the_tree_but_is_a_core() {
         "pack:2 core:2",
         lie,
         expect![[r#"
-        Machine: 4 CPUs 0-3, 3 cores
-          Package 0 / Die 0: 2 CPUs 0-1
-            core 0, 1 CPU 0
-          Package 1 / Die 0: 2 CPUs 2-3
-            core 1, 1 CPU 3
-        Odd:
-          /sys/devices/system/cpu/cpu*/topology: Core 1 (1-2) and Package 0 overlap, neither inside the other; assumed: Core 1 has no place in the tree
-    "#]],
+            Machine: 4 CPUs 0-3, 3 cores
+              Package 0 / Die 0: 2 CPUs 0-1
+                core 0, 1 CPU 0
+              Package 1 / Die 0: 2 CPUs 2-3
+                core 1, 1 CPU 3
+                L2 2: 1 CPU 2
+            Odd:
+              /sys/devices/system/cpu/cpu*/topology: Core 1 (1-2) and Package 0 overlap, neither inside the other; assumed: Core 1 has no place in the tree
+        "#]],
     );
 }
 
@@ -176,7 +183,6 @@ fn a_numa_node_across_packages_stands_beside_the_tree() {
               beside the tree: NumaNode 0: 5 CPUs 0-4, 16 GiB, distances 10 21 17
                 NumaNode 2: no CPUs, 64 GiB, distances 17 28 10
             Odd:
-              /sys/devices/system/node/node2: memory without CPUs, and nothing tells its kind; assumed: Dram
               /sys/devices/system/node/node0/cpulist: NumaNode 0 (0-4) and Package 1 overlap, neither inside the other; assumed: NumaNode 0 has no place in the tree
         "#]],
     );
@@ -240,9 +246,9 @@ fn memory_and_distances_that_nobody_knows() {
 #[test]
 fn l3s_that_contradict_each_other() {
     let lie = |snapshot: &mut Snapshot| {
-        snapshot.cpus[0].caches[0].shared_cpus = Some(set("0-5"));
-        snapshot.cpus[4].caches[0].id = Some(77);
-        snapshot.cpus[5].caches[0].shared_cpus = None;
+        l3(snapshot, 0).shared_cpus = Some(set("0-5"));
+        l3(snapshot, 4).id = Some(77);
+        l3(snapshot, 5).shared_cpus = None;
         snapshot.cpus[8].caches.clear();
     };
     check(

@@ -37,7 +37,8 @@ pub(super) fn read(fs: &mut KernelFs, cpu_dir: &Dir, depth: Depth, snapshot: &mu
     let mut cpus = read_in_threads(fs, &dirs, asked);
     complete(fs, &dirs, asked, &mut cpus);
     snapshot.cpus = cpus.into_values().map(|read| read.facts).collect();
-    snapshot.policies = read_policies(fs, cpu_dir, &dirs);
+    let running = snapshot.online.as_ref().map_or(dirs.len(), CpuSet::len);
+    snapshot.policies = read_policies(fs, cpu_dir, &dirs, running);
     snapshot.kernel.cpufreq_driver = read_driver(fs, cpu_dir);
     for name in KINDS {
         let Some(kind) = dir(fs, &format!("sys/devices/{name}")) else { continue };
@@ -170,13 +171,19 @@ impl Asked {
             core_id,
             cluster_cpus: read_cpu_set(fs, dir, &cluster, &["topology/cluster_cpus"]),
             capacity: if self.with_capacity { fs.value(dir, "cpu_capacity") } else { None },
-            caches: self.caches(fs, dir, seen),
+            caches: self.caches(fs, dir, &facts.thread_siblings, seen),
             ..facts
         }
     }
 
     /// Caches that hold data. What was read of a cache once counts for all CPUs that name the same set, unless contradictions matter.
-    fn caches(&self, fs: &mut KernelFs, dir: &Dir, seen: &mut Vec<CacheFacts>) -> Vec<CacheFacts> {
+    fn caches(
+        &self,
+        fs: &mut KernelFs,
+        dir: &Dir,
+        siblings: &Option<CpuSet>,
+        seen: &mut Vec<CacheFacts>,
+    ) -> Vec<CacheFacts> {
         let mut caches = Vec::new();
         for index in 0..INDEX_MAX {
             let file = |name: &str| format!("cache/index{index}/{name}");
@@ -200,7 +207,12 @@ impl Asked {
                 continue;
             }
             let size = fs.parsed(dir, &file("size"), text::size);
-            let is_numbered = level == Some(3) || self.depth == Depth::Cpus;
+            // Those inside a core need no number, and there are many.
+            let is_numbered = match level {
+                Some(0 | 1) | None => false,
+                Some(2) => shared_cpus != *siblings,
+                Some(_) => true,
+            };
             let id = if is_numbered { fs.value(dir, &file("id")) } else { None };
             let cache = CacheFacts { level, kind, shared_cpus, size, id };
             if level.is_some_and(|level| level > 2) {
@@ -236,17 +248,23 @@ fn cache_kind(text: &str) -> Option<CacheKind> {
 }
 
 /// Frequency policies; kernels before 4.3 have a directory of the same form in each CPU's instead.
-fn read_policies(fs: &mut KernelFs, cpu_dir: &Dir, cpus: &[(u32, Dir)]) -> Vec<PolicyFacts> {
+fn read_policies(
+    fs: &mut KernelFs,
+    cpu_dir: &Dir,
+    cpus: &[(u32, Dir)],
+    running: usize,
+) -> Vec<PolicyFacts> {
     let mut dirs = match fs.sub(cpu_dir, "cpufreq") {
         Some(dir) => fs.numbered_dirs(&dir, "policy"),
         None => Vec::new(),
     };
-    if dirs.is_empty() {
+    let has_own = cpus.first().is_some_and(|(_, dir)| fs.sub(dir, "cpufreq").is_some());
+    if dirs.is_empty() && has_own {
         let own = cpus.iter().filter_map(|(number, dir)| Some((*number, fs.sub(dir, "cpufreq")?)));
         dirs = own.collect();
     }
-    // One policy for each CPU needs no list.
-    let is_each_its_own = dirs.len() == cpus.len();
+    // As many policies as CPUs: each has one.
+    let is_each_its_own = dirs.len() >= running;
     let Some((_, first)) = dirs.first() else { return Vec::new() };
     // The driver gives a file to all policies or to none.
     let has = |fs: &mut KernelFs, file: &str| fs.text(first, file).is_some();

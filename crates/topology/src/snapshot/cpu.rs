@@ -53,7 +53,7 @@ pub struct CacheFacts {
     pub shared_cpus: Option<CpuSet>,
     /// `size`.
     pub size: Option<Bytes>,
-    /// `id` (since Linux 4.10, not on every architecture); read for level 3, where resctrl needs it.
+    /// `id` (since Linux 4.10, not on every architecture); left out where the threads of one core share the cache.
     pub id: Option<u32>,
 }
 
