@@ -40,7 +40,10 @@ pub(super) fn read(fs: &mut KernelFs, snapshot: &mut Snapshot) {
             }
         }
     }
-    for name in fs.names(DAX_DIR, |name| name.starts_with("dax")) {
+    let mut names = fs.names(DAX_DIR, |name| name.starts_with("dax"));
+    // `dax10.0` after `dax9.0`.
+    names.sort_by_key(|name| (name.len(), name.clone()));
+    for name in names {
         snapshot.dax.extend(read_dax(fs, name));
     }
 }
