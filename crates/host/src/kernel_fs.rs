@@ -148,10 +148,8 @@ impl KernelFs {
         match (&self.root, &dir.fd) {
             (Root::Files(files), _) => files.is_dir(&path).then_some(Dir::new(path, None)),
             (Root::Disk(_), Some(fd)) => {
-                let flags = OFlag::O_RDONLY
-                    | OFlag::O_DIRECTORY
-                    | OFlag::O_NOFOLLOW
-                    | OFlag::O_CLOEXEC;
+                let flags =
+                    OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
                 let fd = openat(fd.as_fd(), name, flags, Mode::empty()).ok()?;
                 Some(Dir::new(path, Some(fd)))
             }

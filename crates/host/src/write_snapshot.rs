@@ -353,7 +353,9 @@ mod tests {
 
     #[test]
     fn the_same_comes_from_a_disk() {
-        for line in ["xeon-8280l-pmem nic:2 vf:3 gpu:1 nvme:1 isolated:4-7", "core-hybrid offline:3"] {
+        for line in
+            ["xeon-8280l-pmem nic:2 vf:3 gpu:1 nvme:1 isolated:4-7", "core-hybrid offline:3"]
+        {
             let snapshot = parse_machine(line).unwrap();
             let root = tempfile::tempdir().unwrap();
             write_snapshot(&snapshot).write_to(root.path()).unwrap();

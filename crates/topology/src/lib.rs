@@ -29,7 +29,11 @@ mod topology;
 pub use check::check_topology;
 pub use derive::{DeriveError, derive};
 pub use device::{Device, DeviceKind};
-pub use json::{JSON_FORMAT, NodeJson, ObjectJson, OddityJson, TopologyJson, to_json};
+pub use json::{
+    BandwidthJson, CacheControlJson, CacheJson, DeviceJson, FrequencyJson, HugePagesJson,
+    JSON_FORMAT, JSON_HELP, KernelJson, KindJson, NodeJson, ObjectJson, OddityJson, PrioritiesJson,
+    ResctrlJson, TopologyJson, to_json,
+};
 pub use map::render_map;
 pub use render::render_tree;
 pub use snapshot::{

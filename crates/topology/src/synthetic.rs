@@ -57,10 +57,7 @@ const PRESETS: [(&str, &str); 9] = [
         "xeon-8280l-pmem",
         "pack:2 numa:1 l3:1 core:28 pu:2 cache:32K,1M,39424K mem:192 pmem:1536/pack",
     ),
-    (
-        "granite-rapids-6980p",
-        "pack:2 numa:3 l3:1 core:43,43,42 pu:2 cache:48K,2M,168M mem:128",
-    ),
+    ("granite-rapids-6980p", "pack:2 numa:3 l3:1 core:43,43,42 pu:2 cache:48K,2M,168M mem:128"),
     ("epyc-9654", "pack:2 numa:1 l3:12 core:8 pu:2 cache:32K,1M,32M mem:384"),
     ("epyc-7763-nps4", "pack:2 numa:4 l3:2 core:8 pu:2 cache:32K,512K,32M mem:64"),
     ("grace", "pack:2 numa:1 l3:1 core:72 pu:1 cache:64K,1M,114M mem:240"),

@@ -34,10 +34,10 @@ fn one_cpu_stands_on_one_line() {
         "one-cpu",
         |_| {},
         expect![[r#"
-        Machine: 1 CPU 0, 1 core, 16 GiB
-          Package 0 / Die 0 / NumaNode 0 / L3 0: 1 CPU 0, 16 GiB
-            core 0, 1 CPU 0
-    "#]],
+            Machine: 1 CPU 0, 1 core, 16 GiB
+              Package 0 / Die 0 / NumaNode 0 / L3 0: 1 CPU 0, 16 GiB, L3 of 32 MiB
+                core 0, 1 CPU 0
+        "#]],
     );
 }
 
@@ -49,25 +49,32 @@ fn nodes_that_hold_far_less_than_the_machine_are_of_unknown_size() {
         expect![[r#"
             Machine: 2 CPUs 0-1, 2 cores
               Package 0 / Die 0: 2 CPUs 0-1
-                NumaNode 0: 1 CPU 0, memory of unknown size, distances 10 12
+                NumaNode 0: 1 CPU 0, memory of unknown size
                   core 0, 1 CPU 0
-                NumaNode 1: 1 CPU 1, memory of unknown size, distances 12 10
+                NumaNode 1: 1 CPU 1, memory of unknown size
                   core 1, 1 CPU 1
+            Distances between NUMA nodes 0-1:
+               0:  10  12
+               1:  12  10
             Odd:
-              /sys/devices/system/node/node*/meminfo: MemTotal of all nodes is 32 GiB, of /proc/meminfo 64 GiB; assumed: memory of unknown size
+              /sys/devices/system/node/node*/meminfo: MemTotal of all nodes is 32 GiB, of /proc/meminfo 64 GiB;
+                  assumed: memory of unknown size
         "#]],
     );
     check(
         "numa:2 core:1",
         |snapshot| snapshot.mem_total = Some(Bytes::gib(32)),
         expect![[r#"
-        Machine: 2 CPUs 0-1, 2 cores, 32 GiB
-          Package 0 / Die 0: 2 CPUs 0-1
-            NumaNode 0: 1 CPU 0, 16 GiB, distances 10 12
-              core 0, 1 CPU 0
-            NumaNode 1: 1 CPU 1, 16 GiB, distances 12 10
-              core 1, 1 CPU 1
-    "#]],
+            Machine: 2 CPUs 0-1, 2 cores, 32 GiB
+              Package 0 / Die 0: 2 CPUs 0-1
+                NumaNode 0: 1 CPU 0, 16 GiB
+                  core 0, 1 CPU 0
+                NumaNode 1: 1 CPU 1, 16 GiB
+                  core 1, 1 CPU 1
+            Distances between NUMA nodes 0-1:
+               0:  10  12
+               1:  12  10
+        "#]],
     );
 }
 
@@ -86,8 +93,10 @@ fn a_kernel_that_shows_almost_nothing_still_gives_a_tree() {
             Machine: 4 CPUs 0-3, 4 cores
               cores 0-3, 4 CPUs 0-3
             Odd:
-              /sys/devices/system/cpu/cpu*/topology/core_cpus_list: nothing about CPUs 0-3; assumed: one core per core number of a package, or per CPU without one
-              /sys/devices/system/cpu/cpu*/topology/physical_package_id: nothing about CPUs 0-3; assumed: outside every package
+              /sys/devices/system/cpu/cpu*/topology/core_cpus_list: nothing about CPUs 0-3; assumed: one core
+                  per core number of a package, or per CPU without one
+              /sys/devices/system/cpu/cpu*/topology/physical_package_id: nothing about CPUs 0-3; assumed:
+                  outside every package
         "#]],
     );
 }
@@ -107,7 +116,8 @@ fn without_sibling_lists_core_numbers_tell_the_cores() {
               Package 1 / Die 0: 4 CPUs 2-3,6-7
                 cores 0-1 of 2 threads, 4 CPUs 2-3,6-7
             Odd:
-              /sys/devices/system/cpu/cpu*/topology/core_cpus_list: nothing about CPUs 0-7; assumed: one core per core number of a package, or per CPU without one
+              /sys/devices/system/cpu/cpu*/topology/core_cpus_list: nothing about CPUs 0-7; assumed: one core
+                  per core number of a package, or per CPU without one
         "#]],
     );
 }
@@ -122,11 +132,13 @@ fn contradicted_siblings_are_cores_of_their_own() {
             Machine: 8 CPUs 0-7, 5 cores, 16 GiB
               Package 0 / Die 0 / NumaNode 0: 8 CPUs 0-7, 16 GiB
                 cores 1-3 of 2 threads, 6 CPUs 1-3,5-7
-                L2 0: 2 CPUs 0,4
+                L2 0: 2 CPUs 0,4, L2 of 2 MiB
                   cores 0, 2 CPUs 0,4
             Odd:
-              /sys/devices/system/cpu/cpu*/topology/core_cpus_list: core of CPUs 0-1 according to CPU 0, contradicted by others; assumed: each CPU that says so is a core of its own
-              /sys/devices/system/cpu/cpu*/topology/core_cpus_list: core of CPUs 0,4 according to CPU 4, contradicted by others; assumed: each CPU that says so is a core of its own
+              /sys/devices/system/cpu/cpu*/topology/core_cpus_list: core of CPUs 0-1 according to CPU 0,
+                  contradicted by others; assumed: each CPU that says so is a core of its own
+              /sys/devices/system/cpu/cpu*/topology/core_cpus_list: core of CPUs 0,4 according to CPU 4,
+                  contradicted by others; assumed: each CPU that says so is a core of its own
         "#]],
     );
 }
@@ -147,9 +159,9 @@ fn a_core_across_packages_has_no_place_in_the_tree_but_is_a_core() {
                 core 0, 1 CPU 0
               Package 1 / Die 0: 2 CPUs 2-3
                 core 1, 1 CPU 3
-                L2 2: 1 CPU 2
             Odd:
-              /sys/devices/system/cpu/cpu*/topology: Core 1 (1-2) and Package 0 overlap, neither inside the other; assumed: Core 1 has no place in the tree
+              /sys/devices/system/cpu/cpu*/topology: Core 1 (1-2) and Package 0 overlap, neither inside the
+                  other; assumed: Core 1 has no place in the tree
         "#]],
     );
 }
@@ -173,17 +185,23 @@ fn a_numa_node_across_packages_stands_beside_the_tree() {
         "pack:2 numa:1 core:4",
         lie,
         expect![[r#"
-            Machine: 8 CPUs 0-7, 8 cores, 96 GiB
+            Machine: 8 CPUs 0-7, 8 cores, 32 GiB, 64 GiB Pmem
               Package 0 / Die 0: 4 CPUs 0-3
                 cores 0-3, 4 CPUs 0-3
               Package 1 / Die 0: 4 CPUs 4-7
                 core 0, 1 CPU 4
-                NumaNode 1: 3 CPUs 5-7, 16 GiB, distances 21 10 28
+                NumaNode 1: 3 CPUs 5-7, 16 GiB
                   cores 1-3, 3 CPUs 5-7
-              beside the tree: NumaNode 0: 5 CPUs 0-4, 16 GiB, distances 10 21 17
-                NumaNode 2: no CPUs, 64 GiB, distances 17 28 10
+              beside the tree: NumaNode 0: 5 CPUs 0-4, 16 GiB
+                NumaNode 2: no CPUs, 64 GiB Pmem
+                  memory: movable memory only
+            Distances between NUMA nodes 0-2:
+               0:  10  21  17
+               1:  21  10  28
+               2:  17  28  10
             Odd:
-              /sys/devices/system/node/node0/cpulist: NumaNode 0 (0-4) and Package 1 overlap, neither inside the other; assumed: NumaNode 0 has no place in the tree
+              /sys/devices/system/node/node0/cpulist: NumaNode 0 (0-4) and Package 1 overlap, neither inside the
+                  other; assumed: NumaNode 0 has no place in the tree
         "#]],
     );
 }
@@ -216,21 +234,24 @@ fn memory_and_distances_that_nobody_knows() {
         snapshot.nodes[0].mem_total = None;
         snapshot.nodes[0].distances = vec![10, 3];
         snapshot.nodes[1].distances = vec![21];
-        snapshot.nodes.push(NodeFacts {
-            mem_total: Some(Bytes::ZERO),
-            ..NodeFacts::new(NodeId(7))
-        });
+        snapshot
+            .nodes
+            .push(NodeFacts { mem_total: Some(Bytes::ZERO), ..NodeFacts::new(NodeId(7)) });
     };
     check(
         "pack:2 numa:1 core:2",
         forget,
         expect![[r#"
             Machine: 4 CPUs 0-3, 4 cores
-              Package 0 / Die 0 / NumaNode 0: 2 CPUs 0-1, memory of unknown size, distances 10 - -
-                NumaNode 7: no CPUs, 0 B, distances - - 10
+              Package 0 / Die 0 / NumaNode 0: 2 CPUs 0-1, memory of unknown size
+                NumaNode 7: no CPUs, 0 B
                 cores 0-1, 2 CPUs 0-1
-              Package 1 / Die 0 / NumaNode 1: 2 CPUs 2-3, 16 GiB, distances - 10 -
+              Package 1 / Die 0 / NumaNode 1: 2 CPUs 2-3, 16 GiB
                 cores 0-1, 2 CPUs 2-3
+            Distances between NUMA nodes 0-1,7:
+               0:  10   -   -
+               1:   -  10   -
+               7:   -   -  10
             Odd:
               /sys/devices/system/node/online: leaves out nodes with a directory: 7; assumed: there
               /sys/devices/system/node/node0/meminfo: no MemTotal; assumed: memory of unknown size
@@ -238,7 +259,8 @@ fn memory_and_distances_that_nobody_knows() {
               /sys/devices/system/node/node0/distance: distances below 10: 3; assumed: not known
               /sys/devices/system/node/node1/distance: numbers expected: 2, found: 1; assumed: not known
               /sys/devices/system/node/node7/distance: numbers expected: 2, found: 0; assumed: not known
-              /sys/devices/system/node/node7/distance: a node without CPUs and without a distance to one that has some; assumed: it is near node 0
+              /sys/devices/system/node/node7/distance: a node without CPUs and without a distance to one that
+                  has some; assumed: it is near node 0
         "#]],
     );
 }
@@ -258,15 +280,19 @@ fn l3s_that_contradict_each_other() {
             Machine: 12 CPUs 0-11, 12 cores, 16 GiB
               Package 0 / Die 0 / NumaNode 0: 12 CPUs 0-11, 16 GiB
                 cores 0-3, 4 CPUs 0-3
-                L3 1: 4 CPUs 4-7
+                L3 1: 4 CPUs 4-7, L3 of 32 MiB
                   cores 4-7, 4 CPUs 4-7
-                L3 2: 4 CPUs 8-11
+                L3 2: 4 CPUs 8-11, L3 of 32 MiB
                   cores 8-11, 4 CPUs 8-11
             Odd:
-              /sys/devices/system/cpu/cpu*/cache/index3/shared_cpu_list: nothing for the L3 of CPU 5; assumed: what the CPUs that share it say
-              /sys/devices/system/cpu/cpu*/cache/index3/shared_cpu_list: L3 of CPUs 0-3 according to CPUs 1-3, contradicted by others; assumed: no such L3
-              /sys/devices/system/cpu/cpu*/cache/index3/shared_cpu_list: L3 of CPUs 0-5 according to CPU 0, contradicted by others; assumed: no such L3
-              /sys/devices/system/cpu/cpu*/cache/index3/id: several numbers for the L3 of CPUs 4-7: 1, 77; assumed: 1
+              /sys/devices/system/cpu/cpu*/cache/index3/shared_cpu_list: nothing for the L3 of CPU 5; assumed:
+                  what the CPUs that share it say
+              /sys/devices/system/cpu/cpu*/cache/index3/shared_cpu_list: L3 of CPUs 0-3 according to CPUs 1-3,
+                  contradicted by others; assumed: no such L3
+              /sys/devices/system/cpu/cpu*/cache/index3/shared_cpu_list: L3 of CPUs 0-5 according to CPU 0,
+                  contradicted by others; assumed: no such L3
+              /sys/devices/system/cpu/cpu*/cache/index3/id: several numbers for the L3 of CPUs 4-7: 1, 77;
+                  assumed: 1
         "#]],
     );
 }
@@ -290,8 +316,10 @@ fn some_cpus_know_their_package_and_die_and_some_do_not() {
                 Die 1: 1 CPU 2
                   core 2, 1 CPU 2
             Odd:
-              /sys/devices/system/cpu/cpu*/topology/physical_package_id: nothing about CPU 0; assumed: outside every package
-              /sys/devices/system/cpu/cpu*/topology/die_id: nothing about CPU 3, but about others of package 0; assumed: outside every die
+              /sys/devices/system/cpu/cpu*/topology/physical_package_id: nothing about CPU 0; assumed: outside
+                  every package
+              /sys/devices/system/cpu/cpu*/topology/die_id: nothing about CPU 3, but about others of package 0;
+                  assumed: outside every die
         "#]],
     );
 }
@@ -369,11 +397,12 @@ fn queries_agree_with_the_tree() {
 fn json_has_a_version_and_everything_else() {
     let json = to_json(&derive(&machine("numa:2 core:1 mem:512M offline:1")).unwrap());
     expect![[r#"
-        {"format":"bayplan-topology/1","fingerprint":"14b00b97c114514f","cpus":"0","isolated":"","offline":"1","objects":[{"idx":0,"level":"Machine","id":0,"parent":null,"cpus":"0","mems":"0-1"},
+        {"format":"bayplan-topology/2","fingerprint":"14b00b97c114514f","cpus":"0","isolated":"","partitioned":"","nohz_full":"","offline":"1","allowed_cpus":null,"allowed_mems":null,"objects":[{"idx":0,"level":"Machine","id":0,"parent":null,"cpus":"0","mems":"0-1"},
         {"idx":1,"level":"Package","id":0,"parent":0,"cpus":"0","mems":"0-1"},
         {"idx":2,"level":"Die","id":0,"parent":1,"cpus":"0","mems":"0-1"},
         {"idx":3,"level":"NumaNode","id":0,"parent":2,"cpus":"0","mems":"0-1"},
-        {"idx":4,"level":"Core","id":0,"parent":3,"cpus":"0","mems":"0-1"}],"cores":["0"],"nodes":[{"id":0,"cpus":"0","memory_bytes":536870912,"near":null,"distances":[10,12]},
-        {"id":1,"cpus":"","memory_bytes":536870912,"near":0,"distances":[12,10]}],"oddities":[]}"#]]
+        {"idx":4,"level":"Core","id":0,"parent":3,"cpus":"0","mems":"0-1"}],"cores":["0"],"caches":[{"level":1,"id":0,"size_bytes":49152,"cpus":"0"},
+        {"level":2,"id":0,"size_bytes":2097152,"cpus":"0"}],"core_kinds":[],"priorities":{"High":"","Normal":"0","Low":""},"frequencies":[],"nodes":[{"id":0,"cpus":"0","memory_bytes":536870912,"kind":"Dram","evidence":"cpus","movable_only":false,"near":null,"tier":null,"read_bandwidth_mbps":null,"read_latency_ns":null,"side_cache_bytes":[],"huge_pages":[],"distances":[10,12]},
+        {"id":1,"cpus":"","memory_bytes":536870912,"kind":"Dram","evidence":"nothing","movable_only":false,"near":0,"tier":null,"read_bandwidth_mbps":null,"read_latency_ns":null,"side_cache_bytes":[],"huge_pages":[],"distances":[12,10]}],"devices":[],"kernel":{"release":null,"cpu_options":[],"controllers":null,"psi":false,"btf":false,"resctrl":null,"cpufreq_driver":null,"cpuidle_driver":null,"idle_states":[],"uncores":[],"speed_select":false},"oddities":[]}"#]]
     .assert_eq(&serde_json::to_string(&json).unwrap().replace("},{", "},\n{"));
 }

@@ -159,8 +159,7 @@ impl Asked {
         dir: &Dir,
         seen: &mut Vec<CacheFacts>,
     ) -> CpuFacts {
-        let mut number =
-            |file: &str| fs.parsed(dir, file, text::number_or_unknown).flatten();
+        let mut number = |file: &str| fs.parsed(dir, file, text::number_or_unknown).flatten();
         let package_id = number("topology/physical_package_id").map(PackageId);
         let die_id = number("topology/die_id").map(DieId);
         let core_id = number("topology/core_id").map(CoreId);

@@ -95,9 +95,7 @@ fn slots(asked: Devices, shape: &Shape, online: &CpuSet) -> Vec<Slot> {
             slots.collect()
         }
     };
-    let each = holders.into_iter().flat_map(|slot| {
-        std::iter::repeat_n(slot, asked.count as usize)
-    });
+    let each = holders.into_iter().flat_map(|slot| std::iter::repeat_n(slot, asked.count as usize));
     // More than can be is refused by the caller; it need not be made.
     each.take(DEVICES_MAX as usize + 1).collect()
 }
@@ -116,8 +114,7 @@ fn function(address: PciAddress, model: &Model, slot: &Slot) -> DeviceFacts {
 
 fn virtual_function(physical: PciAddress, number: u32, slot: &Slot) -> DeviceFacts {
     let byte = |number: u32| u8::try_from(number).unwrap_or(0);
-    let address =
-        PciAddress { device: byte(number / 8), function: byte(number % 8), ..physical };
+    let address = PciAddress { device: byte(number / 8), function: byte(number % 8), ..physical };
     let interface = format!("enp{}s0f0v{}", physical.bus, number - 1);
     DeviceFacts {
         physical: Some(physical),

@@ -57,11 +57,9 @@ pub(super) fn nodes(
         })
         .collect();
     let with_cpus = nodes.len();
-    for (kind, asked) in [
-        (MemoryKind::Hbm, words.hbm),
-        (MemoryKind::Pmem, words.pmem),
-        (MemoryKind::Cxl, words.cxl),
-    ] {
+    for (kind, asked) in
+        [(MemoryKind::Hbm, words.hbm), (MemoryKind::Pmem, words.pmem), (MemoryKind::Cxl, words.cxl)]
+    {
         let Some((size, per)) = asked else { continue };
         for near in holders(per, nodes.get(..with_cpus).unwrap_or_default()) {
             nodes.push(Node { kind, size, cpus: CpuSet::new(), ..near });

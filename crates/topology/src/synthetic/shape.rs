@@ -165,11 +165,7 @@ impl Shape {
     }
 }
 
-pub(super) fn too_many(
-    count: usize,
-    what: &'static str,
-    limit: u32,
-) -> Result<(), SyntheticError> {
+pub(super) fn too_many(count: usize, what: &'static str, limit: u32) -> Result<(), SyntheticError> {
     if count > limit as usize { Err(SyntheticError::TooLarge { what, limit }) } else { Ok(()) }
 }
 

@@ -48,9 +48,7 @@ impl Kind {
     fn must_not_follow(self) -> &'static [Kind] {
         match self {
             Kind::Pack => &[Kind::Die, Kind::Cluster, Kind::L2, Kind::Core, Kind::Pu],
-            Kind::Die | Kind::Numa | Kind::L3 => {
-                &[Kind::Cluster, Kind::L2, Kind::Core, Kind::Pu]
-            }
+            Kind::Die | Kind::Numa | Kind::L3 => &[Kind::Cluster, Kind::L2, Kind::Core, Kind::Pu],
             Kind::Cluster => &[Kind::L2, Kind::Core, Kind::Pu],
             Kind::L2 => &[Kind::Core, Kind::Pu],
             Kind::Core => &[Kind::Pu],
@@ -182,8 +180,7 @@ impl Words {
         if self.levels.iter().any(|(other, _)| *other == kind) {
             return Err(wrong(word, "each level only once"));
         }
-        let outer =
-            self.levels.iter().find(|(other, _)| kind.must_not_follow().contains(other));
+        let outer = self.levels.iter().find(|(other, _)| kind.must_not_follow().contains(other));
         if let Some((outer, _)) = outer {
             return Err(wrong(word, format!("{kind} to stand before {outer}")));
         }
@@ -291,9 +288,8 @@ fn parse_huge_pages(word: &str, value: &str) -> Result<(Bytes, u64), SyntheticEr
 /// A number with a suffix, or without one in units of 2^`shift` bytes. Kernel files have KiB.
 fn parse_size(value: &str, shift: u32) -> Option<Bytes> {
     let suffixes = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
-    let suffixed = suffixes.iter().find_map(|(suffix, shift)| {
-        Some((value.strip_suffix(*suffix)?, *shift))
-    });
+    let suffixed =
+        suffixes.iter().find_map(|(suffix, shift)| Some((value.strip_suffix(*suffix)?, *shift)));
     let (number, shift) = suffixed.unwrap_or((value, shift));
     let number = number.parse::<u64>().ok().filter(|number| *number <= u64::MAX >> shift)?;
     Some(Bytes(number << shift))
