@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bayplan_topology::SYNTHETIC_HELP;
+use bayplan_topology::{JSON_HELP, SYNTHETIC_HELP};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 /// Decides which CPUs and memory each container of a Kubernetes node gets, and makes the kernel obey.
@@ -27,7 +27,13 @@ pub(crate) enum Command {
     /// Watch bayplan place pods on a synthetic two-socket machine; needs no root, no Kubernetes, no network
     Demo(DemoOptions),
     /// Print the hardware of this machine, of a captured one, or of a synthetic one
+    #[command(after_long_help = JSON_HELP)]
     Topology(TopologyOptions),
+    /// Write down everything that bayplan reads of this machine, in one file for a bug report
+    ///
+    /// The file holds no serial numbers, hardware addresses or host names, and of the kernel's command line only the options for CPUs
+    /// and memory. Look at it with `zcat`. Every command with --machine takes it.
+    Snapshot(SnapshotOptions),
     /// Who has which CPUs
     Status(StatusOptions),
     /// Why a container is where it is: every pool that was considered, and why it won or lost
@@ -85,15 +91,61 @@ pub(crate) struct ExplainOptions {
 }
 
 #[derive(Debug, ClapArgs)]
-pub(crate) struct TopologyOptions {
+pub(crate) struct MachineOptions {
     /// Read the machine below this directory, for example a captured tree that holds sys/
     #[arg(long, value_name = "DIR", default_value = "/", conflicts_with = "machine")]
     pub(crate) root: PathBuf,
-    /// A synthetic machine instead, by name or by description
-    #[arg(long, value_name = "SPEC", long_help = SYNTHETIC_HELP)]
+    /// A snapshot file or a synthetic machine instead, by name or by description
+    #[arg(long, value_name = "FILE|SPEC", long_help = machine_help())]
     pub(crate) machine: Option<String>,
+}
+
+fn machine_help() -> String {
+    format!(
+        "A snapshot file or a synthetic machine instead, by name or by description\n\nIf there is a file of that name, it is read \
+         as a snapshot that `bayplan snapshot` has written.\n\n{SYNTHETIC_HELP}"
+    )
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TopologyOutput {
+    /// A tree for people
+    Text,
+    /// For programs; `--help` lists the fields
+    Json,
+    /// A picture for browsers and printers
+    Svg,
+    /// For Graphviz
+    Dot,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TopologyOptions {
     #[command(flatten)]
-    pub(crate) output: OutputOptions,
+    pub(crate) machine: MachineOptions,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t = TopologyOutput::Text)]
+    pub(crate) output: TopologyOutput,
+    /// Ask the daemon who sits where, and show it
+    #[arg(long)]
+    pub(crate) ledger: bool,
+    #[command(flatten)]
+    pub(crate) control: ControlOptions,
+    /// Print only where this device is: a PCI address, a path below /dev, or a network interface
+    #[arg(long, value_name = "NAME", conflicts_with = "ledger")]
+    pub(crate) device: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SnapshotOptions {
+    #[command(flatten)]
+    pub(crate) machine: MachineOptions,
+    /// The file to write; not compressed if the name ends in .txt, and `-` is standard output [default: bayplan-snapshot.gz]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write a directory with sys/ in it instead, for --root and for other programs
+    #[arg(long, value_name = "DIR", conflicts_with = "output")]
+    pub(crate) tree: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -101,9 +153,9 @@ pub(crate) struct DemoOptions {
     /// The machine to play on
     #[arg(
         long,
-        value_name = "SPEC",
+        value_name = "FILE|SPEC",
         default_value = "pack:2 l3:1 numa:2 core:8 pu:2 mem:32",
-        long_help = SYNTHETIC_HELP
+        long_help = machine_help()
     )]
     pub(crate) machine: String,
     /// Keep the daemon running at the end and say how to look at it

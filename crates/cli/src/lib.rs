@@ -6,7 +6,9 @@ mod args;
 mod check;
 mod demo;
 mod explain;
+mod machine;
 mod run;
+mod snapshot;
 mod status;
 mod topology;
 
@@ -37,7 +39,8 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Run => run::run(config)?,
         Command::Demo(options) => demo::run(&options)?,
-        Command::Topology(options) => topology::run(&options)?,
+        Command::Topology(options) => topology::run(config, &options)?,
+        Command::Snapshot(options) => snapshot::run(&options)?,
         Command::Status(options) => status::run(config, &options)?,
         Command::Explain(options) => explain::run(config, &options)?,
         Command::Check(options) => return check::run(config, &options),

@@ -5,8 +5,10 @@ pub mod kernel_files;
 mod kernel_fs;
 mod read_process;
 mod read_snapshot;
+mod snapshot_file;
 mod write_snapshot;
 
 pub use read_process::{ProcessError, read_process_pinning};
 pub use read_snapshot::{Depth, ReadError, capture, read_files, read_snapshot};
+pub use snapshot_file::{SnapshotFileError, pack_snapshot, read_snapshot_file};
 pub use write_snapshot::write_snapshot;

@@ -130,13 +130,13 @@ fn read_cgroups(fs: &mut KernelFs, snapshot: &mut Snapshot) {
         return;
     }
     // Before Linux 6.7 a partition is a child of the root or of another partition.
-    let is_isolated = |state: &str| state.trim() == "isolated";
-    for name in fs.names(CGROUP_DIR, |_| true) {
+    for name in fs.unrecorded(|fs| fs.names(CGROUP_DIR, |_| true)) {
         let Some(group) = fs.sub(&root, &name) else { continue };
-        let state = fs.parsed(&group, "cpuset.cpus.partition", |text| Some(text.to_owned()));
-        if state.is_some_and(|state| is_isolated(&state))
-            && let Some(cpus) = fs.value(&group, "cpuset.cpus.effective")
-        {
+        let file = "cpuset.cpus.partition";
+        let state = fs.text(&group, file);
+        if state.is_some_and(|state| state.trim() == "isolated") {
+            fs.record(format!("{CGROUP_DIR}/{name}/{file}"), Entry::Text("isolated".to_owned()));
+            let cpus = fs.value(&group, "cpuset.cpus.effective").unwrap_or_default();
             snapshot.partitioned.get_or_insert_default().union_with(&cpus);
         }
     }

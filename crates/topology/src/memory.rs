@@ -1,7 +1,7 @@
 //! What the memory of a NUMA node is made of. In: devices, bandwidths, tiers and zones as the kernel shows them. Out: a kind per node
 //! and how it is known.
 //!
-//! A node with CPUs has DRAM. For one without, the first rule that says something counts:
+//! A node with CPUs has DRAM, unless all its memory came as a device. For one without, the first rule that says something counts:
 //!
 //! 1. It came as a device: persistent memory, a CXL region, or memory set aside by the firmware (HBM, unless it is slow).
 //! 2. Its bandwidth: well above that of the node near it is HBM, below it is slow memory.
@@ -45,7 +45,8 @@ pub(crate) fn set_kinds(snapshot: &Snapshot, nodes: &mut [NumaNode], oddities: &
     let known: Vec<NumaNode> = nodes.to_vec();
     // Ordinary nodes, too, have no CPU left when theirs are offline.
     let has_offline = snapshot.present != snapshot.online;
-    for node in nodes.iter_mut().filter(|node| node.cpus.is_empty()) {
+    let is_device = |node: &NumaNode| node.is_movable_only && origin(snapshot, node.id).is_some();
+    for node in nodes.iter_mut().filter(|node| node.cpus.is_empty() || is_device(node)) {
         let near = node.near.and_then(|near| known.iter().find(|other| other.id == near));
         (node.kind, node.evidence) = kind_of(snapshot, node, near, slow);
         if node.evidence == KindEvidence::Nothing && node.has_memory() && !has_offline {

@@ -181,9 +181,9 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// What an object looks like from outside; `None` for one that holds memory and so deserves lines of its own.
+    /// What an object looks like from outside; `None` for one that deserves lines of its own.
     fn shape(&self, object: &Object) -> Option<Shape> {
-        if object.level == Level::NumaNode {
+        if !matches!(object.level, Level::L3 | Level::Cluster | Level::L2) {
             return None;
         }
         let children = object.children.iter().map(|idx| self.topology.object(*idx));

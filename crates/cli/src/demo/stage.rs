@@ -9,11 +9,12 @@ use bayplan_cri::kubelet::Kubelet;
 use bayplan_daemon::config::Config;
 use bayplan_daemon::status::{ContainerStatus, Explanation, Status};
 use bayplan_daemon::{Daemon, query_control};
-use bayplan_topology::{Topology, derive, parse_machine, render_map};
+use bayplan_topology::{Topology, derive, render_map};
 use bayplan_types::{CpuId, CpuSet};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 
+use crate::machine::named_machine;
 use crate::has_colour;
 
 /// Everything that runs during the demo.
@@ -31,7 +32,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// Starts the runtime and the daemon in a new temporary directory.
     pub(crate) async fn build(machine: &str) -> anyhow::Result<Stage> {
-        let topology = derive(&parse_machine(machine)?)?;
+        let topology = derive(&named_machine(machine)?)?;
         let dir =
             TempDir::with_prefix("bayplan-demo-").context("cannot make a temporary directory")?;
         let runtime = EmbeddedRuntime::new();

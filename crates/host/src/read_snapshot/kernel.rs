@@ -65,7 +65,7 @@ pub(super) fn read(fs: &mut KernelFs, cpu_dir: &Dir, snapshot: &mut Snapshot) {
     kernel.cpuidle_driver = fs.parsed(cpu_dir, "cpuidle/current_driver", text::word);
     if let Some(dir) = fs.sub(cpu_dir, "cpu0").and_then(|dir| fs.sub(&dir, "cpuidle")) {
         let states = fs.numbered_dirs(&dir, "state").into_iter();
-        let names = states.filter_map(|(_, dir)| fs.parsed(&dir, "name", text::word));
+        let names = states.filter_map(|(_, dir)| fs.parsed(&dir, "name", text::phrase));
         kernel.idle_states = names.collect();
     }
 }

@@ -61,3 +61,9 @@ pub(super) fn word(text: &str) -> Option<String> {
     let is_word = !text.is_empty() && text.len() <= 64 && !text.contains(char::is_whitespace);
     is_word.then(|| text.to_owned())
 }
+
+/// Some words on one line.
+pub(super) fn phrase(text: &str) -> Option<String> {
+    let is_phrase = !text.is_empty() && text.len() <= 64 && !text.contains(char::is_control);
+    is_phrase.then(|| text.to_owned())
+}
