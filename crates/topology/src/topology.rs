@@ -172,6 +172,8 @@ pub enum KindEvidence {
     Tier,
     /// The kernel keeps it movable, as it does with memory that was plugged in.
     MovableOnly,
+    /// It is larger than the node near it.
+    Size,
     /// Nothing but the lack of CPUs.
     Nothing,
 }
@@ -185,6 +187,7 @@ impl KindEvidence {
             KindEvidence::Bandwidth => "bandwidth",
             KindEvidence::Tier => "tier",
             KindEvidence::MovableOnly => "movable only",
+            KindEvidence::Size => "size",
             KindEvidence::Nothing => "nothing",
         }
     }
