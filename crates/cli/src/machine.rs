@@ -4,9 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use bayplan_host::kernel_files::KernelFiles;
-use bayplan_host::{
-    Depth, capture, read_files, read_snapshot, read_snapshot_file, write_snapshot,
-};
+use bayplan_host::{Depth, capture, read_files, read_snapshot, read_snapshot_file, write_snapshot};
 use bayplan_topology::{Snapshot, parse_machine};
 
 use crate::args::MachineOptions;

@@ -193,24 +193,29 @@ impl KernelFs {
         names.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Sub-directories named `prefix` and a number, by number.
-    pub(crate) fn numbered_dirs(&mut self, dir: &Dir, prefix: &str) -> Vec<(u32, Dir)> {
-        let mut found: Vec<(u32, Dir)> = Vec::new();
+    /// Numbers of the sub-directories named `prefix` and a number, in order.
+    pub(crate) fn numbered(&mut self, dir: &Dir, prefix: &str) -> Vec<u32> {
+        let mut numbers: Vec<u32> = Vec::new();
         for (name, is_dir) in self.entries(&dir.path) {
             let Some(number) = name.strip_prefix(prefix).and_then(plain_number) else { continue };
-            match self.sub(dir, &name).filter(|_| is_dir) {
-                Some(sub) => {
-                    self.record(sub.path.clone(), Entry::Dir);
-                    found.push((number, sub));
-                }
-                None => {
-                    let path = format!("{}/{name}", dir.path);
-                    self.note(&path, "not a directory".to_owned(), "it is not there");
-                }
+            let path = format!("{}/{name}", dir.path);
+            if is_dir {
+                self.record(path, Entry::Dir);
+                numbers.push(number);
+            } else {
+                self.note(&path, "not a directory".to_owned(), "it is not there");
             }
         }
-        found.sort_by_key(|(number, _)| *number);
-        found
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// Sub-directories named `prefix` and a number, by number.
+    pub(crate) fn numbered_dirs(&mut self, dir: &Dir, prefix: &str) -> Vec<(u32, Dir)> {
+        let numbers = self.numbered(dir, prefix).into_iter();
+        let opened = numbers
+            .filter_map(|number| Some((number, self.sub(dir, &format!("{prefix}{number}"))?)));
+        opened.collect()
     }
 
     /// Whether a file or directory is there.

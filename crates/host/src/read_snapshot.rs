@@ -2,6 +2,7 @@
 //!
 //! Everything but the CPU directory may be missing. What is there but cannot be read becomes an oddity of the snapshot.
 
+mod caches;
 mod cpus;
 mod devices;
 mod kernel;
@@ -26,8 +27,8 @@ const GROUP_RECORDED: &str = "self";
 /// How much is read twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// What the threads of a core have in common is read once per core, as long as they agree on being one core. Enough where the
-    /// kernel is believed.
+    /// What the threads of a core have in common is read once per core, as long as they agree on being one core, and what cores of one
+    /// kind in one package have in common once per package. Enough where the kernel is believed.
     Cores,
     /// Every file of every CPU, so that contradictions between them are seen.
     Cpus,
@@ -292,9 +293,9 @@ mod tests {
             /sys/devices/system/cpu/online: "zero to three"; assumed: as if the file were missing
             /sys/devices/system/cpu/isolated: "0-99999999"; assumed: as if the file were missing
             /sys/devices/system/cpu/cpu1: not a directory; assumed: it is not there
+            /sys/devices/system/cpu/cpu0/online: "2"; assumed: as if the file were missing
             /sys/devices/system/cpu/cpu0/topology/core_cpus_list: "0-"; assumed: as if the file were missing
             /sys/devices/system/cpu/cpu0/topology/thread_siblings: "xyz"; assumed: as if the file were missing
-            /sys/devices/system/cpu/cpu0/online: "2"; assumed: as if the file were missing
             /sys/devices/system/cpu/cpu0/topology/physical_package_id: "-2"; assumed: as if the file were missing
             /sys/devices/system/cpu/cpu0/topology/core_id: "999999999999999999999999999999999999999999999999999999999999..."; assumed: as if the file were missing
             /sys/devices/system/cpu/cpu0/cache/index0/type: "Trace"; assumed: as if the file were missing

@@ -7,7 +7,7 @@
 //! 2. Its bandwidth: well above that of the node near it is HBM, below it is slow memory.
 //! 3. Its memory tier: a faster one is HBM, a slower one is slow memory (`Documentation/ABI/testing/sysfs-kernel-mm-memory-tiers`).
 //! 4. It has movable memory alone, as hotplugged memory has: slow memory.
-//! 5. It is larger than the node near it: slow memory, because HBM never is.
+//! 5. It is more than twice as large as the node near it: slow memory, because HBM never is.
 //!
 //! Slow memory is CXL where the machine has CXL memory devices, else persistent memory.
 
@@ -90,7 +90,7 @@ fn kind_of(
 
 fn is_larger(node: &NumaNode, near: Option<&NumaNode>) -> bool {
     let sizes = near.and_then(|near| Some((node.memory?, near.memory?)));
-    sizes.is_some_and(|(own, other)| own > other)
+    sizes.is_some_and(|(own, other)| own.0 / 2 > other.0)
 }
 
 fn origin(snapshot: &Snapshot, node: NodeId) -> Option<DaxOrigin> {

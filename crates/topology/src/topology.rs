@@ -172,7 +172,7 @@ pub enum KindEvidence {
     Tier,
     /// The kernel keeps it movable, as it does with memory that was plugged in.
     MovableOnly,
-    /// It is larger than the node near it.
+    /// It is much larger than the node near it.
     Size,
     /// Nothing but the lack of CPUs.
     Nothing,

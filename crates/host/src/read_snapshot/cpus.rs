@@ -7,17 +7,15 @@ use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::thread;
 
-use bayplan_topology::{CacheFacts, CacheKind, CpuFacts, KindFacts, PolicyFacts, Snapshot};
+use bayplan_topology::{CpuFacts, KindFacts, PolicyFacts, Snapshot};
 use bayplan_types::{CoreId, CpuId, CpuSet, DieId, PackageId};
 
+use super::caches::{self, IndexedCache};
 use super::{Depth, dir, text};
 use crate::kernel_fs::{Dir, KernelFs};
 
 /// Names that the kernel gives to the kinds of cores of a hybrid machine.
 const KINDS: [&str; 3] = ["cpu_core", "cpu_atom", "cpu_lowpower"];
-/// Caches of a CPU: data and instructions of level 1, level 2, level 3, and room for more.
-const INDEX_MAX: usize = 10;
-const INDEX_USUAL: usize = 4;
 /// Below this number of CPUs a second thread costs more than it saves.
 const CPUS_PER_THREAD: usize = 32;
 const THREADS_MAX: usize = 8;
@@ -26,32 +24,39 @@ const NUMBER_MAX: u32 = 65_535;
 
 /// Reads everything below the CPU directory but the lists.
 pub(super) fn read(fs: &mut KernelFs, cpu_dir: &Dir, depth: Depth, snapshot: &mut Snapshot) {
-    let dirs = fs.numbered_dirs(cpu_dir, "cpu");
-    let asked = Asked {
-        depth,
-        // The list says the same; the single files are for whoever looks for contradictions, or has no list.
-        with_online: depth == Depth::Cpus || snapshot.online.is_none(),
-        // All CPUs have one or none has.
-        with_capacity: dirs.first().is_some_and(|(_, dir)| fs.text(dir, "cpu_capacity").is_some()),
-    };
-    let mut cpus = read_in_threads(fs, &dirs, asked);
-    complete(fs, &dirs, asked, &mut cpus);
-    snapshot.cpus = cpus.into_values().map(|read| read.facts).collect();
-    let running = snapshot.online.as_ref().map_or(dirs.len(), CpuSet::len);
-    snapshot.policies = read_policies(fs, cpu_dir, &dirs, running);
-    snapshot.kernel.cpufreq_driver = read_driver(fs, cpu_dir);
     for name in KINDS {
         let Some(kind) = dir(fs, &format!("sys/devices/{name}")) else { continue };
         if let Some(cpus) = fs.value(&kind, "cpus") {
             snapshot.kinds.push(KindFacts { name: name.to_owned(), cpus });
         }
     }
+    let cpus = fs.numbered(cpu_dir, "cpu");
+    let has_in_first = |fs: &mut KernelFs, file: &str| {
+        let first = cpus.first().map(|number| format!("cpu{number}/{file}"));
+        first.is_some_and(|file| fs.text(cpu_dir, &file).is_some())
+    };
+    let reader = Reader {
+        cpu_dir,
+        depth,
+        kinds: &snapshot.kinds,
+        // The list says the same; the single files are for whoever looks for contradictions, or has no list.
+        with_online: depth == Depth::Cpus || snapshot.online.is_none(),
+        // All CPUs have one or none has.
+        with_capacity: has_in_first(fs, "cpu_capacity"),
+    };
+    let mut read = reader.read_in_threads(fs, &cpus);
+    reader.complete(fs, &cpus, &mut read);
+    snapshot.cpus = read.into_values().map(|read| read.facts).collect();
+    let running = snapshot.online.as_ref().map_or(cpus.len(), CpuSet::len);
+    snapshot.policies = read_policies(fs, cpu_dir, &cpus, running);
+    snapshot.kernel.cpufreq_driver = read_driver(fs, cpu_dir);
 }
 
 /// What is to be read of each CPU.
-#[derive(Clone, Copy)]
-struct Asked {
+struct Reader<'a> {
+    cpu_dir: &'a Dir,
     depth: Depth,
+    kinds: &'a [KindFacts],
     with_online: bool,
     with_capacity: bool,
 }
@@ -63,62 +68,157 @@ struct Read {
     leader: Option<CpuId>,
 }
 
-/// Most of the time goes into opening files, which the kernel does for several threads at once.
-fn read_in_threads(fs: &mut KernelFs, dirs: &[(u32, Dir)], asked: Asked) -> BTreeMap<CpuId, Read> {
-    let available = thread::available_parallelism().map_or(1, NonZero::get);
-    let threads = available.min(THREADS_MAX).min(dirs.len() / CPUS_PER_THREAD).max(1);
-    let share = |fs: &mut KernelFs, first: usize| {
-        let mut seen = Vec::new();
-        let own = dirs.iter().skip(first).step_by(threads);
-        own.map(|(number, dir)| asked.cpu(fs, CpuId(*number), dir, &mut seen)).collect::<Vec<_>>()
-    };
-    let (mut read, others) = thread::scope(|scope| {
-        let share = &share;
-        let started = (1..threads).map(|first| {
-            let mut fs = fs.fork();
-            scope.spawn(move || (share(&mut fs, first), fs))
-        });
-        let started: Vec<_> = started.collect();
-        let read = share(fs, 0);
-        let others = started.into_iter().map(|thread| thread.join());
-        (read, others.collect::<Vec<_>>())
-    });
-    for other in others {
-        match other {
-            Ok((cpus, other)) => {
-                read.extend(cpus);
-                fs.join(other);
-            }
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    }
-    read.into_iter().map(|read| (read.facts.id, read)).collect()
+/// What one thread knows from the cores that it has read before.
+#[derive(Default)]
+struct Known {
+    dies: Vec<Die>,
+    designs: Vec<Design>,
 }
 
-/// Gives the CPUs that were left to their leaders what those say, or reads them after all.
-fn complete(
-    fs: &mut KernelFs,
-    dirs: &[(u32, Dir)],
-    asked: Asked,
-    cpus: &mut BTreeMap<CpuId, Read>,
-) {
-    for (number, dir) in dirs {
-        let id = CpuId(*number);
-        let Some(read) = cpus.get(&id) else { continue };
-        let Some(leader) = read.leader else { continue };
-        let own = &read.facts;
-        let leader = cpus.get(&leader).filter(|leader| leader.leader.is_none());
-        let facts = match leader.filter(|leader| speaks_for(&leader.facts, own)) {
-            Some(Read { facts: leader, .. }) => CpuFacts {
-                package_id: leader.package_id,
-                die_id: leader.die_id,
-                core_id: leader.core_id,
-                capacity: leader.capacity,
-                ..own.clone()
-            },
-            None => asked.everything(fs, own.clone(), dir, &mut Vec::new()),
+/// A die whose list of CPUs was read.
+struct Die {
+    cpus: CpuSet,
+    package_id: Option<PackageId>,
+    die_id: Option<DieId>,
+}
+
+/// Cores of one kind in one package are of one design: caches with the same index and as many sharers have the same level and size.
+struct Design {
+    package_id: Option<PackageId>,
+    kind: Option<usize>,
+    capacity: Option<u32>,
+    caches: Vec<IndexedCache>,
+}
+
+impl Reader<'_> {
+    /// Most of the time goes into opening files, which the kernel does for several threads at once.
+    fn read_in_threads(&self, fs: &mut KernelFs, cpus: &[u32]) -> BTreeMap<CpuId, Read> {
+        let available = thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = available.min(THREADS_MAX).min(cpus.len() / CPUS_PER_THREAD).max(1);
+        let share = |fs: &mut KernelFs, first: usize| {
+            let mut known = Known::default();
+            let own = cpus.iter().skip(first).step_by(threads);
+            own.map(|number| self.cpu(fs, CpuId(*number), &mut known)).collect::<Vec<_>>()
         };
-        cpus.insert(id, Read { facts, leader: None });
+        let (mut read, others) = thread::scope(|scope| {
+            let share = &share;
+            let started = (1..threads).map(|first| {
+                let mut fs = fs.fork();
+                scope.spawn(move || (share(&mut fs, first), fs))
+            });
+            let started: Vec<_> = started.collect();
+            let read = share(fs, 0);
+            let others = started.into_iter().map(|thread| thread.join());
+            (read, others.collect::<Vec<_>>())
+        });
+        for other in others {
+            match other {
+                Ok((cpus, other)) => {
+                    read.extend(cpus);
+                    fs.join(other);
+                }
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        read.into_iter().map(|read| (read.facts.id, read)).collect()
+    }
+
+    /// Gives the CPUs that were left to their leaders what those say, or reads them after all.
+    fn complete(&self, fs: &mut KernelFs, numbers: &[u32], cpus: &mut BTreeMap<CpuId, Read>) {
+        for id in numbers.iter().copied().map(CpuId) {
+            let Some(read) = cpus.get(&id) else { continue };
+            let Some(leader) = read.leader else { continue };
+            let own = &read.facts;
+            let leader = cpus.get(&leader).filter(|leader| leader.leader.is_none());
+            let facts = match leader.filter(|leader| speaks_for(&leader.facts, own)) {
+                Some(Read { facts: leader, .. }) => CpuFacts {
+                    package_id: leader.package_id,
+                    die_id: leader.die_id,
+                    core_id: leader.core_id,
+                    capacity: leader.capacity,
+                    ..own.clone()
+                },
+                None => self.everything(fs, own.clone(), &mut Known::default()),
+            };
+            cpus.insert(id, Read { facts, leader: None });
+        }
+    }
+
+    fn cpu(&self, fs: &mut KernelFs, id: CpuId, known: &mut Known) -> Read {
+        let file = |name: &str| format!("cpu{id}/topology/{name}");
+        let (lists, masks) = (
+            [file("core_cpus_list"), file("thread_siblings_list")],
+            [file("core_cpus"), file("thread_siblings")],
+        );
+        let online = format!("cpu{id}/online");
+        let facts = CpuFacts {
+            online: match self.with_online {
+                true => fs.parsed(self.cpu_dir, &online, text::switch),
+                false => None,
+            },
+            thread_siblings: read_cpu_set(fs, self.cpu_dir, &lists, &masks),
+            ..CpuFacts::new(id)
+        };
+        let leader = facts.thread_siblings.as_ref().filter(|cpus| cpus.contains(id));
+        let leader = leader.and_then(CpuSet::first).filter(|leader| *leader != id);
+        match (self.depth, leader) {
+            (Depth::Cores, Some(leader)) => Read { facts, leader: Some(leader) },
+            _ => Read { facts: self.everything(fs, facts, known), leader: None },
+        }
+    }
+
+    /// All that is not in `facts` yet.
+    fn everything(&self, fs: &mut KernelFs, facts: CpuFacts, known: &mut Known) -> CpuFacts {
+        let Some(dir) = fs.sub(self.cpu_dir, &format!("cpu{}", facts.id)) else { return facts };
+        let (package_id, die_id) = self.package_and_die(fs, &dir, facts.id, known);
+        let core_id = fs.parsed(&dir, "topology/core_id", text::number_or_unknown).flatten();
+        let (lists, masks) = (["topology/cluster_cpus_list"], ["topology/cluster_cpus"]);
+        let cluster_cpus = read_cpu_set(fs, &dir, &lists, &masks);
+        let capacity = if self.with_capacity { fs.value(&dir, "cpu_capacity") } else { None };
+        let kind = self.kinds.iter().position(|kind| kind.cpus.contains(facts.id));
+        let siblings = facts.thread_siblings.as_ref();
+        let is_same = |design: &&Design| {
+            (design.package_id, design.kind, design.capacity) == (package_id, kind, capacity)
+        };
+        let mut designs = known.designs.iter().filter(is_same);
+        let quick = designs.find_map(|design| caches::like(&design.caches, fs, &dir, siblings));
+        let caches = quick.unwrap_or_else(|| {
+            let caches = caches::read(fs, &dir, siblings);
+            if self.depth == Depth::Cores {
+                known.designs.push(Design { package_id, kind, capacity, caches: caches.clone() });
+            }
+            caches
+        });
+        CpuFacts {
+            package_id,
+            die_id,
+            core_id: core_id.map(CoreId),
+            cluster_cpus,
+            capacity,
+            caches: caches.into_iter().map(|cache| cache.facts).collect(),
+            ..facts
+        }
+    }
+
+    fn package_and_die(
+        &self,
+        fs: &mut KernelFs,
+        dir: &Dir,
+        id: CpuId,
+        known: &mut Known,
+    ) -> (Option<PackageId>, Option<DieId>) {
+        if let Some(die) = known.dies.iter().find(|die| die.cpus.contains(id)) {
+            return (die.package_id, die.die_id);
+        }
+        let mut number = |file: &str| fs.parsed(dir, file, text::number_or_unknown).flatten();
+        let package_id = number("topology/physical_package_id").map(PackageId);
+        let die_id = number("topology/die_id").map(DieId);
+        if self.depth == Depth::Cores
+            && let Some(cpus) = fs.value(dir, "topology/die_cpus_list")
+        {
+            known.dies.push(Die { cpus, package_id, die_id });
+        }
+        (package_id, die_id)
     }
 }
 
@@ -130,137 +230,36 @@ fn speaks_for(leader: &CpuFacts, other: &CpuFacts) -> bool {
         && (leader.cluster_cpus.is_none() || shared(&leader.cluster_cpus))
 }
 
-impl Asked {
-    fn cpu(&self, fs: &mut KernelFs, id: CpuId, dir: &Dir, seen: &mut Vec<CacheFacts>) -> Read {
-        let siblings = read_cpu_set(
-            fs,
-            dir,
-            &["topology/core_cpus_list", "topology/thread_siblings_list"],
-            &["topology/core_cpus", "topology/thread_siblings"],
-        );
-        let facts = CpuFacts {
-            online: if self.with_online { fs.parsed(dir, "online", text::switch) } else { None },
-            thread_siblings: siblings,
-            ..CpuFacts::new(id)
-        };
-        let leader = facts.thread_siblings.as_ref().filter(|cpus| cpus.contains(id));
-        let leader = leader.and_then(CpuSet::first).filter(|leader| *leader != id);
-        match (self.depth, leader) {
-            (Depth::Cores, Some(leader)) => Read { facts, leader: Some(leader) },
-            _ => Read { facts: self.everything(fs, facts, dir, seen), leader: None },
-        }
-    }
-
-    /// All that is not in `facts` yet.
-    fn everything(
-        &self,
-        fs: &mut KernelFs,
-        facts: CpuFacts,
-        dir: &Dir,
-        seen: &mut Vec<CacheFacts>,
-    ) -> CpuFacts {
-        let mut number = |file: &str| fs.parsed(dir, file, text::number_or_unknown).flatten();
-        let package_id = number("topology/physical_package_id").map(PackageId);
-        let die_id = number("topology/die_id").map(DieId);
-        let core_id = number("topology/core_id").map(CoreId);
-        let cluster = ["topology/cluster_cpus_list"];
-        CpuFacts {
-            package_id,
-            die_id,
-            core_id,
-            cluster_cpus: read_cpu_set(fs, dir, &cluster, &["topology/cluster_cpus"]),
-            capacity: if self.with_capacity { fs.value(dir, "cpu_capacity") } else { None },
-            caches: self.caches(fs, dir, &facts.thread_siblings, seen),
-            ..facts
-        }
-    }
-
-    /// Caches that hold data. What was read of a cache once counts for all CPUs that name the same set, unless contradictions matter.
-    fn caches(
-        &self,
-        fs: &mut KernelFs,
-        dir: &Dir,
-        siblings: &Option<CpuSet>,
-        seen: &mut Vec<CacheFacts>,
-    ) -> Vec<CacheFacts> {
-        let mut caches = Vec::new();
-        for index in 0..INDEX_MAX {
-            let file = |name: &str| format!("cache/index{index}/{name}");
-            let kind = fs.parsed(dir, &file("type"), cache_kind);
-            if kind == Some(CacheKind::Instruction) {
-                continue;
-            }
-            let level: Option<u32> = fs.value(dir, &file("level"));
-            if kind.is_none() && level.is_none() {
-                // A damaged tree may lack one of those that every machine has.
-                if index < INDEX_USUAL { continue } else { break }
-            }
-            let (list, mask) = (file("shared_cpu_list"), file("shared_cpu_map"));
-            let shared_cpus = read_cpu_set(fs, dir, &[&list], &[&mask]);
-            let is_known = |known: &&CacheFacts| {
-                known.level == level && known.kind == kind && known.shared_cpus == shared_cpus
-            };
-            let known = seen.iter().rev().find(is_known).filter(|_| self.depth == Depth::Cores);
-            if let Some(known) = known {
-                caches.push(known.clone());
-                continue;
-            }
-            let size = fs.parsed(dir, &file("size"), text::size);
-            // Those inside a core need no number, and there are many.
-            let is_numbered = match level {
-                Some(0 | 1) | None => false,
-                Some(2) => shared_cpus != *siblings,
-                Some(_) => true,
-            };
-            let id = if is_numbered { fs.value(dir, &file("id")) } else { None };
-            let cache = CacheFacts { level, kind, shared_cpus, size, id };
-            if level.is_some_and(|level| level > 2) {
-                seen.push(cache.clone());
-            }
-            caches.push(cache);
-        }
-        caches
-    }
-}
-
 /// The first file that can be used; old kernels have only masks.
 pub(super) fn read_cpu_set(
     fs: &mut KernelFs,
     dir: &Dir,
-    lists: &[&str],
-    masks: &[&str],
+    lists: &[impl AsRef<str>],
+    masks: &[impl AsRef<str>],
 ) -> Option<CpuSet> {
-    let list = lists.iter().find_map(|file| fs.value(dir, file));
+    let list = lists.iter().find_map(|file| fs.value(dir, file.as_ref()));
     list.or_else(|| {
         let parse = |text: &str| CpuSet::parse_mask(text).ok();
-        masks.iter().find_map(|file| fs.parsed(dir, file, parse))
+        masks.iter().find_map(|file| fs.parsed(dir, file.as_ref(), parse))
     })
-}
-
-fn cache_kind(text: &str) -> Option<CacheKind> {
-    match text {
-        "Data" => Some(CacheKind::Data),
-        "Instruction" => Some(CacheKind::Instruction),
-        "Unified" => Some(CacheKind::Unified),
-        _ => None,
-    }
 }
 
 /// Frequency policies; kernels before 4.3 have a directory of the same form in each CPU's instead.
 fn read_policies(
     fs: &mut KernelFs,
     cpu_dir: &Dir,
-    cpus: &[(u32, Dir)],
+    cpus: &[u32],
     running: usize,
 ) -> Vec<PolicyFacts> {
     let mut dirs = match fs.sub(cpu_dir, "cpufreq") {
         Some(dir) => fs.numbered_dirs(&dir, "policy"),
         None => Vec::new(),
     };
-    let has_own = cpus.first().is_some_and(|(_, dir)| fs.sub(dir, "cpufreq").is_some());
-    if dirs.is_empty() && has_own {
-        let own = cpus.iter().filter_map(|(number, dir)| Some((*number, fs.sub(dir, "cpufreq")?)));
-        dirs = own.collect();
+    let own = |fs: &KernelFs, number: &u32| {
+        Some((*number, fs.sub(cpu_dir, &format!("cpu{number}/cpufreq"))?))
+    };
+    if dirs.is_empty() && cpus.first().is_some_and(|first| own(fs, first).is_some()) {
+        dirs = cpus.iter().filter_map(|number| own(fs, number)).collect();
     }
     // As many policies as CPUs: each has one.
     let is_each_its_own = dirs.len() >= running;
