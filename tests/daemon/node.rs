@@ -11,7 +11,7 @@ use bayplan_cri::v1;
 use bayplan_cri::v1::runtime_service_client::RuntimeServiceClient;
 use bayplan_daemon::config::Config;
 use bayplan_daemon::status::{ContainerStatus, Explanation, Status};
-use bayplan_daemon::{Daemon, StartError, query_control};
+use bayplan_daemon::{Daemon, Machine, StartError, query_control};
 use bayplan_host::journal::JournalError;
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuSet, QosClass};
@@ -148,8 +148,8 @@ impl Node {
         // A daemon that was killed a moment ago lets go of its sockets and its lock when its tasks are dropped.
         let deadline = Instant::now() + STUCK;
         let daemon = loop {
-            let (config, topology) = (self.config(), self.topology.clone());
-            let started = tokio.spawn(async move { Daemon::start(config, &topology).await });
+            let (config, machine) = (self.config(), Machine::fixed(self.topology.clone()));
+            let started = tokio.spawn(Daemon::start(config, machine));
             match started.await.unwrap() {
                 Ok(daemon) => break daemon,
                 Err(error) => assert!(is_held(&error) && Instant::now() < deadline, "{error:?}"),

@@ -1,4 +1,4 @@
-//! Starts and stops the daemon. In: a configuration and a topology. Out: sockets that are served.
+//! Starts and stops the daemon. In: a configuration and a machine. Out: sockets that are served.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -12,8 +12,7 @@ use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::translate::RequestRules;
 use bayplan_cri::upstream::Upstream;
 use bayplan_host::journal::{Journal, JournalError};
-use bayplan_host::read_snapshot;
-use bayplan_topology::{Topology, derive};
+use bayplan_topology::Topology;
 use jiff::{SignedDuration, Timestamp};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Notify, mpsc};
@@ -23,8 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::control::{control_routes, metrics_routes};
+use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
 use crate::gate::Gate;
+use crate::hotplug::Machine;
 use crate::inbox::inbox;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
@@ -58,14 +59,6 @@ pub enum StartError {
     },
 }
 
-/// The topology of the machine under the configuration's root.
-///
-/// # Errors
-/// There is no CPU directory, or no CPU.
-pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
-    Ok(derive(&read_snapshot(root)?)?)
-}
-
 /// A running daemon.
 #[derive(Debug)]
 pub struct Daemon {
@@ -85,13 +78,13 @@ impl Daemon {
     ///
     /// # Errors
     /// [`StartError`].
-    pub async fn start(config: Config, topology: &Topology) -> Result<Daemon, StartError> {
-        for oddity in topology.oddities() {
+    pub async fn start(config: Config, machine: Machine) -> Result<Daemon, StartError> {
+        for oddity in machine.topology().oddities() {
             tracing::warn!("odd hardware description: {oddity}");
         }
         let config = Arc::new(config);
         let metrics = Arc::new(Metrics::new());
-        let (state, keeper) = restore(&config, topology, &metrics).await?;
+        let (state, keeper) = restore(&config, machine.topology(), &metrics).await?;
         let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
         let (inbox, events) = inbox();
         let (writer, batches) = mpsc::unbounded_channel();
@@ -127,6 +120,10 @@ impl Daemon {
         let soon = Arc::clone(&sync_soon);
         let synced = syncer.clone().run(config.resync_interval, has_synced, soon, stop.clone());
         tasks.push(tokio::spawn(synced));
+        let reserved = config.reserved_cpus.clone();
+        if let Some(watch) = machine.watch(reserved, inbox, Arc::clone(&metrics)) {
+            tasks.push(tokio::spawn(until(stop.clone(), watch.run())));
+        }
 
         let mut daemon = Daemon {
             proxy: tokio::spawn(async {}),
@@ -249,7 +246,7 @@ async fn restore(
         tracing::warn!(line = dropped.line, why = dropped.why, "a journal record was dropped");
     }
     let live = replay(&recovered.records);
-    let fingerprint = format!("{:016x}", topology.fingerprint());
+    let fingerprint = fingerprint(topology);
     if live.fingerprint.as_ref().is_some_and(|other| *other != fingerprint) {
         tracing::warn!("the journal is about another machine; what fits this one is used");
     }

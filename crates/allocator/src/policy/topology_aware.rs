@@ -44,20 +44,41 @@ pub fn pools(topology: &Topology, reserved: &CpuSet) -> Result<Pools, PoolsError
         return Err(PoolsError::ReservedNotOnline { missing, online });
     }
     let isolated = topology.isolated().intersection(online).difference(reserved);
-    let pools = Pools {
-        pools: derive_pools(topology),
-        nodes: derive_nodes(topology),
-        reserved: reserved.clone(),
-        isolated: isolated.clone(),
-    };
+    let pools = with_classes(topology, reserved.clone(), isolated);
     if pools.allocatable().is_empty() {
         return Err(PoolsError::NothingLeft {
             online: Box::new(online.clone()),
-            reserved: Box::new(reserved.clone()),
-            isolated: Box::new(isolated),
+            reserved: Box::new(pools.reserved),
+            isolated: Box::new(pools.isolated),
         });
     }
     Ok(pools)
+}
+
+/// As [`pools`], for a machine that has changed under running containers: those cannot be told that it does not suit. Reserved CPUs
+/// that are not online are left out. If none of them is, the lowest CPUs take their place: as many, but no more than half of those
+/// that are not isolated. Where all CPUs would be reserved or isolated, one of them, rather a reserved one, is shared.
+pub fn surviving_pools(topology: &Topology, reserved: &CpuSet) -> Pools {
+    let online = topology.cpus();
+    let isolated = topology.isolated().intersection(online);
+    let mut kept = reserved.intersection(online);
+    if kept.is_empty() {
+        let candidates = online.difference(&isolated);
+        kept = candidates.iter().take(reserved.len().min(candidates.len() / 2)).collect();
+    }
+    let mut isolated = isolated.difference(&kept);
+    if online.difference(&kept).is_subset(&isolated) {
+        match (kept.last(), isolated.first()) {
+            (Some(cpu), _) => kept.remove(cpu),
+            (None, Some(cpu)) => isolated.remove(cpu),
+            (None, None) => false,
+        };
+    }
+    with_classes(topology, kept, isolated)
+}
+
+fn with_classes(topology: &Topology, reserved: CpuSet, isolated: CpuSet) -> Pools {
+    Pools { pools: derive_pools(topology), nodes: derive_nodes(topology), reserved, isolated }
 }
 
 fn derive_pools(topology: &Topology) -> Vec<Pool> {
@@ -71,7 +92,14 @@ fn derive_pools(topology: &Topology) -> Vec<Pool> {
             None => false,
         };
         let id = match parent {
-            Some(outer) if merged => outer,
+            Some(outer) if merged => {
+                if let Some(outer) = pools.get_mut(outer.index())
+                    && outer.cpus == object.cpus
+                {
+                    outer.merged.push((object.level, pool_name(topology, object)));
+                }
+                outer
+            }
             _ => {
                 let id = PoolId(u32::try_from(pools.len()).unwrap_or(u32::MAX));
                 if let Some(outer) = parent.and_then(|outer| pools.get_mut(outer.index())) {
@@ -114,6 +142,7 @@ fn pool(topology: &Topology, object: &Object, id: PoolId, parent: Option<PoolId>
         is_inside_node,
         nodes,
         cores: Vec::new(),
+        merged: Vec::new(),
     }
 }
 
