@@ -222,3 +222,143 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::event::{Answer, ChangedMachine};
+    use crate::inbox::{Envelope, inbox};
+
+    /// Letters stand for texts, `a` for those in use; capital letters for those at which the machine is read.
+    fn check_settling(texts: &str) {
+        let of = |letter: char| -> Texts { [Some(letter.to_string()), None, None, None] };
+        let mut settling = Settling { in_use: of('a'), seen: None };
+        for (poll, letter) in texts.chars().enumerate() {
+            let is_rest = settling.has_come_to_rest(&of(letter.to_ascii_lowercase()));
+            assert_eq!(is_rest, letter.is_uppercase(), "poll {poll} of {texts}");
+        }
+    }
+
+    #[test]
+    fn texts_have_come_to_rest_when_they_are_new_and_the_same_twice() {
+        for texts in ["aaaa", "abB", "abcC", "abab", "abcba", "bB", "bBBaabB", "bcdbcd", "bBcC"] {
+            check_settling(texts);
+        }
+    }
+
+    /// A machine of four CPUs in files, the watch of it, and the events that it sends.
+    struct Host {
+        dir: TempDir,
+        watch: Watch,
+        events: JoinHandle<()>,
+        machines: std::sync::mpsc::Receiver<Box<ChangedMachine>>,
+    }
+
+    fn write(dir: &TempDir, file: &str, text: &str) {
+        let path = dir.path().join("sys/devices/system").join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    impl Host {
+        /// `early` happens after the machine was read and before the first poll.
+        fn start(early: impl FnOnce(&TempDir)) -> Host {
+            let dir = tempfile::tempdir().unwrap();
+            write(&dir, "cpu/online", "0-3\n");
+            for cpu in 0..4 {
+                write(&dir, &format!("cpu/cpu{cpu}/topology/core_cpus_list"), &format!("{cpu}\n"));
+            }
+            let machine = Machine::of_host(dir.path()).unwrap();
+            early(&dir);
+            let (inbox, mut events) = inbox();
+            let (sender, machines) = std::sync::mpsc::channel();
+            let events = tokio::spawn(async move {
+                while let Some(Envelope { event, answer }) = events.0.recv().await {
+                    let Event::MachineChanged(machine) = event else { panic!("{event:?}") };
+                    sender.send(machine).unwrap();
+                    answer.send(Answer::Done).unwrap();
+                }
+            });
+            let reserved = "0".parse().unwrap();
+            let watch = machine.watch(reserved, inbox, Arc::new(Metrics::new())).unwrap();
+            Host { dir, watch, events, machines }
+        }
+
+        /// Polls, and gives the CPUs of every machine that was sent.
+        async fn poll(&mut self, times: usize) -> Vec<String> {
+            for _ in 0..times {
+                if let Err(error) = self.watch.poll().await {
+                    self.watch.failed(&error);
+                }
+            }
+            self.machines.try_iter().map(|machine| machine.pools.cpus().to_string()).collect()
+        }
+
+        fn failures(&self) -> String {
+            let text = self.watch.metrics.render();
+            let name = "bayplan_machine_changes_total{outcome=\"failed\"} ";
+            text.lines().find_map(|line| line.strip_prefix(name)).unwrap().to_owned()
+        }
+    }
+
+    impl Drop for Host {
+        fn drop(&mut self) {
+            self.events.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_is_sent_once_after_it_has_come_to_rest() {
+        let mut host = Host::start(|_| {});
+        assert_eq!(host.poll(3).await, [""; 0]);
+        write(&host.dir, "cpu/online", "0,2-3\n");
+        assert_eq!(host.poll(1).await, [""; 0]);
+        assert_eq!(host.poll(3).await, ["0,2-3"]);
+        write(&host.dir, "cpu/isolated", "3\n");
+        assert_eq!(host.poll(3).await, ["0,2-3"]);
+        write(&host.dir, "cpu/online", "0-3\n");
+        write(&host.dir, "node/online", "0\n");
+        assert_eq!(host.poll(3).await, ["0-3"]);
+        assert_eq!(host.failures(), "0");
+    }
+
+    #[tokio::test]
+    async fn what_changes_before_the_first_poll_is_noticed() {
+        let mut host = Host::start(|dir| write(dir, "cpu/online", "0-1\n"));
+        assert_eq!(host.poll(2).await, ["0-1"]);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_counted_and_told_once_and_tried_again() {
+        let mut host = Host::start(|_| {});
+        let online = host.dir.path().join("sys/devices/system/cpu/online");
+        fs::remove_file(&online).unwrap();
+        fs::create_dir(&online).unwrap();
+        assert_eq!(host.poll(3).await, [""; 0]);
+        assert_eq!((host.failures().as_str(), host.watch.told.len()), ("3", 1));
+        fs::remove_dir(&online).unwrap();
+        // No CPU is online: there is nothing to derive.
+        write(&host.dir, "cpu/online", "\n");
+        assert_eq!(host.poll(3).await, [""; 0]);
+        assert_eq!((host.failures().as_str(), host.watch.told.len()), ("5", 2));
+        // As it was before: nothing to do, and all is well again.
+        write(&host.dir, "cpu/online", "0-3\n");
+        assert_eq!(host.poll(3).await, [""; 0]);
+        assert_eq!((host.failures().as_str(), host.watch.told.len()), ("5", 0));
+        write(&host.dir, "cpu/online", "0-2\n");
+        assert_eq!(host.poll(2).await, ["0-2"]);
+    }
+
+    #[tokio::test]
+    async fn a_fixed_machine_is_not_watched() {
+        let topology = derive_machine(Host::start(|_| {}).dir.path()).unwrap();
+        let machine = Machine::fixed(topology);
+        let (inbox, _events) = inbox();
+        assert!(machine.watch(CpuSet::new(), inbox, Arc::new(Metrics::new())).is_none());
+    }
+}

@@ -249,6 +249,9 @@ impl Seat {
         if !lost.is_empty() {
             return Err(format!("lost CPUs {lost}"));
         }
+        if had.is_reserved && pools.reserved().is_empty() {
+            return Err("no CPU is reserved any more".to_owned());
+        }
         if had.is_reserved {
             return Ok(had);
         }
