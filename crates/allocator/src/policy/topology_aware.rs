@@ -191,3 +191,54 @@ fn derive_nodes(topology: &Topology) -> Vec<Node> {
         .map(|node| Node { id: node.id, memory: node.memory, nearest: nearest(node.id) })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use bayplan_topology::{derive, parse_machine};
+
+    use super::*;
+
+    #[test]
+    fn a_machine_that_has_changed_always_has_pools_and_a_shared_cpu() {
+        for (line, reserved, expected) in [
+            // Reserved CPUs that are online are all that is reserved.
+            ("core:4", "0", "reserved 0, isolated , shared 1-3"),
+            ("core:4 offline:1", "0-1", "reserved 0, isolated , shared 2-3"),
+            ("core:4", "3,9", "reserved 3, isolated , shared 0-2"),
+            // None is: as many of the lowest, at most half.
+            ("core:4 offline:0", "0", "reserved 1, isolated , shared 2-3"),
+            ("core:8 offline:0-1", "0-1", "reserved 2-3, isolated , shared 4-7"),
+            ("core:8 offline:0-3", "0-3", "reserved 4-5, isolated , shared 6-7"),
+            ("core:4 offline:0 isolated:1", "0", "reserved 2, isolated 1, shared 3"),
+            ("core:2 offline:0", "0", "reserved , isolated , shared 1"),
+            // Nothing would be left to share.
+            ("core:4 offline:2-3", "0-1", "reserved 0, isolated , shared 1"),
+            ("core:4 isolated:1-3", "0", "reserved , isolated 1-3, shared 0"),
+            ("core:4 isolated:1-3 offline:0", "", "reserved , isolated 2-3, shared 1"),
+            ("core:4 isolated:1-3 offline:0", "0", "reserved , isolated 2-3, shared 1"),
+            ("core:4 isolated:2", "2", "reserved 2, isolated , shared 0-1,3"),
+        ] {
+            let topology = derive(&parse_machine(line).unwrap()).unwrap();
+            let pools = surviving_pools(&topology, &reserved.parse().unwrap());
+            let shown = format!(
+                "reserved {}, isolated {}, shared {}",
+                pools.reserved(),
+                pools.isolated(),
+                pools.allocatable()
+            );
+            assert_eq!(shown, expected, "{line} reserved:{reserved}");
+        }
+    }
+
+    #[test]
+    fn an_object_that_is_no_pool_of_its_own_is_found_by_its_name() {
+        let line = "pack:1 numa:2 l3:1 core:4 offline:0-3";
+        let topology = derive(&parse_machine(line).unwrap()).unwrap();
+        let pools = surviving_pools(&topology, &CpuSet::new());
+        for name in ["machine", "package 0", "numa 1", "l3 1"] {
+            assert_eq!(pools.named(name).map(|pool| pool.id), Some(PoolId::MACHINE), "{name}");
+        }
+        assert_eq!(pools.named("numa 0"), None);
+        assert_eq!(pools.lasting_name(PoolId::MACHINE), Some("numa 1"));
+    }
+}

@@ -21,7 +21,7 @@ use crate::record::replay;
 ///   what follows; `begin NAME CPUS` only asks, and `end NAME` is the runtime's answer;
 /// - `stop NAME`;
 /// - `off LIST`: these CPUs are offline, and no others; `isolate LIST` the same for isolated ones; `machine LINE`: it is another;
-/// - `restart`: killed, and back with the journal.
+/// - `restart`: killed, and back with the journal; `same` if all have the places that they had.
 #[track_caller]
 fn check(line: &str, reserved: &str, steps: &[&str], expected: Expect) {
     let mut node = Node::new(line, reserved);
@@ -480,6 +480,22 @@ fn a_node_that_goes_and_returns_leaves_sharers_of_the_other_where_they_are() {
             > restart: same true
         "#]],
     );
+}
+
+#[test]
+fn who_shared_two_nodes_shares_both_again_when_one_returns() {
+    check(TWO_NODES, "", &["wide ~6", "off 0-3", "restart", "off", "restart"], expect![[r#"
+        > off 0-3
+        shrink wide cpus 0-7 -> 4-7
+        machine 4-7: came [] went [0-3], moved 0, displaced 0
+        wide shared on 4-7 mems 0-1 in machine: placed in machine
+        > restart: same true
+        > off
+        grow   wide cpus 4-7 -> 0-7
+        machine 0-7: came [0-3] went [], moved 0, displaced 0
+        wide shared on 0-7 mems 0-1 in machine: placed in machine
+        > restart: same true
+    "#]]);
 }
 
 #[test]
