@@ -484,7 +484,11 @@ fn a_node_that_goes_and_returns_leaves_sharers_of_the_other_where_they_are() {
 
 #[test]
 fn who_shared_two_nodes_shares_both_again_when_one_returns() {
-    check(TWO_NODES, "", &["wide ~6", "off 0-3", "restart", "off", "restart"], expect![[r#"
+    check(
+        TWO_NODES,
+        "",
+        &["wide ~6", "off 0-3", "restart", "off", "restart"],
+        expect![[r#"
         > off 0-3
         shrink wide cpus 0-7 -> 4-7
         machine 4-7: came [] went [0-3], moved 0, displaced 0
@@ -495,7 +499,8 @@ fn who_shared_two_nodes_shares_both_again_when_one_returns() {
         machine 0-7: came [0-3] went [], moved 0, displaced 0
         wide shared on 0-7 mems 0-1 in machine: placed in machine
         > restart: same true
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

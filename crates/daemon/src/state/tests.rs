@@ -103,7 +103,7 @@ enum Op {
     Sync,
     Restart,
     Hotplug { offline: u64, isolated: u64 },
-    Reshape(Machine),
+    Reshape(String),
 }
 
 fn any_milli() -> impl Strategy<Value = i64> {
@@ -139,7 +139,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Restart),
         2 => (any_few_cpus(), any_few_cpus())
             .prop_map(|(offline, isolated)| Op::Hotplug { offline, isolated }),
-        1 => any_machine().prop_map(Op::Reshape),
+        1 => any_machine().prop_map(|machine| Op::Reshape(machine.line)),
     ]
 }
 
@@ -306,9 +306,9 @@ impl World {
                 let (offline, isolated) = (cpus_of(offline), cpus_of(isolated));
                 self.change(Machine { offline, isolated, ..self.machine.clone() })?;
             }
-            Op::Reshape(machine) => {
+            Op::Reshape(line) => {
                 let reserved = self.machine.reserved.clone();
-                self.change(Machine { reserved, ..machine })?;
+                self.change(Machine::new(&line, &reserved))?;
             }
         }
         Ok(())
