@@ -7,7 +7,7 @@ use bayplan_cri::upstream::Upstream;
 use serde::Serialize;
 
 use crate::config::Config;
-use crate::hotplug::derive_machine;
+use crate::run::derive_machine;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -23,14 +23,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bayplan_host::read_snapshot;
-use bayplan_topology::{Oddity, Topology, derive};
+use bayplan_topology::{Oddity, Topology};
 use bayplan_types::CpuSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::event::{ChangedMachine, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
+use crate::run::derive_machine;
 
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(1);
@@ -46,14 +46,6 @@ const FILES: [&str; 4] = [
 const BYTES_MAX: u64 = 64 * 1024;
 /// Distinct errors that are remembered as told.
 const TOLD_MAX: usize = 16;
-
-/// The topology of the machine under the configuration's root.
-///
-/// # Errors
-/// There is no CPU directory, or no CPU.
-pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
-    Ok(derive(&read_snapshot(root)?)?)
-}
 
 /// The machine that a daemon runs on, and whether it is watched.
 #[derive(Clone, Debug)]

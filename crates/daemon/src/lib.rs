@@ -24,7 +24,7 @@ mod writer;
 mod yaml;
 
 pub use control::{ControlError, query_control};
-pub use hotplug::{Machine, derive_machine};
-pub use run::{Daemon, StartError};
+pub use hotplug::Machine;
+pub use run::{Daemon, StartError, derive_machine};
 pub use state::NodeState;
 pub use yaml::Position;

@@ -12,7 +12,8 @@ use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::translate::RequestRules;
 use bayplan_cri::upstream::Upstream;
 use bayplan_host::journal::{Journal, JournalError};
-use bayplan_topology::Topology;
+use bayplan_host::read_snapshot;
+use bayplan_topology::{Topology, derive};
 use jiff::{SignedDuration, Timestamp};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Notify, mpsc};
@@ -57,6 +58,14 @@ pub enum StartError {
         #[source]
         source: std::io::Error,
     },
+}
+
+/// The topology of the machine under the configuration's root.
+///
+/// # Errors
+/// There is no CPU directory, or no CPU.
+pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
+    Ok(derive(&read_snapshot(root)?)?)
 }
 
 /// A running daemon.
