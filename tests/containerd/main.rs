@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bayplan_tests::guest::Guest;
-use bayplan_tests::scenario;
+use bayplan_tests::scenario::{self, Host};
 
 const BAYPLAN: &str = env!("CARGO_BIN_EXE_bayplan-under-test");
 
@@ -13,10 +13,10 @@ const BAYPLAN: &str = env!("CARGO_BIN_EXE_bayplan-under-test");
 fn containers_run_where_bayplan_says_on_this_machine() {
     let cpus = bayplan_daemon::derive_machine(Path::new("/")).unwrap().cpus().len();
     assert!(cpus >= 2, "this test needs two CPUs, one to own and one to share");
-    scenario::run(Path::new(BAYPLAN), (cpus - 1).min(2)).unwrap();
+    scenario::run(Path::new(BAYPLAN), (cpus - 1).min(2), Host::Shared).unwrap();
 }
 
-/// On a machine with two packages and two NUMA nodes and cgroup v2.
+/// On a machine with two packages and two NUMA nodes and cgroup v2, whose CPUs are switched off and on.
 #[test]
 fn containers_run_where_bayplan_says_in_a_virtual_machine() {
     let guest = Guest::build(Path::new(BAYPLAN), "bayplan-under-test scenario").unwrap();

@@ -9,6 +9,7 @@
 
 mod absurd;
 mod faults;
+mod hotplug;
 mod node;
 mod observing;
 mod placing;

@@ -1,6 +1,7 @@
 //! One node: a synthetic machine, the embedded runtime, the daemon in a tokio runtime of its own, and a client that asks as kubelet
 //! does. Everything lives in a temporary directory.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ use bayplan_cri::v1;
 use bayplan_cri::v1::runtime_service_client::RuntimeServiceClient;
 use bayplan_daemon::config::Config;
 use bayplan_daemon::status::{ContainerStatus, Explanation, Status};
-use bayplan_daemon::{Daemon, StartError, query_control};
+use bayplan_daemon::{Daemon, Machine, StartError, query_control};
 use bayplan_host::journal::JournalError;
-use bayplan_topology::{Topology, derive, parse_machine};
+use bayplan_topology::{Snapshot, Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuSet, QosClass};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
@@ -56,6 +57,8 @@ struct Server {
 pub(crate) struct Node {
     dir: TempDir,
     topology: Topology,
+    /// The machine is read from files, and watched.
+    is_watched: bool,
     pub(crate) runtime: EmbeddedRuntime,
     server: Option<Server>,
     running: Option<Running>,
@@ -70,11 +73,32 @@ impl Node {
         node
     }
 
+    /// A node whose machine is files below a root of its own, with everything running; [`Node::plug`] changes the machine.
+    pub(crate) async fn start_watching(machine: &str) -> Node {
+        let mut node = Node::without_daemon(machine);
+        node.is_watched = true;
+        node.plug(machine);
+        node.start_daemon().await;
+        node
+    }
+
+    /// Writes the machine's files anew, while the daemon may be reading them.
+    pub(crate) fn plug(&self, machine: &str) {
+        write_machine(&self.host_root(), &parse_machine(machine).unwrap());
+    }
+
+    /// Below it lie the files of a machine that is watched; otherwise there is no such directory, because the machine is not this
+    /// host's, and neither are its processes.
+    pub(crate) fn host_root(&self) -> PathBuf {
+        self.path("host")
+    }
+
     /// A machine with a runtime.
     pub(crate) fn without_daemon(machine: &str) -> Node {
         let dir = TempDir::with_prefix("bayplan-daemon-").unwrap();
         let mut node = Node {
             topology: derive(&parse_machine(machine).unwrap()).unwrap(),
+            is_watched: false,
             runtime: EmbeddedRuntime::new(),
             server: None,
             running: None,
@@ -106,8 +130,7 @@ impl Node {
             metrics_address: Some(([127, 0, 0, 1], 0).into()),
             reserved_cpus: set(RESERVED),
             resync_interval: RESYNC,
-            // The machine is not this one, and neither are the processes.
-            host_root: self.path("no-host"),
+            host_root: self.host_root(),
             ..Config::default()
         }
     }
@@ -131,7 +154,7 @@ impl Node {
         let server = self.server.take().unwrap();
         server.stop.send(()).unwrap();
         soon(server.served).await.unwrap();
-        std::fs::remove_file(self.path("runtime.sock")).unwrap();
+        fs::remove_file(self.path("runtime.sock")).unwrap();
     }
 
     /// What a reboot leaves of the runtime.
@@ -148,8 +171,8 @@ impl Node {
         // A daemon that was killed a moment ago lets go of its sockets and its lock when its tasks are dropped.
         let deadline = Instant::now() + STUCK;
         let daemon = loop {
-            let (config, topology) = (self.config(), self.topology.clone());
-            let started = tokio.spawn(async move { Daemon::start(config, &topology).await });
+            let (config, machine) = (self.config(), self.machine());
+            let started = tokio.spawn(Daemon::start(config, machine));
             match started.await.unwrap() {
                 Ok(daemon) => break daemon,
                 Err(error) => assert!(is_held(&error) && Instant::now() < deadline, "{error:?}"),
@@ -159,6 +182,13 @@ impl Node {
         self.running = Some(Running { daemon, tokio });
         // The old connections are as dead as the old daemon.
         self.kubelet = kubelet(self.path("bayplan.sock"));
+    }
+
+    fn machine(&self) -> Machine {
+        match self.is_watched {
+            true => Machine::of_host(&self.host_root()).unwrap(),
+            false => Machine::fixed(self.topology.clone()),
+        }
     }
 
     /// As `systemctl stop`.
@@ -343,6 +373,46 @@ fn is_held(error: &StartError) -> bool {
         StartError::Listen { source, .. } => source.kind() == std::io::ErrorKind::AddrInUse,
         StartError::Pools(_) => false,
     }
+}
+
+/// The files that a kernel shows of such a machine. An offline CPU has no topology and no caches.
+fn write_machine(root: &Path, machine: &Snapshot) {
+    let dir = root.join("sys/devices/system");
+    let write = |file: String, text: Option<String>| {
+        let path = dir.join(file);
+        let Some(text) = text else { return };
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{text}\n")).unwrap();
+    };
+    let list = |set: &Option<CpuSet>| set.as_ref().map(ToString::to_string);
+    for cpu in &machine.cpus {
+        let path = format!("cpu/cpu{}", cpu.id);
+        if cpu.online == Some(false) {
+            for part in ["topology", "cache"] {
+                let _was_offline = fs::remove_dir_all(dir.join(&path).join(part));
+            }
+        }
+        write(format!("{path}/online"), cpu.online.map(|is_on| u8::from(is_on).to_string()));
+        let number = |id: Option<u32>| id.map(|id| id.to_string());
+        let topology = format!("{path}/topology");
+        write(format!("{topology}/physical_package_id"), number(cpu.package_id.map(|id| id.0)));
+        write(format!("{topology}/die_id"), number(cpu.die_id.map(|id| id.0)));
+        write(format!("{topology}/core_id"), number(cpu.core_id.map(|id| id.0)));
+        write(format!("{topology}/core_cpus_list"), list(&cpu.thread_siblings));
+    }
+    for node in &machine.nodes {
+        let path = format!("node/node{}", node.id);
+        write(format!("{path}/cpulist"), list(&node.cpus));
+        let kib = node.mem_total.map(|bytes| bytes.0 / 1024);
+        let meminfo = kib.map(|kib| format!("Node {} MemTotal: {kib} kB", node.id));
+        write(format!("{path}/meminfo"), meminfo);
+        let distances: Vec<String> = node.distances.iter().map(ToString::to_string).collect();
+        write(format!("{path}/distance"), Some(distances.join(" ")));
+    }
+    write("node/online".to_owned(), machine.online_nodes.as_ref().map(ToString::to_string));
+    write("cpu/present".to_owned(), list(&machine.present));
+    write("cpu/isolated".to_owned(), list(&machine.isolated));
+    write("cpu/online".to_owned(), list(&machine.online));
 }
 
 fn kubelet(socket: PathBuf) -> Kubelet {

@@ -10,19 +10,20 @@ use tokio::net::TcpStream;
 use crate::node::{Node, set, soon};
 
 /// Every family with its type, as users have them in their rules and dashboards.
-const FAMILIES: [&str; 9] = [
+const FAMILIES: [&str; 10] = [
     "bayplan_build info",
     "bayplan_decisions counter",
     "bayplan_decision_duration_seconds histogram",
     "bayplan_failures counter",
     "bayplan_proxy_calls counter",
     "bayplan_container_updates counter",
+    "bayplan_machine_changes counter",
     "bayplan_containers gauge",
     "bayplan_cpus gauge",
     "bayplan_journal_size_bytes gauge",
 ];
 
-async fn metrics(node: &Node) -> String {
+pub(crate) async fn metrics(node: &Node) -> String {
     let mut stream = soon(TcpStream::connect(node.metrics_address())).await.unwrap();
     let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     soon(stream.write_all(request)).await.unwrap();
@@ -35,7 +36,7 @@ async fn metrics(node: &Node) -> String {
 }
 
 /// The sum over all lines of a sample that have all these labels.
-fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
+pub(crate) fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
     let lines = metrics.lines().filter(|line| {
         line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
             && labels.iter().all(|label| line.contains(label))

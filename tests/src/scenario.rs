@@ -1,5 +1,5 @@
 //! What must hold with a real runtime and a real kernel, in one story: exclusive CPUs are disjoint, the shared rest shrinks and
-//! grows, and killing the daemon between create and start moves nobody and leaks nothing.
+//! grows, killing the daemon between create and start moves nobody and leaks nothing, and nobody stays on a CPU that goes offline.
 //!
 //! Everything is checked against three witnesses: the kernel (`Cpus_allowed_list` and `Mems_allowed_list` of the container's process),
 //! the runtime's own record, and bayplan's status.
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec, RunningPod};
-use bayplan_cri::upstream::Upstream;
+use bayplan_cri::upstream::{ContainerDetails, Upstream};
 use bayplan_cri::v1;
 use bayplan_daemon::query_control;
 use bayplan_daemon::status::Status;
@@ -26,13 +26,22 @@ use crate::process::{Process, wait_for};
 /// Generous: the scenario also runs in a virtual machine without hardware virtualisation.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Whose CPUs the scenario runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// Others need them.
+    Shared,
+    /// A virtual machine made for the scenario, which may switch CPUs off.
+    Own,
+}
+
 /// Plays the scenario with `owners` Guaranteed containers of one CPU each and one Burstable. `bayplan` is the daemon's binary.
 ///
 /// # Errors
 /// The first thing that was not as it should be.
-pub fn run(bayplan: &Path, owners: usize) -> anyhow::Result<()> {
+pub fn run(bayplan: &Path, owners: usize, host: Host) -> anyhow::Result<()> {
     let mut node = Node::start(bayplan)?;
-    let played = play(&mut node, owners);
+    let played = play(&mut node, owners, host);
     let told = played
         .with_context(|| format!("{}\n{}", node.daemon.last_words(), node.containerd.last_words()));
     // Nothing of ours may stay on the machine, whatever came of the scenario.
@@ -122,16 +131,25 @@ impl Node {
 
     /// The kernel's and the runtime's view of a running container, which must agree.
     fn look(&self, id: &str) -> anyhow::Result<Placed> {
-        let details = self.tokio.block_on(self.runtime.container_details(id))?;
+        let placed = wait_for("kernel and runtime to agree", LIMIT, || self.glance(id));
+        let placed = placed.with_context(|| format!("{:?}", self.details(id)))?;
+        let told = self.details(id)?.mems;
+        let mems = read_process_pinning(Path::new("/"), placed.pid)?.map(|(_, mems)| mems);
+        ensure!(told == mems, "mems: runtime says {told:?}, kernel {mems:?}");
+        Ok(placed)
+    }
+
+    /// `None` while kernel and runtime do not agree.
+    fn glance(&self, id: &str) -> anyhow::Result<Option<Placed>> {
+        let details = self.details(id)?;
         let pid = details.pid.context("a running container has a process")?;
         let told = details.cpus.context("the runtime was told a CPU set")?;
-        let cpus = wait_for("kernel and runtime to agree", LIMIT, || {
-            Ok(allowed_by_kernel(pid)?.filter(|cpus| *cpus == told))
-        })
-        .with_context(|| format!("runtime says {told}, kernel {:?}", allowed_by_kernel(pid)))?;
-        let mems = read_process_pinning(Path::new("/"), pid)?.map(|(_, mems)| mems);
-        ensure!(details.mems == mems, "mems: runtime says {:?}, kernel {mems:?}", details.mems);
-        Ok(Placed { id: id.to_owned(), pid, cpus })
+        let cpus = allowed_by_kernel(pid)?.filter(|cpus| *cpus == told);
+        Ok(cpus.map(|cpus| Placed { id: id.to_owned(), pid, cpus }))
+    }
+
+    fn details(&self, id: &str) -> anyhow::Result<ContainerDetails> {
+        Ok(self.tokio.block_on(self.runtime.container_details(id))?)
     }
 
     fn status(&self) -> anyhow::Result<Status> {
@@ -194,7 +212,7 @@ fn start_daemon(bayplan: &Path, dir: &Path) -> anyhow::Result<Process> {
     Process::start(&mut command, &dir.join("bayplan.log"))
 }
 
-fn play(node: &mut Node, owners: usize) -> anyhow::Result<()> {
+fn play(node: &mut Node, owners: usize, host: Host) -> anyhow::Result<()> {
     let pod = |name: String, qos| PodSpec::new(&format!("scenario-{name}"), qos);
     let one_cpu = ContainerSpec::guaranteed("app", 1000, Bytes(64 << 20));
     let all = bayplan_daemon::derive_machine(Path::new("/"))?.cpus().clone();
@@ -241,12 +259,60 @@ fn play(node: &mut Node, owners: usize) -> anyhow::Result<()> {
     ensure!(late.cpus == told, "late runs on {}, was promised {told}", late.cpus);
     ensure!(before == allowed(&owned, &noisy)?, "somebody moved: before {before:?}");
     println!("  nobody moved; the late one runs on {} as promised", late.cpus);
+    owned.push(late);
+
+    if host == Host::Own {
+        play_hotplug(node, &owned, &noisy.id)?;
+    }
 
     println!("everything ends, and nothing is left");
     node.end_pods()?;
     let status = node.status()?;
     ensure!(status.containers.is_empty() && status.cpus.exclusive.is_empty(), "left: {status:?}");
     ensure!(status.cpus.shared == all.to_string(), "shared are {}", status.cpus.shared);
+    Ok(())
+}
+
+fn play_hotplug(node: &Node, owned: &[Placed], noisy: &str) -> anyhow::Result<()> {
+    println!("the CPU of one goes offline and returns");
+    // x86 cannot switch off CPU 0.
+    let zero: CpuSet = "0".parse()?;
+    let (index, victim) = owned
+        .iter()
+        .enumerate()
+        .find(|(_, placed)| placed.cpus != zero)
+        .context("somebody owns a CPU that can be switched off")?;
+    switch(&victim.cpus, false)?;
+    let is_gone = |placed: &Placed| placed.cpus.is_disjoint(&victim.cpus);
+    let moved =
+        wait_for("the owner to move", LIMIT, || Ok(Some(node.look(&victim.id)?).filter(is_gone)))?;
+    ensure!(moved.cpus.len() == 1, "the owner moved to {}", moved.cpus);
+    let shared = wait_for("the sharer to let go", LIMIT, || {
+        let now = node.glance(noisy)?;
+        Ok(now.filter(|now| is_gone(now) && now.cpus.is_disjoint(&moved.cpus)))
+    })?;
+    println!("  {} went, the owner runs on {}, shared {}", victim.cpus, moved.cpus, shared.cpus);
+
+    switch(&victim.cpus, true)?;
+    let grown = wait_for("the shared set to grow", LIMIT, || {
+        Ok(node.glance(noisy)?.filter(|now| victim.cpus.is_subset(&now.cpus)))
+    })?;
+    for (other, placed) in owned.iter().enumerate() {
+        let due = if other == index { &moved.cpus } else { &placed.cpus };
+        let now = node.look(&placed.id)?.cpus;
+        ensure!(now == *due, "an owner on {due} moved to {now}");
+        ensure!(now.is_disjoint(&grown.cpus), "{now} is shared and exclusive");
+    }
+    println!("  {} is back, shared {}", victim.cpus, grown.cpus);
+    Ok(())
+}
+
+fn switch(cpus: &CpuSet, is_on: bool) -> anyhow::Result<()> {
+    for cpu in cpus.iter() {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+        std::fs::write(&path, if is_on { "1" } else { "0" })
+            .with_context(|| format!("cannot switch {path}"))?;
+    }
     Ok(())
 }
 

@@ -110,7 +110,7 @@ fn too_little_memory(ledger: &Ledger, request: &Request) -> Rejection {
 struct Search<'a> {
     ledger: &'a Ledger,
     request: &'a Request,
-    /// Exclusive CPUs that a resized container keeps.
+    /// Exclusive CPUs that a container which is placed anew keeps.
     kept: CpuSet,
     /// Shared CPUs without `kept`.
     free: CpuSet,
@@ -260,7 +260,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Of the CPUs that a resized container holds, those it keeps: all of them, or as many as it still asks for, whole cores first.
+/// Of the CPUs that a container which is placed anew holds, those it keeps: all of them, or as many as it still asks for, whole cores first.
 fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
     let Some(previous) = &request.previous else { return CpuSet::new() };
     let wanted = request.demand.exclusive();

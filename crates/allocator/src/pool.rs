@@ -42,6 +42,8 @@ pub struct Pool {
     pub distance: u32,
     /// CPUs of its cores, for pools without children.
     pub(crate) cores: Vec<CpuSet>,
+    /// Objects inside it that have the same CPUs and so are no pools of their own, outermost first.
+    pub(crate) merged: Vec<(Level, String)>,
 }
 
 /// Memory of one NUMA node.
@@ -74,9 +76,20 @@ impl Pools {
         self.pools.get(id.index())
     }
 
-    /// The pool of this name.
+    /// The pool of this name, or the one that the hardware object of this name was merged into because it has the same CPUs.
     pub fn named(&self, name: &str) -> Option<&Pool> {
-        self.pools.iter().find(|pool| pool.name == name)
+        let is_named = |pool: &&Pool| {
+            pool.name == name || pool.merged.iter().any(|(_, merged)| merged == name)
+        };
+        self.pools.iter().find(is_named)
+    }
+
+    /// The name under which somebody who is placed in `id` is best remembered. While half of a machine is offline, the machine and
+    /// its one NUMA node are the same pool; who was placed there was placed on the node, and is not to spread when the rest returns.
+    pub fn lasting_name(&self, id: PoolId) -> Option<&str> {
+        let pool = self.get(id)?;
+        let node = pool.merged.iter().find(|(level, _)| *level == Level::NumaNode);
+        Some(node.map_or(&pool.name, |(_, name)| name))
     }
 
     /// Every CPU of the machine.

@@ -85,12 +85,12 @@ pub fn derive_demand(qos: QosClass, request: MilliCpu, preferences: Preferences)
     }
 }
 
-/// Where a container that is resized runs now; the new offer keeps as much of it as its size allows.
+/// Where a container that is resized, or that has lost some of its CPUs, runs now; the new offer keeps as much of it as it can.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Previous {
     /// Its pool.
     pub pool: PoolId,
-    /// Its exclusive CPUs.
+    /// Its exclusive CPUs, as far as they are still online.
     pub exclusive: CpuSet,
 }
 
@@ -109,7 +109,7 @@ pub struct Request {
     pub memory: Bytes,
     /// The memory limit where nothing is set aside: the nodes given must be large enough to hold it.
     pub memory_limit: Option<Bytes>,
-    /// For a resize: where it runs now. The ledger must no longer hold it.
+    /// For one that is placed anew: where it runs now. The ledger must no longer hold it.
     pub previous: Option<Previous>,
 }
 

@@ -11,7 +11,7 @@ use crate::pool::PoolId;
 /// same request on the same ledger always gets the same answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Score {
-    /// A container that is resized is already here.
+    /// A container that is placed anew is already here.
     pub stays: bool,
     /// The CPU time asked for is free on the pool's shared CPUs.
     pub cpu_fits: bool,
@@ -99,7 +99,7 @@ pub enum Rejection {
         /// Free on all nodes together.
         free: Bytes,
     },
-    /// It does not hold the exclusive CPUs that the resized container keeps.
+    /// It does not hold the exclusive CPUs that a container which is placed anew keeps.
     LeavesPrevious,
 }
 

@@ -6,8 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use bayplan_daemon::check::{Severity, check_kubelet};
 use bayplan_daemon::config::{Config, read_config};
-use bayplan_daemon::{Daemon, derive_machine};
-use bayplan_topology::Topology;
+use bayplan_daemon::{Daemon, Machine};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -15,15 +14,15 @@ use tracing_subscriber::EnvFilter;
 pub(crate) fn run(config: Option<&Path>) -> anyhow::Result<()> {
     let config = read_config(config)?;
     init_log(&config.log)?;
-    let topology = derive_machine(&config.host_root)?;
+    let machine = Machine::of_host(&config.host_root)?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let ended = runtime.block_on(serve(config, &topology));
+    let ended = runtime.block_on(serve(config, machine));
     // A disk that hangs must not keep the process.
     runtime.shutdown_background();
     ended
 }
 
-async fn serve(config: Config, topology: &Topology) -> anyhow::Result<()> {
+async fn serve(config: Config, machine: Machine) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     for finding in check_kubelet(&config.host_root) {
@@ -32,7 +31,7 @@ async fn serve(config: Config, topology: &Topology) -> anyhow::Result<()> {
         }
     }
     let daemon = tokio::select! {
-        daemon = Daemon::start(config, topology) => daemon?,
+        daemon = Daemon::start(config, machine) => daemon?,
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };

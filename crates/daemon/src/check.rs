@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use bayplan_allocator::policy::topology_aware::pools;
+use bayplan_allocator::policy::topology_aware::{PoolsError, pools};
 use bayplan_cri::upstream::Upstream;
+use bayplan_host::{Depth, read_snapshot};
+use bayplan_topology::derive;
 use serde::Serialize;
 
 use crate::config::Config;
-use crate::run::derive_machine;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -47,7 +48,9 @@ pub async fn check_node(config: &Config) -> Vec<Finding> {
 }
 
 fn check_machine(config: &Config) -> Vec<Finding> {
-    let topology = match derive_machine(&config.host_root) {
+    // Every file, to see contradictions that a quick reading would not.
+    let read = read_snapshot(&config.host_root, Depth::Cpus).map_err(anyhow::Error::from);
+    let topology = match read.and_then(|snapshot| Ok(derive(&snapshot)?)) {
         Ok(topology) => topology,
         Err(error) => return vec![finding("machine", Severity::Failure, format!("{error:#}"))],
     };
@@ -60,6 +63,12 @@ fn check_machine(config: &Config) -> Vec<Finding> {
             .collect(),
     };
     findings.push(match pools(&topology, &config.reserved_cpus) {
+        Err(PoolsError::ReservedNotOnline { missing, .. })
+            if missing.is_subset(topology.offline()) =>
+        {
+            let message = format!("reservedCpus: {missing} are offline; others stand in for them");
+            finding("reserved", Severity::Warning, message)
+        }
         Err(error) => finding("reserved", Severity::Failure, format!("reservedCpus: {error}")),
         Ok(_) if config.reserved_cpus.is_empty() => finding(
             "reserved",

@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bayplan_allocator::Pools;
+use bayplan_allocator::policy::topology_aware::surviving_pools;
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use bayplan_enforcement::Plan;
-use bayplan_types::{CpuClass, Pinning, QosClass};
+use bayplan_topology::Topology;
+use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
 use crate::record::Record;
 use crate::status::{Explanation, Status};
@@ -35,6 +38,8 @@ pub enum Event {
     Resized(String, bool),
     /// Some writes of an earlier plan failed.
     WritesFailed(Vec<FailedWrite>),
+    /// CPUs or memory nodes have come or gone.
+    MachineChanged(Box<ChangedMachine>),
     /// The runtime is about to be asked what runs.
     SyncStarted,
     /// The runtime has told what runs.
@@ -52,6 +57,47 @@ pub struct FailedWrite {
     pub container: String,
     /// The runtime no longer knows it.
     pub is_gone: bool,
+}
+
+/// The machine as it is now, in the words of the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedMachine {
+    /// Its pools.
+    pub pools: Pools,
+    /// Names its shape.
+    pub fingerprint: String,
+    /// What of the configuration does not fit it.
+    pub notes: Vec<Note>,
+}
+
+impl ChangedMachine {
+    /// What becomes of the configured reserved CPUs on this machine is for [`surviving_pools`] to say, and is noted.
+    pub fn new(topology: &Topology, reserved: &CpuSet) -> ChangedMachine {
+        let pools = surviving_pools(topology, reserved);
+        let mut notes = Vec::new();
+        if pools.reserved() != reserved {
+            let instead = match pools.reserved() {
+                none if none.is_empty() => "system pods share with all others".to_owned(),
+                left => format!("system pods run on {left}"),
+            };
+            let online = topology.cpus();
+            let message = format!("reservedCpus are {reserved}, online are {online}; {instead}");
+            notes.push(Note::Failure { kind: "reserved_offline", message });
+        }
+        let kept_out = topology.isolated().difference(pools.reserved());
+        let shared = kept_out.difference(pools.isolated());
+        if !shared.is_empty() {
+            let message =
+                format!("nothing is online but isolated CPUs; containers run on {shared}");
+            notes.push(Note::Failure { kind: "isolated_shared", message });
+        }
+        ChangedMachine { pools, fingerprint: fingerprint(topology), notes }
+    }
+}
+
+/// The shape of a machine as the journal has it.
+pub(crate) fn fingerprint(topology: &Topology) -> String {
+    format!("{:016x}", topology.fingerprint())
 }
 
 /// What the runtime says is there.
@@ -150,6 +196,21 @@ pub enum Note {
         /// Why.
         why: String,
     },
+    /// CPUs or memory nodes came or went, and everybody who had to has another place.
+    MachineChanged {
+        /// All that are online now.
+        cpus: String,
+        /// Those that were not before.
+        came: String,
+        /// Those that are no longer.
+        went: String,
+        /// Containers that were placed anew.
+        moved: usize,
+        /// Containers for which there was no place, and which share.
+        displaced: usize,
+    },
+    /// The files that tell of a change did so, and it is the same machine.
+    MachineUnchanged,
     /// Something that an operator should know. `kind` is a fixed word.
     Failure {
         /// For the metric.

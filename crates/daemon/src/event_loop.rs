@@ -109,6 +109,10 @@ pub(crate) fn tell(note: &Note, metrics: &Metrics) {
         Note::Refused { container, why } => tracing::warn!(container, why, "refused"),
         Note::Adopted { container, how } => tracing::info!(container, how, "adopted"),
         Note::Released { container, why } => tracing::info!(container, why, "released"),
+        Note::MachineChanged { cpus, came, went, moved, displaced } => {
+            tracing::warn!(cpus, came, went, moved, displaced, "the machine has changed");
+        }
+        Note::MachineUnchanged => tracing::debug!("the machine is as it was"),
         Note::Failure { kind, message } => tracing::warn!(kind, "{message}"),
     }
 }

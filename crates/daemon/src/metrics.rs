@@ -100,6 +100,7 @@ pub(crate) struct Metrics {
     failures: Family<Kind, Counter>,
     calls: Family<Call, Counter>,
     updates: Family<Outcome, Counter>,
+    machine_changes: Family<Outcome, Counter>,
     containers: Family<Containers, Gauge<i64, AtomicI64>>,
     cpus: Family<Cpus, Gauge<i64, AtomicI64>>,
     journal: Gauge<u64, AtomicU64>,
@@ -116,6 +117,7 @@ impl Metrics {
             failures: Family::default(),
             calls: Family::default(),
             updates: Family::default(),
+            machine_changes: Family::default(),
             containers: Family::default(),
             cpus: Family::default(),
             journal: Gauge::default(),
@@ -151,6 +153,11 @@ impl Metrics {
             self.updates.clone(),
         );
         registry.register(
+            "machine_changes",
+            "Times that CPUs or memory nodes came or went",
+            self.machine_changes.clone(),
+        );
+        registry.register(
             "containers",
             "Containers in the ledger, by class of their CPUs and QoS class",
             self.containers.clone(),
@@ -168,6 +175,9 @@ impl Metrics {
         }
         for outcome in ["ok", "gone", "failed"] {
             self.updates.get_or_create(&Outcome { outcome }).inc_by(0);
+        }
+        for outcome in ["applied", "unchanged", "failed"] {
+            self.machine_changes.get_or_create(&Outcome { outcome }).inc_by(0);
         }
     }
 
@@ -191,6 +201,8 @@ impl Metrics {
             Note::Refused { .. } => "refused",
             Note::Adopted { .. } => "adopted",
             Note::Released { .. } => "released",
+            Note::MachineChanged { .. } => return self.machine_change("applied"),
+            Note::MachineUnchanged => return self.machine_change("unchanged"),
             Note::Failure { kind, .. } => return self.failed(kind),
         };
         self.decisions.get_or_create(&Outcome { outcome }).inc();
@@ -198,6 +210,11 @@ impl Metrics {
 
     pub(crate) fn failed(&self, kind: &'static str) {
         self.failures.get_or_create(&Kind { kind }).inc();
+    }
+
+    /// `failed`: it could not be read, and is tried again.
+    pub(crate) fn machine_change(&self, outcome: &'static str) {
+        self.machine_changes.get_or_create(&Outcome { outcome }).inc();
     }
 
     pub(crate) fn call_ended(&self, method: &str, code: u32) {

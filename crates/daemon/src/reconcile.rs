@@ -1,5 +1,5 @@
 //! Brings the state in line with what the runtime says is there, at the start and whenever something may have been missed.
-//! In: live containers of a journal, a view of the runtime. Out: steps.
+//! In: a view of the runtime. Out: steps.
 //!
 //! Rules: a container that is known and gone is released; one that is known stays where the ledger has it; one that is unknown is
 //! adopted where it runs, exclusive only if it provably has exactly the CPUs that it would be given; one whose creation is still
@@ -12,56 +12,12 @@ use jiff::Timestamp;
 
 use crate::decision::Decision;
 use crate::event::{Answer, Note, RuntimeView, Seen, SeenDetails, Step};
-use crate::record::{Live, PlacedRecord, Record};
+use crate::record::Record;
 use crate::state::{NodeState, Phase, full_name};
 
 impl NodeState {
-    /// Takes over what a journal says was live. Containers that no longer fit (another machine, other reserved CPUs) share from now
-    /// on. What the runtime has to say about all of them is for the first sync.
-    pub fn restore(&mut self, live: Live, now: Timestamp) -> Step {
-        let mut step = Step::new(Answer::Done);
-        self.skip_ids_below(live.next_id);
-        // The newest first: should a release be missing in the journal, the one that came after has the better claim.
-        for (id, placed) in live.containers.into_iter().rev() {
-            self.restore_one(id, placed, now, &mut step);
-        }
-        step
-    }
-
-    fn restore_one(
-        &mut self,
-        id: ContainerId,
-        placed: PlacedRecord,
-        now: Timestamp,
-        step: &mut Step,
-    ) {
-        let spec = placed.container.into();
-        let mut decision = placed.decision;
-        let allocation = placed.allocation.allocation(self.ledger.pools());
-        let adopted = match allocation.map_err(|error| error.to_string()) {
-            Ok(allocation) => self.ledger.adopt(id, allocation).map_err(|error| error.to_string()),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = adopted {
-            let name = full_name(&spec);
-            let message =
-                format!("{name} cannot have its place again ({error}); it shares from now on");
-            let (request, _) = derive_request(id, &spec, &self.rules);
-            if !self.adopt_shared(&request, NodeSet::new(), &CpuSet::new(), step) {
-                return;
-            }
-            decision = Decision { at: now, outcome: message.clone(), ..decision };
-            step.notes.push(Note::Failure { kind: "not_restored", message });
-        }
-        let phase = match placed.runtime_id {
-            Some(_) => Phase::Created,
-            None => Phase::Unconfirmed,
-        };
-        self.insert(id, spec, placed.runtime_id, phase, decision);
-    }
-
     /// Puts a container into the narrowest whole-node pool around `cpus`; the machine, where that has no shared CPU.
-    fn adopt_shared(
+    pub(crate) fn adopt_shared(
         &mut self,
         request: &Request,
         mems: NodeSet,

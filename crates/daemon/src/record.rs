@@ -130,7 +130,7 @@ impl From<ContainerForm> for NewContainer {
     }
 }
 
-/// [`Allocation`] as JSON; the pool by name, so that it means the same after a change of the reserved CPUs.
+/// [`Allocation`] as JSON; the pool by name, so that it means the same after a change of the reserved CPUs or of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocationForm {
     pool: String,
@@ -144,11 +144,10 @@ pub struct AllocationForm {
 }
 
 impl AllocationForm {
-    /// An allocation on these pools.
-    pub fn new(allocation: &Allocation, pools: &Pools) -> AllocationForm {
-        let pool = pools.get(allocation.pool).map(|pool| pool.name.clone()).unwrap_or_default();
+    /// An allocation in the pool of this name.
+    pub fn new(allocation: &Allocation, pool: &str) -> AllocationForm {
         AllocationForm {
-            pool,
+            pool: pool.to_owned(),
             reserved: allocation.is_reserved,
             exclusive: allocation.exclusive.to_string(),
             shared_milli: allocation.shared.map(|milli| milli.0),
@@ -159,6 +158,11 @@ impl AllocationForm {
                 .map(|(node, bytes)| (node.0, bytes.0))
                 .collect(),
         }
+    }
+
+    /// Name of its pool.
+    pub fn pool(&self) -> &str {
+        &self.pool
     }
 
     /// The same on these pools; a pool that no longer exists becomes the machine.

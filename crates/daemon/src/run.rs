@@ -1,4 +1,4 @@
-//! Starts and stops the daemon. In: a configuration and a topology. Out: sockets that are served.
+//! Starts and stops the daemon. In: a configuration and a machine. Out: sockets that are served.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_allocator::Ledger;
-use bayplan_allocator::policy::topology_aware::{PoolsError, pools};
+use bayplan_allocator::{Ledger, Pools};
+use bayplan_allocator::policy::topology_aware::{PoolsError, pools, surviving_pools};
 use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::translate::RequestRules;
 use bayplan_cri::upstream::Upstream;
 use bayplan_host::journal::{Journal, JournalError};
 use bayplan_host::{Depth, read_snapshot};
 use bayplan_topology::{Topology, derive};
+use bayplan_types::CpuSet;
 use jiff::{SignedDuration, Timestamp};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Notify, mpsc};
@@ -23,8 +24,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::control::{control_routes, metrics_routes};
+use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
 use crate::gate::Gate;
+use crate::hotplug::Machine;
 use crate::inbox::inbox;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
@@ -85,13 +88,13 @@ impl Daemon {
     ///
     /// # Errors
     /// [`StartError`].
-    pub async fn start(config: Config, topology: &Topology) -> Result<Daemon, StartError> {
-        for oddity in topology.oddities() {
+    pub async fn start(config: Config, machine: Machine) -> Result<Daemon, StartError> {
+        for oddity in machine.topology().oddities() {
             tracing::warn!("odd hardware description: {oddity}");
         }
         let config = Arc::new(config);
         let metrics = Arc::new(Metrics::new());
-        let (state, keeper) = restore(&config, topology, &metrics).await?;
+        let (state, keeper) = restore(&config, machine.topology(), &metrics).await?;
         let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
         let (inbox, events) = inbox();
         let (writer, batches) = mpsc::unbounded_channel();
@@ -127,6 +130,10 @@ impl Daemon {
         let soon = Arc::clone(&sync_soon);
         let synced = syncer.clone().run(config.resync_interval, has_synced, soon, stop.clone());
         tasks.push(tokio::spawn(synced));
+        let reserved = config.reserved_cpus.clone();
+        if let Some(watch) = machine.watch(reserved, inbox, Arc::clone(&metrics)) {
+            tasks.push(tokio::spawn(until(stop.clone(), watch.run())));
+        }
 
         let mut daemon = Daemon {
             proxy: tokio::spawn(async {}),
@@ -238,18 +245,36 @@ async fn quietly(served: impl Future<Output = std::io::Result<()>>) {
     }
 }
 
+/// Reserved CPUs that the machine does not have are a mistake in the configuration. Those that it has and that are offline just now must
+/// not keep a node from coming back.
+fn pools_at_start(topology: &Topology, reserved: &CpuSet) -> Result<Pools, StartError> {
+    match pools(topology, reserved) {
+        Err(PoolsError::ReservedNotOnline { missing, .. })
+            if missing.is_subset(topology.offline()) =>
+        {
+            let pools = surviving_pools(topology, reserved);
+            tracing::warn!(
+                "reservedCpus: {missing} are offline; {} are reserved until they are back",
+                pools.reserved()
+            );
+            Ok(pools)
+        }
+        other => other.map_err(StartError::Pools),
+    }
+}
+
 async fn restore(
     config: &Config,
     topology: &Topology,
     metrics: &Metrics,
 ) -> Result<(NodeState, Keeper), StartError> {
-    let pools = pools(topology, &config.reserved_cpus).map_err(StartError::Pools)?;
+    let pools = pools_at_start(topology, &config.reserved_cpus)?;
     let (journal, recovered) = Journal::open(&config.state_dir).map_err(StartError::Journal)?;
     for dropped in &recovered.dropped {
         tracing::warn!(line = dropped.line, why = dropped.why, "a journal record was dropped");
     }
     let live = replay(&recovered.records);
-    let fingerprint = format!("{:016x}", topology.fingerprint());
+    let fingerprint = fingerprint(topology);
     if live.fingerprint.as_ref().is_some_and(|other| *other != fingerprint) {
         tracing::warn!("the journal is about another machine; what fits this one is used");
     }

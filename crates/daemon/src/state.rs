@@ -64,6 +64,8 @@ pub(crate) struct Container {
     pub(crate) runtime_id: Option<String>,
     pub(crate) phase: Phase,
     pub(crate) decision: Decision,
+    /// The pool that it was placed in, by its lasting name: while CPUs are offline, several names may mean one pool.
+    pub(crate) home: String,
     /// An earlier creation of the same container may have succeeded.
     pub(crate) has_doubt: bool,
     /// When the last creation of it ended in doubt; `None` for one whose creation a restart has cut off.
@@ -94,7 +96,7 @@ pub(crate) fn full_name(spec: &NewContainer) -> String {
 pub struct NodeState {
     pub(crate) ledger: Ledger,
     pub(crate) rules: RequestRules,
-    fingerprint: String,
+    pub(crate) fingerprint: String,
     pub(crate) containers: BTreeMap<ContainerId, Container>,
     /// Creations under way, and what each was told.
     by_ticket: BTreeMap<Ticket, (ContainerId, Pinning)>,
@@ -156,6 +158,7 @@ impl NodeState {
             Event::Resize(id, resources) => self.resize(&id, resources, true, now),
             Event::Resized(id, is_answered) => self.resized(&id, is_answered),
             Event::WritesFailed(failed) => self.writes_failed(&failed, now),
+            Event::MachineChanged(machine) => self.machine_changed(*machine, now),
             Event::SyncStarted => Step::new(Answer::SyncBasis {
                 basis: self.steps,
                 known: self.observed.keys().cloned().collect(),
@@ -301,7 +304,7 @@ impl NodeState {
         step
     }
 
-    fn decision(
+    pub(crate) fn decision(
         &self,
         request: &Request,
         offered: Result<&Offer, &Refusal>,
@@ -354,12 +357,23 @@ impl NodeState {
             runtime_id,
             phase,
             decision,
+            home: String::new(),
             has_doubt: false,
             doubted_at: None,
             update: None,
             touched: self.steps,
         };
         self.containers.insert(id, container);
+        self.remember_home(id);
+    }
+
+    /// Its home is the pool that it is in now.
+    pub(crate) fn remember_home(&mut self, id: ContainerId) {
+        let Some(allocation) = self.ledger.allocation(id) else { return };
+        let home = self.ledger.pools().lasting_name(allocation.pool).unwrap_or_default();
+        if let Some(container) = self.containers.get_mut(&id) {
+            container.home = home.to_owned();
+        }
     }
 
     fn create_ended(&mut self, ticket: Ticket, outcome: CreateOutcome, now: Timestamp) -> Step {
@@ -532,6 +546,7 @@ impl NodeState {
                 container.decision = decision;
                 container.touched = self.steps;
             }
+            self.remember_home(id);
             step.records.extend(self.placed_record(id));
             step.notes.extend(self.placed_note(id));
         }

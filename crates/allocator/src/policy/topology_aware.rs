@@ -44,20 +44,41 @@ pub fn pools(topology: &Topology, reserved: &CpuSet) -> Result<Pools, PoolsError
         return Err(PoolsError::ReservedNotOnline { missing, online });
     }
     let isolated = topology.isolated().intersection(online).difference(reserved);
-    let pools = Pools {
-        pools: derive_pools(topology),
-        nodes: derive_nodes(topology),
-        reserved: reserved.clone(),
-        isolated: isolated.clone(),
-    };
+    let pools = with_classes(topology, reserved.clone(), isolated);
     if pools.allocatable().is_empty() {
         return Err(PoolsError::NothingLeft {
             online: Box::new(online.clone()),
-            reserved: Box::new(reserved.clone()),
-            isolated: Box::new(isolated),
+            reserved: Box::new(pools.reserved),
+            isolated: Box::new(pools.isolated),
         });
     }
     Ok(pools)
+}
+
+/// As [`pools`], for a machine that has changed under running containers: those cannot be told that it does not suit. Reserved CPUs
+/// that are not online are left out. If none of them is, the lowest CPUs take their place: as many, but no more than half of those
+/// that are not isolated. Where all CPUs would be reserved or isolated, one of them, rather a reserved one, is shared.
+pub fn surviving_pools(topology: &Topology, reserved: &CpuSet) -> Pools {
+    let online = topology.cpus();
+    let isolated = topology.isolated().intersection(online);
+    let mut kept = reserved.intersection(online);
+    if kept.is_empty() {
+        let candidates = online.difference(&isolated);
+        kept = candidates.iter().take(reserved.len().min(candidates.len() / 2)).collect();
+    }
+    let mut isolated = isolated.difference(&kept);
+    if online.difference(&kept).is_subset(&isolated) {
+        match (kept.last(), isolated.first()) {
+            (Some(cpu), _) => kept.remove(cpu),
+            (None, Some(cpu)) => isolated.remove(cpu),
+            (None, None) => false,
+        };
+    }
+    with_classes(topology, kept, isolated)
+}
+
+fn with_classes(topology: &Topology, reserved: CpuSet, isolated: CpuSet) -> Pools {
+    Pools { pools: derive_pools(topology), nodes: derive_nodes(topology), reserved, isolated }
 }
 
 fn derive_pools(topology: &Topology) -> Vec<Pool> {
@@ -71,7 +92,14 @@ fn derive_pools(topology: &Topology) -> Vec<Pool> {
             None => false,
         };
         let id = match parent {
-            Some(outer) if merged => outer,
+            Some(outer) if merged => {
+                if let Some(outer) = pools.get_mut(outer.index())
+                    && outer.cpus == object.cpus
+                {
+                    outer.merged.push((object.level, pool_name(topology, object)));
+                }
+                outer
+            }
             _ => {
                 let id = PoolId(u32::try_from(pools.len()).unwrap_or(u32::MAX));
                 if let Some(outer) = parent.and_then(|outer| pools.get_mut(outer.index())) {
@@ -119,6 +147,7 @@ fn pool(topology: &Topology, object: &Object, id: PoolId, parent: Option<PoolId>
         is_inside_node,
         nodes,
         cores: Vec::new(),
+        merged: Vec::new(),
     }
 }
 
@@ -168,4 +197,55 @@ fn derive_nodes(topology: &Topology) -> Vec<Node> {
         .iter()
         .map(|node| Node { id: node.id, memory: node.memory, nearest: nearest(node.id) })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bayplan_topology::{derive, parse_machine};
+
+    use super::*;
+
+    #[test]
+    fn a_machine_that_has_changed_always_has_pools_and_a_shared_cpu() {
+        for (line, reserved, expected) in [
+            // Reserved CPUs that are online are all that is reserved.
+            ("core:4", "0", "reserved 0, isolated , shared 1-3"),
+            ("core:4 offline:1", "0-1", "reserved 0, isolated , shared 2-3"),
+            ("core:4", "3,9", "reserved 3, isolated , shared 0-2"),
+            // None is: as many of the lowest, at most half.
+            ("core:4 offline:0", "0", "reserved 1, isolated , shared 2-3"),
+            ("core:8 offline:0-1", "0-1", "reserved 2-3, isolated , shared 4-7"),
+            ("core:8 offline:0-3", "0-3", "reserved 4-5, isolated , shared 6-7"),
+            ("core:4 offline:0 isolated:1", "0", "reserved 2, isolated 1, shared 3"),
+            ("core:2 offline:0", "0", "reserved , isolated , shared 1"),
+            // Nothing would be left to share.
+            ("core:4 offline:2-3", "0-1", "reserved 0, isolated , shared 1"),
+            ("core:4 isolated:1-3", "0", "reserved , isolated 1-3, shared 0"),
+            ("core:4 isolated:1-3 offline:0", "", "reserved , isolated 2-3, shared 1"),
+            ("core:4 isolated:1-3 offline:0", "0", "reserved , isolated 2-3, shared 1"),
+            ("core:4 isolated:2", "2", "reserved 2, isolated , shared 0-1,3"),
+        ] {
+            let topology = derive(&parse_machine(line).unwrap()).unwrap();
+            let pools = surviving_pools(&topology, &reserved.parse().unwrap());
+            let shown = format!(
+                "reserved {}, isolated {}, shared {}",
+                pools.reserved(),
+                pools.isolated(),
+                pools.allocatable()
+            );
+            assert_eq!(shown, expected, "{line} reserved:{reserved}");
+        }
+    }
+
+    #[test]
+    fn an_object_that_is_no_pool_of_its_own_is_found_by_its_name() {
+        let line = "pack:1 numa:2 l3:1 core:4 offline:0-3";
+        let topology = derive(&parse_machine(line).unwrap()).unwrap();
+        let pools = surviving_pools(&topology, &CpuSet::new());
+        for name in ["machine", "package 0", "numa 1", "l3 1"] {
+            assert_eq!(pools.named(name).map(|pool| pool.id), Some(PoolId::MACHINE), "{name}");
+        }
+        assert_eq!(pools.named("numa 0"), None);
+        assert_eq!(pools.lasting_name(PoolId::MACHINE), Some("numa 1"));
+    }
 }

@@ -8,7 +8,7 @@ use bayplan_cri::embedded::EmbeddedRuntime;
 use bayplan_cri::kubelet::Kubelet;
 use bayplan_daemon::config::Config;
 use bayplan_daemon::status::{ContainerStatus, Explanation, Status};
-use bayplan_daemon::{Daemon, query_control};
+use bayplan_daemon::{Daemon, Machine, query_control};
 use bayplan_topology::{Topology, derive, render_map};
 use bayplan_types::{CpuId, CpuSet};
 use tempfile::TempDir;
@@ -59,7 +59,8 @@ impl Stage {
             reserved_cpus: if is_large { first_core } else { CpuSet::new() },
             ..Config::default()
         };
-        self.daemon = Some(Daemon::start(config, &self.topology).await?);
+        let machine = Machine::fixed(self.topology.clone());
+        self.daemon = Some(Daemon::start(config, machine).await?);
         Ok(())
     }
 

@@ -6,22 +6,56 @@ use std::sync::Arc;
 
 use bayplan_allocator::check_ledger;
 use bayplan_allocator::policy::topology_aware::pools;
-use bayplan_topology::{derive, parse_machine};
-use bayplan_types::{CpuSet, QosClass};
+use bayplan_topology::{Topology, derive, parse_machine};
+use bayplan_types::{CpuId, CpuSet, QosClass};
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{RuntimeView, Seen, SeenDetails};
+use crate::event::{ChangedMachine, RuntimeView, Seen, SeenDetails};
 use crate::record::replay;
 
-/// A machine as one line, and its reserved CPUs.
-type Machine = (String, String);
+/// A machine as one line, its reserved CPUs, and those that are offline or isolated, as far as it has them.
+#[derive(Clone, Debug)]
+struct Machine {
+    line: String,
+    reserved: String,
+    offline: CpuSet,
+    isolated: CpuSet,
+}
 
-fn fresh((line, reserved): &Machine) -> NodeState {
-    let topology = derive(&parse_machine(line).unwrap()).unwrap();
-    let pools = pools(&topology, &reserved.parse().unwrap()).unwrap();
+impl Machine {
+    fn new(line: &str, reserved: &str) -> Machine {
+        let (offline, isolated) = (CpuSet::new(), CpuSet::new());
+        Machine { line: line.to_owned(), reserved: reserved.to_owned(), offline, isolated }
+    }
+
+    /// `None`: every CPU is offline.
+    fn topology(&self) -> Option<Topology> {
+        let whole = parse_machine(&self.line).unwrap().online.unwrap();
+        let mut line = self.line.clone();
+        for (option, cpus) in [("offline", &self.offline), ("isolated", &self.isolated)] {
+            let cpus = cpus.intersection(&whole);
+            if !cpus.is_empty() {
+                line.push_str(&format!(" {option}:{cpus}"));
+            }
+        }
+        derive(&parse_machine(&line).unwrap()).ok()
+    }
+
+    fn changed(&self) -> Option<ChangedMachine> {
+        Some(ChangedMachine::new(&self.topology()?, &self.reserved.parse().unwrap()))
+    }
+}
+
+fn fresh(machine: &Machine) -> NodeState {
+    let ChangedMachine { pools, fingerprint, .. } = machine.changed().unwrap();
     let rules = RequestRules { reserved_namespaces: vec!["kube-system".into()] };
-    NodeState::new(Ledger::new(Arc::new(pools)), rules, "shape".into())
+    NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint)
+}
+
+/// CPUs as the bits of a number.
+fn cpus_of(bits: u64) -> CpuSet {
+    (0..64).filter(|cpu| bits & 1 << cpu != 0).map(CpuId).collect()
 }
 
 /// A container of the runtime.
@@ -68,6 +102,8 @@ enum Op {
     SyncEnds,
     Sync,
     Restart,
+    Hotplug { offline: u64, isolated: u64 },
+    Reshape(String),
 }
 
 fn any_milli() -> impl Strategy<Value = i64> {
@@ -101,7 +137,16 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => Just(Op::SyncEnds),
         1 => Just(Op::Sync),
         1 => Just(Op::Restart),
+        2 => (any_few_cpus(), any_few_cpus())
+            .prop_map(|(offline, isolated)| Op::Hotplug { offline, isolated }),
+        1 => any_machine().prop_map(|machine| Op::Reshape(machine.line)),
     ]
+}
+
+/// Mostly none or few, now and then nearly all, neighbours more often than not.
+fn any_few_cpus() -> impl Strategy<Value = u64> {
+    let block = (0u32..16, 1u32..9).prop_map(|(first, len)| ((1u64 << len) - 1) << first);
+    prop_oneof![3 => Just(0), 3 => block, 1 => any::<u64>(), 1 => (0u32..64).prop_map(|cpu| !(1 << cpu))]
 }
 
 fn any_machine() -> impl Strategy<Value = Machine> {
@@ -113,7 +158,7 @@ fn any_machine() -> impl Strategy<Value = Machine> {
         };
         let line = format!("pack:{pack} {middle} core:{core} pu:{pu} mem:8");
         let is_large = pack * numa * l3 * core * pu > 2;
-        (line, if reserve && is_large { "0".to_owned() } else { String::new() })
+        Machine::new(&line, if reserve && is_large { "0" } else { "" })
     })
 }
 
@@ -151,6 +196,7 @@ fn resources(milli: i64) -> Resources {
 
 struct World {
     machine: Machine,
+    online: CpuSet,
     state: NodeState,
     journal: Vec<String>,
     real: BTreeMap<String, Real>,
@@ -173,6 +219,7 @@ impl World {
     fn new(machine: Machine) -> World {
         World {
             state: fresh(&machine),
+            online: machine.topology().unwrap().cpus().clone(),
             machine,
             journal: Vec::new(),
             real: BTreeMap::new(),
@@ -197,6 +244,7 @@ impl World {
         self.journal.extend(step.records.iter().map(|it| serde_json::to_string(it).unwrap()));
         let failing = std::mem::take(&mut self.failing);
         for (index, write) in step.plan.writes.into_iter().enumerate() {
+            assert!(write.new.cpus.is_subset(&self.online), "{write:?} names offline CPUs");
             let id = write.container;
             let fail = |is_gone| FailedWrite { container: id.clone(), is_gone };
             match self.real.get_mut(&id) {
@@ -236,9 +284,7 @@ impl World {
             }
             Op::Vanish { which, is_removed } => self.vanish(which, is_removed),
             Op::Appear { pod, name, milli, cpus } => {
-                let cpus = (0..64).filter(|cpu| cpus & 1 << cpu != 0).map(bayplan_types::CpuId);
-                let all = self.state.ledger.pools().cpus().clone();
-                let cpus = cpus.collect::<CpuSet>().intersection(&all);
+                let cpus = cpus_of(cpus).intersection(&self.online);
                 let pinning = Pinning { cpus, ..Pinning::default() };
                 self.make_real(spec(pod, name, 7, milli, 0), pinning);
             }
@@ -256,7 +302,30 @@ impl World {
             }
             Op::Sync => self.sync()?,
             Op::Restart => self.restart()?,
+            Op::Hotplug { offline, isolated } => {
+                let (offline, isolated) = (cpus_of(offline), cpus_of(isolated));
+                self.change(Machine { offline, isolated, ..self.machine.clone() })?;
+            }
+            Op::Reshape(line) => {
+                let reserved = self.machine.reserved.clone();
+                self.change(Machine::new(&line, &reserved))?;
+            }
         }
+        Ok(())
+    }
+
+    /// Alive or killed before anything of it was in the journal, the daemon comes to the same places.
+    fn change(&mut self, machine: Machine) -> Result<(), TestCaseError> {
+        let Some(topology) = machine.topology() else { return Ok(()) };
+        let changed = machine.changed().unwrap();
+        let mut killed = fresh(&machine);
+        killed.restore(replay(&self.journal), Timestamp::UNIX_EPOCH);
+        self.machine = machine;
+        self.online = topology.cpus().clone();
+        let fingerprint = changed.fingerprint.clone();
+        self.step(Event::MachineChanged(Box::new(changed)));
+        prop_assert_eq!(killed.ledger.holdings(), self.state.ledger.holdings());
+        prop_assert_eq!(&self.state.fingerprint, &fingerprint);
         Ok(())
     }
 
@@ -484,6 +553,8 @@ impl World {
         let step = again.restore(replay(&self.journal), Timestamp::UNIX_EPOCH);
         prop_assert_eq!(&step.notes, &[]);
         prop_assert_eq!(again.ledger.holdings(), self.state.ledger.holdings());
+        let live = replay(&self.journal).fingerprint;
+        prop_assert!(live.is_none_or(|live| live == self.state.fingerprint));
         let compacted = self.state.snapshot_records();
         let compacted: Vec<String> =
             compacted.iter().map(|record| serde_json::to_string(record).unwrap()).collect();
@@ -508,6 +579,10 @@ impl World {
         let held: Vec<ContainerId> = state.ledger.allocations().map(|(id, _)| id).collect();
         let known: Vec<ContainerId> = state.containers.keys().copied().collect();
         prop_assert_eq!(held, known);
+        for id in state.containers.keys() {
+            let cpus = state.pinning(*id).unwrap().cpus;
+            prop_assert!(cpus.is_subset(&self.online), "{} is to run on {}", id, cpus);
+        }
         for (id, container) in &state.containers {
             if let Some(runtime_id) = &container.runtime_id {
                 prop_assert_eq!(state.by_runtime_id.get(runtime_id), Some(id));
@@ -600,7 +675,7 @@ proptest! {
 
 /// One CPU for those that share and seven to own.
 fn small() -> World {
-    World::new(("pack:1 numa:1 core:8 pu:1 mem:8".to_owned(), String::new()))
+    World::new(Machine::new("pack:1 numa:1 core:8 pu:1 mem:8", ""))
 }
 
 /// Creates container `name` of `pod` without anything going wrong; its id.

@@ -17,12 +17,21 @@ impl NodeState {
             id: id.0,
             runtime_id: container.runtime_id.clone(),
             container: ContainerForm::from(&container.spec),
-            allocation: AllocationForm::new(self.ledger.allocation(id)?, self.ledger.pools()),
+            allocation: self.place(id)?,
             decision: container.decision.clone(),
         })))
     }
 
-    pub(super) fn placed_note(&self, id: ContainerId) -> Option<Note> {
+    /// What a container holds, in words that outlive the pools.
+    pub(crate) fn place(&self, id: ContainerId) -> Option<AllocationForm> {
+        Some(AllocationForm::new(self.ledger.allocation(id)?, &self.containers.get(&id)?.home))
+    }
+
+    pub(crate) fn machine_record(&self) -> Record {
+        Record::Machine { version: RECORD_VERSION, fingerprint: self.fingerprint.clone() }
+    }
+
+    pub(crate) fn placed_note(&self, id: ContainerId) -> Option<Note> {
         let container = self.containers.get(&id)?;
         let allocation = self.ledger.allocation(id)?;
         Some(Note::Placed {
@@ -36,10 +45,8 @@ impl NodeState {
 
     /// The whole state as records: what a compacted journal holds.
     pub fn snapshot_records(&self) -> Vec<Record> {
-        let machine =
-            Record::Machine { version: RECORD_VERSION, fingerprint: self.fingerprint.clone() };
         let placed = self.containers.keys().filter_map(|id| self.placed_record(*id));
-        std::iter::once(machine).chain(placed).collect()
+        std::iter::once(self.machine_record()).chain(placed).collect()
     }
 
     /// How many containers hold each class of CPUs, by QoS class.

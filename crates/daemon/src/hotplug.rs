@@ -1,0 +1,356 @@
+//! Notices that CPUs and memory nodes come and go. In: four small files below the root of the host. Out: [`Event::MachineChanged`] with
+//! the machine read and derived anew.
+//!
+//! Problem: kubelet is not told when a CPU goes offline, and the ledger would go on giving it away. The files are polled, because the
+//! kernel does not notify of a change in any of them (nothing calls `sysfs_notify` for them, so neither poll(2) nor inotify wakes up), and
+//! because uevents, which it sends for CPUs and memory blocks, cover neither isolation nor a tree that is not this host's.
+//! Four reads of some bytes a second cost nothing; the whole tree is read only after they differ from what they were when the machine in
+//! use was read.
+//!
+//! Nothing is missed between two readings, because the files are always read before the tree. What is read may be half way between two
+//! machines: a CPU is online a moment before its cache and topology files are complete, and whoever switches off half a machine does it
+//! CPU by CPU. So the texts must be the same twice in a row, and the same again after the tree was read. CPUs that leave and return
+//! between two polls were never away.
+//!
+//! For about two seconds the ledger knows of CPUs that are gone. A creation that names one is either refused by the kernel and repeated by
+//! kubelet, or made and corrected as soon as the change is known.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bayplan_topology::{Oddity, Topology};
+use bayplan_types::CpuSet;
+use tokio::time::MissedTickBehavior;
+
+use crate::event::{ChangedMachine, Event};
+use crate::inbox::Inbox;
+use crate::metrics::Metrics;
+use crate::run::derive_machine;
+
+/// How often the files are read.
+const POLL: Duration = Duration::from_secs(1);
+/// `Documentation/ABI/stable/sysfs-devices-node`, `Documentation/admin-guide/cputopology.rst`. A node is online before it has memory, and is
+/// then worth another look.
+const FILES: [&str; 4] = [
+    "sys/devices/system/cpu/online",
+    "sys/devices/system/cpu/isolated",
+    "sys/devices/system/node/online",
+    "sys/devices/system/node/has_memory",
+];
+/// A list of 8,192 CPUs without ranges has 40 KB.
+const BYTES_MAX: u64 = 64 * 1024;
+/// Distinct errors that are remembered as told.
+const TOLD_MAX: usize = 16;
+
+/// The machine that a daemon runs on, and whether it is watched.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    topology: Topology,
+    watched: Option<Watched>,
+}
+
+/// Where the machine is read, and what its files held when it was.
+#[derive(Clone, Debug)]
+struct Watched {
+    root: PathBuf,
+    texts: Texts,
+}
+
+impl Machine {
+    /// The machine whose `sys` lies below `root`. The daemon follows it when CPUs and memory nodes come and go.
+    ///
+    /// # Errors
+    /// There is no CPU directory, or no CPU.
+    pub fn of_host(root: &Path) -> anyhow::Result<Machine> {
+        // What changes from here on differs at the first poll. Files that cannot be read now differ too, so the machine is read again.
+        let texts = read_texts(root).unwrap_or_default();
+        let topology = derive_machine(root)?;
+        Ok(Machine { topology, watched: Some(Watched { root: root.to_owned(), texts }) })
+    }
+
+    /// A machine that stays as it is and is nowhere looked up, as in the demo and in tests.
+    pub fn fixed(topology: Topology) -> Machine {
+        Machine { topology, watched: None }
+    }
+
+    /// The hardware as it was read.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// What follows the machine from now on; `None` for a fixed one.
+    pub(crate) fn watch(
+        self,
+        reserved: CpuSet,
+        inbox: Inbox,
+        metrics: Arc<Metrics>,
+    ) -> Option<Watch> {
+        let Watched { root, texts } = self.watched?;
+        let settling = Settling { in_use: texts, seen: None };
+        Some(Watch {
+            root,
+            oddities: self.topology.oddities().to_vec(),
+            settling,
+            reserved,
+            inbox,
+            metrics,
+            told: BTreeSet::new(),
+        })
+    }
+}
+
+/// What the files hold, in the order of `FILES`; `None`: there is no such file, as on a kernel without NUMA.
+type Texts = [Option<String>; FILES.len()];
+
+fn read_texts(root: &Path) -> anyhow::Result<Texts> {
+    let mut texts = Texts::default();
+    for (text, file) in texts.iter_mut().zip(FILES) {
+        let path = root.join(file);
+        *text = read_text(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    Ok(texts)
+}
+
+fn read_text(path: &Path) -> io::Result<Option<String>> {
+    let mut text = String::new();
+    match File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text)) {
+        Ok(_) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Tells when the texts have changed and come to rest.
+#[derive(Debug)]
+struct Settling {
+    /// Those of the machine in use.
+    in_use: Texts,
+    /// Those of the last poll, if they were others.
+    seen: Option<Texts>,
+}
+
+impl Settling {
+    /// Whether the machine is to be read: these are not the texts of the machine in use, and they are those of the last poll.
+    fn has_come_to_rest(&mut self, texts: &Texts) -> bool {
+        if *texts == self.in_use {
+            self.seen = None;
+            return false;
+        }
+        let is_same = self.seen.as_ref() == Some(texts);
+        self.seen = Some(texts.clone());
+        is_same
+    }
+}
+
+/// Follows one machine.
+pub(crate) struct Watch {
+    root: PathBuf,
+    settling: Settling,
+    /// Those of the machine in use, which have been logged.
+    oddities: Vec<Oddity>,
+    reserved: CpuSet,
+    inbox: Inbox,
+    metrics: Arc<Metrics>,
+    /// Errors that were logged since the machine was last as known; each is logged once, although it comes with every poll.
+    told: BTreeSet<String>,
+}
+
+impl Watch {
+    /// Polls for ever. What cannot be read leaves the machine as it is, and is tried again with the next poll.
+    pub(crate) async fn run(mut self) {
+        let mut polls = tokio::time::interval(POLL);
+        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            polls.tick().await;
+            if let Err(error) = self.poll().await {
+                self.failed(&error);
+            }
+        }
+    }
+
+    async fn poll(&mut self) -> anyhow::Result<()> {
+        let root = self.root.clone();
+        let texts = tokio::task::spawn_blocking(move || read_texts(&root)).await??;
+        if !self.settling.has_come_to_rest(&texts) {
+            if self.settling.seen.is_none() {
+                self.told.clear();
+            }
+            return Ok(());
+        }
+        let (root, reserved, expected) = (self.root.clone(), self.reserved.clone(), texts.clone());
+        let read = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
+            let topology = derive_machine(&root)?;
+            let machine = Box::new(ChangedMachine::new(&topology, &reserved));
+            Ok((read_texts(&root)? == expected).then_some((topology, machine)))
+        });
+        // It is changing while we look: the next polls tell when it has come to rest again.
+        let Some((topology, machine)) = read.await?? else { return Ok(()) };
+        let is_new = |oddity| !self.oddities.contains(oddity);
+        for oddity in topology.oddities().iter().filter(|oddity| is_new(oddity)) {
+            tracing::warn!("odd hardware description: {oddity}");
+        }
+        if self.inbox.ask(Event::MachineChanged(machine)).await.is_some() {
+            self.oddities = topology.oddities().to_vec();
+            self.settling = Settling { in_use: texts, seen: None };
+            self.told.clear();
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, error: &anyhow::Error) {
+        self.metrics.machine_change("failed");
+        let text = format!("{error:#}");
+        if self.told.len() >= TOLD_MAX {
+            self.told.clear();
+        }
+        if !self.told.contains(&text) {
+            tracing::warn!("cannot follow the machine: {text}; going on with what is known of it");
+            self.told.insert(text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::event::{Answer, ChangedMachine};
+    use crate::inbox::{Envelope, inbox};
+
+    /// Letters stand for texts, `a` for those in use; capital letters for those at which the machine is read.
+    fn check_settling(texts: &str) {
+        let of = |letter: char| -> Texts { [Some(letter.to_string()), None, None, None] };
+        let mut settling = Settling { in_use: of('a'), seen: None };
+        for (poll, letter) in texts.chars().enumerate() {
+            let is_rest = settling.has_come_to_rest(&of(letter.to_ascii_lowercase()));
+            assert_eq!(is_rest, letter.is_uppercase(), "poll {poll} of {texts}");
+        }
+    }
+
+    #[test]
+    fn texts_have_come_to_rest_when_they_are_new_and_the_same_twice() {
+        for texts in ["aaaa", "abB", "abcC", "abab", "abcba", "bB", "bBBaabB", "bcdbcd", "bBcC"] {
+            check_settling(texts);
+        }
+    }
+
+    /// A machine of four CPUs in files, the watch of it, and the events that it sends.
+    struct Host {
+        dir: TempDir,
+        watch: Watch,
+        events: JoinHandle<()>,
+        machines: std::sync::mpsc::Receiver<Box<ChangedMachine>>,
+    }
+
+    fn write(dir: &TempDir, file: &str, text: &str) {
+        let path = dir.path().join("sys/devices/system").join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    impl Host {
+        /// `early` happens after the machine was read and before the first poll.
+        fn start(early: impl FnOnce(&TempDir)) -> Host {
+            let dir = tempfile::tempdir().unwrap();
+            write(&dir, "cpu/online", "0-3\n");
+            for cpu in 0..4 {
+                write(&dir, &format!("cpu/cpu{cpu}/topology/core_cpus_list"), &format!("{cpu}\n"));
+            }
+            let machine = Machine::of_host(dir.path()).unwrap();
+            early(&dir);
+            let (inbox, mut events) = inbox();
+            let (sender, machines) = std::sync::mpsc::channel();
+            let events = tokio::spawn(async move {
+                while let Some(Envelope { event, answer }) = events.0.recv().await {
+                    let Event::MachineChanged(machine) = event else { panic!("{event:?}") };
+                    sender.send(machine).unwrap();
+                    answer.send(Answer::Done).unwrap();
+                }
+            });
+            let reserved = "0".parse().unwrap();
+            let watch = machine.watch(reserved, inbox, Arc::new(Metrics::new())).unwrap();
+            Host { dir, watch, events, machines }
+        }
+
+        /// Polls, and gives the CPUs of every machine that was sent.
+        async fn poll(&mut self, times: usize) -> Vec<String> {
+            for _ in 0..times {
+                if let Err(error) = self.watch.poll().await {
+                    self.watch.failed(&error);
+                }
+            }
+            self.machines.try_iter().map(|machine| machine.pools.cpus().to_string()).collect()
+        }
+
+        fn failures(&self) -> String {
+            let text = self.watch.metrics.render();
+            let name = "bayplan_machine_changes_total{outcome=\"failed\"} ";
+            text.lines().find_map(|line| line.strip_prefix(name)).unwrap().to_owned()
+        }
+    }
+
+    impl Drop for Host {
+        fn drop(&mut self) {
+            self.events.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_is_sent_once_after_it_has_come_to_rest() {
+        let mut host = Host::start(|_| {});
+        assert_eq!(host.poll(3).await, [""; 0]);
+        write(&host.dir, "cpu/online", "0,2-3\n");
+        assert_eq!(host.poll(1).await, [""; 0]);
+        assert_eq!(host.poll(3).await, ["0,2-3"]);
+        write(&host.dir, "cpu/isolated", "3\n");
+        assert_eq!(host.poll(3).await, ["0,2-3"]);
+        write(&host.dir, "cpu/online", "0-3\n");
+        write(&host.dir, "node/online", "0\n");
+        assert_eq!(host.poll(3).await, ["0-3"]);
+        assert_eq!(host.failures(), "0");
+    }
+
+    #[tokio::test]
+    async fn what_changes_before_the_first_poll_is_noticed() {
+        let mut host = Host::start(|dir| write(dir, "cpu/online", "0-1\n"));
+        assert_eq!(host.poll(2).await, ["0-1"]);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_counted_and_told_once_and_tried_again() {
+        let mut host = Host::start(|_| {});
+        let online = host.dir.path().join("sys/devices/system/cpu/online");
+        fs::remove_file(&online).unwrap();
+        fs::create_dir(&online).unwrap();
+        assert_eq!(host.poll(3).await, [""; 0]);
+        assert_eq!((host.failures().as_str(), host.watch.told.len()), ("3", 1));
+        fs::remove_dir(&online).unwrap();
+        // No CPU is online: there is nothing to derive.
+        write(&host.dir, "cpu/online", "\n");
+        assert_eq!(host.poll(3).await, [""; 0]);
+        assert_eq!((host.failures().as_str(), host.watch.told.len()), ("5", 2));
+        // As it was before: nothing to do, and all is well again.
+        write(&host.dir, "cpu/online", "0-3\n");
+        assert_eq!(host.poll(3).await, [""; 0]);
+        assert_eq!((host.failures().as_str(), host.watch.told.len()), ("5", 0));
+        write(&host.dir, "cpu/online", "0-2\n");
+        assert_eq!(host.poll(2).await, ["0-2"]);
+    }
+
+    #[tokio::test]
+    async fn a_fixed_machine_is_not_watched() {
+        let topology = derive_machine(Host::start(|_| {}).dir.path()).unwrap();
+        let machine = Machine::fixed(topology);
+        let (inbox, _events) = inbox();
+        assert!(machine.watch(CpuSet::new(), inbox, Arc::new(Metrics::new())).is_none());
+    }
+}

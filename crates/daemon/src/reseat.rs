@@ -1,0 +1,302 @@
+//! Gives containers their places on pools that are not those on which they were placed: after a restart, and when CPUs or memory nodes
+//! came or went while the daemon ran. In: who is there, and the place of each in the journal's words. Out: a ledger, and a reason
+//! for everybody who is no longer where he was.
+//!
+//! 1. Who still fits exactly where he was stays there. CPUs that came back move nobody; shared sets have them at once.
+//! 2. Everybody else (an exclusive CPU is gone, the pool is gone or has no shared CPU left) is offered a place as by a resize, keeping
+//!    what he can.
+//! 3. Who cannot be offered any shares.
+//!
+//! In each of these: exclusive before mixed before shared, larger before smaller, older before newer. So a container with CPUs of its own
+//! that has lost nothing never makes room for others.
+//!
+//! Both occasions take the journal's words and this one way, so a daemon that is killed while its machine changes comes back to the
+//! state that it would have come to alive. Every set in the outcome lies within the CPUs that are online: updates that name another one
+//! fail with cgroup v1.
+
+use std::cmp::Reverse;
+
+use bayplan_allocator::{
+    Allocation, ContainerId, Ledger, Offer, PoolId, Pools, Previous, Refusal, Request, offer,
+};
+use bayplan_cri::translate::derive_request;
+use bayplan_types::{CpuSet, MilliCpu, NodeSet};
+use jiff::Timestamp;
+
+use crate::decision::Decision;
+use crate::event::{Answer, ChangedMachine, Note, Step};
+use crate::record::{AllocationForm, Live};
+use crate::state::{NodeState, Phase};
+
+/// How many could not stay.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reseated {
+    moved: usize,
+    displaced: usize,
+}
+
+/// A container and the place that it had.
+struct Seat {
+    id: ContainerId,
+    /// Name of its pool.
+    pool: String,
+    /// With the pool as far as it is still there; or why it cannot be read.
+    had: Result<Allocation, String>,
+}
+
+/// Groups of containers, the first to be served first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    Exclusive,
+    Mixed,
+    Shared,
+    Unreadable,
+}
+
+impl NodeState {
+    /// Takes over what a journal says was live. What the runtime has to say about all of them is for the first sync.
+    pub fn restore(&mut self, live: Live, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        self.skip_ids_below(live.next_id);
+        let mut places = Vec::new();
+        for (id, placed) in live.containers {
+            let phase = match placed.runtime_id {
+                Some(_) => Phase::Created,
+                None => Phase::Unconfirmed,
+            };
+            let spec = placed.container.into();
+            self.insert(id, spec, placed.runtime_id, phase, placed.decision);
+            places.push((id, placed.allocation));
+        }
+        self.reseat(&places, "not_restored", now, &mut step);
+        step
+    }
+
+    /// Goes on with the machine as it is now.
+    pub(crate) fn machine_changed(&mut self, machine: ChangedMachine, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        if machine.pools == *self.ledger.pools() && machine.fingerprint == self.fingerprint {
+            step.notes.push(Note::MachineUnchanged);
+            return step;
+        }
+        let ids = self.containers.keys();
+        let places: Vec<(ContainerId, AllocationForm)> =
+            ids.filter_map(|id| Some((*id, self.place(*id)?))).collect();
+        let (before, cpus) = (self.ledger.pools().cpus(), machine.pools.cpus());
+        self.ledger = Ledger::new(machine.pools.into());
+        self.fingerprint = machine.fingerprint;
+        step.records.push(self.machine_record());
+        step.notes = machine.notes;
+        let Reseated { moved, displaced } = self.reseat(&places, "displaced", now, &mut step);
+        for (id, had) in &places {
+            let is_decided_anew =
+                self.containers.get(id).is_some_and(|it| it.touched == self.steps);
+            if is_decided_anew || self.place(*id).as_ref() != Some(had) {
+                step.records.extend(self.placed_record(*id));
+            }
+        }
+        step.notes.push(Note::MachineChanged {
+            came: cpus.difference(&before).to_string(),
+            went: before.difference(&cpus).to_string(),
+            cpus: cpus.to_string(),
+            moved,
+            displaced,
+        });
+        step
+    }
+
+    /// Fills an empty ledger. `kind` counts those who can only share.
+    fn reseat(
+        &mut self,
+        places: &[(ContainerId, AllocationForm)],
+        kind: &'static str,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Reseated {
+        let pools = self.ledger.pools();
+        let mut seats: Vec<Seat> =
+            places.iter().map(|(id, form)| Seat::new(*id, form, pools)).collect();
+        refuse_double_claims(&mut seats);
+        seats.sort_by_key(Seat::rank);
+        let mut leaving = Vec::new();
+        for seat in seats {
+            if let Err(why) = self.stay(&seat) {
+                leaving.push((seat, why));
+            }
+        }
+        let mut reseated = Reseated::default();
+        for (seat, why) in leaving {
+            match self.find_place(&seat, &why, kind, now, step) {
+                true => reseated.moved += 1,
+                false => reseated.displaced += 1,
+            }
+        }
+        reseated
+    }
+
+    /// Leaves it exactly where it was, or says why that cannot be.
+    fn stay(&mut self, seat: &Seat) -> Result<(), String> {
+        let allocation = seat.same_place(self.ledger.pools())?;
+        let pool = allocation.pool;
+        self.ledger.adopt(seat.id, allocation).map_err(|error| error.to_string())?;
+        let named = self.ledger.pools().named(&seat.pool).map(|named| named.id);
+        match self.containers.get_mut(&seat.id) {
+            Some(container) if named == Some(pool) => container.home.clone_from(&seat.pool),
+            _ => self.remember_home(seat.id),
+        }
+        Ok(())
+    }
+
+    /// Places it anew, and says in its decision why; false: it can only share.
+    fn find_place(
+        &mut self,
+        seat: &Seat,
+        why: &str,
+        kind: &'static str,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> bool {
+        let Some(container) = self.containers.get(&seat.id) else { return false };
+        let (name, old) = (container.full_name(), container.decision.clone());
+        let (mut request, warnings) = derive_request(seat.id, &container.spec, &self.rules);
+        let offered = match &seat.had {
+            Ok(had) => {
+                let previous = seat.previous(had, self.ledger.pools());
+                Some(self.take_offer(&mut request, previous))
+            }
+            // Where it runs is not known, so nothing can be chosen for it until the runtime was asked.
+            Err(_) => None,
+        };
+        let is_placed = matches!(offered, Some(Ok(_)));
+        let decision = match offered {
+            Some(offered) => self.decision(&request, offered.as_ref(), warnings, now),
+            None => Decision { at: now, outcome: "not placed anew".to_owned(), ..old },
+        };
+        let mut outcome = format!("{why}; {}", decision.outcome);
+        if is_placed {
+            step.notes.extend(self.placed_note(seat.id));
+        } else {
+            if !self.share(seat, &request, step) {
+                self.release(seat.id, "it has no place on this machine", now, step);
+                return false;
+            }
+            outcome.push_str("; it shares from now on");
+            let message = format!("{name}: {outcome}");
+            step.notes.push(Note::Failure { kind, message });
+        }
+        self.remember_home(seat.id);
+        if let Some(container) = self.containers.get_mut(&seat.id) {
+            container.decision = Decision { outcome, ..decision };
+            container.touched = self.steps;
+        }
+        is_placed
+    }
+
+    /// The first offer that the ledger takes: one that keeps what it can, or else one that keeps nothing. Unlike in a resize, the CPUs to
+    /// keep may be the last that others in their pool could share; so they are adopted, which is refused then, and not committed.
+    fn take_offer(
+        &mut self,
+        request: &mut Request,
+        previous: Option<Previous>,
+    ) -> Result<Offer, Refusal> {
+        let mut refused = Refusal { considered: Vec::new() };
+        for previous in [previous, None] {
+            request.previous = previous;
+            match offer(&self.ledger, request) {
+                Ok(offer) => {
+                    let allocation = offer.allocation().clone();
+                    if self.ledger.adopt(request.id, allocation).is_ok() {
+                        return Ok(offer);
+                    }
+                }
+                Err(refusal) => refused = refusal,
+            }
+        }
+        Err(refused)
+    }
+
+    fn share(&mut self, seat: &Seat, request: &Request, step: &mut Step) -> bool {
+        let (mems, cpus) = match &seat.had {
+            Ok(had) => (had.mems.clone(), had.exclusive.intersection(&self.ledger.pools().cpus())),
+            Err(_) => (NodeSet::new(), CpuSet::new()),
+        };
+        self.adopt_shared(request, mems, &cpus, step)
+    }
+}
+
+impl Seat {
+    fn new(id: ContainerId, form: &AllocationForm, pools: &Pools) -> Seat {
+        let had = form.allocation(pools).map_err(|error| error.to_string());
+        Seat { id, pool: form.pool().to_owned(), had }
+    }
+
+    fn rank(&self) -> (Group, Reverse<usize>, Reverse<MilliCpu>, ContainerId) {
+        let (group, exclusive, shared) = match &self.had {
+            Err(_) => (Group::Unreadable, 0, None),
+            Ok(had) => match (had.exclusive.len(), had.shared) {
+                (0, shared) => (Group::Shared, 0, shared),
+                (own, None) => (Group::Exclusive, own, None),
+                (own, shared) => (Group::Mixed, own, shared),
+            },
+        };
+        (group, Reverse(exclusive), Reverse(shared.unwrap_or_default()), self.id)
+    }
+
+    /// What it had, on pools that have all of it; or why they have not.
+    fn same_place(&self, pools: &Pools) -> Result<Allocation, String> {
+        let had = self.had.clone()?;
+        let lost = had.exclusive.difference(&pools.allocatable());
+        if !lost.is_empty() {
+            return Err(format!("lost CPUs {lost}"));
+        }
+        if had.is_reserved && pools.reserved().is_empty() {
+            return Err("no CPU is reserved any more".to_owned());
+        }
+        if had.is_reserved {
+            return Ok(had);
+        }
+        let named = pools.named(&self.pool);
+        let pool = match named.filter(|pool| had.exclusive.is_subset(&pool.cpus)) {
+            Some(pool) => pool.id,
+            // CPUs of its own are the same in any pool.
+            None if had.shared.is_none() => {
+                narrowest(pools, &had.exclusive).unwrap_or(PoolId::MACHINE)
+            }
+            None if named.is_none() => return Err(format!("lost all CPUs of {}", self.pool)),
+            None => return Err(format!("CPUs {} are not in {}", had.exclusive, self.pool)),
+        };
+        Ok(Allocation { pool, ..had })
+    }
+
+    /// What a new place should keep of the old one.
+    fn previous(&self, had: &Allocation, pools: &Pools) -> Option<Previous> {
+        let exclusive = had.exclusive.intersection(&pools.allocatable());
+        let named = pools.named(&self.pool).map(|pool| pool.id);
+        let pool = named.or_else(|| narrowest(pools, &exclusive))?;
+        Some(Previous { pool, exclusive })
+    }
+}
+
+fn narrowest(pools: &Pools, cpus: &CpuSet) -> Option<PoolId> {
+    let around = pools.iter().filter(|pool| !cpus.is_empty() && cpus.is_subset(&pool.cpus));
+    around.min_by_key(|pool| pool.cpus.len()).map(|pool| pool.id)
+}
+
+/// Should a release be missing in the journal, two containers own the same CPU. The one that came later has the better claim.
+fn refuse_double_claims(seats: &mut [Seat]) {
+    seats.sort_by_key(|seat| Reverse(seat.id));
+    let mut claimed = CpuSet::new();
+    for seat in seats {
+        match &seat.had {
+            Ok(had) if had.exclusive.intersects(&claimed) => {
+                let twice = had.exclusive.intersection(&claimed);
+                seat.had = Err(format!("CPUs {twice} have a later owner"));
+            }
+            Ok(had) => claimed.union_with(&had.exclusive),
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

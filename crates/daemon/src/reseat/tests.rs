@@ -1,0 +1,618 @@
+//! Machines that change under running containers, as text: what happens, one step per line, and what is written, noted and held after it.
+
+use std::collections::BTreeMap;
+
+use bayplan_allocator::check_ledger;
+use bayplan_allocator::policy::topology_aware::pools;
+use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
+use bayplan_cri::translate::{NewContainer, Pod, RequestRules, Resources};
+use bayplan_enforcement::render_plan;
+use bayplan_topology::{Topology, derive, parse_machine};
+use bayplan_types::QosClass;
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::event::{Event, fingerprint};
+use crate::record::replay;
+
+/// Plays steps on a machine and shows the writes, notes and places after each that is not a creation:
+///
+/// - `NAME CPUS`: a Guaranteed container, `NAME ~CPUS` a Burstable one, `NAME !CPUS` a system pod, each with 1 GiB or
+///   what follows; `begin NAME CPUS` only asks, and `end NAME` is the runtime's answer;
+/// - `stop NAME`;
+/// - `off LIST`: these CPUs are offline, and no others; `isolate LIST` the same for isolated ones; `machine LINE`: it is another;
+/// - `restart`: killed, and back with the journal; `same` if all have the places that they had.
+#[track_caller]
+fn check(line: &str, reserved: &str, steps: &[&str], expected: Expect) {
+    let mut node = Node::new(line, reserved);
+    let mut text = String::new();
+    for step in steps {
+        text.push_str(&node.play(step));
+        assert_eq!(check_ledger(&node.state.ledger), Vec::<String>::new(), "{step}");
+    }
+    expected.assert_eq(&text);
+}
+
+struct Node {
+    line: String,
+    reserved: CpuSet,
+    offline: String,
+    isolated: String,
+    state: NodeState,
+    journal: Vec<String>,
+    tickets: BTreeMap<String, Ticket>,
+}
+
+impl Node {
+    fn new(line: &str, reserved: &str) -> Node {
+        let reserved = reserved.parse().unwrap();
+        let topology = derive(&parse_machine(line).unwrap()).unwrap();
+        let pools = pools(&topology, &reserved).unwrap();
+        let state = fresh(pools, fingerprint(&topology));
+        Node {
+            line: line.to_owned(),
+            reserved,
+            offline: String::new(),
+            isolated: String::new(),
+            state,
+            journal: Vec::new(),
+            tickets: BTreeMap::new(),
+        }
+    }
+
+    fn topology(&self) -> Topology {
+        let mut line = self.line.clone();
+        for (option, cpus) in [("offline", &self.offline), ("isolated", &self.isolated)] {
+            if !cpus.is_empty() {
+                line.push_str(&format!(" {option}:{cpus}"));
+            }
+        }
+        derive(&parse_machine(&line).unwrap()).unwrap()
+    }
+
+    fn play(&mut self, step: &str) -> String {
+        let words: Vec<&str> = step.split_whitespace().collect();
+        let rest = || words[1..].join(" ");
+        match words[0] {
+            "begin" => self.begin(words[1], &words[2..]),
+            "end" => {
+                let step = self.end(words[1]);
+                format!(
+                    "> {}: waits {}\n{}",
+                    words.join(" "),
+                    step.answers_after_plan,
+                    self.show(&step)
+                )
+            }
+            "stop" => {
+                self.step(Event::Ended(words[1].to_owned()));
+                String::new()
+            }
+            "off" | "isolate" | "machine" => {
+                match words[0] {
+                    "off" => self.offline = rest(),
+                    "isolate" => self.isolated = rest(),
+                    _ => self.line = rest(),
+                }
+                let machine = ChangedMachine::new(&self.topology(), &self.reserved);
+                let done = self.step(Event::MachineChanged(Box::new(machine)));
+                format!("> {step}\n{}", self.show(&done))
+            }
+            "restart" => {
+                let ChangedMachine { pools, fingerprint, .. } =
+                    ChangedMachine::new(&self.topology(), &self.reserved);
+                let before = self.state.ledger.holdings().clone();
+                let live = replay(&self.journal);
+                assert_eq!(live.fingerprint.as_ref(), Some(&fingerprint));
+                let again = fresh(pools, fingerprint);
+                let observed = std::mem::replace(&mut self.state, again).observed;
+                let step = self.state.restore(live, Timestamp::UNIX_EPOCH);
+                // As the first sync finds it.
+                self.state.observed = observed;
+                let is_same = *self.state.ledger.holdings() == before;
+                format!("> restart: same {is_same}\n{}", notes(&step))
+            }
+            name => {
+                self.begin(name, &words[1..]);
+                self.end(name);
+                String::new()
+            }
+        }
+    }
+
+    fn step(&mut self, event: Event) -> Step {
+        let step = self.state.step(event, Timestamp::UNIX_EPOCH);
+        let lines = step.records.iter().map(|record| serde_json::to_string(record).unwrap());
+        self.journal.extend(lines);
+        step
+    }
+
+    fn begin(&mut self, name: &str, asked: &[&str]) -> String {
+        let cpus = asked[0];
+        let gib: i64 = asked.get(1).map_or(1, |gib| gib.parse().unwrap());
+        let (qos, namespace, cpus) = match cpus.split_at(1) {
+            ("~", cpus) => (QosClass::Burstable, "default", cpus),
+            ("!", cpus) => (QosClass::Burstable, "kube-system", cpus),
+            _ => (QosClass::Guaranteed, "default", cpus),
+        };
+        let milli = (cpus.parse::<f64>().unwrap() * 1000.0).round();
+        let container = NewContainer {
+            pod: Pod {
+                id: format!("sandbox-{name}"),
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                qos: Some(qos),
+                ..Pod::default()
+            },
+            name: "app".to_owned(),
+            attempt: 0,
+            resources: Resources {
+                cpu_shares: format!("{:.0}", milli * 1.024).parse().unwrap(),
+                cpu_quota: format!("{:.0}", milli * 100.0).parse().unwrap(),
+                cpu_period: 100_000,
+                memory_limit: gib << 30,
+            },
+        };
+        let ticket = Ticket(self.tickets.len() as u64);
+        self.tickets.insert(name.to_owned(), ticket);
+        let step = self.step(Event::Admit(ticket, Box::new(container)));
+        let Answer::Admission(Admission::Place(told)) = step.answer else { panic!("{step:?}") };
+        format!("> begin {name}: told {}\n", told.cpus)
+    }
+
+    fn end(&mut self, name: &str) -> Step {
+        let outcome = CreateOutcome::Created { id: name.to_owned(), pinned: true };
+        self.step(Event::CreateEnded(self.tickets[name], outcome))
+    }
+
+    fn show(&mut self, step: &Step) -> String {
+        let mut text = format!("{}{}", render_plan(&step.plan), notes(step));
+        let Answer::Status(status) = self.step(Event::Status).answer else { unreachable!() };
+        for held in &status.containers {
+            text.push_str(&format!(
+                "{} {} on {} mems {} in {}",
+                held.pod, held.class, held.cpus, held.mems, held.pool
+            ));
+            let Answer::Explanations(told) = self.step(Event::Explain(held.full_name())).answer
+            else {
+                unreachable!()
+            };
+            text.push_str(&format!(": {}\n", told[0].decision.outcome));
+        }
+        text
+    }
+}
+
+fn fresh(pools: Pools, fingerprint: String) -> NodeState {
+    let rules = RequestRules { reserved_namespaces: vec!["kube-system".to_owned()] };
+    NodeState::new(Ledger::new(pools.into()), rules, fingerprint)
+}
+
+fn notes(step: &Step) -> String {
+    let lines = step.notes.iter().map(|note| match note {
+        Note::Placed { container, cpus, pool, .. } => format!("placed {container} in {pool}: {cpus}\n"),
+        Note::Released { container, why } => format!("released {container}: {why}\n"),
+        Note::MachineChanged { cpus, came, went, moved, displaced } => {
+            format!("machine {cpus}: came [{came}] went [{went}], moved {moved}, displaced {displaced}\n")
+        }
+        Note::Failure { kind, message } => format!("{kind}: {message}\n"),
+        other => format!("{other:?}\n"),
+    });
+    lines.collect()
+}
+
+const TWO_NODES: &str = "pack:1 numa:2 core:4 pu:1 mem:8";
+
+#[test]
+fn an_owner_that_loses_a_cpu_moves_and_nobody_else_does() {
+    check(
+        TWO_NODES,
+        "",
+        &["a 2", "b 2", "s ~0.5", "off 1", "restart"],
+        expect![[r#"
+        > off 1
+        shrink a cpus 0-1 -> 0
+        shrink s cpus 4-7 -> 5-7
+        grow   a cpus 0 -> 0,4 mems 0 -> 0-1
+        placed default/a/app in machine: 0,4
+        machine 0,2-7: came [] went [1], moved 1, displaced 0
+        a exclusive on 0,4 mems 0-1 in machine: lost CPUs 1; placed in machine
+        b exclusive on 2-3 mems 0 in numa 0: placed in numa 0
+        s shared on 5-7 mems 1 in numa 1: placed in numa 1
+        > restart: same true
+    "#]],
+    );
+}
+
+#[test]
+fn an_owner_without_room_shares_and_stays_there_when_the_cpu_returns() {
+    check(
+        "pack:1 numa:1 core:4 pu:1 mem:8",
+        "",
+        &["a 2", "b 1", "s ~0.5", "off 0", "restart", "off", "restart"],
+        expect![[r#"
+            > off 0
+            shrink a cpus 0-1 -> 1
+            grow   a cpus 1 -> 1,3
+            grow   s cpus 3 -> 1,3
+            displaced: default/a/app: lost CPUs 0; refused: needs 2 CPUs of its own, 1 can be given; it shares from now on
+            machine 1-3: came [] went [0], moved 0, displaced 1
+            a shared on 1,3 mems 0 in machine: lost CPUs 0; refused: needs 2 CPUs of its own, 1 can be given; it shares from now on
+            b exclusive on 2 mems 0 in machine: placed in machine
+            s shared on 1,3 mems 0 in machine: placed in machine
+            > restart: same true
+            > off
+            grow   a cpus 1,3 -> 0-1,3
+            grow   s cpus 1,3 -> 0-1,3
+            machine 0-3: came [0] went [], moved 0, displaced 0
+            a shared on 0-1,3 mems 0 in machine: lost CPUs 0; refused: needs 2 CPUs of its own, 1 can be given; it shares from now on
+            b exclusive on 2 mems 0 in machine: placed in machine
+            s shared on 0-1,3 mems 0 in machine: placed in machine
+            > restart: same true
+        "#]],
+    );
+}
+
+#[test]
+fn who_lost_nothing_never_makes_room() {
+    check(
+        TWO_NODES,
+        "",
+        &["small 1", "large 3", "s ~0.5", "t ~0.5", "off 1,7", "off 1,4-7"],
+        expect![[r#"
+            > off 1,7
+            shrink large cpus 1-3 -> 2-3
+            shrink s cpus 4-7 -> 5-6
+            shrink t cpus 4-7 -> 5-6
+            grow   large cpus 2-3 -> 2-4 mems 0 -> 0-1
+            placed default/large/app in machine: 2-4
+            machine 0,2-6: came [] went [1,7], moved 1, displaced 0
+            large exclusive on 2-4 mems 0-1 in machine: lost CPUs 1; placed in machine
+            s shared on 5-6 mems 1 in numa 1: placed in numa 1
+            small exclusive on 0 mems 0 in numa 0: placed in numa 0
+            t shared on 5-6 mems 1 in numa 1: placed in numa 1
+            > off 1,4-7
+            shrink large cpus 2-4 -> 2-3
+            grow   s cpus 5-6 -> 2-3 mems 1 -> 0
+            grow   t cpus 5-6 -> 2-3 mems 1 -> 0
+            displaced: default/large/app: lost CPUs 4; refused: needs 3 CPUs of its own, 1 can be given; it shares from now on
+            placed default/s/app in machine: 2-3
+            placed default/t/app in machine: 2-3
+            machine 0,2-3: came [] went [4-6], moved 2, displaced 1
+            large shared on 2-3 mems 0-1 in machine: lost CPUs 4; refused: needs 3 CPUs of its own, 1 can be given; it shares from now on
+            s shared on 2-3 mems 0 in machine: lost all CPUs of numa 1; placed in machine
+            small exclusive on 0 mems 0 in machine: placed in numa 0
+            t shared on 2-3 mems 0 in machine: lost all CPUs of numa 1; placed in machine
+        "#]],
+    );
+}
+
+#[test]
+fn larger_owners_are_placed_before_smaller_and_older_ones() {
+    check(
+        "pack:1 numa:1 core:8 pu:1 mem:8",
+        "",
+        &["old 1", "small 1", "large 2", "off 0,1,2", "restart"],
+        expect![[r#"
+            > off 0,1,2
+            shrink large cpus 2-3 -> 3
+            grow   large cpus 3 -> 3-4
+            grow   old cpus 0 -> 5
+            grow   small cpus 1 -> 6
+            placed default/large/app in machine: 3-4
+            placed default/old/app in machine: 5
+            placed default/small/app in machine: 6
+            machine 3-7: came [] went [0-2], moved 3, displaced 0
+            large exclusive on 3-4 mems 0 in machine: lost CPUs 2; placed in machine
+            old exclusive on 5 mems 0 in machine: lost CPUs 0; placed in machine
+            small exclusive on 6 mems 0 in machine: lost CPUs 1; placed in machine
+            > restart: same true
+        "#]],
+    );
+}
+
+#[test]
+fn a_machine_whose_owners_have_everything_that_is_left_keeps_one_cpu_to_share() {
+    check(
+        "pack:1 numa:1 core:4 pu:1 mem:8",
+        "",
+        &["a 1", "b 2", "s ~0.5", "off 3", "restart"],
+        expect![[r#"
+            > off 3
+            grow   s cpus 3 -> 0
+            displaced: default/a/app: pool `machine` would have no shared CPU left; refused: needs 1 CPUs of its own, 0 can be given; it shares from now on
+            machine 0-2: came [] went [3], moved 0, displaced 1
+            a shared on 0 mems 0 in machine: pool `machine` would have no shared CPU left; refused: needs 1 CPUs of its own, 0 can be given; it shares from now on
+            b exclusive on 1-2 mems 0 in machine: placed in machine
+            s shared on 0 mems 0 in machine: placed in machine
+            > restart: same true
+        "#]],
+    );
+}
+
+#[test]
+fn a_mixed_container_keeps_its_own_cpu_and_shares_elsewhere() {
+    check(
+        TWO_NODES,
+        "",
+        &["own 2", "mixed 1.5", "off 3", "off 2-3", "off", "restart"],
+        expect![[r#"
+            > off 3
+            shrink mixed cpus 2-3 -> 2
+            grow   mixed cpus 2 -> 2,4-7 mems 0 -> 0-1
+            placed default/mixed/app in machine: 2,4-7
+            machine 0-2,4-7: came [] went [3], moved 1, displaced 0
+            mixed exclusive on 2,4-7 mems 0-1 in machine: pool `numa 0` would have no shared CPU left; placed in machine
+            own exclusive on 0-1 mems 0 in numa 0: placed in numa 0
+            > off 2-3
+            shrink mixed cpus 2,4-7 -> 4-7
+            placed default/mixed/app in machine: 4-7
+            machine 0-1,4-7: came [] went [2], moved 1, displaced 0
+            mixed exclusive on 4-7 mems 0-1 in machine: lost CPUs 2; placed in machine
+            own exclusive on 0-1 mems 0 in numa 0: placed in numa 0
+            > off
+            grow   mixed cpus 4-7 -> 2-7
+            machine 0-7: came [2-3] went [], moved 0, displaced 0
+            mixed exclusive on 2-7 mems 0-1 in machine: lost CPUs 2; placed in machine
+            own exclusive on 0-1 mems 0 in numa 0: placed in numa 0
+            > restart: same true
+        "#]],
+    );
+}
+
+#[test]
+fn system_pods_stay_on_what_is_left_of_the_reserved_cpus() {
+    check(
+        "pack:1 numa:1 core:4 pu:2 mem:8",
+        "0,4",
+        &["sys !0.1", "own 2", "s ~0.5", "off 0", "off 0,4", "off"],
+        expect![[r#"
+            > off 0
+            shrink sys cpus 0,4 -> 4
+            reserved_offline: reservedCpus are 0,4, online are 1-7; system pods run on 4
+            machine 1-7: came [] went [0], moved 0, displaced 0
+            own exclusive on 1,5 mems 0 in machine: placed in machine
+            s shared on 2-3,6-7 mems 0 in machine: placed in machine
+            sys reserved on 4 mems 0 in reserved: placed on the reserved CPUs
+            > off 0,4
+            shrink own cpus 1,5 -> 5
+            shrink s cpus 2-3,6-7 -> 3,7
+            grow   own cpus 5 -> 5-6
+            grow   sys cpus 4 -> 1-2
+            reserved_offline: reservedCpus are 0,4, online are 1-3,5-7; system pods run on 1-2
+            placed default/own/app in machine: 5-6
+            machine 1-3,5-7: came [] went [4], moved 1, displaced 0
+            own exclusive on 5-6 mems 0 in machine: lost CPUs 1; placed in machine
+            s shared on 3,7 mems 0 in machine: placed in machine
+            sys reserved on 1-2 mems 0 in reserved: placed on the reserved CPUs
+            > off
+            grow   s cpus 3,7 -> 1-3,7
+            grow   sys cpus 1-2 -> 0,4
+            machine 0-7: came [0,4] went [], moved 0, displaced 0
+            own exclusive on 5-6 mems 0 in machine: lost CPUs 1; placed in machine
+            s shared on 1-3,7 mems 0 in machine: placed in machine
+            sys reserved on 0,4 mems 0 in reserved: placed on the reserved CPUs
+        "#]],
+    );
+}
+
+#[test]
+fn a_reserved_cpu_gives_way_when_nothing_else_is_online() {
+    check(
+        "pack:1 numa:1 core:4 pu:1 mem:8 isolated:3",
+        "0",
+        &["sys !0.1", "s ~0.5", "off 1-2", "off 0-2", "off"],
+        expect![[r#"
+            > off 1-2
+            grow   s cpus 1-2 -> 0
+            reserved_offline: reservedCpus are 0, online are 0,3; system pods share with all others
+            placed kube-system/sys/app in machine: 0
+            machine 0,3: came [] went [1-2], moved 1, displaced 0
+            s shared on 0 mems 0 in machine: placed in machine
+            sys shared on 0 mems 0 in machine: no CPU is reserved any more; placed in machine
+            > off 0-2
+            grow   s cpus 0 -> 3
+            grow   sys cpus 0 -> 3
+            reserved_offline: reservedCpus are 0, online are 3; system pods share with all others
+            isolated_shared: nothing is online but isolated CPUs; containers run on 3
+            machine 3: came [] went [0], moved 0, displaced 0
+            s shared on 3 mems 0 in machine: placed in machine
+            sys shared on 3 mems 0 in machine: no CPU is reserved any more; placed in machine
+            > off
+            grow   s cpus 3 -> 1-2
+            grow   sys cpus 3 -> 1-2
+            machine 0-3: came [0-2] went [], moved 0, displaced 0
+            s shared on 1-2 mems 0 in machine: placed in machine
+            sys shared on 1-2 mems 0 in machine: no CPU is reserved any more; placed in machine
+        "#]],
+    );
+}
+
+#[test]
+fn isolated_cpus_are_taken_from_their_owner() {
+    check(
+        TWO_NODES,
+        "",
+        &["a 2", "s ~0.5", "isolate 0", "isolate"],
+        expect![[r#"
+        > isolate 0
+        shrink a cpus 0-1 -> 1
+        grow   a cpus 1 -> 1-2
+        placed default/a/app in numa 0: 1-2
+        machine 0-7: came [] went [], moved 1, displaced 0
+        a exclusive on 1-2 mems 0 in numa 0: lost CPUs 0; placed in numa 0
+        s shared on 4-7 mems 1 in numa 1: placed in numa 1
+        > isolate
+        machine 0-7: came [] went [], moved 0, displaced 0
+        a exclusive on 1-2 mems 0 in numa 0: lost CPUs 0; placed in numa 0
+        s shared on 4-7 mems 1 in numa 1: placed in numa 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_node_that_goes_and_returns_leaves_sharers_of_the_other_where_they_are() {
+    check(
+        TWO_NODES,
+        "",
+        &["s ~0.5", "t ~0.5", "u ~0.5", "own 2", "off 0-3", "restart", "off", "restart"],
+        expect![[r#"
+            > off 0-3
+            shrink t cpus 4-7 -> 6-7
+            grow   own cpus 0-1 -> 4-5 mems 0 -> 1
+            grow   s cpus 2-3 -> 6-7 mems 0 -> 1
+            grow   u cpus 2-3 -> 6-7 mems 0 -> 1
+            placed default/own/app in machine: 4-5
+            placed default/s/app in machine: 6-7
+            placed default/u/app in machine: 6-7
+            machine 4-7: came [] went [0-3], moved 3, displaced 0
+            own exclusive on 4-5 mems 1 in machine: lost CPUs 0-1; placed in machine
+            s shared on 6-7 mems 1 in machine: lost all CPUs of numa 0; placed in machine
+            t shared on 6-7 mems 1 in machine: placed in numa 1
+            u shared on 6-7 mems 1 in machine: lost all CPUs of numa 0; placed in machine
+            > restart: same true
+            > off
+            machine 0-7: came [0-3] went [], moved 0, displaced 0
+            own exclusive on 4-5 mems 1 in numa 1: lost CPUs 0-1; placed in machine
+            s shared on 6-7 mems 1 in numa 1: lost all CPUs of numa 0; placed in machine
+            t shared on 6-7 mems 1 in numa 1: placed in numa 1
+            u shared on 6-7 mems 1 in numa 1: lost all CPUs of numa 0; placed in machine
+            > restart: same true
+        "#]],
+    );
+}
+
+#[test]
+fn who_shared_two_nodes_shares_both_again_when_one_returns() {
+    check(
+        TWO_NODES,
+        "",
+        &["wide ~6", "off 0-3", "restart", "off", "restart"],
+        expect![[r#"
+        > off 0-3
+        shrink wide cpus 0-7 -> 4-7
+        machine 4-7: came [] went [0-3], moved 0, displaced 0
+        wide shared on 4-7 mems 0-1 in machine: placed in machine
+        > restart: same true
+        > off
+        grow   wide cpus 4-7 -> 0-7
+        machine 0-7: came [0-3] went [], moved 0, displaced 0
+        wide shared on 0-7 mems 0-1 in machine: placed in machine
+        > restart: same true
+    "#]],
+    );
+}
+
+#[test]
+fn a_second_node_that_appears_spreads_nobody() {
+    check(
+        "pack:1 numa:1 core:4 pu:1 mem:8",
+        "",
+        &["s ~0.5", "own 2", "machine pack:1 numa:2 core:4 pu:1 mem:8", "restart"],
+        expect![[r#"
+            > machine pack:1 numa:2 core:4 pu:1 mem:8
+            machine 0-7: came [4-7] went [], moved 0, displaced 0
+            own exclusive on 0-1 mems 0 in numa 0: placed in machine
+            s shared on 2-3 mems 0 in numa 0: placed in machine
+            > restart: same true
+        "#]],
+    );
+}
+
+#[test]
+fn fewer_and_larger_nodes_keep_everybody_on_their_cpus() {
+    check(
+        "pack:1 numa:4 core:2 pu:1 mem:8",
+        "",
+        &["a 2", "b 1", "s ~0.5", "machine pack:1 numa:2 core:4 pu:1 mem:16", "restart"],
+        expect![[r#"
+            > machine pack:1 numa:2 core:4 pu:1 mem:16
+            grow   s cpus 4-5 -> 4-7 mems 2 -> 1
+            placed default/s/app in numa 1: 4-7
+            machine 0-7: came [] went [], moved 1, displaced 0
+            a exclusive on 0-1 mems 0 in numa 0: placed in numa 0
+            b exclusive on 2 mems 1 in numa 0: placed in numa 1
+            s shared on 4-7 mems 1 in numa 1: lost all CPUs of numa 2; placed in numa 1
+            > restart: same true
+        "#]],
+    );
+}
+
+#[test]
+fn memory_on_a_node_that_is_gone_is_no_longer_asked_for() {
+    check(
+        TWO_NODES,
+        "",
+        &["a 1 12", "b 1 2", "machine pack:1 numa:1 core:4 pu:1 mem:8", "restart"],
+        expect![[r#"
+            > machine pack:1 numa:1 core:4 pu:1 mem:8
+            shrink a cpus 0 -> 0 mems 0-1 -> 0
+            grow   b cpus 4 -> 1-3 mems 1 -> 0
+            displaced: default/b/app: lost CPUs 4; refused: needs 2 GiB, the machine has 0 B free; it shares from now on
+            machine 0-3: came [] went [4-7], moved 0, displaced 1
+            a exclusive on 0 mems 0 in machine: placed in machine
+            b shared on 1-3 mems 0 in machine: lost CPUs 4; refused: needs 2 GiB, the machine has 0 B free; it shares from now on
+            > restart: same true
+        "#]],
+    );
+}
+
+#[test]
+fn a_creation_under_way_is_corrected_before_its_reply() {
+    check(
+        TWO_NODES,
+        "",
+        &["begin own 2", "begin s ~0.5", "off 1", "end own", "end s", "restart"],
+        expect![[r#"
+            > begin own: told 0-1
+            > begin s: told 4-7
+            > off 1
+            placed default/own/app in numa 0: 0,2
+            machine 0,2-7: came [] went [1], moved 1, displaced 0
+            own exclusive on 0,2 mems 0 in numa 0: lost CPUs 1; placed in numa 0
+            s shared on 4-7 mems 1 in numa 1: placed in numa 1
+            > end own: waits true
+            shrink own cpus 0-1 -> 0
+            grow   own cpus 0 -> 0,2
+            own exclusive on 0,2 mems 0 in numa 0: lost CPUs 1; placed in numa 0
+            s shared on 4-7 mems 1 in numa 1: placed in numa 1
+            > end s: waits false
+            own exclusive on 0,2 mems 0 in numa 0: lost CPUs 1; placed in numa 0
+            s shared on 4-7 mems 1 in numa 1: placed in numa 1
+            > restart: same true
+        "#]],
+    );
+}
+
+#[test]
+fn what_comes_and_goes_without_a_difference_moves_and_writes_nothing() {
+    check(
+        TWO_NODES,
+        "",
+        &["a 2", "s ~0.5", "off", "isolate"],
+        expect![[r#"
+        > off
+        MachineUnchanged
+        a exclusive on 0-1 mems 0 in numa 0: placed in numa 0
+        s shared on 4-7 mems 1 in numa 1: placed in numa 1
+        > isolate
+        MachineUnchanged
+        a exclusive on 0-1 mems 0 in numa 0: placed in numa 0
+        s shared on 4-7 mems 1 in numa 1: placed in numa 1
+    "#]],
+    );
+}
+
+#[test]
+fn an_owner_whose_place_has_a_later_owner_in_a_broken_journal_shares_until_the_runtime_was_asked() {
+    let mut node = Node::new(TWO_NODES, "");
+    node.play("a 2");
+    node.play("stop a");
+    node.play("b 2");
+    node.journal.retain(|line| !line.contains("released"));
+    let mut again = Node::new(TWO_NODES, "").state;
+    let step = again.restore(replay(&node.journal), Timestamp::UNIX_EPOCH);
+    expect![[r#"
+        not_restored: default/a/app: CPUs 0-1 have a later owner; not placed anew; it shares from now on
+    "#]].assert_eq(&notes(&step));
+}
