@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_allocator::{Ledger, Pools};
 use bayplan_allocator::policy::topology_aware::{PoolsError, pools, surviving_pools};
+use bayplan_allocator::{Ledger, Pools};
 use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::translate::RequestRules;
 use bayplan_cri::upstream::Upstream;

@@ -271,6 +271,117 @@ mod tests {
         assert_eq!(snapshot.oddities, []);
     }
 
+    /// Files, links (`path -> target`) and directories (`path/`) below a root.
+    fn root_of(lines: &str) -> TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let files = KernelFiles::parse(&format!("bayplan-files/1\n{lines}")).unwrap();
+        files.write_to(root.path()).unwrap();
+        root
+    }
+
+    /// A server with everything that tells whose it is.
+    const REVEALING: &str = "\
+proc/cmdline BOOT_IMAGE=/vmlinuz root=UUID=5e0c ro ip=10.1.2.3::10.1.2.1:255.255.255.0:node17 isolcpus=1 nohz_full=1 ds=nocloud;s=secret
+proc/meminfo MemTotal: 2048 kB\\nMemFree: 4711 kB
+proc/self/cgroup 0::/kubepods.slice/kubepods-pod5e0c0815.slice
+proc/sys/kernel/osrelease 6.8.0
+proc/sys/kernel/hostname node17
+proc/pressure/cpu some avg10=0.00
+proc/driver/nvidia/gpus/0000:02:00.0/information Model: A100\\nGPU UUID: GPU-5e0c\\nDevice Minor: \x20 3
+sys/fs/cgroup/cgroup.controllers cpuset cpu io memory
+sys/fs/cgroup/customer-4711/cpuset.cpus.partition member
+sys/fs/cgroup/kubepods.slice/kubepods-pod5e0c0815.slice/cpuset.cpus.effective 0
+sys/fs/cgroup/kubepods.slice/kubepods-pod5e0c0815.slice/cpuset.mems.effective 0
+sys/fs/cgroup/cpuset.cpus.isolated 1
+sys/fs/resctrl/info/L3/cbm_mask 7ff
+sys/fs/resctrl/info/L3/min_cbm_bits 1
+sys/fs/resctrl/info/L3/num_closids 16
+sys/fs/resctrl/info/L3/shareable_bits 600
+sys/fs/resctrl/info/MB/min_bandwidth 10
+sys/fs/resctrl/info/MB/bandwidth_gran 10
+sys/fs/resctrl/info/MB/num_closids 8
+sys/fs/resctrl/info/L3_MON/mon_features llc_occupancy\\nmbm_total_bytes
+sys/fs/resctrl/info/L3_MON/num_rmids 160
+sys/devices/system/cpu/online 0-1
+sys/devices/system/cpu/nohz_full 1
+sys/devices/system/cpu/cpuidle/current_driver intel_idle
+sys/devices/system/cpu/cpu0/cpuidle/state0/name POLL
+sys/devices/system/cpu/cpu{0-1}/topology/physical_package_id 0
+sys/devices/system/cpu/intel_uncore_frequency/package_00_die_00/max_freq_khz 2400000
+sys/devices/pci0000:00/0000:01:00.0/class 0x020000
+sys/devices/pci0000:00/0000:01:00.0/numa_node 0
+sys/devices/pci0000:00/0000:01:00.0/local_cpulist 0-1
+sys/devices/pci0000:00/0000:01:00.0/driver -> ../../../bus/pci/drivers/ice
+sys/devices/pci0000:00/0000:01:00.0/net/enx0011223344ff/address 00:11:22:33:44:ff
+sys/devices/pci0000:00/0000:01:00.0/serial_number 11-22-33
+sys/devices/pci0000:00/0000:01:01.0/class 0x020000
+sys/devices/pci0000:00/0000:01:01.0/physfn -> ../0000:01:00.0
+sys/devices/pci0000:00/0000:01:01.0/driver -> ../../../bus/pci/drivers/vfio-pci
+sys/devices/pci0000:00/0000:01:01.0/iommu_group -> ../../../kernel/iommu_groups/42
+sys/devices/pci0000:00/0000:02:00.0/class 0x030200
+sys/devices/pci0000:00/0000:02:00.0/drm/renderD128/uevent MAJOR=226\\nDEVNAME=dri/renderD128
+sys/devices/pci0000:00/0000:03:00.0/class 0x010802
+sys/devices/pci0000:00/0000:03:00.0/nvme/nvme0/serial S4711
+sys/devices/pci0000:00/0000:03:00.0/nvme/nvme0/nvme0n1/uevent DEVNAME=nvme0n1\\nID_SERIAL=S4711
+sys/devices/pci0000:00/0000:00:00.0/class 0x060000
+sys/bus/pci/devices/0000:00:00.0 -> ../../../devices/pci0000:00/0000:00:00.0
+sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0
+sys/bus/pci/devices/0000:01:01.0 -> ../../../devices/pci0000:00/0000:01:01.0
+sys/bus/pci/devices/0000:02:00.0 -> ../../../devices/pci0000:00/0000:02:00.0
+sys/bus/pci/devices/0000:03:00.0 -> ../../../devices/pci0000:00/0000:03:00.0
+sys/class/block/nvme0n1 -> ../../devices/pci0000:00/0000:03:00.0/nvme/nvme0/nvme0n1
+sys/class/block/dm-0 -> ../../devices/virtual/block/dm-0
+sys/class/drm/renderD128 -> ../../devices/pci0000:00/0000:02:00.0/drm/renderD128
+sys/class/misc/isst_interface/dev 10:1
+sys/kernel/btf/vmlinux x
+";
+
+    #[test]
+    fn devices_and_features_are_read() {
+        let snapshot = read_snapshot(root_of(REVEALING).path(), Depth::Cpus).unwrap();
+        assert_eq!(snapshot.oddities, []);
+        let devices = snapshot.devices.iter().map(|device| format!("{device:?}\n"));
+        let kernel = format!("{:?}\n", snapshot.kernel);
+        expect![[r#"
+            DeviceFacts { address: PciAddress { domain: 0, bus: 1, device: 0, function: 0 }, class: 131072, vendor: None, device: None, node: Some(NodeId(0)), local_cpus: Some(CpuSet(0-1)), physical: None, driver: Some("ice"), interfaces: ["enx0011223344ff"], dev_nodes: [] }
+            DeviceFacts { address: PciAddress { domain: 0, bus: 1, device: 1, function: 0 }, class: 131072, vendor: None, device: None, node: None, local_cpus: None, physical: Some(PciAddress { domain: 0, bus: 1, device: 0, function: 0 }), driver: Some("vfio-pci"), interfaces: [], dev_nodes: ["vfio/42"] }
+            DeviceFacts { address: PciAddress { domain: 0, bus: 2, device: 0, function: 0 }, class: 197120, vendor: None, device: None, node: None, local_cpus: None, physical: None, driver: None, interfaces: [], dev_nodes: ["dri/renderD128", "nvidia3"] }
+            DeviceFacts { address: PciAddress { domain: 0, bus: 3, device: 0, function: 0 }, class: 67586, vendor: None, device: None, node: None, local_cpus: None, physical: None, driver: None, interfaces: [], dev_nodes: ["nvme0n1"] }
+            KernelFacts { release: Some("6.8.0"), cpu_options: ["isolcpus=1", "nohz_full=1"], controllers: Some(["cpuset", "cpu", "io", "memory"]), has_psi: true, has_btf: true, resctrl: Some(ResctrlFacts { caches: [CacheControl { name: "L3", mask: Some(2047), bits_min: Some(1), groups: Some(16), shareable: Some(1536), is_sparse: None }], bandwidths: [BandwidthControl { name: "MB", min: Some(10), step: Some(10), groups: Some(8) }], monitoring: Some(ResctrlMonitoring { features: ["llc_occupancy", "mbm_total_bytes"], groups: Some(160) }) }), uncores: [UncoreFacts { name: "package_00_die_00", package: Some(PackageId(0)) }], cpufreq_driver: None, cpuidle_driver: Some("intel_idle"), idle_states: ["POLL"], has_speed_select: true }
+        "#]]
+        .assert_eq(&devices.chain([kernel]).collect::<String>());
+        assert_eq!(snapshot.partitioned, Some("1".parse().unwrap()));
+        assert_eq!(snapshot.allowed_cpus, Some("0".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_capture_does_not_tell_whose_machine_it_is() {
+        let root = root_of(REVEALING);
+        let files = capture(root.path()).unwrap();
+        let text = files.render();
+        for secret in [
+            "5e0c",
+            "node17",
+            "10.1.2",
+            "4711",
+            "secret",
+            "11:22",
+            "0011223344ff",
+            "11-22-33",
+            "S4711",
+            "customer",
+            "GPU-",
+            "BOOT_IMAGE",
+        ] {
+            assert!(!text.contains(secret), "{secret} in\n{text}");
+        }
+        let read = |depth| read_files(files.clone(), depth).unwrap();
+        let mut original = read_snapshot(root.path(), Depth::Cpus).unwrap();
+        // All else is the same.
+        original.devices[0].interfaces = vec!["enx000000000000".to_owned()];
+        assert_eq!(read(Depth::Cpus), original);
+    }
+
     #[test]
     fn garbage_is_noted_and_counts_as_missing() {
         let long = "9".repeat(100);

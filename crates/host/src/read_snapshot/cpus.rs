@@ -31,9 +31,12 @@ pub(super) fn read(fs: &mut KernelFs, cpu_dir: &Dir, depth: Depth, snapshot: &mu
         }
     }
     let cpus = fs.numbered(cpu_dir, "cpu");
+    let first = match &snapshot.online {
+        Some(online) => online.first(),
+        None => cpus.first().copied().map(CpuId),
+    };
     let has_in_first = |fs: &mut KernelFs, file: &str| {
-        let first = cpus.first().map(|number| format!("cpu{number}/{file}"));
-        first.is_some_and(|file| fs.text(cpu_dir, &file).is_some())
+        first.is_some_and(|cpu| fs.text(cpu_dir, &format!("cpu{cpu}/{file}")).is_some())
     };
     let reader = Reader {
         cpu_dir,
@@ -41,8 +44,9 @@ pub(super) fn read(fs: &mut KernelFs, cpu_dir: &Dir, depth: Depth, snapshot: &mu
         kinds: &snapshot.kinds,
         // The list says the same; the single files are for whoever looks for contradictions, or has no list.
         with_online: depth == Depth::Cpus || snapshot.online.is_none(),
-        // All CPUs have one or none has.
-        with_capacity: has_in_first(fs, "cpu_capacity"),
+        // A kernel gives these files to all CPUs or to none, but not to one that is offline.
+        with_capacity: depth == Depth::Cpus || has_in_first(fs, "cpu_capacity"),
+        with_clusters: depth == Depth::Cpus || has_in_first(fs, "topology/cluster_cpus_list"),
     };
     let mut read = reader.read_in_threads(fs, &cpus);
     reader.complete(fs, &cpus, &mut read);
@@ -59,6 +63,7 @@ struct Reader<'a> {
     kinds: &'a [KindFacts],
     with_online: bool,
     with_capacity: bool,
+    with_clusters: bool,
 }
 
 /// One CPU as far as it was read.
@@ -75,7 +80,7 @@ struct Known {
     designs: Vec<Design>,
 }
 
-/// A die whose list of CPUs was read.
+/// A die, or a package without dies, whose list of CPUs was read.
 struct Die {
     cpus: CpuSet,
     package_id: Option<PackageId>,
@@ -172,8 +177,8 @@ impl Reader<'_> {
         let Some(dir) = fs.sub(self.cpu_dir, &format!("cpu{}", facts.id)) else { return facts };
         let (package_id, die_id) = self.package_and_die(fs, &dir, facts.id, known);
         let core_id = fs.parsed(&dir, "topology/core_id", text::number_or_unknown).flatten();
-        let (lists, masks) = (["topology/cluster_cpus_list"], ["topology/cluster_cpus"]);
-        let cluster_cpus = read_cpu_set(fs, &dir, &lists, &masks);
+        let cluster = "topology/cluster_cpus_list";
+        let cluster_cpus = if self.with_clusters { fs.value(&dir, cluster) } else { None };
         let capacity = if self.with_capacity { fs.value(&dir, "cpu_capacity") } else { None };
         let kind = self.kinds.iter().position(|kind| kind.cpus.contains(facts.id));
         let siblings = facts.thread_siblings.as_ref();
@@ -213,8 +218,13 @@ impl Reader<'_> {
         let mut number = |file: &str| fs.parsed(dir, file, text::number_or_unknown).flatten();
         let package_id = number("topology/physical_package_id").map(PackageId);
         let die_id = number("topology/die_id").map(DieId);
+        // Kernels that know no dies have a list of the package.
+        let list = match die_id {
+            Some(_) => "topology/die_cpus_list",
+            None => "topology/package_cpus_list",
+        };
         if self.depth == Depth::Cores
-            && let Some(cpus) = fs.value(dir, "topology/die_cpus_list")
+            && let Some(cpus) = fs.value(dir, list)
         {
             known.dies.push(Die { cpus, package_id, die_id });
         }
