@@ -186,7 +186,8 @@ fn parse_line(at: usize, line: &str, files: &mut KernelFiles) -> Result<(), File
         (_, Some(target)) => (path, Entry::Link(target.to_owned())),
         _ => (path, Entry::Text(rest.to_owned())),
     };
-    let unescaped = |text: &str| unescape(text).ok_or_else(|| wrong(at, line, "escapes such as \\n"));
+    let unescaped =
+        |text: &str| unescape(text).ok_or_else(|| wrong(at, line, "escapes such as \\n"));
     let entry = match entry {
         Entry::Text(text) => Entry::Text(unescaped(&text)?),
         Entry::Link(target) => Entry::Link(unescaped(&target)?),
@@ -199,7 +200,8 @@ fn parse_line(at: usize, line: &str, files: &mut KernelFiles) -> Result<(), File
         return Ok(());
     };
     let (list, after) = rest.split_once('}').ok_or_else(|| wrong(at, line, "a `}` after `{`"))?;
-    let numbers: CpuSet = list.parse().map_err(|_| wrong(at, line, "numbers between `{` and `}`"))?;
+    let numbers: CpuSet =
+        list.parse().map_err(|_| wrong(at, line, "numbers between `{` and `}`"))?;
     let (before, after) = (unescaped(before)?, unescaped(after)?);
     for number in numbers.iter() {
         let path = format!("{before}{number}{after}");
