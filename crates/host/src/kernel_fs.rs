@@ -6,15 +6,15 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use bayplan_topology::Oddity;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::read;
 
 use crate::kernel_files::{Entry, KernelFiles, plain_number};
@@ -127,19 +127,20 @@ impl KernelFs {
             }
             Root::Disk(root) => root,
         };
-        let real = match root.join(path).canonicalize() {
-            Ok(real) => real,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let Ok(below) = real.strip_prefix(root) else { return Ok(None) };
-        if !real.is_dir() {
+        let Some(real) = resolve(root, path)? else { return Ok(None) };
+        let Ok(below) = real.strip_prefix(root) else {
+            self.note(path, "leads out of the root".to_owned(), "it is not there");
             return Ok(None);
-        }
-        let path = below.to_string_lossy().into_owned();
+        };
+        // A link back to the root itself is no directory of the kernel's.
+        let below = below.to_str().filter(|below| !below.is_empty() && real.is_dir());
+        let Some(below) = below else {
+            self.note(path, "not a directory".to_owned(), "it is not there");
+            return Ok(None);
+        };
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let fd = nix::fcntl::open(&real, flags, Mode::empty())?;
-        Ok(Some(Dir::new(path, Some(fd))))
+        Ok(Some(Dir::new(below.to_owned(), Some(fd))))
     }
 
     /// A directory directly or further below another one; `None` when there is none, and for a link.
@@ -148,9 +149,7 @@ impl KernelFs {
         match (&self.root, &dir.fd) {
             (Root::Files(files), _) => files.is_dir(&path).then_some(Dir::new(path, None)),
             (Root::Disk(_), Some(fd)) => {
-                let flags =
-                    OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-                let fd = openat(fd.as_fd(), name, flags, Mode::empty()).ok()?;
+                let fd = open_below(fd, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY).ok()?;
                 Some(Dir::new(path, Some(fd)))
             }
             (Root::Disk(_), None) => None,
@@ -163,12 +162,16 @@ impl KernelFs {
             Root::Files(files) => return files.names(path),
             Root::Disk(root) => root,
         };
-        let entries = match fs::read_dir(root.join(path)) {
+        let found = match resolve(root, path) {
+            Ok(Some(real)) if !real.starts_with(root) => Err("leads out of the root".to_owned()),
+            Ok(Some(real)) => fs::read_dir(real).map_err(|error| error.to_string()),
+            Ok(None) => return Vec::new(),
+            Err(error) => Err(error.to_string()),
+        };
+        let entries = match found {
             Ok(entries) => entries,
-            Err(error) => {
-                if error.kind() != io::ErrorKind::NotFound {
-                    self.note(path, error.to_string(), "an empty directory");
-                }
+            Err(found) => {
+                self.note(path, found, "an empty directory");
                 return Vec::new();
             }
         };
@@ -224,9 +227,8 @@ impl KernelFs {
             Root::Files(files) => {
                 (files.get(path).is_some() || files.is_dir(path)).then_some(Entry::Dir)
             }
-            Root::Disk(root) => fs::metadata(root.join(path)).ok().map(|metadata| {
-                if metadata.is_dir() { Entry::Dir } else { Entry::Text(String::new()) }
-            }),
+            Root::Disk(root) => inside(root, path)
+                .map(|real| if real.is_dir() { Entry::Dir } else { Entry::Text(String::new()) }),
         };
         let exists = found.is_some();
         if let Some(entry) = found {
@@ -243,7 +245,9 @@ impl KernelFs {
                 _ => None,
             },
             Root::Disk(root) => {
-                fs::read_link(root.join(path)).ok().and_then(|to| Some(to.to_str()?.to_owned()))
+                let (dir, name) = path.rsplit_once('/')?;
+                let target = fs::read_link(inside(root, dir)?.join(name)).ok()?;
+                target.to_str().map(str::to_owned)
             }
         }?;
         self.record(path.to_owned(), Entry::Link(target.clone()));
@@ -303,36 +307,34 @@ impl KernelFs {
 
     /// The text of a file, not recorded.
     pub(crate) fn text(&mut self, dir: &Dir, file: &str) -> Option<String> {
-        let fd = match (&self.root, &dir.fd) {
-            (Root::Files(files), _) => {
-                return match files.get(&format!("{}/{file}", dir.path)) {
-                    Some(Entry::Text(text)) => Some(text.clone()),
-                    _ => None,
-                };
-            }
-            (Root::Disk(_), Some(fd)) => fd,
+        let path = || format!("{}/{file}", dir.path);
+        let read = match (&self.root, &dir.fd) {
+            (Root::Files(files), _) => match files.get(&path()) {
+                Some(Entry::Text(text)) => Ok(Some(cut_off(text.as_bytes()))),
+                Some(Entry::Link(_) | Entry::Dir) => Err(Errno::ELOOP),
+                None => return None,
+            },
+            (Root::Disk(_), Some(fd)) => read_bounded(fd, file, &mut self.buffer)
+                .map(|len| len.and_then(|len| self.buffer.get(..len)).map(cut_off)),
             (Root::Disk(_), None) => return None,
         };
-        let read = read_bounded(fd, file, &mut self.buffer);
         match read {
-            Ok(Some(len)) => {
-                let bytes = self.buffer.get(..len.min(BYTES_MAX)).unwrap_or_default();
-                let text = String::from_utf8_lossy(bytes).into_owned();
-                if len > BYTES_MAX {
+            Ok(Some((text, is_whole))) => {
+                if !is_whole {
                     let found = format!("more than {BYTES_MAX} bytes");
-                    let path = format!("{}/{file}", dir.path);
-                    self.note(&path, found, "what stands in the first ones");
+                    self.note(&path(), found, "what stands in the first ones");
                 }
                 Some(text)
             }
             Ok(None) => None,
             Err(error) => {
-                let path = format!("{}/{file}", dir.path);
                 let found = match error {
-                    Errno::ELOOP | Errno::EISDIR | Errno::ENXIO => "not a regular file".to_owned(),
+                    Errno::ELOOP | Errno::EISDIR | Errno::ENXIO | Errno::ENOTDIR => {
+                        "not a regular file".to_owned()
+                    }
                     other => io::Error::from(other).to_string(),
                 };
-                self.note(&path, found, "as if the file were missing");
+                self.note(&path(), found, "as if the file were missing");
                 None
             }
         }
@@ -348,14 +350,59 @@ pub(crate) fn trim(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || c == '\0')
 }
 
+/// The path with every link resolved, wherever that leads; `None` when nothing is there.
+fn resolve(root: &Path, path: &str) -> io::Result<Option<PathBuf>> {
+    match root.join(path).canonicalize() {
+        Ok(real) => Ok(Some(real)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The path with every link resolved, if it is there and inside the root.
+fn inside(root: &Path, path: &str) -> Option<PathBuf> {
+    resolve(root, path).ok().flatten().filter(|real| real.starts_with(root))
+}
+
+/// Opens what is below a directory. No link is followed, not on the way either.
+fn open_below(dir: &OwnedFd, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
+    let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    if !path.contains('/') {
+        return openat(dir, path, flags, Mode::empty());
+    }
+    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    match openat2(dir, path, OpenHow::new().flags(flags).resolve(resolve)) {
+        // Before Linux 5.6, and where a filter of system calls does not know it.
+        Err(Errno::ENOSYS | Errno::EPERM) => walk_below(dir.as_fd(), path, flags),
+        opened => opened,
+    }
+}
+
+/// The same, directory by directory.
+fn walk_below(dir: BorrowedFd<'_>, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
+    match path.split_once('/') {
+        None => openat(dir, path, flags, Mode::empty()),
+        Some((first, rest)) => {
+            let on_the_way =
+                OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            walk_below(openat(dir, first, on_the_way, Mode::empty())?.as_fd(), rest, flags)
+        }
+    }
+}
+
+/// The text, and whether it is all of it.
+fn cut_off(bytes: &[u8]) -> (String, bool) {
+    let first = bytes.get(..BYTES_MAX).unwrap_or(bytes);
+    (String::from_utf8_lossy(first).into_owned(), first.len() == bytes.len())
+}
+
 /// Reads into `buffer` and says how much, at most one byte more than `BYTES_MAX`; `None` when there is no such file.
 fn read_bounded(dir: &OwnedFd, file: &str, buffer: &mut Vec<u8>) -> nix::Result<Option<usize>> {
     // Without O_NONBLOCK a pipe would hold the reader up for ever.
-    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let fd = match openat(dir.as_fd(), file, flags, Mode::empty()) {
+    let fd = match open_below(dir, file, OFlag::O_RDONLY | OFlag::O_NONBLOCK) {
         Ok(fd) => fd,
         // ENODEV: the attribute belongs to a CPU or node that has just gone.
-        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ENODEV) => return Ok(None),
+        Err(Errno::ENOENT | Errno::ENODEV) => return Ok(None),
         Err(error) => return Err(error),
     };
     let mut len = 0;
@@ -369,6 +416,14 @@ fn read_bounded(dir: &OwnedFd, file: &str, buffer: &mut Vec<u8>) -> nix::Result<
             Err(error) => return Err(error),
         };
         len += got;
+        // A pipe into which nobody writes is empty, too.
+        let is_regular = || {
+            let kind = fstat(&fd)?.st_mode & SFlag::S_IFMT.bits();
+            nix::Result::Ok(kind == SFlag::S_IFREG.bits())
+        };
+        if len == 0 && !is_regular()? {
+            return Err(Errno::ENXIO);
+        }
         // A file of /proc may come in pieces, but then the pieces are large.
         if got == 0 || (got < asked && len < PAGE / 2) {
             return Ok(Some(len));
@@ -417,4 +472,124 @@ fn quote(text: &str) -> String {
         shown.push_str("...");
     }
     format!("{shown:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use nix::unistd::mkfifo;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A root with `a/b/file` that says `root`, and beside it the same that says `outside`.
+    fn tree() -> (TempDir, PathBuf, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let [root, outside] = ["root", "outside"].map(|name| {
+            let root = dir.path().join(name);
+            fs::create_dir_all(root.join("a/b")).unwrap();
+            fs::write(root.join("a/b/file"), format!("{name}\n")).unwrap();
+            root
+        });
+        (dir, root, outside)
+    }
+
+    fn replace(path: &Path, target: &Path) {
+        fs::remove_dir_all(path).unwrap();
+        symlink(target, path).unwrap();
+    }
+
+    fn notes(fs: &KernelFs) -> Vec<String> {
+        fs.oddities.iter().map(|odd| format!("{} {}", odd.path, odd.found)).collect()
+    }
+
+    #[test]
+    fn a_link_on_the_way_to_a_file_is_not_followed_out_of_the_root() {
+        let (_dir, root, outside) = tree();
+        let mut files = KernelFs::open(&root).unwrap();
+        let a = files.dir("a").unwrap().unwrap();
+        assert_eq!(files.text(&a, "b/file").as_deref(), Some("root\n"));
+        replace(&root.join("a/b"), &outside.join("a/b"));
+        assert_eq!(files.text(&a, "b/file"), None);
+        assert!(files.sub(&a, "b/file").is_none());
+        assert_eq!(notes(&files), ["/a/b/file not a regular file"]);
+    }
+
+    #[test]
+    fn without_openat2_the_same_is_opened_and_the_same_refused() {
+        let (_dir, root, outside) = tree();
+        symlink(outside.join("a/b"), root.join("a/link")).unwrap();
+        symlink("b", root.join("a/inner")).unwrap();
+        symlink("b/file", root.join("a/last")).unwrap();
+        let mut files = KernelFs::open(&root).unwrap();
+        let Dir { fd, .. } = files.dir("a").unwrap().unwrap();
+        let fd = fd.unwrap();
+        for (path, is_opened) in [
+            ("b/file", true),
+            ("b", true),
+            ("link/file", false),
+            ("inner/file", false),
+            ("last", false),
+            ("b/none", false),
+            ("none/file", false),
+            ("b/file/none", false),
+        ] {
+            let opened = open_below(&fd, path, OFlag::O_RDONLY).is_ok();
+            let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW;
+            let walked = walk_below(fd.as_fd(), path, flags).is_ok();
+            assert_eq!((opened, walked), (is_opened, is_opened), "{path}");
+        }
+    }
+
+    #[test]
+    fn names_and_links_and_existence_do_not_come_from_outside_the_root() {
+        let (_dir, root, outside) = tree();
+        symlink("/nowhere", outside.join("a/b/gone")).unwrap();
+        symlink("/nowhere", root.join("a/b/gone")).unwrap();
+        let mut files = KernelFs::open(&root).unwrap();
+        assert_eq!(files.names("a/b", |_| true), ["file", "gone"]);
+        assert!(files.exists("a/b/file"));
+        assert_eq!(files.link("a/b/gone").as_deref(), Some("/nowhere"));
+        replace(&root.join("a/b"), &outside.join("a/b"));
+        assert_eq!(files.names("a/b", |_| true), Vec::<String>::new());
+        assert!(!files.exists("a/b/file"));
+        assert_eq!(files.link("a/b/gone"), None);
+        assert_eq!(notes(&files), ["/a/b leads out of the root"]);
+    }
+
+    /// Paths below it would be absolute ones.
+    #[test]
+    fn a_link_to_the_root_itself_is_no_directory() {
+        let (_dir, root, _) = tree();
+        replace(&root.join("a/b"), &root);
+        let mut files = KernelFs::open(&root).unwrap();
+        assert!(files.dir("a/b").unwrap().is_none());
+        assert_eq!(notes(&files), ["/a/b not a directory"]);
+    }
+
+    #[test]
+    fn a_pipe_is_no_empty_file() {
+        let (_dir, root, _) = tree();
+        mkfifo(&root.join("a/pipe"), Mode::S_IRWXU).unwrap();
+        fs::write(root.join("a/empty"), "").unwrap();
+        let mut files = KernelFs::open(&root).unwrap();
+        let a = files.dir("a").unwrap().unwrap();
+        assert_eq!(files.text(&a, "empty").as_deref(), Some(""));
+        assert_eq!(files.text(&a, "pipe"), None);
+        assert_eq!(notes(&files), ["/a/pipe not a regular file"]);
+    }
+
+    #[test]
+    fn a_file_that_was_read_before_is_cut_off_like_one_on_a_disk() {
+        let mut recorded = KernelFiles::default();
+        recorded.insert("a/long", Entry::Text("é".repeat(BYTES_MAX)));
+        recorded.insert("a/link", Entry::Link("long".to_owned()));
+        let mut files = KernelFs::of(Arc::new(recorded));
+        let a = files.dir("a").unwrap().unwrap();
+        assert_eq!(files.text(&a, "long").map(|text| text.len()), Some(BYTES_MAX));
+        assert_eq!(files.text(&a, "link"), None);
+        assert_eq!(notes(&files), ["/a/long more than 65536 bytes", "/a/link not a regular file"]);
+    }
 }

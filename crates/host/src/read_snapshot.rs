@@ -156,9 +156,12 @@ fn own_cgroup(fs: &mut KernelFs) -> Option<Dir> {
     Some(group)
 }
 
-/// A directory that may be missing, or may not be entered.
+/// A directory that may be missing. One that may not be entered counts as missing.
 fn dir(fs: &mut KernelFs, path: &str) -> Option<Dir> {
-    fs.dir(path).ok().flatten()
+    fs.dir(path).unwrap_or_else(|error| {
+        fs.note(path, error.to_string(), "it is not there");
+        None
+    })
 }
 
 #[cfg(test)]
@@ -444,6 +447,7 @@ sys/kernel/btf/vmlinux x
                 nodes None
                 /sys/devices/system/cpu/online: not a regular file; assumed: as if the file were missing
                 /sys/devices/system/cpu/cpu1: not a directory; assumed: it is not there
+                /sys/devices/system/node: leads out of the root; assumed: it is not there
             "#]],
         );
     }

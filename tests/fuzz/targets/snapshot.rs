@@ -1,0 +1,7 @@
+//! Small machines whose files are damaged edit by edit.
+#![no_main]
+
+use bayplan_fuzz::{Damage, check_files};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|damage: Damage| check_files(&damage.files()));
