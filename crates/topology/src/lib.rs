@@ -17,6 +17,7 @@ mod map;
 mod memory;
 mod nest;
 mod numa;
+mod picture;
 #[cfg(test)]
 mod properties;
 mod render;
@@ -31,6 +32,7 @@ pub use derive::{DeriveError, derive};
 pub use device::{Device, DeviceKind};
 pub use json::{JSON_FORMAT, NodeJson, ObjectJson, OddityJson, TopologyJson, to_json};
 pub use map::render_map;
+pub use picture::{Seat, render_svg};
 pub use render::render_tree;
 pub use snapshot::{
     AccessFacts, BandwidthControl, CacheControl, CacheFacts, CacheKind, CpuFacts, DaxFacts,
