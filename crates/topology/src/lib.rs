@@ -32,7 +32,7 @@ pub use derive::{DeriveError, derive};
 pub use device::{Device, DeviceKind};
 pub use json::{JSON_FORMAT, NodeJson, ObjectJson, OddityJson, TopologyJson, to_json};
 pub use map::render_map;
-pub use picture::{Seat, render_svg};
+pub use picture::{Seat, render_dot, render_svg};
 pub use render::render_tree;
 pub use snapshot::{
     AccessFacts, BandwidthControl, CacheControl, CacheFacts, CacheKind, CpuFacts, DaxFacts,

@@ -14,6 +14,7 @@
 mod block;
 mod cells;
 mod devices;
+mod dot;
 mod layout;
 mod machine;
 mod memory;
@@ -31,6 +32,7 @@ mod text;
 
 use bayplan_types::CpuId;
 
+pub use dot::render_dot;
 pub use seating::Seat;
 
 use crate::picture::layout::{Layout, lay_out};

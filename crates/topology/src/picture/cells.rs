@@ -72,17 +72,9 @@ impl<'a> Cells<'a> {
         self.font.is_some()
     }
 
-    /// Puts the cores, each with its number if it has one, into a box.
-    pub(crate) fn fill(&self, block: &mut Block, cores: &[(Option<u32>, CpuSet)], gap: usize) {
-        if cores.is_empty() {
-            return;
-        }
-        let cells = cores.iter().map(|(id, cpus)| self.core(*id, cpus)).collect();
-        if !self.are_numbered() {
-            let all: CpuSet = cores.iter().flat_map(|(_, cpus)| cpus.iter()).collect();
-            block.texts.push(Paragraph::of_list(Font::Tiny, &name_cpus(&all)));
-        }
-        block.push(Section::of_cells(cells, gap));
+    /// The cores, each with its number if it has one.
+    pub(crate) fn cores(&self, cores: &[(Option<u32>, CpuSet)], gap: usize) -> Section {
+        Section::of_cells(cores.iter().map(|(id, cpus)| self.core(*id, cpus)).collect(), gap)
     }
 
     fn core(&self, id: Option<u32>, cpus: &CpuSet) -> Block {

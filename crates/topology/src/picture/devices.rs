@@ -1,7 +1,7 @@
-//! Devices as boxes, at the NUMA node that they hang on.
+//! Devices as people tell them apart, at the NUMA node that they hang on.
 //!
 //! Virtual functions are counted on their physical one. Several equal devices without a name of their own, such as the copy engines
-//! of a processor, are one box with their number, and so are all devices that are for nothing in particular.
+//! of a processor, are told as one with their number, and so are all devices that are for nothing in particular.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +9,6 @@ use bayplan_types::NodeId;
 
 use crate::device::{Device, DeviceKind};
 use crate::fold::{name_cpus, plural};
-use crate::picture::block::Block;
-use crate::picture::style::Style;
-use crate::picture::text::{Font, Paragraph};
 use crate::snapshot::PciAddress;
 use crate::topology::Topology;
 
@@ -19,6 +16,17 @@ use crate::topology::Topology;
 const EQUAL_MIN: usize = 3;
 /// Of devices that are counted, so many addresses are listed to a pointer.
 const ADDRESSES_MAX: usize = 16;
+
+/// One device, or several that are told as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) kind: DeviceKind,
+    pub(crate) name: String,
+    /// What it is, and how many virtual functions it has.
+    pub(crate) facts: Vec<String>,
+    /// Everything else, for who wants to know.
+    pub(crate) more: String,
+}
 
 /// The devices of a machine, by node.
 pub(crate) struct Devices<'a> {
@@ -43,13 +51,13 @@ impl<'a> Devices<'a> {
     }
 
     /// The devices of a node, or those of no node; by kind and address.
-    pub(crate) fn blocks(&self, node: Option<NodeId>) -> Vec<Block> {
+    pub(crate) fn of_node(&self, node: Option<NodeId>) -> Vec<Told> {
         let devices = self.by_node.get(&node).map(Vec::as_slice).unwrap_or_default();
         let mut groups: BTreeMap<_, Vec<&Device>> = BTreeMap::new();
         for device in devices {
             groups.entry(likeness(device)).or_default().push(device);
         }
-        let mut kept: Vec<(DeviceKind, PciAddress, Block)> = Vec::new();
+        let mut kept: Vec<(DeviceKind, PciAddress, Told)> = Vec::new();
         for ((kind, likeness), group) in groups {
             let Some(first) = group.first() else { continue };
             let is_counted = kind == DeviceKind::Other || group.len() >= EQUAL_MIN;
@@ -61,25 +69,26 @@ impl<'a> Devices<'a> {
             }
         }
         kept.sort_by_key(|(kind, address, _)| (*kind, *address));
-        kept.into_iter().map(|(_, _, block)| block).collect()
+        kept.into_iter().map(|(_, _, told)| told).collect()
     }
 
-    fn device(&self, device: &Device) -> Block {
+    fn device(&self, device: &Device) -> Told {
         let name = name(device).unwrap_or_else(|| device.address.to_string());
         let what = device.kind.name();
         let functions = self.functions.get(&device.address).copied().unwrap_or(0);
-        let mut hover = format!("{what} {}", device.address);
+        let mut more = format!("{what} {}", device.address);
         if let (Some(vendor), Some(device)) = (device.vendor, device.device) {
-            hover.push_str(&format!(", {vendor:04x}:{device:04x}"));
+            more.push_str(&format!(", {vendor:04x}:{device:04x}"));
         }
         if let Some(driver) = &device.driver {
-            hover.push_str(&format!(", driver {driver}"));
+            more.push_str(&format!(", driver {driver}"));
         }
-        hover.push_str(&format!(", near {}", name_cpus(&device.cpus)));
-        block(device.kind, &name, what, None, functions, hover)
+        more.push_str(&format!(", near {}", name_cpus(&device.cpus)));
+        let facts = [Some(what.to_owned()), functions_text(functions)];
+        Told { kind: device.kind, name, facts: facts.into_iter().flatten().collect(), more }
     }
 
-    fn counted(&self, kind: DeviceKind, likeness: Likeness<'_>, group: &[&Device]) -> Block {
+    fn counted(&self, kind: DeviceKind, likeness: Likeness<'_>, group: &[&Device]) -> Told {
         let name = match likeness {
             Likeness::Other => plural(group.len(), "other"),
             Likeness::Model(Some(vendor), Some(device), _) => {
@@ -94,11 +103,12 @@ impl<'a> Devices<'a> {
         let what = if kind == DeviceKind::Other { "devices" } else { kind.name() };
         let functions = group.iter().filter_map(|one| self.functions.get(&one.address)).sum();
         let addresses = group.iter().take(ADDRESSES_MAX).map(|one| one.address.to_string());
-        let mut hover = addresses.collect::<Vec<_>>().join(", ");
-        if let Some(more) = group.len().checked_sub(ADDRESSES_MAX).filter(|more| *more > 0) {
-            hover.push_str(&format!(" and {more} more"));
+        let mut more = addresses.collect::<Vec<_>>().join(", ");
+        if let Some(rest) = group.len().checked_sub(ADDRESSES_MAX).filter(|rest| *rest > 0) {
+            more.push_str(&format!(" and {rest} more"));
         }
-        block(kind, &name, what, driver, functions, hover)
+        let facts = [Some(what.to_owned()), driver.map(str::to_owned), functions_text(functions)];
+        Told { kind, name, facts: facts.into_iter().flatten().collect(), more }
     }
 }
 
@@ -123,21 +133,6 @@ fn likeness(device: &Device) -> (DeviceKind, Option<Likeness<'_>>) {
 fn name(device: &Device) -> Option<String> {
     let names = if device.interfaces.is_empty() { &device.dev_nodes } else { &device.interfaces };
     (!names.is_empty()).then(|| names.join(", "))
-}
-
-fn block(
-    kind: DeviceKind,
-    name: &str,
-    what: &str,
-    driver: Option<&str>,
-    functions: usize,
-    hover: String,
-) -> Block {
-    let mut block = Block::new(Style::Device(kind), hover);
-    block.texts.push(Paragraph::of_words(Font::Plain, name));
-    let facts = [Some(what.to_owned()), driver.map(str::to_owned), functions_text(functions)];
-    block.texts.push(Paragraph::of_parts(Font::Small, facts.into_iter().flatten()));
-    block
 }
 
 fn functions_text(functions: usize) -> Option<String> {

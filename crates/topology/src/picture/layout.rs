@@ -12,7 +12,7 @@ use crate::picture::text::Font;
 /// A4 in points: a sheet that is not smaller prints without being enlarged.
 const SHEET: Size = Size { width: 842, height: 595 };
 /// Small machines are drawn at most so many times larger.
-const ENLARGED_MAX: usize = 2;
+const ENLARGED_MAX: usize = 3;
 /// Cells that get more room become at most so much wider and higher.
 const WIDER_MAX: usize = 2;
 /// More than any sheet has.
@@ -121,6 +121,8 @@ struct Rows<'a> {
     columns: usize,
     column_width: usize,
     heights: Vec<usize>,
+    /// Height that goes between the rows beyond the usual gaps.
+    spread: usize,
 }
 
 fn place_sections(sections: &[SectionShape], inside: Rect) -> Vec<Area> {
@@ -138,17 +140,29 @@ fn place_sections(sections: &[SectionShape], inside: Rect) -> Vec<Area> {
     areas
 }
 
-/// Gives height that is left over to the rows that can use it, in equal shares.
-fn grow(all: &mut [Rows<'_>], free: usize) {
+/// Gives height that is left over to the rows that can use it, in equal shares. What does not divide goes between rows.
+fn grow(all: &mut [Rows<'_>], mut free: usize) {
     let mut wishes: Vec<(&mut usize, usize)> = Vec::new();
     for rows in all.iter_mut() {
         let wished = rows.heights_max();
         wishes.extend(rows.heights.iter_mut().zip(wished));
     }
-    wishes.retain(|(height, wished)| *wished > **height);
-    let share = free / wishes.len().max(1);
-    for (height, wished) in wishes {
-        *height = wished.min(*height + share);
+    loop {
+        wishes.retain(|(height, wished)| *wished > **height);
+        let share = free / wishes.len().max(1);
+        if share == 0 || wishes.is_empty() {
+            break;
+        }
+        for (height, wished) in &mut wishes {
+            let more = share.min(*wished - **height);
+            **height += more;
+            free -= more;
+        }
+    }
+    let is_wanted = !wishes.is_empty();
+    let growing = all.iter_mut().filter(|rows| rows.section.growth != Growth::None);
+    if let Some(rows) = growing.max_by_key(|rows| rows.heights.len()).filter(|_| is_wanted) {
+        rows.spread = free;
     }
 }
 
@@ -164,12 +178,12 @@ impl Rows<'_> {
         };
         let rows = section.shapes.chunks(columns);
         let heights = rows.map(|row| row_height(row, column_width)).collect();
-        Rows { section, columns, column_width, heights }
+        Rows { section, columns, column_width, heights, spread: 0 }
     }
 
     fn height(&self) -> usize {
         let gaps = self.section.gap * self.heights.len().saturating_sub(1);
-        self.heights.iter().sum::<usize>() + gaps
+        self.heights.iter().sum::<usize>() + gaps + self.spread
     }
 
     /// The heights up to which the rows can use what they get.
@@ -199,10 +213,12 @@ impl Rows<'_> {
         };
         let mut areas = Vec::new();
         let mut row_y = y;
-        for (row, height) in self.section.shapes.chunks(columns).zip(&self.heights) {
+        let rows = self.section.shapes.chunks(columns).zip(&self.heights);
+        for (number, (row, height)) in rows.enumerate() {
+            let y = row_y + self.spread * number / (self.heights.len() - 1).max(1);
             for (column, shape) in row.iter().enumerate() {
                 let x = left + column * (self.column_width + gap) + spread * column / (columns - 1).max(1);
-                let rect = Rect { x, y: row_y, width: self.column_width, height: *height };
+                let rect = Rect { x, y, width: self.column_width, height: *height };
                 areas.push(place(shape, rect));
             }
             row_y += height + gap;

@@ -60,7 +60,7 @@ impl<'a> Machine<'a> {
         let mut block = Block::new(Style::Machine, format!("Machine: {}", name_cpus(&root.cpus)));
         self.fill(&mut block, root);
         block.push(Section::of_strips(self.nodes_beside(), BOX_GAP));
-        block.push(Section::of_chips(self.devices.blocks(None), CORE_GAP + 1));
+        block.push(self.devices(None));
         block.push(Section::of_strips(self.offline().into_iter().collect(), BOX_GAP));
         block
     }
@@ -85,14 +85,12 @@ impl<'a> Machine<'a> {
             Level::Cluster => block.texts.push(Paragraph::of_words(Font::Small, "cluster")),
             _ => block.texts.push(Paragraph::of_name(Font::Name, &name)),
         }
-        // Where there are NUMA nodes, these say which CPUs they have.
-        if object.level == Level::Package && self.nested.is_empty() {
-            block.texts.push(cpu_list(&object.cpus));
+        if object.level == Level::Package && self.is_listed(object) {
+            block.texts.push(self.cpu_list(&object.cpus));
         }
         self.fill(&mut block, object);
         if object.level == Level::NumaNode {
-            let devices = self.devices.blocks(Some(NodeId(object.id)));
-            block.push(Section::of_chips(devices, CORE_GAP + 1));
+            block.push(self.devices(Some(NodeId(object.id))));
         }
         block
     }
@@ -113,9 +111,25 @@ impl<'a> Machine<'a> {
         }
         cores.extend(self.cores_of(&rest).map(|core| (None, core)));
         cores.sort_by_key(|(_, cpus)| cpus.first());
-        self.cells.fill(block, &cores, CORE_GAP);
+        let in_cores: CpuSet = cores.iter().flat_map(|(_, cpus)| cpus.iter()).collect();
+        let is_listed = self.is_listed(object) && in_cores == object.cpus;
+        if !self.cells.are_numbered() && !is_listed && !in_cores.is_empty() {
+            let mut list = Block::new(Style::Invisible, "");
+            list.texts.push(Paragraph::of_list(Font::Tiny, &name_cpus(&in_cores)));
+            block.push(Section::of_strips(vec![list], 0));
+        }
+        block.push(self.cells.cores(&cores, CORE_GAP));
         block.push(Section::of_boxes(frames, CORE_GAP + 1));
         block.push(Section::of_boxes(boxes, BOX_GAP));
+    }
+
+    /// Whether the box itself says which CPUs it has: NUMA nodes do, packages where there are none.
+    fn is_listed(&self, object: &Object) -> bool {
+        match object.level {
+            Level::NumaNode => true,
+            Level::Package => self.nested.is_empty(),
+            _ => false,
+        }
     }
 
     /// The objects directly inside, with those of the one die of a package in its place.
@@ -160,12 +174,12 @@ impl<'a> Machine<'a> {
     fn memory(&self, node: &NumaNode) -> Block {
         let is_nested = self.nested.contains(&node.id);
         let mut block = memory_block(node);
-        block.texts.push(cpu_list(&node.cpus));
+        block.texts.push(self.cpu_list(&node.cpus));
         if !node.cpus.is_empty() && !is_nested {
             block.texts.push(Paragraph::of_words(Font::Small, "across other boxes"));
         }
         if !is_nested {
-            block.push(Section::of_chips(self.devices.blocks(Some(node.id)), CORE_GAP + 1));
+            block.push(self.devices(Some(node.id)));
         }
         block
     }
@@ -177,6 +191,16 @@ impl<'a> Machine<'a> {
         beside.flat_map(|node| [self.memory(node)].into_iter().chain(self.near(node.id))).collect()
     }
 
+    fn devices(&self, node: Option<NodeId>) -> Section {
+        let blocks = self.devices.of_node(node).into_iter().map(|told| {
+            let mut block = Block::new(Style::Device(told.kind), told.more);
+            block.texts.push(Paragraph::of_words(Font::Plain, &told.name));
+            block.texts.push(Paragraph::of_parts(Font::Small, told.facts));
+            block
+        });
+        Section::of_chips(blocks.collect(), CORE_GAP + 1)
+    }
+
     fn offline(&self) -> Option<Block> {
         let offline = self.topology.offline();
         let text = format!("offline: {}", name_cpus(offline));
@@ -184,14 +208,15 @@ impl<'a> Machine<'a> {
         block.texts.push(Paragraph::of_list(Font::Plain, &text));
         (!offline.is_empty()).then_some(block)
     }
-}
 
-fn cpu_list(cpus: &CpuSet) -> Paragraph {
-    let list = name_cpus(cpus);
-    let text = match () {
-        () if cpus.is_empty() => "no CPUs".to_owned(),
-        () if list.len() > LIST_CHARS_MAX => plural(cpus.len(), "CPU"),
-        () => list,
-    };
-    Paragraph::of_list(Font::Small, &text)
+    fn cpu_list(&self, cpus: &CpuSet) -> Paragraph {
+        let list = name_cpus(cpus);
+        let is_too_long = list.len() > LIST_CHARS_MAX && self.cells.are_numbered();
+        let text = match () {
+            () if cpus.is_empty() => "no CPUs".to_owned(),
+            () if is_too_long => plural(cpus.len(), "CPU"),
+            () => list,
+        };
+        Paragraph::of_list(Font::Small, &text)
+    }
 }

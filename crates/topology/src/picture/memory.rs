@@ -10,17 +10,21 @@ use crate::topology::NumaNode;
 /// Name, size and kind. The rest of what is known shows when a pointer rests on it.
 pub(crate) fn memory_block(node: &NumaNode) -> Block {
     let mut block = Block::new(Style::Memory(node.kind), hover(node));
-    let size = match node.memory {
-        None => "memory of unknown size".to_owned(),
-        Some(_) if !node.has_memory() => "no memory".to_owned(),
-        Some(bytes) => format!("{bytes} {}", node.kind),
-    };
     block.texts.push(Paragraph::of_name(Font::Name, &format!("NumaNode {}", node.id)));
-    block.texts.push(Paragraph::of_name(Font::Plain, &size));
+    block.texts.push(Paragraph::of_name(Font::Plain, &size_and_kind(node)));
     for cache in &node.side_caches {
         block.texts.push(Paragraph::of_words(Font::Small, &format!("behind a cache of {cache}")));
     }
     block
+}
+
+/// `96 GiB Dram`.
+pub(crate) fn size_and_kind(node: &NumaNode) -> String {
+    match node.memory {
+        None => "memory of unknown size".to_owned(),
+        Some(_) if !node.has_memory() => "no memory".to_owned(),
+        Some(bytes) => format!("{bytes} {}", node.kind),
+    }
 }
 
 fn hover(node: &NumaNode) -> String {
@@ -31,7 +35,7 @@ fn hover(node: &NumaNode) -> String {
             let _ = write!(text, "; {what}{value}");
         }
     };
-    add("", node.memory.map(|bytes| format!("{bytes} {}", node.kind)));
+    add("", Some(size_and_kind(node)));
     add("CPUs ", (!node.cpus.is_empty()).then(|| node.cpus.to_string()));
     add("kind known by: ", (node.cpus.is_empty()).then(|| node.evidence.name().to_owned()));
     add("near node ", node.near.map(|near| near.to_string()));

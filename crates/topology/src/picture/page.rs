@@ -21,8 +21,10 @@ const GUESTS_SHOWN: usize = 24;
 pub(crate) fn page_block(topology: &Topology, seating: &Seating) -> Block {
     let machine = Machine::new(topology, seating);
     let mut page = Block::new(Style::Page, "");
-    page.texts.push(Paragraph::of_words(Font::Headline, &headline(topology)));
-    page.texts.push(Paragraph::of_words(Font::Plain, &details(topology)));
+    let headline = Paragraph::of_facts(Font::Headline, &headline(topology));
+    page.at_least.width = headline.width_max() + 2 * Style::Page.padding();
+    page.texts.push(headline);
+    page.texts.push(Paragraph::of_facts(Font::Plain, &details(topology)));
     page.push(Section::of_boxes(vec![machine.block()], 0));
     let entries = legend(topology, seating, machine.cells());
     let mut legend = Block::new(Style::Legend, "");
@@ -32,7 +34,7 @@ pub(crate) fn page_block(topology: &Topology, seating: &Seating) -> Block {
 }
 
 /// `224 CPUs, 112 cores, 2 packages, 128 GiB`.
-fn headline(topology: &Topology) -> String {
+pub(crate) fn headline(topology: &Topology) -> Vec<String> {
     let packages = count(topology, Level::Package);
     let mut facts = vec![
         plural(topology.cpus().len(), "CPU"),
@@ -43,7 +45,7 @@ fn headline(topology: &Topology) -> String {
     let sizes: Option<Vec<Bytes>> = topology.nodes().iter().map(|node| node.memory).collect();
     let sizes = sizes.filter(|sizes| !sizes.is_empty());
     facts.extend(sizes.map(|sizes| sizes.into_iter().sum::<Bytes>().to_string()));
-    facts.join(", ")
+    facts
 }
 
 fn count(topology: &Topology, level: Level) -> usize {
@@ -51,7 +53,7 @@ fn count(topology: &Topology, level: Level) -> usize {
 }
 
 /// What else can be counted.
-fn details(topology: &Topology) -> String {
+fn details(topology: &Topology) -> Vec<String> {
     let mut facts = Vec::new();
     for (kind, cpus) in topology.core_kinds() {
         let of_kind = |core: &&CpuSet| core.first().is_some_and(|cpu| cpus.contains(cpu));
@@ -71,7 +73,7 @@ fn details(topology: &Topology) -> String {
     facts.extend((l3s > 0).then(|| plural(l3s, "L3")));
     let devices = topology.devices().iter().filter(|device| device.physical.is_none()).count();
     facts.extend((devices > 0).then(|| plural(devices, "device")));
-    facts.join(", ")
+    facts
 }
 
 /// `2 threads per core`, where all cores have as many.
@@ -144,10 +146,9 @@ fn entry_of_group(group: &Group, cells: &Cells<'_>) -> Block {
     };
     let mut entry = entry(icon, &name);
     entry.texts.push(Paragraph::of_list(Font::Small, &count_and_list(&group.cpus)));
-    let mut guests: Vec<&str> = seat.guests.iter().map(String::as_str).take(GUESTS_SHOWN).collect();
+    let mut guests: Vec<String> = seat.guests.iter().take(GUESTS_SHOWN).cloned().collect();
     let more = seat.guests.len().checked_sub(GUESTS_SHOWN).filter(|more| *more > 0);
-    let more = more.map(|more| format!("and {more} more"));
-    guests.extend(more.as_deref());
-    entry.texts.push(Paragraph::of_words(Font::Small, &guests.join(", ")));
+    guests.extend(more.map(|more| format!("and {more} more")));
+    entry.texts.push(Paragraph::of_facts(Font::Small, &guests));
     entry
 }

@@ -13,6 +13,7 @@ fn write_samples() {
         let svg = render_svg(&topology, seat);
         println!("{name}: {} bytes, {:?}", svg.len(), started.elapsed());
         std::fs::write(format!("{dir}/{name}.svg"), svg).unwrap();
+        std::fs::write(format!("{dir}/{name}.dot"), render_dot(&topology)).unwrap();
     };
     for (name, spec) in [
         ("one", "one-cpu"),

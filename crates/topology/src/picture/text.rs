@@ -23,7 +23,7 @@ impl Font {
 
     pub(crate) fn size(self) -> usize {
         match self {
-            Font::Headline => 16,
+            Font::Headline => 15,
             Font::Name => 9,
             Font::Plain => 8,
             Font::Small => 7,
@@ -90,6 +90,14 @@ impl Paragraph {
     /// A text that stays on one line.
     pub(crate) fn of_name(font: Font, name: &str) -> Paragraph {
         Paragraph::of_parts(font, [name.to_owned()])
+    }
+
+    /// Facts with commas between them.
+    pub(crate) fn of_facts(font: Font, facts: &[String]) -> Paragraph {
+        let last = facts.len().saturating_sub(1);
+        let comma = |at| if at == last { "" } else { "," };
+        let parts = facts.iter().enumerate().map(|(at, fact)| format!("{fact}{}", comma(at)));
+        Paragraph { font, parts: broken(parts), between: " " }
     }
 
     /// A text that is broken at its spaces.
