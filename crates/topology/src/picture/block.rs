@@ -186,7 +186,8 @@ impl Shape {
         let texts: usize = self.block.texts.iter().map(|text| text.height(inside)).sum();
         let sections = self.sections.iter().map(|section| section.grid_at(inside).size.height);
         let stacked = sections.chain((texts > 0).then_some(texts));
-        let (count, height) = stacked.fold((0, 0), |(count, sum), height| (count + 1, sum + height));
+        let (count, height) =
+            stacked.fold((0, 0), |(count, sum), height| (count + 1, sum + height));
         let content = height + GAP * usize::saturating_sub(count, 1);
         let icon = self.icon.as_ref().map_or(0, |icon| icon.height_at(icon.width_min()));
         content.max(icon) + 2 * self.block.style.padding()

@@ -48,8 +48,7 @@ impl<'a> Cells<'a> {
             let own = core.filter(|core| cache.cpus.is_subset(core)).and_then(CpuSet::first);
             own.into_iter().for_each(|first| caches.entry(first).or_default().push(cache));
         }
-        let mut cells =
-            Cells { topology, seating, font, cpu_size: Size::default(), caches };
+        let mut cells = Cells { topology, seating, font, cpu_size: Size::default(), caches };
         cells.cpu_size = cells.size_of_a_cpu();
         cells
     }
@@ -162,7 +161,12 @@ impl<'a> Cells<'a> {
             (topology.partitioned(), "in an isolated partition"),
             (topology.nohz_full(), "nohz_full"),
         ];
-        facts.extend(marks.into_iter().filter(|(cpus, _)| cpus.contains(cpu)).map(|(_, name)| name.to_owned()));
+        facts.extend(
+            marks
+                .into_iter()
+                .filter(|(cpus, _)| cpus.contains(cpu))
+                .map(|(_, name)| name.to_owned()),
+        );
         match topology.priority(cpu) {
             CpuPriority::High => facts.push("high priority".to_owned()),
             CpuPriority::Low => facts.push("low priority".to_owned()),

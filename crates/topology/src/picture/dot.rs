@@ -3,17 +3,19 @@
 //! Objects are clusters in clusters. Cores of a kind are one node, and so are equal L3s and smaller objects side by side, because a
 //! graph with a node per core shows nothing. Memory and devices are nodes of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use bayplan_types::{Bytes, CoreKind, CpuSet, NodeId};
 
 use crate::fold::{count_and_list, fold_numbers, plural};
 use crate::picture::devices::Devices;
+use crate::picture::machine::children_without_only_die;
 use crate::picture::memory::size_and_kind;
 use crate::picture::page::headline;
+use crate::picture::style::{Style, style_of};
 use crate::picture::text::printable;
-use crate::topology::{Level, NumaNode, Object, Topology};
+use crate::topology::{Level, NumaNode, Object, ObjectIdx, Topology};
 
 /// From this many equal siblings on, they are one cluster.
 const SIBLINGS_FOLDED: usize = 3;
@@ -22,11 +24,20 @@ const DISTANCES_SHOWN: usize = 8;
 
 /// The machine as a Graphviz graph: a cluster per object, memory and devices as nodes, distances between NUMA nodes on dashed edges.
 pub fn render_dot(topology: &Topology) -> String {
-    let mut graph =
-        Graph { topology, devices: Devices::new(topology), text: String::new(), depth: 1, nodes: 0 };
+    let mut graph = Graph {
+        topology,
+        devices: Devices::new(topology),
+        text: String::new(),
+        depth: 1,
+        nodes: 0,
+    };
     graph.text.push_str("graph bayplan {\n");
-    graph.line("graph [fontname=\"sans-serif\", fontsize=11, labeljust=l, newrank=true];");
-    graph.line("node [fontname=\"sans-serif\", fontsize=10, shape=box, style=filled, fillcolor=white];");
+    graph.line(
+        "graph [fontname=\"sans-serif\", fontsize=11, labeljust=l, rankdir=LR, compound=true];",
+    );
+    graph.line(
+        "node [fontname=\"sans-serif\", fontsize=10, shape=box, style=filled, fillcolor=white];",
+    );
     graph.line("edge [fontname=\"sans-serif\", fontsize=9];");
     graph.line(&format!("label={};", quoted(&[headline(topology).join(", ")])));
     graph.line("labelloc=t;");
@@ -75,7 +86,7 @@ impl<'a> Graph<'a> {
             label.push(count_and_list(&cpus));
         }
         self.line(&format!("label={};", quoted(&label)));
-        self.line(&format!("style=filled; fillcolor=\"{}\";", fill(first.level)));
+        self.line(&format!("style=filled; fillcolor=\"{}\";", style_of(first.level).color()));
         match first.level {
             Level::NumaNode => self.memories(NodeId(first.id)),
             Level::Machine => self.of_the_machine(),
@@ -106,7 +117,7 @@ impl<'a> Graph<'a> {
         let topology = self.topology;
         let mut in_cores = object.cpus.clone();
         let mut groups: Vec<(Form, Vec<&Object>)> = Vec::new();
-        let children = object.children.iter().map(|idx| topology.object(*idx));
+        let children = children_without_only_die(topology, object).into_iter();
         for child in children.filter(|child| child.level != Level::Core) {
             in_cores.subtract(&child.cpus);
             let form = Form::new(topology, child);
@@ -154,7 +165,7 @@ impl<'a> Graph<'a> {
     fn memory(&mut self, node: &NumaNode, more: &[String]) {
         let mut lines = vec![format!("NumaNode {}", node.id), size_and_kind(node)];
         lines.extend(more.iter().cloned());
-        let look = "shape=cylinder, fillcolor=\"#d3eac6\"";
+        let look = format!("shape=cylinder, fillcolor=\"{}\"", Style::Memory(node.kind).color());
         self.line(&format!("m{} [label={}, {look}];", node.id, quoted(&lines)));
         self.devices(Some(node.id), &format!("m{}", node.id));
     }
@@ -162,7 +173,8 @@ impl<'a> Graph<'a> {
     fn devices(&mut self, node: Option<NodeId>, at: &str) {
         for told in self.devices.of_node(node) {
             let lines = [told.name, told.facts.join(", ")];
-            let name = self.node(&lines, ", shape=component, fillcolor=\"#d9e8fb\"");
+            let color = Style::Device(told.kind).color();
+            let name = self.node(&lines, &format!(", shape=component, fillcolor=\"{color}\""));
             if !at.is_empty() {
                 self.line(&format!("{at} -- {name};"));
             }
@@ -178,7 +190,11 @@ impl<'a> Graph<'a> {
             objects.any(|object| object.level == Level::NumaNode && object.id == node.id.0)
         };
         for node in topology.nodes().iter().filter(|node| node.near.is_none() && !is_nested(node)) {
-            let cpus = if node.cpus.is_empty() { "no CPUs".to_owned() } else { count_and_list(&node.cpus) };
+            let cpus = if node.cpus.is_empty() {
+                "no CPUs".to_owned()
+            } else {
+                count_and_list(&node.cpus)
+            };
             self.memory(node, &[cpus]);
             for other in topology.nodes().iter().filter(|other| other.near == Some(node.id)) {
                 self.memory(other, &[format!("near NumaNode {}", node.id)]);
@@ -191,26 +207,71 @@ impl<'a> Graph<'a> {
         }
     }
 
+    /// Between the nodes of a package each distance has an edge; between two packages one edge is enough where all are equal.
     fn distances(&mut self) {
-        let topology = self.topology;
-        let nodes: Vec<&NumaNode> =
-            topology.nodes().iter().filter(|node| !node.cpus.is_empty()).collect();
-        if nodes.len() > DISTANCES_SHOWN {
+        let nodes = self.topology.nodes().iter().filter(|node| !node.cpus.is_empty());
+        if nodes.clone().count() > DISTANCES_SHOWN {
             return;
         }
-        for (at, one) in nodes.iter().enumerate() {
-            for other in nodes.iter().skip(at + 1) {
-                let there = topology.distance(one.id, other.id);
-                let back = topology.distance(other.id, one.id);
-                let label = match (there, back) {
-                    (None, None) => continue,
-                    (Some(there), Some(back)) if there != back => format!("{there}/{back}"),
-                    (there, back) => there.or(back).map(|d| d.to_string()).unwrap_or_default(),
-                };
-                let (from, to, label) = (one.id, other.id, quoted(&[label]));
-                self.line(&format!("m{from} -- m{to} [style=dashed, constraint=false, label={label}];"));
+        let mut groups: BTreeMap<_, Vec<&NumaNode>> = BTreeMap::new();
+        for node in nodes {
+            let package = self.package_around(node);
+            // A node in no package is a group of its own.
+            let key = package.map_or((None, Some(node.id)), |package| (Some(package), None));
+            groups.entry(key).or_default().push(node);
+        }
+        let groups: Vec<_> =
+            groups.into_iter().map(|((package, _), nodes)| (package, nodes)).collect();
+        for (at, (package, nodes)) in groups.iter().enumerate() {
+            for (at, one) in nodes.iter().enumerate() {
+                nodes.iter().skip(at + 1).for_each(|other| self.distance(one, other, ""));
+            }
+            for (other_package, others) in groups.iter().skip(at + 1) {
+                let packages = package.zip(*other_package);
+                self.distances_across(nodes, others, packages);
             }
         }
+    }
+
+    fn distances_across(
+        &mut self,
+        nodes: &[&NumaNode],
+        others: &[&NumaNode],
+        packages: Option<(ObjectIdx, ObjectIdx)>,
+    ) {
+        let pairs = || nodes.iter().flat_map(|one| others.iter().map(move |other| (*one, *other)));
+        let texts: BTreeSet<_> =
+            pairs().map(|(one, other)| self.distance_text(one, other)).collect();
+        match (packages, pairs().next()) {
+            (Some((tail, head)), Some((one, other))) if texts.len() == 1 => {
+                let clusters = format!(", ltail=cluster_{}, lhead=cluster_{}", tail.0, head.0);
+                self.distance(one, other, &clusters);
+            }
+            _ => pairs().for_each(|(one, other)| self.distance(one, other, "")),
+        }
+    }
+
+    fn package_around(&self, node: &NumaNode) -> Option<ObjectIdx> {
+        let mut objects = self.topology.objects().iter();
+        let around =
+            |object: &&Object| object.level == Level::Package && node.cpus.is_subset(&object.cpus);
+        objects.find(around).map(|package| package.idx)
+    }
+
+    /// `21`; `21/31` where it is farther there than back.
+    fn distance_text(&self, one: &NumaNode, other: &NumaNode) -> Option<String> {
+        let there = self.topology.distance(one.id, other.id);
+        let back = self.topology.distance(other.id, one.id);
+        match there.zip(back) {
+            Some((there, back)) if there != back => Some(format!("{there}/{back}")),
+            _ => there.or(back).map(|distance| distance.to_string()),
+        }
+    }
+
+    fn distance(&mut self, one: &NumaNode, other: &NumaNode, clusters: &str) {
+        let Some(text) = self.distance_text(one, other) else { return };
+        let (from, to, label) = (one.id, other.id, quoted(&[text]));
+        self.line(&format!("m{from} -- m{to} [style=dashed, label={label}{clusters}];"));
     }
 }
 
@@ -239,7 +300,7 @@ type CoreForm = (Option<CoreKind>, usize);
 
 impl Form {
     fn new(topology: &Topology, object: &Object) -> Form {
-        let children = object.children.iter().map(|idx| topology.object(*idx));
+        let children = children_without_only_die(topology, object).into_iter();
         let inside = children.filter(|child| child.level != Level::Core);
         let inside: Vec<Form> = inside.map(|child| Form::new(topology, child)).collect();
         let cores = kinds_of_cores(topology, &object.cpus);
@@ -247,7 +308,8 @@ impl Form {
             level: object.level,
             size: cache_size(topology, object),
             cores: cores.into_iter().map(|(form, cores)| (form, cores.len())).collect(),
-            has_places: object.level <= Level::NumaNode || inside.iter().any(|form| form.has_places),
+            has_places: object.level <= Level::NumaNode
+                || inside.iter().any(|form| form.has_places),
             inside,
         }
     }
@@ -257,7 +319,9 @@ impl Form {
 fn kinds_of_cores(topology: &Topology, cpus: &CpuSet) -> BTreeMap<CoreForm, Vec<CpuSet>> {
     let mut kinds: BTreeMap<CoreForm, Vec<CpuSet>> = BTreeMap::new();
     for cpu in cpus.iter() {
-        let Some(core) = topology.core_of(cpu).map(|core| core.intersection(cpus)) else { continue };
+        let Some(core) = topology.core_of(cpu).map(|core| core.intersection(cpus)) else {
+            continue;
+        };
         if core.first() == Some(cpu) {
             kinds.entry((topology.core_kind(cpu), core.len())).or_default().push(core);
         }
@@ -273,17 +337,6 @@ fn cache_size(topology: &Topology, object: &Object) -> Option<Bytes> {
     };
     let mut caches = topology.caches().iter().filter(|cache| cache.level == level);
     caches.find(|cache| cache.cpus == object.cpus)?.size
-}
-
-fn fill(level: Level) -> &'static str {
-    match level {
-        Level::Machine => "#fafafa",
-        Level::Package => "#eceff3",
-        Level::Die => "#f6f7f9",
-        Level::NumaNode => "#eef6ea",
-        Level::L3 => "#fdf3dc",
-        Level::Cluster | Level::L2 | Level::Core => "#ffffff",
-    }
 }
 
 /// Lines as one quoted string. Graphviz reads escapes and, in labels, the entities of HTML.

@@ -217,7 +217,9 @@ impl Rows<'_> {
         for (number, (row, height)) in rows.enumerate() {
             let y = row_y + self.spread * number / (self.heights.len() - 1).max(1);
             for (column, shape) in row.iter().enumerate() {
-                let x = left + column * (self.column_width + gap) + spread * column / (columns - 1).max(1);
+                let x = left
+                    + column * (self.column_width + gap)
+                    + spread * column / (columns - 1).max(1);
                 let rect = Rect { x, y, width: self.column_width, height: *height };
                 areas.push(place(shape, rect));
             }
@@ -232,6 +234,7 @@ fn height_max(shape: &Shape, width: usize) -> usize {
     let natural = shape.height_at(width);
     let inside = width.saturating_sub(shape.width_around());
     let rows = shape.sections.iter().map(|section| Rows::new(section, inside));
-    let more = rows.map(|rows| rows.heights_max().iter().sum::<usize>() - rows.heights.iter().sum::<usize>());
+    let more = rows
+        .map(|rows| rows.heights_max().iter().sum::<usize>() - rows.heights.iter().sum::<usize>());
     natural + more.sum::<usize>()
 }

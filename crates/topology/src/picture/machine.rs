@@ -13,7 +13,7 @@ use crate::picture::cells::Cells;
 use crate::picture::devices::Devices;
 use crate::picture::memory::memory_block;
 use crate::picture::seating::Seating;
-use crate::picture::style::Style;
+use crate::picture::style::{Style, style_of};
 use crate::picture::text::{Font, Paragraph};
 use crate::topology::{Cache, Level, NumaNode, Object, Topology};
 
@@ -67,16 +67,8 @@ impl<'a> Machine<'a> {
 
     fn object(&self, object: &'a Object) -> Block {
         let name = format!("{} {}", object.level, object.id);
-        let hover = |name: &str| format!("{name}: {}", count_and_list(&object.cpus));
-        let style = match object.level {
-            Level::Machine => Style::Machine,
-            Level::Package => Style::Package,
-            Level::Die => Style::Die,
-            Level::NumaNode => Style::Node,
-            Level::L3 => Style::L3,
-            Level::Cluster | Level::L2 | Level::Core => Style::Frame,
-        };
-        let mut block = Block::new(style, hover(&name));
+        let hover = format!("{name}: {}", count_and_list(&object.cpus));
+        let mut block = Block::new(style_of(object.level), hover);
         match object.level {
             Level::NumaNode => self.node(&mut block, NodeId(object.id)),
             Level::L3 => block.texts.push(self.cache_name(&name, 3, object, Font::Plain)),
@@ -101,7 +93,7 @@ impl<'a> Machine<'a> {
         let mut frames = Vec::new();
         let mut boxes = Vec::new();
         let mut rest = object.cpus.clone();
-        for child in self.children(object) {
+        for child in children_without_only_die(self.topology, object) {
             rest.subtract(&child.cpus);
             match child.level {
                 Level::Core => cores.push((Some(child.id), child.cpus.clone())),
@@ -129,16 +121,6 @@ impl<'a> Machine<'a> {
             Level::NumaNode => true,
             Level::Package => self.nested.is_empty(),
             _ => false,
-        }
-    }
-
-    /// The objects directly inside, with those of the one die of a package in its place.
-    fn children(&self, object: &'a Object) -> Vec<&'a Object> {
-        let children: Vec<&Object> =
-            object.children.iter().map(|idx| self.topology.object(*idx)).collect();
-        match children.as_slice() {
-            [die] if die.level == Level::Die && die.cpus == object.cpus => self.children(die),
-            _ => children,
         }
     }
 
@@ -218,5 +200,20 @@ impl<'a> Machine<'a> {
             () => list,
         };
         Paragraph::of_list(Font::Small, &text)
+    }
+}
+
+/// The objects directly inside, with those of the one die of a package in its place.
+pub(crate) fn children_without_only_die<'a>(
+    topology: &'a Topology,
+    object: &Object,
+) -> Vec<&'a Object> {
+    let children = object.children.iter().map(|idx| topology.object(*idx));
+    let children: Vec<&Object> = children.collect();
+    match children.as_slice() {
+        [die] if die.level == Level::Die && die.cpus == object.cpus => {
+            children_without_only_die(topology, die)
+        }
+        _ => children,
     }
 }

@@ -36,10 +36,8 @@ pub(crate) fn page_block(topology: &Topology, seating: &Seating) -> Block {
 /// `224 CPUs, 112 cores, 2 packages, 128 GiB`.
 pub(crate) fn headline(topology: &Topology) -> Vec<String> {
     let packages = count(topology, Level::Package);
-    let mut facts = vec![
-        plural(topology.cpus().len(), "CPU"),
-        plural(topology.cores().len(), "core"),
-    ];
+    let mut facts =
+        vec![plural(topology.cpus().len(), "CPU"), plural(topology.cores().len(), "core")];
     facts.extend((packages > 0).then(|| plural(packages, "package")));
     // One node of unknown size makes the sum unknown.
     let sizes: Option<Vec<Bytes>> = topology.nodes().iter().map(|node| node.memory).collect();
@@ -88,8 +86,7 @@ fn legend(topology: &Topology, seating: &Seating, cells: &Cells<'_>) -> Vec<Bloc
     let mut groups: Vec<&Group> = seating.groups().iter().collect();
     // By letter: they were given out by lowest CPU.
     groups.sort_by_key(|group| group.fill);
-    let mut entries: Vec<Block> =
-        groups.iter().map(|group| entry_of_group(group, cells)).collect();
+    let mut entries: Vec<Block> = groups.iter().map(|group| entry_of_group(group, cells)).collect();
     let plain = CpuLook::default();
     let cpu = |look: CpuLook, text: &str| entry(cells.blank_cpu(look, String::new()), text);
     let core = |look: CoreLook, text: &str| {
@@ -121,7 +118,9 @@ fn legend(topology: &Topology, seating: &Seating, cells: &Cells<'_>) -> Vec<Bloc
         (has_high, high, "high priority"),
         (has_low, low, "low priority"),
     ];
-    entries.extend(marks.iter().filter(|(occurs, ..)| *occurs).map(|(_, look, text)| cpu(*look, text)));
+    entries.extend(
+        marks.iter().filter(|(occurs, ..)| *occurs).map(|(_, look, text)| cpu(*look, text)),
+    );
     entries
 }
 

@@ -25,16 +25,14 @@ pub(crate) fn hybrid() -> Snapshot {
     };
     for facts in &mut snapshot.cpus {
         let cpu = facts.id.0;
-        let group = |size: u32| (cpu / size * size..cpu / size * size + size).map(CpuId).collect::<CpuSet>();
+        let group = |size: u32| {
+            (cpu / size * size..cpu / size * size + size).map(CpuId).collect::<CpuSet>()
+        };
         let is_large = cpu < 16;
         let core = group(if is_large { 2 } else { 1 });
         facts.core_id = Some(CoreId(if is_large { cpu / 2 } else { cpu }));
         facts.thread_siblings = Some(core.clone());
-        facts.caches = if is_large {
-            vec![cache(2, core, 2)]
-        } else {
-            vec![cache(2, group(4), 4)]
-        };
+        facts.caches = if is_large { vec![cache(2, core, 2)] } else { vec![cache(2, group(4), 4)] };
         facts.caches.push(cache(3, CpuSet::first_n(32), 36));
     }
     let kind = |name: &str, cpus| KindFacts { name: name.to_owned(), cpus: set(cpus) };
@@ -65,7 +63,8 @@ fn memory(id: u32, gib: u64, distances: &[u32]) -> NodeFacts {
 
 /// Two packages of two nodes with persistent memory, and devices of every kind.
 pub(crate) fn pmem_and_devices() -> Snapshot {
-    let mut snapshot = machine("pack:2 l3:1 numa:2 core:14 pu:2 mem:96 isolated:4-7,60-63 offline:13,69");
+    let mut snapshot =
+        machine("pack:2 l3:1 numa:2 core:14 pu:2 mem:96 isolated:4-7,60-63 offline:13,69");
     for (id, node) in snapshot.nodes.iter_mut().enumerate() {
         node.distances = match id {
             0 => vec![10, 11, 21, 21, 17, 28],
@@ -125,7 +124,8 @@ pub(crate) fn pmem_and_devices() -> Snapshot {
 pub(crate) fn seat(cpu: CpuId) -> Option<Seat> {
     use bayplan_types::CpuClass;
     let within = |list: &str| set(list).contains(cpu);
-    let owned = |class, label: &str| Some(Seat { class, label: label.to_owned(), guests: Vec::new() });
+    let owned =
+        |class, label: &str| Some(Seat { class, label: label.to_owned(), guests: Vec::new() });
     let pool = |label: &str, guests: &[&str]| {
         let guests = guests.iter().map(|guest| (*guest).to_owned()).collect();
         Some(Seat { class: CpuClass::Shared, label: label.to_owned(), guests })
@@ -140,7 +140,11 @@ pub(crate) fn seat(cpu: CpuId) -> Option<Seat> {
         () if within("0-13,56-69") => pool("numa 0", &["default/web-7d4b9/sidecar"]),
         () if within("14-27,70-83") => pool(
             "numa 1",
-            &["kube-system/coredns-1/coredns", "monitoring/prometheus-0/prometheus", "default/job-1/a"],
+            &[
+                "kube-system/coredns-1/coredns",
+                "monitoring/prometheus-0/prometheus",
+                "default/job-1/a",
+            ],
         ),
         () if within("42-50") => pool("numa 3", &["batch/render-1/render"]),
         () => None,
@@ -151,12 +155,14 @@ pub(crate) fn seat(cpu: CpuId) -> Option<Seat> {
 pub(crate) fn hbm_and_cxl() -> Snapshot {
     let mut snapshot = machine("pack:1 l3:1 numa:4 core:14 pu:2 mem:64");
     let row = |own: usize| -> Vec<u32> {
-        (0..9).map(|other| match (own, other) {
-            (a, b) if a == b => 10,
-            (a, b) if b == a + 4 => 13,
-            (_, 8) => 24,
-            _ => 23,
-        }).collect()
+        (0..9)
+            .map(|other| match (own, other) {
+                (a, b) if a == b => 10,
+                (a, b) if b == a + 4 => 13,
+                (_, 8) => 24,
+                _ => 23,
+            })
+            .collect()
     };
     for (id, node) in snapshot.nodes.iter_mut().enumerate() {
         node.distances = row(id);
@@ -174,7 +180,11 @@ pub(crate) fn hbm_and_cxl() -> Snapshot {
         });
     }
     snapshot.nodes.push(memory(8, 256, &[24, 25, 25, 25, 26, 26, 26, 26, 10]));
-    snapshot.dax.push(DaxFacts { name: "dax9.0".into(), node: Some(NodeId(8)), origin: DaxOrigin::Cxl });
+    snapshot.dax.push(DaxFacts {
+        name: "dax9.0".into(),
+        node: Some(NodeId(8)),
+        origin: DaxOrigin::Cxl,
+    });
     snapshot.devices = vec![device("0000:38:00.0", 0x05_0210, Some(8), &["cxl/mem0"])];
     snapshot.online_nodes = Some("0-8".parse().unwrap());
     snapshot

@@ -4,6 +4,7 @@
 use bayplan_types::MemoryKind;
 
 use crate::device::DeviceKind;
+use crate::topology::Level;
 
 /// What a box stands for, as far as that shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,8 +76,8 @@ pub(crate) enum Bar {
 
 /// Colours of containers with CPUs of their own. Neighbours in the list differ in hue and in lightness.
 const EXCLUSIVE: [&str; 12] = [
-    "#8ec4ee", "#fbc77d", "#a9dba0", "#f3a6a0", "#cdb5ec", "#f6e58d", "#7fd0c7", "#f5b6d6", "#b9c98a",
-    "#a8b4f0", "#e3bd97", "#b5e3f5",
+    "#8ec4ee", "#fbc77d", "#a9dba0", "#f3a6a0", "#cdb5ec", "#f6e58d", "#7fd0c7", "#f5b6d6",
+    "#b9c98a", "#a8b4f0", "#e3bd97", "#b5e3f5",
 ];
 
 /// Colours of shared pools.
@@ -107,7 +108,66 @@ impl Hatch {
     }
 }
 
+/// How an object looks.
+pub(crate) fn style_of(level: Level) -> Style {
+    match level {
+        Level::Machine => Style::Machine,
+        Level::Package => Style::Package,
+        Level::Die => Style::Die,
+        Level::NumaNode => Style::Node,
+        Level::L3 => Style::L3,
+        Level::Cluster | Level::L2 => Style::Frame,
+        Level::Core => Style::Core(CoreLook::Plain),
+    }
+}
+
 impl Style {
+    /// Every box of a color of its own; CPUs have that of who sits there.
+    pub(crate) const COLORED: [Style; 18] = [
+        Style::Page,
+        Style::Machine,
+        Style::Package,
+        Style::Die,
+        Style::Node,
+        Style::L3,
+        Style::Frame,
+        Style::Core(CoreLook::Plain),
+        Style::Core(CoreLook::Efficient),
+        Style::Memory(MemoryKind::Dram),
+        Style::Memory(MemoryKind::Hbm),
+        Style::Memory(MemoryKind::Pmem),
+        Style::Memory(MemoryKind::Cxl),
+        Style::Device(DeviceKind::Network),
+        Style::Device(DeviceKind::Storage),
+        Style::Device(DeviceKind::Accelerator),
+        Style::Device(DeviceKind::Other),
+        Style::Offline,
+    ];
+
+    /// The color that it is filled with.
+    pub(crate) fn color(self) -> &'static str {
+        match self {
+            Style::Invisible | Style::Legend | Style::Frame => "none",
+            Style::Page | Style::Offline => "#fff",
+            Style::Machine => "#fafafa",
+            Style::Package => "#eceff3",
+            Style::Die => "#f6f7f9",
+            Style::Node => "#eef6ea",
+            Style::L3 => "#fdf3dc",
+            Style::Core(CoreLook::Efficient) => "#e4e4e4",
+            Style::Core(CoreLook::Plain | CoreLook::Performance) => "#fff",
+            Style::Cpu(look) => look.fill.color(),
+            Style::Memory(MemoryKind::Dram) => "#d3eac6",
+            Style::Memory(MemoryKind::Hbm) => "#f7d3cd",
+            Style::Memory(MemoryKind::Pmem) => "#dbd2ee",
+            Style::Memory(MemoryKind::Cxl) | Style::Device(DeviceKind::Memory) => "#cbe3f4",
+            Style::Device(DeviceKind::Network) => "#d9e8fb",
+            Style::Device(DeviceKind::Storage) => "#fbe6c9",
+            Style::Device(DeviceKind::Accelerator) => "#e9ddf6",
+            Style::Device(DeviceKind::Other) => "#efefef",
+        }
+    }
+
     /// The name in the style sheet; `None` for what is not drawn.
     pub(crate) fn class(self) -> Option<&'static str> {
         Some(match self {
@@ -121,7 +181,7 @@ impl Style {
             Style::Frame => "frame",
             Style::Core(CoreLook::Plain) => "core",
             Style::Core(CoreLook::Performance) => "core large",
-            Style::Core(CoreLook::Efficient) => "core small",
+            Style::Core(CoreLook::Efficient) => "small",
             Style::Cpu(_) => "cpu",
             Style::Memory(MemoryKind::Dram) => "dram",
             Style::Memory(MemoryKind::Hbm) => "hbm",

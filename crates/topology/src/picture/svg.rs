@@ -16,27 +16,12 @@ const SHAPES: &str = "\
 .bayplan text{font-family:sans-serif;fill:#000}
 .bayplan rect{stroke:#333;stroke-width:.6}
 .bayplan .c{text-anchor:middle}
-.bayplan .page{fill:#fff;stroke:none}
-.bayplan .machine{fill:#fafafa;stroke:#222;stroke-width:1}
-.bayplan .package{fill:#eceff3;stroke:#222;stroke-width:1}
-.bayplan .die{fill:#f6f7f9}
-.bayplan .node{fill:#eef6ea}
-.bayplan .l3{fill:#fdf3dc}
-.bayplan .frame{fill:none;stroke:#666;stroke-width:.5}
-.bayplan .core{fill:#fff}
+.bayplan .page,.bayplan .bar{stroke:none}
+.bayplan .machine,.bayplan .package{stroke:#222;stroke-width:1}
+.bayplan .frame{stroke:#666;stroke-width:.5}
 .bayplan .large{stroke:#000;stroke-width:1.3}
-.bayplan .small{fill:#e4e4e4;stroke:#555}
 .bayplan .cpu{stroke:#888;stroke-width:.4}
-.bayplan .dram{fill:#d3eac6}
-.bayplan .hbm{fill:#f7d3cd}
-.bayplan .pmem{fill:#dbd2ee}
-.bayplan .cxl{fill:#cbe3f4}
-.bayplan .network{fill:#d9e8fb}
-.bayplan .storage{fill:#fbe6c9}
-.bayplan .accelerator{fill:#e9ddf6}
-.bayplan .other{fill:#efefef}
-.bayplan .offline{fill:#fff;stroke:#666;stroke-dasharray:3 2}
-.bayplan .bar{fill:#000;stroke:none}
+.bayplan .offline{stroke:#666;stroke-dasharray:3 2}
 ";
 
 /// Behind coloured CPUs the boxes step back.
@@ -82,12 +67,17 @@ impl Used {
     fn write(&self, text: &mut String) {
         text.push_str("<style>\n");
         text.push_str(SHAPES);
+        for style in Style::COLORED {
+            let class = style.class().unwrap_or_default();
+            let _ = writeln!(text, ".bayplan .{class}{{fill:{}}}", style.color());
+        }
         if self.fills.iter().any(|fill| *fill != Fill::Nobody) {
             text.push_str(SHAPES_SEATED);
         }
         for font in Font::ALL {
             let bold = if font.is_bold() { ";font-weight:bold" } else { "" };
-            let _ = writeln!(text, ".bayplan .{}{{font-size:{}px{bold}}}", class(font), font.size());
+            let _ =
+                writeln!(text, ".bayplan .{}{{font-size:{}px{bold}}}", class(font), font.size());
         }
         text.push_str("</style>\n");
         if self.hatches.is_empty() {

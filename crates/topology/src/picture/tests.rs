@@ -6,15 +6,16 @@ use crate::*;
 #[test]
 fn write_samples() {
     let Ok(dir) = std::env::var("BAYPLAN_PICTURES") else { return };
-    let mut write = |name: &str, snapshot: Snapshot, seat: &dyn Fn(bayplan_types::CpuId) -> Option<Seat>| {
-        let topology = derive(&snapshot).unwrap();
-        println!("{name}: {:?}", topology.oddities());
-        let started = std::time::Instant::now();
-        let svg = render_svg(&topology, seat);
-        println!("{name}: {} bytes, {:?}", svg.len(), started.elapsed());
-        std::fs::write(format!("{dir}/{name}.svg"), svg).unwrap();
-        std::fs::write(format!("{dir}/{name}.dot"), render_dot(&topology)).unwrap();
-    };
+    let mut write =
+        |name: &str, snapshot: Snapshot, seat: &dyn Fn(bayplan_types::CpuId) -> Option<Seat>| {
+            let topology = derive(&snapshot).unwrap();
+            println!("{name}: {:?}", topology.oddities());
+            let started = std::time::Instant::now();
+            let svg = render_svg(&topology, seat);
+            println!("{name}: {} bytes, {:?}", svg.len(), started.elapsed());
+            std::fs::write(format!("{dir}/{name}.svg"), svg).unwrap();
+            std::fs::write(format!("{dir}/{name}.dot"), render_dot(&topology)).unwrap();
+        };
     for (name, spec) in [
         ("one", "one-cpu"),
         ("eight", "core:4 pu:2"),

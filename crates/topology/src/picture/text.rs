@@ -62,8 +62,8 @@ fn hundredths(text: &str) -> usize {
 
 fn hundredths_of_em(c: char) -> usize {
     match c {
-        ' ' | '.' | ',' | ':' | ';' | '\'' | '|' | 'i' | 'l' | 'j' | 'I' | 'J' | 'f' | 't' | 'r'
-        | '/' | '-' | '(' | ')' | '[' | ']' | '!' => 43,
+        ' ' | '.' | ',' | ':' | ';' | '\'' | '|' | 'i' | 'l' | 'j' | 'I' | 'J' | 'f' | 't'
+        | 'r' | '/' | '-' | '(' | ')' | '[' | ']' | '!' => 43,
         'm' | 'w' | 'M' | 'W' | '@' | '%' | '&' | '+' | '=' | '<' | '>' | '#' | '~' | '^' => 101,
         'A'..='Z' => 79,
         ' '..='~' => 65,
@@ -164,7 +164,8 @@ fn broken(parts: impl IntoIterator<Item = String>) -> Vec<String> {
 pub(crate) fn printable(c: char) -> char {
     let is_no_character = matches!(u32::from(c) & 0xffff, 0xfffe | 0xffff);
     // Marks that turn the direction of a text would turn that of its neighbours, too.
-    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns =
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if c.is_control() || is_no_character || turns { '\u{fffd}' } else { c }
 }
 
