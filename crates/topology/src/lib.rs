@@ -17,6 +17,7 @@ mod map;
 mod memory;
 mod nest;
 mod numa;
+mod picture;
 #[cfg(test)]
 mod properties;
 mod render;
@@ -35,6 +36,7 @@ pub use json::{
     ResctrlJson, TopologyJson, to_json,
 };
 pub use map::render_map;
+pub use picture::{Seat, render_dot, render_svg};
 pub use render::render_tree;
 pub use snapshot::{
     AccessFacts, BandwidthControl, CacheControl, CacheFacts, CacheKind, CpuFacts, DaxFacts,
