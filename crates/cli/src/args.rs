@@ -126,7 +126,7 @@ pub(crate) struct TopologyOptions {
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t = TopologyOutput::Text)]
     pub(crate) output: TopologyOutput,
-    /// Ask the daemon who sits where, and show it
+    /// Ask the daemon who sits where, and show it in the tree's map and in the SVG picture
     #[arg(long)]
     pub(crate) ledger: bool,
     #[command(flatten)]

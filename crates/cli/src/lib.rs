@@ -8,6 +8,7 @@ mod demo;
 mod explain;
 mod machine;
 mod run;
+mod seats;
 mod snapshot;
 mod status;
 mod topology;
@@ -57,6 +58,14 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Whether to colour what goes to standard output.
 fn has_colour() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+}
+
+/// Text in a bold colour of the terminal, by its escape number.
+fn paint(text: &str, colour: &str, has_colour: bool) -> String {
+    match has_colour {
+        true => format!("\u{1b}[1;{colour}m{text}\u{1b}[0m"),
+        false => text.to_owned(),
+    }
 }
 
 /// A table without borders, for people.

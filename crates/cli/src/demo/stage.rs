@@ -14,7 +14,7 @@ use bayplan_types::{CpuId, CpuSet};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 
-use crate::has_colour;
+use crate::{has_colour, paint};
 use crate::machine::named_machine;
 
 /// Everything that runs during the demo.
@@ -151,13 +151,6 @@ impl Stage {
         let letter = name.chars().next().unwrap_or('?').to_ascii_uppercase();
         let colour = 31 + position % 6;
         paint(&letter.to_string(), &colour.to_string(), has_colour)
-    }
-}
-
-fn paint(text: &str, colour: &str, has_colour: bool) -> String {
-    match has_colour {
-        true => format!("\u{1b}[1;{colour}m{text}\u{1b}[0m"),
-        false => text.to_owned(),
     }
 }
 

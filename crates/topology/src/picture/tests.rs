@@ -6,7 +6,7 @@ use crate::*;
 #[test]
 fn write_samples() {
     let Ok(dir) = std::env::var("BAYPLAN_PICTURES") else { return };
-    let mut write =
+    let write =
         |name: &str, snapshot: Snapshot, seat: &dyn Fn(bayplan_types::CpuId) -> Option<Seat>| {
             let topology = derive(&snapshot).unwrap();
             println!("{name}: {:?}", topology.oddities());

@@ -1,0 +1,109 @@
+//! Who sits where, for pictures. In: the daemon's status. Out: a seat for each CPU.
+
+use std::fmt::Write as _;
+
+use bayplan_daemon::status::Status;
+use bayplan_topology::{Seat, Topology, render_map};
+use bayplan_types::{CpuClass, CpuId, CpuSet};
+
+use crate::paint;
+
+/// The texts of a status as sets.
+pub(crate) struct Seats {
+    /// CPUs of one container each.
+    owners: Vec<Holder>,
+    /// Containers that share, or that run on the reserved CPUs.
+    guests: Vec<Holder>,
+    /// Pools, the narrowest first.
+    pools: Vec<Holder>,
+    reserved: CpuSet,
+    isolated: CpuSet,
+}
+
+struct Holder {
+    name: String,
+    cpus: CpuSet,
+}
+
+fn set(text: &str) -> CpuSet {
+    text.parse().unwrap_or_default()
+}
+
+impl Seats {
+    /// The seats that a status tells of.
+    pub(crate) fn new(status: &Status) -> Seats {
+        let holder = |name: String, cpus: &str| Holder { name, cpus: set(cpus) };
+        let containers = || status.containers.iter();
+        let (owners, others): (Vec<_>, Vec<_>) =
+            containers().partition(|container| !container.exclusive.is_empty());
+        let pools = status.pools.iter().map(|pool| holder(pool.name.clone(), &pool.shared_cpus));
+        let mut pools: Vec<Holder> = pools.filter(|pool| !pool.cpus.is_empty()).collect();
+        pools.sort_by_key(|pool| pool.cpus.len());
+        Seats {
+            owners: owners.iter().map(|it| holder(it.full_name(), &it.exclusive)).collect(),
+            guests: others.iter().map(|it| holder(it.full_name(), &it.cpus)).collect(),
+            pools,
+            reserved: set(&status.cpus.reserved),
+            isolated: set(&status.cpus.isolated),
+        }
+    }
+
+    /// Who sits on a CPU. A shared one belongs to the narrowest pool around it that is not inside a NUMA node's.
+    pub(crate) fn seat(&self, cpu: CpuId) -> Option<Seat> {
+        let names = |holders: &[Holder]| -> Vec<String> {
+            let here = holders.iter().filter(|holder| holder.cpus.contains(cpu));
+            here.map(|holder| holder.name.clone()).collect()
+        };
+        let is_isolated = self.isolated.contains(cpu);
+        let seat = |class, label: String, guests| Some(Seat { class, label, guests });
+        if let Some(owner) = names(&self.owners).into_iter().next() {
+            let class = if is_isolated { CpuClass::Isolated } else { CpuClass::Exclusive };
+            return seat(class, owner, Vec::new());
+        }
+        match () {
+            () if self.reserved.contains(cpu) => {
+                seat(CpuClass::Reserved, String::new(), names(&self.guests))
+            }
+            () if is_isolated => seat(CpuClass::Isolated, String::new(), Vec::new()),
+            () => {
+                let guests = names(&self.guests);
+                let pool = self.pool_of(cpu)?.name.clone();
+                seat(CpuClass::Shared, pool, guests)
+            }
+        }
+    }
+
+    fn pool_of(&self, cpu: CpuId) -> Option<&Holder> {
+        let around = || self.pools.iter().filter(|pool| pool.cpus.contains(cpu));
+        // Shared parts get whole NUMA nodes.
+        around().find(|pool| pool.name.starts_with("numa ")).or_else(|| around().last())
+    }
+
+    /// The map of the machine, with a letter per owner, and the owners below.
+    pub(crate) fn render_map(&self, topology: &Topology, has_colour: bool) -> String {
+        let letter = |position: usize| {
+            let letters = (b'A'..=b'Z').chain(b'a'..=b'q');
+            let letter = letters.cycle().nth(position).map_or('?', char::from);
+            paint(&letter.to_string(), &(31 + position % 6).to_string(), has_colour)
+        };
+        let cell = |cpu: CpuId| {
+            let owner = self.owners.iter().position(|owner| owner.cpus.contains(cpu));
+            match owner {
+                Some(position) => letter(position),
+                None if self.reserved.contains(cpu) => paint("r", "90", has_colour),
+                None if self.isolated.contains(cpu) => paint("i", "90", has_colour),
+                None => "\u{b7}".to_owned(),
+            }
+        };
+        let mut text = render_map(topology, &cell);
+        for (position, owner) in self.owners.iter().enumerate() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "  {} {} {}", letter(position), owner.name, owner.cpus);
+        }
+        for guest in &self.guests {
+            let _ = writeln!(text, "    {} {}", guest.name, guest.cpus);
+        }
+        text.push_str("  \u{b7} shared  r reserved  i isolated\n");
+        text
+    }
+}
