@@ -153,3 +153,97 @@ pub(crate) fn packages_of(facts: &Facts<'_>) -> Vec<CpuSet> {
     }
     packages.into_values().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use bayplan_types::{CoreKind, CpuPriority, Khz};
+
+    use crate::snapshot::{KindFacts, PolicyFacts, Snapshot};
+    use crate::{derive, parse_machine};
+
+    /// Derives a machine after `change`; high and low CPUs, performance and efficient CPUs.
+    #[track_caller]
+    fn check(spec: &str, change: impl FnOnce(&mut Snapshot), priorities: [&str; 2], kinds: &str) {
+        let mut snapshot = parse_machine(spec).unwrap();
+        change(&mut snapshot);
+        let topology = derive(&snapshot).unwrap();
+        let of = |priority| topology.cpus_of_priority(priority).to_string();
+        assert_eq!([of(CpuPriority::High), of(CpuPriority::Low)], priorities);
+        let kind = |(kind, cpus): &(CoreKind, _)| format!("{kind} {cpus}");
+        let found: Vec<String> = topology.core_kinds().iter().map(kind).collect();
+        assert_eq!(found.join(", "), kinds);
+        for cpu in topology.cpus().iter() {
+            let priority = topology.priority(cpu);
+            assert!(topology.cpus_of_priority(priority).contains(cpu));
+        }
+    }
+
+    fn policies(of: &[(u32, Option<u64>, Option<&str>)]) -> impl FnOnce(&mut Snapshot) {
+        let policies: Vec<PolicyFacts> = of
+            .iter()
+            .map(|(id, base, preference)| PolicyFacts {
+                id: *id,
+                base: base.map(Khz),
+                preference: preference.map(str::to_owned),
+                ..PolicyFacts::default()
+            })
+            .collect();
+        |snapshot| snapshot.policies = policies
+    }
+
+    #[test]
+    fn the_lowest_base_frequency_of_a_package_is_low_and_the_others_are_high() {
+        check("pack:2 core:4 fast:1-2", |_| {}, ["1-2", "0,3"], "");
+        check("pack:2 core:2 fast:0-3", |_| {}, ["", ""], "");
+        let three = [(0, Some(1), None), (1, Some(2), None), (2, Some(3), None), (3, None, None)];
+        check("core:4", policies(&three), ["1-2", "0"], "");
+    }
+
+    #[test]
+    fn the_worst_energy_preference_is_low_unless_base_frequencies_tell() {
+        let words = [
+            (0, None, Some("performance")),
+            (1, None, Some("balance_power")),
+            (2, None, Some("power")),
+        ];
+        check("core:4", policies(&words), ["0-1", "2"], "");
+        let numbers = [(0, None, Some("0")), (1, None, Some("128")), (2, None, Some("default"))];
+        check("core:4", policies(&numbers), ["0", "1-2"], "");
+        let nonsense = [(0, None, Some("fast")), (1, None, Some("999")), (2, None, Some("power"))];
+        check("core:4", policies(&nonsense), ["", ""], "");
+        let both = [(0, Some(2), Some("power")), (1, Some(1), Some("performance"))];
+        check("core:2", policies(&both), ["0", "1"], "");
+    }
+
+    #[test]
+    fn efficient_cores_are_low() {
+        check("core:2 pu:2 ecore:4", |_| {}, ["", "4-7"], "Performance 0-3, Efficient 4-7");
+    }
+
+    #[test]
+    fn kinds_that_contradict_each_other_are_large() {
+        let lie = |snapshot: &mut Snapshot| {
+            let kind = |name: &str, cpus: &str| KindFacts {
+                name: name.to_owned(),
+                cpus: cpus.parse().unwrap(),
+            };
+            snapshot.kinds = vec![kind("cpu_core", "0-1"), kind("cpu_lowpower", "1-2,9")];
+        };
+        check("core:4", lie, ["", "2"], "Performance 0-1,3, Efficient 2");
+        let one = |snapshot: &mut Snapshot| {
+            snapshot.kinds =
+                vec![KindFacts { name: "cpu_core".to_owned(), cpus: "0-3".parse().unwrap() }];
+        };
+        check("core:4", one, ["", ""], "");
+    }
+
+    #[test]
+    fn capacities_tell_kinds_where_nothing_else_does() {
+        let give = |snapshot: &mut Snapshot| {
+            for (cpu, capacity) in snapshot.cpus.iter_mut().zip([1024, 1024, 500, 300]) {
+                cpu.capacity = Some(capacity);
+            }
+        };
+        check("core:4", give, ["", "2-3"], "Performance 0-1, Efficient 2-3");
+    }
+}

@@ -125,3 +125,113 @@ fn slow_kind(snapshot: &Snapshot) -> MemoryKind {
             .any(|device| DeviceKind::of_class(device.class) == DeviceKind::Memory);
     if has_cxl { MemoryKind::Cxl } else { MemoryKind::Pmem }
 }
+
+#[cfg(test)]
+mod tests {
+    use bayplan_types::Bytes;
+
+    use super::*;
+    use crate::snapshot::{AccessFacts, DaxFacts, DeviceFacts, TierFacts};
+    use crate::{derive, parse_machine};
+
+    /// A node with CPUs, and one without that `change` describes: what that is made of, and what told it.
+    #[track_caller]
+    fn check(change: impl FnOnce(&mut Snapshot), kind: MemoryKind, evidence: KindEvidence) {
+        let mut snapshot = parse_machine("numa:1 core:2 mem:16").unwrap();
+        let memory = NodeFacts {
+            cpus: Some(Default::default()),
+            mem_total: Some(Bytes::gib(16)),
+            distances: vec![17, 10],
+            ..NodeFacts::new(NodeId(1))
+        };
+        snapshot.nodes[0].distances = vec![10, 17];
+        snapshot.nodes.push(memory);
+        snapshot.online_nodes = Some("0-1".parse().unwrap());
+        snapshot.normal_memory = None;
+        change(&mut snapshot);
+        let topology = derive(&snapshot).unwrap();
+        let node = topology.node(NodeId(1)).unwrap();
+        assert_eq!((node.kind, node.evidence, node.near), (kind, evidence, Some(NodeId(0))));
+        let is_odd = !topology.oddities().is_empty();
+        assert_eq!(is_odd, evidence == KindEvidence::Nothing, "{:?}", topology.oddities());
+    }
+
+    fn dax(origin: DaxOrigin) -> DaxFacts {
+        DaxFacts { name: "dax0.0".to_owned(), node: Some(NodeId(1)), origin }
+    }
+
+    fn set_bandwidths(snapshot: &mut Snapshot, [near, far]: [u32; 2]) {
+        for (node, bandwidth) in snapshot.nodes.iter_mut().zip([near, far]) {
+            let read_bandwidth = Some(bandwidth);
+            node.accesses = vec![AccessFacts { read_bandwidth, ..AccessFacts::default() }];
+        }
+    }
+
+    fn set_tiers(snapshot: &mut Snapshot, tiers: [u32; 2]) {
+        let facts = (0..)
+            .zip(tiers)
+            .map(|(node, tier)| TierFacts { tier, nodes: [NodeId(node)].into_iter().collect() });
+        snapshot.tiers = facts.collect();
+    }
+
+    #[test]
+    fn a_device_tells_most() {
+        use KindEvidence::{Bandwidth, Device};
+        check(|it| it.dax.push(dax(DaxOrigin::Pmem)), MemoryKind::Pmem, Device);
+        check(|it| it.dax.push(dax(DaxOrigin::Cxl)), MemoryKind::Cxl, Device);
+        check(|it| it.dax.push(dax(DaxOrigin::SpecialPurpose)), MemoryKind::Hbm, Device);
+        let slow_special = |it: &mut Snapshot| {
+            it.dax.push(dax(DaxOrigin::SpecialPurpose));
+            set_bandwidths(it, [100, 50]);
+        };
+        check(slow_special, MemoryKind::Pmem, Bandwidth);
+    }
+
+    #[test]
+    fn bandwidth_tells_more_than_tiers() {
+        use KindEvidence::{Bandwidth, Tier};
+        for (bandwidths, kind) in [
+            ([100, 400], MemoryKind::Hbm),
+            ([100, 110], MemoryKind::Dram),
+            ([100, 95], MemoryKind::Dram),
+            ([100, 90], MemoryKind::Pmem),
+        ] {
+            let set = |it: &mut Snapshot| {
+                set_bandwidths(it, bandwidths);
+                set_tiers(it, [4, 3]);
+            };
+            check(set, kind, Bandwidth);
+        }
+        check(|it| set_tiers(it, [4, 3]), MemoryKind::Hbm, Tier);
+        check(|it| set_tiers(it, [4, 22]), MemoryKind::Pmem, Tier);
+        check(|it| set_tiers(it, [4, 4]), MemoryKind::Dram, KindEvidence::Nothing);
+    }
+
+    #[test]
+    fn movable_or_large_memory_is_slow() {
+        let movable = |it: &mut Snapshot| it.normal_memory = Some("0".parse().unwrap());
+        check(movable, MemoryKind::Pmem, KindEvidence::MovableOnly);
+        let large = |it: &mut Snapshot| it.nodes[1].mem_total = Some(Bytes::gib(64));
+        check(large, MemoryKind::Pmem, KindEvidence::Size);
+        let with_cxl = |it: &mut Snapshot| {
+            large(it);
+            it.devices.push(DeviceFacts::new("3b:00.0".parse().unwrap(), 0x05_0210));
+        };
+        check(with_cxl, MemoryKind::Cxl, KindEvidence::Size);
+        check(|_| {}, MemoryKind::Dram, KindEvidence::Nothing);
+    }
+
+    #[test]
+    fn the_firmware_tells_who_reaches_memory_best() {
+        let mut snapshot = parse_machine("pack:2 numa:1 core:2 mem:16 cxl:16/machine").unwrap();
+        // By distance it is equally near to both.
+        snapshot.nodes[2].distances = vec![14, 14, 10];
+        snapshot.nodes[0].distances[2] = 14;
+        snapshot.nodes[1].distances[2] = 14;
+        for access in &mut snapshot.nodes[2].accesses {
+            access.initiators = "1".parse().unwrap();
+        }
+        let topology = derive(&snapshot).unwrap();
+        assert_eq!(topology.node(NodeId(2)).unwrap().near, Some(NodeId(1)));
+    }
+}

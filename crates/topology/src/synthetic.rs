@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_word_is_named_with_what_was_expected() {
+    fn a_wrong_level_is_named_with_what_was_expected() {
         check(
             &[
                 "",
@@ -221,24 +221,9 @@ mod tests {
                 "core:4 numa:2",
                 "mem:4",
                 "core:4 mem:4",
-                "numa:1 core:4 mem:4T",
-                "numa:1 core:4 mem:1 mem:2",
-                "core:4 offline:3-1",
-                "core:4 isolated:4-5,9",
                 "pack:128 core:128",
                 "pack:8192 core:8192 pu:8192",
                 "numa:2048",
-                "core:4 xeon-8480",
-                "xeon-8480 core:4",
-                "pu:2,4 core:4",
-                "core:4 nic:1/rack",
-                "core:4 vf:8",
-                "core:4 nic:1 vf:300",
-                "core:4 nvme:1000",
-                "numa:1 core:4 hbm:x/numa",
-                "numa:1 core:4 cache:1K,2K",
-                "numa:1 core:4 huge:2M",
-                "core:4 pmem:16",
             ],
             expect![[r#"
 
@@ -261,6 +246,37 @@ mod tests {
                     `mem:4`: expected at least one level, such as core:8; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 core:4 mem:4
                     `mem`: expected a level numa:N as well, because memory belongs to NUMA nodes; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                pack:128 core:128
+                    the machine has more than 8192 CPUs; make one of the counts smaller
+                pack:8192 core:8192 pu:8192
+                    the machine has more than 8192 CPUs; make one of the counts smaller
+                numa:2048
+                    the machine has more than 1024 NUMA nodes; make one of the counts smaller
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_wrong_option_is_named_with_what_was_expected() {
+        check(
+            &[
+                "numa:1 core:4 mem:4T",
+                "numa:1 core:4 mem:1 mem:2",
+                "core:4 offline:3-1",
+                "core:4 isolated:4-5,9",
+                "core:4 xeon-8480",
+                "xeon-8480 core:4",
+                "pu:2,4 core:4",
+                "core:4 nic:1/rack",
+                "core:4 vf:8",
+                "core:4 nic:1 vf:300",
+                "core:4 nvme:1000",
+                "numa:1 core:4 hbm:x/numa",
+                "numa:1 core:4 cache:1K,2K",
+                "numa:1 core:4 huge:2M",
+                "core:4 pmem:16",
+            ],
+            expect![[r#"
                 numa:1 core:4 mem:4T
                     accepted
                 numa:1 core:4 mem:1 mem:2
@@ -269,12 +285,6 @@ mod tests {
                     `offline:3-1`: expected a list of CPUs such as 2-3,8 (`3-1` is not a number or a range such as 0-3); an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 core:4 isolated:4-5,9
                     `isolated:4-5,9`: this machine has CPUs 0-3, not 4-5,9
-                pack:128 core:128
-                    the machine has more than 8192 CPUs; make one of the counts smaller
-                pack:8192 core:8192 pu:8192
-                    the machine has more than 8192 CPUs; make one of the counts smaller
-                numa:2048
-                    the machine has more than 1024 NUMA nodes; make one of the counts smaller
                 core:4 xeon-8480
                     `xeon-8480`: expected a level (pack, die, numa, l3, cluster, l2, core, pu) with a count, an option (ecore, cache, mem, hbm, pmem, cxl, huge, isolated, nohz_full, offline, fast, nic, gpu, nvme, vf), or as the first word one of the presets xeon-8480, xeon-8480-snc4, xeon-8280l-pmem, granite-rapids-6980p, epyc-9654, epyc-7763-nps4, grace, core-hybrid, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 xeon-8480 core:4

@@ -14,8 +14,8 @@ use bayplan_types::{CpuId, CpuSet};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 
-use crate::{has_colour, paint};
 use crate::machine::named_machine;
+use crate::{has_colour, paint};
 
 /// Everything that runs during the demo.
 pub(crate) struct Stage {

@@ -114,7 +114,8 @@ fn read_class(fs: &mut KernelFs, class: &str, found: &mut BTreeMap<PciAddress, D
         let link = format!("{path}/{name}");
         let Some(target) = fs.unrecorded(|fs| fs.link(&link)) else { continue };
         let functions = target.split('/').filter_map(|name| name.parse::<PciAddress>().ok());
-        let Some(device) = functions.last().and_then(|address| found.get_mut(&address)) else {
+        let Some(device) = { functions }.next_back().and_then(|address| found.get_mut(&address))
+        else {
             continue;
         };
         fs.record(link.clone(), Entry::Link(target));
