@@ -25,6 +25,8 @@ use bayplan_types::{CpuId, CpuSet};
 const HEADER: &str = "bayplan-files/1";
 /// More than any machine needs: 8,192 CPUs have some 300,000.
 const FILES_MAX: usize = 1_000_000;
+/// Paths and texts together. Those of 8,192 CPUs have less than a tenth of it; but one short line can stand for 65,536 files.
+const BYTES_MAX: usize = 256 << 20;
 /// Stands before the target of a link.
 const LINK_MARK: &str = "-> ";
 /// Characters that mean something in a path of the text form.
@@ -39,6 +41,15 @@ pub enum Entry {
     Link(String),
     /// A directory. Those that hold something need no entry.
     Dir,
+}
+
+impl Entry {
+    fn len(&self) -> usize {
+        match self {
+            Entry::Text(text) | Entry::Link(text) => text.len(),
+            Entry::Dir => 0,
+        }
+    }
 }
 
 /// Files, links and directories by their path below the root, without a slash in front.
@@ -164,13 +175,26 @@ impl KernelFiles {
             return Err(wrong(0, first, "the line `bayplan-files/1`, the first one of a snapshot"));
         }
         let mut files = KernelFiles::default();
+        let mut room = Room { files: FILES_MAX, bytes: BYTES_MAX };
         for (at, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-            parse_line(at, line, &mut files)?;
-            if files.entries.len() > FILES_MAX {
-                return Err(wrong(at, line, "fewer files"));
-            }
+            parse_line(at, line, &mut room, &mut files)?;
         }
         Ok(files)
+    }
+}
+
+/// How much may still be added.
+struct Room {
+    files: usize,
+    bytes: usize,
+}
+
+impl Room {
+    /// Takes the room for so many files with so many bytes each.
+    fn take(&mut self, files: usize, bytes: usize) -> Option<()> {
+        self.files = self.files.checked_sub(files)?;
+        self.bytes = self.bytes.checked_sub(files.checked_mul(bytes)?)?;
+        Some(())
     }
 }
 
@@ -179,7 +203,12 @@ fn wrong(at: usize, found: &str, expected: &'static str) -> FilesError {
     FilesError { line: at + 1, found, expected }
 }
 
-fn parse_line(at: usize, line: &str, files: &mut KernelFiles) -> Result<(), FilesError> {
+fn parse_line(
+    at: usize,
+    line: &str,
+    room: &mut Room,
+    files: &mut KernelFiles,
+) -> Result<(), FilesError> {
     let (path, rest) = line.split_once(' ').unwrap_or((line, ""));
     let (path, entry) = match (path.strip_suffix('/'), rest.strip_prefix(LINK_MARK)) {
         (Some(dir), None) if rest.is_empty() => (dir, Entry::Dir),
@@ -193,9 +222,11 @@ fn parse_line(at: usize, line: &str, files: &mut KernelFiles) -> Result<(), File
         Entry::Link(target) => Entry::Link(unescaped(&target)?),
         Entry::Dir => Entry::Dir,
     };
+    let too_much = || wrong(at, line, "fewer files and shorter texts");
     let Some((before, rest)) = path.split_once('{') else {
         let path = unescaped(path)?;
         check_path(at, &path)?;
+        room.take(1, path.len() + entry.len()).ok_or_else(too_much)?;
         files.insert(path, entry);
         return Ok(());
     };
@@ -203,6 +234,8 @@ fn parse_line(at: usize, line: &str, files: &mut KernelFiles) -> Result<(), File
     let numbers: CpuSet =
         list.parse().map_err(|_| wrong(at, line, "numbers between `{` and `}`"))?;
     let (before, after) = (unescaped(before)?, unescaped(after)?);
+    let bytes = before.len() + after.len() + entry.len();
+    room.take(numbers.len(), bytes).ok_or_else(too_much)?;
     for number in numbers.iter() {
         let path = format!("{before}{number}{after}");
         check_path(at, &path)?;
@@ -364,6 +397,20 @@ mod tests {
             ),
         ] {
             assert_eq!(KernelFiles::parse(lines).unwrap_err().to_string(), error);
+        }
+    }
+
+    #[test]
+    fn a_few_lines_do_not_stand_for_gigabytes() {
+        let many = |lines: usize, text: usize| {
+            let line = |at| format!("f{at}/cpu{{0-65535}}/x {}\n", "x".repeat(text));
+            let lines: String = (0..lines).map(line).collect();
+            KernelFiles::parse(&format!("{HEADER}\n{lines}"))
+        };
+        assert_eq!(many(1, 10).map(|files| files.iter().count()), Ok(65_536));
+        for (lines, text, line) in [(1, 5_000, 2), (2, 2_500, 3), (16, 1, 17)] {
+            let error = many(lines, text).unwrap_err();
+            assert_eq!((error.line, error.expected), (line, "fewer files and shorter texts"));
         }
     }
 

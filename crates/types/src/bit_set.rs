@@ -94,6 +94,11 @@ impl BitSet {
         self.words.iter().zip(&other.words).any(|(mine, theirs)| mine & theirs != 0)
     }
 
+    pub(crate) fn last(&self) -> Option<u32> {
+        let (at, word) = (self.words.len().checked_sub(1)?, *self.words.last()?);
+        Some(u32::try_from(at).ok()? * BITS + word.checked_ilog2()?)
+    }
+
     pub(crate) fn iter(&self) -> Members<'_> {
         Members { words: &self.words, base: 0, rest: self.words.first().copied().unwrap_or(0) }
     }
@@ -140,12 +145,28 @@ impl BitSet {
         if first > last || every == 0 || used > every {
             return Err(malformed());
         }
-        for member in first..=last {
-            if (member - first) % every < used {
-                self.insert(member);
+        if used == every {
+            self.insert_range(first, last);
+        } else if used > 0 {
+            for first in (first..=last).step_by(every as usize) {
+                self.insert_range(first, last.min(first + used - 1));
             }
         }
         Ok(())
+    }
+
+    /// Word by word: a text may name thousands of members over and over.
+    fn insert_range(&mut self, first: u32, last: u32) {
+        let ((first_word, first_bit), (last_word, last_bit)) = (position(first), position(last));
+        if self.words.len() <= last_word {
+            self.words.resize(last_word + 1, 0);
+        }
+        for (at, word) in self.words.iter_mut().enumerate().take(last_word + 1).skip(first_word) {
+            let from = if at == first_word { first_bit } else { 1 };
+            let to = if at == last_word { last_bit } else { 1 << (BITS - 1) };
+            // All bits from `from` to `to`.
+            *word |= (to | (to - 1)) & !(from - 1);
+        }
     }
 
     /// Kernel mask form: comma-separated 32-bit hexadecimal words, most significant first (`ffffffff,0000ffff`).

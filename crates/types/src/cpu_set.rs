@@ -65,7 +65,7 @@ macro_rules! id_set {
 
             /// The highest member.
             pub fn last(&self) -> Option<$id> {
-                self.ranges().last().map(|(_, last)| last)
+                self.0.last().map($id)
             }
 
             /// Adds every member of `other`.
@@ -298,6 +298,21 @@ mod tests {
             prop_assert_eq!(x.iter().map(|c| c.0).collect::<BTreeSet<_>>(), a);
             prop_assert_eq!(x.to_string().parse::<CpuSet>().unwrap(), x.clone());
             prop_assert_eq!(CpuSet::parse_mask(&x.render_mask()).unwrap(), x);
+        }
+
+        #[test]
+        fn ranges_and_groups_have_the_members_that_they_name(
+            ranges in prop::collection::vec((0_u32..300, 0_u32..300, 0_u32..80, 1_u32..80), 1..4),
+        ) {
+            let mut plain = BTreeSet::new();
+            let parts = ranges.into_iter().map(|(first, len, used, every)| {
+                let used = used.min(every);
+                plain.extend((first..=first + len).filter(|n| (n - first) % every < used));
+                format!("{first}-{}:{used}/{every}", first + len)
+            });
+            let set: CpuSet = parts.collect::<Vec<_>>().join(",").parse().unwrap();
+            prop_assert_eq!(set.last().map(|cpu| cpu.0), plain.last().copied());
+            prop_assert_eq!(set.iter().map(|cpu| cpu.0).collect::<BTreeSet<_>>(), plain);
         }
 
         #[test]
