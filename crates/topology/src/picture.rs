@@ -3,7 +3,7 @@
 //! Problem: to show a machine with 2 or 8,192 CPUs, whatever nests in whatever, so that it can be read when it is printed, also in
 //! grey. Approach: three steps, each a value.
 //!
-//! 1. `machine`, `cells`, `memory`, `devices` and `page` turn the tree into boxes in boxes without places ([`block`]).
+//! 1. `machine`, `cells`, `memory`, `devices`, `legend` and `page` turn the tree into boxes in boxes without places ([`block`]).
 //! 2. Every box says which sizes it can take, the sheet takes the one that fits it best, and everything gets its place
 //!    ([`layout`]). There is no font to measure with; [`text`] estimates.
 //! 3. [`svg`] writes it out.
@@ -16,6 +16,7 @@ mod cells;
 mod devices;
 mod dot;
 mod layout;
+mod legend;
 mod machine;
 mod memory;
 mod page;

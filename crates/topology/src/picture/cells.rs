@@ -37,10 +37,11 @@ pub(crate) struct Cells<'a> {
 
 impl<'a> Cells<'a> {
     pub(crate) fn new(topology: &'a Topology, seating: &'a Seating) -> Cells<'a> {
-        let font = match topology.cpus().len() {
-            0..=CPUS_PLAIN_MAX => Some(Font::Plain),
-            0..=CPUS_NUMBERED_MAX => Some(Font::Tiny),
-            _ => None,
+        let cpus = topology.cpus().len();
+        let font = match () {
+            () if cpus <= CPUS_PLAIN_MAX => Some(Font::Plain),
+            () if cpus <= CPUS_NUMBERED_MAX => Some(Font::Tiny),
+            () => None,
         };
         let mut caches: BTreeMap<CpuId, Vec<&Cache>> = BTreeMap::new();
         for cache in topology.caches().iter().filter(|cache| cache.level < 3) {
@@ -111,9 +112,9 @@ impl<'a> Cells<'a> {
         let mut block = self.blank_cpu(self.look(cpu), self.hover_of_cpu(cpu));
         let group = self.seating.group_of(cpu);
         if let Some(font) = self.font {
-            block.texts.push(Paragraph::of_words(font, &cpu.to_string()));
+            block.texts.push(Paragraph::of_name(font, &cpu.to_string()));
             let letter = group.map(|group| group.letter.as_str()).unwrap_or_default();
-            block.texts.push(Paragraph::of_words(font, letter));
+            block.texts.push(Paragraph::of_name(font, letter));
         }
         block
     }
@@ -128,13 +129,15 @@ impl<'a> Cells<'a> {
 
     fn look(&self, cpu: CpuId) -> CpuLook {
         let topology = self.topology;
+        let fill = self.seating.group_of(cpu).map_or(Fill::Nobody, |group| group.fill);
         // That a small core is slow is its nature, and its outline tells it.
         let is_efficient = topology.core_kind(cpu) == Some(CoreKind::Efficient);
         CpuLook {
-            fill: self.seating.group_of(cpu).map_or(Fill::Nobody, |group| group.fill),
+            fill,
             hatch: match () {
                 () if topology.isolated().contains(cpu) => Some(Hatch::Isolated),
                 () if topology.partitioned().contains(cpu) => Some(Hatch::Partitioned),
+                () if fill == Fill::Reserved => Some(Hatch::Reserved),
                 () => None,
             },
             bar: match topology.priority(cpu) {

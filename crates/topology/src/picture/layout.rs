@@ -85,10 +85,10 @@ fn place(shape: &Shape, rect: Rect) -> Area {
         let width = icon.width_min();
         let height = icon.height_at(width);
         areas.push(place(icon, Rect { width, height, ..inside }));
-        let texts: usize = block.texts.iter().map(|text| text.height(usize::MAX)).sum();
-        inside.y += height.saturating_sub(texts) / 2;
         inside.x += width + ICON_GAP;
         inside.width = inside.width.saturating_sub(width + ICON_GAP);
+        let texts: usize = block.texts.iter().map(|text| text.height(inside.width)).sum();
+        inside.y += height.saturating_sub(texts) / 2;
     }
     let (texts, below) = place_texts(block, inside);
     areas.extend(place_sections(&shape.sections, below));

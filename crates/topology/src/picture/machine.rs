@@ -14,7 +14,7 @@ use crate::picture::devices::Devices;
 use crate::picture::memory::memory_block;
 use crate::picture::seating::Seating;
 use crate::picture::style::{Style, style_of};
-use crate::picture::text::{Font, Paragraph};
+use crate::picture::text::{Font, Paragraph, width};
 use crate::topology::{Cache, Level, NumaNode, Object, Topology};
 
 /// Room between boxes, and between cores.
@@ -32,6 +32,8 @@ pub(crate) struct Machine<'a> {
     caches: BTreeMap<(u32, u32), &'a Cache>,
     /// Nodes that are objects of the tree.
     nested: BTreeSet<NodeId>,
+    /// The highest number of each level.
+    last_ids: BTreeMap<Level, u32>,
 }
 
 impl<'a> Machine<'a> {
@@ -40,6 +42,11 @@ impl<'a> Machine<'a> {
             let first = cache.cpus.first()?;
             Some(((cache.level, first.0), cache))
         });
+        let mut last_ids: BTreeMap<Level, u32> = BTreeMap::new();
+        for object in topology.objects() {
+            let last = last_ids.entry(object.level).or_default();
+            *last = object.id.max(*last);
+        }
         let nested = topology.objects().iter().filter(|object| object.level == Level::NumaNode);
         Machine {
             topology,
@@ -47,6 +54,7 @@ impl<'a> Machine<'a> {
             devices: Devices::new(topology),
             caches: caches.collect(),
             nested: nested.map(|object| NodeId(object.id)).collect(),
+            last_ids,
         }
     }
 
@@ -69,6 +77,7 @@ impl<'a> Machine<'a> {
         let name = format!("{} {}", object.level, object.id);
         let hover = format!("{name}: {}", count_and_list(&object.cpus));
         let mut block = Block::new(style_of(object.level), hover);
+        block.at_least.width = self.name_width(object.level);
         match object.level {
             Level::NumaNode => self.node(&mut block, NodeId(object.id)),
             Level::L3 => block.texts.push(self.cache_name(&name, 3, object, Font::Plain)),
@@ -113,6 +122,18 @@ impl<'a> Machine<'a> {
         block.push(self.cells.cores(&cores, CORE_GAP));
         block.push(Section::of_boxes(frames, CORE_GAP + 1));
         block.push(Section::of_boxes(boxes, BOX_GAP));
+    }
+
+    /// What the longest name of a level needs, so that boxes with equal contents stand in equal grids.
+    fn name_width(&self, level: Level) -> usize {
+        let font = match level {
+            Level::Package | Level::Die => Font::Name,
+            Level::L3 => Font::Plain,
+            _ => return 0,
+        };
+        let last = self.last_ids.get(&level).map_or(0, |id| *id).to_string();
+        let name = format!("{level} {}", "0".repeat(last.len()));
+        width(&name, font) + 2 * style_of(level).padding()
     }
 
     /// Whether the box itself says which CPUs it has: NUMA nodes do, packages where there are none.

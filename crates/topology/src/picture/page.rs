@@ -1,21 +1,17 @@
-//! The sheet: a headline, the machine, and a legend of what occurs in it.
+//! The sheet: a headline, the machine and its legend.
 
 use std::collections::BTreeSet;
 
-use bayplan_types::{Bytes, CoreKind, CpuClass, CpuPriority, CpuSet, MemoryKind};
+use bayplan_types::{Bytes, CpuSet, MemoryKind};
 
-use crate::fold::{count_and_list, plural};
+use crate::fold::plural;
 use crate::picture::block::{Block, Section};
-use crate::picture::cells::Cells;
+use crate::picture::legend::legend_block;
 use crate::picture::machine::Machine;
-use crate::picture::seating::{Group, Seating};
-use crate::picture::style::{Bar, CoreLook, CpuLook, Hatch, Style};
+use crate::picture::seating::Seating;
+use crate::picture::style::Style;
 use crate::picture::text::{Font, Paragraph};
 use crate::topology::{Level, Topology};
-
-const LEGEND_GAP: usize = 6;
-/// Containers of a pool beyond this number are counted, not listed.
-const GUESTS_SHOWN: usize = 24;
 
 /// Everything that stands on the sheet.
 pub(crate) fn page_block(topology: &Topology, seating: &Seating) -> Block {
@@ -26,10 +22,7 @@ pub(crate) fn page_block(topology: &Topology, seating: &Seating) -> Block {
     page.texts.push(headline);
     page.texts.push(Paragraph::of_facts(Font::Plain, &details(topology)));
     page.push(Section::of_boxes(vec![machine.block()], 0));
-    let entries = legend(topology, seating, machine.cells());
-    let mut legend = Block::new(Style::Legend, "");
-    legend.push(Section::of_chips(entries, LEGEND_GAP));
-    page.push(Section::of_strips(vec![legend], 0));
+    page.push(Section::of_strips(vec![legend_block(topology, seating, machine.cells())], 0));
     page
 }
 
@@ -79,75 +72,4 @@ fn threads(topology: &Topology) -> Option<String> {
     let mut counts = topology.cores().iter().map(CpuSet::len);
     let first = counts.next()?;
     counts.all(|count| count == first).then(|| format!("{} per core", plural(first, "thread")))
-}
-
-/// An entry per thing that occurs and does not explain itself.
-fn legend(topology: &Topology, seating: &Seating, cells: &Cells<'_>) -> Vec<Block> {
-    let mut groups: Vec<&Group> = seating.groups().iter().collect();
-    // By letter: they were given out by lowest CPU.
-    groups.sort_by_key(|group| group.fill);
-    let mut entries: Vec<Block> = groups.iter().map(|group| entry_of_group(group, cells)).collect();
-    let plain = CpuLook::default();
-    let cpu = |look: CpuLook, text: &str| entry(cells.blank_cpu(look, String::new()), text);
-    let core = |look: CoreLook, text: &str| {
-        let mut icon = Block::new(Style::Core(look), "");
-        icon.push(Section::of_boxes(vec![cells.blank_cpu(plain, String::new())], 0));
-        entry(icon, text)
-    };
-    for (kind, _) in topology.core_kinds() {
-        entries.push(match kind {
-            CoreKind::Performance => core(CoreLook::Performance, "performance core"),
-            CoreKind::Efficient => core(CoreLook::Efficient, "efficient core"),
-        });
-    }
-    if topology.core_kinds().is_empty() {
-        entries.push(core(CoreLook::Plain, "a core and its CPUs"));
-    }
-    let isolated = CpuLook { hatch: Some(Hatch::Isolated), ..plain };
-    let partitioned = CpuLook { hatch: Some(Hatch::Partitioned), ..plain };
-    let (high, low) =
-        (CpuLook { bar: Some(Bar::High), ..plain }, CpuLook { bar: Some(Bar::Low), ..plain });
-    let is_marked_low = |cpu| topology.core_kind(cpu) != Some(CoreKind::Efficient);
-    let has_low = topology.cpus_of_priority(CpuPriority::Low).iter().any(is_marked_low);
-    let has_high = !topology.cpus_of_priority(CpuPriority::High).is_empty();
-    let only_partitioned = topology.partitioned().difference(topology.isolated());
-    let explained = groups.iter().any(|group| group.seat.class == CpuClass::Isolated);
-    let marks = [
-        (!topology.isolated().is_empty() && !explained, isolated, "isolated"),
-        (!only_partitioned.is_empty(), partitioned, "in an isolated partition"),
-        (has_high, high, "high priority"),
-        (has_low, low, "low priority"),
-    ];
-    entries.extend(
-        marks.iter().filter(|(occurs, ..)| *occurs).map(|(_, look, text)| cpu(*look, text)),
-    );
-    entries
-}
-
-fn entry(icon: Block, text: &str) -> Block {
-    let mut entry = Block::new(Style::Invisible, "");
-    entry.icon = Some(Box::new(icon));
-    entry.texts.push(Paragraph::of_words(Font::Plain, text));
-    entry
-}
-
-fn entry_of_group(group: &Group, cells: &Cells<'_>) -> Block {
-    let seat = &group.seat;
-    let hatch = (seat.class == CpuClass::Isolated).then_some(Hatch::Isolated);
-    let look = CpuLook { fill: group.fill, hatch, bar: None };
-    let mut icon = cells.blank_cpu(look, String::new());
-    icon.texts.push(Paragraph::of_words(Font::Plain, &group.letter));
-    let class = seat.class.name();
-    let name = match (seat.class, seat.label.as_str()) {
-        (_, "") => class.to_owned(),
-        (CpuClass::Exclusive, label) => label.to_owned(),
-        (_, label) => format!("{class}, {label}"),
-    };
-    let mut entry = entry(icon, &name);
-    entry.texts.push(Paragraph::of_list(Font::Small, &count_and_list(&group.cpus)));
-    let mut guests: Vec<String> = seat.guests.iter().take(GUESTS_SHOWN).cloned().collect();
-    let more = seat.guests.len().checked_sub(GUESTS_SHOWN).filter(|more| *more > 0);
-    guests.extend(more.map(|more| format!("and {more} more")));
-    entry.texts.push(Paragraph::of_facts(Font::Small, &guests));
-    entry
 }

@@ -65,6 +65,8 @@ pub(crate) enum Fill {
 pub(crate) enum Hatch {
     Isolated,
     Partitioned,
+    /// Grey alone would look like a container's color in a grey print.
+    Reserved,
 }
 
 /// A thick edge: above for a CPU that the hardware treats better, below for one that it treats worse.
@@ -104,6 +106,7 @@ impl Hatch {
         match self {
             Hatch::Isolated => "bayplan-isolated",
             Hatch::Partitioned => "bayplan-partitioned",
+            Hatch::Reserved => "bayplan-reserved",
         }
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn render(layout: &Layout) -> String {
     let mut used = Used::default();
     used.collect(&layout.sheet);
     used.write(&mut text);
-    area(&mut text, &layout.sheet, 0);
+    area(&mut text, &layout.sheet);
     text.push_str("</svg>\n");
     text
 }
@@ -88,6 +88,7 @@ impl Used {
             let lines = match hatch {
                 Hatch::Isolated => "M-1 1L1-1M0 4L4 0M3 5L5 3",
                 Hatch::Partitioned => "M0 2H4",
+                Hatch::Reserved => "M2 1.5V2.5",
             };
             let _ = writeln!(
                 text,
@@ -111,7 +112,7 @@ fn class(font: Font) -> &'static str {
 }
 
 /// Writing to a String cannot fail, so results are dropped here and below.
-fn area(text: &mut String, of: &Area, depth: usize) {
+fn area(text: &mut String, of: &Area) {
     let has_group = !of.hover.is_empty();
     if has_group {
         let _ = write!(text, "<g><title>{}</title>", escaped(&of.hover));
@@ -125,7 +126,7 @@ fn area(text: &mut String, of: &Area, depth: usize) {
         text.push('\n');
     }
     for inner in &of.areas {
-        area(text, inner, depth + 1);
+        area(text, inner);
     }
     if has_group {
         text.push_str("</g>");

@@ -37,4 +37,32 @@ fn write_samples() {
     write("ledger", pmem_and_devices(), &seat);
     write("hbm", hbm_and_cxl(), &|_| None);
     write("across", across(), &|_| None);
+    write("nodes-outside", machine("numa:4 pack:4 l3:1 core:6"), &|_| None);
+    let mut foreign = pmem_and_devices();
+    foreign.devices.push(device(
+        "0000:20:00.0",
+        0x02_0000,
+        Some(1),
+        &["</text><b>&amp;\"'\\", "WWWWWWWWWWWWWWW", "名前名前名前", "🦀🦀"],
+    ));
+    foreign.devices.push(device("0000:21:00.0", 0x02_0000, Some(1), &[&"W".repeat(200)]));
+    write("foreign", foreign, &|_| None);
+    let many = |cpu: bayplan_types::CpuId| {
+        let (pod, class) = match cpu.0 % 512 {
+            n if n < 8 => ("system".to_owned(), bayplan_types::CpuClass::Reserved),
+            n if n % 64 < 40 => (
+                format!("team-{}/service-{}/main", n / 64, n / 10),
+                bayplan_types::CpuClass::Exclusive,
+            ),
+            n => (format!("numa {}", n / 64), bayplan_types::CpuClass::Shared),
+        };
+        let guests = (0..cpu.0 % 512 / 10).map(|n| format!("default/sidecar-{n}/main")).collect();
+        Some(Seat {
+            class,
+            label: pod,
+            guests: if class == bayplan_types::CpuClass::Shared { guests } else { vec![] },
+        })
+    };
+    write("k1-ledger", machine("pack:4 numa:2 l3:1 core:64 pu:2"), &many);
+    write("hybrid-ledger", hybrid(), &seat);
 }

@@ -77,44 +77,69 @@ fn hundredths_of_em(c: char) -> usize {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Paragraph {
     pub(crate) font: Font,
-    parts: Vec<String>,
-    between: &'static str,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    text: String,
+    /// What stands between it and the part before it, when both are on one line.
+    before: &'static str,
 }
 
 impl Paragraph {
-    /// Facts with a dot between them.
-    pub(crate) fn of_parts(font: Font, parts: impl IntoIterator<Item = String>) -> Paragraph {
-        Paragraph { font, parts: broken(parts), between: " \u{b7} " }
-    }
-
     /// A text that stays on one line.
     pub(crate) fn of_name(font: Font, name: &str) -> Paragraph {
-        Paragraph::of_parts(font, [name.to_owned()])
+        Paragraph::new(font, "", [name.to_owned()])
+    }
+
+    /// Parts with a dot between them.
+    pub(crate) fn of_parts(font: Font, parts: impl IntoIterator<Item = String>) -> Paragraph {
+        Paragraph::new(font, " \u{b7} ", parts)
     }
 
     /// Facts with commas between them.
     pub(crate) fn of_facts(font: Font, facts: &[String]) -> Paragraph {
         let last = facts.len().saturating_sub(1);
         let comma = |at| if at == last { "" } else { "," };
-        let parts = facts.iter().enumerate().map(|(at, fact)| format!("{fact}{}", comma(at)));
-        Paragraph { font, parts: broken(parts), between: " " }
+        Paragraph::new(
+            font,
+            " ",
+            facts.iter().enumerate().map(|(at, fact)| format!("{fact}{}", comma(at))),
+        )
     }
 
     /// A text that is broken at its spaces.
     pub(crate) fn of_words(font: Font, text: &str) -> Paragraph {
-        let parts = broken(text.split(' ').map(str::to_owned));
-        Paragraph { font, parts, between: " " }
+        Paragraph::new(font, " ", text.split(' ').map(str::to_owned))
     }
 
-    /// A text that is broken after its commas and at its spaces, such as a list of CPUs.
+    /// A text that is broken after its commas, such as a list of CPUs.
     pub(crate) fn of_list(font: Font, text: &str) -> Paragraph {
-        let parts = broken(text.split_inclusive(',').map(str::to_owned));
-        Paragraph { font, parts, between: "" }
+        Paragraph::new(font, "", text.split_inclusive(',').map(str::to_owned))
+    }
+
+    fn new(
+        font: Font,
+        between: &'static str,
+        texts: impl IntoIterator<Item = String>,
+    ) -> Paragraph {
+        let mut parts = Vec::new();
+        for text in texts {
+            let chars: Vec<char> = text.chars().map(printable).collect();
+            // The pieces of a part that is too long stay one word.
+            let pieces = chars.chunks(PART_CHARS_MAX).enumerate();
+            parts.extend(pieces.map(|(at, piece)| Part {
+                text: piece.iter().collect(),
+                before: if at == 0 { between } else { "" },
+            }));
+        }
+        Paragraph { font, parts }
     }
 
     /// The width of the widest part.
     pub(crate) fn width_min(&self) -> usize {
-        self.parts.iter().map(|part| width(part, self.font)).max().unwrap_or(0)
+        self.parts.iter().map(|part| width(&part.text, self.font)).max().unwrap_or(0)
     }
 
     /// The width on one line.
@@ -130,34 +155,24 @@ impl Paragraph {
     /// As much as fits on each line; at least one part.
     pub(crate) fn lines(&self, room: usize) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
-        let between = hundredths(self.between);
         let mut used = 0;
         for part in &self.parts {
-            let own = hundredths(part);
+            let own = hundredths(&part.text);
+            let joined = used + hundredths(part.before) + own;
             match lines.last_mut() {
-                Some(line) if scaled(used + between + own, self.font) <= room => {
-                    line.push_str(self.between);
-                    line.push_str(part);
-                    used += between + own;
+                Some(line) if scaled(joined, self.font) <= room => {
+                    line.push_str(part.before);
+                    line.push_str(&part.text);
+                    used = joined;
                 }
                 _ => {
-                    lines.push(part.clone());
+                    lines.push(part.text.clone());
                     used = own;
                 }
             }
         }
         lines
     }
-}
-
-/// The parts, those that are too long in pieces; without empty ones.
-fn broken(parts: impl IntoIterator<Item = String>) -> Vec<String> {
-    let pieces = parts.into_iter().flat_map(|part| {
-        let chars: Vec<char> = part.chars().map(printable).collect();
-        let pieces = chars.chunks(PART_CHARS_MAX).map(|piece| piece.iter().collect::<String>());
-        pieces.collect::<Vec<_>>()
-    });
-    pieces.filter(|piece| !piece.is_empty()).collect()
 }
 
 /// Control characters have no picture, and XML cannot hold most of them even when they are escaped.
@@ -177,11 +192,16 @@ mod tests {
     fn a_paragraph_breaks_between_parts_and_inside_very_long_ones() {
         let words = Paragraph::of_words(Font::Plain, "default/web/app and  others");
         assert_eq!(words.lines(usize::MAX), ["default/web/app and others"]);
+        let facts = Paragraph::of_facts(Font::Plain, &["2 CPUs".to_owned(), "1 core".to_owned()]);
+        assert_eq!(facts.lines(0), ["2 CPUs,", "1 core"]);
+        let parts = Paragraph::of_parts(Font::Plain, ["L3 0".to_owned(), "2 MiB".to_owned()]);
+        assert_eq!(parts.lines(usize::MAX), ["L3 0 \u{b7} 2 MiB"]);
         assert_eq!(words.lines(0), ["default/web/app", "and", "others"]);
         let list = Paragraph::of_list(Font::Plain, "0-3,8,10-12");
         assert_eq!(list.lines(width("0-3,8,", Font::Plain)), ["0-3,8,", "10-12"]);
         let long = Paragraph::of_words(Font::Plain, &"x".repeat(100));
         assert_eq!(long.lines(0).iter().map(String::len).collect::<Vec<_>>(), [40, 40, 20]);
+        assert_eq!(long.lines(usize::MAX), ["x".repeat(100)]);
         assert_eq!(Paragraph::of_words(Font::Plain, "").height(10), 0);
     }
 
