@@ -91,9 +91,9 @@ fn a_machine_that_cannot_be_read_is_explained() {
     check(
         &["topology", "--machine", "sockets:2"],
         expect![[r#"
-        exit 1
-        bayplan: `sockets:2`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or as the first word one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
-    "#]],
+            exit 1
+            bayplan: --machine: `sockets:2`: expected a level (pack, die, numa, l3, cluster, l2, core, pu) with a count, an option (ecore, cache, mem, hbm, pmem, cxl, huge, isolated, nohz_full, offline, fast, nic, gpu, nvme, vf), or as the first word one of the presets xeon-8480, xeon-8480-snc4, xeon-8280l-pmem, granite-rapids-6980p, epyc-9654, epyc-7763-nps4, grace, core-hybrid, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+        "#]],
     );
 }
 
@@ -102,19 +102,24 @@ fn a_synthetic_machine_is_printed() {
     check(
         &["topology", "--machine", "pack:2 l3:1 numa:2 core:2 pu:2 mem:8"],
         expect![[r#"
-        exit 0
-        Machine: 16 CPUs 0-15, 8 cores, 32 GiB
-          Package 0 / Die 0 / L3 0: 8 CPUs 0-3,8-11
-            NumaNode 0: 4 CPUs 0-1,8-9, 8 GiB, distances 10 12 21 21
-              cores 0-1 of 2 threads, 4 CPUs 0-1,8-9
-            NumaNode 1: 4 CPUs 2-3,10-11, 8 GiB, distances 12 10 21 21
-              cores 2-3 of 2 threads, 4 CPUs 2-3,10-11
-          Package 1 / Die 0 / L3 1: 8 CPUs 4-7,12-15
-            NumaNode 2: 4 CPUs 4-5,12-13, 8 GiB, distances 21 21 10 12
-              cores 0-1 of 2 threads, 4 CPUs 4-5,12-13
-            NumaNode 3: 4 CPUs 6-7,14-15, 8 GiB, distances 21 21 12 10
-              cores 2-3 of 2 threads, 4 CPUs 6-7,14-15
-    "#]],
+            exit 0
+            Machine: 16 CPUs 0-15, 8 cores, 32 GiB
+              Package 0 / Die 0 / L3 0: 8 CPUs 0-3,8-11, L3 of 32 MiB
+                NumaNode 0: 4 CPUs 0-1,8-9, 8 GiB
+                  cores 0-1 of 2 threads, 4 CPUs 0-1,8-9
+                NumaNode 1: 4 CPUs 2-3,10-11, 8 GiB
+                  cores 2-3 of 2 threads, 4 CPUs 2-3,10-11
+              Package 1 / Die 0 / L3 1: 8 CPUs 4-7,12-15, L3 of 32 MiB
+                NumaNode 2: 4 CPUs 4-5,12-13, 8 GiB
+                  cores 0-1 of 2 threads, 4 CPUs 4-5,12-13
+                NumaNode 3: 4 CPUs 6-7,14-15, 8 GiB
+                  cores 2-3 of 2 threads, 4 CPUs 6-7,14-15
+            Distances between NUMA nodes 0-3:
+               0:  10  12  21  21
+               1:  12  10  21  21
+               2:  21  21  10  12
+               3:  21  21  12  10
+        "#]],
     );
 }
 
@@ -166,4 +171,85 @@ fn a_missing_configuration_file_is_an_error_when_it_was_named() {
 fn the_shell_gets_completions() {
     let output = bayplan(&["completions", "bash"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("explain"));
+}
+
+fn stdout(args: &[&str]) -> String {
+    let output = bayplan(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_snapshot_is_read_by_every_command_that_takes_a_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (packed, plain, tree) = (path("machine.gz"), path("machine.txt"), path("tree"));
+    let spec = "xeon-8280l-pmem nic:1 vf:2 nvme:1 isolated:2-3";
+    stdout(&["snapshot", "--machine", spec, "-o", &packed]);
+    stdout(&["snapshot", "--machine", &packed, "-o", &plain]);
+    stdout(&["snapshot", "--machine", &plain, "--tree", &tree]);
+    let expected = stdout(&["topology", "--machine", spec]);
+    for machine in [&packed, &plain] {
+        assert_eq!(stdout(&["topology", "--machine", machine]), expected);
+        stdout(&["demo", "--machine", machine]);
+    }
+    assert_eq!(stdout(&["topology", "--root", &tree]), expected);
+    let again = bayplan(&["snapshot", "--machine", spec, "--tree", &tree]);
+    let text = String::from_utf8_lossy(&again.stderr);
+    assert!(text.contains("has a sys/ already; name an empty or a new directory"), "{text}");
+}
+
+#[test]
+fn a_snapshot_of_this_machine_has_its_topology() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("this.gz").to_str().unwrap().to_owned();
+    stdout(&["snapshot", "-o", &path]);
+    let json = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&stdout(args)).unwrap()
+    };
+    let here = json(&["topology", "-o", "json"]);
+    let there = json(&["topology", "-o", "json", "--machine", &path]);
+    for field in ["format", "fingerprint", "objects", "cores", "caches", "kernel"] {
+        assert_eq!(here[field], there[field], "{field}");
+    }
+}
+
+#[test]
+fn machines_that_are_none_are_refused_with_what_was_expected() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hello.gz");
+    std::fs::write(&path, "hello").unwrap();
+    let path = path.to_str().unwrap();
+    for (machine, error) in [
+        (path, "hello.gz: line 1: `hello`; expected the line `bayplan-files/1`"),
+        ("no/such.gz", "no/such.gz: there is no such file, and it is no machine either"),
+        ("sockets:2", "`sockets:2`: expected a level"),
+    ] {
+        let output = bayplan(&["topology", "--machine", machine]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(error) && output.status.code() == Some(1), "{machine}: {text}");
+    }
+}
+
+#[test]
+fn the_topology_comes_in_every_form() {
+    let spec = "xeon-8480 gpu:1 nvme:1/numa";
+    let of = |form| stdout(&["topology", "--machine", spec, "-o", form]);
+    assert!(of("svg").starts_with("<svg ") && of("svg").trim_end().ends_with("</svg>"));
+    assert!(of("dot").contains("graph"));
+    assert!(of("json").contains("\"bayplan-topology/2\""));
+    check(
+        &["topology", "--machine", spec, "--device", "/dev/nvme1n1"],
+        expect![[r#"
+            exit 0
+            storage /dev/nvme1n1 at 0000:13:00.0: NumaNode 1, 112 CPUs 56-111,168-223
+        "#]],
+    );
+    check(
+        &["topology", "--machine", spec, "--device", "eth7"],
+        expect![[r#"
+            exit 1
+            bayplan: there is no device `eth7`; expected a PCI address, a path below /dev or a network interface (`bayplan topology -o json` lists them all)
+        "#]],
+    );
 }
