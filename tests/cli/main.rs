@@ -204,9 +204,8 @@ fn a_snapshot_of_this_machine_has_its_topology() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("this.gz").to_str().unwrap().to_owned();
     stdout(&["snapshot", "-o", &path]);
-    let json = |args: &[&str]| -> serde_json::Value {
-        serde_json::from_str(&stdout(args)).unwrap()
-    };
+    let json =
+        |args: &[&str]| -> serde_json::Value { serde_json::from_str(&stdout(args)).unwrap() };
     let here = json(&["topology", "-o", "json"]);
     let there = json(&["topology", "-o", "json", "--machine", &path]);
     for field in ["format", "fingerprint", "objects", "cores", "caches", "kernel"] {
