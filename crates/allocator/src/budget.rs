@@ -27,7 +27,7 @@ impl Load {
     }
 
     /// Shared CPUs that must stay.
-    fn cpus_kept(self, pool: &Pool) -> usize {
+    pub(crate) fn cpus_kept(self, pool: &Pool) -> usize {
         let floor = usize::from(self.containers > 0 || pool.id == PoolId::MACHINE);
         self.milli.cpus_needed().max(floor)
     }

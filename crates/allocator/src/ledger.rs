@@ -15,6 +15,7 @@ use crate::memory;
 use crate::offer::Offer;
 use crate::pool::{PoolId, Pools};
 use crate::request::ContainerId;
+use crate::room::Move;
 
 /// What one container holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,8 +202,36 @@ impl Ledger {
         if offer.made_at != self.version || self.allocation(offer.container).is_some() {
             return Err(StaleOffer { made_at: offer.made_at, current: self.version });
         }
+        for made in &offer.moves {
+            self.move_sharer(made);
+        }
         self.hold(offer.container, offer.allocation);
         Ok(())
+    }
+
+    /// Lets sharers run elsewhere, for an offer whose allocation was adopted and not committed.
+    pub fn move_sharers(&mut self, moves: &[Move]) {
+        for made in moves {
+            self.move_sharer(made);
+        }
+        self.changed();
+    }
+
+    /// Its memory stays where it is; it may have more near its new CPUs.
+    fn move_sharer(&mut self, made: &Move) {
+        let Some(mut allocation) = self.holdings.allocations.remove(&made.container) else {
+            return;
+        };
+        self.for_each_load(&allocation, Load::remove);
+        allocation.pool = made.to;
+        let with_memory = |nodes: &NodeSet| -> NodeSet {
+            nodes.iter().filter(|id| self.pools.node(*id).is_some()).collect()
+        };
+        if let Some(pool) = self.pools.get(made.to) {
+            allocation.mems.union_with(&with_memory(&pool.nodes));
+        }
+        self.for_each_load(&allocation, Load::add);
+        self.holdings.allocations.insert(made.container, allocation);
     }
 
     /// Takes over what a container already has, after a restart or for a container that bayplan did not place. Memory is set aside

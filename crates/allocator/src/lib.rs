@@ -12,6 +12,7 @@ mod pick;
 pub mod policy;
 mod pool;
 mod request;
+mod room;
 mod score;
 
 pub use check::check_ledger;
@@ -19,6 +20,7 @@ pub use ledger::{AdoptError, Allocation, Holdings, Ledger, StaleOffer};
 pub use offer::{Considered, Offer, Refusal, offer};
 pub use pool::{Pool, PoolId, Pools};
 pub use request::{ContainerId, Demand, Preferences, Previous, Request, derive_demand};
+pub use room::Move;
 pub use score::{Rejection, Score};
 
 #[cfg(test)]

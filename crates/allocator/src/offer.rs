@@ -1,5 +1,6 @@
 //! Asks where a container could go. In: the ledger and a request. Out: an offer with every pool's score, or every pool's rejection.
 
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 
 use bayplan_types::{CpuSet, MilliCpu, NodeSet};
@@ -10,6 +11,7 @@ use crate::memory;
 use crate::pick::{Picked, pick};
 use crate::pool::{Pool, PoolId};
 use crate::request::{ContainerId, Request};
+use crate::room::{Move, Sharer, Wanted, make_room, movable_sharers};
 use crate::score::{Rejection, Score};
 
 /// What became of one pool.
@@ -27,6 +29,7 @@ pub struct Offer {
     pub(crate) made_at: u64,
     pub(crate) container: ContainerId,
     pub(crate) allocation: Allocation,
+    pub(crate) moves: Vec<Move>,
     pub(crate) considered: Vec<Considered>,
 }
 
@@ -34,6 +37,11 @@ impl Offer {
     /// Where the container would go.
     pub fn allocation(&self) -> &Allocation {
         &self.allocation
+    }
+
+    /// Sharers that run elsewhere from then on.
+    pub fn moves(&self) -> &[Move] {
+        &self.moves
     }
 
     /// Every pool, in pool order. Empty for a request on reserved CPUs, where there is no choice.
@@ -58,22 +66,29 @@ pub fn offer(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
         return offer_reserved(ledger, request);
     }
     let search = Search::new(ledger, request);
-    let mut best: Option<(Score, Picked)> = None;
+    let mut best: Option<Candidate> = None;
     let mut considered = Vec::with_capacity(ledger.pools().pools.len());
     for pool in ledger.pools().iter() {
-        let outcome = search.score(pool).map(|(score, picked)| {
-            if best.as_ref().is_none_or(|(leader, _)| score > *leader) {
-                best = Some((score.clone(), picked));
+        let outcome = search.score(pool).map(|candidate| {
+            let score = candidate.score.clone();
+            if best.as_ref().is_none_or(|leader| score > leader.score) {
+                best = Some(candidate);
             }
             score
         });
         considered.push(Considered { pool: pool.id, outcome });
     }
-    let allocation = best.and_then(|(score, picked)| search.allocation(score.pool.0, &picked.cpus));
-    match allocation {
-        Some(allocation) => {
-            Ok(Offer { made_at: ledger.version(), container: request.id, allocation, considered })
-        }
+    let chosen = best.and_then(|Candidate { score, picked, moves }| {
+        Some((search.allocation(score.pool.0, &picked.cpus)?, moves))
+    });
+    match chosen {
+        Some((allocation, moves)) => Ok(Offer {
+            made_at: ledger.version(),
+            container: request.id,
+            allocation,
+            moves,
+            considered,
+        }),
         None => Err(Refusal { considered }),
     }
 }
@@ -97,6 +112,7 @@ fn offer_reserved(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> 
         made_at: ledger.version(),
         container: request.id,
         allocation,
+        moves: Vec::new(),
         considered: Vec::new(),
     })
 }
@@ -104,6 +120,13 @@ fn offer_reserved(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> 
 fn too_little_memory(ledger: &Ledger, request: &Request) -> Rejection {
     let free = memory::free_total(ledger.pools(), ledger.charged());
     Rejection::TooLittleMemory { needed: request.memory, free }
+}
+
+/// A pool that can hold the request.
+struct Candidate {
+    score: Score,
+    picked: Picked,
+    moves: Vec<Move>,
 }
 
 /// One question to one ledger.
@@ -117,6 +140,8 @@ struct Search<'a> {
     /// Exclusive CPUs to pick beyond `kept`.
     missing: usize,
     budgets: Budgets,
+    /// Who could make room, once somebody has to.
+    sharers: OnceCell<Vec<Sharer>>,
     machine_has_memory: bool,
 }
 
@@ -134,22 +159,24 @@ impl<'a> Search<'a> {
             kept,
             free,
             budgets,
+            sharers: OnceCell::new(),
             machine_has_memory: request.memory <= free_memory,
         }
     }
 
-    fn score(&self, pool: &Pool) -> Result<(Score, Picked), Rejection> {
+    fn score(&self, pool: &Pool) -> Result<Candidate, Rejection> {
         if !self.machine_has_memory {
             return Err(too_little_memory(self.ledger, self.request));
         }
         if self.request.demand.exclusive() > 0 {
             self.score_exclusive(pool)
         } else {
-            self.score_shared(pool).map(|score| (score, Picked::default()))
+            let score = self.score_shared(pool)?;
+            Ok(Candidate { score, picked: Picked::default(), moves: Vec::new() })
         }
     }
 
-    fn score_exclusive(&self, pool: &Pool) -> Result<(Score, Picked), Rejection> {
+    fn score_exclusive(&self, pool: &Pool) -> Result<Candidate, Rejection> {
         let (pools, loads) = (self.ledger.pools(), self.ledger.loads());
         if !self.kept.is_subset(&pool.cpus) {
             return Err(Rejection::LeavesPrevious);
@@ -165,24 +192,35 @@ impl<'a> Search<'a> {
         };
         // A mixed container also needs a shared CPU that stays after the exclusive ones are gone; `takeable_by` counts it,
         // and comes to zero where even that is not to be had.
-        let has_shared = shared.is_none_or(|milli| {
-            let after = self.budgets.shared(pool.id).saturating_sub(self.missing);
-            after >= milli.cpus_needed().max(1)
-        });
-        if takeable < self.missing || !has_shared {
+        let without_owner = self.budgets.shared(pool.id);
+        let stay_shared = shared.map_or(0, |milli| milli.cpus_needed().max(1));
+        if without_owner < self.missing + stay_shared {
             return Err(refused);
         }
-        let picked = pick(pools, &self.budgets, &self.free, pool, self.missing);
+        let (moves, picked) = if takeable >= self.missing {
+            (Vec::new(), pick(pools, &self.budgets, &self.free, pool, self.missing))
+        } else {
+            let wanted = Wanted { count: self.missing, shared };
+            let sharers = self.sharers.get_or_init(|| movable_sharers(self.ledger));
+            let Some((moves, budgets)) = make_room(self.ledger, &self.free, sharers, pool, wanted)
+            else {
+                return Err(refused);
+            };
+            (moves, pick(pools, &budgets, &self.free, pool, self.missing))
+        };
         if picked.cpus.len() < self.missing {
             return Err(refused);
         }
+        let around = pool.parent.unwrap_or(pool.id);
         let score = Score {
             split_cores: Reverse(picked.split_cores),
-            cpus_left: Reverse(takeable - self.missing),
+            moved: Reverse((moves.len(), moves.iter().map(|made| made.milli).sum())),
+            cpus_left: Reverse(without_owner - self.missing),
+            around_left: Reverse(self.budgets.shared(around).saturating_sub(self.missing)),
             headroom: 0,
             ..self.common(pool)
         };
-        Ok((score, picked))
+        Ok(Candidate { score, picked, moves })
     }
 
     fn score_shared(&self, pool: &Pool) -> Result<Score, Rejection> {
@@ -220,7 +258,9 @@ impl<'a> Search<'a> {
             numa_nodes: Reverse(pool.nodes.len()),
             domain: Reverse(pool.cpus.len()),
             split_cores: Reverse(0),
+            moved: Reverse((0, MilliCpu::ZERO)),
             cpus_left: Reverse(0),
+            around_left: Reverse(0),
             distance: Reverse(pool.distance),
             headroom: 0,
             pool: Reverse(pool.id),

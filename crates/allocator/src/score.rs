@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt;
 
-use bayplan_types::Bytes;
+use bayplan_types::{Bytes, MilliCpu};
 
 use crate::pool::PoolId;
 
@@ -25,8 +25,12 @@ pub struct Score {
     pub domain: Reverse<usize>,
     /// Fewer cores of which only some threads would be taken.
     pub split_cores: Reverse<usize>,
-    /// Least left over, so that large holes stay large. Exclusive CPUs only.
+    /// Fewer sharers that have to move elsewhere, and of equally many those with less CPU time.
+    pub moved: Reverse<(usize, MilliCpu)>,
+    /// Fewest CPUs without an owner left over, so that large holes stay large. Exclusive CPUs only.
     pub cpus_left: Reverse<usize>,
+    /// The same for the pool around it: what has room for nobody large is filled up first.
+    pub around_left: Reverse<usize>,
     /// Smaller largest distance between its NUMA nodes.
     pub distance: Reverse<u32>,
     /// Most room on the shared CPUs, in milli-CPU; may be negative.
@@ -37,7 +41,7 @@ pub struct Score {
 
 impl Score {
     /// Every criterion with its value, in the order of comparison.
-    pub fn criteria(&self) -> [(&'static str, String); 11] {
+    pub fn criteria(&self) -> [(&'static str, String); 13] {
         [
             ("stays", self.stays.to_string()),
             ("cpu_fits", self.cpu_fits.to_string()),
@@ -46,7 +50,9 @@ impl Score {
             ("numa_nodes", self.numa_nodes.0.to_string()),
             ("domain", self.domain.0.to_string()),
             ("split_cores", self.split_cores.0.to_string()),
+            ("moved", format!("{} of {}", self.moved.0.0, self.moved.0.1)),
             ("cpus_left", self.cpus_left.0.to_string()),
+            ("around_left", self.around_left.0.to_string()),
             ("distance", self.distance.0.to_string()),
             ("headroom", self.headroom.to_string()),
             ("pool", self.pool.0.0.to_string()),
@@ -70,7 +76,9 @@ impl Score {
             "numa_nodes" => format!("spans {mine} NUMA nodes, not {theirs}"),
             "domain" => format!("wider domain: {mine} CPUs, not {theirs}"),
             "split_cores" => format!("would split {mine} cores, not {theirs}"),
+            "moved" => format!("sharers that would have to move: {mine} CPUs, not {theirs}"),
             "cpus_left" => format!("looser fit: leaves {mine} CPUs, not {theirs}"),
+            "around_left" => format!("looser fit around it: leaves {mine} CPUs, not {theirs}"),
             "distance" => format!("nodes farther apart: {mine}, not {theirs}"),
             "headroom" => format!("less room: {mine}m, not {theirs}m"),
             _ => "equal; the lower pool wins".to_owned(),

@@ -116,10 +116,47 @@ fn shared_parts_keep_a_cpu_and_spread() {
             2 0+0: package 1, owns [] of 2-3, mems 
             3 0+1500: package 0, owns [] of 0-1, mems 
             4 1: package 1, owns [2] of 2, mems 
+            5 1: package 1, owns [3] of 3, mems 
+            6 1: refused: needs 1 CPUs of its own, 0 can be given
+            -4: shared 0-2
+            7 0+9000: package 1, owns [] of 2, mems 
+        "#]],
+    );
+}
+
+#[test]
+fn sharers_make_room_for_who_wants_cpus_of_his_own() {
+    check(
+        "pack:1 numa:2 core:4",
+        "",
+        &["1 0+3000", "2 0+500", "3 4", "4 0+100", "5 1", "6 1", "-3", "7 0+100"],
+        expect![[r#"
+            1 0+3000: numa 0, owns [] of 0-3, mems 0
+            2 0+500: numa 1, owns [] of 4-7, mems 1
+            3 4: numa 1, owns [4-7] of 4-7, mems 1
+            4 0+100: numa 0, owns [] of 0-3, mems 0
             5 1: refused: needs 1 CPUs of its own, 0 can be given
             6 1: refused: needs 1 CPUs of its own, 0 can be given
-            -4: shared 0-3
-            7 0+9000: package 1, owns [] of 2-3, mems 
+            -3: shared 0-7
+            7 0+100: numa 1, owns [] of 4-7, mems 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_request_as_large_as_the_machine_allows_is_placed_whoever_shares() {
+    check(
+        "pack:2 numa:2 core:4",
+        "",
+        &["1 0+900", "2 0+900", "3 0+900", "4 0+900", "5 6", "6 6", "7 1"],
+        expect![[r#"
+            1 0+900: numa 0, owns [] of 0-3, mems 0
+            2 0+900: numa 1, owns [] of 4-7, mems 1
+            3 0+900: numa 2, owns [] of 8-11, mems 2
+            4 0+900: numa 3, owns [] of 12-15, mems 3
+            5 6: package 0, owns [0-2,4-6] of 0-2,4-6, mems 0-1
+            6 6: package 1, owns [8-10,12-14] of 8-10,12-14, mems 2-3
+            7 1: refused: needs 1 CPUs of its own, 0 can be given
         "#]],
     );
 }

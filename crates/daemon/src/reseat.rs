@@ -206,6 +206,10 @@ impl NodeState {
                 Ok(offer) => {
                     let allocation = offer.allocation().clone();
                     if self.ledger.adopt(request.id, allocation).is_ok() {
+                        self.ledger.move_sharers(offer.moves());
+                        for made in offer.moves() {
+                            self.remember_home(made.container);
+                        }
                         return Ok(offer);
                     }
                 }

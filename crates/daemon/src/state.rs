@@ -18,7 +18,7 @@ mod view;
 use std::collections::{BTreeMap, VecDeque};
 
 use bayplan_allocator::{
-    Allocation, ContainerId, Ledger, Offer, Previous, Refusal, Request, offer,
+    Allocation, ContainerId, Ledger, Move, Offer, Previous, Refusal, Request, offer,
 };
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, RequestRules, Resources, derive_request};
@@ -246,6 +246,7 @@ impl NodeState {
             Ok(offer) => offer,
             Err(_) => return self.refuse(step, &spec, decision),
         };
+        let moves = offer.moves().to_vec();
         if let Err(stale) = self.ledger.commit(offer) {
             step.notes.push(Note::Failure { kind: "stale_offer", message: stale.to_string() });
             step.answer = Answer::Admission(Admission::PassThrough);
@@ -254,8 +255,25 @@ impl NodeState {
         self.insert(id, spec, None, Phase::Creating, decision);
         step.records.extend(self.placed_record(id));
         step.notes.extend(self.placed_note(id));
+        self.note_moves(&moves, id, &mut step);
         self.tell(ticket, id, &mut step);
         step
+    }
+
+    /// Sharers that made room for `owner`: they are told why, and the journal where they are.
+    fn note_moves(&mut self, moves: &[Move], owner: ContainerId, step: &mut Step) {
+        let owner = self.containers.get(&owner).map(Container::full_name).unwrap_or_default();
+        for made in moves {
+            let pools = self.ledger.pools();
+            let name = |pool| pools.get(pool).map_or("?", |pool| pool.name.as_str()).to_owned();
+            let (from, to) = (name(made.from), name(made.to));
+            if let Some(container) = self.containers.get_mut(&made.container) {
+                let why = format!("; moved from {from} to {to} to make room for {owner}");
+                container.decision.outcome.push_str(&why);
+            }
+            self.remember_home(made.container);
+            step.records.extend(self.placed_record(made.container));
+        }
     }
 
     /// Kubelet makes a new attempt only after the one before has ended, which nobody need have told.
@@ -532,15 +550,19 @@ impl NodeState {
                 Some(Previous { pool: held.pool, exclusive: held.exclusive.clone() });
             let offered = offer(&self.ledger, &request);
             let decision = self.decision(&request, offered.as_ref(), warnings, now);
-            let committed = offered.ok().and_then(|offer| self.ledger.commit(offer).ok());
-            if committed.is_none() {
+            let committed = offered.ok().and_then(|offer| {
+                let moves = offer.moves().to_vec();
+                self.ledger.commit(offer).ok().map(|()| moves)
+            });
+            let Some(moves) = committed else {
                 self.put_back(id, held, &mut step);
                 if !is_final {
                     step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
                     return step;
                 }
                 return self.refuse(step, &spec, decision);
-            }
+            };
+            self.note_moves(&moves, id, &mut step);
             if let Some(container) = self.containers.get_mut(&id) {
                 container.spec = spec;
                 container.decision = decision;

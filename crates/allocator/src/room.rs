@@ -1,0 +1,204 @@
+//! Which sharers have to move so that a pool can give up CPUs. In: the ledger, a pool, how many CPUs somebody wants there. Out: moves,
+//! and the budgets after them.
+//!
+//! A container that shares is placed somewhere, but it need not stay there: its memory stays where it is, and it can run elsewhere.
+//! So CPUs that are only kept for sharers are no reason to spread somebody who wants CPUs of his own.
+//!
+//! Approach: while the pool cannot give enough, find the pool that is short (itself, one around it, or one inside it) and move the
+//! largest sharer out of it, to the pool of whole NUMA nodes that has most room, or else to the next pool around it. On every pool the
+//! CPU time requested keeps fitting; where the machine as a whole is short, nobody can be moved. It ends, because every move leads out of
+//! the part of the machine that is short, or further up.
+
+use std::cmp::Reverse;
+
+use bayplan_types::{CpuSet, MilliCpu};
+
+use crate::budget::{Budgets, Load};
+use crate::ledger::Ledger;
+use crate::pool::{Pool, PoolId, Pools};
+use crate::request::ContainerId;
+
+/// A sharer that runs in another pool from now on, so that somebody else can have CPUs of his own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Whose place changes.
+    pub container: ContainerId,
+    /// Where it is now.
+    pub from: PoolId,
+    /// Where it goes.
+    pub to: PoolId,
+    /// The CPU time that it requests.
+    pub milli: MilliCpu,
+}
+
+/// A container without CPUs of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sharer {
+    id: ContainerId,
+    pool: PoolId,
+    milli: MilliCpu,
+}
+
+/// Everybody who could be moved, the largest first.
+pub(crate) fn movable_sharers(ledger: &Ledger) -> Vec<Sharer> {
+    let allocations = ledger.allocations().filter(|(_, it)| !it.is_reserved);
+    let mut sharers: Vec<Sharer> = allocations
+        .filter(|(_, it)| it.exclusive.is_empty())
+        .filter_map(|(id, it)| Some(Sharer { id, pool: it.pool, milli: it.shared? }))
+        .collect();
+    sharers.sort_by_key(|sharer| (Reverse(sharer.milli), sharer.id));
+    sharers
+}
+
+/// What somebody wants from a pool.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    /// CPUs of his own.
+    pub(crate) count: usize,
+    /// CPU time on the pool's shared CPUs.
+    pub(crate) shared: Option<MilliCpu>,
+}
+
+/// The moves after which `pool` can give `wanted`; `None` when no moves help.
+pub(crate) fn make_room(
+    ledger: &Ledger,
+    free: &CpuSet,
+    sharers: &[Sharer],
+    pool: &Pool,
+    wanted: Wanted,
+) -> Option<(Vec<Move>, Budgets)> {
+    let pools = ledger.pools();
+    let mut room = Room {
+        pools,
+        loads: ledger.loads().to_vec(),
+        sharers: sharers.to_vec(),
+        pool,
+        wanted,
+        budgets: Budgets::new(pools, free, ledger.loads()),
+    };
+    let mut moves: Vec<Move> = Vec::new();
+    while room.gives() < wanted.count {
+        let made = room.move_one()?;
+        match moves.iter_mut().find(|earlier| earlier.container == made.container) {
+            Some(earlier) => earlier.to = made.to,
+            None => moves.push(made),
+        }
+        room.budgets = Budgets::new(pools, free, &room.loads);
+    }
+    Some((moves, room.budgets))
+}
+
+/// The state after the moves so far.
+struct Room<'a> {
+    pools: &'a Pools,
+    loads: Vec<Load>,
+    sharers: Vec<Sharer>,
+    pool: &'a Pool,
+    wanted: Wanted,
+    budgets: Budgets,
+}
+
+impl Room<'_> {
+    fn gives(&self) -> usize {
+        self.budgets.takeable_by(self.pools, &self.loads, self.pool.id, self.wanted.shared)
+    }
+
+    fn load(&self, pool: PoolId) -> Load {
+        self.loads.get(pool.index()).copied().unwrap_or_default()
+    }
+
+    /// Whether the pool can give all of it as far as its own sharers are concerned.
+    fn is_short(&self, pool: &Pool) -> bool {
+        let mut load = self.load(pool.id);
+        if let Some(milli) = self.wanted.shared {
+            load.add(milli);
+        }
+        let kept = load.cpus_kept(pool);
+        self.budgets.shared(pool.id).saturating_sub(kept) < self.wanted.count
+    }
+
+    /// The widest pool around or at the target that is short, or else the pool inside it that keeps most back.
+    fn short_pool(&self) -> Option<&Pool> {
+        let mut short = self.pools.chain(self.pool.id).filter(|pool| self.is_short(pool));
+        if let Some(first) = short.next() {
+            return Some(short.last().unwrap_or(first));
+        }
+        let inside = self
+            .pools
+            .iter()
+            .filter(|pool| pool.id != self.pool.id && pool.cpus.is_subset(&self.pool.cpus));
+        let kept = |pool: &&Pool| {
+            (self.load(pool.id).cpus_kept(pool), Reverse(pool.cpus.len()), Reverse(pool.id))
+        };
+        inside.filter(|pool| self.load(pool.id).containers > 0).max_by_key(kept)
+    }
+
+    /// Moves the largest sharer that has somewhere to go out of the pool that is short.
+    fn move_one(&mut self) -> Option<Move> {
+        let short = self.short_pool()?;
+        if short.id == PoolId::MACHINE {
+            return None;
+        }
+        let inside =
+            |id: PoolId| self.pools.get(id).is_some_and(|pool| pool.cpus.is_subset(&short.cpus));
+        let (position, to) =
+            self.sharers.iter().enumerate().filter(|(_, sharer)| inside(sharer.pool)).find_map(
+                |(position, sharer)| Some((position, self.destination(short, sharer)?)),
+            )?;
+        let sharer = self.sharers.get_mut(position)?;
+        let milli = sharer.milli;
+        let made = Move { container: sharer.id, from: sharer.pool, to, milli };
+        sharer.pool = to;
+        for pool in self.pools.chain(made.from) {
+            if let Some(load) = self.loads.get_mut(pool.id.index()) {
+                load.remove(milli);
+            }
+        }
+        for pool in self.pools.chain(to) {
+            if let Some(load) = self.loads.get_mut(pool.id.index()) {
+                load.add(milli);
+            }
+        }
+        Some(made)
+    }
+
+    /// Where a sharer can go: a pool of whole nodes that takes part in nothing of this, with most room; or the next pool around the
+    /// one that is short.
+    fn destination(&self, short: &Pool, sharer: &Sharer) -> Option<PoolId> {
+        let is_leaf = |pool: &Pool| {
+            !pool.is_inside_node
+                && pool
+                    .children
+                    .iter()
+                    .all(|child| self.pools.get(*child).is_none_or(|child| child.is_inside_node))
+        };
+        let apart = self.pools.iter().filter(|pool| {
+            is_leaf(pool)
+                && !pool.cpus.intersects(&self.pool.cpus)
+                && !pool.cpus.intersects(&short.cpus)
+        });
+        let room = |pool: &Pool| {
+            let free = MilliCpu::from_cpus(self.budgets.shared(pool.id));
+            (free >= self.load(pool.id).milli + sharer.milli && free > MilliCpu::ZERO)
+                .then(|| free - self.load(pool.id).milli)
+        };
+        let best = apart
+            .filter(|pool| self.fits_around(pool, sharer.milli))
+            .filter_map(|pool| Some((room(pool)?, Reverse(pool.id))))
+            .max();
+        match best {
+            Some((_, Reverse(id))) => Some(id),
+            None => short.parent.filter(|parent| *parent != sharer.pool),
+        }
+    }
+
+    /// Whether the pools around `pool` that do not hold the target have room, too.
+    fn fits_around(&self, pool: &Pool, milli: MilliCpu) -> bool {
+        let mut around = self.pools.chain(pool.id);
+        around.all(|outer| {
+            let holds_target = self.pool.cpus.is_subset(&outer.cpus);
+            let free = MilliCpu::from_cpus(self.budgets.shared(outer.id));
+            holds_target || self.load(outer.id).milli + milli <= free
+        })
+    }
+}
