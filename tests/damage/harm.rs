@@ -96,7 +96,7 @@ impl Harm {
             }
             Kind::Unreadable => {
                 if !path.is_symlink() {
-                    fs::set_permissions(path, fs::Permissions::from_mode(0)).unwrap();
+                    fs::set_permissions(path, fs::Permissions::from_mode(0o0)).unwrap();
                 }
                 return;
             }

@@ -23,6 +23,8 @@ use crate::kernel_files::{Entry, KernelFiles, plain_number};
 const BYTES_MAX: usize = 64 * 1024;
 /// A read of a file in sysfs that gives less than a page has given all (`Documentation/filesystems/sysfs.rst`).
 const PAGE: usize = 4096;
+/// The largest number of a directory, twice as many CPUs as Linux allows (`CONFIG_NR_CPUS`): each has sets with a bit for every other one.
+const NUMBER_MAX: u32 = 16_383;
 /// How much of a file's text an oddity quotes.
 const QUOTED_CHARS: usize = 60;
 
@@ -199,8 +201,13 @@ impl KernelFs {
     /// Numbers of the sub-directories named `prefix` and a number, in order.
     pub(crate) fn numbered(&mut self, dir: &Dir, prefix: &str) -> Vec<u32> {
         let mut numbers: Vec<u32> = Vec::new();
+        let mut beyond = 0;
         for (name, is_dir) in self.entries(&dir.path) {
             let Some(number) = name.strip_prefix(prefix).and_then(plain_number) else { continue };
+            if number > NUMBER_MAX {
+                beyond += 1;
+                continue;
+            }
             let path = format!("{}/{name}", dir.path);
             if is_dir {
                 self.record(path, Entry::Dir);
@@ -208,6 +215,10 @@ impl KernelFs {
             } else {
                 self.note(&path, "not a directory".to_owned(), "it is not there");
             }
+        }
+        if beyond > 0 {
+            let path = format!("{}/{prefix}*", dir.path);
+            self.note(&path, format!("{beyond} with a number above {NUMBER_MAX}"), "not there");
         }
         numbers.sort_unstable();
         numbers
@@ -567,6 +578,17 @@ mod tests {
         let mut files = KernelFs::open(&root).unwrap();
         assert!(files.dir("a/b").unwrap().is_none());
         assert_eq!(notes(&files), ["/a/b not a directory"]);
+    }
+
+    /// 65,536 of them would take gigabytes.
+    #[test]
+    fn directories_with_numbers_beyond_belief_are_counted_and_left_out() {
+        let text = "bayplan-files/1\ncpu/cpu{0-1,16383-65535}/\n";
+        let mut files = KernelFs::of(Arc::new(KernelFiles::parse(text).unwrap()));
+        let dir = files.dir("cpu").unwrap().unwrap();
+        let numbers: Vec<u32> = files.numbered_dirs(&dir, "cpu").iter().map(|it| it.0).collect();
+        assert_eq!(numbers, [0, 1, 16_383]);
+        assert_eq!(notes(&files), ["/cpu/cpu* 49152 with a number above 16383"]);
     }
 
     #[test]

@@ -16,15 +16,16 @@ use bayplan_types::{CpuSet, NodeSet};
 use crate::agree::{Agreed, agree};
 use crate::caches::{Facts, contradiction, derive_caches};
 use crate::device::derive_devices;
-use crate::fold::{fold, name_cpus};
+use crate::fold::{fold_short, name_cpus};
 use crate::kinds::{derive_kinds, derive_policies, derive_priorities, packages_of};
 use crate::nest::{Candidate, LeftOut, nest};
 use crate::numa::{Numa, derive_numa};
 use crate::snapshot::{Oddity, Snapshot};
-use crate::topology::{Cache, Level, Object, Parts, Topology};
+use crate::topology::{Cache, Level, Object, Parts, Topology, index_cpus};
 
-/// The largest CPU or node number that is believed, eight times what Linux allows: a set has a bit for every smaller number.
-pub(crate) const NUMBER_MAX: u32 = 65_535;
+/// The largest CPU number that is believed, twice what Linux allows (`CONFIG_NR_CPUS`). The sets of every CPU have a bit for every
+/// smaller number, so memory grows with the square.
+const CPU_MAX: u32 = 16_383;
 const CPU_DIR: &str = "/sys/devices/system/cpu";
 
 /// Why there is no topology.
@@ -118,9 +119,9 @@ fn node_and_core_objects(numa: &Numa, cores: &[CpuSet], facts: &Facts<'_>) -> Ve
 fn by_number<'a>(snapshot: &'a Snapshot, oddities: &mut Vec<Oddity>) -> Facts<'a> {
     let mut facts = Facts::new();
     for cpu in &snapshot.cpus {
-        if cpu.id.0 > NUMBER_MAX {
+        if cpu.id.0 > CPU_MAX {
             let path = format!("{CPU_DIR}/cpu{}", cpu.id);
-            let found = format!("a number above {NUMBER_MAX}");
+            let found = format!("a number above {CPU_MAX}");
             oddities.push(Oddity::new(path, found, "there is no such CPU"));
         } else if let Entry::Vacant(entry) = facts.entry(cpu.id) {
             entry.insert(cpu);
@@ -311,22 +312,33 @@ fn oddity_of_left_out(left_out: &LeftOut) -> Oddity {
     };
     let found = format!(
         "{level} {id} ({}) and {other} {other_id} overlap, neither inside the other",
-        fold(cpus)
+        fold_short(cpus)
     );
     Oddity::new(path, found, format!("{level} {id} has no place in the tree"))
 }
 
+/// An object has the memory of the nodes to which its CPUs belong, and what hangs on those nodes.
 fn set_mems(objects: &mut [Object], numa: &Numa) {
+    let position = |id| numa.nodes.binary_search_by_key(&id, |node| node.id).ok();
+    let mut mems = vec![NodeSet::new(); numa.nodes.len()];
+    for (at, node) in numa.nodes.iter().enumerate().filter(|(_, node)| node.has_memory()) {
+        let owner = if node.cpus.is_empty() { node.near.and_then(position) } else { Some(at) };
+        if let Some(mems) = owner.and_then(|owner| mems.get_mut(owner)) {
+            mems.insert(node.id);
+        }
+    }
+    let node_at = index_cpus(numa.nodes.iter().enumerate().map(|(at, node)| (at, &node.cpus)));
     for object in objects {
-        let has = |cpus: &CpuSet| cpus.intersects(&object.cpus);
-        let with_cpus: NodeSet =
-            numa.nodes.iter().filter(|node| has(&node.cpus)).map(|node| node.id).collect();
-        let belongs = |near: &Option<_>| near.is_some_and(|near| with_cpus.contains(near));
-        let mems = numa
-            .nodes
-            .iter()
-            .filter(|node| node.has_memory())
-            .filter(|node| with_cpus.contains(node.id) || belongs(&node.near));
-        object.mems = mems.map(|node| node.id).collect();
+        let mut last = None;
+        for cpu in object.cpus.iter() {
+            let node = node_at.get(cpu.0 as usize).copied().flatten();
+            // Neighbours mostly belong to the same node.
+            if node != last
+                && let Some(mems) = node.and_then(|node| mems.get(node))
+            {
+                object.mems.union_with(mems);
+            }
+            last = node;
+        }
     }
 }

@@ -5,14 +5,27 @@ use bayplan_types::CpuSet;
 /// From this many equal steps on, ranges are written in the kernel's grouped form.
 const STEPS_FOLDED: usize = 4;
 
+/// How much of a list stands in a message.
+const LIST_BYTES: usize = 200;
+
 /// `1 core`, `2 cores`.
 pub(crate) fn plural(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// `CPU 3`, `CPUs 0-13,112-125`.
+/// `CPU 3`, `CPUs 0-13,112-125`; a long list ends early.
 pub(crate) fn name_cpus(cpus: &CpuSet) -> String {
-    format!("CPU{} {}", if cpus.len() == 1 { "" } else { "s" }, fold(cpus))
+    format!("CPU{} {}", if cpus.len() == 1 { "" } else { "s" }, fold_short(cpus))
+}
+
+/// The members of a set, folded, as many as a message needs. A machine that contradicts itself everywhere has a message per CPU.
+pub(crate) fn fold_short(cpus: &CpuSet) -> String {
+    let text = fold(cpus);
+    let end = text.get(..LIST_BYTES).and_then(|text| text.rfind(','));
+    match end.and_then(|end| text.get(..end)) {
+        Some(first) => format!("{first},... ({} in all)", cpus.len()),
+        None => text,
+    }
 }
 
 /// `28 CPUs 0-13,112-125`.
@@ -82,6 +95,15 @@ mod tests {
         ] {
             assert_eq!(fold(&list.parse().unwrap()), folded, "{list}");
         }
+    }
+
+    #[test]
+    fn a_long_list_in_a_message_ends_early() {
+        let cpus: CpuSet = (0..16_384_u32).filter(|n| n.count_ones() % 2 == 0).map(CpuId).collect();
+        let text = name_cpus(&cpus);
+        assert!(text.starts_with("CPUs 0,3,5-6,"), "{text}");
+        assert!(text.ends_with(",... (8192 in all)") && text.len() < 230, "{text}");
+        assert_eq!(name_cpus(&CpuSet::first_n(9000)), "CPUs 0-8999");
     }
 
     proptest! {

@@ -12,7 +12,7 @@ use bayplan_types::{CoreKind, CpuId, CpuSet};
 use crate::caches::Facts;
 use crate::fold::name_cpus;
 use crate::snapshot::{Oddity, PolicyFacts, Snapshot};
-use crate::topology::FrequencyPolicy;
+use crate::topology::{FrequencyPolicy, index_cpus};
 
 /// The online CPUs of each kind of core; empty where all are alike.
 pub(crate) fn derive_kinds(
@@ -68,7 +68,7 @@ pub(crate) fn derive_policies(facts: &[PolicyFacts], online: &CpuSet) -> Vec<Fre
         id: facts.id,
         cpus: match &facts.cpus {
             Some(cpus) => cpus.intersection(online),
-            None => CpuSet::from(CpuId(facts.id)).intersection(online),
+            None => Some(CpuId(facts.id)).filter(|cpu| online.contains(*cpu)).into_iter().collect(),
         },
         base: facts.base,
         min: facts.min,
@@ -95,14 +95,13 @@ pub(crate) fn derive_priorities(
     kinds: &[(CoreKind, CpuSet)],
 ) -> Priorities {
     let mut all = Priorities::default();
-    for package in packages {
-        let by_base = worst_and_others(package, policies, |policy| {
+    for inside in policies_inside(packages, policies) {
+        let by_base = worst_and_others(&inside, |policy| {
             // The most is the worst.
             policy.base.map(|base| u64::MAX - base.0)
         });
-        let Priorities { high, low } = by_base
-            .or_else(|| worst_and_others(package, policies, preference_rank))
-            .unwrap_or_default();
+        let Priorities { high, low } =
+            by_base.or_else(|| worst_and_others(&inside, preference_rank)).unwrap_or_default();
         all.high.union_with(&high);
         all.low.union_with(&low);
     }
@@ -113,16 +112,40 @@ pub(crate) fn derive_priorities(
     all
 }
 
+/// A policy, and those of its CPUs that are in one package.
+type Inside<'a> = (&'a FrequencyPolicy, CpuSet);
+
+/// Per package, the policies of its CPUs.
+fn policies_inside<'a>(
+    packages: &[CpuSet],
+    policies: &'a [FrequencyPolicy],
+) -> Vec<Vec<Inside<'a>>> {
+    let package_at = index_cpus(packages.iter().enumerate());
+    let mut inside: Vec<Vec<Inside<'a>>> = vec![Vec::new(); packages.len()];
+    for policy in policies {
+        let mut by_package: BTreeMap<usize, CpuSet> = BTreeMap::new();
+        for cpu in policy.cpus.iter() {
+            if let Some(package) = package_at.get(cpu.0 as usize).copied().flatten() {
+                by_package.entry(package).or_default().insert(cpu);
+            }
+        }
+        for (package, cpus) in by_package {
+            inside
+                .get_mut(package)
+                .into_iter()
+                .for_each(|inside| inside.push((policy, cpus.clone())));
+        }
+    }
+    inside
+}
+
 /// The CPUs of the highest rank are low, all others with a rank are high; nothing, where all have the same rank.
 fn worst_and_others(
-    package: &CpuSet,
-    policies: &[FrequencyPolicy],
+    inside: &[Inside<'_>],
     rank: impl Fn(&FrequencyPolicy) -> Option<u64>,
 ) -> Option<Priorities> {
-    let inside = policies.iter().filter(|policy| policy.cpus.intersects(package));
-    let ranked: Vec<(u64, CpuSet)> = inside
-        .filter_map(|policy| Some((rank(policy)?, policy.cpus.intersection(package))))
-        .collect();
+    let ranked: Vec<(u64, &CpuSet)> =
+        inside.iter().filter_map(|(policy, cpus)| Some((rank(policy)?, cpus))).collect();
     let ranks: BTreeSet<u64> = ranked.iter().map(|(rank, _)| *rank).collect();
     let worst = *ranks.last().filter(|_| ranks.len() > 1)?;
     let mut priorities = Priorities::default();

@@ -7,12 +7,13 @@
 //!
 //! The number before a row is the lowest CPU of its first core. Where a block has several L3s, ` | ` stands between them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use bayplan_types::{CpuId, CpuSet};
 
 use crate::fold::count_and_list;
-use crate::topology::{Level, Object, Topology};
+use crate::topology::{Level, Object, ObjectIdx, Topology, index_cpus};
 
 /// Columns for the cells of a row; with the number before it a row has at most 100.
 const COLUMNS: usize = 92;
@@ -22,10 +23,11 @@ const BETWEEN_L3S: &str = " | ";
 /// of a core stand side by side. Rows have at most 100 columns as long as a core has at most 92 threads.
 pub fn render_map(topology: &Topology, cell: &dyn Fn(CpuId) -> String) -> String {
     let mut text = String::new();
+    let l3_at = index_cpus(of_level(topology, Level::L3).map(|l3| (l3.idx, &l3.cpus)));
     for block in blocks(topology) {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{}: {}", block.title, count_and_list(&block.cpus));
-        for row in rows(topology, &block.cpus) {
+        for row in rows(&groups(topology, &l3_at, &block.cpus)) {
             let first = row.first().and_then(|chunk| chunk.first()).and_then(CpuSet::first);
             let label = first.map(|cpu| cpu.to_string()).unwrap_or_default();
             let chunks = row.iter().map(|cores| {
@@ -83,11 +85,11 @@ fn of_level(topology: &Topology, level: Level) -> impl Iterator<Item = &Object> 
     topology.objects().iter().filter(move |object| object.level == level)
 }
 
-/// The cores of some CPUs in rows: a row is a list of chunks, a chunk is a list of cores under one L3.
-fn rows(topology: &Topology, cpus: &CpuSet) -> Vec<Vec<Vec<CpuSet>>> {
+/// Groups of cores in rows: a row is a list of chunks, a chunk is a list of cores under one L3.
+fn rows(groups: &[Vec<CpuSet>]) -> Vec<Vec<Vec<CpuSet>>> {
     let mut rows: Vec<Vec<Vec<CpuSet>>> = Vec::new();
     let mut width = 0;
-    for group in groups(topology, cpus) {
+    for group in groups {
         let threads = group.iter().map(CpuSet::len).max().unwrap_or(1);
         let per_row = ((COLUMNS + 1) / (threads + 1)).max(1);
         // Rows of equal length look like hardware, a long and a short one do not.
@@ -110,25 +112,15 @@ fn rows(topology: &Topology, cpus: &CpuSet) -> Vec<Vec<Vec<CpuSet>>> {
     rows
 }
 
-/// The cores of some CPUs, one group per L3; what has no L3 is a group, too.
-fn groups(topology: &Topology, cpus: &CpuSet) -> Vec<Vec<CpuSet>> {
-    let cores_of = |cpus: &CpuSet| -> Vec<CpuSet> {
-        let inside = topology.cores().iter().map(|core| core.intersection(cpus));
-        inside.filter(|core| !core.is_empty()).collect()
-    };
-    let mut rest = cpus.clone();
-    let mut groups = Vec::new();
-    for l3 in of_level(topology, Level::L3) {
-        let shared = l3.cpus.intersection(&rest);
-        if !shared.is_empty() {
-            rest.subtract(&shared);
-            groups.push(cores_of(&shared));
-        }
+/// The cores of some CPUs, one group per L3; what has no L3 is a group, too, the last one.
+fn groups(topology: &Topology, l3_at: &[Option<ObjectIdx>], cpus: &CpuSet) -> Vec<Vec<CpuSet>> {
+    let mut groups: BTreeMap<ObjectIdx, BTreeMap<Option<CpuId>, CpuSet>> = BTreeMap::new();
+    for cpu in cpus.iter() {
+        let l3 = l3_at.get(cpu.0 as usize).copied().flatten().unwrap_or(ObjectIdx(u32::MAX));
+        let core = topology.core_of(cpu).and_then(CpuSet::first);
+        groups.entry(l3).or_default().entry(core).or_default().insert(cpu);
     }
-    if !rest.is_empty() {
-        groups.push(cores_of(&rest));
-    }
-    groups
+    groups.into_values().map(|cores| cores.into_values().collect()).collect()
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ const BY_CERTAINTY: [Level; 7] = [
 /// Nests the candidates inside a machine of these CPUs. `mems` of the objects is empty.
 pub(crate) fn nest(online: &CpuSet, candidates: Vec<Candidate>) -> (Vec<Object>, Vec<LeftOut>) {
     let (mut accepted, left_out) = accept(candidates);
-    accepted.sort_by_key(|candidate| {
+    accepted.sort_by_cached_key(|candidate| {
         (Reverse(candidate.cpus.len()), candidate.level, candidate.cpus.first())
     });
     let machine = Candidate { level: Level::Machine, id: 0, cpus: online.clone() };

@@ -6,13 +6,15 @@ use std::collections::btree_map::Entry;
 
 use bayplan_types::{Bytes, CpuSet, NodeId, NodeSet};
 
-use crate::derive::NUMBER_MAX;
 use crate::fold::name_cpus;
 use crate::memory::{set_kinds, speed};
 use crate::snapshot::{NodeFacts, Oddity, Snapshot};
 use crate::topology::NumaNode;
 
 const NODE_DIR: &str = "/sys/devices/system/node";
+/// The largest node number that is believed, twice what Linux allows (`CONFIG_NODES_SHIFT`): there is a distance from every node to every
+/// other one.
+const NODE_MAX: u32 = 2_047;
 /// The ACPI SLIT keeps 0 to 9 for itself.
 const DISTANCE_MIN: u32 = 10;
 
@@ -50,9 +52,9 @@ fn by_number<'a>(
 ) -> BTreeMap<NodeId, &'a NodeFacts> {
     let mut facts = BTreeMap::new();
     for node in &snapshot.nodes {
-        if node.id.0 > NUMBER_MAX {
+        if node.id.0 > NODE_MAX {
             let path = format!("{NODE_DIR}/node{}", node.id);
-            let found = format!("a number above {NUMBER_MAX}");
+            let found = format!("a number above {NODE_MAX}");
             oddities.push(Oddity::new(path, found, "there is no such node"));
         } else if let Entry::Vacant(entry) = facts.entry(node.id) {
             entry.insert(node);

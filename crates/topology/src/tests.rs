@@ -341,12 +341,21 @@ fn numbers_beyond_belief_and_numbers_given_twice() {
           Package 0 / Die 0 / NumaNode 0: 2 CPUs 0-1, 16 GiB
             cores 1,4294967295, 2 CPUs 0-1
         Odd:
-          /sys/devices/system/cpu/cpu4294967295: a number above 65535; assumed: there is no such CPU
+          /sys/devices/system/cpu/cpu4294967295: a number above 16383; assumed: there is no such CPU
           /sys/devices/system/cpu/cpu1: the CPU is there twice; assumed: what the first one says
-          /sys/devices/system/node/node4294967295: a number above 65535; assumed: there is no such node
+          /sys/devices/system/node/node4294967295: a number above 2047; assumed: there is no such node
           /sys/devices/system/node/node0: the node is there twice; assumed: what the first one says
     "#]],
     );
+}
+
+#[test]
+fn a_policy_with_a_number_beyond_belief_has_no_cpus() {
+    let mut snapshot = machine("core:2");
+    snapshot.policies = [0, 1, u32::MAX].map(|id| PolicyFacts { id, ..Default::default() }).into();
+    let topology = derive(&snapshot).unwrap();
+    let cpus: Vec<String> = topology.policies().iter().map(|it| it.cpus.to_string()).collect();
+    assert_eq!(cpus, ["0", "1"]);
 }
 
 #[test]

@@ -13,6 +13,9 @@ const INLINE: usize = 16;
 /// (`CONFIG_NR_CPUS`); we leave room for eight times that.
 pub(crate) const MEMBER_MAX: u32 = 65_535;
 
+/// How many members a text may name before it repeats itself for no purpose but to take long.
+const NAMED_MAX: u32 = 8 * (MEMBER_MAX + 1);
+
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct BitSet {
     words: SmallVec<[u64; INLINE]>,
@@ -122,13 +125,18 @@ impl BitSet {
         if trimmed.is_empty() {
             return Ok(set);
         }
+        let mut named = 0;
         for part in trimmed.split(',') {
-            set.insert_part(part.trim())?;
+            named += set.insert_part(part.trim())?;
+            if named > NAMED_MAX {
+                return Err(ParseSetError::Repeated { part: part.to_owned() });
+            }
         }
         Ok(set)
     }
 
-    fn insert_part(&mut self, part: &str) -> Result<(), ParseSetError> {
+    /// Says how long the range is.
+    fn insert_part(&mut self, part: &str) -> Result<u32, ParseSetError> {
         let malformed = || ParseSetError::Malformed { part: part.to_owned() };
         let (range, group) = match part.split_once(':') {
             Some((range, group)) => (range, Some(group.split_once('/').ok_or_else(malformed)?)),
@@ -152,7 +160,7 @@ impl BitSet {
                 self.insert_range(first, last.min(first + used - 1));
             }
         }
-        Ok(())
+        Ok(last - first + 1)
     }
 
     /// Word by word: a text may name thousands of members over and over.

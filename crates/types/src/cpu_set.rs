@@ -12,6 +12,12 @@ pub enum ParseSetError {
         /// The offending piece.
         part: String,
     },
+    /// Long ranges over and over.
+    #[error("at `{part}` the list has named every number several times")]
+    Repeated {
+        /// The piece at which it was enough.
+        part: String,
+    },
     /// A number above what any machine has.
     #[error("`{part}` is above 65535, the largest number accepted")]
     TooLarge {
@@ -258,6 +264,14 @@ mod tests {
         ] {
             assert_eq!(text.parse::<CpuSet>().unwrap_err().to_string(), message, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_list_that_repeats_itself_does_not_take_long() {
+        let list = vec!["0-65535:1/2"; 8].join(",");
+        assert_eq!(set(&list).len(), 32_768);
+        let error = format!("{list},5").parse::<CpuSet>().unwrap_err();
+        assert_eq!(error.to_string(), "at `5` the list has named every number several times");
     }
 
     #[test]
