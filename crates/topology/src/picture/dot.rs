@@ -88,7 +88,10 @@ impl<'a> Graph<'a> {
         self.line(&format!("label={};", quoted(&label)));
         self.line(&format!("style=filled; fillcolor=\"{}\";", style_of(first.level).color()));
         match first.level {
-            Level::NumaNode => self.memories(NodeId(first.id)),
+            Level::NumaNode => {
+                let node = self.topology.node(NodeId(first.id));
+                node.into_iter().for_each(|node| self.memories(node, &[]));
+            }
             Level::Machine => self.of_the_machine(),
             _ => {}
         }
@@ -100,17 +103,21 @@ impl<'a> Graph<'a> {
     /// `12 \u{d7} L3 0-11, 32 MiB each`.
     fn name(&self, equal: &[&Object], place: Place) -> String {
         let Some(first) = equal.first() else { return String::new() };
-        let mut name = first.level.to_string();
-        if place == Place::Known && first.level != Level::Machine {
+        let mut name = match equal.len() {
+            1 => first.level.to_string(),
+            count => format!("{count} \u{d7} {}", first.level),
+        };
+        // Numbers of clusters and level 2 caches say nothing: mostly the lowest CPU.
+        let has_number = !matches!(first.level, Level::Machine | Level::Cluster | Level::L2);
+        if place == Place::Known && has_number {
             let ids = fold_numbers(equal.iter().map(|object| object.id).collect());
             let _ = write!(name, " {ids}");
         }
-        let size = cache_size(self.topology, first).map(|size| format!(", {size}"));
-        name.push_str(&size.unwrap_or_default());
-        match equal.len() {
-            1 => name,
-            count => format!("{count} \u{d7} {name}, each"),
+        if let Some(size) = cache_size(self.topology, first) {
+            let each = if equal.len() > 1 { " each" } else { "" };
+            let _ = write!(name, ", {size}{each}");
         }
+        name
     }
 
     fn inside(&mut self, object: &'a Object, place: Place) {
@@ -149,16 +156,16 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The memory of a node with its devices, and that of the nodes near it.
-    fn memories(&mut self, id: NodeId) {
+    /// The memory of a node, and that of the nodes near it.
+    fn memories(&mut self, node: &NumaNode, more: &[String]) {
         let topology = self.topology;
-        let Some(node) = topology.node(id) else { return };
-        self.memory(node, &[]);
-        for other in topology.nodes().iter().filter(|other| other.near == Some(id)) {
-            self.memory(other, &[format!("near NumaNode {id}")]);
-            let distance = topology.distance(id, other.id).map(|distance| distance.to_string());
+        self.memory(node, more);
+        for other in topology.nodes().iter().filter(|other| other.near == Some(node.id)) {
+            self.memory(other, &[format!("near NumaNode {}", node.id)]);
+            let distance =
+                topology.distance(node.id, other.id).map(|distance| distance.to_string());
             let label = quoted(&[distance.unwrap_or_default()]);
-            self.line(&format!("m{id} -- m{} [label={label}];", other.id));
+            self.line(&format!("m{} -- m{} [label={label}];", node.id, other.id));
         }
     }
 
@@ -195,11 +202,7 @@ impl<'a> Graph<'a> {
             } else {
                 count_and_list(&node.cpus)
             };
-            self.memory(node, &[cpus]);
-            for other in topology.nodes().iter().filter(|other| other.near == Some(node.id)) {
-                self.memory(other, &[format!("near NumaNode {}", node.id)]);
-                self.line(&format!("m{} -- m{};", node.id, other.id));
-            }
+            self.memories(node, &[cpus]);
         }
         if !topology.offline().is_empty() {
             let lines = ["offline".to_owned(), count_and_list(topology.offline())];
@@ -357,3 +360,6 @@ fn quoted(lines: &[String]) -> String {
     text.push('"');
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,6 +62,11 @@ impl<'a> Machine<'a> {
         &self.cells
     }
 
+    /// How many devices there are, without virtual functions.
+    pub(crate) fn devices_told(&self) -> usize {
+        self.devices.count()
+    }
+
     /// The box of the whole machine.
     pub(crate) fn block(&self) -> Block {
         let root = self.topology.root();

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::fold::name_cpus;
 use crate::picture::block::Block;
 use crate::picture::style::Style;
 use crate::picture::text::{Font, Paragraph};
@@ -36,7 +37,7 @@ fn hover(node: &NumaNode) -> String {
         }
     };
     add("", Some(size_and_kind(node)));
-    add("CPUs ", (!node.cpus.is_empty()).then(|| node.cpus.to_string()));
+    add("", (!node.cpus.is_empty()).then(|| name_cpus(&node.cpus)));
     add("kind known by: ", (node.cpus.is_empty()).then(|| node.evidence.name().to_owned()));
     add("near node ", node.near.map(|near| near.to_string()));
     add("memory tier ", node.tier.map(|tier| tier.to_string()));

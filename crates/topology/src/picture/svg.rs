@@ -42,7 +42,7 @@ pub(crate) fn render(layout: &Layout) -> String {
     used.collect(&layout.sheet);
     used.write(&mut text);
     area(&mut text, &layout.sheet);
-    text.push_str("</svg>\n");
+    text.push_str("\n</svg>\n");
     text
 }
 
@@ -113,26 +113,22 @@ fn class(font: Font) -> &'static str {
 
 /// Writing to a String cannot fail, so results are dropped here and below.
 fn area(text: &mut String, of: &Area) {
-    let has_group = !of.hover.is_empty();
-    if has_group {
+    let has_line_of_its_own = !matches!(of.style, Style::Cpu(_));
+    if has_line_of_its_own && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    if !of.hover.is_empty() {
         let _ = write!(text, "<g><title>{}</title>", escaped(&of.hover));
     }
     rect(text, of);
     for line in &of.texts {
         line_of_text(text, line);
     }
-    let is_large = !matches!(of.style, Style::Cpu(_) | Style::Core(_));
-    if is_large {
-        text.push('\n');
-    }
     for inner in &of.areas {
         area(text, inner);
     }
-    if has_group {
+    if !of.hover.is_empty() {
         text.push_str("</g>");
-    }
-    if matches!(of.style, Style::Core(_)) || is_large && !of.areas.is_empty() {
-        text.push('\n');
     }
 }
 
