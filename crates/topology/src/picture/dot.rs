@@ -19,6 +19,8 @@ use crate::topology::{Level, NumaNode, Object, ObjectIdx, Topology};
 
 /// From this many equal siblings on, they are one cluster.
 const SIBLINGS_FOLDED: usize = 3;
+/// A longer list of CPUs would be wider than everything else.
+const LIST_CHARS_MAX: usize = 80;
 /// With more nodes that have CPUs, edges with distances are a thicket.
 const DISTANCES_SHOWN: usize = 8;
 
@@ -83,7 +85,7 @@ impl<'a> Graph<'a> {
         let mut label = vec![self.name(equal, place)];
         if place == Place::Known {
             let cpus: CpuSet = equal.iter().flat_map(|object| object.cpus.iter()).collect();
-            label.push(count_and_list(&cpus));
+            label.push(cpus_text(&cpus));
         }
         self.line(&format!("label={};", quoted(&label)));
         self.line(&format!("style=filled; fillcolor=\"{}\";", style_of(first.level).color()));
@@ -151,7 +153,7 @@ impl<'a> Graph<'a> {
             let noun = format!("{}core", kind.unwrap_or_default());
             let of = if threads > 1 { format!(" of {threads} threads") } else { String::new() };
             let mut lines = vec![format!("{}{of}", plural(cores.len(), &noun))];
-            lines.extend((place == Place::Known).then(|| count_and_list(&all)));
+            lines.extend((place == Place::Known).then(|| cpus_text(&all)));
             self.node(&lines, "");
         }
     }
@@ -197,15 +199,12 @@ impl<'a> Graph<'a> {
             objects.any(|object| object.level == Level::NumaNode && object.id == node.id.0)
         };
         for node in topology.nodes().iter().filter(|node| node.near.is_none() && !is_nested(node)) {
-            let cpus = if node.cpus.is_empty() {
-                "no CPUs".to_owned()
-            } else {
-                count_and_list(&node.cpus)
-            };
+            let cpus =
+                if node.cpus.is_empty() { "no CPUs".to_owned() } else { cpus_text(&node.cpus) };
             self.memories(node, &[cpus]);
         }
         if !topology.offline().is_empty() {
-            let lines = ["offline".to_owned(), count_and_list(topology.offline())];
+            let lines = ["offline".to_owned(), cpus_text(topology.offline())];
             self.node(&lines, ", style=dashed");
         }
     }
@@ -254,11 +253,15 @@ impl<'a> Graph<'a> {
         }
     }
 
+    /// The package that the node's box is in. One that stands beside the tree is in none, whatever its CPUs.
     fn package_around(&self, node: &NumaNode) -> Option<ObjectIdx> {
         let mut objects = self.topology.objects().iter();
-        let around =
-            |object: &&Object| object.level == Level::Package && node.cpus.is_subset(&object.cpus);
-        objects.find(around).map(|package| package.idx)
+        let is_it = |object: &&Object| object.level == Level::NumaNode && object.id == node.id.0;
+        let mut object = objects.find(is_it)?;
+        while object.level != Level::Package {
+            object = self.topology.object(object.parent?);
+        }
+        Some(object.idx)
     }
 
     /// `21`; `21/31` where it is farther there than back.
@@ -340,6 +343,12 @@ fn cache_size(topology: &Topology, object: &Object) -> Option<Bytes> {
     };
     let mut caches = topology.caches().iter().filter(|cache| cache.level == level);
     caches.find(|cache| cache.cpus == object.cpus)?.size
+}
+
+/// Number and list; the number alone where the list would be very long.
+fn cpus_text(cpus: &CpuSet) -> String {
+    let text = count_and_list(cpus);
+    if text.len() <= LIST_CHARS_MAX { text } else { plural(cpus.len(), "CPU") }
 }
 
 /// Lines as one quoted string. Graphviz reads escapes and, in labels, the entities of HTML.

@@ -16,8 +16,9 @@ use crate::topology::{Level, Topology};
 /// Everything that stands on the sheet.
 pub(crate) fn page_block(topology: &Topology, seating: &Seating) -> Block {
     let machine = Machine::new(topology, seating);
-    let mut page = Block::new(Style::Page, "");
-    let headline = Paragraph::of_facts(Font::Headline, &headline(topology));
+    let facts = headline(topology);
+    let mut page = Block::new(Style::Page, facts.join(", "));
+    let headline = Paragraph::of_facts(Font::Headline, &facts);
     page.at_least.width = headline.width_max() + 2 * Style::Page.padding();
     page.texts.push(headline);
     page.texts.push(Paragraph::of_facts(Font::Plain, &details(topology, machine.devices_told())));

@@ -38,10 +38,12 @@ pub(crate) fn render(layout: &Layout) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"bayplan\" width=\"297mm\" height=\"210mm\" \
          viewBox=\"0 0 {width} {height}\">\n"
     );
+    // Directly below the root a title is that of the document.
+    let _ = writeln!(text, "<title>{}</title>", escaped(&layout.sheet.hover));
     let mut used = Used::default();
     used.collect(&layout.sheet);
     used.write(&mut text);
-    area(&mut text, &layout.sheet);
+    contents(&mut text, &layout.sheet);
     text.push_str("\n</svg>\n");
     text
 }
@@ -120,15 +122,19 @@ fn area(text: &mut String, of: &Area) {
     if !of.hover.is_empty() {
         let _ = write!(text, "<g><title>{}</title>", escaped(&of.hover));
     }
+    contents(text, of);
+    if !of.hover.is_empty() {
+        text.push_str("</g>");
+    }
+}
+
+fn contents(text: &mut String, of: &Area) {
     rect(text, of);
     for line in &of.texts {
         line_of_text(text, line);
     }
     for inner in &of.areas {
         area(text, inner);
-    }
-    if !of.hover.is_empty() {
-        text.push_str("</g>");
     }
 }
 

@@ -85,6 +85,7 @@ fn one_cpu_as_svg() {
     let topology = derive(&machine("one-cpu")).unwrap();
     expect![[r##"
         <svg xmlns="http://www.w3.org/2000/svg" class="bayplan" width="297mm" height="210mm" viewBox="0 0 340 241">
+        <title>1 CPU, 1 core, 1 package, 16 GiB</title>
         <style>
         .bayplan text{font-family:sans-serif;fill:#000}
         .bayplan rect{stroke:#333;stroke-width:.6}

@@ -242,6 +242,23 @@ fn distances_that_differ_between_packages_or_by_direction_have_edges_of_their_ow
 }
 
 #[test]
+fn a_node_beside_the_tree_is_in_no_package_even_if_its_cpus_are() {
+    let mut snapshot = machine("pack:2 numa:2 core:2 pu:2");
+    snapshot.nodes[2].cpus = Some(set("4,13"));
+    snapshot.nodes[3].cpus = Some(set("5-7"));
+    let dot = render_dot(&derive(&snapshot).unwrap());
+    let edges: Vec<&str> =
+        dot.lines().map(str::trim).filter(|line| line.contains("dashed")).collect();
+    expect![[r#"
+        m2 -- m3 [style=dashed, label="12"];
+        m2 -- m0 [style=dashed, label="21"];
+        m2 -- m1 [style=dashed, label="21"];
+        m3 -- m0 [style=dashed, label="21"];
+        m3 -- m1 [style=dashed, label="21"];
+        m0 -- m1 [style=dashed, label="12"];"#]].assert_eq(&edges.join("\n"));
+}
+
+#[test]
 fn a_node_beside_the_tree_hangs_on_the_machine_of_the_graph() {
     let mut snapshot = across();
     snapshot.cpus[2].online = Some(false);
