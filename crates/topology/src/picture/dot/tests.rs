@@ -255,7 +255,8 @@ fn a_node_beside_the_tree_is_in_no_package_even_if_its_cpus_are() {
         m2 -- m1 [style=dashed, label="21"];
         m3 -- m0 [style=dashed, label="21"];
         m3 -- m1 [style=dashed, label="21"];
-        m0 -- m1 [style=dashed, label="12"];"#]].assert_eq(&edges.join("\n"));
+        m0 -- m1 [style=dashed, label="12"];"#]]
+    .assert_eq(&edges.join("\n"));
 }
 
 #[test]
