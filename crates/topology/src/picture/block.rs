@@ -10,8 +10,6 @@ use std::collections::BTreeSet;
 use crate::picture::style::Style;
 use crate::picture::text::Paragraph;
 
-/// Room between what stands above each other in a box.
-pub(crate) const GAP: usize = 3;
 /// Room between an icon and what it explains.
 pub(crate) const ICON_GAP: usize = 4;
 /// So many sizes per box are enough to choose from.
@@ -188,7 +186,7 @@ impl Shape {
         let stacked = sections.chain((texts > 0).then_some(texts));
         let (count, height) =
             stacked.fold((0, 0), |(count, sum), height| (count + 1, sum + height));
-        let content = height + GAP * usize::saturating_sub(count, 1);
+        let content = height + self.block.style.gap() * usize::saturating_sub(count, 1);
         let icon = self.icon.as_ref().map_or(0, |icon| icon.height_at(icon.width_min()));
         content.max(icon) + 2 * self.block.style.padding()
     }

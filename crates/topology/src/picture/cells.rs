@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_types::{CoreKind, CpuId, CpuPriority, CpuSet};
+use bayplan_types::{CoreKind, CpuClass, CpuId, CpuPriority, CpuSet};
 
 use crate::fold::{name_cpus, plural};
 use crate::picture::block::{Block, Growth, Section, Size};
@@ -129,13 +129,16 @@ impl<'a> Cells<'a> {
 
     fn look(&self, cpu: CpuId) -> CpuLook {
         let topology = self.topology;
-        let fill = self.seating.group_of(cpu).map_or(Fill::Nobody, |group| group.fill);
+        let group = self.seating.group_of(cpu);
+        let fill = group.map_or(Fill::Nobody, |group| group.fill);
+        let is_isolated = topology.isolated().contains(cpu)
+            || group.is_some_and(|group| group.seat.class == CpuClass::Isolated);
         // That a small core is slow is its nature, and its outline tells it.
         let is_efficient = topology.core_kind(cpu) == Some(CoreKind::Efficient);
         CpuLook {
             fill,
             hatch: match () {
-                () if topology.isolated().contains(cpu) => Some(Hatch::Isolated),
+                () if is_isolated => Some(Hatch::Isolated),
                 () if topology.partitioned().contains(cpu) => Some(Hatch::Partitioned),
                 () if fill == Fill::Reserved => Some(Hatch::Reserved),
                 () => None,

@@ -50,6 +50,11 @@ impl<'a> Devices<'a> {
         Devices { by_node, functions }
     }
 
+    /// How many there are, without virtual functions of others.
+    pub(crate) fn count(&self) -> usize {
+        self.by_node.values().map(Vec::len).sum()
+    }
+
     /// The devices of a node, or those of no node; by kind and address.
     pub(crate) fn of_node(&self, node: Option<NodeId>) -> Vec<Told> {
         let devices = self.by_node.get(&node).map(Vec::as_slice).unwrap_or_default();

@@ -19,6 +19,8 @@ use crate::topology::{Level, NumaNode, Object, ObjectIdx, Topology};
 
 /// From this many equal siblings on, they are one cluster.
 const SIBLINGS_FOLDED: usize = 3;
+/// A longer list of CPUs would be wider than everything else.
+const LIST_CHARS_MAX: usize = 80;
 /// With more nodes that have CPUs, edges with distances are a thicket.
 const DISTANCES_SHOWN: usize = 8;
 
@@ -83,12 +85,15 @@ impl<'a> Graph<'a> {
         let mut label = vec![self.name(equal, place)];
         if place == Place::Known {
             let cpus: CpuSet = equal.iter().flat_map(|object| object.cpus.iter()).collect();
-            label.push(count_and_list(&cpus));
+            label.push(cpus_text(&cpus));
         }
         self.line(&format!("label={};", quoted(&label)));
         self.line(&format!("style=filled; fillcolor=\"{}\";", style_of(first.level).color()));
         match first.level {
-            Level::NumaNode => self.memories(NodeId(first.id)),
+            Level::NumaNode => {
+                let node = self.topology.node(NodeId(first.id));
+                node.into_iter().for_each(|node| self.memories(node, &[]));
+            }
             Level::Machine => self.of_the_machine(),
             _ => {}
         }
@@ -100,17 +105,21 @@ impl<'a> Graph<'a> {
     /// `12 \u{d7} L3 0-11, 32 MiB each`.
     fn name(&self, equal: &[&Object], place: Place) -> String {
         let Some(first) = equal.first() else { return String::new() };
-        let mut name = first.level.to_string();
-        if place == Place::Known && first.level != Level::Machine {
+        let mut name = match equal.len() {
+            1 => first.level.to_string(),
+            count => format!("{count} \u{d7} {}", first.level),
+        };
+        // Numbers of clusters and level 2 caches say nothing: mostly the lowest CPU.
+        let has_number = !matches!(first.level, Level::Machine | Level::Cluster | Level::L2);
+        if place == Place::Known && has_number {
             let ids = fold_numbers(equal.iter().map(|object| object.id).collect());
             let _ = write!(name, " {ids}");
         }
-        let size = cache_size(self.topology, first).map(|size| format!(", {size}"));
-        name.push_str(&size.unwrap_or_default());
-        match equal.len() {
-            1 => name,
-            count => format!("{count} \u{d7} {name}, each"),
+        if let Some(size) = cache_size(self.topology, first) {
+            let each = if equal.len() > 1 { " each" } else { "" };
+            let _ = write!(name, ", {size}{each}");
         }
+        name
     }
 
     fn inside(&mut self, object: &'a Object, place: Place) {
@@ -144,21 +153,21 @@ impl<'a> Graph<'a> {
             let noun = format!("{}core", kind.unwrap_or_default());
             let of = if threads > 1 { format!(" of {threads} threads") } else { String::new() };
             let mut lines = vec![format!("{}{of}", plural(cores.len(), &noun))];
-            lines.extend((place == Place::Known).then(|| count_and_list(&all)));
+            lines.extend((place == Place::Known).then(|| cpus_text(&all)));
             self.node(&lines, "");
         }
     }
 
-    /// The memory of a node with its devices, and that of the nodes near it.
-    fn memories(&mut self, id: NodeId) {
+    /// The memory of a node, and that of the nodes near it.
+    fn memories(&mut self, node: &NumaNode, more: &[String]) {
         let topology = self.topology;
-        let Some(node) = topology.node(id) else { return };
-        self.memory(node, &[]);
-        for other in topology.nodes().iter().filter(|other| other.near == Some(id)) {
-            self.memory(other, &[format!("near NumaNode {id}")]);
-            let distance = topology.distance(id, other.id).map(|distance| distance.to_string());
+        self.memory(node, more);
+        for other in topology.nodes().iter().filter(|other| other.near == Some(node.id)) {
+            self.memory(other, &[format!("near NumaNode {}", node.id)]);
+            let distance =
+                topology.distance(node.id, other.id).map(|distance| distance.to_string());
             let label = quoted(&[distance.unwrap_or_default()]);
-            self.line(&format!("m{id} -- m{} [label={label}];", other.id));
+            self.line(&format!("m{} -- m{} [label={label}];", node.id, other.id));
         }
     }
 
@@ -190,19 +199,12 @@ impl<'a> Graph<'a> {
             objects.any(|object| object.level == Level::NumaNode && object.id == node.id.0)
         };
         for node in topology.nodes().iter().filter(|node| node.near.is_none() && !is_nested(node)) {
-            let cpus = if node.cpus.is_empty() {
-                "no CPUs".to_owned()
-            } else {
-                count_and_list(&node.cpus)
-            };
-            self.memory(node, &[cpus]);
-            for other in topology.nodes().iter().filter(|other| other.near == Some(node.id)) {
-                self.memory(other, &[format!("near NumaNode {}", node.id)]);
-                self.line(&format!("m{} -- m{};", node.id, other.id));
-            }
+            let cpus =
+                if node.cpus.is_empty() { "no CPUs".to_owned() } else { cpus_text(&node.cpus) };
+            self.memories(node, &[cpus]);
         }
         if !topology.offline().is_empty() {
-            let lines = ["offline".to_owned(), count_and_list(topology.offline())];
+            let lines = ["offline".to_owned(), cpus_text(topology.offline())];
             self.node(&lines, ", style=dashed");
         }
     }
@@ -251,11 +253,15 @@ impl<'a> Graph<'a> {
         }
     }
 
+    /// The package that the node's box is in. One that stands beside the tree is in none, whatever its CPUs.
     fn package_around(&self, node: &NumaNode) -> Option<ObjectIdx> {
         let mut objects = self.topology.objects().iter();
-        let around =
-            |object: &&Object| object.level == Level::Package && node.cpus.is_subset(&object.cpus);
-        objects.find(around).map(|package| package.idx)
+        let is_it = |object: &&Object| object.level == Level::NumaNode && object.id == node.id.0;
+        let mut object = objects.find(is_it)?;
+        while object.level != Level::Package {
+            object = self.topology.object(object.parent?);
+        }
+        Some(object.idx)
     }
 
     /// `21`; `21/31` where it is farther there than back.
@@ -339,6 +345,12 @@ fn cache_size(topology: &Topology, object: &Object) -> Option<Bytes> {
     caches.find(|cache| cache.cpus == object.cpus)?.size
 }
 
+/// Number and list; the number alone where the list would be very long.
+fn cpus_text(cpus: &CpuSet) -> String {
+    let text = count_and_list(cpus);
+    if text.len() <= LIST_CHARS_MAX { text } else { plural(cpus.len(), "CPU") }
+}
+
 /// Lines as one quoted string. Graphviz reads escapes and, in labels, the entities of HTML.
 fn quoted(lines: &[String]) -> String {
     let mut text = "\"".to_owned();
@@ -357,3 +369,6 @@ fn quoted(lines: &[String]) -> String {
     text.push('"');
     text
 }
+
+#[cfg(test)]
+mod tests;

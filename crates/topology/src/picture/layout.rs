@@ -4,7 +4,7 @@
 //! other box or text.
 
 use crate::picture::block::{
-    Block, GAP, Growth, ICON_GAP, SectionShape, Shape, Size, row_height, shape,
+    Block, Growth, ICON_GAP, SectionShape, Shape, Size, row_height, shape,
 };
 use crate::picture::style::Style;
 use crate::picture::text::Font;
@@ -91,7 +91,7 @@ fn place(shape: &Shape, rect: Rect) -> Area {
         inside.y += height.saturating_sub(texts) / 2;
     }
     let (texts, below) = place_texts(block, inside);
-    areas.extend(place_sections(&shape.sections, below));
+    areas.extend(place_sections(&shape.sections, block.style.gap(), below));
     Area { rect, style: block.style, hover: block.hover.clone(), texts, areas }
 }
 
@@ -110,7 +110,7 @@ fn place_texts(block: &Block, inside: Rect) -> (Vec<Text>, Rect) {
             y += font.line_height();
         }
     }
-    let used = if texts.is_empty() { 0 } else { height + GAP };
+    let used = if texts.is_empty() { 0 } else { height + block.style.gap() };
     let height = inside.height.saturating_sub(used);
     (texts, Rect { y: inside.y + used, height, ..inside })
 }
@@ -125,17 +125,17 @@ struct Rows<'a> {
     spread: usize,
 }
 
-fn place_sections(sections: &[SectionShape], inside: Rect) -> Vec<Area> {
+fn place_sections(sections: &[SectionShape], gap: usize, inside: Rect) -> Vec<Area> {
     let mut all: Vec<Rows<'_>> =
         sections.iter().map(|section| Rows::new(section, inside.width)).collect();
     let needed: usize = all.iter().map(Rows::height).sum();
-    let needed = needed + GAP * all.len().saturating_sub(1);
+    let needed = needed + gap * all.len().saturating_sub(1);
     grow(&mut all, inside.height.saturating_sub(needed));
     let mut areas = Vec::new();
     let mut y = inside.y;
     for rows in &all {
         areas.extend(rows.place(inside.x, y, inside.width));
-        y += rows.height() + GAP;
+        y += rows.height() + gap;
     }
     areas
 }

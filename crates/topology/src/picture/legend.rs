@@ -10,7 +10,7 @@ use crate::picture::style::{Bar, CoreLook, CpuLook, Hatch, Style};
 use crate::picture::text::{Font, Paragraph};
 use crate::topology::Topology;
 
-const ENTRY_GAP: usize = 6;
+const ENTRY_GAP: usize = 7;
 /// Containers of a pool beyond this number are counted, not listed.
 const GUESTS_SHOWN: usize = 12;
 

@@ -11,7 +11,7 @@ use crate::fold::{count_and_list, name_cpus, plural};
 use crate::picture::block::{Block, Section};
 use crate::picture::cells::Cells;
 use crate::picture::devices::Devices;
-use crate::picture::memory::memory_block;
+use crate::picture::memory::{memory_hover, memory_texts};
 use crate::picture::seating::Seating;
 use crate::picture::style::{Style, style_of};
 use crate::picture::text::{Font, Paragraph, width};
@@ -34,6 +34,8 @@ pub(crate) struct Machine<'a> {
     nested: BTreeSet<NodeId>,
     /// The highest number of each level.
     last_ids: BTreeMap<Level, u32>,
+    /// What the widest text about a node's memory needs.
+    memory_width: usize,
 }
 
 impl<'a> Machine<'a> {
@@ -48,18 +50,27 @@ impl<'a> Machine<'a> {
             *last = object.id.max(*last);
         }
         let nested = topology.objects().iter().filter(|object| object.level == Level::NumaNode);
-        Machine {
+        let mut machine = Machine {
             topology,
             cells: Cells::new(topology, seating),
             devices: Devices::new(topology),
             caches: caches.collect(),
             nested: nested.map(|object| NodeId(object.id)).collect(),
             last_ids,
-        }
+            memory_width: 0,
+        };
+        let texts = topology.nodes().iter().flat_map(|node| machine.memory_texts(node));
+        machine.memory_width = texts.map(|text| text.width_min()).max().unwrap_or(0);
+        machine
     }
 
     pub(crate) fn cells(&self) -> &Cells<'a> {
         &self.cells
+    }
+
+    /// How many devices there are, without virtual functions.
+    pub(crate) fn devices_told(&self) -> usize {
+        self.devices.count()
     }
 
     /// The box of the whole machine.
@@ -175,16 +186,23 @@ impl<'a> Machine<'a> {
 
     /// A node's memory. The devices of a node without a box of its own stand in it, too.
     fn memory(&self, node: &NumaNode) -> Block {
-        let is_nested = self.nested.contains(&node.id);
-        let mut block = memory_block(node);
-        block.texts.push(self.cpu_list(&node.cpus));
-        if !node.cpus.is_empty() && !is_nested {
-            block.texts.push(Paragraph::of_words(Font::Small, "across other boxes"));
-        }
-        if !is_nested {
+        let style = Style::Memory(node.kind);
+        let mut block = Block::new(style, memory_hover(node));
+        block.texts = self.memory_texts(node);
+        block.at_least.width = self.memory_width + 2 * style.padding();
+        if !self.nested.contains(&node.id) {
             block.push(self.devices(Some(node.id)));
         }
         block
+    }
+
+    fn memory_texts(&self, node: &NumaNode) -> Vec<Paragraph> {
+        let mut texts = memory_texts(node);
+        texts.push(self.cpu_list(&node.cpus));
+        if !node.cpus.is_empty() && !self.nested.contains(&node.id) {
+            texts.push(Paragraph::of_words(Font::Small, "across other boxes"));
+        }
+        texts
     }
 
     /// Nodes that do not nest with the other objects, and nodes that hang on nobody.

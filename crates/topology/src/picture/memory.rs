@@ -1,21 +1,20 @@
-//! The memory of a NUMA node as a box.
+//! What is said of the memory of a NUMA node.
 
 use std::fmt::Write as _;
 
-use crate::picture::block::Block;
-use crate::picture::style::Style;
+use crate::fold::name_cpus;
 use crate::picture::text::{Font, Paragraph};
 use crate::topology::NumaNode;
 
-/// Name, size and kind. The rest of what is known shows when a pointer rests on it.
-pub(crate) fn memory_block(node: &NumaNode) -> Block {
-    let mut block = Block::new(Style::Memory(node.kind), hover(node));
-    block.texts.push(Paragraph::of_name(Font::Name, &format!("NumaNode {}", node.id)));
-    block.texts.push(Paragraph::of_name(Font::Plain, &size_and_kind(node)));
-    for cache in &node.side_caches {
-        block.texts.push(Paragraph::of_words(Font::Small, &format!("behind a cache of {cache}")));
-    }
-    block
+/// Name, size and kind.
+pub(crate) fn memory_texts(node: &NumaNode) -> Vec<Paragraph> {
+    let mut texts = vec![
+        Paragraph::of_name(Font::Name, &format!("NumaNode {}", node.id)),
+        Paragraph::of_name(Font::Plain, &size_and_kind(node)),
+    ];
+    let caches = node.side_caches.iter().map(|cache| format!("behind a cache of {cache}"));
+    texts.extend(caches.map(|text| Paragraph::of_words(Font::Small, &text)));
+    texts
 }
 
 /// `96 GiB Dram`.
@@ -27,7 +26,8 @@ pub(crate) fn size_and_kind(node: &NumaNode) -> String {
     }
 }
 
-fn hover(node: &NumaNode) -> String {
+/// The rest of what is known, for who wants to know.
+pub(crate) fn memory_hover(node: &NumaNode) -> String {
     let mut text = format!("NumaNode {}", node.id);
     let mut add = |what: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -36,7 +36,7 @@ fn hover(node: &NumaNode) -> String {
         }
     };
     add("", Some(size_and_kind(node)));
-    add("CPUs ", (!node.cpus.is_empty()).then(|| node.cpus.to_string()));
+    add("", (!node.cpus.is_empty()).then(|| name_cpus(&node.cpus)));
     add("kind known by: ", (node.cpus.is_empty()).then(|| node.evidence.name().to_owned()));
     add("near node ", node.near.map(|near| near.to_string()));
     add("memory tier ", node.tier.map(|tier| tier.to_string()));

@@ -16,11 +16,12 @@ use crate::topology::{Level, Topology};
 /// Everything that stands on the sheet.
 pub(crate) fn page_block(topology: &Topology, seating: &Seating) -> Block {
     let machine = Machine::new(topology, seating);
-    let mut page = Block::new(Style::Page, "");
-    let headline = Paragraph::of_facts(Font::Headline, &headline(topology));
+    let facts = headline(topology);
+    let mut page = Block::new(Style::Page, facts.join(", "));
+    let headline = Paragraph::of_facts(Font::Headline, &facts);
     page.at_least.width = headline.width_max() + 2 * Style::Page.padding();
     page.texts.push(headline);
-    page.texts.push(Paragraph::of_facts(Font::Plain, &details(topology)));
+    page.texts.push(Paragraph::of_facts(Font::Plain, &details(topology, machine.devices_told())));
     page.push(Section::of_boxes(vec![machine.block()], 0));
     page.push(Section::of_strips(vec![legend_block(topology, seating, machine.cells())], 0));
     page
@@ -44,7 +45,7 @@ fn count(topology: &Topology, level: Level) -> usize {
 }
 
 /// What else can be counted.
-fn details(topology: &Topology) -> Vec<String> {
+fn details(topology: &Topology, devices: usize) -> Vec<String> {
     let mut facts = Vec::new();
     for (kind, cpus) in topology.core_kinds() {
         let of_kind = |core: &&CpuSet| core.first().is_some_and(|cpu| cpus.contains(cpu));
@@ -62,7 +63,6 @@ fn details(topology: &Topology) -> Vec<String> {
     }
     let l3s = count(topology, Level::L3);
     facts.extend((l3s > 0).then(|| plural(l3s, "L3")));
-    let devices = topology.devices().iter().filter(|device| device.physical.is_none()).count();
     facts.extend((devices > 0).then(|| plural(devices, "device")));
     facts
 }

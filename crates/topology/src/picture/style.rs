@@ -212,6 +212,14 @@ impl Style {
         }
     }
 
+    /// Room between what stands above each other.
+    pub(crate) fn gap(self) -> usize {
+        match self {
+            Style::Legend => 7,
+            _ => 3,
+        }
+    }
+
     /// Radius of the corners.
     pub(crate) fn radius(self) -> usize {
         match self {

@@ -38,11 +38,13 @@ pub(crate) fn render(layout: &Layout) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"bayplan\" width=\"297mm\" height=\"210mm\" \
          viewBox=\"0 0 {width} {height}\">\n"
     );
+    // Directly below the root a title is that of the document.
+    let _ = writeln!(text, "<title>{}</title>", escaped(&layout.sheet.hover));
     let mut used = Used::default();
     used.collect(&layout.sheet);
     used.write(&mut text);
-    area(&mut text, &layout.sheet);
-    text.push_str("</svg>\n");
+    contents(&mut text, &layout.sheet);
+    text.push_str("\n</svg>\n");
     text
 }
 
@@ -113,26 +115,26 @@ fn class(font: Font) -> &'static str {
 
 /// Writing to a String cannot fail, so results are dropped here and below.
 fn area(text: &mut String, of: &Area) {
-    let has_group = !of.hover.is_empty();
-    if has_group {
+    let has_line_of_its_own = !matches!(of.style, Style::Cpu(_));
+    if has_line_of_its_own && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    if !of.hover.is_empty() {
         let _ = write!(text, "<g><title>{}</title>", escaped(&of.hover));
     }
+    contents(text, of);
+    if !of.hover.is_empty() {
+        text.push_str("</g>");
+    }
+}
+
+fn contents(text: &mut String, of: &Area) {
     rect(text, of);
     for line in &of.texts {
         line_of_text(text, line);
     }
-    let is_large = !matches!(of.style, Style::Cpu(_) | Style::Core(_));
-    if is_large {
-        text.push('\n');
-    }
     for inner in &of.areas {
         area(text, inner);
-    }
-    if has_group {
-        text.push_str("</g>");
-    }
-    if matches!(of.style, Style::Core(_)) || is_large && !of.areas.is_empty() {
-        text.push('\n');
     }
 }
 
