@@ -85,8 +85,11 @@ fn the_lowest<T: Ord + Copy + ToString>(
     if said.len() > 1 {
         let texts: Vec<String> = said.iter().map(ToString::to_string).collect();
         let name = if what == "size" { "size" } else { "id" };
-        let found =
-            format!("several {what}s for the L{level} of {}: {}", name_cpus(cpus), texts.join(", "));
+        let found = format!(
+            "several {what}s for the L{level} of {}: {}",
+            name_cpus(cpus),
+            texts.join(", ")
+        );
         oddities.push(Oddity::new(file(level, name), found, lowest.to_string()));
     }
     Some(lowest)

@@ -234,10 +234,9 @@ fn memory_and_distances_that_nobody_knows() {
         snapshot.nodes[0].mem_total = None;
         snapshot.nodes[0].distances = vec![10, 3];
         snapshot.nodes[1].distances = vec![21];
-        snapshot.nodes.push(NodeFacts {
-            mem_total: Some(Bytes::ZERO),
-            ..NodeFacts::new(NodeId(7))
-        });
+        snapshot
+            .nodes
+            .push(NodeFacts { mem_total: Some(Bytes::ZERO), ..NodeFacts::new(NodeId(7)) });
     };
     check(
         "pack:2 numa:1 core:2",

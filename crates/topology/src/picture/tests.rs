@@ -125,8 +125,8 @@ fn one_cpu_as_svg() {
         <g><title>Package 0: 1 CPU 0</title><rect class="package" x="20" y="52" width="300" height="135" rx="4"/><text class="f2" x="26" y="67">Package 0</text>
         <g><title>NumaNode 0: 1 CPU 0</title><rect class="node" x="26" y="73" width="288" height="108" rx="3"/>
         <g><title>NumaNode 0; 16 GiB Dram; CPU 0</title><rect class="dram" x="31" y="78" width="278" height="37" rx="2"/><text class="f2" x="34" y="90">NumaNode 0</text><text class="f3" x="34" y="101">16 GiB Dram</text><text class="f4" x="34" y="110">CPU 0</text></g>
-        <g><title>L3 0: 1 CPU 0</title><rect class="l3" x="31" y="118" width="278" height="58" rx="3"/><text class="f3" x="36" y="131">L3 0</text>
-        <g><title>Core 0: CPU 0</title><rect class="core" x="156" y="136" width="28" height="35" rx="1"/><rect class="cpu" x="158" y="138" width="24" height="31" fill="#fff"/><text class="f3 c" x="170" y="156">0</text></g></g></g></g></g>
+        <g><title>L3 0: 1 CPU 0</title><rect class="l3" x="31" y="118" width="278" height="58" rx="3"/><text class="f3" x="36" y="131">L3 0 · 32 MiB</text>
+        <g><title>Core 0: CPU 0, L1 48 KiB, L2 2 MiB</title><rect class="core" x="156" y="136" width="28" height="35" rx="1"/><rect class="cpu" x="158" y="138" width="24" height="31" fill="#fff"/><text class="f3 c" x="170" y="156">0</text></g></g></g></g></g>
         <text class="f3" x="38" y="213">a core and its CPUs</text>
         <rect class="core" x="20" y="202" width="14" height="16" rx="1"/><rect class="cpu" x="22" y="204" width="10" height="12" fill="#fff"/>
         </svg>
@@ -143,9 +143,9 @@ fn what_nests_in_what_follows_the_tree() {
                 package: Package 0
                   node
                     dram: NumaNode 0 | 16 GiB Dram | CPUs 0-7
-                    l3: L3 0
+                    l3: L3 0 · 32 MiB
                       core [0, 4] [1, 5]
-                    l3: L3 1
+                    l3: L3 1 · 32 MiB
                       core [2, 6] [3, 7]
               legend
                 text: a core and its CPUs
@@ -158,7 +158,7 @@ fn what_nests_in_what_follows_the_tree() {
             page: 4 CPUs, 4 cores, 1 package, 32 GiB | 1 thread per core, 2 NUMA nodes, 1 L3
               machine
                 package: Package 0
-                  l3: L3 0
+                  l3: L3 0 · 32 MiB
                     node
                       dram: NumaNode 0 | 16 GiB Dram | CPUs 0-1
                       core [0] [1]
@@ -217,7 +217,7 @@ fn a_node_that_does_not_nest_stands_beside_the_packages_with_what_is_near_it() {
     check_bare(
         &across(),
         expect![[r#"
-            page: 8 CPUs, 8 cores, 2 packages, 96 GiB | 1 thread per core, 3 NUMA nodes
+            page: 8 CPUs, 8 cores, 2 packages, 96 GiB | 1 thread per core, 3 NUMA nodes, 32 GiB Dram, 64 GiB Pmem
               machine
                 package: Package 0
                   core [0] [1] [2] [3]
@@ -227,7 +227,7 @@ fn a_node_that_does_not_nest_stands_beside_the_packages_with_what_is_near_it() {
                     dram: NumaNode 1 | 16 GiB Dram | CPUs 5-7
                     core [5] [6] [7]
                 dram: NumaNode 0 | 16 GiB Dram | CPUs 0-4 | across other boxes
-                dram: NumaNode 2 | 64 GiB Dram | no CPUs
+                pmem: NumaNode 2 | 64 GiB Pmem | no CPUs
               legend
                 text: a core and its CPUs
                   core []
@@ -319,7 +319,7 @@ fn memory_without_cpus_stands_with_the_node_near_it() {
             page: 112 CPUs, 56 cores, 1 package, 576 GiB | 2 threads per core, 9 NUMA nodes, 256 GiB Dram, 64 GiB Hbm, 256 GiB Cxl, 1 L3, 1 device
               machine
                 package: Package 0
-                  l3: L3 0
+                  l3: L3 0 · 32 MiB
                     node
                       dram: NumaNode 0 | 64 GiB Dram | CPUs 0-13,56-69
                       hbm: NumaNode 4 | 16 GiB Hbm | no CPUs
@@ -516,19 +516,19 @@ fn a_thousand_cpus_fit_on_a_sheet_with_their_numbers_and_more_do_not() {
             package: Package 0
               node
                 dram: NumaNode 0 | 16 GiB Dram | CPUs 0-399,800-1199
-                l3: L3 0
+                l3: L3 0 · 32 MiB
                   text: CPUs 0-199,800-999
                   core [, ]
-                l3: L3 1
+                l3: L3 1 · 32 MiB
                   text: CPUs 200-399,1000-1199
                   core [, ]
             package: Package 1
               node
                 dram: NumaNode 1 | 16 GiB Dram | CPUs 400-799,1200-1599
-                l3: L3 2
+                l3: L3 2 · 32 MiB
                   text: CPUs 400-599,1200-1399
                   core [, ]
-                l3: L3 3
+                l3: L3 3 · 32 MiB
                   text: CPUs 600-799,1400-1599
                   core [, ]
           legend

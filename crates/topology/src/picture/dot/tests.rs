@@ -16,32 +16,32 @@ fn one_cpu_as_a_graph() {
     check(
         &machine("one-cpu"),
         expect![[r##"
-        graph bayplan {
-          graph [fontname="sans-serif", fontsize=11, labeljust=l, rankdir=LR, compound=true];
-          node [fontname="sans-serif", fontsize=10, shape=box, style=filled, fillcolor=white];
-          edge [fontname="sans-serif", fontsize=9];
-          label="1 CPU, 1 core, 1 package, 16 GiB";
-          labelloc=t;
-          subgraph cluster_0 {
-            label="Machine\n1 CPU 0";
-            style=filled; fillcolor="#fafafa";
-            subgraph cluster_1 {
-              label="Package 0\n1 CPU 0";
-              style=filled; fillcolor="#eceff3";
-              subgraph cluster_3 {
-                label="NumaNode 0\n1 CPU 0";
-                style=filled; fillcolor="#eef6ea";
-                m0 [label="NumaNode 0\n16 GiB Dram", shape=cylinder, fillcolor="#d3eac6"];
-                subgraph cluster_4 {
-                  label="L3 0\n1 CPU 0";
-                  style=filled; fillcolor="#fdf3dc";
-                  n0 [label="1 core\n1 CPU 0"];
+            graph bayplan {
+              graph [fontname="sans-serif", fontsize=11, labeljust=l, rankdir=LR, compound=true];
+              node [fontname="sans-serif", fontsize=10, shape=box, style=filled, fillcolor=white];
+              edge [fontname="sans-serif", fontsize=9];
+              label="1 CPU, 1 core, 1 package, 16 GiB";
+              labelloc=t;
+              subgraph cluster_0 {
+                label="Machine\n1 CPU 0";
+                style=filled; fillcolor="#fafafa";
+                subgraph cluster_1 {
+                  label="Package 0\n1 CPU 0";
+                  style=filled; fillcolor="#eceff3";
+                  subgraph cluster_3 {
+                    label="NumaNode 0\n1 CPU 0";
+                    style=filled; fillcolor="#eef6ea";
+                    m0 [label="NumaNode 0\n16 GiB Dram", shape=cylinder, fillcolor="#d3eac6"];
+                    subgraph cluster_4 {
+                      label="L3 0, 32 MiB\n1 CPU 0";
+                      style=filled; fillcolor="#fdf3dc";
+                      n0 [label="1 core\n1 CPU 0"];
+                    }
+                  }
                 }
               }
             }
-          }
-        }
-    "##]],
+        "##]],
     );
 }
 
@@ -67,7 +67,7 @@ fn equal_caches_are_one_cluster_of_the_graph() {
                     style=filled; fillcolor="#eef6ea";
                     m0 [label="NumaNode 0\n16 GiB Dram", shape=cylinder, fillcolor="#d3eac6"];
                     subgraph cluster_4 {
-                      label="12 × L3 0-11\n192 CPUs 0-95,192-287";
+                      label="12 × L3 0-11, 32 MiB each\n192 CPUs 0-95,192-287";
                       style=filled; fillcolor="#fdf3dc";
                       n0 [label="8 cores of 2 threads"];
                     }
@@ -81,7 +81,7 @@ fn equal_caches_are_one_cluster_of_the_graph() {
                     style=filled; fillcolor="#eef6ea";
                     m1 [label="NumaNode 1\n16 GiB Dram", shape=cylinder, fillcolor="#d3eac6"];
                     subgraph cluster_115 {
-                      label="12 × L3 12-23\n192 CPUs 96-191,288-383";
+                      label="12 × L3 12-23, 32 MiB each\n192 CPUs 96-191,288-383";
                       style=filled; fillcolor="#fdf3dc";
                       n1 [label="8 cores of 2 threads"];
                     }
@@ -147,36 +147,36 @@ fn memory_and_devices_hang_on_their_node() {
     check(
         &snapshot,
         expect![[r##"
-        graph bayplan {
-          graph [fontname="sans-serif", fontsize=11, labeljust=l, rankdir=LR, compound=true];
-          node [fontname="sans-serif", fontsize=10, shape=box, style=filled, fillcolor=white];
-          edge [fontname="sans-serif", fontsize=9];
-          label="1 CPU, 1 core, 1 package, 528 GiB";
-          labelloc=t;
-          subgraph cluster_0 {
-            label="Machine\n1 CPU 0";
-            style=filled; fillcolor="#fafafa";
-            n0 [label="nvme0n1\nstorage", shape=component, fillcolor="#fbe6c9"];
-            n1 [label="offline\n1 CPU 1", style=dashed];
-            subgraph cluster_1 {
-              label="Package 0\n1 CPU 0";
-              style=filled; fillcolor="#eceff3";
-              subgraph cluster_3 {
-                label="NumaNode 0\n1 CPU 0";
-                style=filled; fillcolor="#eef6ea";
-                m0 [label="NumaNode 0\n16 GiB Dram", shape=cylinder, fillcolor="#d3eac6"];
-                n2 [label="eth0\nnetwork", shape=component, fillcolor="#d9e8fb"];
-                m0 -- n2;
-                m1 [label="NumaNode 1\n512 GiB Dram\nnear NumaNode 0", shape=cylinder, fillcolor="#d3eac6"];
-                n3 [label="0000:18:00.0\nmemory", shape=component, fillcolor="#cbe3f4"];
-                m1 -- n3;
-                m0 -- m1 [label="17"];
-                n4 [label="1 core\n1 CPU 0"];
+            graph bayplan {
+              graph [fontname="sans-serif", fontsize=11, labeljust=l, rankdir=LR, compound=true];
+              node [fontname="sans-serif", fontsize=10, shape=box, style=filled, fillcolor=white];
+              edge [fontname="sans-serif", fontsize=9];
+              label="1 CPU, 1 core, 1 package, 528 GiB";
+              labelloc=t;
+              subgraph cluster_0 {
+                label="Machine\n1 CPU 0";
+                style=filled; fillcolor="#fafafa";
+                n0 [label="nvme0n1\nstorage", shape=component, fillcolor="#fbe6c9"];
+                n1 [label="offline\n1 CPU 1", style=dashed];
+                subgraph cluster_1 {
+                  label="Package 0\n1 CPU 0";
+                  style=filled; fillcolor="#eceff3";
+                  subgraph cluster_3 {
+                    label="NumaNode 0\n1 CPU 0";
+                    style=filled; fillcolor="#eef6ea";
+                    m0 [label="NumaNode 0\n16 GiB Dram", shape=cylinder, fillcolor="#d3eac6"];
+                    n2 [label="eth0\nnetwork", shape=component, fillcolor="#d9e8fb"];
+                    m0 -- n2;
+                    m1 [label="NumaNode 1\n512 GiB Cxl\nnear NumaNode 0", shape=cylinder, fillcolor="#cbe3f4"];
+                    n3 [label="0000:18:00.0\nmemory", shape=component, fillcolor="#cbe3f4"];
+                    m1 -- n3;
+                    m0 -- m1 [label="17"];
+                    n4 [label="1 core\n1 CPU 0"];
+                  }
+                }
               }
             }
-          }
-        }
-    "##]],
+        "##]],
     );
 }
 
@@ -277,7 +277,7 @@ fn a_node_beside_the_tree_hangs_on_the_machine_of_the_graph() {
                 label="Machine\n7 CPUs 0-1,3-7";
                 style=filled; fillcolor="#fafafa";
                 m0 [label="NumaNode 0\n16 GiB Dram\n4 CPUs 0-1,3-4", shape=cylinder, fillcolor="#d3eac6"];
-                m2 [label="NumaNode 2\n64 GiB Dram\nnear NumaNode 0", shape=cylinder, fillcolor="#d3eac6"];
+                m2 [label="NumaNode 2\n64 GiB Pmem\nnear NumaNode 0", shape=cylinder, fillcolor="#dbd2ee"];
                 m0 -- m2 [label="17"];
                 n0 [label="offline\n1 CPU 2", style=dashed];
                 subgraph cluster_1 {
