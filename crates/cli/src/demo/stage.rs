@@ -14,8 +14,8 @@ use bayplan_types::{CpuId, CpuSet};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 
-use crate::{has_colour, paint};
 use crate::machine::named_machine;
+use crate::{has_colour, paint};
 
 /// Everything that runs during the demo.
 pub(crate) struct Stage {
@@ -32,7 +32,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// Starts the runtime and the daemon in a new temporary directory.
     pub(crate) async fn build(machine: &str) -> anyhow::Result<Stage> {
-        let topology = derive(&named_machine(machine)?)?;
+        let topology = derive(&named_machine(machine)?.snapshot)?;
         let dir =
             TempDir::with_prefix("bayplan-demo-").context("cannot make a temporary directory")?;
         let runtime = EmbeddedRuntime::new();
