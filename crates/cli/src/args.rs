@@ -6,6 +6,8 @@ use std::time::Duration;
 use bayplan_topology::{JSON_HELP, SYNTHETIC_HELP};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+use crate::machine_file::MACHINE_FORMAT;
+
 /// Decides which CPUs and memory each container of a Kubernetes node gets, and makes the kernel obey.
 ///
 /// bayplan sits between kubelet and the container runtime: kubelet connects to bayplan's socket, bayplan to the runtime's.
@@ -34,6 +36,12 @@ pub(crate) enum Command {
     /// The file holds no serial numbers, hardware addresses or host names, and of the kernel's command line only the options for CPUs
     /// and memory. Look at it with `zcat`. Every command with --machine takes it.
     Snapshot(SnapshotOptions),
+    /// Replay a stream of containers through the daemon's allocator, on any machine, and judge where they went
+    ///
+    /// Every container is placed as `bayplan run` would place it, with the same code, on a machine that need not exist. Nothing is
+    /// written but the files that you name; no root, no Kubernetes, no daemon.
+    #[command(after_long_help = SIMULATE_HELP)]
+    Simulate(SimulateOptions),
     /// Who has which CPUs
     Status(StatusOptions),
     /// Why a container is where it is: every pool that was considered, and why it won or lost
@@ -95,15 +103,15 @@ pub(crate) struct MachineOptions {
     /// Read the machine below this directory, for example a captured tree that holds sys/
     #[arg(long, value_name = "DIR", default_value = "/", conflicts_with = "machine")]
     pub(crate) root: PathBuf,
-    /// A snapshot file or a synthetic machine instead, by name or by description
+    /// A machine in a file or a synthetic one instead, by name or by description
     #[arg(long, value_name = "FILE|SPEC", long_help = machine_help())]
     pub(crate) machine: Option<String>,
 }
 
 fn machine_help() -> String {
     format!(
-        "A snapshot file or a synthetic machine instead, by name or by description\n\nIf there is a file of that name, it is read \
-         as a snapshot that `bayplan snapshot` has written.\n\n{SYNTHETIC_HELP}"
+        "A machine in a file or a synthetic one instead, by name or by description\n\nIf there is a file of that name, it is read \
+         as a snapshot that `bayplan snapshot` has written, or as JSON of format `{MACHINE_FORMAT}`.\n\n{SYNTHETIC_HELP}"
     )
 }
 
@@ -147,6 +155,55 @@ pub(crate) struct SnapshotOptions {
     #[arg(long, value_name = "DIR", conflicts_with = "output")]
     pub(crate) tree: Option<PathBuf>,
 }
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SimulateOptions {
+    #[command(flatten)]
+    pub(crate) machine: MachineOptions,
+    /// The containers that come and go, JSON of format `bayplan-bench-trace/1`; see the end of `--help`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: PathBuf,
+    /// Write what became of each event, JSON of format `bayplan-bench-placement/1`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Replay it under two configurations, and set the figures side by side
+    #[arg(long, num_args = 2, value_names = ["A.yaml", "B.yaml"], conflicts_with_all = ["output", "svg"])]
+    pub(crate) compare: Vec<PathBuf>,
+    /// Draw the bare machine and who sits where at the end: before.svg and after.svg in this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Form of the summary
+    #[arg(short = 'o', long = "summary", value_enum, value_name = "FORM", default_value_t = Output::Text)]
+    pub(crate) summary: Output,
+}
+
+/// What is read and what is written.
+const SIMULATE_HELP: &str = "\
+Reserved CPUs are those of the configuration (`reservedCpus`), or else those of the machine file. Without --config, the file in
+/etc counts only for this machine, not for one that is named with --machine or --root.
+
+A trace holds containers in the order in which they come and go; CPU in thousandths, memory in bytes, a limit of 0 is none:
+
+  {\"format\": \"bayplan-bench-trace/1\", \"name\": \"morning\", \"machine\": \"m16\", \"events\": [
+    {\"i\": 0, \"op\": \"create\", \"id\": \"c1\", \"pod\": \"web\", \"qos\": \"Guaranteed\", \"cpu_request_m\": 2000,
+     \"cpu_limit_m\": 2000, \"mem_request\": 1073741824, \"mem_limit\": 1073741824},
+    {\"i\": 1, \"op\": \"remove\", \"id\": \"c1\"}]}
+
+The placement file has one entry per event, in the same order:
+
+  {\"i\": 0, \"op\": \"create\", \"id\": \"c1\", \"ok\": true, \"kind\": \"exclusive\", \"excl\": \"1,9\", \"cpus\": \"1,9\", \"mems\": \"0\", \"updates\": 0}
+
+  excl     CPUs that nobody else runs on
+  cpus     every CPU that it may run on
+  updates  other containers whose CPU set had to be rewritten because of this event
+  err      why it was refused; then `ok` is false
+
+The same trace on the same machine gives the same file, byte for byte.
+
+Examples:
+  bayplan simulate --machine epyc-9654 --trace morning.json
+  bayplan simulate --machine m16.json --trace morning.json --output placed.json --svg pictures
+  bayplan simulate --trace morning.json --compare today.yaml tomorrow.yaml";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DemoOptions {

@@ -6,9 +6,12 @@ mod args;
 mod check;
 mod demo;
 mod explain;
+mod json_file;
 mod machine;
+mod machine_file;
 mod run;
 mod seats;
+mod simulate;
 mod snapshot;
 mod status;
 mod topology;
@@ -42,6 +45,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Demo(options) => demo::run(&options)?,
         Command::Topology(options) => topology::run(config, &options)?,
         Command::Snapshot(options) => snapshot::run(&options)?,
+        Command::Simulate(options) => simulate::run(config, &options)?,
         Command::Status(options) => status::run(config, &options)?,
         Command::Explain(options) => explain::run(config, &options)?,
         Command::Check(options) => return check::run(config, &options),

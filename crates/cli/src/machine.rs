@@ -1,46 +1,82 @@
-//! The machine that a command is about: this one, a captured one, a snapshot file, or a synthetic one.
+//! The machine that a command is about: this one, a captured one, one in a file, or a synthetic one.
 
+use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::Context as _;
 use bayplan_host::kernel_files::KernelFiles;
 use bayplan_host::{Depth, capture, read_files, read_snapshot, read_snapshot_file, write_snapshot};
 use bayplan_topology::{Snapshot, parse_machine};
+use bayplan_types::CpuSet;
 
 use crate::args::MachineOptions;
+use crate::json_file::is_json;
+use crate::machine_file::{MachineFile, parse_machine_file};
+
+/// What a machine in JSON may have: ten times what 8,192 CPUs need.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// A machine, and what its file says beside its hardware.
+pub(crate) struct NamedMachine {
+    /// What it is called.
+    pub(crate) name: String,
+    /// The facts.
+    pub(crate) snapshot: Snapshot,
+    /// CPUs for system pods, if the file names some.
+    pub(crate) reserved: CpuSet,
+}
 
 /// The facts of the machine.
 pub(crate) fn load_snapshot(options: &MachineOptions, depth: Depth) -> anyhow::Result<Snapshot> {
     match &options.machine {
-        Some(name) => named_machine(name),
+        Some(name) => Ok(named_machine(name)?.snapshot),
         None => Ok(read_snapshot(&options.root, depth)?),
     }
 }
 
-/// A snapshot file if there is one of that name, else a synthetic machine.
-pub(crate) fn named_machine(name: &str) -> anyhow::Result<Snapshot> {
-    match snapshot_file(name) {
-        Some(path) => read_files(read_snapshot_file(path)?, Depth::Cpus)
-            .with_context(|| format!("{name} holds no machine")),
-        None => Ok(parse_machine(name).with_context(|| not_a_machine(name))?),
+/// A file if there is one of that name, else a synthetic machine.
+pub(crate) fn named_machine(name: &str) -> anyhow::Result<NamedMachine> {
+    let named =
+        |snapshot| NamedMachine { name: name.to_owned(), snapshot, reserved: CpuSet::new() };
+    let Some(path) = existing_file(name) else {
+        return Ok(named(parse_machine(name).with_context(|| not_a_machine(name))?));
+    };
+    match json_machine(path)? {
+        Some(MachineFile { name, snapshot, reserved }) => {
+            Ok(NamedMachine { name, snapshot, reserved })
+        }
+        None => {
+            let files = read_snapshot_file(path)?;
+            let snapshot = read_files(files, Depth::Cpus);
+            Ok(named(snapshot.with_context(|| format!("{name} holds no machine"))?))
+        }
     }
 }
 
 /// The kernel files of the machine.
 pub(crate) fn load_files(options: &MachineOptions) -> anyhow::Result<KernelFiles> {
-    match &options.machine {
-        None => Ok(capture(&options.root)?),
-        Some(name) => match snapshot_file(name) {
-            Some(path) => Ok(read_snapshot_file(path)?),
-            None => {
-                let snapshot = parse_machine(name).with_context(|| not_a_machine(name))?;
-                Ok(write_snapshot(&snapshot))
-            }
-        },
+    let Some(name) = &options.machine else { return Ok(capture(&options.root)?) };
+    match existing_file(name) {
+        Some(path) if json_machine(path)?.is_none() => Ok(read_snapshot_file(path)?),
+        _ => Ok(write_snapshot(&named_machine(name)?.snapshot)),
     }
 }
 
-fn snapshot_file(name: &str) -> Option<&Path> {
+/// `None` for a file that is not JSON.
+fn json_machine(path: &Path) -> anyhow::Result<Option<MachineFile>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(BYTES_MAX + 1).read_to_end(&mut bytes))
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    if !is_json(&bytes) {
+        return Ok(None);
+    }
+    let is_large = bytes.len() as u64 > BYTES_MAX;
+    anyhow::ensure!(!is_large, "{} has more than {} MiB", path.display(), BYTES_MAX >> 20);
+    Ok(Some(parse_machine_file(path, &bytes)?))
+}
+
+fn existing_file(name: &str) -> Option<&Path> {
     let path = Path::new(name);
     path.is_file().then_some(path)
 }

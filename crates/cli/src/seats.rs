@@ -1,7 +1,9 @@
-//! Who sits where, for pictures. In: the daemon's status. Out: a seat for each CPU.
+//! Who sits where, for pictures. In: the daemon's status, or a ledger. Out: a seat for each CPU.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use bayplan_allocator::{ContainerId, Ledger};
 use bayplan_daemon::status::Status;
 use bayplan_topology::{Seat, Topology, render_map};
 use bayplan_types::{CpuClass, CpuId, CpuSet};
@@ -29,6 +31,12 @@ fn set(text: &str) -> CpuSet {
     text.parse().unwrap_or_default()
 }
 
+fn narrowest_first(pools: impl Iterator<Item = Holder>) -> Vec<Holder> {
+    let mut pools: Vec<Holder> = pools.filter(|pool| !pool.cpus.is_empty()).collect();
+    pools.sort_by_key(|pool| pool.cpus.len());
+    pools
+}
+
 impl Seats {
     /// The seats that a status tells of.
     pub(crate) fn new(status: &Status) -> Seats {
@@ -37,14 +45,35 @@ impl Seats {
         let (owners, others): (Vec<_>, Vec<_>) =
             containers().partition(|container| !container.exclusive.is_empty());
         let pools = status.pools.iter().map(|pool| holder(pool.name.clone(), &pool.shared_cpus));
-        let mut pools: Vec<Holder> = pools.filter(|pool| !pool.cpus.is_empty()).collect();
-        pools.sort_by_key(|pool| pool.cpus.len());
         Seats {
             owners: owners.iter().map(|it| holder(it.full_name(), &it.exclusive)).collect(),
             guests: others.iter().map(|it| holder(it.full_name(), &it.cpus)).collect(),
-            pools,
+            pools: narrowest_first(pools),
             reserved: set(&status.cpus.reserved),
             isolated: set(&status.cpus.isolated),
+        }
+    }
+
+    /// The seats of a ledger whose containers have these names.
+    pub(crate) fn of_ledger(ledger: &Ledger, names: &BTreeMap<ContainerId, &str>) -> Seats {
+        let (mut owners, mut guests) = (Vec::new(), Vec::new());
+        for (id, allocation) in ledger.allocations() {
+            let name = names.get(&id).map_or_else(|| id.to_string(), ToString::to_string);
+            match allocation.exclusive.is_empty() {
+                false => owners.push(Holder { name, cpus: allocation.exclusive.clone() }),
+                true => guests.push(Holder { name, cpus: ledger.cpus_of(allocation) }),
+            }
+        }
+        let pools = ledger.pools();
+        let shared = pools
+            .iter()
+            .map(|pool| Holder { name: pool.name.clone(), cpus: ledger.shared_cpus(pool.id) });
+        Seats {
+            owners,
+            guests,
+            pools: narrowest_first(shared),
+            reserved: pools.reserved().clone(),
+            isolated: pools.isolated().clone(),
         }
     }
 

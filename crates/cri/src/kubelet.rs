@@ -37,7 +37,7 @@ impl PodSpec {
     }
 
     /// The parent cgroup as the cgroupfs driver names it.
-    fn cgroup_parent(&self) -> String {
+    pub fn cgroup_parent(&self) -> String {
         let class = match self.qos {
             QosClass::Guaranteed => "",
             QosClass::Burstable => "burstable/",
@@ -75,7 +75,7 @@ impl ContainerSpec {
     }
 
     /// Shares and quota as kubelet computes them (`MilliCPUToShares`, `MilliCPUToQuota` in kubelet's cgroup manager).
-    fn resources(&self) -> v1::LinuxContainerResources {
+    pub fn resources(&self) -> v1::LinuxContainerResources {
         let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let shares = (self.cpu_request.0.saturating_mul(1024) / 1000).clamp(2, 262_144);
         v1::LinuxContainerResources {

@@ -32,7 +32,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// Starts the runtime and the daemon in a new temporary directory.
     pub(crate) async fn build(machine: &str) -> anyhow::Result<Stage> {
-        let topology = derive(&named_machine(machine)?)?;
+        let topology = derive(&named_machine(machine)?.snapshot)?;
         let dir =
             TempDir::with_prefix("bayplan-demo-").context("cannot make a temporary directory")?;
         let runtime = EmbeddedRuntime::new();

@@ -1,0 +1,193 @@
+//! `bayplan simulate`. In: a machine, a trace, configurations. Out: a placement file, figures, pictures.
+//!
+//! Files, the clock and the terminal are here and in `progress`; `trace`, `replay`, `placement`, `tally`, `quality` and `summary` take
+//! values and return values.
+
+mod placement;
+mod progress;
+mod quality;
+mod replay;
+mod summary;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail, ensure};
+use bayplan_allocator::Ledger;
+use bayplan_allocator::policy::topology_aware::pools;
+use bayplan_cri::translate::RequestRules;
+use bayplan_daemon::config::{Config, read_config};
+use bayplan_host::{Depth, read_snapshot};
+use bayplan_topology::{Topology, derive, render_svg};
+use bayplan_types::CpuSet;
+
+use crate::args::{MachineOptions, Output, SimulateOptions};
+use crate::machine::named_machine;
+use crate::seats::Seats;
+use crate::simulate::placement::{PlacementRow, render_placement};
+use crate::simulate::progress::Progress;
+use crate::simulate::quality::judge;
+use crate::simulate::replay::{Moment, Replay, replay};
+use crate::simulate::summary::{Run, Summary, render_json, render_text};
+use crate::simulate::tally::Tally;
+use crate::simulate::trace::{Trace, parse_trace};
+
+/// Replays the trace once, or under each of two configurations.
+pub(crate) fn run(config: Option<&Path>, options: &SimulateOptions) -> anyhow::Result<()> {
+    check_output(options)?;
+    let machine = load_machine(&options.machine)?;
+    let trace = load_trace(&options.trace)?;
+    if !trace.machine.is_empty() && trace.machine != machine.name {
+        eprintln!(
+            "bayplan: warning: {} was made for the machine `{}`, and is replayed on `{}`",
+            options.trace.display(),
+            trace.machine,
+            machine.name
+        );
+    }
+    let mut runs = Vec::new();
+    match options.compare.as_slice() {
+        [] => {
+            let read = match config.is_some() || machine.is_this {
+                true => read_config(config)?,
+                false => Config::default(),
+            };
+            let name = config.map(|path| path.display().to_string());
+            let done = simulate(&machine, &trace, &read, name)?;
+            write_files(options, &machine, &trace, &done)?;
+            runs.push(done.run);
+        }
+        configs => {
+            for path in configs {
+                let name = Some(path.display().to_string());
+                runs.push(simulate(&machine, &trace, &read_config(Some(path))?, name)?.run);
+            }
+        }
+    }
+    let summary = Summary {
+        cpus: machine.topology.cpus().len(),
+        machine: machine.name,
+        trace: trace.name,
+        events: trace.events.len(),
+        runs,
+    };
+    match options.summary {
+        Output::Text => print!("{}", render_text(&summary)),
+        Output::Json => print!("{}", render_json(&summary)?),
+    }
+    Ok(())
+}
+
+/// `-o` and `--output` are two things here.
+fn check_output(options: &SimulateOptions) -> anyhow::Result<()> {
+    if let Some(path) = &options.output {
+        let is_form = path == Path::new("json") || path == Path::new("text");
+        let name = path.display();
+        ensure!(
+            !is_form,
+            "--output {name} would write the placement into a file `{name}`; the form of the summary is -o {name} (for such a \
+             file write --output ./{name})"
+        );
+    }
+    Ok(())
+}
+
+struct Machine {
+    name: String,
+    topology: Topology,
+    reserved: CpuSet,
+    /// The one that we run on.
+    is_this: bool,
+}
+
+fn load_machine(options: &MachineOptions) -> anyhow::Result<Machine> {
+    match &options.machine {
+        Some(name) => {
+            let named = named_machine(name)?;
+            let topology = derive(&named.snapshot)?;
+            Ok(Machine { name: named.name, topology, reserved: named.reserved, is_this: false })
+        }
+        None => {
+            let topology = derive(&read_snapshot(&options.root, Depth::Cores)?)?;
+            let is_this = options.root == Path::new("/");
+            let name = if is_this {
+                "this machine".to_owned()
+            } else {
+                options.root.display().to_string()
+            };
+            Ok(Machine { name, topology, reserved: CpuSet::new(), is_this })
+        }
+    }
+}
+
+fn load_trace(path: &Path) -> anyhow::Result<Trace> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(parse_trace(path, &bytes)?)
+}
+
+/// All that came of one run.
+struct Done {
+    run: Run,
+    rows: Vec<PlacementRow>,
+    replay: Replay,
+}
+
+fn simulate(
+    machine: &Machine,
+    trace: &Trace,
+    config: &Config,
+    name: Option<String>,
+) -> anyhow::Result<Done> {
+    let reserved = match config.reserved_cpus.is_empty() {
+        true => &machine.reserved,
+        false => &config.reserved_cpus,
+    };
+    let pools = pools(&machine.topology, reserved).with_context(|| match &name {
+        Some(name) => format!("{name} does not suit the machine {}", machine.name),
+        None => format!("the machine {} cannot be used", machine.name),
+    })?;
+    let empty = Tally::new(&machine.topology, &pools.allocatable());
+    let rules = RequestRules { reserved_namespaces: config.reserved_namespaces.clone() };
+    let (mut decisions, mut releases) = (Vec::new(), Vec::new());
+    let mut progress = Progress::new(trace.events.len());
+    let mut asked = Instant::now();
+    let mut watch = |moment| match moment {
+        Moment::Asked => asked = Instant::now(),
+        Moment::Decided => decisions.push(asked.elapsed()),
+        Moment::Released => releases.push(asked.elapsed()),
+        Moment::Settled => progress.step(),
+    };
+    let ledger = Ledger::new(Arc::new(pools));
+    let (rows, replay) = replay(trace, ledger, &rules, &mut watch);
+    drop(progress);
+    let quality = judge(trace, &rows, empty);
+    let run = Run { config: name, reserved: reserved.to_string(), quality, decisions, releases };
+    Ok(Done { run, rows, replay })
+}
+
+fn write_files(
+    options: &SimulateOptions,
+    machine: &Machine,
+    trace: &Trace,
+    done: &Done,
+) -> anyhow::Result<()> {
+    let write = |path: &Path, text: String| {
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    if let Some(path) = &options.output {
+        write(path, render_placement(&trace.name, &done.rows)?)?;
+    }
+    let Some(dir) = &options.svg else { return Ok(()) };
+    if dir.exists() && !dir.is_dir() {
+        bail!("--svg {}: there is a file of that name, expected a directory", dir.display());
+    }
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let seats = Seats::of_ledger(done.replay.ledger(), &done.replay.names());
+    write(&dir.join("before.svg"), render_svg(&machine.topology, &|_| None))?;
+    write(&dir.join("after.svg"), render_svg(&machine.topology, &|cpu| seats.seat(cpu)))
+}

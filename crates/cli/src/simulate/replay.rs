@@ -1,0 +1,269 @@
+//! The daemon's decisions without the daemon. In: a trace, an empty ledger. Out: one [`PlacementRow`] per event, and who sits where at
+//! the end.
+//!
+//! Each container takes the way that it takes in the daemon: what kubelet would put into the CRI message, `derive_request`, `offer`,
+//! `commit`; each end of one is a `release`. Whose set has to be rewritten is what `plan_pinnings` says, asked once per pool: all who
+//! share a pool gain and lose the same CPUs, and nobody else's set ever changes. So an event costs the same in a short trace and in a
+//! long one. Guarantees: no I/O, no clock; the same trace and ledger give the same rows.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use bayplan_allocator::{Allocation, ContainerId, Ledger, PoolId, offer};
+use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_cri::translate::{
+    NewContainer, Pod, RequestRules, derive_request, parse_qos, resources,
+};
+use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
+use bayplan_types::Pinning;
+
+use crate::simulate::placement::{Kind, Outcome, PlacementRow};
+use crate::simulate::trace::{Event, Op, Trace, Wanted};
+
+/// What the caller may want to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// A decision begins.
+    Asked,
+    /// A container was placed or refused.
+    Decided,
+    /// A container was released.
+    Released,
+    /// Everything about the event is done.
+    Settled,
+}
+
+/// Replays all of it, and tells `watch` how far it is.
+pub(crate) fn replay(
+    trace: &Trace,
+    ledger: Ledger,
+    rules: &RequestRules,
+    watch: &mut dyn FnMut(Moment),
+) -> (Vec<PlacementRow>, Replay) {
+    let mut replay = Replay::new(ledger, rules.clone());
+    let rows = trace.events.iter().map(|event| {
+        watch(Moment::Asked);
+        let decided = replay.decide(event);
+        watch(match event.op {
+            Op::Create(_) => Moment::Decided,
+            Op::Remove => Moment::Released,
+        });
+        let outcome = replay.settle(decided);
+        watch(Moment::Settled);
+        PlacementRow { id: event.id.clone(), op: event.op.name(), outcome }
+    });
+    let rows = rows.collect();
+    (rows, replay)
+}
+
+/// A node in the middle of a trace.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    ledger: Ledger,
+    rules: RequestRules,
+    next_id: u64,
+    /// Who was created and not removed; `None` for the refused.
+    live: HashMap<String, Option<ContainerId>>,
+    /// Containers with a shared part, by pool.
+    sharers: BTreeMap<PoolId, usize>,
+    /// The shared CPUs that those were last told, by the pool's name.
+    told: ObservedState,
+}
+
+/// What the allocator said.
+enum Decided {
+    Placed(ContainerId),
+    Refused(String),
+    Released(Allocation),
+    /// The remove of a container that was refused.
+    Skipped,
+}
+
+impl Replay {
+    fn new(ledger: Ledger, rules: RequestRules) -> Replay {
+        Replay {
+            ledger,
+            rules,
+            next_id: 0,
+            live: HashMap::new(),
+            sharers: BTreeMap::new(),
+            told: ObservedState::new(),
+        }
+    }
+
+    /// Who holds what.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The trace's names of those who hold something.
+    pub(crate) fn names(&self) -> BTreeMap<ContainerId, &str> {
+        let held = self.live.iter().filter_map(|(name, id)| Some(((*id)?, name.as_str())));
+        held.collect()
+    }
+
+    fn decide(&mut self, event: &Event) -> Decided {
+        match &event.op {
+            Op::Create(wanted) => {
+                let id = ContainerId(self.next_id);
+                self.next_id += 1;
+                let placed = self.place(id, &event.id, wanted);
+                self.live.insert(event.id.clone(), placed.is_ok().then_some(id));
+                match placed {
+                    Ok(()) => Decided::Placed(id),
+                    Err(why) => Decided::Refused(why),
+                }
+            }
+            Op::Remove => {
+                let held = self.live.remove(&event.id).flatten();
+                let released = held.and_then(|id| self.ledger.release(id));
+                released.map_or(Decided::Skipped, Decided::Released)
+            }
+        }
+    }
+
+    fn place(&mut self, id: ContainerId, name: &str, wanted: &Wanted) -> Result<(), String> {
+        let (request, _) = derive_request(id, &new_container(name, wanted), &self.rules);
+        let offered = offer(&self.ledger, &request).map_err(|refusal| {
+            // The machine comes first, and has most to give.
+            let why = refusal.considered.first().and_then(|row| row.outcome.as_ref().err());
+            why.map_or("no pool can hold it".to_owned(), ToString::to_string)
+        })?;
+        self.ledger.commit(offered).map_err(|stale| stale.to_string())
+    }
+
+    /// Counts who else has to be written, and says what came of the event.
+    fn settle(&mut self, decided: Decided) -> Outcome {
+        match decided {
+            Decided::Refused(why) => Outcome::Refused { why },
+            Decided::Skipped => Outcome::Skipped,
+            Decided::Released(allocation) => {
+                self.count_sharer(&allocation, |count| *count = count.saturating_sub(1));
+                let updates = self.updates();
+                self.told = self.desired();
+                Outcome::Removed { updates, moved: BTreeMap::new() }
+            }
+            Decided::Placed(id) => {
+                let updates = self.updates();
+                let Some(allocation) = self.ledger.allocation(id).cloned() else {
+                    return Outcome::Skipped;
+                };
+                self.count_sharer(&allocation, |count| *count += 1);
+                self.told = self.desired();
+                Outcome::Placed {
+                    kind: kind_of(&allocation),
+                    cpus: self.ledger.cpus_of(&allocation),
+                    exclusive: allocation.exclusive,
+                    mems: allocation.mems,
+                    updates,
+                    moved: BTreeMap::new(),
+                }
+            }
+        }
+    }
+
+    fn count_sharer(&mut self, allocation: &Allocation, change: fn(&mut usize)) {
+        // The reserved CPUs never change.
+        if allocation.shared.is_some() && !allocation.is_reserved {
+            change(self.sharers.entry(allocation.pool).or_default());
+        }
+    }
+
+    /// Sharers whose CPUs are not those that they were told.
+    fn updates(&self) -> usize {
+        let plan = plan_pinnings(&self.desired(), &self.told);
+        // A pool that slides has two writes, and its sharers are still rewritten once each.
+        let pools: BTreeSet<&str> =
+            plan.writes.iter().map(|write| write.container.as_str()).collect();
+        let sharers = |name: &&str| {
+            let pool = self.ledger.pools().named(name)?;
+            self.sharers.get(&pool.id).copied()
+        };
+        pools.iter().filter_map(sharers).sum()
+    }
+
+    /// The shared CPUs of every pool that somebody shares, by its name.
+    fn desired(&self) -> DesiredState {
+        let shared = self.sharers.iter().filter(|(_, count)| **count > 0);
+        let pinned = shared.filter_map(|(id, _)| {
+            let pool = self.ledger.pools().get(*id)?;
+            let cpus = self.ledger.shared_cpus(*id);
+            Some((pool.name.clone(), Pinning { cpus, ..Pinning::default() }))
+        });
+        pinned.collect()
+    }
+}
+
+fn kind_of(allocation: &Allocation) -> Kind {
+    match (allocation.exclusive.is_empty(), allocation.shared.is_some()) {
+        (true, _) => Kind::Shared,
+        (false, true) => Kind::Mixed,
+        (false, false) => Kind::Exclusive,
+    }
+}
+
+/// The container as the daemon reads it out of kubelet's message.
+fn new_container(name: &str, wanted: &Wanted) -> NewContainer {
+    let pod = PodSpec::new(&wanted.pod, wanted.qos);
+    let container = ContainerSpec {
+        name: name.to_owned(),
+        cpu_request: wanted.cpu_request,
+        cpu_limit: wanted.cpu_limit,
+        memory_limit: wanted.memory_limit,
+    };
+    let cgroup_parent = pod.cgroup_parent();
+    NewContainer {
+        pod: Pod {
+            qos: parse_qos(&cgroup_parent),
+            cgroup_parent,
+            namespace: pod.namespace,
+            name: pod.name,
+            ..Pod::default()
+        },
+        name: container.name.clone(),
+        attempt: 0,
+        resources: resources(&container.resources()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bayplan_allocator::policy::topology_aware::pools;
+    use bayplan_topology::{derive, parse_machine};
+    use bayplan_types::CpuSet;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::simulate::tests::random_trace;
+
+    proptest! {
+        #[test]
+        fn asking_once_per_pool_counts_every_container_that_changes(
+            events in prop::collection::vec((0u8..12, 0u8..30), 0..60),
+        ) {
+            let topology = derive(&parse_machine("pack:2 l3:1 numa:2 core:4 pu:2").unwrap()).unwrap();
+            let ledger = Ledger::new(Arc::new(pools(&topology, &"0,16".parse().unwrap()).unwrap()));
+            let mut replay = Replay::new(ledger, RequestRules::default());
+            let cpus = |replay: &Replay| -> BTreeMap<ContainerId, CpuSet> {
+                let held = replay.ledger.allocations();
+                held.map(|(id, allocation)| (id, replay.ledger.cpus_of(allocation))).collect()
+            };
+            for event in &random_trace(&events).events {
+                let before = cpus(&replay);
+                let decided = replay.decide(event);
+                let after = cpus(&replay);
+                let changed = after.iter().filter(|(id, cpus)| {
+                    before.get(id).is_some_and(|before| before != *cpus)
+                });
+                let expected = changed.count();
+                match replay.settle(decided) {
+                    Outcome::Placed { updates, .. } | Outcome::Removed { updates, .. } => {
+                        prop_assert_eq!(updates, expected);
+                    }
+                    Outcome::Refused { .. } | Outcome::Skipped => prop_assert_eq!(expected, 0),
+                }
+            }
+        }
+    }
+}
