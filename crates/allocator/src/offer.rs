@@ -214,6 +214,7 @@ impl<'a> Search<'a> {
         let around = pool.parent.unwrap_or(pool.id);
         let score = Score {
             split_cores: Reverse(picked.split_cores),
+            broken_cores: Reverse(picked.broken_cores),
             moved: Reverse((moves.len(), moves.iter().map(|made| made.milli).sum())),
             cpus_left: Reverse(without_owner - self.missing),
             around_left: Reverse(self.budgets.shared(around).saturating_sub(self.missing)),
@@ -258,6 +259,7 @@ impl<'a> Search<'a> {
             numa_nodes: Reverse(pool.nodes.len()),
             domain: Reverse(pool.cpus.len()),
             split_cores: Reverse(0),
+            broken_cores: Reverse(0),
             moved: Reverse((0, MilliCpu::ZERO)),
             cpus_left: Reverse(0),
             around_left: Reverse(0),

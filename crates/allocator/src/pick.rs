@@ -2,24 +2,29 @@
 //!
 //! Approach, from the pool down: the child that holds all of it with the fewest split cores and the least left over; if no single
 //! child does, the child that can give most, then the same question for the rest. In the narrowest pool: whole cores first, then
-//! threads of cores that are already broken, and only then half of a whole core.
+//! threads of cores that are already broken, and only then half of a whole core. So the sibling of an odd CPU goes to the next one
+//! who asks for an odd number, and whole cores stay whole for those who ask for them.
 
 use bayplan_types::CpuSet;
 
 use crate::budget::Budgets;
 use crate::pool::{Pool, Pools};
 
-/// CPUs, and how many cores were taken only in part.
+/// CPUs, and what they do to cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Picked {
     pub(crate) cpus: CpuSet,
+    /// Cores that were taken only in part.
     pub(crate) split_cores: usize,
+    /// Of those, the ones that were whole before.
+    pub(crate) broken_cores: usize,
 }
 
 impl Picked {
     fn add(&mut self, other: Picked) {
         self.cpus.union_with(&other.cpus);
         self.split_cores += other.split_cores;
+        self.broken_cores += other.broken_cores;
     }
 }
 
@@ -72,7 +77,7 @@ fn pick_in_one(
         .iter()
         .filter(|child| budgets.takeable(child.id) >= count)
         .map(|child| (budgets.takeable(child.id) - count, pick(pools, budgets, free, child, count)))
-        .min_by_key(|(left, picked)| (picked.split_cores, *left))
+        .min_by_key(|(left, picked)| (picked.split_cores, picked.broken_cores, *left))
         .map(|(_, picked)| picked)
 }
 
@@ -98,13 +103,15 @@ fn pick_cores(pool: &Pool, free: &CpuSet, count: usize) -> Picked {
     broken.retain(|threads| !threads.is_empty());
     broken.sort_by_key(CpuSet::len);
     whole.sort_by_key(|core| core.len());
-    for threads in broken.iter().chain(whole) {
+    let broken = broken.iter().map(|threads| (threads, 0));
+    for (threads, breaks) in broken.chain(whole.into_iter().map(|core| (core, 1))) {
         let missing = count - picked.cpus.len();
         if missing == 0 {
             break;
         }
         picked.cpus.extend(threads.iter().take(missing));
         picked.split_cores += 1;
+        picked.broken_cores += breaks;
     }
     picked
 }

@@ -31,22 +31,26 @@ pub struct Move {
     pub milli: MilliCpu,
 }
 
-/// A container without CPUs of its own.
+/// A container with a shared part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sharer {
     id: ContainerId,
     pool: PoolId,
     milli: MilliCpu,
+    /// It has CPUs of its own, too. Its shared part can spread around them, but not go elsewhere.
+    is_mixed: bool,
 }
 
-/// Everybody who could be moved, the largest first.
+/// Everybody who could be moved: those without CPUs of their own first, the largest first.
 pub(crate) fn movable_sharers(ledger: &Ledger) -> Vec<Sharer> {
     let allocations = ledger.allocations().filter(|(_, it)| !it.is_reserved);
     let mut sharers: Vec<Sharer> = allocations
-        .filter(|(_, it)| it.exclusive.is_empty())
-        .filter_map(|(id, it)| Some(Sharer { id, pool: it.pool, milli: it.shared? }))
+        .filter_map(|(id, it)| {
+            let is_mixed = !it.exclusive.is_empty();
+            Some(Sharer { id, pool: it.pool, milli: it.shared?, is_mixed })
+        })
         .collect();
-    sharers.sort_by_key(|sharer| (Reverse(sharer.milli), sharer.id));
+    sharers.sort_by_key(|sharer| (sharer.is_mixed, Reverse(sharer.milli), sharer.id));
     sharers
 }
 
@@ -187,8 +191,8 @@ impl Room<'_> {
             .filter_map(|pool| Some((room(pool)?, Reverse(pool.id))))
             .max();
         match best {
-            Some((_, Reverse(id))) => Some(id),
-            None => short.parent.filter(|parent| *parent != sharer.pool),
+            Some((_, Reverse(id))) if !sharer.is_mixed => Some(id),
+            _ => short.parent.filter(|parent| *parent != sharer.pool),
         }
     }
 

@@ -21,16 +21,18 @@ pub struct Score {
     pub burst_fits: bool,
     /// Fewer NUMA nodes spanned.
     pub numa_nodes: Reverse<usize>,
+    /// Fewer cores of which only some threads would be taken, so that nobody who asks for whole cores gets halves.
+    pub split_cores: Reverse<usize>,
     /// Fewer CPUs in the domain: the tightest one that fits.
     pub domain: Reverse<usize>,
-    /// Fewer cores of which only some threads would be taken.
-    pub split_cores: Reverse<usize>,
-    /// Fewer sharers that have to move elsewhere, and of equally many those with less CPU time.
-    pub moved: Reverse<(usize, MilliCpu)>,
+    /// Fewer whole cores broken: an odd CPU is best taken where a half core is left.
+    pub broken_cores: Reverse<usize>,
     /// Fewest CPUs without an owner left over, so that large holes stay large. Exclusive CPUs only.
     pub cpus_left: Reverse<usize>,
     /// The same for the pool around it: what has room for nobody large is filled up first.
     pub around_left: Reverse<usize>,
+    /// Fewer sharers that have to move elsewhere, and of equally many those with less CPU time.
+    pub moved: Reverse<(usize, MilliCpu)>,
     /// Smaller largest distance between its NUMA nodes.
     pub distance: Reverse<u32>,
     /// Most room on the shared CPUs, in milli-CPU; may be negative.
@@ -41,18 +43,19 @@ pub struct Score {
 
 impl Score {
     /// Every criterion with its value, in the order of comparison.
-    pub fn criteria(&self) -> [(&'static str, String); 13] {
+    pub fn criteria(&self) -> [(&'static str, String); 14] {
         [
             ("stays", self.stays.to_string()),
             ("cpu_fits", self.cpu_fits.to_string()),
             ("memory_fits", self.memory_fits.to_string()),
             ("burst_fits", self.burst_fits.to_string()),
             ("numa_nodes", self.numa_nodes.0.to_string()),
-            ("domain", self.domain.0.to_string()),
             ("split_cores", self.split_cores.0.to_string()),
-            ("moved", format!("{} of {}", self.moved.0.0, self.moved.0.1)),
+            ("domain", self.domain.0.to_string()),
+            ("broken_cores", self.broken_cores.0.to_string()),
             ("cpus_left", self.cpus_left.0.to_string()),
             ("around_left", self.around_left.0.to_string()),
+            ("moved", format!("{} of {}", self.moved.0.0, self.moved.0.1)),
             ("distance", self.distance.0.to_string()),
             ("headroom", self.headroom.to_string()),
             ("pool", self.pool.0.0.to_string()),
@@ -76,6 +79,7 @@ impl Score {
             "numa_nodes" => format!("spans {mine} NUMA nodes, not {theirs}"),
             "domain" => format!("wider domain: {mine} CPUs, not {theirs}"),
             "split_cores" => format!("would split {mine} cores, not {theirs}"),
+            "broken_cores" => format!("would break {mine} whole cores, not {theirs}"),
             "moved" => format!("sharers that would have to move: {mine} CPUs, not {theirs}"),
             "cpus_left" => format!("looser fit: leaves {mine} CPUs, not {theirs}"),
             "around_left" => format!("looser fit around it: leaves {mine} CPUs, not {theirs}"),
