@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_list_that_repeats_itself_does_not_take_long() {
-        let list = vec!["0-65535:1/2"; 8].join(",");
+        let list = ["0-65535:1/2"; 8].join(",");
         assert_eq!(set(&list).len(), 32_768);
         let error = format!("{list},5").parse::<CpuSet>().unwrap_err();
         assert_eq!(error.to_string(), "at `5` the list has named every number several times");
