@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+mod simulate;
+
 use std::process::{Command, Output};
 
 use expect_test::{Expect, expect};
@@ -91,9 +93,9 @@ fn a_machine_that_cannot_be_read_is_explained() {
     check(
         &["topology", "--machine", "sockets:2"],
         expect![[r#"
-        exit 1
-        bayplan: `sockets:2`: expected a level (pack, die, numa, l3, core, pu) with a count, or mem:, isolated:, offline:, or as the first word one of the presets xeon-8480, xeon-8480-snc4, epyc-9654, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
-    "#]],
+            exit 1
+            bayplan: --machine: `sockets:2`: expected a level (pack, die, numa, l3, cluster, l2, core, pu) with a count, an option (ecore, cache, mem, hbm, pmem, cxl, huge, isolated, nohz_full, offline, fast, nic, gpu, nvme, vf), or as the first word one of the presets xeon-8480, xeon-8480-snc4, xeon-8280l-pmem, granite-rapids-6980p, epyc-9654, epyc-7763-nps4, grace, core-hybrid, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+        "#]],
     );
 }
 
@@ -102,19 +104,24 @@ fn a_synthetic_machine_is_printed() {
     check(
         &["topology", "--machine", "pack:2 l3:1 numa:2 core:2 pu:2 mem:8"],
         expect![[r#"
-        exit 0
-        Machine: 16 CPUs 0-15, 8 cores, 32 GiB
-          Package 0 / Die 0 / L3 0: 8 CPUs 0-3,8-11
-            NumaNode 0: 4 CPUs 0-1,8-9, 8 GiB, distances 10 12 21 21
-              cores 0-1 of 2 threads, 4 CPUs 0-1,8-9
-            NumaNode 1: 4 CPUs 2-3,10-11, 8 GiB, distances 12 10 21 21
-              cores 2-3 of 2 threads, 4 CPUs 2-3,10-11
-          Package 1 / Die 0 / L3 1: 8 CPUs 4-7,12-15
-            NumaNode 2: 4 CPUs 4-5,12-13, 8 GiB, distances 21 21 10 12
-              cores 0-1 of 2 threads, 4 CPUs 4-5,12-13
-            NumaNode 3: 4 CPUs 6-7,14-15, 8 GiB, distances 21 21 12 10
-              cores 2-3 of 2 threads, 4 CPUs 6-7,14-15
-    "#]],
+            exit 0
+            Machine: 16 CPUs 0-15, 8 cores, 32 GiB
+              Package 0 / Die 0 / L3 0: 8 CPUs 0-3,8-11, L3 of 32 MiB
+                NumaNode 0: 4 CPUs 0-1,8-9, 8 GiB
+                  cores 0-1 of 2 threads, 4 CPUs 0-1,8-9
+                NumaNode 1: 4 CPUs 2-3,10-11, 8 GiB
+                  cores 2-3 of 2 threads, 4 CPUs 2-3,10-11
+              Package 1 / Die 0 / L3 1: 8 CPUs 4-7,12-15, L3 of 32 MiB
+                NumaNode 2: 4 CPUs 4-5,12-13, 8 GiB
+                  cores 0-1 of 2 threads, 4 CPUs 4-5,12-13
+                NumaNode 3: 4 CPUs 6-7,14-15, 8 GiB
+                  cores 2-3 of 2 threads, 4 CPUs 6-7,14-15
+            Distances between NUMA nodes 0-3:
+               0:  10  12  21  21
+               1:  12  10  21  21
+               2:  21  21  10  12
+               3:  21  21  12  10
+        "#]],
     );
 }
 
