@@ -105,7 +105,7 @@ impl Seats {
     fn pool_of(&self, cpu: CpuId) -> Option<&Holder> {
         let around = || self.pools.iter().filter(|pool| pool.cpus.contains(cpu));
         // Shared parts get whole NUMA nodes.
-        around().find(|pool| pool.name.starts_with("numa ")).or_else(|| around().last())
+        around().find(|pool| pool.name.starts_with("numa ")).or_else(|| around().next_back())
     }
 
     /// The map of the machine, with a letter per owner, and the owners below.
