@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+mod simulate;
+
 use std::process::{Command, Output};
 
 use expect_test::{Expect, expect};

@@ -229,25 +229,36 @@ fn check_nesting(cpus: &[Cpu], mistakes: &mut Mistakes) {
 
 /// Two domains that share CPUs overlap without one being inside the other if each of them shares CPUs with another one, too.
 fn check_pairs(pairs: &BTreeSet<(Domain, Domain)>, mistakes: &mut Mistakes) {
-    let mut partners: BTreeMap<Domain, usize> = BTreeMap::new();
+    let mut partners: BTreeMap<Domain, Vec<Domain>> = BTreeMap::new();
     for (inner, outer) in pairs {
-        *partners.entry(*inner).or_default() += 1;
-        *partners.entry(*outer).or_default() += 1;
+        partners.entry(*inner).or_default().push(*outer);
+        partners.entry(*outer).or_default().push(*inner);
     }
-    let is_split = |domain: &Domain| partners.get(domain).is_some_and(|count| *count > 1);
-    for (inner @ (kind, _, id), outer @ (outer_kind, _, outer_id)) in pairs {
-        match kind {
-            Kind::Core if is_split(inner) => {
-                let message = format!("is only in part in {outer_kind} {outer_id}");
-                mistakes.add(format!("core {id}"), message);
+    let is_split = |domain: &Domain| partners.get(domain).is_some_and(|others| others.len() > 1);
+    for (domain, others) in partners.iter().filter(|(domain, _)| is_split(domain)) {
+        match domain {
+            (Kind::Core, ..) => {
+                let names: Vec<String> = others.iter().copied().map(name).collect();
+                let message = format!("is in {}, expected one of them", names.join(" and in "));
+                mistakes.add(name(*domain), message);
             }
-            _ if is_split(inner) && is_split(outer) => {
-                let message =
-                    format!("and {outer_kind} {outer_id} overlap, neither inside the other");
-                mistakes.add(format!("{kind} {id}"), message);
+            // Every pair once, at its inner kind.
+            (kind, ..) => {
+                let is_outer = |(other, ..): &Domain| *other < *kind;
+                for other in others.iter().filter(|other| is_outer(other) && is_split(other)) {
+                    let message =
+                        format!("overlaps {}, and neither is inside the other", name(*other));
+                    mistakes.add(name(*domain), message);
+                }
             }
-            _ => {}
         }
+    }
+}
+
+fn name((kind, socket, id): Domain) -> String {
+    match kind {
+        Kind::Die => format!("die {id} of socket {socket}"),
+        _ => format!("{kind} {id}"),
     }
 }
 

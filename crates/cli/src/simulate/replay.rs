@@ -2,9 +2,9 @@
 //! the end.
 //!
 //! Each container takes the way that it takes in the daemon: what kubelet would put into the CRI message, `derive_request`, `offer`,
-//! `commit`; each end of one is a `release`. Whose set has to be rewritten is what `plan_pinnings` says, asked once per pool: all who
-//! share a pool gain and lose the same CPUs, and nobody else's set ever changes. So an event costs the same in a short trace and in a
-//! long one. Guarantees: no I/O, no clock; the same trace and ledger give the same rows.
+//! `commit`; each end of one is a `release`. Whose set has to be rewritten is what `plan_pinnings` says, asked once per pool, because all
+//! who share a pool gain and lose the same CPUs, and once for each sharer who had to go to another pool. So an event costs no more
+//! in a long trace than in a short one. Guarantees: no I/O, no clock; the same trace and ledger give the same rows.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ use bayplan_cri::translate::{
     NewContainer, Pod, RequestRules, derive_request, parse_qos, resources,
 };
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
-use bayplan_types::Pinning;
+use bayplan_types::{NodeSet, Pinning};
 
 use crate::simulate::placement::{Kind, Outcome, PlacementRow};
 use crate::simulate::trace::{Event, Op, Trace, Wanted};
@@ -63,17 +63,33 @@ pub(crate) struct Replay {
     next_id: u64,
     /// Who was created and not removed; `None` for the refused.
     live: HashMap<String, Option<ContainerId>>,
-    /// Containers with a shared part, by pool.
+    /// Where containers with a shared part were last seen.
+    homes: BTreeMap<ContainerId, Home>,
+    /// How many of them there are, by pool.
     sharers: BTreeMap<PoolId, usize>,
     /// The shared CPUs that those were last told, by the pool's name.
     told: ObservedState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Home {
+    pool: PoolId,
+    mems: NodeSet,
+}
+
+impl Home {
+    /// `None` for one who has no shared part, or whose shared CPUs are the reserved ones, which never change.
+    fn of(allocation: &Allocation) -> Option<Home> {
+        let shares = allocation.shared.is_some() && !allocation.is_reserved;
+        shares.then(|| Home { pool: allocation.pool, mems: allocation.mems.clone() })
+    }
 }
 
 /// What the allocator said.
 enum Decided {
     Placed(ContainerId),
     Refused(String),
-    Released(Allocation),
+    Released(ContainerId),
     /// The remove of a container that was refused.
     Skipped,
 }
@@ -85,6 +101,7 @@ impl Replay {
             rules,
             next_id: 0,
             live: HashMap::new(),
+            homes: BTreeMap::new(),
             sharers: BTreeMap::new(),
             told: ObservedState::new(),
         }
@@ -115,7 +132,7 @@ impl Replay {
             }
             Op::Remove => {
                 let held = self.live.remove(&event.id).flatten();
-                let released = held.and_then(|id| self.ledger.release(id));
+                let released = held.filter(|id| self.ledger.release(*id).is_some());
                 released.map_or(Decided::Skipped, Decided::Released)
             }
         }
@@ -133,22 +150,31 @@ impl Replay {
 
     /// Counts who else has to be written, and says what came of the event.
     fn settle(&mut self, decided: Decided) -> Outcome {
+        let outcome = self.outcome(decided);
+        self.told = self.desired();
+        outcome
+    }
+
+    fn outcome(&mut self, decided: Decided) -> Outcome {
         match decided {
             Decided::Refused(why) => Outcome::Refused { why },
             Decided::Skipped => Outcome::Skipped,
-            Decided::Released(allocation) => {
-                self.count_sharer(&allocation, |count| *count = count.saturating_sub(1));
-                let updates = self.updates();
-                self.told = self.desired();
+            Decided::Released(id) => {
+                self.leave(id);
+                let updates = self.update_others(&[]);
                 Outcome::Removed { updates, moved: BTreeMap::new() }
             }
             Decided::Placed(id) => {
-                let updates = self.updates();
                 let Some(allocation) = self.ledger.allocation(id).cloned() else {
                     return Outcome::Skipped;
                 };
-                self.count_sharer(&allocation, |count| *count += 1);
-                self.told = self.desired();
+                // Only CPUs of one's own are a reason to send others away.
+                let movers = match allocation.exclusive.is_empty() {
+                    true => Vec::new(),
+                    false => self.movers(),
+                };
+                let updates = self.update_others(&movers);
+                self.enter(id, &allocation);
                 Outcome::Placed {
                     kind: kind_of(&allocation),
                     cpus: self.ledger.cpus_of(&allocation),
@@ -161,24 +187,63 @@ impl Replay {
         }
     }
 
-    fn count_sharer(&mut self, allocation: &Allocation, change: fn(&mut usize)) {
-        // The reserved CPUs never change.
-        if allocation.shared.is_some() && !allocation.is_reserved {
-            change(self.sharers.entry(allocation.pool).or_default());
+    fn enter(&mut self, id: ContainerId, allocation: &Allocation) {
+        if let Some(home) = Home::of(allocation) {
+            *self.sharers.entry(home.pool).or_default() += 1;
+            self.homes.insert(id, home);
         }
     }
 
-    /// Sharers whose CPUs are not those that they were told.
-    fn updates(&self) -> usize {
-        let plan = plan_pinnings(&self.desired(), &self.told);
-        // A pool that slides has two writes, and its sharers are still rewritten once each.
-        let pools: BTreeSet<&str> =
-            plan.writes.iter().map(|write| write.container.as_str()).collect();
-        let sharers = |name: &&str| {
-            let pool = self.ledger.pools().named(name)?;
-            self.sharers.get(&pool.id).copied()
+    fn leave(&mut self, id: ContainerId) -> Option<Home> {
+        let home = self.homes.remove(&id)?;
+        if let Some(count) = self.sharers.get_mut(&home.pool) {
+            *count = count.saturating_sub(1);
+        }
+        Some(home)
+    }
+
+    /// Sharers who are no longer where they were seen.
+    fn movers(&self) -> Vec<ContainerId> {
+        let held = self.ledger.allocations();
+        let has_moved = |(id, allocation): &(ContainerId, &Allocation)| {
+            self.homes.get(id).is_some_and(|home| Home::of(allocation).as_ref() != Some(home))
         };
-        pools.iter().filter_map(sharers).sum()
+        held.filter(has_moved).map(|(id, _)| id).collect()
+    }
+
+    /// How many have other CPUs than they were told. Who moved is asked for himself, who stayed with his pool.
+    fn update_others(&mut self, movers: &[ContainerId]) -> usize {
+        let mut told = std::mem::take(&mut self.told);
+        let mut arrived = DesiredState::new();
+        for id in movers {
+            let (Some(home), Some(now)) = (self.leave(*id), self.ledger.allocation(*id).cloned())
+            else {
+                continue;
+            };
+            let old = self.ledger.pools().get(home.pool).and_then(|pool| told.get(&pool.name));
+            let mut cpus = old.map(|old| old.cpus.clone()).unwrap_or_default();
+            cpus.union_with(&now.exclusive);
+            told.insert(id.to_string(), Pinning { cpus, mems: home.mems });
+            let cpus = self.ledger.cpus_of(&now);
+            arrived.insert(id.to_string(), Pinning { cpus, mems: now.mems.clone() });
+        }
+        let mut desired = self.desired();
+        desired.extend(arrived);
+        let plan = plan_pinnings(&desired, &told);
+        // A set that slides has two writes.
+        let written: BTreeSet<&str> =
+            plan.writes.iter().map(|write| write.container.as_str()).collect();
+        let containers = |name: &&str| match self.ledger.pools().named(name) {
+            Some(pool) => self.sharers.get(&pool.id).copied().unwrap_or(0),
+            None => 1,
+        };
+        let updates = written.iter().map(containers).sum();
+        for id in movers {
+            if let Some(now) = self.ledger.allocation(*id).cloned() {
+                self.enter(*id, &now);
+            }
+        }
+        updates
     }
 
     /// The shared CPUs of every pool that somebody shares, by its name.
@@ -231,7 +296,6 @@ mod tests {
 
     use bayplan_allocator::policy::topology_aware::pools;
     use bayplan_topology::{derive, parse_machine};
-    use bayplan_types::CpuSet;
     use proptest::prelude::*;
 
     use super::*;
@@ -245,16 +309,19 @@ mod tests {
             let topology = derive(&parse_machine("pack:2 l3:1 numa:2 core:4 pu:2").unwrap()).unwrap();
             let ledger = Ledger::new(Arc::new(pools(&topology, &"0,16".parse().unwrap()).unwrap()));
             let mut replay = Replay::new(ledger, RequestRules::default());
-            let cpus = |replay: &Replay| -> BTreeMap<ContainerId, CpuSet> {
-                let held = replay.ledger.allocations();
-                held.map(|(id, allocation)| (id, replay.ledger.cpus_of(allocation))).collect()
+            let pinnings = |replay: &Replay| -> BTreeMap<ContainerId, Pinning> {
+                let pinning = |it: &Allocation| Pinning {
+                    cpus: replay.ledger.cpus_of(it),
+                    mems: it.mems.clone(),
+                };
+                replay.ledger.allocations().map(|(id, it)| (id, pinning(it))).collect()
             };
             for event in &random_trace(&events).events {
-                let before = cpus(&replay);
+                let before = pinnings(&replay);
                 let decided = replay.decide(event);
-                let after = cpus(&replay);
-                let changed = after.iter().filter(|(id, cpus)| {
-                    before.get(id).is_some_and(|before| before != *cpus)
+                let after = pinnings(&replay);
+                let changed = after.iter().filter(|(id, now)| {
+                    before.get(id).is_some_and(|before| before != *now)
                 });
                 let expected = changed.count();
                 match replay.settle(decided) {

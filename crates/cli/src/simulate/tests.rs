@@ -90,22 +90,137 @@ const SMALL: &str = "pack:2 numa:1 l3:1 core:2 pu:2";
 
 #[test]
 fn sharers_are_rewritten_when_their_cpus_change_hands() {
-    check(SMALL, "0,4", &["+a B 500", "+b B 500", "+c G 2000", "+d E", "-c", "-a"], expect![[]]);
+    let words = ["+a B 500", "+b G 1500", "+c G 2000", "+d E", "+e G 1000", "-c", "-a"];
+    check(
+        "pack:2 numa:1 l3:1 core:3 pu:2",
+        "0,6",
+        &words,
+        expect![[r#"
+            {"format":"bayplan-bench-placement/1","system":"bayplan","trace":"tiny","events":[
+            {"i":0,"op":"create","id":"a","ok":true,"kind":"shared","excl":"","cpus":"3-5,9-11","mems":"1","updates":0},
+            {"i":1,"op":"create","id":"b","ok":true,"kind":"mixed","excl":"1","cpus":"1-2,7-8","mems":"0","updates":0},
+            {"i":2,"op":"create","id":"c","ok":true,"kind":"exclusive","excl":"2,8","cpus":"2,8","mems":"0","updates":1},
+            {"i":3,"op":"create","id":"d","ok":true,"kind":"shared","excl":"","cpus":"3-5,9-11","mems":"1","updates":0},
+            {"i":4,"op":"create","id":"e","ok":true,"kind":"exclusive","excl":"3","cpus":"3","mems":"1","updates":2},
+            {"i":5,"op":"remove","id":"c","ok":true,"updates":1},
+            {"i":6,"op":"remove","id":"a","ok":true,"updates":0}
+            ]}
+            creates 5
+            end_free 8
+            end_largest_in_one_numa 5
+            end_largest_in_one_numa_whole_cores 4
+            exclusive_placed 2
+            frag_numa_percent 91.7
+            frag_whole_core_percent 83.3
+            half_owned_cores_mean 1.29
+            l3_feasible 2
+            l3_fit_percent 100.0
+            numa_feasible 2
+            numa_fit_percent 100.0
+            numa_span_ratio 1.0
+            package_feasible 2
+            package_fit_percent 100.0
+            placed 5
+            sharers_in_one_numa_percent 100.0
+            updates_per_event 0.57
+        "#]],
+    );
 }
 
 #[test]
 fn who_was_refused_is_not_missed_when_he_goes() {
-    check(SMALL, "", &["+a G 6000", "+b G 2000", "+c G 1500", "-b", "-a"], expect![[]]);
+    check(
+        SMALL,
+        "",
+        &["+a G 6000", "+b G 2000", "+c G 1500", "-b", "-a"],
+        expect![[r#"
+        {"format":"bayplan-bench-placement/1","system":"bayplan","trace":"tiny","events":[
+        {"i":0,"op":"create","id":"a","ok":true,"kind":"exclusive","excl":"0-2,4-6","cpus":"0-2,4-6","mems":"0-1","updates":0},
+        {"i":1,"op":"create","id":"b","ok":false,"err":"needs 2 CPUs of its own, 1 can be given"},
+        {"i":2,"op":"create","id":"c","ok":true,"kind":"mixed","excl":"3","cpus":"3,7","mems":"1","updates":0},
+        {"i":3,"op":"remove","id":"b","ok":false,"err":"its create was refused"},
+        {"i":4,"op":"remove","id":"a","ok":true,"updates":1}
+        ]}
+        creates 3
+        end_free 7
+        end_largest_in_one_numa 4
+        end_largest_in_one_numa_whole_cores 4
+        exclusive_placed 1
+        frag_numa_percent 100.0
+        frag_whole_core_percent 100.0
+        half_owned_cores_mean 0.75
+        numa_span_ratio 1.0
+        placed 2
+        refused 1
+        refused_although_free 1
+        updates_per_event 0.33
+    "#]],
+    );
 }
 
 #[test]
 fn half_a_core_and_two_packages_are_counted() {
-    check(SMALL, "", &["+a G 1000", "+b G 1000", "+c G 1000", "+d G 3000", "-b"], expect![[]]);
+    check(
+        SMALL,
+        "",
+        &["+a G 1000", "+b G 1000", "+c G 1000", "+d G 3000", "-b"],
+        expect![[r#"
+        {"format":"bayplan-bench-placement/1","system":"bayplan","trace":"tiny","events":[
+        {"i":0,"op":"create","id":"a","ok":true,"kind":"exclusive","excl":"0","cpus":"0","mems":"0","updates":0},
+        {"i":1,"op":"create","id":"b","ok":true,"kind":"exclusive","excl":"4","cpus":"4","mems":"0","updates":0},
+        {"i":2,"op":"create","id":"c","ok":true,"kind":"exclusive","excl":"1","cpus":"1","mems":"0","updates":0},
+        {"i":3,"op":"create","id":"d","ok":true,"kind":"exclusive","excl":"2-3,6","cpus":"2-3,6","mems":"1","updates":0},
+        {"i":4,"op":"remove","id":"b","ok":true,"updates":0}
+        ]}
+        creates 4
+        end_free 3
+        end_largest_in_one_numa 2
+        exclusive_placed 4
+        frag_numa_percent 79.2
+        frag_whole_core_percent 50.0
+        half_owned_cores_mean 1.4
+        l3_feasible 4
+        l3_fit_percent 100.0
+        numa_feasible 4
+        numa_fit_percent 100.0
+        numa_span_ratio 1.0
+        package_feasible 4
+        package_fit_percent 100.0
+        placed 4
+        shared_cores_max 1
+        shared_cores_mean 0.6
+    "#]],
+    );
 }
 
 #[test]
 fn an_id_can_be_used_again() {
-    check("core:4", "0", &["+a G 1000", "-a", "+a B 250/1000"], expect![[]]);
+    check(
+        "core:4",
+        "0",
+        &["+a G 1000", "-a", "+a B 250/1000"],
+        expect![[r#"
+        {"format":"bayplan-bench-placement/1","system":"bayplan","trace":"tiny","events":[
+        {"i":0,"op":"create","id":"a","ok":true,"kind":"exclusive","excl":"1","cpus":"1","mems":"","updates":0},
+        {"i":1,"op":"remove","id":"a","ok":true,"updates":0},
+        {"i":2,"op":"create","id":"a","ok":true,"kind":"shared","excl":"","cpus":"1-3","mems":"","updates":0}
+        ]}
+        creates 2
+        end_free 3
+        end_largest_in_one_numa 3
+        end_largest_in_one_numa_whole_cores 3
+        exclusive_placed 1
+        frag_numa_percent 100.0
+        frag_whole_core_percent 100.0
+        numa_feasible 1
+        numa_fit_percent 100.0
+        numa_span_ratio 1.0
+        package_feasible 1
+        package_fit_percent 100.0
+        placed 2
+        sharers_in_one_numa_percent 100.0
+    "#]],
+    );
 }
 
 fn errors<T>(result: Result<T, FileErrors>) -> String {
@@ -140,7 +255,21 @@ fn what_is_no_trace_is_said_with_its_place() {
             &format!("{whole} x"),
             &whole,
         ],
-        expect![[]],
+        expect![[r#"
+            t:1:0: the file ends too early (EOF while parsing a value); is it complete?
+            t:1:1: not JSON: expected value
+            t: there is no `format`, expected `bayplan-bench-trace/1`
+            t: `format` is `bayplan-bench-machine/1`, expected `bayplan-bench-trace/1`
+            t:1:45: not of format `bayplan-bench-trace/1`: missing field `events`
+            t:1:54: not of format `bayplan-bench-trace/1`: invalid type: map, expected a sequence
+            t:2:31: not of format `bayplan-bench-trace/1`: missing field `id`
+            t:2:27: not of format `bayplan-bench-trace/1`: invalid type: integer `7`, expected a string
+            t:1:163: the file ends too early (EOF while parsing a string); is it complete?
+            t:1:151: not of format `bayplan-bench-trace/1`: invalid type: floating point `1e+300`, expected i64
+            t:1:166: not of format `bayplan-bench-trace/1`: invalid type: floating point `1e+20`, expected i64
+            t:1:174: not JSON: trailing characters
+            accepted
+        "#]],
     );
 }
 
@@ -163,7 +292,28 @@ fn events_that_make_no_sense_are_all_listed() {
         r#"{"i":13,"op":"create","id":"k","qos":"Guaranteed","cpu_request_m":1,"cpu_limit_m":1,"mem_limit":4}"#
             .to_owned(),
     ];
-    check_trace(&[&trace_file(&events)], expect![[]]);
+    check_trace(
+        &[&trace_file(&events)],
+        expect![[r#"
+        t: event 1 (b): nobody of this id was created before, expected a known `id`
+        t: event 2 (a): event 0 created the same id, expected a remove before the next create
+        t: event 4 (a): it was removed already by event 3
+        t: event 5 (c): `i` is 7, expected 5: events are counted from 0
+        t: event 5 (c): `cpu_request_m` is -5, expected 0 to 1000000000 thousandths of a CPU
+        t: event 5 (c): `cpu_limit_m` is -5, expected 0 to 1000000000 thousandths of a CPU
+        t: event 6 (d): `cpu_request_m` is 2000000000000, expected 0 to 1000000000 thousandths of a CPU
+        t: event 6 (d): `cpu_limit_m` is 2000000000000, expected 0 to 1000000000 thousandths of a CPU
+        t: event 7 (e): `cpu_limit_m` is 500, expected 1000: what is Guaranteed may use what it requests
+        t: event 8 (f): `cpu_limit_m` is 500, expected at least the request, 1000, or 0 for none
+        t: event 9 (g): requests or limits are not 0, expected 0: BestEffort has none
+        t: event 10 (h): `qos` is `guaranteed`, expected Guaranteed, Burstable or BestEffort
+        t: event 11 (i): `op` is `make`, expected create or remove
+        t: event 12 (): `id` is empty, expected a name
+        t: event 12 (): there is no `cpu_request_m`, expected thousandths of a CPU
+        t: event 12 (): `qos` is missing, expected Guaranteed, Burstable or BestEffort
+        t: event 13 (k): `mem_limit` is 4, expected 0: what is Guaranteed may use what it requests
+    "#]],
+    );
 }
 
 #[test]
@@ -214,7 +364,57 @@ fn a_machine_that_contradicts_itself_is_refused() {
             (r#""mem_bytes": 1024"#, r#""mem_bytes": -1"#),
             (r#""cpus": "0,2""#, r#""cpus": "0""#),
         ],
-        expect![[]],
+        expect![[r#"
+             -> 
+            accepted
+            bench-machine/1 -> bench-machine/2
+            m: `format` is `bayplan-bench-machine/2`, expected `bayplan-bench-machine/1`
+            "ncpus": 4 -> "ncpus": 5
+            m: ncpus: is 5, expected 4, the length of `cpus`
+            "smt": 2 -> "smt": 1
+            m: smt: is 1, expected 2, the CPUs of the largest core
+            "reserved_cpus": "0" -> "reserved_cpus": "0,9"
+            m: reserved_cpus: names CPUs 9, which are not in `cpus`
+            "reserved_cpus": "0" -> "reserved_cpus": "zero"
+            m: reserved_cpus: `zero` is no CPU list such as `0-3,8`: `zero` is not a number or a range such as 0-3
+            "cpu": 3 -> "cpu": 1
+            m: cpus[3]: CPU 1 stands twice
+            m: numa[1]: node 1 has CPUs `1,3`, but in the list of all CPUs it has `1`
+            "cpu": 3 -> "cpu": -1
+            m: cpus[3]: `cpu` is -1, expected 0 to 65535
+            m: numa[1]: node 1 has CPUs `1,3`, but in the list of all CPUs it has `1`
+            "cpu": 3 -> "cpu": 4000000000
+            m: cpus[3]: `cpu` is 4000000000, expected 0 to 65535
+            m: numa[1]: node 1 has CPUs `1,3`, but in the list of all CPUs it has `1`
+            {"cpu": 3, "core": 1 -> {"cpu": 3, "core": 0
+            m: smt: is 2, expected 3, the CPUs of the largest core
+            m: core 0: is in socket 0 and in socket 1, expected one of them
+            m: core 0: is in die 0 of socket 0 and in die 0 of socket 1, expected one of them
+            m: core 0: is in NUMA node 0 and in NUMA node 1, expected one of them
+            m: core 0: is in L3 0 and in L3 1, expected one of them
+            "l3": 1, "numa": 1 -> "l3": 0, "numa": 1
+            m: L3 0: overlaps socket 1, and neither is inside the other
+            m: L3 0: overlaps die 0 of socket 1, and neither is inside the other
+            m: L3 0: overlaps NUMA node 1, and neither is inside the other
+            m: core 1: is in L3 0 and in L3 1, expected one of them
+            "numa": 1, "die" -> "numa": 2, "die"
+            m: core 1: is in NUMA node 1 and in NUMA node 2, expected one of them
+            m: numa[1]: node 1 has CPUs `1,3`, but in the list of all CPUs it has `3`
+            m: cpus: some are in NUMA node 2, which is not in `numa`
+            {"id": 1 -> {"id": 0
+            m: numa[1]: `id` is 0, expected more than that of the one before
+            m: numa[1]: node 0 has CPUs `1,3`, but in the list of all CPUs it has `0,2`
+            m: cpus: some are in NUMA node 1, which is not in `numa`
+            [20, 10] -> [20]
+            m: numa[1]: `distance` has 1, expected 2 numbers
+            [20, 10] -> [9, 11]
+            m: numa[1].distance[0]: is 9, expected 10 to 255
+            m: numa[1].distance[1]: is 11, expected 10, the distance to itself
+            "mem_bytes": 1024 -> "mem_bytes": -1
+            m: numa[0]: `mem_bytes` is -1, expected 0 or more
+            "cpus": "0,2" -> "cpus": "0"
+            m: numa[0]: node 0 has CPUs `0`, but in the list of all CPUs it has `0,2`
+        "#]],
     );
 }
 
@@ -224,7 +424,17 @@ fn a_machine_file_is_the_machine_that_it_describes() {
         parse_machine_file(Path::new("m"), MACHINE.as_bytes()).unwrap();
     let topology = derive(&snapshot).unwrap();
     assert_eq!((name.as_str(), reserved), ("m4", "0".parse().unwrap()));
-    expect![[]].assert_eq(&bayplan_topology::render_tree(&topology));
+    expect![[r#"
+        Machine: 4 CPUs 0-3, 2 cores, 2 KiB
+          Package 0 / Die 0 / NumaNode 0 / L3 0: 2 CPUs 0,2, 1 KiB
+            core 0 of 2 threads, 2 CPUs 0,2
+          Package 1 / Die 0 / NumaNode 1 / L3 1: 2 CPUs 1,3, 1 KiB
+            core 1 of 2 threads, 2 CPUs 1,3
+        Distances between NUMA nodes 0-1:
+           0:  10  20
+           1:  20  10
+    "#]]
+    .assert_eq(&bayplan_topology::render_tree(&topology));
 }
 
 #[test]
