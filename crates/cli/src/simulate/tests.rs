@@ -101,18 +101,18 @@ fn sharers_are_rewritten_when_their_cpus_change_hands() {
             {"i":1,"op":"create","id":"b","ok":true,"kind":"mixed","excl":"1","cpus":"1-2,7-8","mems":"0","updates":0},
             {"i":2,"op":"create","id":"c","ok":true,"kind":"exclusive","excl":"2,8","cpus":"2,8","mems":"0","updates":1},
             {"i":3,"op":"create","id":"d","ok":true,"kind":"shared","excl":"","cpus":"3-5,9-11","mems":"1","updates":0},
-            {"i":4,"op":"create","id":"e","ok":true,"kind":"exclusive","excl":"3","cpus":"3","mems":"1","updates":2},
+            {"i":4,"op":"create","id":"e","ok":true,"kind":"exclusive","excl":"7","cpus":"7","mems":"0","updates":1},
             {"i":5,"op":"remove","id":"c","ok":true,"updates":1},
             {"i":6,"op":"remove","id":"a","ok":true,"updates":0}
             ]}
             creates 5
             end_free 8
-            end_largest_in_one_numa 5
-            end_largest_in_one_numa_whole_cores 4
+            end_largest_in_one_numa 6
+            end_largest_in_one_numa_whole_cores 6
             exclusive_placed 2
-            frag_numa_percent 91.7
-            frag_whole_core_percent 83.3
-            half_owned_cores_mean 1.29
+            frag_numa_percent 100.0
+            frag_whole_core_percent 100.0
+            half_owned_cores_mean 0.43
             l3_feasible 2
             l3_fit_percent 100.0
             numa_feasible 2
@@ -121,8 +121,10 @@ fn sharers_are_rewritten_when_their_cpus_change_hands() {
             package_feasible 2
             package_fit_percent 100.0
             placed 5
+            shared_cores_max 1
+            shared_cores_mean 0.43
             sharers_in_one_numa_percent 100.0
-            updates_per_event 0.57
+            updates_per_event 0.43
         "#]],
     );
 }
