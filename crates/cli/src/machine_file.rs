@@ -17,7 +17,10 @@ use crate::json_file::{FileError, FileErrors, parse_json};
 /// The format that is read.
 pub(crate) const MACHINE_FORMAT: &str = "bayplan-bench-machine/1";
 
-/// The largest number that is believed, eight times what Linux allows for CPUs.
+/// The largest CPU and NUMA node of Linux (`CONFIG_NR_CPUS` and `MAX_NUMNODES` at their largest).
+const CPU_MAX: u32 = 8_191;
+const NODE_MAX: u32 = 1_023;
+/// The largest number of anything else.
 const NUMBER_MAX: u32 = 65_535;
 /// `LOCAL_DISTANCE` of the kernel, and the largest that fits its table.
 const DISTANCES: std::ops::RangeInclusive<i64> = 10..=255;
@@ -156,8 +159,8 @@ impl Mistakes {
     }
 }
 
-fn number(value: i64) -> Option<u32> {
-    u32::try_from(value).ok().filter(|value| *value <= NUMBER_MAX)
+fn number(value: i64, max: u32) -> Option<u32> {
+    u32::try_from(value).ok().filter(|value| *value <= max)
 }
 
 fn check_cpus(raw: &RawMachine, mistakes: &mut Mistakes) -> Vec<Cpu> {
@@ -165,20 +168,19 @@ fn check_cpus(raw: &RawMachine, mistakes: &mut Mistakes) -> Vec<Cpu> {
     let mut cpus = Vec::with_capacity(raw.cpus.len());
     for (index, it) in raw.cpus.iter().enumerate() {
         let place = format!("cpus[{index}]");
-        let mut field = |name: &str, value: i64| {
-            if number(value).is_none() {
-                let message = format!("`{name}` is {value}, expected 0 to {NUMBER_MAX}");
-                mistakes.add(&place, message);
+        let mut field = |name: &str, value: i64, max: u32| {
+            if number(value, max).is_none() {
+                mistakes.add(&place, format!("`{name}` is {value}, expected 0 to {max}"));
             }
-            number(value)
+            number(value, max)
         };
         let fields = (
-            field("cpu", it.cpu),
-            field("core", it.core),
-            field("l3", it.l3),
-            field("numa", it.numa),
-            field("die", it.die),
-            field("socket", it.socket),
+            field("cpu", it.cpu, CPU_MAX),
+            field("core", it.core, NUMBER_MAX),
+            field("l3", it.l3, NUMBER_MAX),
+            field("numa", it.numa, NODE_MAX),
+            field("die", it.die, NUMBER_MAX),
+            field("socket", it.socket, NUMBER_MAX),
         );
         let (Some(id), Some(core), Some(l3), Some(numa), Some(die), Some(socket)) = fields else {
             continue;
@@ -266,8 +268,8 @@ fn check_nodes(raw: &RawMachine, domains: &Domains, mistakes: &mut Mistakes) -> 
     let mut nodes: Vec<NodeFacts> = Vec::new();
     for (index, it) in raw.numa.iter().enumerate() {
         let place = format!("numa[{index}]");
-        let Some(id) = number(it.id).map(NodeId) else {
-            let message = format!("`id` is {}, expected 0 to {NUMBER_MAX}", it.id);
+        let Some(id) = number(it.id, NODE_MAX).map(NodeId) else {
+            let message = format!("`id` is {}, expected 0 to {NODE_MAX}", it.id);
             mistakes.add(place, message);
             continue;
         };
@@ -357,3 +359,6 @@ fn snapshot(cpus: &[Cpu], domains: &Domains, nodes: Vec<NodeFacts>, all: CpuSet)
         ..Snapshot::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

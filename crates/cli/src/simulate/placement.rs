@@ -44,24 +44,34 @@ pub(crate) struct PlacementRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The container has a place.
-    Placed {
-        kind: Kind,
-        /// CPUs that nobody else runs on.
-        exclusive: CpuSet,
-        /// Everything that it may run on now.
-        cpus: CpuSet,
-        mems: NodeSet,
-        /// Others whose CPU set had to be rewritten.
-        updates: usize,
-        /// Exclusive sets of others that were changed.
-        moved: BTreeMap<String, CpuSet>,
-    },
+    Placed(Box<Placed>),
     /// No pool can hold it.
     Refused { why: String },
     /// The container is gone.
-    Removed { updates: usize, moved: BTreeMap<String, CpuSet> },
+    Removed(Effect),
     /// The remove of a container that was refused.
     Skipped,
+}
+
+/// A container's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub(crate) kind: Kind,
+    /// CPUs that nobody else runs on.
+    pub(crate) exclusive: CpuSet,
+    /// Everything that it may run on now.
+    pub(crate) cpus: CpuSet,
+    pub(crate) mems: NodeSet,
+    pub(crate) effect: Effect,
+}
+
+/// What an event does to others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Effect {
+    /// Those whose CPU set had to be rewritten.
+    pub(crate) updates: usize,
+    /// Exclusive sets that were changed. The allocator moves only sharers; the format and the figures know more.
+    pub(crate) moved: BTreeMap<String, CpuSet>,
 }
 
 /// Why the remove of a refused container is not `ok`.
@@ -105,26 +115,23 @@ impl<'a> RowForm<'a> {
             err: None,
         };
         match &row.outcome {
-            Outcome::Placed { kind, exclusive, cpus, mems, updates, moved } => RowForm {
-                kind: Some(kind.name()),
-                excl: Some(exclusive.to_string()),
-                cpus: Some(cpus.to_string()),
-                mems: Some(mems.to_string()),
-                updates: Some(*updates),
-                moved: render_moved(moved),
-                ..form
+            Outcome::Placed(placed) => RowForm {
+                kind: Some(placed.kind.name()),
+                excl: Some(placed.exclusive.to_string()),
+                cpus: Some(placed.cpus.to_string()),
+                mems: Some(placed.mems.to_string()),
+                ..form.with(&placed.effect)
             },
-            Outcome::Removed { updates, moved } => {
-                RowForm { updates: Some(*updates), moved: render_moved(moved), ..form }
-            }
+            Outcome::Removed(effect) => form.with(effect),
             Outcome::Refused { why } => RowForm { ok: false, err: Some(why), ..form },
             Outcome::Skipped => RowForm { ok: false, err: Some(SKIPPED), ..form },
         }
     }
-}
 
-fn render_moved(moved: &BTreeMap<String, CpuSet>) -> BTreeMap<&str, String> {
-    moved.iter().map(|(id, cpus)| (id.as_str(), cpus.to_string())).collect()
+    fn with(self, effect: &'a Effect) -> RowForm<'a> {
+        let moved = effect.moved.iter().map(|(id, cpus)| (id.as_str(), cpus.to_string()));
+        RowForm { updates: Some(effect.updates), moved: moved.collect(), ..self }
+    }
 }
 
 /// The placement file.

@@ -4,11 +4,11 @@
 //! ones that request whole CPUs. What was possible is judged just before each event. Means over time are over all events but refused
 //! creates; fragmentation leaves out the first quarter of the trace, while the machine fills.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use bayplan_types::{CpuSet, MilliCpu, QosClass};
 
-use crate::simulate::placement::{Kind, Outcome, PlacementRow};
+use crate::simulate::placement::{Effect, Kind, Outcome, Placed, PlacementRow};
 use crate::simulate::tally::{Domains, Tally};
 use crate::simulate::trace::{Op, Trace, Wanted};
 
@@ -139,15 +139,15 @@ impl<'a> Judge<'a> {
     fn created(&mut self, index: usize, wanted: &Wanted, row: &'a PlacementRow) -> bool {
         self.quality.creates += 1;
         let count = wanted.cpu_request.whole_cpus();
-        let Outcome::Placed { kind, exclusive, cpus, updates, moved, .. } = &row.outcome else {
+        let Outcome::Placed(placed) = &row.outcome else {
             self.quality.refused += 1;
             let is_feasible = is_exclusive(wanted) && self.tally.free >= count;
             self.quality.refused_feasible += usize::from(is_feasible);
             return false;
         };
-        self.move_others(moved);
+        let Placed { kind, exclusive, cpus, effect, .. } = &**placed;
+        self.affect(effect);
         self.quality.placed += 1;
-        self.quality.updates.add(as_f64(*updates));
         if is_exclusive(wanted) {
             self.quality.miscounted += usize::from(exclusive.len() != count);
         }
@@ -182,24 +182,18 @@ impl<'a> Judge<'a> {
     }
 
     fn removed(&mut self, row: &'a PlacementRow) {
-        let (updates, moved) = match &row.outcome {
-            Outcome::Removed { updates, moved } => (Some(*updates), Some(moved)),
-            _ => (None, None),
-        };
-        if let Some(moved) = moved {
-            self.move_others(moved);
+        if let Outcome::Removed(effect) = &row.outcome {
+            self.affect(effect);
         }
         if let Some((_, cpus)) = self.own.remove(row.id.as_str()) {
             self.tally.give_back(&cpus);
         }
-        if let Some(updates) = updates {
-            self.quality.updates.add(as_f64(updates));
-        }
     }
 
-    fn move_others(&mut self, moved: &BTreeMap<String, CpuSet>) {
+    fn affect(&mut self, Effect { updates, moved }: &Effect) {
         let Judge { tally, quality, own } = self;
-        for (id, _) in moved {
+        quality.updates.add(as_f64(*updates));
+        for id in moved.keys() {
             if let Some((_, old)) = own.get(id.as_str()) {
                 tally.give_back(old);
             }
@@ -230,5 +224,75 @@ impl<'a> Judge<'a> {
         if ideal_whole > 0 {
             quality.whole_hole.add(as_f64(tally.nodes.largest_whole_hole()) / as_f64(ideal_whole));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bayplan_topology::{derive, parse_machine};
+
+    use super::*;
+    use crate::simulate::trace::parse_trace;
+
+    fn set(cpus: &str) -> CpuSet {
+        cpus.parse().unwrap()
+    }
+
+    /// What somebody asks for and gets, and what others get because of him.
+    type Row<'a> = (u32, &'a str, &'a [(&'a str, &'a str)]);
+
+    /// Containers `a`, `b`, .. that ask for `milli` and get these CPUs, each with what it does to an earlier one.
+    fn check(asked: &[Row<'_>], expected: &str) {
+        let names = ["a", "b", "c", "d"];
+        let mut events = Vec::new();
+        let mut rows = Vec::new();
+        for (i, ((milli, cpus, moved), id)) in asked.iter().zip(names).enumerate() {
+            events.push(format!(
+                r#"{{"i":{i},"op":"create","id":"{id}","qos":"Guaranteed","cpu_request_m":{milli},"cpu_limit_m":{milli}}}"#
+            ));
+            let moved = moved.iter().map(|(id, cpus)| ((*id).to_owned(), set(cpus)));
+            let outcome = Outcome::Placed(Box::new(Placed {
+                kind: Kind::Exclusive,
+                exclusive: set(cpus),
+                cpus: set(cpus),
+                mems: "0".parse().unwrap(),
+                effect: Effect { updates: 1, moved: moved.collect() },
+            }));
+            rows.push(PlacementRow { id: id.to_owned(), op: "create", outcome });
+        }
+        let events = events.join(",");
+        let text =
+            format!(r#"{{"format":"bayplan-bench-trace/1","name":"t","events":[{events}]}}"#);
+        let trace = parse_trace(Path::new("t"), text.as_bytes()).unwrap();
+        let topology = derive(&parse_machine("numa:2 l3:1 core:2 pu:2").unwrap()).unwrap();
+        let it = judge(&trace, &rows, Tally::new(&topology, topology.cpus()));
+        let Quality { overlaps, miscounted, moved, free_at_end, split, nodes_spanned, .. } = it;
+        let shown = format!(
+            "overlaps {overlaps}, miscounted {miscounted}, moved {moved}, free {free_at_end}, split {} of {}, nodes {} of {}",
+            split.hits, split.of, nodes_spanned.hits, nodes_spanned.of
+        );
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn every_wrong_is_counted() {
+        check(
+            &[(2000, "0,4", &[]), (2000, "1-2", &[])],
+            "overlaps 0, miscounted 0, moved 0, free 4, split 1 of 2, nodes 3 of 2",
+        );
+        check(
+            &[(2000, "0,4", &[]), (1000, "4", &[]), (1000, "1,5", &[])],
+            "overlaps 1, miscounted 1, moved 0, free 4, split 0 of 1, nodes 3 of 3",
+        );
+    }
+
+    #[test]
+    fn who_was_moved_is_counted_where_he_is() {
+        check(
+            &[(2000, "0,4", &[]), (4000, "0-1,4-5", &[("a", "2,6")]), (2000, "3,7", &[])],
+            "overlaps 0, miscounted 0, moved 1, free 0, split 0 of 3, nodes 3 of 3",
+        );
     }
 }

@@ -16,7 +16,7 @@ use bayplan_cri::translate::{
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
 use bayplan_types::{NodeSet, Pinning};
 
-use crate::simulate::placement::{Kind, Outcome, PlacementRow};
+use crate::simulate::placement::{Effect, Kind, Outcome, Placed, PlacementRow};
 use crate::simulate::trace::{Event, Op, Trace, Wanted};
 
 /// What the caller may want to measure.
@@ -162,7 +162,7 @@ impl Replay {
             Decided::Released(id) => {
                 self.leave(id);
                 let updates = self.update_others(&[]);
-                Outcome::Removed { updates, moved: BTreeMap::new() }
+                Outcome::Removed(Effect { updates, ..Effect::default() })
             }
             Decided::Placed(id) => {
                 let Some(allocation) = self.ledger.allocation(id).cloned() else {
@@ -175,14 +175,13 @@ impl Replay {
                 };
                 let updates = self.update_others(&movers);
                 self.enter(id, &allocation);
-                Outcome::Placed {
+                Outcome::Placed(Box::new(Placed {
                     kind: kind_of(&allocation),
                     cpus: self.ledger.cpus_of(&allocation),
                     exclusive: allocation.exclusive,
                     mems: allocation.mems,
-                    updates,
-                    moved: BTreeMap::new(),
-                }
+                    effect: Effect { updates, ..Effect::default() },
+                }))
             }
         }
     }
@@ -204,11 +203,15 @@ impl Replay {
 
     /// Sharers who are no longer where they were seen.
     fn movers(&self) -> Vec<ContainerId> {
-        let held = self.ledger.allocations();
-        let has_moved = |(id, allocation): &(ContainerId, &Allocation)| {
-            self.homes.get(id).is_some_and(|home| Home::of(allocation).as_ref() != Some(home))
-        };
-        held.filter(has_moved).map(|(id, _)| id).collect()
+        // Both by id, so one walk finds every pair.
+        let mut held = self.ledger.allocations();
+        let now = self.homes.iter().filter_map(|(id, home)| {
+            let (_, allocation) = held.find(|(other, _)| other == id)?;
+            Some((*id, home, allocation))
+        });
+        let has_moved =
+            |home: &Home, now: &Allocation| home.pool != now.pool || home.mems != now.mems;
+        now.filter(|(_, home, now)| has_moved(home, now)).map(|(id, ..)| id).collect()
     }
 
     /// How many have other CPUs than they were told. Who moved is asked for himself, who stayed with his pool.
@@ -324,12 +327,12 @@ mod tests {
                     before.get(id).is_some_and(|before| before != *now)
                 });
                 let expected = changed.count();
-                match replay.settle(decided) {
-                    Outcome::Placed { updates, .. } | Outcome::Removed { updates, .. } => {
-                        prop_assert_eq!(updates, expected);
-                    }
-                    Outcome::Refused { .. } | Outcome::Skipped => prop_assert_eq!(expected, 0),
-                }
+                let effect = match replay.settle(decided) {
+                    Outcome::Placed(placed) => placed.effect,
+                    Outcome::Removed(effect) => effect,
+                    Outcome::Refused { .. } | Outcome::Skipped => Effect::default(),
+                };
+                prop_assert_eq!(effect.updates, expected);
             }
         }
     }
