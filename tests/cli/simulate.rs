@@ -9,13 +9,18 @@ use crate::bayplan;
 const MACHINE: &str = "simulate/machine.json";
 const TRACE: &str = "simulate/trace.json";
 
-/// Exit code, and both outputs without the durations, which differ from run to run.
+/// Exit code, and both outputs without the durations, which differ from run to run, and so does the width of the columns that they
+/// stand in.
 fn check(args: &[&str], expected: Expect) {
     let output = bayplan(args);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let is_timed = |line: &str| line.trim_start().starts_with("time per ");
     let both = format!("{}{}", text(&output.stdout), text(&output.stderr));
-    let lines = both.lines().filter(|line| !is_timed(line)).map(|line| format!("{line}\n"));
+    let in_columns = |line: &str| {
+        let cells = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
+        format!("{}\n", cells.collect::<Vec<_>>().join("  "))
+    };
+    let lines = both.lines().filter(|line| !is_timed(line)).map(in_columns);
     expected.assert_eq(&format!(
         "exit {}\n{}",
         output.status.code().unwrap(),
@@ -31,24 +36,24 @@ fn a_trace_is_replayed_and_summed_up() {
             exit 0
             small on two-nodes: 9 events, 16 CPUs
 
-             reserved CPUs                                         0,8
-             creates                                               7
-             . placed                                              6
-             . refused                                             1
-             . refused, although enough CPUs had no owner          0
-             exclusive containers (Guaranteed, whole CPUs)         3
-             . with another number of CPUs than requested          0
-             . with CPUs that had an owner                         0
-             . in one L3, where one had room                       100.0 % of 3
-             . in one NUMA node, where one had room                100.0 % of 3
-             . in one package, where one had room                  100.0 % of 3
-             . NUMA nodes over the fewest possible                 1.000
-             . with half a core, where whole ones would have done  0.0 % of 2
-             cores of two owners, mean                             0.00
-             cores half owned, mean                                1.12
-             largest hole in a NUMA node, over the ideal           78.5 %
-             . in whole cores                                      69.4 %
-             other containers rewritten per event                  0.57
+            reserved CPUs  0,8
+            creates  7
+            . placed  6
+            . refused  1
+            . refused, although enough CPUs had no owner  0
+            exclusive containers (Guaranteed, whole CPUs)  3
+            . with another number of CPUs than requested  0
+            . with CPUs that had an owner  0
+            . in one L3, where one had room  100.0 % of 3
+            . in one NUMA node, where one had room  100.0 % of 3
+            . in one package, where one had room  100.0 % of 3
+            . NUMA nodes over the fewest possible  1.000
+            . with half a core, where whole ones would have done  0.0 % of 2
+            cores of two owners, mean  0.00
+            cores half owned, mean  1.12
+            largest hole in a NUMA node, over the ideal  78.5 %
+            . in whole cores  69.4 %
+            other containers rewritten per event  0.57
         "#]],
     );
 }
@@ -63,25 +68,25 @@ fn two_configurations_stand_side_by_side() {
             exit 0
             small on two-nodes: 9 events, 16 CPUs
 
-                                                                   ../deploy/config.yaml        simulate/half.yaml
-             reserved CPUs                                         0,8                          0-3,8-11
-             creates                                               7                            7
-             . placed                                              6                            5
-             . refused                                             1                            2
-             . refused, although enough CPUs had no owner          0                            1
-             exclusive containers (Guaranteed, whole CPUs)         3                            2
-             . with another number of CPUs than requested          0                            0
-             . with CPUs that had an owner                         0                            0
-             . in one L3, where one had room                       100.0 % of 3                 100.0 % of 2
-             . in one NUMA node, where one had room                100.0 % of 3                 100.0 % of 2
-             . in one package, where one had room                  100.0 % of 3                 100.0 % of 2
-             . NUMA nodes over the fewest possible                 1.000                        1.000
-             . with half a core, where whole ones would have done  0.0 % of 2                   0.0 % of 2
-             cores of two owners, mean                             0.00                         0.00
-             cores half owned, mean                                1.12                         0.57
-             largest hole in a NUMA node, over the ideal           78.5 %                       100.0 %
-             . in whole cores                                      69.4 %                       100.0 %
-             other containers rewritten per event                  0.57                         1.50
+            ../deploy/config.yaml  simulate/half.yaml
+            reserved CPUs  0,8  0-3,8-11
+            creates  7  7
+            . placed  6  5
+            . refused  1  2
+            . refused, although enough CPUs had no owner  0  1
+            exclusive containers (Guaranteed, whole CPUs)  3  2
+            . with another number of CPUs than requested  0  0
+            . with CPUs that had an owner  0  0
+            . in one L3, where one had room  100.0 % of 3  100.0 % of 2
+            . in one NUMA node, where one had room  100.0 % of 3  100.0 % of 2
+            . in one package, where one had room  100.0 % of 3  100.0 % of 2
+            . NUMA nodes over the fewest possible  1.000  1.000
+            . with half a core, where whole ones would have done  0.0 % of 2  0.0 % of 2
+            cores of two owners, mean  0.00  0.00
+            cores half owned, mean  1.12  0.57
+            largest hole in a NUMA node, over the ideal  78.5 %  100.0 %
+            . in whole cores  69.4 %  100.0 %
+            other containers rewritten per event  0.57  1.50
         "#]],
     );
 }
@@ -132,22 +137,22 @@ fn every_command_takes_a_machine_in_json() {
     check(
         &["topology", "--machine", MACHINE],
         expect![[r#"
-        exit 0
-        Machine: 16 CPUs 0-15, 8 cores, 32 GiB
-          Package 0 / Die 0 / NumaNode 0: 8 CPUs 0-3,8-11, 16 GiB
+            exit 0
+            Machine: 16 CPUs 0-15, 8 cores, 32 GiB
+            Package 0 / Die 0 / NumaNode 0: 8 CPUs 0-3,8-11, 16 GiB
             L3 0: 4 CPUs 0-1,8-9
-              cores 0-1 of 2 threads, 4 CPUs 0-1,8-9
+            cores 0-1 of 2 threads, 4 CPUs 0-1,8-9
             L3 1: 4 CPUs 2-3,10-11
-              cores 2-3 of 2 threads, 4 CPUs 2-3,10-11
-          Package 1 / Die 0 / NumaNode 1: 8 CPUs 4-7,12-15, 16 GiB
+            cores 2-3 of 2 threads, 4 CPUs 2-3,10-11
+            Package 1 / Die 0 / NumaNode 1: 8 CPUs 4-7,12-15, 16 GiB
             L3 2: 4 CPUs 4-5,12-13
-              cores 4-5 of 2 threads, 4 CPUs 4-5,12-13
+            cores 4-5 of 2 threads, 4 CPUs 4-5,12-13
             L3 3: 4 CPUs 6-7,14-15
-              cores 6-7 of 2 threads, 4 CPUs 6-7,14-15
-        Distances between NUMA nodes 0-1:
-           0:  10  21
-           1:  21  10
-    "#]],
+            cores 6-7 of 2 threads, 4 CPUs 6-7,14-15
+            Distances between NUMA nodes 0-1:
+            0:  10  21
+            1:  21  10
+        "#]],
     );
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("snapshot.txt");
