@@ -4,6 +4,7 @@
 //! A file that is missing is a `None`. One that is there but cannot be used is a `None` with an [`Oddity`]. What was read can be
 //! recorded, so that the same reader can read it again elsewhere.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -52,12 +53,22 @@ pub(crate) struct Dir {
     /// The path that records give it, where that is another one.
     pub(crate) recorded_as: Option<String>,
     /// On a disk.
-    fd: Option<OwnedFd>,
+    fd: Option<Arc<OwnedFd>>,
+    /// Where it lies below `fd`; empty for `fd` itself.
+    within: String,
 }
 
 impl Dir {
     fn new(path: String, fd: Option<OwnedFd>) -> Dir {
-        Dir { path, recorded_as: None, fd }
+        Dir { path, recorded_as: None, fd: fd.map(Arc::new), within: String::new() }
+    }
+
+    /// A path below `fd`.
+    fn below_fd<'a>(&self, path: &'a str) -> Cow<'a, str> {
+        match self.within.is_empty() {
+            true => Cow::Borrowed(path),
+            false => Cow::Owned(format!("{}/{path}", self.within)),
+        }
     }
 
     fn recorded(&self, file: &str) -> String {
@@ -151,10 +162,22 @@ impl KernelFs {
         match (&self.root, &dir.fd) {
             (Root::Files(files), _) => files.is_dir(&path).then_some(Dir::new(path, None)),
             (Root::Disk(_), Some(fd)) => {
-                let fd = open_below(fd, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY).ok()?;
+                let name = dir.below_fd(name);
+                let fd = open_below(fd, &name, OFlag::O_RDONLY | OFlag::O_DIRECTORY).ok()?;
                 Some(Dir::new(path, Some(fd)))
             }
             (Root::Disk(_), None) => None,
+        }
+    }
+
+    /// The same without opening it, where only a few files are to be read: they are opened from the outer directory, and if there is no
+    /// such directory, there are no such files.
+    pub(crate) fn within(&self, dir: &Dir, name: &str) -> Dir {
+        Dir {
+            path: format!("{}/{name}", dir.path),
+            recorded_as: None,
+            fd: dir.fd.clone(),
+            within: dir.below_fd(name).into_owned(),
         }
     }
 
@@ -325,7 +348,7 @@ impl KernelFs {
                 Some(Entry::Link(_) | Entry::Dir) => Err(Errno::ELOOP),
                 None => return None,
             },
-            (Root::Disk(_), Some(fd)) => read_bounded(fd, file, &mut self.buffer)
+            (Root::Disk(_), Some(fd)) => read_bounded(fd, &dir.below_fd(file), &mut self.buffer)
                 .map(|len| len.and_then(|len| self.buffer.get(..len)).map(cut_off)),
             (Root::Disk(_), None) => return None,
         };
@@ -381,7 +404,8 @@ fn open_below(dir: &OwnedFd, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
     if !path.contains('/') {
         return openat(dir, path, flags, Mode::empty());
     }
-    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    // Without links and without `..`, which no name here has, nothing leads out.
+    let resolve = ResolveFlag::RESOLVE_NO_SYMLINKS;
     match openat2(dir, path, OpenHow::new().flags(flags).resolve(resolve)) {
         // Before Linux 5.6, and where a filter of system calls does not know it.
         Err(Errno::ENOSYS | Errno::EPERM) => walk_below(dir.as_fd(), path, flags),

@@ -174,7 +174,7 @@ impl Reader<'_> {
 
     /// All that is not in `facts` yet.
     fn everything(&self, fs: &mut KernelFs, facts: CpuFacts, known: &mut Known) -> CpuFacts {
-        let Some(dir) = fs.sub(self.cpu_dir, &format!("cpu{}", facts.id)) else { return facts };
+        let dir = fs.within(self.cpu_dir, &format!("cpu{}", facts.id));
         let (package_id, die_id) = self.package_and_die(fs, &dir, facts.id, known);
         let core_id = fs.parsed(&dir, "topology/core_id", text::number_or_unknown).flatten();
         let cluster = "topology/cluster_cpus_list";
