@@ -32,13 +32,14 @@ fn every_machine_has_the_expected_tree() {
 #[test]
 fn a_quick_reading_gives_the_same_topology() {
     for folder in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/machines")).unwrap() {
-        let Ok(text) = fs::read_to_string(folder.unwrap().path().join("files.txt")) else {
+        let path = folder.unwrap().path();
+        let Ok(text) = fs::read_to_string(path.join("files.txt")) else {
             continue;
         };
         let files = KernelFiles::parse(&text).unwrap();
         let [quick, thorough] = [Depth::Cores, Depth::Cpus]
             .map(|depth| derive(&read_files(files.clone(), depth).unwrap()).unwrap());
-        assert_eq!(render_tree(&quick), render_tree(&thorough));
+        assert_eq!(render_tree(&quick), render_tree(&thorough), "{}", path.display());
     }
 }
 

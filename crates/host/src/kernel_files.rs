@@ -86,11 +86,6 @@ impl KernelFiles {
         self.entries.iter().map(|(path, entry)| (path.as_str(), entry))
     }
 
-    /// Takes over the entries of another set.
-    pub(crate) fn extend(&mut self, other: KernelFiles) {
-        self.entries.extend(other.entries);
-    }
-
     /// Whether a directory is there.
     pub(crate) fn is_dir(&self, path: &str) -> bool {
         matches!(self.get(path), Some(Entry::Dir)) || self.below(path).next().is_some()

@@ -97,20 +97,6 @@ impl KernelFs {
         self
     }
 
-    /// A reader of the same files for another thread; to be joined with [`KernelFs::join`].
-    pub(crate) fn fork(&self) -> KernelFs {
-        let recorded = self.recorded.as_ref().map(|_| KernelFiles::default());
-        KernelFs { recorded, ..KernelFs::new(self.root.clone()) }
-    }
-
-    /// Takes over what another reader noted and recorded.
-    pub(crate) fn join(&mut self, other: KernelFs) {
-        self.oddities.extend(other.oddities);
-        if let (Some(own), Some(others)) = (&mut self.recorded, other.recorded) {
-            own.extend(others);
-        }
-    }
-
     /// What was recorded, and what was odd.
     pub(crate) fn into_parts(self) -> (KernelFiles, Vec<Oddity>) {
         (self.recorded.unwrap_or_default(), self.oddities)

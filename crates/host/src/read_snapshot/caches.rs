@@ -1,7 +1,7 @@
 //! Caches of one CPU.
 
 use bayplan_topology::{CacheFacts, CacheKind};
-use bayplan_types::CpuSet;
+use bayplan_types::{CpuId, CpuSet};
 
 use super::cpus::read_cpu_set;
 use super::text;
@@ -16,6 +16,8 @@ const INDEX_USUAL: usize = 4;
 pub(super) struct IndexedCache {
     index: usize,
     pub(super) facts: CacheFacts,
+    /// A level 1 cache that the threads of one core share, and nobody else. Level 2 is always asked about: small cores share it.
+    pub(super) is_private: bool,
 }
 
 fn file(index: usize, name: &str) -> String {
@@ -41,36 +43,58 @@ pub(super) fn read(fs: &mut KernelFs, cpu: &Dir, siblings: Option<&CpuSet>) -> V
             true => fs.value(cpu, &file(index, "id")),
             false => None,
         };
+        let is_private = level == Some(1) && siblings.is_some() && shared_cpus.as_ref() == siblings;
         let facts = CacheFacts { level, kind, shared_cpus, size, id };
-        caches.push(IndexedCache { index, facts });
+        caches.push(IndexedCache { index, facts, is_private });
     }
     caches
 }
 
-/// The caches of a CPU that is built like one that was read before: only who shares them is read. `None` when that shows that it is
-/// built otherwise.
+/// The caches of a CPU that is built like one that was read before: a level 1 that is private to the core there is private here, and a cache of
+/// which another core has named this CPU as a sharer is not asked again. Only who shares the others is read. `None` when that shows that the CPU
+/// is built otherwise.
 pub(super) fn like(
     model: &[IndexedCache],
+    seen: &mut Vec<IndexedCache>,
     fs: &mut KernelFs,
-    cpu: &Dir,
+    cpu: (CpuId, &Dir),
     siblings: Option<&CpuSet>,
 ) -> Option<Vec<IndexedCache>> {
+    let (id, dir) = cpu;
+    // Without a second level there is nothing by which to tell that this one is built otherwise.
+    if model.iter().all(|cache| cache.is_private) {
+        return None;
+    }
     let mut caches = Vec::with_capacity(model.len());
-    for IndexedCache { index, facts } in model {
-        let shared_cpus = read_sharers(fs, cpu, *index);
-        let count = |cpus: &Option<CpuSet>| cpus.as_ref().map(CpuSet::len);
-        if shared_cpus.is_none() || count(&shared_cpus) != count(&facts.shared_cpus) {
-            return None;
-        }
-        let id = match () {
-            () if shared_cpus == facts.shared_cpus => facts.id,
-            () if is_numbered(facts.level, &shared_cpus, siblings) => {
-                fs.value(cpu, &file(*index, "id"))
-            }
-            () => None,
+    for like in model {
+        let names_us = |other: &&IndexedCache| {
+            let sharers = other.facts.shared_cpus.as_ref();
+            other.index == like.index && sharers.is_some_and(|cpus| cpus.contains(id))
         };
-        let facts = CacheFacts { shared_cpus, id, ..facts.clone() };
-        caches.push(IndexedCache { index: *index, facts });
+        let cache = match seen.iter().find(names_us) {
+            Some(known) => known.clone(),
+            None if like.is_private => {
+                let facts =
+                    CacheFacts { shared_cpus: Some(siblings?.clone()), ..like.facts.clone() };
+                IndexedCache { facts, ..like.clone() }
+            }
+            None => {
+                let shared_cpus = read_sharers(fs, dir, like.index);
+                let count = |cpus: &Option<CpuSet>| cpus.as_ref().map(CpuSet::len);
+                if shared_cpus.is_none() || count(&shared_cpus) != count(&like.facts.shared_cpus) {
+                    return None;
+                }
+                let id = match is_numbered(like.facts.level, &shared_cpus, siblings) {
+                    true => fs.value(dir, &file(like.index, "id")),
+                    false => None,
+                };
+                let facts = CacheFacts { shared_cpus, id, ..like.facts.clone() };
+                let cache = IndexedCache { facts, ..like.clone() };
+                seen.push(cache.clone());
+                cache
+            }
+        };
+        caches.push(cache);
     }
     Some(caches)
 }

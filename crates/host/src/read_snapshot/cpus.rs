@@ -4,8 +4,6 @@
 //! `Documentation/admin-guide/cputopology.rst`, `Documentation/admin-guide/pm/cpufreq.rst`.
 
 use std::collections::BTreeMap;
-use std::num::NonZero;
-use std::thread;
 
 use bayplan_topology::{CpuFacts, KindFacts, PolicyFacts, Snapshot};
 use bayplan_types::{CoreId, CpuId, CpuSet, DieId, PackageId};
@@ -16,9 +14,6 @@ use crate::kernel_fs::{Dir, KernelFs};
 
 /// Names that the kernel gives to the kinds of cores of a hybrid machine.
 const KINDS: [&str; 3] = ["cpu_core", "cpu_atom", "cpu_lowpower"];
-/// Below this number of CPUs a second thread costs more than it saves.
-const CPUS_PER_THREAD: usize = 32;
-const THREADS_MAX: usize = 8;
 /// Beyond that a set does not hold a number.
 const NUMBER_MAX: u32 = 65_535;
 
@@ -48,7 +43,9 @@ pub(super) fn read(fs: &mut KernelFs, cpu_dir: &Dir, depth: Depth, snapshot: &mu
         with_capacity: depth == Depth::Cpus || has_in_first(fs, "cpu_capacity"),
         with_clusters: depth == Depth::Cpus || has_in_first(fs, "topology/cluster_cpus_list"),
     };
-    let mut read = reader.read_in_threads(fs, &cpus);
+    let mut known = Known::default();
+    let each = cpus.iter().map(|number| reader.cpu(fs, CpuId(*number), &mut known));
+    let mut read: BTreeMap<CpuId, Read> = each.map(|read| (read.facts.id, read)).collect();
     reader.complete(fs, &cpus, &mut read);
     snapshot.cpus = read.into_values().map(|read| read.facts).collect();
     let running = snapshot.online.as_ref().map_or(cpus.len(), CpuSet::len);
@@ -73,11 +70,13 @@ struct Read {
     leader: Option<CpuId>,
 }
 
-/// What one thread knows from the cores that it has read before.
+/// What is known from the cores that were read before.
 #[derive(Default)]
 struct Known {
     dies: Vec<Die>,
     designs: Vec<Design>,
+    /// Caches that several cores share.
+    caches: Vec<IndexedCache>,
 }
 
 /// A die, or a package without dies, whose list of CPUs was read.
@@ -87,47 +86,16 @@ struct Die {
     die_id: Option<DieId>,
 }
 
-/// Cores of one kind in one package are of one design: caches with the same index and as many sharers have the same level and size.
+/// Cores of one kind in one package are of one design: their caches have the same levels and sizes, are private or shared by as many.
 struct Design {
     package_id: Option<PackageId>,
     kind: Option<usize>,
     capacity: Option<u32>,
+    threads: Option<usize>,
     caches: Vec<IndexedCache>,
 }
 
 impl Reader<'_> {
-    /// Most of the time goes into opening files, which the kernel does for several threads at once.
-    fn read_in_threads(&self, fs: &mut KernelFs, cpus: &[u32]) -> BTreeMap<CpuId, Read> {
-        let available = thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = available.min(THREADS_MAX).min(cpus.len() / CPUS_PER_THREAD).max(1);
-        let share = |fs: &mut KernelFs, first: usize| {
-            let mut known = Known::default();
-            let own = cpus.iter().skip(first).step_by(threads);
-            own.map(|number| self.cpu(fs, CpuId(*number), &mut known)).collect::<Vec<_>>()
-        };
-        let (mut read, others) = thread::scope(|scope| {
-            let share = &share;
-            let started = (1..threads).map(|first| {
-                let mut fs = fs.fork();
-                scope.spawn(move || (share(&mut fs, first), fs))
-            });
-            let started: Vec<_> = started.collect();
-            let read = share(fs, 0);
-            let others = started.into_iter().map(|thread| thread.join());
-            (read, others.collect::<Vec<_>>())
-        });
-        for other in others {
-            match other {
-                Ok((cpus, other)) => {
-                    read.extend(cpus);
-                    fs.join(other);
-                }
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        read.into_iter().map(|read| (read.facts.id, read)).collect()
-    }
-
     /// Gives the CPUs that were left to their leaders what those say, or reads them after all.
     fn complete(&self, fs: &mut KernelFs, numbers: &[u32], cpus: &mut BTreeMap<CpuId, Read>) {
         for id in numbers.iter().copied().map(CpuId) {
@@ -182,15 +150,21 @@ impl Reader<'_> {
         let capacity = if self.with_capacity { fs.value(&dir, "cpu_capacity") } else { None };
         let kind = self.kinds.iter().position(|kind| kind.cpus.contains(facts.id));
         let siblings = facts.thread_siblings.as_ref();
+        let threads = siblings.map(CpuSet::len);
         let is_same = |design: &&Design| {
-            (design.package_id, design.kind, design.capacity) == (package_id, kind, capacity)
+            (design.package_id, design.kind, design.capacity, design.threads)
+                == (package_id, kind, capacity, threads)
         };
-        let mut designs = known.designs.iter().filter(is_same);
-        let quick = designs.find_map(|design| caches::like(&design.caches, fs, &dir, siblings));
+        let Known { designs, caches: seen, .. } = known;
+        let mut alike = designs.iter().filter(is_same);
+        let cpu = (facts.id, &dir);
+        let quick = alike.find_map(|it| caches::like(&it.caches, seen, fs, cpu, siblings));
         let caches = quick.unwrap_or_else(|| {
             let caches = caches::read(fs, &dir, siblings);
             if self.depth == Depth::Cores {
-                known.designs.push(Design { package_id, kind, capacity, caches: caches.clone() });
+                seen.extend(caches.iter().filter(|cache| !cache.is_private).cloned());
+                let caches = caches.clone();
+                designs.push(Design { package_id, kind, capacity, threads, caches });
             }
             caches
         });
