@@ -25,7 +25,7 @@ use bayplan_types::{CpuId, CpuSet};
 const HEADER: &str = "bayplan-files/1";
 /// More than any machine needs: 8,192 CPUs have some 300,000.
 const FILES_MAX: usize = 1_000_000;
-/// Paths and texts together. Those of 8,192 CPUs have less than a tenth of it; but one short line can stand for 65,536 files.
+/// Paths and texts together. 8,192 CPUs with every mask have 160 MiB; but one short line can stand for 65,536 files.
 const BYTES_MAX: usize = 256 << 20;
 /// Stands before the target of a link.
 const LINK_MARK: &str = "-> ";

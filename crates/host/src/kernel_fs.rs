@@ -2,7 +2,8 @@
 //! symbolic links are not followed, except on the way to a directory that still lies inside.
 //!
 //! A file that is missing is a `None`. One that is there but cannot be used is a `None` with an [`Oddity`]. What was read can be
-//! recorded, so that the same reader can read it again elsewhere.
+//! recorded, so that the same reader can read it again elsewhere. Neither names nor texts have control characters, which the kernel does
+//! not write there and which a terminal would obey.
 
 use std::borrow::Cow;
 use std::fs;
@@ -169,6 +170,17 @@ impl KernelFs {
 
     /// Names in a directory, in order, and whether each is a directory.
     fn entries(&mut self, path: &str) -> Vec<(String, bool)> {
+        let mut names = self.all_entries(path);
+        let count = names.len();
+        names.retain(|(name, _)| !name.contains(char::is_control));
+        if names.len() < count {
+            let found = "names with control characters".to_owned();
+            self.note(path, found, "they are not there");
+        }
+        names
+    }
+
+    fn all_entries(&mut self, path: &str) -> Vec<(String, bool)> {
         let root = match &self.root {
             Root::Files(files) => return files.names(path),
             Root::Disk(root) => root,
@@ -270,6 +282,10 @@ impl KernelFs {
                 target.to_str().map(str::to_owned)
             }
         }?;
+        if target.contains(char::is_control) {
+            self.note(path, quote(&target), "it is not there");
+            return None;
+        }
         self.record(path.to_owned(), Entry::Link(target.clone()));
         Some(target)
     }
@@ -414,7 +430,14 @@ fn walk_below(dir: BorrowedFd<'_>, path: &str, flags: OFlag) -> nix::Result<Owne
 /// The text, and whether it is all of it.
 fn cut_off(bytes: &[u8]) -> (String, bool) {
     let first = bytes.get(..BYTES_MAX).unwrap_or(bytes);
-    (String::from_utf8_lossy(first).into_owned(), first.len() == bytes.len())
+    let text = String::from_utf8_lossy(first);
+    let is_odd = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    // Some files end with a zero.
+    let text = match text.trim_matches('\0') {
+        text if text.contains(is_odd) => text.replace(is_odd, "\u{fffd}"),
+        text => text.to_owned(),
+    };
+    (text, first.len() == bytes.len())
 }
 
 /// Reads into `buffer` and says how much, at most one byte more than `BYTES_MAX`; `None` when there is no such file.
@@ -611,6 +634,29 @@ mod tests {
         assert_eq!(files.text(&a, "empty").as_deref(), Some(""));
         assert_eq!(files.text(&a, "pipe"), None);
         assert_eq!(notes(&files), ["/a/pipe not a regular file"]);
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_in_no_text_and_no_name() {
+        let (_dir, root, _) = tree();
+        fs::write(root.join("a/text"), "a\x1b[2J\tb\r\u{9b}\n\0").unwrap();
+        fs::write(root.join("a/\x1b[31m"), "").unwrap();
+        symlink("to/\x1b[31m", root.join("a/link")).unwrap();
+        let recorded: String =
+            ["a/text a\\x1b[2J\tb\\x0d\\x9b\\n\\x00", "a/\\x1b[31m", "a/link -> to/\\x1b[31m"]
+                .join("\n");
+        let recorded = KernelFiles::parse(&format!("bayplan-files/1\n{recorded}")).unwrap();
+        for mut files in [KernelFs::open(&root).unwrap(), KernelFs::of(Arc::new(recorded))] {
+            let a = files.dir("a").unwrap().unwrap();
+            let text = files.text(&a, "text");
+            assert_eq!(text.as_deref(), Some("a\u{fffd}[2J\tb\u{fffd}\u{fffd}\n"));
+            assert_eq!(files.names("a", |name| name != "b"), ["link", "text"]);
+            assert_eq!(files.link("a/link"), None);
+            assert_eq!(
+                notes(&files),
+                ["/a names with control characters", "/a/link \"to/\\u{1b}[31m\""]
+            );
+        }
     }
 
     #[test]

@@ -26,8 +26,10 @@ pub fn check_snapshot(snapshot: &Snapshot) {
     let breaches = check_topology(&topology);
     assert!(breaches.is_empty(), "{breaches:#?}");
     assert!(topology.oddities().len() >= snapshot.oddities.len(), "an oddity was lost");
-    let _text = render_tree(&topology);
-    let _text = render_map(&topology, &|_| ".".to_owned());
+    for text in [render_tree(&topology), render_map(&topology, &|_| ".".to_owned())] {
+        let obeyed = text.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(obeyed, None, "a terminal would obey\n{text}");
+    }
     let _text = serde_json::to_string(&to_json(&topology)).expect("texts and numbers");
     let _number = topology.fingerprint();
 }
