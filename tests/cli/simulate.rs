@@ -28,28 +28,28 @@ fn a_trace_is_replayed_and_summed_up() {
     check(
         &["simulate", "--machine", MACHINE, "--trace", TRACE],
         expect![[r#"
-            exit 0
-            small on two-nodes: 9 events, 16 CPUs
+        exit 0
+        small on two-nodes: 9 events, 16 CPUs
 
-             reserved CPUs                                         0,8
-             creates                                               7
-             . placed                                              6
-             . refused                                             1
-             . refused, although enough CPUs had no owner          0
-             exclusive containers (Guaranteed, whole CPUs)         3
-             . with another number of CPUs than requested          0
-             . with CPUs that had an owner                         0
-             . in one L3, where one had room                       100.0 % of 3
-             . in one NUMA node, where one had room                100.0 % of 3
-             . in one package, where one had room                  100.0 % of 3
-             . NUMA nodes over the fewest possible                 1.000
-             . with half a core, where whole ones would have done  0.0 % of 2
-             cores of two owners, mean                             0.00
-             cores half owned, mean                                1.12
-             largest hole in a NUMA node, over the ideal           81.9 %
-             . in whole cores                                      72.2 %
-             other containers rewritten per event                  0.57
-        "#]],
+         reserved CPUs                                         0,8
+         creates                                               7
+         . placed                                              6
+         . refused                                             1
+         . refused, although enough CPUs had no owner          0
+         exclusive containers (Guaranteed, whole CPUs)         3
+         . with another number of CPUs than requested          0
+         . with CPUs that had an owner                         0
+         . in one L3, where one had room                       100.0 % of 3
+         . in one NUMA node, where one had room                100.0 % of 3
+         . in one package, where one had room                  100.0 % of 3
+         . NUMA nodes over the fewest possible                 1.000
+         . with half a core, where whole ones would have done  0.0 % of 2
+         cores of two owners, mean                             0.00
+         cores half owned, mean                                1.12
+         largest hole in a NUMA node, over the ideal           78.5 %
+         . in whole cores                                      69.4 %
+         other containers rewritten per event                  0.71
+    "#]],
     );
 }
 
@@ -60,29 +60,29 @@ fn two_configurations_stand_side_by_side() {
     check(
         &[&args[..], &configs[..]].concat(),
         expect![[r#"
-            exit 0
-            small on two-nodes: 9 events, 16 CPUs
+        exit 0
+        small on two-nodes: 9 events, 16 CPUs
 
-                                                                   ../deploy/config.yaml        simulate/half.yaml
-             reserved CPUs                                         0,8                          0-3,8-11
-             creates                                               7                            7
-             . placed                                              6                            5
-             . refused                                             1                            2
-             . refused, although enough CPUs had no owner          0                            1
-             exclusive containers (Guaranteed, whole CPUs)         3                            2
-             . with another number of CPUs than requested          0                            0
-             . with CPUs that had an owner                         0                            0
-             . in one L3, where one had room                       100.0 % of 3                 100.0 % of 2
-             . in one NUMA node, where one had room                100.0 % of 3                 100.0 % of 2
-             . in one package, where one had room                  100.0 % of 3                 100.0 % of 2
-             . NUMA nodes over the fewest possible                 1.000                        1.000
-             . with half a core, where whole ones would have done  0.0 % of 2                   0.0 % of 2
-             cores of two owners, mean                             0.00                         0.00
-             cores half owned, mean                                1.12                         0.57
-             largest hole in a NUMA node, over the ideal           81.9 %                       100.0 %
-             . in whole cores                                      72.2 %                       100.0 %
-             other containers rewritten per event                  0.57                         1.50
-        "#]],
+                                                               ../deploy/config.yaml        simulate/half.yaml
+         reserved CPUs                                         0,8                          0-3,8-11
+         creates                                               7                            7
+         . placed                                              6                            5
+         . refused                                             1                            2
+         . refused, although enough CPUs had no owner          0                            1
+         exclusive containers (Guaranteed, whole CPUs)         3                            2
+         . with another number of CPUs than requested          0                            0
+         . with CPUs that had an owner                         0                            0
+         . in one L3, where one had room                       100.0 % of 3                 100.0 % of 2
+         . in one NUMA node, where one had room                100.0 % of 3                 100.0 % of 2
+         . in one package, where one had room                  100.0 % of 3                 100.0 % of 2
+         . NUMA nodes over the fewest possible                 1.000                        1.000
+         . with half a core, where whole ones would have done  0.0 % of 2                   0.0 % of 2
+         cores of two owners, mean                             0.00                         0.00
+         cores half owned, mean                                1.12                         0.57
+         largest hole in a NUMA node, over the ideal           78.5 %                       100.0 %
+         . in whole cores                                      69.4 %                       100.0 %
+         other containers rewritten per event                  0.71                         1.50
+    "#]],
     );
 }
 
@@ -109,7 +109,7 @@ fn the_summary_for_programs_and_the_placement_repeat_byte_for_byte() {
         {"i":5,"op":"create","id":"huge","ok":false,"err":"needs 14 CPUs of its own, 3 can be given"},
         {"i":6,"op":"remove","id":"database","ok":true,"updates":1},
         {"i":7,"op":"remove","id":"huge","ok":false,"err":"its create was refused"},
-        {"i":8,"op":"create","id":"inference","ok":true,"kind":"exclusive","excl":"2-3,10-11","cpus":"2-3,10-11","mems":"0","updates":1}
+        {"i":8,"op":"create","id":"inference","ok":true,"kind":"exclusive","excl":"6,14","cpus":"6,14","mems":"1","updates":2}
         ]}
     "#]].assert_eq(&placement);
 }
