@@ -87,7 +87,8 @@ impl Home {
 
 /// What the allocator said.
 enum Decided {
-    Placed(ContainerId),
+    /// And these sharers had to go elsewhere.
+    Placed(ContainerId, Vec<ContainerId>),
     Refused(String),
     Released(ContainerId),
     /// The remove of a container that was refused.
@@ -126,7 +127,7 @@ impl Replay {
                 let placed = self.place(id, &event.id, wanted);
                 self.live.insert(event.id.clone(), placed.is_ok().then_some(id));
                 match placed {
-                    Ok(()) => Decided::Placed(id),
+                    Ok(movers) => Decided::Placed(id, movers),
                     Err(why) => Decided::Refused(why),
                 }
             }
@@ -138,14 +139,22 @@ impl Replay {
         }
     }
 
-    fn place(&mut self, id: ContainerId, name: &str, wanted: &Wanted) -> Result<(), String> {
+    /// The sharers that had to go elsewhere.
+    fn place(
+        &mut self,
+        id: ContainerId,
+        name: &str,
+        wanted: &Wanted,
+    ) -> Result<Vec<ContainerId>, String> {
         let (request, _) = derive_request(id, &new_container(name, wanted), &self.rules);
         let offered = offer(&self.ledger, &request).map_err(|refusal| {
             // The machine comes first, and has most to give.
             let why = refusal.considered.first().and_then(|row| row.outcome.as_ref().err());
             why.map_or("no pool can hold it".to_owned(), ToString::to_string)
         })?;
-        self.ledger.commit(offered).map_err(|stale| stale.to_string())
+        let movers = offered.moves().iter().map(|made| made.container).collect();
+        self.ledger.commit(offered).map_err(|stale| stale.to_string())?;
+        Ok(movers)
     }
 
     /// Counts who else has to be written, and says what came of the event.
@@ -164,14 +173,9 @@ impl Replay {
                 let updates = self.update_others(&[]);
                 Outcome::Removed(Effect { updates, ..Effect::default() })
             }
-            Decided::Placed(id) => {
+            Decided::Placed(id, movers) => {
                 let Some(allocation) = self.ledger.allocation(id).cloned() else {
                     return Outcome::Skipped;
-                };
-                // Only CPUs of one's own are a reason to send others away.
-                let movers = match allocation.exclusive.is_empty() {
-                    true => Vec::new(),
-                    false => self.movers(),
                 };
                 let updates = self.update_others(&movers);
                 self.enter(id, &allocation);
@@ -199,19 +203,6 @@ impl Replay {
             *count = count.saturating_sub(1);
         }
         Some(home)
-    }
-
-    /// Sharers who are no longer where they were seen.
-    fn movers(&self) -> Vec<ContainerId> {
-        // Both by id, so one walk finds every pair.
-        let mut held = self.ledger.allocations();
-        let now = self.homes.iter().filter_map(|(id, home)| {
-            let (_, allocation) = held.find(|(other, _)| other == id)?;
-            Some((*id, home, allocation))
-        });
-        let has_moved =
-            |home: &Home, now: &Allocation| home.pool != now.pool || home.mems != now.mems;
-        now.filter(|(_, home, now)| has_moved(home, now)).map(|(id, ..)| id).collect()
     }
 
     /// How many have other CPUs than they were told. Who moved is asked for himself, who stayed with his pool.
