@@ -14,6 +14,7 @@ mod pool;
 mod request;
 mod room;
 mod score;
+mod wishes;
 
 pub use check::check_ledger;
 pub use ledger::{AdoptError, Allocation, Holdings, Ledger, StaleOffer};
@@ -22,6 +23,10 @@ pub use pool::{Pool, PoolId, Pools};
 pub use request::{ContainerId, Demand, Preferences, Previous, Request, derive_demand};
 pub use room::Move;
 pub use score::{Rejection, Score};
+pub use wishes::{
+    CpuWishes, MemoryWishes, Near, Owner, Packing, PlaceWishes, Preserve, Siblings, Strictness,
+    Wishes,
+};
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use std::fmt;
 use bayplan_types::{Bytes, CpuSet, MilliCpu, QosClass};
 
 use crate::pool::PoolId;
+use crate::wishes::{Owner, Wishes};
 
 /// The ledger's own name of a container; given out by the daemon, never used twice in one ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,6 +100,8 @@ pub struct Previous {
 pub struct Request {
     /// Whose request it is.
     pub id: ContainerId,
+    /// Its pod and namespace.
+    pub owner: Owner,
     /// CPUs.
     pub demand: Demand,
     /// The CPU limit of the shared part; `None` is no limit.
@@ -109,6 +112,8 @@ pub struct Request {
     pub memory: Bytes,
     /// The memory limit where nothing is set aside: the nodes given must be large enough to hold it.
     pub memory_limit: Option<Bytes>,
+    /// Everything beyond amounts.
+    pub wishes: Wishes,
     /// For one that is placed anew: where it runs now. The ledger must no longer hold it.
     pub previous: Option<Previous>,
 }
@@ -118,11 +123,13 @@ impl Request {
     pub fn new(id: ContainerId, demand: Demand) -> Request {
         Request {
             id,
+            owner: Owner::default(),
             demand,
             ceiling: None,
             is_reserved: false,
             memory: Bytes::ZERO,
             memory_limit: None,
+            wishes: Wishes::default(),
             previous: None,
         }
     }

@@ -206,13 +206,11 @@ pub fn derive_request(
     let memory_limit = positive(resources.memory_limit).map(Bytes);
     let is_guaranteed = qos == QosClass::Guaranteed;
     let request = Request {
-        id,
-        demand: derive_demand(qos, cpu, preferences),
         ceiling: resources.cpu_limit(),
         is_reserved,
         memory: memory_limit.filter(|_| is_guaranteed).unwrap_or_default(),
         memory_limit: memory_limit.filter(|_| !is_guaranteed),
-        previous: None,
+        ..Request::new(id, derive_demand(qos, cpu, preferences))
     };
     (request, warnings)
 }

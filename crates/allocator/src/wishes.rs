@@ -1,0 +1,129 @@
+//! What a container wishes beyond an amount of CPU and memory. The default of every type here is what a container without
+//! annotations gets.
+
+use bayplan_topology::Level;
+use bayplan_types::{CoreKind, CpuPriority, CpuSet, MemoryKind, NodeSet};
+
+use crate::request::ContainerId;
+
+/// Whether something may be left unfulfilled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strictness {
+    /// A pool where it can be had wins against one where it cannot.
+    Preferred,
+    /// A pool where it cannot be had is rejected.
+    Required,
+}
+
+/// Whose a container is. Numbers that the caller chooses; equal numbers are the same pod and the same namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// The pod.
+    pub pod: u64,
+    /// Its namespace.
+    pub namespace: u64,
+}
+
+/// What becomes of the other threads of a core of which a container owns only some.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Siblings {
+    /// Another container that owns an odd number of CPUs may own them, one of the same pod or namespace first; until then they are shared.
+    #[default]
+    Pair,
+    /// They stay shared: nobody else ever owns a part of the core.
+    Shared,
+    /// Nobody runs there.
+    Idle,
+}
+
+/// How exclusive CPUs lie on cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Packing {
+    /// Whole cores first, all threads of a core.
+    #[default]
+    Packed,
+    /// One thread of each core; the other threads go the way of [`Siblings`].
+    Spread,
+}
+
+/// Wishes about exclusive CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuWishes {
+    /// Other threads of its cores.
+    pub siblings: Siblings,
+    /// All threads of a core, or one.
+    pub packing: Packing,
+    /// Rejects a number of CPUs that is no whole number of cores.
+    pub only_whole_cores: bool,
+    /// No other container owns CPUs in the same core, L3 or NUMA node.
+    pub apart: Option<(Level, Strictness)>,
+    /// CPUs that the kernel keeps out of load balancing.
+    pub isolated: Option<Strictness>,
+    /// Performance or efficient cores.
+    pub core_kind: Option<(CoreKind, Strictness)>,
+    /// CPUs of this priority.
+    pub priority: Option<(CpuPriority, Strictness)>,
+    /// Rejects pools wider than one domain of this level: the CPUs stay within one package or NUMA node.
+    pub within: Option<Level>,
+    /// The same number of CPUs on each of the NUMA nodes, where one node cannot hold them.
+    pub is_even: bool,
+    /// Runs on one thread of each core that it has.
+    pub hides_hyperthreads: bool,
+}
+
+/// Wishes about memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryWishes {
+    /// Kinds that it may have; empty is every kind but HBM.
+    pub kinds: Vec<MemoryKind>,
+    /// Rejects pools whose own NUMA nodes, with the CPU-less ones that hang on them, cannot hold the memory.
+    pub is_bound: bool,
+}
+
+/// A device, a mount or anything else that has a place in the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Near {
+    /// What it is, for people.
+    pub name: String,
+    /// CPUs that are near it.
+    pub cpus: CpuSet,
+    /// NUMA nodes that are near it.
+    pub nodes: NodeSet,
+    /// Whether CPUs elsewhere will do.
+    pub strictness: Strictness,
+}
+
+/// Wishes about the place in the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlaceWishes {
+    /// Devices and mounts.
+    pub near: Vec<Near>,
+    /// Containers to be near (above zero) or far from (below zero), -1000 to 1000.
+    pub affinity: Vec<(ContainerId, i32)>,
+    /// Without a CPU limit: bursts over a domain of this level.
+    pub burst_level: Option<Level>,
+}
+
+/// What bayplan leaves alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preserve {
+    /// `cpuset.cpus` stays as the runtime made it.
+    pub cpus: bool,
+    /// `cpuset.mems` stays as the runtime made it.
+    pub memory: bool,
+}
+
+/// All wishes of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// About exclusive CPUs.
+    pub cpus: CpuWishes,
+    /// About memory.
+    pub memory: MemoryWishes,
+    /// About the place.
+    pub place: PlaceWishes,
+    /// What bayplan leaves alone.
+    pub preserve: Preserve,
+    /// It is never moved once it runs.
+    pub is_immovable: bool,
+}
