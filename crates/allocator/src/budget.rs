@@ -1,12 +1,17 @@
-//! How many CPUs each pool can give up. In: pools, the shared CPUs, the load of each pool. Out: budgets.
+//! How much each pool can give up. In: pools, the shared CPUs, the CPUs that may be taken, the load of each pool. Out: budgets.
 //!
 //! A pool must keep enough shared CPUs for the CPU time requested on it and inside it, and at least one if anybody shares it;
 //! the machine always keeps one, so that a BestEffort container can start at any time. Pools form a tree, so limits hold along
 //! the whole chain: what is taken from a pool is taken from every pool around it.
 
-use bayplan_types::{CpuSet, MilliCpu};
+use bayplan_types::MilliCpu;
+use smallvec::{SmallVec, smallvec};
 
-use crate::pool::{Pool, PoolId, Pools};
+use crate::counted::{Count, Counted};
+use crate::pool::{Core, CoreIdx, Pool, PoolId, Pools};
+
+/// One value per pool, without heap allocation on machines of up to so many pools.
+pub(crate) type PerPool<T> = SmallVec<[T; 64]>;
 
 /// What the containers on a pool and on the pools inside it ask of its shared CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,53 +38,124 @@ impl Load {
     }
 }
 
+/// In which units CPUs are taken: a unit is a CPU, or one thread of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Units {
+    /// One thread of each core; otherwise whole cores first.
+    pub(crate) is_spread: bool,
+    /// Of cores of which some threads are taken or closed to others, nothing is taken.
+    pub(crate) only_whole: bool,
+    /// CPUs that are no longer shared when one unit is taken.
+    pub(crate) cpus: usize,
+}
+
+impl Units {
+    /// Units that there are.
+    pub(crate) fn count(self, count: Count) -> usize {
+        match (self.is_spread, self.only_whole) {
+            (true, true) => count.whole_cores,
+            (true, false) => count.cores,
+            (false, true) => count.whole_cpus,
+            (false, false) => count.cpus,
+        }
+    }
+
+    /// Units that there are in whole cores.
+    fn count_whole(self, count: Count) -> usize {
+        Units { only_whole: true, ..self }.count(count)
+    }
+
+    /// Units that one core can give, of which `free` threads are there.
+    pub(crate) fn in_core(self, core: &Core, free: usize) -> usize {
+        match (free == 0 || (self.only_whole && free < core.threads.len()), self.is_spread) {
+            (true, _) => 0,
+            (false, true) => 1,
+            (false, false) => free,
+        }
+    }
+}
+
+/// What one request can be served from.
+#[derive(Clone, Copy)]
+pub(crate) struct Supply<'a> {
+    pub(crate) pools: &'a Pools,
+    /// CPUs on which shared parts run; `None`: what is taken is not taken from them.
+    pub(crate) shared: Option<&'a Counted>,
+    /// CPUs that may be taken.
+    pub(crate) takeable: &'a Counted,
+    pub(crate) units: Units,
+}
+
+impl Supply<'_> {
+    /// Shared CPUs of a pool.
+    pub(crate) fn shared_in(&self, pool: PoolId) -> usize {
+        self.shared.map_or(0, |shared| shared.in_pool(pool).cpus)
+    }
+
+    /// Units that can be taken from the pool as far as its own sharers are concerned.
+    fn spare(&self, pool: &Pool, load: Load) -> usize {
+        match self.shared {
+            Some(shared) => {
+                let cpus = shared.in_pool(pool.id).cpus.saturating_sub(load.cpus_kept(pool));
+                cpus / self.units.cpus.max(1)
+            }
+            None => usize::MAX,
+        }
+    }
+
+    /// Units in cores that are in the pool and in no pool inside it.
+    pub(crate) fn own_units(&self, pool: &Pool) -> usize {
+        let units =
+            |(idx, core): (CoreIdx, &Core)| self.units.in_core(core, self.takeable.in_core(idx));
+        self.pools.own_cores(pool).map(units).sum()
+    }
+}
+
+/// What can be taken from each pool as far as it and the pools inside it are concerned.
+#[derive(Clone)]
 pub(crate) struct Budgets {
-    /// Shared CPUs of each pool.
-    shared: Vec<usize>,
-    /// What can be taken from each pool as far as it and the pools inside it are concerned.
-    takeable: Vec<usize>,
+    takeable: PerPool<usize>,
+    whole: PerPool<usize>,
 }
 
 impl Budgets {
-    pub(crate) fn new(pools: &Pools, free: &CpuSet, loads: &[Load]) -> Budgets {
-        let shared: Vec<usize> =
-            pools.pools.iter().map(|pool| pool.cpus.intersection_len(free)).collect();
-        let mut takeable = vec![0; pools.pools.len()];
+    pub(crate) fn new(supply: &Supply<'_>, loads: &[Load]) -> Budgets {
+        let pools = &supply.pools.pools;
+        let mut takeable: PerPool<usize> = smallvec![0; pools.len()];
+        let mut whole = takeable.clone();
         // Children come after their parents, so going backwards meets them first.
-        for pool in pools.pools.iter().rev() {
+        for pool in pools.iter().rev() {
             let load = loads.get(pool.id.index()).copied().unwrap_or_default();
-            let spare = of(&shared, pool.id).saturating_sub(load.cpus_kept(pool));
-            let inside: usize = pool.children.iter().map(|child| of(&takeable, *child)).sum();
-            let in_children: usize = pool.children.iter().map(|child| of(&shared, *child)).sum();
-            let direct = of(&shared, pool.id).saturating_sub(in_children);
-            if let Some(slot) = takeable.get_mut(pool.id.index()) {
-                *slot = spare.min(inside + direct);
-            }
+            let count = supply.takeable.in_pool(pool.id);
+            let kept_back = |counts: &[usize], units: fn(Units, Count) -> usize| {
+                let there = |id: PoolId| units(supply.units, supply.takeable.in_pool(id));
+                let in_children: usize = pool.children.iter().map(|id| there(*id)).sum();
+                let inside: usize = pool.children.iter().map(|id| of(counts, *id)).sum();
+                inside + units(supply.units, count).saturating_sub(in_children)
+            };
+            let spare = supply.spare(pool, load);
+            let all = kept_back(&takeable, Units::count).min(spare);
+            let in_whole = kept_back(&whole, Units::count_whole).min(spare);
+            set(&mut takeable, pool.id, all);
+            set(&mut whole, pool.id, in_whole);
         }
-        Budgets { shared, takeable }
+        Budgets { takeable, whole }
     }
 
-    /// Budgets under which everything may be taken.
-    pub(crate) fn unlimited(pools: &Pools, free: &CpuSet) -> Budgets {
-        let shared: Vec<usize> =
-            pools.pools.iter().map(|pool| pool.cpus.intersection_len(free)).collect();
-        Budgets { takeable: shared.clone(), shared }
-    }
-
-    /// Shared CPUs of the pool.
-    pub(crate) fn shared(&self, pool: PoolId) -> usize {
-        of(&self.shared, pool)
-    }
-
-    /// What can be taken from the pool, its surroundings left aside.
+    /// Units that can be taken from the pool, its surroundings left aside.
     pub(crate) fn takeable(&self, pool: PoolId) -> usize {
         of(&self.takeable, pool)
     }
 
-    /// CPUs that a newcomer can take for itself from `id` while it also asks for `shared` CPU time on the pool.
+    /// Of these, those in whole cores.
+    pub(crate) fn whole(&self, pool: PoolId) -> usize {
+        of(&self.whole, pool)
+    }
+
+    /// Units that a newcomer can take from `id` while it also asks for `shared` CPU time on the pool.
     pub(crate) fn takeable_by(
         &self,
-        pools: &Pools,
+        supply: &Supply<'_>,
         loads: &[Load],
         id: PoolId,
         shared: Option<MilliCpu>,
@@ -89,26 +165,32 @@ impl Budgets {
             if let Some(milli) = shared {
                 load.add(milli);
             }
-            self.shared(pool.id).saturating_sub(load.cpus_kept(pool))
+            supply.spare(pool, load)
         };
-        pools.chain(id).map(limit).fold(self.takeable(id), usize::min)
+        supply.pools.chain(id).map(limit).fold(self.takeable(id), usize::min)
     }
+}
 
-    /// Whether `milli` more CPU time fits on the shared CPUs of `id` and of every pool around it.
-    pub(crate) fn fits_shared(
-        &self,
-        pools: &Pools,
-        loads: &[Load],
-        id: PoolId,
-        milli: MilliCpu,
-    ) -> bool {
-        pools.chain(id).all(|pool| {
-            let load = loads.get(pool.id.index()).copied().unwrap_or_default();
-            load.milli + milli <= MilliCpu::from_cpus(self.shared(pool.id))
-        })
-    }
+/// Whether `milli` more CPU time fits on the shared CPUs of `id` and of every pool around it.
+pub(crate) fn fits_shared(
+    pools: &Pools,
+    shared: &Counted,
+    loads: &[Load],
+    id: PoolId,
+    milli: MilliCpu,
+) -> bool {
+    pools.chain(id).all(|pool| {
+        let load = loads.get(pool.id.index()).copied().unwrap_or_default();
+        load.milli + milli <= MilliCpu::from_cpus(shared.in_pool(pool.id).cpus)
+    })
 }
 
 fn of(counts: &[usize], pool: PoolId) -> usize {
     counts.get(pool.index()).copied().unwrap_or(0)
+}
+
+fn set(counts: &mut [usize], pool: PoolId, value: usize) {
+    if let Some(slot) = counts.get_mut(pool.index()) {
+        *slot = value;
+    }
 }

@@ -11,6 +11,7 @@ use bayplan_types::{Bytes, CpuClass, CpuId, CpuSet, MilliCpu, NodeId, NodeSet};
 
 use crate::budget::Load;
 use crate::check::check_ledger;
+use crate::counted::Counted;
 use crate::memory;
 use crate::offer::Offer;
 use crate::pool::{PoolId, Pools};
@@ -79,7 +80,7 @@ pub enum AdoptError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holdings {
     /// CPUs that are not exclusive, reserved or isolated.
-    free: CpuSet,
+    free: Counted,
     loads: Vec<Load>,
     charged: Vec<Bytes>,
     allocations: BTreeMap<ContainerId, Allocation>,
@@ -97,7 +98,7 @@ impl Ledger {
     /// A ledger in which nobody holds anything.
     pub fn new(pools: Arc<Pools>) -> Ledger {
         let holdings = Holdings {
-            free: pools.allocatable(),
+            free: Counted::new(&pools, &pools.allocatable()),
             loads: vec![Load::default(); pools.pools.len()],
             charged: vec![Bytes::ZERO; pools.nodes.len()],
             allocations: BTreeMap::new(),
@@ -122,6 +123,10 @@ impl Ledger {
 
     /// CPUs that run shared parts: neither exclusive nor reserved nor isolated.
     pub fn free(&self) -> &CpuSet {
+        self.holdings.free.cpus()
+    }
+
+    pub(crate) fn counted(&self) -> &Counted {
         &self.holdings.free
     }
 
@@ -294,7 +299,7 @@ impl Ledger {
     /// Gives back what a container holds; `None` when it holds nothing.
     pub fn release(&mut self, id: ContainerId) -> Option<Allocation> {
         let allocation = self.holdings.allocations.remove(&id)?;
-        self.holdings.free.union_with(&allocation.exclusive);
+        self.holdings.free.insert_all(&self.pools, &allocation.exclusive);
         self.for_each_load(&allocation, Load::remove);
         self.for_each_charge(&allocation, |charged, bytes| *charged -= bytes);
         self.changed();
@@ -302,7 +307,7 @@ impl Ledger {
     }
 
     fn hold(&mut self, id: ContainerId, allocation: Allocation) {
-        self.holdings.free.subtract(&allocation.exclusive);
+        self.holdings.free.remove_all(&self.pools, &allocation.exclusive);
         self.for_each_load(&allocation, Load::add);
         self.for_each_charge(&allocation, |charged, bytes| *charged += bytes);
         self.holdings.allocations.insert(id, allocation);

@@ -5,6 +5,7 @@
 
 mod budget;
 mod check;
+mod counted;
 mod ledger;
 mod memory;
 mod offer;

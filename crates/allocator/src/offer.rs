@@ -1,14 +1,16 @@
 //! Asks where a container could go. In: the ledger and a request. Out: an offer with every pool's score, or every pool's rejection.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::cmp::Reverse;
 
 use bayplan_types::{CpuSet, MilliCpu, NodeSet};
 
-use crate::budget::Budgets;
+use crate::budget::{Budgets, Supply, Units, fits_shared};
+use crate::counted::Counted;
 use crate::ledger::{Allocation, Ledger};
 use crate::memory;
-use crate::pick::{Picked, pick};
+use crate::pick::{Kin, Picker};
 use crate::pool::{Pool, PoolId};
 use crate::request::{ContainerId, Request};
 use crate::room::{Move, Sharer, Wanted, make_room, movable_sharers};
@@ -65,8 +67,9 @@ pub fn offer(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
     if request.is_reserved && !ledger.pools().reserved().is_empty() {
         return offer_reserved(ledger, request);
     }
-    let search = Search::new(ledger, request);
-    let mut best: Option<Candidate> = None;
+    let question = Question::new(ledger, request);
+    let search = Search::new(&question);
+    let mut best: Option<Candidate<'_>> = None;
     let mut considered = Vec::with_capacity(ledger.pools().pools.len());
     for pool in ledger.pools().iter() {
         let outcome = search.score(pool).map(|candidate| {
@@ -78,8 +81,10 @@ pub fn offer(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
         });
         considered.push(Considered { pool: pool.id, outcome });
     }
-    let chosen = best.and_then(|Candidate { score, picked, moves }| {
-        Some((search.allocation(score.pool.0, &picked.cpus)?, moves))
+    let chosen = best.and_then(|Candidate { score, roomier, moves }| {
+        let pool = score.pool.0;
+        let picked = roomier.as_deref().unwrap_or(&search.picker).pick(pool);
+        Some((search.allocation(pool, &picked)?, moves))
     });
     match chosen {
         Some((allocation, moves)) => Ok(Offer {
@@ -122,49 +127,75 @@ fn too_little_memory(ledger: &Ledger, request: &Request) -> Rejection {
     Rejection::TooLittleMemory { needed: request.memory, free }
 }
 
-/// A pool that can hold the request.
-struct Candidate {
-    score: Score,
-    picked: Picked,
-    moves: Vec<Move>,
-}
-
-/// One question to one ledger.
-struct Search<'a> {
+/// What is asked of which ledger, and the CPUs that can be had.
+struct Question<'a> {
     ledger: &'a Ledger,
     request: &'a Request,
     /// Exclusive CPUs that a container which is placed anew keeps.
     kept: CpuSet,
     /// Shared CPUs without `kept`.
-    free: CpuSet,
+    free: Cow<'a, Counted>,
     /// Exclusive CPUs to pick beyond `kept`.
     missing: usize,
-    budgets: Budgets,
+}
+
+impl<'a> Question<'a> {
+    fn new(ledger: &'a Ledger, request: &'a Request) -> Question<'a> {
+        let kept = kept_cpus(ledger, request);
+        let mut free = Cow::Borrowed(ledger.counted());
+        if !kept.is_empty() {
+            free.to_mut().remove_all(ledger.pools(), &kept);
+        }
+        let missing = request.demand.exclusive() - kept.len();
+        Question { ledger, request, kept, free, missing }
+    }
+
+    fn supply(&self) -> Supply<'_> {
+        Supply {
+            pools: self.ledger.pools(),
+            shared: Some(&self.free),
+            takeable: &self.free,
+            units: Units { is_spread: false, only_whole: false, cpus: 1 },
+        }
+    }
+}
+
+/// A pool that can hold the request.
+struct Candidate<'a> {
+    score: Score,
+    moves: Vec<Move>,
+    /// Picks the CPUs after the moves.
+    roomier: Option<Box<Picker<'a>>>,
+}
+
+/// The search for the answer.
+struct Search<'a> {
+    question: &'a Question<'a>,
+    ledger: &'a Ledger,
+    request: &'a Request,
+    picker: Picker<'a>,
     /// Who could make room, once somebody has to.
     sharers: OnceCell<Vec<Sharer>>,
     machine_has_memory: bool,
 }
 
 impl<'a> Search<'a> {
-    fn new(ledger: &'a Ledger, request: &'a Request) -> Search<'a> {
-        let wanted = request.demand.exclusive();
-        let kept = kept_cpus(ledger, request);
-        let free = ledger.free().difference(&kept);
-        let budgets = Budgets::new(ledger.pools(), &free, ledger.loads());
+    fn new(question: &'a Question<'a>) -> Search<'a> {
+        let Question { ledger, request, .. } = *question;
+        let supply = question.supply();
+        let budgets = Budgets::new(&supply, ledger.loads());
         let free_memory = memory::free_total(ledger.pools(), ledger.charged());
         Search {
+            question,
             ledger,
             request,
-            missing: wanted - kept.len(),
-            kept,
-            free,
-            budgets,
+            picker: Picker::new(supply, budgets, Kin::default(), false, question.missing),
             sharers: OnceCell::new(),
             machine_has_memory: request.memory <= free_memory,
         }
     }
 
-    fn score(&self, pool: &Pool) -> Result<Candidate, Rejection> {
+    fn score(&self, pool: &Pool) -> Result<Candidate<'a>, Rejection> {
         if !self.machine_has_memory {
             return Err(too_little_memory(self.ledger, self.request));
         }
@@ -172,69 +203,77 @@ impl<'a> Search<'a> {
             self.score_exclusive(pool)
         } else {
             let score = self.score_shared(pool)?;
-            Ok(Candidate { score, picked: Picked::default(), moves: Vec::new() })
+            Ok(Candidate { score, moves: Vec::new(), roomier: None })
         }
     }
 
-    fn score_exclusive(&self, pool: &Pool) -> Result<Candidate, Rejection> {
-        let (pools, loads) = (self.ledger.pools(), self.ledger.loads());
-        if !self.kept.is_subset(&pool.cpus) {
+    fn score_exclusive(&self, pool: &Pool) -> Result<Candidate<'a>, Rejection> {
+        let (kept, missing) = (&self.question.kept, self.question.missing);
+        if !kept.is_subset(&pool.cpus) {
             return Err(Rejection::LeavesPrevious);
         }
         let shared = self.request.demand.shared();
         if shared.is_some() && pool.is_inside_node {
             return Err(Rejection::TooNarrowToShare);
         }
-        let takeable = self.budgets.takeable_by(pools, loads, pool.id, shared);
+        let supply = &self.picker.supply;
+        let takeable =
+            self.picker.budgets.takeable_by(supply, self.ledger.loads(), pool.id, shared);
         let refused = Rejection::TooFewCpus {
             needed: self.request.demand.exclusive(),
-            free: takeable + self.kept.len(),
+            free: takeable + kept.len(),
         };
         // A mixed container also needs a shared CPU that stays after the exclusive ones are gone; `takeable_by` counts it,
         // and comes to zero where even that is not to be had.
-        let without_owner = self.budgets.shared(pool.id);
+        let without_owner = supply.shared_in(pool.id);
         let stay_shared = shared.map_or(0, |milli| milli.cpus_needed().max(1));
-        if without_owner < self.missing + stay_shared {
+        if without_owner < missing + stay_shared {
             return Err(refused);
         }
-        let (moves, picked) = if takeable >= self.missing {
-            (Vec::new(), pick(pools, &self.budgets, &self.free, pool, self.missing))
-        } else {
-            let wanted = Wanted { count: self.missing, shared };
-            let sharers = self.sharers.get_or_init(|| movable_sharers(self.ledger));
-            let Some((moves, budgets)) = make_room(self.ledger, &self.free, sharers, pool, wanted)
-            else {
-                return Err(refused);
-            };
-            (moves, pick(pools, &budgets, &self.free, pool, self.missing))
+        let (moves, roomier) = match takeable >= missing {
+            true => (Vec::new(), None),
+            false => match self.make_room(pool) {
+                Some((moves, picker)) => (moves, Some(Box::new(picker))),
+                None => return Err(refused),
+            },
         };
-        if picked.cpus.len() < self.missing {
-            return Err(refused);
-        }
+        let picker = roomier.as_deref().unwrap_or(&self.picker);
+        let Some(cost) = picker.cost(pool.id) else { return Err(refused) };
         let around = pool.parent.unwrap_or(pool.id);
         let score = Score {
-            split_cores: Reverse(picked.split_cores),
-            broken_cores: Reverse(picked.broken_cores),
+            nodes_taken: Reverse(cost.nodes),
+            split_cores: Reverse(cost.split_cores),
+            broken_cores: Reverse(cost.broken_cores),
+            strangers: Reverse(cost.strangers),
             moved: Reverse((moves.len(), moves.iter().map(|made| made.milli).sum())),
-            cpus_left: Reverse(without_owner - self.missing),
-            around_left: Reverse(self.budgets.shared(around).saturating_sub(self.missing)),
+            cpus_left: Reverse(without_owner - missing),
+            around_left: Reverse(supply.shared_in(around).saturating_sub(missing)),
             headroom: 0,
             ..self.common(pool)
         };
-        Ok(Candidate { score, picked, moves })
+        Ok(Candidate { score, moves, roomier })
+    }
+
+    /// The sharers that have to go so that `pool` can give what is missing, and the picker for what there is then.
+    fn make_room(&self, pool: &Pool) -> Option<(Vec<Move>, Picker<'a>)> {
+        let (supply, missing) = (self.picker.supply, self.question.missing);
+        let wanted = Wanted { count: missing, shared: self.request.demand.shared() };
+        let sharers = self.sharers.get_or_init(|| movable_sharers(self.ledger));
+        let (moves, budgets) = make_room(supply, self.ledger.loads(), sharers, pool, wanted)?;
+        Some((moves, Picker::new(supply, budgets, Kin::default(), false, missing)))
     }
 
     fn score_shared(&self, pool: &Pool) -> Result<Score, Rejection> {
         if pool.is_inside_node {
             return Err(Rejection::TooNarrowToShare);
         }
-        let shared_cpus = self.budgets.shared(pool.id);
+        let shared_cpus = self.question.free.in_pool(pool.id).cpus;
         if shared_cpus == 0 {
             return Err(Rejection::NoSharedCpu);
         }
         let (pools, loads) = (self.ledger.pools(), self.ledger.loads());
         let milli = self.request.demand.shared().unwrap_or(MilliCpu::ZERO);
-        let fits = self.budgets.fits_shared(pools, loads, pool.id, milli);
+        let fits = fits_shared(pools, &self.question.free, loads, pool.id, milli);
         let common = self.common(pool);
         Ok(Score {
             stays: common.stays && fits,
@@ -258,8 +297,10 @@ impl<'a> Search<'a> {
             burst_fits: true,
             numa_nodes: Reverse(pool.nodes.len()),
             domain: Reverse(pool.cpus.len()),
+            nodes_taken: Reverse(0),
             split_cores: Reverse(0),
             broken_cores: Reverse(0),
+            strangers: Reverse(0),
             moved: Reverse((0, MilliCpu::ZERO)),
             cpus_left: Reverse(0),
             around_left: Reverse(0),
@@ -275,13 +316,13 @@ impl<'a> Search<'a> {
         const WEIGHT_MIN_MILLI: i64 = 250;
         let load = self.ledger.loads().get(pool.id.index()).copied().unwrap_or_default();
         let milli = |amount: MilliCpu| i64::try_from(amount.0).unwrap_or(i64::MAX);
-        milli(MilliCpu::from_cpus(self.budgets.shared(pool.id)))
+        milli(MilliCpu::from_cpus(self.question.free.in_pool(pool.id).cpus))
             .saturating_sub(milli(load.milli).max(i64::from(load.containers) * WEIGHT_MIN_MILLI))
     }
 
     fn allocation(&self, pool: PoolId, picked: &CpuSet) -> Option<Allocation> {
         let pools = self.ledger.pools();
-        let exclusive = picked.union(&self.kept);
+        let exclusive = picked.union(&self.question.kept);
         let shared = self.request.demand.shared();
         let mut near = NodeSet::new();
         if !exclusive.is_empty() {
@@ -310,9 +351,9 @@ fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
     if held.len() <= wanted {
         return held;
     }
-    let budgets = Budgets::unlimited(ledger.pools(), &held);
-    match ledger.pools().get(PoolId::MACHINE) {
-        Some(machine) => pick(ledger.pools(), &budgets, &held, machine, wanted).cpus,
-        None => CpuSet::new(),
-    }
+    let takeable = Counted::new(ledger.pools(), &held);
+    let units = Units { is_spread: false, only_whole: false, cpus: 1 };
+    let supply = Supply { pools: ledger.pools(), shared: None, takeable: &takeable, units };
+    let budgets = Budgets::new(&supply, &[]);
+    Picker::new(supply, budgets, Kin::default(), false, wanted).pick(PoolId::MACHINE)
 }

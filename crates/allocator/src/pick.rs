@@ -1,117 +1,362 @@
-//! Which CPUs inside a pool. In: a pool, budgets, the shared CPUs, a count that the budgets allow. Out: that many CPUs.
+//! Which CPUs inside a pool. In: a pool, what there is, a number of units that the budgets allow. Out: what that would cost, and the CPUs.
 //!
-//! Approach, from the pool down: the child that holds all of it with the fewest split cores and the least left over; if no single
-//! child does, the child that can give most, then the same question for the rest. In the narrowest pool: whole cores first, then
-//! threads of cores that are already broken, and only then half of a whole core. So the sibling of an odd CPU goes to the next one
-//! who asks for an odd number, and whole cores stay whole for those who ask for them.
+//! Approach, from the pool down: the pool inside it that holds all of it at the least cost and with the least left over; if no single
+//! one does, the fewest NUMA nodes (or, inside a node, the fewest L3s), nearest to each other, and whole cores of each as long as there are
+//! enough. In the narrowest pool: whole cores first, then threads of cores that are already broken, and only then a part of a whole core. So the
+//! sibling of an odd CPU goes to the next one who asks for an odd number, and whole cores stay whole for those who ask for them.
+//!
+//! Costs are counted without looking at CPUs; one walk over the pools gives them all.
 
-use bayplan_types::CpuSet;
+use std::cmp::Reverse;
 
-use crate::budget::Budgets;
-use crate::pool::{Pool, Pools};
+use bayplan_types::{CpuSet, NodeId};
+use smallvec::{SmallVec, smallvec};
 
-/// CPUs, and what they do to cores.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Picked {
-    pub(crate) cpus: CpuSet,
-    /// Cores that were taken only in part.
+use crate::budget::{Budgets, PerPool, Supply};
+use crate::pool::{Core, CoreIdx, Pool, PoolId};
+
+/// What taking CPUs does to NUMA nodes and cores. Less is better, top to bottom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cost {
+    /// NUMA nodes that are spanned.
+    pub(crate) nodes: usize,
+    /// Cores that are taken only in part.
     pub(crate) split_cores: usize,
     /// Of those, the ones that were whole before.
     pub(crate) broken_cores: usize,
+    /// Of those that were not, the ones whose other threads belong to another pod; twice for another namespace.
+    pub(crate) strangers: usize,
 }
 
-impl Picked {
-    fn add(&mut self, other: Picked) {
-        self.cpus.union_with(&other.cpus);
+impl Cost {
+    fn add(&mut self, other: Cost) {
         self.split_cores += other.split_cores;
         self.broken_cores += other.broken_cores;
+        self.strangers += other.strangers;
+        self.nodes += other.nodes;
     }
 }
 
-/// Picks `count` CPUs of `free` in `pool`. The caller has checked `count` against the budgets; should they not hold it all the
-/// same, fewer are returned.
-pub(crate) fn pick(
-    pools: &Pools,
-    budgets: &Budgets,
-    free: &CpuSet,
-    pool: &Pool,
+/// CPUs of containers of the same pod, and of the same namespace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kin {
+    pub(crate) pod: CpuSet,
+    pub(crate) namespace: CpuSet,
+}
+
+/// Where a share of the units comes from.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    pool: PoolId,
+    /// From the cores that are in the pool and in no pool inside it.
+    is_own: bool,
     count: usize,
-) -> Picked {
-    if count == 0 {
-        return Picked::default();
-    }
-    if pool.children.is_empty() {
-        return pick_cores(pool, free, count);
-    }
-    let mut picked = Picked::default();
-    let mut rest: Vec<&Pool> = pool.children.iter().filter_map(|id| pools.get(*id)).collect();
-    while picked.cpus.len() < count && !rest.is_empty() {
-        let missing = count - picked.cpus.len();
-        if let Some(best) = pick_in_one(pools, budgets, free, &rest, missing) {
-            picked.add(best);
-            return picked;
-        }
-        let Some(position) = most_takeable(budgets, &rest) else { break };
-        let widest = rest.remove(position);
-        picked.add(pick(pools, budgets, free, widest, budgets.takeable(widest.id)));
-    }
-    // CPUs that lie in the pool but in none of its children.
-    let mut direct = pool.cpus.intersection(free);
-    for child in pool.children.iter().filter_map(|id| pools.get(*id)) {
-        direct.subtract(&child.cpus);
-    }
-    let missing = count - picked.cpus.len();
-    picked.cpus.extend(direct.iter().take(missing));
-    picked
 }
 
-/// The best of those candidates that can hold all of it alone.
-fn pick_in_one(
-    pools: &Pools,
-    budgets: &Budgets,
-    free: &CpuSet,
-    candidates: &[&Pool],
+type Parts = SmallVec<[Part; 8]>;
+
+/// One question: so many units from what there is.
+pub(crate) struct Picker<'a> {
+    pub(crate) supply: Supply<'a>,
+    pub(crate) budgets: Budgets,
+    kin: Kin,
+    /// As many units from each NUMA node as from the others.
+    is_even: bool,
     count: usize,
-) -> Option<Picked> {
-    candidates
-        .iter()
-        .filter(|child| budgets.takeable(child.id) >= count)
-        .map(|child| (budgets.takeable(child.id) - count, pick(pools, budgets, free, child, count)))
-        .min_by_key(|(left, picked)| (picked.split_cores, picked.broken_cores, *left))
-        .map(|(_, picked)| picked)
+    /// For each pool, what `count` units of it cost; `None` where it cannot give them.
+    costs: PerPool<Option<Cost>>,
 }
 
-fn most_takeable(budgets: &Budgets, candidates: &[&Pool]) -> Option<usize> {
-    let widest = candidates.iter().map(|child| budgets.takeable(child.id)).max()?;
-    candidates.iter().position(|child| budgets.takeable(child.id) == widest)
+impl<'a> Picker<'a> {
+    pub(crate) fn new(
+        supply: Supply<'a>,
+        budgets: Budgets,
+        kin: Kin,
+        is_even: bool,
+        count: usize,
+    ) -> Picker<'a> {
+        let costs = smallvec![None; supply.pools.pools.len()];
+        let mut picker = Picker { supply, budgets, kin, is_even, count, costs };
+        // Children come after their parents, so going backwards meets them first.
+        for pool in supply.pools.pools.iter().rev() {
+            let cost = picker.cost_of(pool, count);
+            if let Some(slot) = picker.costs.get_mut(pool.id.index()) {
+                *slot = cost;
+            }
+        }
+        picker
+    }
+
+    /// What the question costs in `pool`; `None` where it cannot be had.
+    pub(crate) fn cost(&self, pool: PoolId) -> Option<Cost> {
+        self.costs.get(pool.index()).copied().flatten()
+    }
+
+    /// The CPUs.
+    pub(crate) fn pick(&self, pool: PoolId) -> CpuSet {
+        let mut cpus = CpuSet::new();
+        if let Some(pool) = self.supply.pools.get(pool) {
+            self.pick_from(pool, self.count, &mut cpus);
+        }
+        cpus
+    }
+
+    fn pick_from(&self, pool: &Pool, count: usize, cpus: &mut CpuSet) {
+        for part in self.parts(pool, count).unwrap_or_default() {
+            let Some(from) = self.supply.pools.get(part.pool) else { continue };
+            if !part.is_own {
+                self.pick_from(from, part.count, cpus);
+                continue;
+            }
+            let takeable = self.supply.takeable.cpus();
+            self.take_cores(from, part.count, |core, threads| {
+                let free = core.threads.iter().filter(|cpu| takeable.contains(**cpu));
+                cpus.extend(free.copied().take(threads));
+            });
+        }
+    }
+
+    fn cost_of(&self, pool: &Pool, count: usize) -> Option<Cost> {
+        if count == 0 {
+            return Some(Cost::default());
+        }
+        if pool.children.is_empty() {
+            return (self.budgets.takeable(pool.id) >= count).then(|| self.own_cost(pool, count));
+        }
+        let mut cost = Cost::default();
+        for part in self.parts(pool, count)? {
+            cost.add(self.cost_of_part(part)?);
+        }
+        if pool.nodes.len() <= 1 {
+            cost.nodes = pool.nodes.len();
+        }
+        Some(cost)
+    }
+
+    fn cost_of_part(&self, part: Part) -> Option<Cost> {
+        let pool = self.supply.pools.get(part.pool)?;
+        match part {
+            Part { is_own: true, count, .. } => Some(self.own_cost(pool, count)),
+            Part { count, .. } if count == self.count => self.cost(part.pool),
+            Part { count, .. } => self.cost_of(pool, count),
+        }
+    }
+
+    fn own_cost(&self, pool: &Pool, count: usize) -> Cost {
+        let cost = self.take_cores(pool, count, |_, _| {});
+        Cost { nodes: pool.nodes.len().min(1), ..cost }
+    }
+
+    /// Where `count` units of the pool come from; `None` when it cannot give them.
+    fn parts(&self, pool: &Pool, count: usize) -> Option<Parts> {
+        if self.budgets.takeable(pool.id) < count {
+            return None;
+        }
+        let own = Part { pool: pool.id, is_own: true, count };
+        if pool.children.is_empty() {
+            return Some(smallvec![own]);
+        }
+        let children = pool.children.iter();
+        let children = children.map(|id| Part { pool: *id, is_own: false, count });
+        let left = |part: &Part| self.available(*part).checked_sub(count);
+        let alone = |part: Part| Some((self.cost_of_part(part)?, left(&part)?, part));
+        // A pool whose own cores belong to no NUMA node or L3 is rare.
+        let own = (!pool.cores.is_empty()).then_some(own);
+        children
+            .chain(own)
+            .filter(|part| left(part).is_some())
+            .filter_map(alone)
+            .min_by_key(|(cost, left, _)| (*cost, *left))
+            .map(|(_, _, part)| smallvec![part])
+            .or_else(|| self.span(pool, count))
+    }
+
+    fn available(&self, part: Part) -> usize {
+        match self.supply.pools.get(part.pool) {
+            Some(pool) if part.is_own => self.supply.own_units(pool),
+            _ => self.budgets.takeable(part.pool),
+        }
+    }
+
+    /// The fewest NUMA nodes of a pool that has several, else the fewest of its children: the largest first, until one can hold the rest.
+    fn span(&self, pool: &Pool, count: usize) -> Option<Parts> {
+        let mut span = Span::new(self, pool, count);
+        while let Some(part) = span.next_part() {
+            span.take(part);
+        }
+        if span.missing > 0 && span.is_whole {
+            // Budgets in the middle of a core: whole cores alone do not suffice after all.
+            span = Span { is_whole: false, ..Span::new(self, pool, count) };
+            while let Some(part) = span.next_part() {
+                span.take(part);
+            }
+        }
+        if self.is_even {
+            span.even_out(count);
+        }
+        (span.missing == 0).then_some(span.parts)
+    }
+
+    /// Takes units of the cores that are in the pool and in no pool inside it; `take` is called with each core and the number of its threads.
+    fn take_cores(&self, pool: &Pool, count: usize, mut take: impl FnMut(&Core, usize)) -> Cost {
+        let Supply { units, takeable, .. } = self.supply;
+        let mut missing = count;
+        let mut cost = Cost::default();
+        let mut rest: SmallVec<[(usize, usize, usize, CoreIdx); 32]> = SmallVec::new();
+        for (idx, core) in self.supply.pools.own_cores(pool) {
+            if missing == 0 {
+                break;
+            }
+            let (width, free) = (core.threads.len(), takeable.in_core(idx));
+            let is_whole = free == width;
+            if units.in_core(core, free) == 0 {
+            } else if is_whole && !units.is_spread && width <= missing {
+                take(core, width);
+                missing -= width;
+            } else {
+                // Of several broken cores the one of kin, then the most broken first: it is of least use to anybody who wants a whole one.
+                let strangeness = if is_whole { 0 } else { self.strangeness(core) };
+                rest.push((usize::from(is_whole), strangeness, free, idx));
+            }
+        }
+        if missing > 0 {
+            rest.sort_unstable();
+        }
+        for (is_whole, strangeness, free, idx) in rest {
+            let Some(core) = self.supply.pools.cores.get(idx.index()) else { continue };
+            let threads = units.in_core(core, free).min(missing);
+            if threads == 0 {
+                break;
+            }
+            take(core, threads);
+            missing -= threads;
+            cost.split_cores += usize::from(!units.is_spread);
+            cost.broken_cores += is_whole;
+            cost.strangers += strangeness;
+        }
+        cost
+    }
+
+    /// 0 when another thread of the core belongs to the same pod, 1 for the same namespace, 2 for others.
+    fn strangeness(&self, core: &Core) -> usize {
+        let has = |cpus: &CpuSet| core.threads.iter().any(|cpu| cpus.contains(*cpu));
+        match () {
+            () if has(&self.kin.pod) => 0,
+            () if has(&self.kin.namespace) => 1,
+            () => 2,
+        }
+    }
 }
 
-fn pick_cores(pool: &Pool, free: &CpuSet, count: usize) -> Picked {
-    let mut picked = Picked::default();
-    let mut broken: Vec<CpuSet> = Vec::new();
-    let mut whole: Vec<&CpuSet> = Vec::new();
-    for core in &pool.cores {
-        if !core.is_subset(free) {
-            broken.push(core.intersection(free));
-        } else if picked.cpus.len() + core.len() <= count {
-            picked.cpus.union_with(core);
-        } else {
-            whole.push(core);
+/// Units that are gathered from several domains.
+struct Span<'a, 'b> {
+    picker: &'a Picker<'b>,
+    pool: &'a Pool,
+    /// Domains that nothing was taken from yet.
+    open: SmallVec<[Part; 16]>,
+    /// What each pool can still give.
+    left: PerPool<usize>,
+    /// Whole cores only: what is odd breaks a core in every domain that is spanned.
+    is_whole: bool,
+    missing: usize,
+    parts: Parts,
+}
+
+impl<'a, 'b> Span<'a, 'b> {
+    fn new(picker: &'a Picker<'b>, pool: &'a Pool, count: usize) -> Span<'a, 'b> {
+        let pools = &picker.supply.pools.pools;
+        let domains = if pool.node_pools.is_empty() { &pool.children } else { &pool.node_pools };
+        let mut open: SmallVec<[Part; 16]> =
+            domains.iter().map(|id| Part { pool: *id, is_own: false, count: 0 }).collect();
+        let with_own = pools.iter().filter(|it| {
+            !it.cores.is_empty() && !it.children.is_empty() && it.cpus.is_subset(&pool.cpus)
+        });
+        let own = with_own.filter(|it| it.id == pool.id || it.nodes.len() > 1);
+        open.extend(own.map(|it| Part { pool: it.id, is_own: true, count: 0 }));
+        Span {
+            picker,
+            pool,
+            open,
+            left: pools.iter().map(|it| picker.budgets.takeable(it.id)).collect(),
+            is_whole: picker.budgets.whole(pool.id) >= count,
+            missing: count,
+            parts: Parts::new(),
         }
     }
-    // The most broken core first: it is of least use to anybody who wants a whole one.
-    broken.retain(|threads| !threads.is_empty());
-    broken.sort_by_key(CpuSet::len);
-    whole.sort_by_key(|core| core.len());
-    let broken = broken.iter().map(|threads| (threads, 0));
-    for (threads, breaks) in broken.chain(whole.into_iter().map(|core| (core, 1))) {
-        let missing = count - picked.cpus.len();
-        if missing == 0 {
-            break;
+
+    /// The domain to take from next: the nearest that can give the rest, with the least left over; else the one that can give most.
+    fn next_part(&self) -> Option<Part> {
+        if self.missing == 0 {
+            return None;
         }
-        picked.cpus.extend(threads.iter().take(missing));
-        picked.split_cores += 1;
-        picked.broken_cores += breaks;
+        let usable = |part: &Part| Part { count: self.usable(part), ..*part };
+        let open = self.open.iter().map(usable).filter(|part| part.count > 0);
+        let last = open
+            .clone()
+            .filter(|part| part.count >= self.missing)
+            .min_by_key(|part| (self.far(part), part.count, part.pool));
+        let next = last.or_else(|| {
+            open.max_by_key(|part| (part.count, Reverse(self.far(part)), Reverse(part.pool)))
+        });
+        next.map(|part| Part { count: part.count.min(self.missing), ..part })
     }
-    picked
+
+    /// Units that the domain and everything between it and the pool can give.
+    fn usable(&self, part: &Part) -> usize {
+        let picker = self.picker;
+        let own = match (part.is_own, self.is_whole) {
+            (true, _) => picker.available(*part),
+            (false, true) => picker.budgets.whole(part.pool),
+            (false, false) => picker.budgets.takeable(part.pool),
+        };
+        let around = self.chain(part.pool);
+        let usable =
+            around.filter_map(|it| self.left.get(it.id.index()).copied()).fold(own, usize::min);
+        let width = picker.supply.pools.width;
+        match usable < self.missing && self.is_whole && !picker.supply.units.is_spread {
+            true => usable - usable % width,
+            false => usable,
+        }
+    }
+
+    /// The domain and the pools around it, up to the pool.
+    fn chain(&self, from: PoolId) -> impl Iterator<Item = &'a Pool> {
+        let cpus = &self.pool.cpus;
+        self.picker.supply.pools.chain(from).take_while(|it| it.cpus.is_subset(cpus))
+    }
+
+    /// Sum of the distances to the domains that were chosen before.
+    fn far(&self, part: &Part) -> u64 {
+        let pools = self.picker.supply.pools;
+        let node = |id: PoolId| -> Option<NodeId> { pools.get(id)?.nodes.first() };
+        let Some(from) = node(part.pool) else { return 0 };
+        let chosen = self.parts.iter().filter_map(|part| node(part.pool));
+        chosen.map(|to| u64::from(pools.distance(from, to))).sum()
+    }
+
+    fn take(&mut self, part: Part) {
+        self.missing -= part.count;
+        let chain: SmallVec<[usize; 8]> = self.chain(part.pool).map(|it| it.id.index()).collect();
+        for at in chain {
+            if let Some(left) = self.left.get_mut(at) {
+                *left = left.saturating_sub(part.count);
+            }
+        }
+        self.open.retain(|open| (open.pool, open.is_own) != (part.pool, part.is_own));
+        self.parts.push(part);
+    }
+
+    /// The same number of units from each domain, as far as each has them and no core is split for it.
+    fn even_out(&mut self, count: usize) {
+        let mut parts = std::mem::take(&mut self.parts);
+        *self = Span { is_whole: self.is_whole, ..Span::new(self.picker, self.pool, count) };
+        parts.sort_by_key(|part| (self.usable(part), part.pool));
+        let width =
+            if self.picker.supply.units.is_spread { 1 } else { self.picker.supply.pools.width };
+        for (at, part) in parts.iter().enumerate() {
+            let share = self.missing.div_ceil(parts.len() - at).next_multiple_of(width);
+            let count = share.min(self.usable(part)).min(self.missing);
+            self.take(Part { count, ..*part });
+        }
+    }
 }

@@ -3,8 +3,10 @@
 //! A pool is an object of the hardware tree that differs from its parent in its CPUs. Pools form one tree, so the CPUs of two
 //! pools are either disjoint or one inside the other.
 
+use std::ops::Range;
+
 use bayplan_topology::Level;
-use bayplan_types::{Bytes, CpuSet, NodeId, NodeSet};
+use bayplan_types::{Bytes, CpuId, CpuSet, NodeId, NodeSet};
 
 /// Dense position of a pool; parents come before children, siblings in the order of their lowest CPU. The machine is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,10 +42,30 @@ pub struct Pool {
     pub is_inside_node: bool,
     /// Largest distance between two of its NUMA nodes (10 when there is one or none).
     pub distance: u32,
-    /// CPUs of its cores, for pools without children.
-    pub(crate) cores: Vec<CpuSet>,
+    /// Those cores, of [`Pools`], that are in it and in no pool inside it.
+    pub(crate) cores: Range<usize>,
+    /// The outermost pools inside it that have one NUMA node; empty for a pool that has one itself.
+    pub(crate) node_pools: Vec<PoolId>,
     /// Objects inside it that have the same CPUs and so are no pools of their own, outermost first.
     pub(crate) merged: Vec<(Level, String)>,
+}
+
+/// Dense position of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CoreIdx(pub(crate) usize);
+
+impl CoreIdx {
+    pub(crate) fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// One core, or the part of it that lies in one of the narrowest pools: some hypervisors report an L3 for each thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Core {
+    pub(crate) threads: Vec<CpuId>,
+    /// The narrowest pool around it.
+    pub(crate) pool: PoolId,
 }
 
 /// Memory of one NUMA node.
@@ -60,6 +82,13 @@ pub(crate) struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pools {
     pub(crate) pools: Vec<Pool>,
+    /// Every core, those of one narrowest pool next to each other; the core of the lowest CPU last among them, because the kernel
+    /// and many daemons prefer CPU 0.
+    pub(crate) cores: Vec<Core>,
+    /// Position in `cores` by CPU number.
+    pub(crate) core_of: Vec<Option<CoreIdx>>,
+    /// Most threads that a core has.
+    pub(crate) width: usize,
     pub(crate) nodes: Vec<Node>,
     pub(crate) reserved: CpuSet,
     pub(crate) isolated: CpuSet,
@@ -130,6 +159,24 @@ impl Pools {
             }
         }
         nodes
+    }
+
+    pub(crate) fn core_of(&self, cpu: CpuId) -> Option<(CoreIdx, &Core)> {
+        let idx = (*self.core_of.get(cpu.0 as usize)?)?;
+        Some((idx, self.cores.get(idx.index())?))
+    }
+
+    /// The cores that are in `pool` and in no pool inside it.
+    pub(crate) fn own_cores(&self, pool: &Pool) -> impl Iterator<Item = (CoreIdx, &Core)> {
+        let cores = self.cores.get(pool.cores.clone()).unwrap_or_default();
+        cores.iter().enumerate().map(|(at, core)| (CoreIdx(pool.cores.start + at), core))
+    }
+
+    /// Distance between two NUMA nodes as the kernel gives it (10 is local); the largest there is when the kernel does not say.
+    pub(crate) fn distance(&self, from: NodeId, to: NodeId) -> u32 {
+        let near =
+            self.node(from).and_then(|(_, node)| node.nearest.iter().find(|(_, id)| *id == to));
+        near.map_or(u32::MAX, |(distance, _)| *distance)
     }
 
     pub(crate) fn node(&self, id: NodeId) -> Option<(usize, &Node)> {

@@ -11,11 +11,11 @@
 
 use std::cmp::Reverse;
 
-use bayplan_types::{CpuSet, MilliCpu};
+use bayplan_types::MilliCpu;
 
-use crate::budget::{Budgets, Load};
+use crate::budget::{Budgets, Load, Supply};
 use crate::ledger::Ledger;
-use crate::pool::{Pool, PoolId, Pools};
+use crate::pool::{Pool, PoolId};
 use crate::request::ContainerId;
 
 /// A sharer that runs in another pool from now on, so that somebody else can have CPUs of his own.
@@ -57,7 +57,7 @@ pub(crate) fn movable_sharers(ledger: &Ledger) -> Vec<Sharer> {
 /// What somebody wants from a pool.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
-    /// CPUs of his own.
+    /// CPUs of his own, in the units of the supply.
     pub(crate) count: usize,
     /// CPU time on the pool's shared CPUs.
     pub(crate) shared: Option<MilliCpu>,
@@ -65,20 +65,19 @@ pub(crate) struct Wanted {
 
 /// The moves after which `pool` can give `wanted`; `None` when no moves help.
 pub(crate) fn make_room(
-    ledger: &Ledger,
-    free: &CpuSet,
+    supply: Supply<'_>,
+    loads: &[Load],
     sharers: &[Sharer],
     pool: &Pool,
     wanted: Wanted,
 ) -> Option<(Vec<Move>, Budgets)> {
-    let pools = ledger.pools();
     let mut room = Room {
-        pools,
-        loads: ledger.loads().to_vec(),
+        supply,
+        loads: loads.to_vec(),
         sharers: sharers.to_vec(),
         pool,
         wanted,
-        budgets: Budgets::new(pools, free, ledger.loads()),
+        budgets: Budgets::new(&supply, loads),
     };
     let mut moves: Vec<Move> = Vec::new();
     while room.gives() < wanted.count {
@@ -87,14 +86,14 @@ pub(crate) fn make_room(
             Some(earlier) => earlier.to = made.to,
             None => moves.push(made),
         }
-        room.budgets = Budgets::new(pools, free, &room.loads);
+        room.budgets = Budgets::new(&supply, &room.loads);
     }
     Some((moves, room.budgets))
 }
 
 /// The state after the moves so far.
 struct Room<'a> {
-    pools: &'a Pools,
+    supply: Supply<'a>,
     loads: Vec<Load>,
     sharers: Vec<Sharer>,
     pool: &'a Pool,
@@ -104,7 +103,7 @@ struct Room<'a> {
 
 impl Room<'_> {
     fn gives(&self) -> usize {
-        self.budgets.takeable_by(self.pools, &self.loads, self.pool.id, self.wanted.shared)
+        self.budgets.takeable_by(&self.supply, &self.loads, self.pool.id, self.wanted.shared)
     }
 
     fn load(&self, pool: PoolId) -> Load {
@@ -118,16 +117,18 @@ impl Room<'_> {
             load.add(milli);
         }
         let kept = load.cpus_kept(pool);
-        self.budgets.shared(pool.id).saturating_sub(kept) < self.wanted.count
+        let spare = self.supply.shared_in(pool.id).saturating_sub(kept);
+        spare < self.wanted.count * self.supply.units.cpus
     }
 
     /// The widest pool around or at the target that is short, or else the pool inside it that keeps most back.
     fn short_pool(&self) -> Option<&Pool> {
-        let mut short = self.pools.chain(self.pool.id).filter(|pool| self.is_short(pool));
+        let mut short = self.supply.pools.chain(self.pool.id).filter(|pool| self.is_short(pool));
         if let Some(first) = short.next() {
             return Some(short.last().unwrap_or(first));
         }
         let inside = self
+            .supply
             .pools
             .iter()
             .filter(|pool| pool.id != self.pool.id && pool.cpus.is_subset(&self.pool.cpus));
@@ -143,8 +144,9 @@ impl Room<'_> {
         if short.id == PoolId::MACHINE {
             return None;
         }
-        let inside =
-            |id: PoolId| self.pools.get(id).is_some_and(|pool| pool.cpus.is_subset(&short.cpus));
+        let inside = |id: PoolId| {
+            self.supply.pools.get(id).is_some_and(|pool| pool.cpus.is_subset(&short.cpus))
+        };
         let (position, to) =
             self.sharers.iter().enumerate().filter(|(_, sharer)| inside(sharer.pool)).find_map(
                 |(position, sharer)| Some((position, self.destination(short, sharer)?)),
@@ -153,12 +155,12 @@ impl Room<'_> {
         let milli = sharer.milli;
         let made = Move { container: sharer.id, from: sharer.pool, to, milli };
         sharer.pool = to;
-        for pool in self.pools.chain(made.from) {
+        for pool in self.supply.pools.chain(made.from) {
             if let Some(load) = self.loads.get_mut(pool.id.index()) {
                 load.remove(milli);
             }
         }
-        for pool in self.pools.chain(to) {
+        for pool in self.supply.pools.chain(to) {
             if let Some(load) = self.loads.get_mut(pool.id.index()) {
                 load.add(milli);
             }
@@ -171,18 +173,17 @@ impl Room<'_> {
     fn destination(&self, short: &Pool, sharer: &Sharer) -> Option<PoolId> {
         let is_leaf = |pool: &Pool| {
             !pool.is_inside_node
-                && pool
-                    .children
-                    .iter()
-                    .all(|child| self.pools.get(*child).is_none_or(|child| child.is_inside_node))
+                && pool.children.iter().all(|child| {
+                    self.supply.pools.get(*child).is_none_or(|child| child.is_inside_node)
+                })
         };
-        let apart = self.pools.iter().filter(|pool| {
+        let apart = self.supply.pools.iter().filter(|pool| {
             is_leaf(pool)
                 && !pool.cpus.intersects(&self.pool.cpus)
                 && !pool.cpus.intersects(&short.cpus)
         });
         let room = |pool: &Pool| {
-            let free = MilliCpu::from_cpus(self.budgets.shared(pool.id));
+            let free = MilliCpu::from_cpus(self.supply.shared_in(pool.id));
             (free >= self.load(pool.id).milli + sharer.milli && free > MilliCpu::ZERO)
                 .then(|| free - self.load(pool.id).milli)
         };
@@ -198,10 +199,10 @@ impl Room<'_> {
 
     /// Whether the pools around `pool` that do not hold the target have room, too.
     fn fits_around(&self, pool: &Pool, milli: MilliCpu) -> bool {
-        let mut around = self.pools.chain(pool.id);
+        let mut around = self.supply.pools.chain(pool.id);
         around.all(|outer| {
             let holds_target = self.pool.cpus.is_subset(&outer.cpus);
-            let free = MilliCpu::from_cpus(self.budgets.shared(outer.id));
+            let free = MilliCpu::from_cpus(self.supply.shared_in(outer.id));
             holds_target || self.load(outer.id).milli + milli <= free
         })
     }

@@ -19,14 +19,18 @@ pub struct Score {
     pub memory_fits: bool,
     /// The CPU limit is no larger than the pool.
     pub burst_fits: bool,
-    /// Fewer NUMA nodes spanned.
+    /// Fewer NUMA nodes in the domain.
     pub numa_nodes: Reverse<usize>,
+    /// Fewer NUMA nodes with CPUs of its own.
+    pub nodes_taken: Reverse<usize>,
     /// Fewer cores of which only some threads would be taken, so that nobody who asks for whole cores gets halves.
     pub split_cores: Reverse<usize>,
     /// Fewer CPUs in the domain: the tightest one that fits.
     pub domain: Reverse<usize>,
     /// Fewer whole cores broken: an odd CPU is best taken where a half core is left.
     pub broken_cores: Reverse<usize>,
+    /// Fewer odd CPUs beside those of another pod, and rather of the same namespace than of another.
+    pub strangers: Reverse<usize>,
     /// Fewest CPUs without an owner left over, so that large holes stay large. Exclusive CPUs only.
     pub cpus_left: Reverse<usize>,
     /// The same for the pool around it: what has room for nobody large is filled up first.
@@ -43,16 +47,18 @@ pub struct Score {
 
 impl Score {
     /// Every criterion with its value, in the order of comparison.
-    pub fn criteria(&self) -> [(&'static str, String); 14] {
+    pub fn criteria(&self) -> [(&'static str, String); 16] {
         [
             ("stays", self.stays.to_string()),
             ("cpu_fits", self.cpu_fits.to_string()),
             ("memory_fits", self.memory_fits.to_string()),
             ("burst_fits", self.burst_fits.to_string()),
             ("numa_nodes", self.numa_nodes.0.to_string()),
+            ("nodes_taken", self.nodes_taken.0.to_string()),
             ("split_cores", self.split_cores.0.to_string()),
             ("domain", self.domain.0.to_string()),
             ("broken_cores", self.broken_cores.0.to_string()),
+            ("strangers", self.strangers.0.to_string()),
             ("cpus_left", self.cpus_left.0.to_string()),
             ("around_left", self.around_left.0.to_string()),
             ("moved", format!("{} of {}", self.moved.0.0, self.moved.0.1)),
@@ -77,9 +83,11 @@ impl Score {
             "memory_fits" => "its NUMA nodes lack the memory".to_owned(),
             "burst_fits" => "smaller than the CPU limit".to_owned(),
             "numa_nodes" => format!("spans {mine} NUMA nodes, not {theirs}"),
+            "nodes_taken" => format!("CPUs from {mine} NUMA nodes, not {theirs}"),
             "domain" => format!("wider domain: {mine} CPUs, not {theirs}"),
             "split_cores" => format!("would split {mine} cores, not {theirs}"),
             "broken_cores" => format!("would break {mine} whole cores, not {theirs}"),
+            "strangers" => "would halve cores with containers of other pods".to_owned(),
             "moved" => format!("sharers that would have to move: {mine} CPUs, not {theirs}"),
             "cpus_left" => format!("looser fit: leaves {mine} CPUs, not {theirs}"),
             "around_left" => format!("looser fit around it: leaves {mine} CPUs, not {theirs}"),

@@ -96,9 +96,9 @@ fn several_l3s_in_a_node_are_tighter_than_the_node() {
         "",
         &["1 4", "2 8", "3 2", "4 6", "5 12"],
         expect![[r#"
-            1 4: l3 0, owns [0-1,16-17] of 0-1,16-17, mems 0
+            1 4: l3 0, owns [1-2,17-18] of 1-2,17-18, mems 0
             2 8: l3 1, owns [4-7,20-23] of 4-7,20-23, mems 0
-            3 2: l3 0, owns [2,18] of 2,18, mems 0
+            3 2: l3 0, owns [3,19] of 3,19, mems 0
             4 6: l3 2, owns [8-10,24-26] of 8-10,24-26, mems 0
             5 12: refused: needs 12 CPUs of its own, 11 can be given
         "#]],
@@ -154,7 +154,7 @@ fn a_request_as_large_as_the_machine_allows_is_placed_whoever_shares() {
             2 0+900: numa 1, owns [] of 4-7, mems 1
             3 0+900: numa 2, owns [] of 8-11, mems 2
             4 0+900: numa 3, owns [] of 12-15, mems 3
-            5 6: package 0, owns [0-2,4-6] of 0-2,4-6, mems 0-1
+            5 6: package 0, owns [1-6] of 1-6, mems 0-1
             6 6: package 1, owns [8-10,12-14] of 8-10,12-14, mems 2-3
             7 1: refused: needs 1 CPUs of its own, 0 can be given
         "#]],
@@ -168,11 +168,11 @@ fn a_mixed_container_owns_and_shares_in_one_node() {
         "",
         &["1 1+500", "2 2+400", "3 8+1", "4 0+2000 ceiling:4000", "5 0+100 ceiling:9000"],
         expect![[r#"
-            1 1+500: package 0, owns [0] of 0-3,8-11, mems 0
-            2 2+400: package 0, owns [1,9] of 1-3,8-11, mems 0
-            3 8+1: machine, owns [4-7,12-15] of 2-8,10-15, mems 0-1
-            4 0+2000 ceiling:4000: package 0, owns [] of 2-3,8,10-11, mems 0
-            5 0+100 ceiling:9000: package 0, owns [] of 2-3,8,10-11, mems 0
+            1 1+500: package 0, owns [1] of 0-3,8-11, mems 0
+            2 2+400: package 0, owns [2,10] of 0,2-3,8-11, mems 0
+            3 8+1: machine, owns [4-7,12-15] of 0,3-9,11-15, mems 0-1
+            4 0+2000 ceiling:4000: package 0, owns [] of 0,3,8-9,11, mems 0
+            5 0+100 ceiling:9000: package 0, owns [] of 0,3,8-9,11, mems 0
         "#]],
     );
 }
@@ -208,15 +208,15 @@ fn a_resize_stays_where_it_is() {
         "",
         &["1 4", "2 2", "-1", "1 2", "1=6", "1=3", "2=20", "3 0+500", "3=0+700"],
         expect![[r#"
-            1 4: package 0, owns [0-1,16-17] of 0-1,16-17, mems 0
-            2 2: package 0, owns [2,18] of 2,18, mems 0
-            -1: shared 0-1,3-17,19-31
-            1 2: package 0, owns [0,16] of 0,16, mems 0
-            1=6: package 0, owns [0-1,3,16-17,19] of 0-1,3,16-17,19, mems 0
-            1=3: package 0, owns [0-1,16] of 0-1,16, mems 0
-            2=20: machine, owns [2-3,8-15,18-19,24-31] of 2-3,8-15,18-19,24-31, mems 0-1
-            3 0+500: package 0, owns [] of 4-7,17,20-23, mems 0
-            3=0+700: package 0, owns [] of 4-7,17,20-23, mems 0
+            1 4: package 0, owns [1-2,17-18] of 1-2,17-18, mems 0
+            2 2: package 0, owns [3,19] of 3,19, mems 0
+            -1: shared 0-2,4-18,20-31
+            1 2: package 0, owns [1,17] of 1,17, mems 0
+            1=6: package 0, owns [1-2,4,17-18,20] of 1-2,4,17-18,20, mems 0
+            1=3: package 0, owns [1-2,17] of 1-2,17, mems 0
+            2=20: machine, owns [3-4,8-15,19-20,24-31] of 3-4,8-15,19-20,24-31, mems 0-1
+            3 0+500: package 0, owns [] of 0,5-7,16,18,21-23, mems 0
+            3=0+700: package 0, owns [] of 0,5-7,16,18,21-23, mems 0
         "#]],
     );
 }

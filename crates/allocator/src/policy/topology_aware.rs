@@ -3,7 +3,7 @@
 use bayplan_topology::{Level, Object, ObjectIdx, Topology};
 use bayplan_types::{CpuSet, NodeId, NodeSet};
 
-use crate::pool::{Node, Pool, PoolId, Pools};
+use crate::pool::{Core, CoreIdx, Node, Pool, PoolId, Pools};
 
 /// Why the reserved CPUs cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,7 +78,19 @@ pub fn surviving_pools(topology: &Topology, reserved: &CpuSet) -> Pools {
 }
 
 fn with_classes(topology: &Topology, reserved: CpuSet, isolated: CpuSet) -> Pools {
-    Pools { pools: derive_pools(topology), nodes: derive_nodes(topology), reserved, isolated }
+    let mut pools = derive_pools(topology);
+    let cores = derive_cores(topology, &mut pools);
+    let count = topology.cpus().last().map_or(0, |cpu| cpu.0 as usize + 1);
+    let mut core_of = vec![None; count];
+    for (at, core) in cores.iter().enumerate() {
+        for cpu in &core.threads {
+            if let Some(slot) = core_of.get_mut(cpu.0 as usize) {
+                *slot = Some(CoreIdx(at));
+            }
+        }
+    }
+    let width = cores.iter().map(|core| core.threads.len()).max().unwrap_or(1);
+    Pools { pools, cores, core_of, width, nodes: derive_nodes(topology), reserved, isolated }
 }
 
 fn derive_pools(topology: &Topology) -> Vec<Pool> {
@@ -113,8 +125,11 @@ fn derive_pools(topology: &Topology) -> Vec<Pool> {
             *slot = Some(id);
         }
     }
-    for pool in pools.iter_mut().filter(|pool| pool.children.is_empty()) {
-        pool.cores = cores_in(topology, &pool.cpus);
+    for at in 0..pools.len() {
+        let inside = node_pools(&pools, at);
+        if let Some(pool) = pools.get_mut(at) {
+            pool.node_pools = inside;
+        }
     }
     pools
 }
@@ -124,10 +139,39 @@ fn is_pool(level: Level) -> bool {
     !matches!(level, Level::Cluster | Level::L2 | Level::Core)
 }
 
-/// Only the part that lies in the pool: some hypervisors report an L3 for each thread of a core.
-fn cores_in(topology: &Topology, cpus: &CpuSet) -> Vec<CpuSet> {
-    let parts = topology.cores().iter().map(|core| core.intersection(cpus));
-    parts.filter(|part| !part.is_empty()).collect()
+/// The outermost pools with one NUMA node inside a pool with several.
+fn node_pools(pools: &[Pool], at: usize) -> Vec<PoolId> {
+    let Some(pool) = pools.get(at).filter(|pool| pool.nodes.len() > 1) else { return Vec::new() };
+    let has_several = |id: PoolId| pools.get(id.index()).is_some_and(|outer| outer.nodes.len() > 1);
+    let inside = pools.iter().skip(at + 1).filter(|it| it.cpus.is_subset(&pool.cpus));
+    let nodes = inside.filter(|it| it.nodes.len() <= 1 && it.parent.is_some_and(has_several));
+    nodes.map(|it| it.id).collect()
+}
+
+/// Every core, pool by pool, and where each pool's own cores begin and end.
+fn derive_cores(topology: &Topology, pools: &mut [Pool]) -> Vec<Core> {
+    let mut cores: Vec<Core> = Vec::new();
+    for at in 0..pools.len() {
+        let Some(pool) = pools.get(at) else { continue };
+        let mut own = pool.cpus.clone();
+        for child in pool.children.iter().filter_map(|id| pools.get(id.index())) {
+            own.subtract(&child.cpus);
+        }
+        let id = pool.id;
+        let parts = topology.cores().iter().map(|core| core.intersection(&own));
+        let mut parts: Vec<Core> = parts
+            .filter(|part| !part.is_empty())
+            .map(|part| Core { threads: part.iter().collect(), pool: id })
+            .collect();
+        let lowest = topology.cpus().first();
+        parts.sort_by_key(|core| core.threads.first().copied() == lowest);
+        let start = cores.len();
+        cores.append(&mut parts);
+        if let Some(pool) = pools.get_mut(at) {
+            pool.cores = start..cores.len();
+        }
+    }
+    cores
 }
 
 fn pool(topology: &Topology, object: &Object, id: PoolId, parent: Option<PoolId>) -> Pool {
@@ -146,7 +190,8 @@ fn pool(topology: &Topology, object: &Object, id: PoolId, parent: Option<PoolId>
         distance: largest_distance(topology, &nodes),
         is_inside_node,
         nodes,
-        cores: Vec::new(),
+        cores: 0..0,
+        node_pools: Vec::new(),
         merged: Vec::new(),
     }
 }
