@@ -3,7 +3,9 @@
 use bayplan_types::{Bytes, CpuClass, CpuSet, MilliCpu};
 
 use crate::budget::Load;
+use crate::counted::Counted;
 use crate::ledger::Ledger;
+use crate::view::around;
 
 /// Every breach of the invariants that stand on [`Ledger`], recomputed from the allocations alone.
 pub fn check_ledger(ledger: &Ledger) -> Vec<String> {
@@ -18,15 +20,16 @@ pub fn check_ledger(ledger: &Ledger) -> Vec<String> {
 
 fn check_exclusive(ledger: &Ledger, breaches: &mut Vec<String>) {
     let allocatable = ledger.pools().allocatable();
+    let may_own = allocatable.union(ledger.pools().isolated());
     let mut seen = CpuSet::new();
     for (id, allocation) in ledger.allocations() {
-        let exclusive = &allocation.exclusive;
+        let exclusive = &allocation.owned();
         let twice = exclusive.intersection(&seen);
         if !twice.is_empty() {
             breaches.push(format!("{id} and another container both own CPUs {twice}"));
         }
-        if !exclusive.is_subset(&allocatable) {
-            let outside = exclusive.difference(&allocatable);
+        if !exclusive.is_subset(&may_own) {
+            let outside = exclusive.difference(&may_own);
             breaches.push(format!("{id} owns CPUs {outside}, which are not to be handed out"));
         }
         if ledger.pools().get(allocation.pool).is_none_or(|pool| !exclusive.is_subset(&pool.cpus)) {
@@ -38,8 +41,34 @@ fn check_exclusive(ledger: &Ledger, breaches: &mut Vec<String>) {
     if *ledger.free() != expected {
         breaches.push(format!("shared CPUs are {}, should be {expected}", ledger.free()));
     }
+    let recounted = Counted::new(ledger.pools(), ledger.free());
+    if *ledger.counted() != recounted {
+        breaches.push("shared CPUs are counted wrong".to_owned());
+    }
+    check_open(ledger, &seen, breaches);
     if expected.is_empty() {
         breaches.push("no shared CPU is left on the machine".to_owned());
+    }
+}
+
+/// What newcomers may own: neither owned nor closed.
+fn check_open(ledger: &Ledger, owned: &CpuSet, breaches: &mut Vec<String>) {
+    let mut kept_out = owned.clone();
+    for (_, allocation) in ledger.allocations() {
+        if let Some(level) = allocation.terms.closes {
+            kept_out.union_with(&around(ledger.pools(), level, &allocation.exclusive));
+        }
+    }
+    let open = ledger.free().difference(&kept_out);
+    if *ledger.open() != Counted::new(ledger.pools(), &open) {
+        let actual = ledger.open().cpus();
+        breaches.push(format!("CPUs open to newcomers are {actual}, should be {open}"));
+    }
+    let isolated = ledger.pools().isolated().difference(&kept_out);
+    if *ledger.open_isolated() != isolated {
+        let actual = ledger.open_isolated();
+        breaches
+            .push(format!("isolated CPUs open to newcomers are {actual}, should be {isolated}"));
     }
 }
 

@@ -1,12 +1,13 @@
 //! Who holds what. In: offers to commit, containers to release, allocations to adopt after a restart. Out: everybody's CPUs.
 //!
 //! Invariants, listed by [`crate::check_ledger`] and asserted after every change in debug builds: exclusive sets are disjoint from
-//! each other, from reserved and isolated CPUs and from every shared pool; every container has at least one CPU to run on; every
+//! each other, from reserved CPUs and from every shared pool; every container has at least one CPU to run on; every
 //! CPU is in exactly one class; no node's memory is set aside twice; releasing everything gives back the initial ledger.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bayplan_topology::Level;
 use bayplan_types::{Bytes, CpuClass, CpuId, CpuSet, MilliCpu, NodeId, NodeSet};
 
 use crate::budget::Load;
@@ -17,6 +18,8 @@ use crate::offer::Offer;
 use crate::pool::{PoolId, Pools};
 use crate::request::ContainerId;
 use crate::room::Move;
+use crate::view::{around, one_per_core};
+use crate::wishes::{Owner, Preserve};
 
 /// What one container holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,15 +30,53 @@ pub struct Allocation {
     pub is_reserved: bool,
     /// CPUs that nobody else runs on.
     pub exclusive: CpuSet,
+    /// Other threads of its cores, on which nobody runs at all.
+    pub idle: CpuSet,
     /// CPU time on shared CPUs; `None` when it has exclusive CPUs only.
     pub shared: Option<MilliCpu>,
     /// Its `cpuset.mems`; empty on a machine without NUMA nodes.
     pub mems: NodeSet,
     /// Memory set aside, node by node.
     pub charges: Vec<(NodeId, Bytes)>,
+    /// What holds beyond that as long as it lives.
+    pub terms: Terms,
+}
+
+/// What was agreed with a container for as long as it lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Its pod and namespace.
+    pub owner: Owner,
+    /// Nobody else owns CPUs in the domains of this level in which it owns some.
+    pub closes: Option<Level>,
+    /// It runs on one thread of each core.
+    pub hides_hyperthreads: bool,
+    /// It stays where it is, also when others could use the place.
+    pub is_immovable: bool,
+    /// What bayplan leaves alone.
+    pub preserve: Preserve,
 }
 
 impl Allocation {
+    /// One that holds nothing yet.
+    pub fn new(pool: PoolId) -> Allocation {
+        Allocation {
+            pool,
+            is_reserved: false,
+            exclusive: CpuSet::new(),
+            idle: CpuSet::new(),
+            shared: None,
+            mems: NodeSet::new(),
+            charges: Vec::new(),
+            terms: Terms::default(),
+        }
+    }
+
+    /// CPUs that are neither shared nor can be owned by others.
+    pub(crate) fn owned(&self) -> CpuSet {
+        self.exclusive.union(&self.idle)
+    }
+
     /// The class of the container as metrics count it; a mixed one counts as exclusive.
     pub fn class(&self) -> CpuClass {
         match (self.is_reserved, self.exclusive.is_empty()) {
@@ -81,6 +122,10 @@ pub enum AdoptError {
 pub struct Holdings {
     /// CPUs that are not exclusive, reserved or isolated.
     free: Counted,
+    /// Of these, those that a newcomer may own.
+    open: Counted,
+    /// Isolated CPUs that a newcomer may own.
+    open_isolated: CpuSet,
     loads: Vec<Load>,
     charged: Vec<Bytes>,
     allocations: BTreeMap<ContainerId, Allocation>,
@@ -99,6 +144,8 @@ impl Ledger {
     pub fn new(pools: Arc<Pools>) -> Ledger {
         let holdings = Holdings {
             free: Counted::new(&pools, &pools.allocatable()),
+            open: Counted::new(&pools, &pools.allocatable()),
+            open_isolated: pools.isolated().clone(),
             loads: vec![Load::default(); pools.pools.len()],
             charged: vec![Bytes::ZERO; pools.nodes.len()],
             allocations: BTreeMap::new(),
@@ -128,6 +175,16 @@ impl Ledger {
 
     pub(crate) fn counted(&self) -> &Counted {
         &self.holdings.free
+    }
+
+    /// Shared CPUs that a newcomer may own.
+    pub(crate) fn open(&self) -> &Counted {
+        &self.holdings.open
+    }
+
+    /// Isolated CPUs that a newcomer may own.
+    pub(crate) fn open_isolated(&self) -> &CpuSet {
+        &self.holdings.open_isolated
     }
 
     pub(crate) fn loads(&self) -> &[Load] {
@@ -169,11 +226,20 @@ impl Ledger {
         if allocation.is_reserved {
             return self.pools.reserved().clone();
         }
-        let mut cpus = allocation.exclusive.clone();
-        if allocation.shared.is_some() {
-            cpus.union_with(&self.shared_cpus(allocation.pool));
+        let mut own = allocation.exclusive.clone();
+        let mut shared = match allocation.shared {
+            Some(_) => self.shared_cpus(allocation.pool),
+            None => CpuSet::new(),
+        };
+        if allocation.terms.hides_hyperthreads {
+            let around = around(&self.pools, Level::Core, &own);
+            own = one_per_core(&self.pools, &own);
+            // A shared part that would be hidden altogether stays.
+            let apart = one_per_core(&self.pools, &shared.difference(&around));
+            shared = if apart.is_empty() { shared } else { apart };
         }
-        cpus
+        own.union_with(&shared);
+        own
     }
 
     /// What `cpu` is used for now; `None` for a CPU that the machine does not have.
@@ -254,10 +320,13 @@ impl Ledger {
         if allocation.exclusive.is_empty() && allocation.shared.is_none() {
             return Err(AdoptError::Empty);
         }
-        let taken = allocation.exclusive.difference(&self.free().intersection(&pool.cpus));
+        let mut available = self.free().union(self.open_isolated());
+        available.intersect_with(&pool.cpus);
+        let taken = allocation.exclusive.difference(&available);
         if !taken.is_empty() {
             return Err(AdoptError::NotFree(Box::new(taken)));
         }
+        allocation.idle.intersect_with(&available);
         allocation.mems = self.known_mems(&allocation, &pool.nodes);
         for (node, charge) in &mut allocation.charges {
             *charge = (*charge).min(memory::free_on(&self.pools, self.charged(), *node));
@@ -283,7 +352,7 @@ impl Ledger {
 
     /// The first pool that would have sharers, but no shared CPU.
     fn starved_by(&self, allocation: &Allocation) -> Option<String> {
-        let free = self.free().difference(&allocation.exclusive);
+        let free = self.free().difference(&allocation.owned());
         let shares = allocation.shared.is_some() && !allocation.is_reserved;
         let chain: Vec<PoolId> = self.pools.chain(allocation.pool).map(|pool| pool.id).collect();
         let starved = self.pools.iter().find(|pool| {
@@ -299,7 +368,7 @@ impl Ledger {
     /// Gives back what a container holds; `None` when it holds nothing.
     pub fn release(&mut self, id: ContainerId) -> Option<Allocation> {
         let allocation = self.holdings.allocations.remove(&id)?;
-        self.holdings.free.insert_all(&self.pools, &allocation.exclusive);
+        self.open_up(&allocation);
         self.for_each_load(&allocation, Load::remove);
         self.for_each_charge(&allocation, |charged, bytes| *charged -= bytes);
         self.changed();
@@ -307,11 +376,43 @@ impl Ledger {
     }
 
     fn hold(&mut self, id: ContainerId, allocation: Allocation) {
-        self.holdings.free.remove_all(&self.pools, &allocation.exclusive);
+        let mut closed = allocation.owned();
+        self.holdings.free.remove_all(&self.pools, &closed);
+        closed.union_with(&self.closed_by(&allocation));
+        self.holdings.open.remove_all(&self.pools, &closed);
+        self.holdings.open_isolated.subtract(&closed);
         self.for_each_load(&allocation, Load::add);
         self.for_each_charge(&allocation, |charged, bytes| *charged += bytes);
         self.holdings.allocations.insert(id, allocation);
         self.changed();
+    }
+
+    /// CPUs around it that nobody else may own.
+    fn closed_by(&self, allocation: &Allocation) -> CpuSet {
+        match allocation.terms.closes {
+            Some(level) => around(&self.pools, level, &allocation.exclusive),
+            None => CpuSet::new(),
+        }
+    }
+
+    /// Its CPUs are shared again, and open to newcomers unless somebody else closes them.
+    fn open_up(&mut self, allocation: &Allocation) {
+        let owned = allocation.owned();
+        let shared = owned.difference(self.pools.isolated());
+        self.holdings.free.insert_all(&self.pools, &shared);
+        let mut opened = owned.union(&self.closed_by(allocation));
+        for (_, other) in self.allocations().filter(|(_, it)| it.terms.closes.is_some()) {
+            opened.subtract(&self.closed_by(other));
+        }
+        self.holdings.open.insert_all(&self.pools, &opened.intersection(self.free()));
+        opened.intersect_with(self.pools.isolated());
+        for (_, other) in self.allocations() {
+            if opened.is_empty() {
+                break;
+            }
+            opened.subtract(&other.owned());
+        }
+        self.holdings.open_isolated.union_with(&opened);
     }
 
     fn for_each_load(&mut self, allocation: &Allocation, change: fn(&mut Load, MilliCpu)) {

@@ -2,9 +2,9 @@
 //!
 //! The nodes of the CPUs come first. Where they cannot hold the amount, the nearest others are added, one by one, until they can.
 
-use bayplan_types::{Bytes, NodeId, NodeSet};
+use bayplan_types::{Bytes, MemoryKind, NodeId, NodeSet};
 
-use crate::pool::Pools;
+use crate::pool::{Pool, Pools};
 use crate::request::Request;
 
 /// Nodes a container may use, and what it holds on each.
@@ -14,81 +14,117 @@ pub(crate) struct Grant {
     pub(crate) charges: Vec<(NodeId, Bytes)>,
 }
 
-/// Memory in use per node, in the order of `Pools::nodes`.
+/// The memory that one request may have.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory<'a> {
+    pools: &'a Pools,
+    /// In use per node, in the order of `Pools::nodes`.
+    charged: &'a [Bytes],
+    request: &'a Request,
+}
+
+/// Free memory of a node.
 pub(crate) fn free_on(pools: &Pools, charged: &[Bytes], node: NodeId) -> Bytes {
     let Some((index, node)) = pools.node(node) else { return Bytes::ZERO };
     let capacity = node.memory.unwrap_or(Bytes(u64::MAX));
     capacity.saturating_sub(charged.get(index).copied().unwrap_or(Bytes::ZERO))
 }
 
-/// Free memory on a set of nodes. A machine without NUMA nodes does not count memory and always has room.
-pub(crate) fn free_in(pools: &Pools, charged: &[Bytes], nodes: &NodeSet) -> Bytes {
-    if pools.nodes.is_empty() {
-        return Bytes(u64::MAX);
+impl<'a> Memory<'a> {
+    pub(crate) fn new(pools: &'a Pools, charged: &'a [Bytes], request: &'a Request) -> Memory<'a> {
+        Memory { pools, charged, request }
     }
-    nodes.iter().map(|node| free_on(pools, charged, node)).sum()
-}
 
-/// Free memory of the machine.
-pub(crate) fn free_total(pools: &Pools, charged: &[Bytes]) -> Bytes {
-    free_in(pools, charged, &pools.nodes.iter().map(|node| node.id).collect())
-}
+    /// Whether a node is of a kind that the request may have. Where the machine has no node of these kinds, every node will do.
+    fn is_wished(&self, node: NodeId) -> bool {
+        let kinds = &self.request.wishes.memory.kinds;
+        let is_wished = |kind: MemoryKind| match kinds.is_empty() {
+            true => kind != MemoryKind::Hbm,
+            false => kinds.contains(&kind),
+        };
+        let kind = self.pools.node(node).map(|(_, node)| node.kind);
+        kind.is_some_and(is_wished) || !self.pools.nodes.iter().any(|node| is_wished(node.kind))
+    }
 
-/// `None` when the whole machine has too little free memory for what the request sets aside.
-pub(crate) fn grant(
-    pools: &Pools,
-    charged: &[Bytes],
-    near: &NodeSet,
-    request: &Request,
-) -> Option<Grant> {
-    let mut grant = Grant::default();
-    if pools.nodes.is_empty() {
-        return Some(grant);
+    fn free_on(&self, node: NodeId) -> Bytes {
+        free_on(self.pools, self.charged, node)
     }
-    let (mut missing, mut capacity) = (request.memory, Bytes::ZERO);
-    for (is_local, node) in nodes_by_distance(pools, near) {
-        let holds_limit = request.memory_limit.is_none_or(|limit| capacity >= limit);
-        if !is_local && missing == Bytes::ZERO && holds_limit && !grant.mems.is_empty() {
-            break;
-        }
-        let charge = free_on(pools, charged, node).min(missing);
-        // A distant node that is full would not help.
-        if !is_local && charge == Bytes::ZERO && holds_limit && !grant.mems.is_empty() {
-            continue;
-        }
-        if charge > Bytes::ZERO {
-            grant.charges.push((node, charge));
-            missing -= charge;
-        }
-        capacity += free_on(pools, &[], node);
-        grant.mems.insert(node);
-    }
-    (missing == Bytes::ZERO).then_some(grant)
-}
 
-/// Local nodes by number, then the others, nearest to any local node first.
-fn nodes_by_distance(pools: &Pools, near: &NodeSet) -> Vec<(bool, NodeId)> {
-    let mut nodes: Vec<(bool, NodeId)> =
-        near.iter().filter(|id| pools.node(*id).is_some()).map(|id| (true, id)).collect();
-    let mut others: Vec<(u32, usize, NodeId)> = Vec::new();
-    for (rank, (distance, id)) in near
-        .iter()
-        .filter_map(|id| pools.node(id))
-        .flat_map(|(_, node)| node.nearest.iter().enumerate())
-    {
-        if near.contains(*id) {
-            continue;
+    /// Free memory on a set of nodes. A machine without NUMA nodes does not count memory and always has room.
+    fn free_in(&self, nodes: impl Iterator<Item = NodeId>) -> Bytes {
+        if self.pools.nodes.is_empty() {
+            return Bytes(u64::MAX);
         }
-        match others.iter_mut().find(|(_, _, seen)| seen == id) {
-            Some(seen) => *seen = (seen.0.min(*distance), seen.1.min(rank), *id),
-            None => others.push((*distance, rank, *id)),
+        nodes.filter(|node| self.is_wished(*node)).map(|node| self.free_on(node)).sum()
+    }
+
+    /// Free memory of the machine.
+    pub(crate) fn free_total(&self) -> Bytes {
+        self.free_in(self.pools.nodes.iter().map(|node| node.id))
+    }
+
+    /// Free memory on the nodes of a pool, those without CPUs that hang on them included.
+    pub(crate) fn free_near(&self, pool: &Pool) -> Bytes {
+        self.free_in(pool.memory.iter())
+    }
+
+    /// `None` when the nodes that may be used have too little free memory for what the request sets aside: all of the machine, or those
+    /// in and at the pool when the request is bound to them.
+    pub(crate) fn grant(&self, near: &NodeSet, bound_to: Option<&NodeSet>) -> Option<Grant> {
+        let mut grant = Grant::default();
+        if self.pools.nodes.is_empty() {
+            return Some(grant);
         }
+        let may = |node: &NodeId| {
+            self.is_wished(*node) && bound_to.is_none_or(|bound| bound.contains(*node))
+        };
+        let limit = self.request.memory_limit;
+        let (mut missing, mut capacity) = (self.request.memory, Bytes::ZERO);
+        for (is_local, node) in self.nodes_by_distance(near).filter(|(_, node)| may(node)) {
+            let holds_limit = limit.is_none_or(|limit| capacity >= limit);
+            if !is_local && missing == Bytes::ZERO && holds_limit && !grant.mems.is_empty() {
+                break;
+            }
+            let charge = self.free_on(node).min(missing);
+            // A distant node that is full would not help.
+            if !is_local && charge == Bytes::ZERO && holds_limit && !grant.mems.is_empty() {
+                continue;
+            }
+            if charge > Bytes::ZERO {
+                grant.charges.push((node, charge));
+                missing -= charge;
+            }
+            capacity += free_on(self.pools, &[], node);
+            grant.mems.insert(node);
+        }
+        (missing == Bytes::ZERO).then_some(grant)
     }
-    others.sort_unstable();
-    nodes.extend(others.into_iter().map(|(_, _, id)| (false, id)));
-    if nodes.is_empty() {
-        // CPUs whose nodes have no memory and no known distance: any node is as good as another.
-        nodes.extend(pools.nodes.iter().map(|node| (false, node.id)));
+
+    /// Local nodes by number, then the others, nearest to any local node first.
+    fn nodes_by_distance(&self, near: &NodeSet) -> impl Iterator<Item = (bool, NodeId)> {
+        let pools = self.pools;
+        let mut nodes: Vec<(bool, NodeId)> =
+            near.iter().filter(|id| pools.node(*id).is_some()).map(|id| (true, id)).collect();
+        let mut others: Vec<(u32, usize, NodeId)> = Vec::new();
+        for (rank, (distance, id)) in near
+            .iter()
+            .filter_map(|id| pools.node(id))
+            .flat_map(|(_, node)| node.nearest.iter().enumerate())
+        {
+            if near.contains(*id) {
+                continue;
+            }
+            match others.iter_mut().find(|(_, _, seen)| seen == id) {
+                Some(seen) => *seen = (seen.0.min(*distance), seen.1.min(rank), *id),
+                None => others.push((*distance, rank, *id)),
+            }
+        }
+        others.sort_unstable();
+        nodes.extend(others.into_iter().map(|(_, _, id)| (false, id)));
+        if nodes.is_empty() {
+            // CPUs whose nodes have no memory and no known distance: any node is as good as another.
+            nodes.extend(pools.nodes.iter().map(|node| (false, node.id)));
+        }
+        nodes.into_iter()
     }
-    nodes
 }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use bayplan_topology::Level;
-use bayplan_types::{Bytes, CpuId, CpuSet, NodeId, NodeSet};
+use bayplan_types::{Bytes, CoreKind, CpuId, CpuSet, MemoryKind, NodeId, NodeSet};
 
 /// Dense position of a pool; parents come before children, siblings in the order of their lowest CPU. The machine is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +38,8 @@ pub struct Pool {
     pub cpus: CpuSet,
     /// NUMA nodes that its CPUs belong to.
     pub nodes: NodeSet,
+    /// NUMA nodes with memory in it: those of its CPUs, and those without CPUs that are nearest to them.
+    pub memory: NodeSet,
     /// Lies strictly inside one NUMA node, so it is too narrow to be somebody's shared pool.
     pub is_inside_node: bool,
     /// Largest distance between two of its NUMA nodes (10 when there is one or none).
@@ -72,7 +74,8 @@ pub(crate) struct Core {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
-    /// `None`: the kernel does not say; such a node is never full.
+    pub(crate) kind: MemoryKind,
+    /// What containers can have: huge pages are not counted. `None`: the kernel does not say; such a node is never full.
     pub(crate) memory: Option<Bytes>,
     /// Every node with memory, nearest first (itself at the head), nodes with CPUs before CPU-less ones at equal distance.
     pub(crate) nearest: Vec<(u32, NodeId)>,
@@ -92,6 +95,12 @@ pub struct Pools {
     pub(crate) nodes: Vec<Node>,
     pub(crate) reserved: CpuSet,
     pub(crate) isolated: CpuSet,
+    /// CPUs by core kind, on a machine that has several kinds.
+    pub(crate) kinds: Vec<(CoreKind, CpuSet)>,
+    pub(crate) high_priority: CpuSet,
+    pub(crate) low_priority: CpuSet,
+    /// Every package, die, NUMA node and L3 with its CPUs, also those that are no pools.
+    pub(crate) domains: Vec<(Level, CpuSet)>,
 }
 
 impl Pools {
@@ -131,7 +140,7 @@ impl Pools {
         &self.reserved
     }
 
-    /// CPUs that the kernel keeps out of load balancing. They are in no shared pool and are not handed out yet.
+    /// CPUs that the kernel keeps out of load balancing. They are in no shared pool and are owned only by those who wish it.
     pub fn isolated(&self) -> &CpuSet {
         &self.isolated
     }

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use bayplan_topology::Level;
 use bayplan_types::{Bytes, CpuSet, MilliCpu, QosClass};
 
+use crate::ledger::Terms;
 use crate::pool::PoolId;
-use crate::wishes::{Owner, Wishes};
+use crate::wishes::{Owner, Siblings, Strictness, Wishes};
 
 /// The ledger's own name of a container; given out by the daemon, never used twice in one ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,6 +133,25 @@ impl Request {
             memory_limit: None,
             wishes: Wishes::default(),
             previous: None,
+        }
+    }
+
+    /// What is agreed with the container for as long as it lives.
+    pub fn terms(&self) -> Terms {
+        let wishes = &self.wishes;
+        let apart = match wishes.cpus.apart {
+            Some((level, Strictness::Required)) => Some(level),
+            _ => None,
+        };
+        let siblings = (wishes.cpus.siblings == Siblings::Shared).then_some(Level::Core);
+        let is_exclusive = self.demand.exclusive() > 0;
+        Terms {
+            owner: self.owner,
+            // Wider domains come first.
+            closes: apart.into_iter().chain(siblings).min().filter(|_| is_exclusive),
+            hides_hyperthreads: wishes.cpus.hides_hyperthreads,
+            is_immovable: wishes.is_immovable,
+            preserve: wishes.preserve,
         }
     }
 }

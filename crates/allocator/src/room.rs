@@ -43,7 +43,8 @@ pub(crate) struct Sharer {
 
 /// Everybody who could be moved: those without CPUs of their own first, the largest first.
 pub(crate) fn movable_sharers(ledger: &Ledger) -> Vec<Sharer> {
-    let allocations = ledger.allocations().filter(|(_, it)| !it.is_reserved);
+    let allocations =
+        ledger.allocations().filter(|(_, it)| !it.is_reserved && !it.terms.is_immovable);
     let mut sharers: Vec<Sharer> = allocations
         .filter_map(|(id, it)| {
             let is_mixed = !it.exclusive.is_empty();

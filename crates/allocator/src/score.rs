@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt;
 
+use bayplan_topology::Level;
 use bayplan_types::{Bytes, MilliCpu};
 
 use crate::pool::PoolId;
@@ -13,16 +14,22 @@ use crate::pool::PoolId;
 pub struct Score {
     /// A container that is placed anew is already here.
     pub stays: bool,
+    /// How many of the wishes that are only preferred are met.
+    pub wishes: usize,
     /// The CPU time asked for is free on the pool's shared CPUs.
     pub cpu_fits: bool,
     /// The memory asked for is free on the pool's NUMA nodes.
     pub memory_fits: bool,
-    /// The CPU limit is no larger than the pool.
+    /// The CPU limit is no larger than the pool; without a limit, the pool is as wide as was wished.
     pub burst_fits: bool,
     /// Fewer NUMA nodes in the domain.
     pub numa_nodes: Reverse<usize>,
     /// Fewer NUMA nodes with CPUs of its own.
     pub nodes_taken: Reverse<usize>,
+    /// Nearer to the devices, summed over them.
+    pub devices: Reverse<u32>,
+    /// Nearer to the containers it belongs to, farther from those it shuns.
+    pub affinity: i64,
     /// Fewer cores of which only some threads would be taken, so that nobody who asks for whole cores gets halves.
     pub split_cores: Reverse<usize>,
     /// Fewer CPUs in the domain: the tightest one that fits.
@@ -47,14 +54,17 @@ pub struct Score {
 
 impl Score {
     /// Every criterion with its value, in the order of comparison.
-    pub fn criteria(&self) -> [(&'static str, String); 16] {
+    pub fn criteria(&self) -> [(&'static str, String); 19] {
         [
             ("stays", self.stays.to_string()),
+            ("wishes", self.wishes.to_string()),
             ("cpu_fits", self.cpu_fits.to_string()),
             ("memory_fits", self.memory_fits.to_string()),
             ("burst_fits", self.burst_fits.to_string()),
             ("numa_nodes", self.numa_nodes.0.to_string()),
             ("nodes_taken", self.nodes_taken.0.to_string()),
+            ("devices", self.devices.0.to_string()),
+            ("affinity", self.affinity.to_string()),
             ("split_cores", self.split_cores.0.to_string()),
             ("domain", self.domain.0.to_string()),
             ("broken_cores", self.broken_cores.0.to_string()),
@@ -79,11 +89,14 @@ impl Score {
             .find(|(_, mine, theirs)| mine != theirs)?;
         Some(match name {
             "stays" => "the container is already in the other pool".to_owned(),
+            "wishes" => format!("meets {mine} of the preferred wishes, not {theirs}"),
             "cpu_fits" => "its shared CPUs are fully requested".to_owned(),
             "memory_fits" => "its NUMA nodes lack the memory".to_owned(),
-            "burst_fits" => "smaller than the CPU limit".to_owned(),
+            "burst_fits" => "smaller than the CPU limit or the burst level".to_owned(),
             "numa_nodes" => format!("spans {mine} NUMA nodes, not {theirs}"),
             "nodes_taken" => format!("CPUs from {mine} NUMA nodes, not {theirs}"),
+            "devices" => format!("farther from the devices: {mine}, not {theirs}"),
+            "affinity" => format!("affinity {mine}, not {theirs}"),
             "domain" => format!("wider domain: {mine} CPUs, not {theirs}"),
             "split_cores" => format!("would split {mine} cores, not {theirs}"),
             "broken_cores" => format!("would break {mine} whole cores, not {theirs}"),
@@ -119,6 +132,24 @@ pub enum Rejection {
         /// Free on all nodes together.
         free: Bytes,
     },
+    /// Its NUMA nodes have too little free memory, and the container is bound to them.
+    TooLittleMemoryNear {
+        /// Asked for.
+        needed: Bytes,
+        /// Free on the pool's nodes.
+        free: Bytes,
+    },
+    /// The number of CPUs is no whole number of cores, and only whole cores were asked for.
+    NotWholeCores {
+        /// Asked for.
+        needed: usize,
+        /// Threads of a core.
+        width: usize,
+    },
+    /// It is wider than one domain of the level that the CPUs have to be within.
+    WiderThan(Level),
+    /// It is not near this device, and the container has to be.
+    TooFarFrom(String),
     /// It does not hold the exclusive CPUs that a container which is placed anew keeps.
     LeavesPrevious,
 }
@@ -136,6 +167,14 @@ impl fmt::Display for Rejection {
             Rejection::TooLittleMemory { needed, free } => {
                 write!(f, "needs {needed}, the machine has {free} free")
             }
+            Rejection::TooLittleMemoryNear { needed, free } => {
+                write!(f, "needs {needed} on its own NUMA nodes, {free} are free")
+            }
+            Rejection::NotWholeCores { needed, width } => {
+                write!(f, "{needed} CPUs are no whole number of cores of {width} threads")
+            }
+            Rejection::WiderThan(level) => write!(f, "is wider than one {level}"),
+            Rejection::TooFarFrom(device) => write!(f, "is not near `{device}`"),
             Rejection::LeavesPrevious => f.write_str("lacks the CPUs that the container keeps"),
         }
     }

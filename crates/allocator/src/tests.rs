@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bayplan_topology::{derive, parse_machine};
-use bayplan_types::{Bytes, CpuSet, MilliCpu};
+use bayplan_topology::{Level, derive, parse_machine};
+use bayplan_types::{Bytes, CoreKind, CpuPriority, CpuSet, MemoryKind, MilliCpu};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
@@ -20,8 +20,7 @@ fn request(id: u64, exclusive: usize, shared: Option<u64>) -> Request {
     Request::new(ContainerId(id), Demand::new(exclusive, shared.map(MilliCpu)))
 }
 
-/// One line per step: `ID EXCLUSIVE+SHARED [mem:GIB] [limit:GIB] [ceiling:MILLI] [reserved]`, `-ID` to release, or
-/// `ID=EXCLUSIVE+SHARED` to resize.
+/// One line per step: `ID EXCLUSIVE+SHARED [WISH]...`, `-ID` to release, or `ID=EXCLUSIVE+SHARED [WISH]...` to resize.
 fn check(line: &str, reserved: &str, steps: &[&str], expected: Expect) {
     let mut ledger = machine(line, reserved).unwrap();
     let mut text = String::new();
@@ -29,6 +28,56 @@ fn check(line: &str, reserved: &str, steps: &[&str], expected: Expect) {
         text.push_str(&format!("{step}: {}\n", play(&mut ledger, step)));
     }
     expected.assert_eq(&text);
+}
+
+/// A word of a step: `NAME`, `NAME:VALUE`, with `!` at the end where it is required.
+fn wish(wanted: &mut Request, word: &str) {
+    let strictness = if word.ends_with('!') { Strictness::Required } else { Strictness::Preferred };
+    let (name, value) = word.trim_end_matches('!').split_once(':').unwrap_or((word, ""));
+    let level = |name: &str| Level::ALL.into_iter().find(|it| it.name().starts_with(name)).unwrap();
+    let gib = |value: &str| Bytes::gib(value.parse().unwrap());
+    let Wishes { cpus, memory, place, preserve, is_immovable } = &mut wanted.wishes;
+    match name.trim_end_matches('!') {
+        "mem" => wanted.memory = gib(value),
+        "limit" => wanted.memory_limit = Some(gib(value)),
+        "ceiling" => wanted.ceiling = Some(MilliCpu(value.parse().unwrap())),
+        "reserved" => wanted.is_reserved = true,
+        "pod" => wanted.owner = Owner { pod: value.parse().unwrap(), namespace: 0 },
+        "idle" => cpus.siblings = Siblings::Idle,
+        "shared" => cpus.siblings = Siblings::Shared,
+        "spread" => cpus.packing = Packing::Spread,
+        "whole" => cpus.only_whole_cores = true,
+        "apart" => cpus.apart = Some((level(value), strictness)),
+        "isolated" => cpus.isolated = Some(strictness),
+        "kind" => {
+            let kind = CoreKind::ALL.into_iter().find(|it| it.name().starts_with(value)).unwrap();
+            cpus.core_kind = Some((kind, strictness));
+        }
+        "priority" => {
+            let priority = CpuPriority::ALL.into_iter().find(|it| it.name().starts_with(value));
+            cpus.priority = Some((priority.unwrap(), strictness));
+        }
+        "within" => cpus.within = Some(level(value)),
+        "even" => cpus.is_even = true,
+        "hide" => cpus.hides_hyperthreads = true,
+        "bound" => memory.is_bound = true,
+        "memory" => {
+            let kind = MemoryKind::ALL.into_iter().find(|it| it.name().starts_with(value)).unwrap();
+            memory.kinds.push(kind);
+        }
+        "near" => place.near.push(Near {
+            name: format!("device at {value}"),
+            cpus: CpuSet::new(),
+            nodes: value.parse().unwrap(),
+            strictness,
+        }),
+        "with" => place.affinity.push((ContainerId(value.parse().unwrap()), 100)),
+        "without" => place.affinity.push((ContainerId(value.parse().unwrap()), -100)),
+        "burst" => place.burst_level = Some(level(value)),
+        "preserve" => preserve.cpus = true,
+        "immovable" => *is_immovable = true,
+        other => unreachable!("no wish is called {other}"),
+    }
 }
 
 fn play(ledger: &mut Ledger, step: &str) -> String {
@@ -44,14 +93,7 @@ fn play(ledger: &mut Ledger, step: &str) -> String {
     };
     let (exclusive, shared) = demand.split_once('+').unwrap_or((demand, ""));
     let mut wanted = request(id.parse().unwrap(), exclusive.parse().unwrap(), shared.parse().ok());
-    for word in words {
-        match word.split_once(':') {
-            Some(("mem", gib)) => wanted.memory = Bytes::gib(gib.parse().unwrap()),
-            Some(("limit", gib)) => wanted.memory_limit = Some(Bytes::gib(gib.parse().unwrap())),
-            Some(("ceiling", milli)) => wanted.ceiling = Some(MilliCpu(milli.parse().unwrap())),
-            _ => wanted.is_reserved = word == "reserved",
-        }
-    }
+    words.for_each(|word| wish(&mut wanted, word));
     if is_resize {
         let held = ledger.release(wanted.id).unwrap();
         wanted.previous = Some(Previous { pool: held.pool, exclusive: held.exclusive });
@@ -62,7 +104,12 @@ fn play(ledger: &mut Ledger, step: &str) -> String {
             ledger.commit(offer).unwrap();
             let pool = &ledger.pools().get(allocation.pool).unwrap().name;
             let cpus = ledger.cpus_of(&allocation);
-            format!("{pool}, owns [{}] of {cpus}, mems {}", allocation.exclusive, allocation.mems)
+            let idle = match allocation.idle.is_empty() {
+                true => String::new(),
+                false => format!(", idle {}", allocation.idle),
+            };
+            let (exclusive, mems) = (&allocation.exclusive, &allocation.mems);
+            format!("{pool}, owns [{exclusive}] of {cpus}{idle}, mems {mems}")
         }
         Err(refusal) => match &refusal.considered[0].outcome {
             Err(rejection) => format!("refused: {rejection}"),
@@ -253,6 +300,294 @@ fn isolated_cpus_are_in_no_shared_set() {
 }
 
 #[test]
+fn the_sibling_of_an_odd_cpu_is_paired_shared_or_idle_as_wished() {
+    check(
+        "numa:1 core:8 pu:2",
+        "0,8",
+        &[
+            "1 1 pod:1",
+            "2 1 pod:2 shared",
+            "3 1 idle",
+            "4 3 idle",
+            "5 1 pod:2",
+            "6 1 pod:1",
+            "7 1",
+            "8 2",
+            "9 0+100",
+            "-3",
+            "10 1",
+            "-2",
+            "11 1",
+        ],
+        expect![[r#"
+            1 1 pod:1: machine, owns [1] of 1, mems 0
+            2 1 pod:2 shared: machine, owns [2] of 2, mems 0
+            3 1 idle: machine, owns [3] of 3, idle 11, mems 0
+            4 3 idle: machine, owns [4-5,12] of 4-5,12, idle 13, mems 0
+            5 1 pod:2: machine, owns [9] of 9, mems 0
+            6 1 pod:1: machine, owns [6] of 6, mems 0
+            7 1: machine, owns [14] of 14, mems 0
+            8 2: machine, owns [7,15] of 7,15, mems 0
+            9 0+100: machine, owns [] of 10, mems 0
+            -3: shared 3,10-11
+            10 1: machine, owns [3] of 3, mems 0
+            -2: shared 2,10-11
+            11 1: machine, owns [11] of 11, mems 0
+        "#]],
+    );
+}
+
+#[test]
+fn an_odd_cpu_is_paired_with_its_own_pod_then_its_own_namespace() {
+    check(
+        "numa:1 core:8 pu:2",
+        "",
+        &["1 1 pod:1", "2 1 pod:2", "3 1 pod:3", "4 1 pod:4", "-2", "-3", "5 3 pod:4", "6 1 pod:9"],
+        expect![[r#"
+            1 1 pod:1: machine, owns [1] of 1, mems 0
+            2 1 pod:2: machine, owns [9] of 9, mems 0
+            3 1 pod:3: machine, owns [2] of 2, mems 0
+            4 1 pod:4: machine, owns [10] of 10, mems 0
+            -2: shared 0,3-9,11-15
+            -3: shared 0,2-9,11-15
+            5 3 pod:4: machine, owns [2-3,11] of 2-3,11, mems 0
+            6 1 pod:9: machine, owns [9] of 9, mems 0
+        "#]],
+    );
+}
+
+#[test]
+fn one_thread_of_each_core_when_spread() {
+    check(
+        "numa:2 core:4 pu:2",
+        "",
+        &[
+            "1 3 spread",
+            "2 2 spread idle",
+            "3 2 spread shared",
+            "4 2",
+            "5 3 spread idle",
+            "1=4 spread",
+        ],
+        expect![[r#"
+            1 3 spread: numa 0, owns [1-3] of 1-3, mems 0
+            2 2 spread idle: numa 1, owns [4-5] of 4-5, idle 12-13, mems 1
+            3 2 spread shared: numa 1, owns [6-7] of 6-7, mems 1
+            4 2: numa 0, owns [0,8] of 0,8, mems 0
+            5 3 spread idle: refused: needs 3 CPUs of its own, 0 can be given
+            1=4 spread: numa 0, owns [1-3,9] of 1-3,9, mems 0
+        "#]],
+    );
+}
+
+#[test]
+fn whole_cores_only_when_that_is_asked_for() {
+    check(
+        "numa:1 core:4 pu:2",
+        "",
+        &["1 3 whole", "2 4 whole"],
+        expect![[r#"
+        1 3 whole: refused: 3 CPUs are no whole number of cores of 2 threads
+        2 4 whole: machine, owns [1-2,5-6] of 1-2,5-6, mems 0
+    "#]],
+    );
+}
+
+#[test]
+fn who_stands_apart_keeps_others_out_when_that_is_required() {
+    check(
+        "numa:2 l3:2 core:4",
+        "",
+        &[
+            "1 1 apart:L3!",
+            "2 1",
+            "3 1 apart:L3",
+            "4 1 apart:L3",
+            "5 1 apart:L3!",
+            "6 1 apart:Numa!",
+            "-1",
+            "7 1 apart:L3!",
+            "8 0+100",
+        ],
+        expect![[r#"
+            1 1 apart:L3!: l3 0, owns [1] of 1, mems 0
+            2 1: l3 1, owns [4] of 4, mems 0
+            3 1 apart:L3: l3 2, owns [8] of 8, mems 1
+            4 1 apart:L3: l3 3, owns [12] of 12, mems 1
+            5 1 apart:L3!: refused: needs 1 CPUs of its own, 0 can be given
+            6 1 apart:Numa!: refused: needs 1 CPUs of its own, 0 can be given
+            -1: shared 0-3,5-7,9-11,13-15
+            7 1 apart:L3!: l3 0, owns [1] of 1, mems 0
+            8 0+100: numa 0, owns [] of 0,2-3,5-7, mems 0
+        "#]],
+    );
+}
+
+#[test]
+fn isolated_cpus_are_owned_by_those_who_wish_it() {
+    check(
+        "core:8 isolated:5-7",
+        "0",
+        &[
+            "1 1",
+            "2 2 isolated",
+            "3 2 isolated",
+            "4 2 isolated!",
+            "5 1 isolated!",
+            "-2",
+            "6 1+200 isolated!",
+            "7 0+100",
+        ],
+        expect![[r#"
+            1 1: machine, owns [1] of 1, mems 
+            2 2 isolated: machine, owns [5-6] of 5-6, mems 
+            3 2 isolated: machine, owns [2-3] of 2-3, mems 
+            4 2 isolated!: refused: needs 2 CPUs of its own, 1 can be given
+            5 1 isolated!: machine, owns [7] of 7, mems 
+            -2: shared 4
+            6 1+200 isolated!: machine, owns [5] of 4-5, mems 
+            7 0+100: machine, owns [] of 4, mems 
+        "#]],
+    );
+}
+
+#[test]
+fn the_kind_of_core_and_the_priority_are_respected() {
+    check(
+        "core-hybrid",
+        "",
+        &["1 4", "2 4 kind:E", "3 14", "4 16 kind:E!", "5 2 kind:P!"],
+        expect![[r#"
+            1 4: machine, owns [1-2,9-10] of 1-2,9-10, mems 0
+            2 4 kind:E: machine, owns [16-19] of 16-19, mems 0
+            3 14: machine, owns [3-7,11-15,20-23] of 3-7,11-15,20-23, mems 0
+            4 16 kind:E!: refused: needs 16 CPUs of its own, 8 can be given
+            5 2 kind:P!: machine, owns [0,8] of 0,8, mems 0
+        "#]],
+    );
+    check(
+        "core:8 fast:4-5",
+        "",
+        &[
+            "1 1 priority:High",
+            "2 2 priority:High",
+            "3 1 priority:High!",
+            "4 2 priority:High!",
+            "5 2 priority:Normal",
+        ],
+        expect![[r#"
+            1 1 priority:High: machine, owns [4] of 4, mems 
+            2 2 priority:High: machine, owns [1-2] of 1-2, mems 
+            3 1 priority:High!: machine, owns [5] of 5, mems 
+            4 2 priority:High!: refused: needs 2 CPUs of its own, 0 can be given
+            5 2 priority:Normal: machine, owns [3,6] of 3,6, mems 
+        "#]],
+    );
+}
+
+#[test]
+fn cpus_stay_within_a_domain_or_are_spread_evenly_when_that_is_asked_for() {
+    check(
+        "pack:2 numa:2 core:4 pu:2",
+        "",
+        &["1 10 within:Numa", "2 10 within:Pack", "3 10 even", "4 17 within:Pack"],
+        expect![[r#"
+            1 10 within:Numa: refused: is wider than one NumaNode
+            2 10 within:Pack: package 0, owns [0-4,16-20] of 0-4,16-20, mems 0-1
+            3 10 even: package 1, owns [8-10,12-13,24-26,28-29] of 8-10,12-13,24-26,28-29, mems 2-3
+            4 17 within:Pack: refused: is wider than one Package
+        "#]],
+    );
+}
+
+#[test]
+fn hidden_hyperthreads_leave_one_thread_of_each_core() {
+    check(
+        "numa:1 core:4 pu:2",
+        "",
+        &["1 4 hide", "2 1+100 hide", "3 0+100 hide"],
+        expect![[r#"
+            1 4 hide: machine, owns [1-2,5-6] of 1-2, mems 0
+            2 1+100 hide: machine, owns [3] of 0,3, mems 0
+            3 0+100 hide: machine, owns [] of 0,7, mems 0
+        "#]],
+    );
+}
+
+#[test]
+fn memory_is_of_the_kinds_that_are_wished_and_bound_where_that_is_wished() {
+    check(
+        "pack:2 numa:1 core:4 mem:10 hbm:4 pmem:40",
+        "",
+        &[
+            "1 1 mem:4",
+            "2 1 mem:4 memory:Hbm",
+            "3 1 mem:4 memory:Hbm",
+            "4 1 mem:20 memory:Dram",
+            "5 1 mem:12 bound",
+            "6 1 mem:60 bound",
+            "7 1 mem:4 bound memory:Hbm",
+        ],
+        expect![[r#"
+            1 1 mem:4: package 0, owns [1] of 1, mems 0
+            2 1 mem:4 memory:Hbm: package 0, owns [2] of 2, mems 2
+            3 1 mem:4 memory:Hbm: package 1, owns [4] of 4, mems 3
+            4 1 mem:20 memory:Dram: refused: needs 20 GiB, the machine has 16 GiB free
+            5 1 mem:12 bound: package 0, owns [3] of 3, mems 0,4
+            6 1 mem:60 bound: machine, owns [0] of 0, mems 0-1,4-5
+            7 1 mem:4 bound memory:Hbm: refused: needs 4 GiB, the machine has 0 B free
+        "#]],
+    );
+}
+
+#[test]
+fn devices_and_other_containers_draw_and_repel() {
+    check(
+        "pack:2 numa:2 core:4",
+        "",
+        &[
+            "1 1 near:2",
+            "2 0+100 near:3!",
+            "3 3 near:2",
+            "4 2 near:2",
+            "5 4 near:2!",
+            "6 0+100 with:4",
+            "7 0+100 without:4",
+            "8 1 without:1",
+            "9 0+100 burst:Pack",
+            "10 0+100 burst:Mach",
+        ],
+        expect![[r#"
+            1 1 near:2: numa 2, owns [8] of 8, mems 2
+            2 0+100 near:3!: numa 3, owns [] of 12-15, mems 3
+            3 3 near:2: numa 2, owns [9-11] of 9-11, mems 2
+            4 2 near:2: numa 3, owns [12-13] of 12-13, mems 3
+            5 4 near:2!: refused: is not near `device at 2`
+            6 0+100 with:4: numa 3, owns [] of 14-15, mems 3
+            7 0+100 without:4: numa 0, owns [] of 0-3, mems 0
+            8 1 without:1: numa 0, owns [1] of 1, mems 0
+            9 0+100 burst:Pack: package 0, owns [] of 0,2-7, mems 0-1
+            10 0+100 burst:Mach: machine, owns [] of 0,2-7,14-15, mems 0-3
+        "#]],
+    );
+}
+
+#[test]
+fn who_wants_to_be_left_alone_is_counted_but_owns_nothing() {
+    check(
+        "numa:2 core:4",
+        "",
+        &["1 2 preserve", "2 0+500 preserve", "3 4", "4 1"],
+        expect![[r#"
+            1 2 preserve: machine, owns [] of 0-7, mems 0-1
+            2 0+500 preserve: machine, owns [] of 0-7, mems 0-1
+            3 4: numa 0, owns [0-3] of 0-3, mems 0
+            4 1: numa 1, owns [4] of 4, mems 1
+        "#]],
+    );
+}
+
+#[test]
 fn a_domain_smaller_than_a_core_holds_only_its_own_threads() {
     // Some hypervisors report an L3 for each thread.
     let mut snapshot = parse_machine("numa:1 l3:1 core:2 pu:2").unwrap();
@@ -282,12 +617,10 @@ fn a_stale_offer_is_refused() {
 fn adopting_what_is_not_free_is_refused() {
     let mut ledger = machine("pack:2 core:2", "0").unwrap();
     let allocation = |exclusive: &str, shared| Allocation {
-        pool: PoolId::MACHINE,
-        is_reserved: false,
         exclusive: exclusive.parse().unwrap(),
         shared,
         mems: "7".parse().unwrap(),
-        charges: vec![],
+        ..Allocation::new(PoolId::MACHINE)
     };
     let mut adopt = |id, exclusive, shared| {
         ledger.adopt(ContainerId(id), allocation(exclusive, shared)).map_err(|e| e.to_string())
@@ -326,18 +659,64 @@ fn the_winner_says_why_the_others_lost() {
 /// What a history does next.
 #[derive(Clone, Debug)]
 enum Op {
-    Create { exclusive: usize, shared: Option<u64>, gib: u64, limit: Option<u64>, reserved: bool },
+    Create {
+        exclusive: usize,
+        shared: Option<u64>,
+        gib: u64,
+        limit: Option<u64>,
+        reserved: bool,
+        wishes: Vec<&'static str>,
+    },
     Release(usize),
-    Resize { which: usize, exclusive: usize, shared: Option<u64> },
+    Resize {
+        which: usize,
+        exclusive: usize,
+        shared: Option<u64>,
+    },
     Restart,
+}
+
+/// Half of the containers wish nothing.
+fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
+    const WISHES: [&str; 24] = [
+        "idle",
+        "shared",
+        "spread",
+        "whole",
+        "apart:Core",
+        "apart:Core!",
+        "apart:L3",
+        "apart:L3!",
+        "apart:Numa!",
+        "isolated",
+        "isolated!",
+        "kind:E",
+        "priority:High",
+        "within:Numa",
+        "even",
+        "hide",
+        "bound",
+        "memory:Hbm",
+        "near:0",
+        "near:1!",
+        "with:1",
+        "without:2",
+        "preserve",
+        "immovable",
+    ];
+    let some = prop::collection::vec(prop::sample::select(&WISHES[..]), 1..4);
+    prop_oneof![Just(Vec::new()), some]
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
     let shared = || prop::option::of(0u64..4000);
     prop_oneof![
-        5 => (0usize..9, shared(), 0u64..12, prop::option::of(0u64..40), prop::bool::weighted(0.1))
-            .prop_map(|(exclusive, shared, gib, limit, reserved)| Op::Create {
-                exclusive, shared, gib, limit, reserved
+        5 => (
+            0usize..9, shared(), 0u64..12, prop::option::of(0u64..40), prop::bool::weighted(0.1),
+            any_wishes(),
+        )
+            .prop_map(|(exclusive, shared, gib, limit, reserved, wishes)| Op::Create {
+                exclusive, shared, gib, limit, reserved, wishes
             }),
         3 => any::<usize>().prop_map(Op::Release),
         1 => (any::<usize>(), 0usize..12, shared())
@@ -401,22 +780,24 @@ proptest! {
         for (step, op) in ops.into_iter().enumerate() {
             let before = ledger.clone();
             match op {
-                Op::Create { exclusive, shared, gib, limit, reserved } => {
+                Op::Create { exclusive, shared, gib, limit, reserved, wishes } => {
                     let mut wanted = request(step as u64, exclusive, shared);
                     wanted.memory = Bytes::gib(gib);
                     wanted.memory_limit = limit.map(Bytes::gib);
                     wanted.is_reserved = reserved;
+                    wanted.owner.pod = step as u64 / 3;
+                    wishes.iter().for_each(|word| wish(&mut wanted, word));
                     prop_assert_eq!(offer(&ledger, &wanted), offer(&ledger, &wanted));
                     if let Ok(offer) = offer(&ledger, &wanted) {
                         let allocation = offer.allocation().clone();
                         ledger.commit(offer).unwrap();
-                        if !allocation.is_reserved {
+                        if !allocation.is_reserved && !wanted.wishes.preserve.cpus {
                             prop_assert_eq!(allocation.exclusive.len(), exclusive);
                         }
                         live.push(wanted.id);
                     } else {
                         // Only memory or exclusive CPUs can be lacking: a shared part always fits somewhere.
-                        prop_assert!(exclusive > 0 || gib > 0);
+                        prop_assert!(exclusive > 0 || gib > 0 || !wishes.is_empty());
                     }
                 }
                 Op::Release(which) if !live.is_empty() => {

@@ -32,12 +32,11 @@ impl NodeState {
             });
         let pool = around.min_by_key(|pool| pool.cpus.len()).map(|pool| pool.id);
         let allocation = |pool| Allocation {
-            pool,
             is_reserved: request.is_reserved,
-            exclusive: CpuSet::new(),
             shared: Some(wanted),
             mems: mems.clone(),
-            charges: Vec::new(),
+            terms: request.terms(),
+            ..Allocation::new(pool)
         };
         let pools = pool.into_iter().chain([PoolId::MACHINE]);
         for pool in pools {
@@ -183,12 +182,10 @@ impl NodeState {
             let around = self.ledger.pools().iter().filter(|pool| cpus.is_subset(&pool.cpus));
             let pool = around.min_by_key(|pool| pool.cpus.len()).map(|pool| pool.id);
             let allocation = Allocation {
-                pool: pool.unwrap_or(PoolId::MACHINE),
-                is_reserved: false,
                 exclusive: cpus.clone(),
-                shared: None,
                 mems: mems.clone(),
-                charges: Vec::new(),
+                terms: request.terms(),
+                ..Allocation::new(pool.unwrap_or(PoolId::MACHINE))
             };
             if self.ledger.adopt(id, allocation).is_ok() {
                 return Some(format!("keeps CPUs {cpus} for itself"));

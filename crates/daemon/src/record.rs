@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_allocator::{Allocation, ContainerId, PoolId, Pools};
+use bayplan_allocator::{Allocation, ContainerId, Owner, PoolId, Pools, Preserve, Terms};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
+use bayplan_topology::Level;
 use bayplan_types::{Bytes, MilliCpu, NodeId, ParseSetError, QosClass};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -137,10 +138,54 @@ pub struct AllocationForm {
     #[serde(default)]
     reserved: bool,
     exclusive: String,
+    #[serde(default)]
+    idle: String,
     shared_milli: Option<u64>,
     mems: String,
     #[serde(default)]
     memory_bytes: Vec<(u32, u64)>,
+    #[serde(default)]
+    terms: TermsForm,
+}
+
+/// [`Terms`] as JSON; what is not said does not hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TermsForm {
+    pod: u64,
+    namespace: u64,
+    closes: Option<String>,
+    hides_hyperthreads: bool,
+    is_immovable: bool,
+    preserves_cpus: bool,
+    preserves_memory: bool,
+}
+
+impl From<Terms> for TermsForm {
+    fn from(terms: Terms) -> TermsForm {
+        TermsForm {
+            pod: terms.owner.pod,
+            namespace: terms.owner.namespace,
+            closes: terms.closes.map(|level| level.name().to_owned()),
+            hides_hyperthreads: terms.hides_hyperthreads,
+            is_immovable: terms.is_immovable,
+            preserves_cpus: terms.preserve.cpus,
+            preserves_memory: terms.preserve.memory,
+        }
+    }
+}
+
+impl From<&TermsForm> for Terms {
+    fn from(form: &TermsForm) -> Terms {
+        let level = |name: &String| Level::ALL.into_iter().find(|level| level.name() == name);
+        Terms {
+            owner: Owner { pod: form.pod, namespace: form.namespace },
+            closes: form.closes.as_ref().and_then(level),
+            hides_hyperthreads: form.hides_hyperthreads,
+            is_immovable: form.is_immovable,
+            preserve: Preserve { cpus: form.preserves_cpus, memory: form.preserves_memory },
+        }
+    }
 }
 
 impl AllocationForm {
@@ -150,6 +195,7 @@ impl AllocationForm {
             pool: pool.to_owned(),
             reserved: allocation.is_reserved,
             exclusive: allocation.exclusive.to_string(),
+            idle: allocation.idle.to_string(),
             shared_milli: allocation.shared.map(|milli| milli.0),
             mems: allocation.mems.to_string(),
             memory_bytes: allocation
@@ -157,6 +203,7 @@ impl AllocationForm {
                 .iter()
                 .map(|(node, bytes)| (node.0, bytes.0))
                 .collect(),
+            terms: allocation.terms.into(),
         }
     }
 
@@ -171,13 +218,16 @@ impl AllocationForm {
     /// A set that is not a list.
     pub fn allocation(&self, pools: &Pools) -> Result<Allocation, ParseSetError> {
         let charges = self.memory_bytes.iter().map(|(node, bytes)| (NodeId(*node), Bytes(*bytes)));
+        let pool = pools.named(&self.pool).map_or(PoolId::MACHINE, |pool| pool.id);
         Ok(Allocation {
-            pool: pools.named(&self.pool).map_or(PoolId::MACHINE, |pool| pool.id),
             is_reserved: self.reserved,
             exclusive: self.exclusive.parse()?,
+            idle: self.idle.parse()?,
             shared: self.shared_milli.map(MilliCpu),
             mems: self.mems.parse()?,
             charges: charges.collect(),
+            terms: Terms::from(&self.terms),
+            ..Allocation::new(pool)
         })
     }
 }

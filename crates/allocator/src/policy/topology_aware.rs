@@ -1,7 +1,7 @@
 //! The default policy: pools are the hardware tree itself. In: a topology and the reserved CPUs. Out: the pools.
 
-use bayplan_topology::{Level, Object, ObjectIdx, Topology};
-use bayplan_types::{CpuSet, NodeId, NodeSet};
+use bayplan_topology::{Level, NumaNode, Object, ObjectIdx, Topology};
+use bayplan_types::{Bytes, CpuPriority, CpuSet, NodeId, NodeSet};
 
 use crate::pool::{Core, CoreIdx, Node, Pool, PoolId, Pools};
 
@@ -90,7 +90,21 @@ fn with_classes(topology: &Topology, reserved: CpuSet, isolated: CpuSet) -> Pool
         }
     }
     let width = cores.iter().map(|core| core.threads.len()).max().unwrap_or(1);
-    Pools { pools, cores, core_of, width, nodes: derive_nodes(topology), reserved, isolated }
+    let objects = topology.objects().iter();
+    let domains = objects.filter(|it| !matches!(it.level, Level::Machine | Level::Core));
+    Pools {
+        domains: domains.map(|it| (it.level, it.cpus.clone())).collect(),
+        pools,
+        cores,
+        core_of,
+        width,
+        nodes: derive_nodes(topology),
+        reserved,
+        isolated,
+        kinds: topology.core_kinds().to_vec(),
+        high_priority: topology.cpus_of_priority(CpuPriority::High),
+        low_priority: topology.cpus_of_priority(CpuPriority::Low),
+    }
 }
 
 fn derive_pools(topology: &Topology) -> Vec<Pool> {
@@ -180,8 +194,15 @@ fn pool(topology: &Topology, object: &Object, id: PoolId, parent: Option<PoolId>
         .nodes()
         .iter()
         .any(|node| object.cpus.is_subset(&node.cpus) && object.cpus != node.cpus);
+    let attached = topology
+        .nodes()
+        .iter()
+        .filter(|node| node.cpus.is_empty() && node.near.is_some_and(|near| nodes.contains(near)));
+    let mut memory = nodes.clone();
+    memory.extend(attached.map(|node| node.id));
     Pool {
         id,
+        memory,
         name: pool_name(topology, object),
         level: object.level,
         parent,
@@ -240,8 +261,18 @@ fn derive_nodes(topology: &Topology) -> Vec<Node> {
     };
     with_memory
         .iter()
-        .map(|node| Node { id: node.id, memory: node.memory, nearest: nearest(node.id) })
+        .map(|node| Node {
+            id: node.id,
+            kind: node.kind,
+            memory: node.memory.map(|memory| memory.saturating_sub(huge_pages(node))),
+            nearest: nearest(node.id),
+        })
         .collect()
+}
+
+/// Memory that was set aside as huge pages, which a container cannot use as ordinary memory.
+fn huge_pages(node: &NumaNode) -> Bytes {
+    node.huge_pages.iter().map(|pages| Bytes(pages.size.0.saturating_mul(pages.total))).sum()
 }
 
 #[cfg(test)]

@@ -1,0 +1,64 @@
+//! How near a pool is to what a container wants to be near of. In: a pool, devices, other containers. Out: a distance, an affinity.
+
+use bayplan_types::NodeSet;
+
+use crate::ledger::Ledger;
+use crate::pool::{Pool, PoolId, Pools};
+use crate::score::Rejection;
+use crate::wishes::{Near, PlaceWishes, Strictness};
+
+/// Sum of the distances between the pool and each device; for a pool with several NUMA nodes, from the farthest of them.
+///
+/// # Errors
+/// A [`Rejection`] when the pool is not near a device that has to be near.
+pub(crate) fn distance_to_devices(
+    pools: &Pools,
+    pool: &Pool,
+    wishes: &PlaceWishes,
+) -> Result<u32, Rejection> {
+    let mut sum = 0u32;
+    for near in &wishes.near {
+        let nodes = nodes_near(pools, near);
+        if near.strictness == Strictness::Required && !is_near(pool, near, &nodes) {
+            return Err(Rejection::TooFarFrom(near.name.clone()));
+        }
+        let nearest = |from| nodes.iter().map(|to| pools.distance(from, to)).min();
+        let farthest = pool.nodes.iter().filter_map(nearest).max();
+        sum = sum.saturating_add(farthest.unwrap_or(0));
+    }
+    Ok(sum)
+}
+
+fn nodes_near(pools: &Pools, near: &Near) -> NodeSet {
+    if near.nodes.is_empty() { pools.nodes_of(&near.cpus) } else { near.nodes.clone() }
+}
+
+fn is_near(pool: &Pool, near: &Near, nodes: &NodeSet) -> bool {
+    match (near.cpus.is_empty(), nodes.is_empty()) {
+        (false, _) => pool.cpus.is_subset(&near.cpus) || pool.nodes.is_subset(nodes),
+        (true, false) => pool.nodes.is_subset(nodes),
+        // Nothing is known about its place: everywhere is near.
+        (true, true) => true,
+    }
+}
+
+/// Sum of the weights of the containers that are placed; each link between the two pools in the tree leaves three quarters of a weight.
+pub(crate) fn affinity(ledger: &Ledger, pool: &Pool, wishes: &PlaceWishes) -> i64 {
+    /// A weight without any links.
+    const UNIT: i64 = 1000;
+    let pools = ledger.pools();
+    let of_one = |(id, weight): &(_, i32)| {
+        let theirs = ledger.allocation(*id)?.pool;
+        let faded = (0..links(pools, pool.id, theirs)).fold(UNIT, |unit, _| unit * 3 / 4);
+        Some(i64::from(*weight) * faded)
+    };
+    wishes.affinity.iter().filter_map(of_one).sum()
+}
+
+/// Steps from one pool to the other through the pool around both.
+fn links(pools: &Pools, from: PoolId, to: PoolId) -> usize {
+    let Some(target) = pools.get(to) else { return 0 };
+    let up = pools.chain(from).take_while(|it| !target.cpus.is_subset(&it.cpus)).count();
+    let Some(common) = pools.chain(from).nth(up) else { return up };
+    up + pools.chain(to).take_while(|it| it.id != common.id).count()
+}

@@ -1,0 +1,394 @@
+//! Scores pools for one request. In: the ledger and the request. Out: a score or a rejection per pool, and the allocation for the best.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::cmp::Reverse;
+
+use bayplan_topology::Level;
+use bayplan_types::{CpuId, CpuSet, MilliCpu, NodeSet};
+use smallvec::SmallVec;
+
+use crate::budget::{Budgets, Supply, Units, fits_shared};
+use crate::counted::Counted;
+use crate::ledger::{Allocation, Ledger};
+use crate::memory::Memory;
+use crate::pick::{Kin, Picker};
+use crate::place::{affinity, distance_to_devices};
+use crate::pool::{Pool, PoolId, Pools};
+use crate::request::Request;
+use crate::room::{Move, Sharer, Wanted, make_room, movable_sharers};
+use crate::score::{Rejection, Score};
+use crate::view::{View, around, kin, units, views};
+use crate::wishes::{Packing, Siblings};
+
+/// What is asked of which ledger, and the CPUs that can be had.
+pub(crate) struct Question<'a> {
+    ledger: &'a Ledger,
+    request: &'a Request,
+    /// Exclusive CPUs that a container which is placed anew keeps.
+    kept: CpuSet,
+    /// Shared CPUs without `kept`.
+    free: Cow<'a, Counted>,
+    /// Exclusive CPUs to pick beyond `kept`.
+    missing: usize,
+    views: SmallVec<[View<'a>; 1]>,
+    units: Units,
+    memory: Memory<'a>,
+}
+
+impl<'a> Question<'a> {
+    pub(crate) fn new(ledger: &'a Ledger, request: &'a Request) -> Question<'a> {
+        let (pools, wishes) = (ledger.pools(), &request.wishes.cpus);
+        let kept = kept_cpus(ledger, request);
+        let mut free = Cow::Borrowed(ledger.counted());
+        if !kept.is_empty() {
+            free.to_mut().remove_all(pools, &kept);
+        }
+        Question {
+            missing: request.demand.exclusive() - kept.len(),
+            views: views(ledger, wishes, &kept),
+            units: units(pools, wishes),
+            memory: Memory::new(pools, ledger.charged(), request),
+            ledger,
+            request,
+            kept,
+            free,
+        }
+    }
+
+    /// Units to pick: an odd CPU whose siblings stay idle takes a whole core away.
+    fn count(&self) -> usize {
+        let wishes = &self.request.wishes.cpus;
+        match (wishes.siblings, wishes.packing) {
+            (Siblings::Idle, Packing::Packed) => {
+                self.missing.next_multiple_of(self.ledger.pools().width)
+            }
+            _ => self.missing,
+        }
+    }
+
+    fn kin(&self) -> Kin {
+        let pools = self.ledger.pools();
+        let is_odd = !self.missing.is_multiple_of(pools.width) && !self.units.only_whole;
+        let open = self.ledger.open().in_pool(PoolId::MACHINE);
+        if is_odd && open.whole_cpus < open.cpus {
+            kin(self.ledger, self.request.owner)
+        } else {
+            Kin::default()
+        }
+    }
+}
+
+/// A pool that can hold the request.
+pub(crate) struct Candidate<'a> {
+    pub(crate) score: Score,
+    pub(crate) moves: Vec<Move>,
+    /// Which view the CPUs are picked from.
+    view: usize,
+    /// Picks the CPUs after the moves.
+    roomier: Option<Box<Picker<'a>>>,
+}
+
+/// The search for the answer.
+pub(crate) struct Search<'q, 'a> {
+    question: &'q Question<'a>,
+    ledger: &'a Ledger,
+    request: &'a Request,
+    /// One per view.
+    pickers: SmallVec<[Picker<'q>; 1]>,
+    /// Who could make room, once somebody has to.
+    sharers: OnceCell<Vec<Sharer>>,
+    /// Why no pool at all can hold it.
+    impossible: Option<Rejection>,
+}
+
+impl<'q, 'a> Search<'q, 'a> {
+    pub(crate) fn new(question: &'q Question<'a>) -> Search<'q, 'a> {
+        let Question { ledger, request, .. } = *question;
+        let is_exclusive = request.demand.exclusive() > 0;
+        let views = question.views.iter().filter(|_| is_exclusive);
+        let picker = |view: &'q View<'a>| {
+            let supply = view.supply(ledger.pools(), &question.free, question.units);
+            let budgets = Budgets::new(&supply, ledger.loads());
+            let is_even = request.wishes.cpus.is_even;
+            Picker::new(supply, budgets, question.kin(), is_even, question.count())
+        };
+        Search {
+            question,
+            ledger,
+            request,
+            pickers: views.map(picker).collect(),
+            sharers: OnceCell::new(),
+            impossible: impossible(question),
+        }
+    }
+
+    pub(crate) fn score(&self, pool: &Pool) -> Result<Candidate<'q>, Rejection> {
+        match &self.impossible {
+            Some(rejection) => Err(rejection.clone()),
+            None if self.request.demand.exclusive() > 0 => self.score_exclusive(pool),
+            None => {
+                let score = self.score_shared(pool)?;
+                Ok(Candidate { score, moves: Vec::new(), view: 0, roomier: None })
+            }
+        }
+    }
+
+    fn score_exclusive(&self, pool: &Pool) -> Result<Candidate<'q>, Rejection> {
+        let pools = self.ledger.pools();
+        if !self.question.kept.is_subset(&pool.cpus) {
+            return Err(Rejection::LeavesPrevious);
+        }
+        if self.request.demand.shared().is_some() && pool.is_inside_node {
+            return Err(Rejection::TooNarrowToShare);
+        }
+        if let Some(level) = self.request.wishes.cpus.within
+            && !is_within(pools, pool, level)
+        {
+            return Err(Rejection::WiderThan(level));
+        }
+        let common = self.common(pool)?;
+        let mut refused = Rejection::NoSharedCpu;
+        for (view, picker) in self.pickers.iter().enumerate() {
+            match self.score_view(pool, view, picker, &common) {
+                Ok(candidate) => return Ok(candidate),
+                Err(rejection) => refused = rejection,
+            }
+        }
+        Err(refused)
+    }
+
+    fn score_view(
+        &self,
+        pool: &Pool,
+        view: usize,
+        picker: &Picker<'q>,
+        common: &Score,
+    ) -> Result<Candidate<'q>, Rejection> {
+        let (supply, count) = (&picker.supply, self.question.count());
+        let shared = self.request.demand.shared();
+        let takeable = picker.budgets.takeable_by(supply, self.ledger.loads(), pool.id, shared);
+        let refused = Rejection::TooFewCpus {
+            needed: self.request.demand.exclusive(),
+            free: takeable + self.question.kept.len(),
+        };
+        // A mixed container also needs a shared CPU that stays after the exclusive ones are gone; `takeable_by` counts it,
+        // and comes to zero where even that is not to be had.
+        let without_owner = self.question.free.in_pool(pool.id).cpus;
+        let taken = if supply.shared.is_some() { count * supply.units.cpus } else { 0 };
+        let stay_shared = shared.map_or(0, |milli| milli.cpus_needed().max(1));
+        if without_owner < taken + stay_shared {
+            return Err(refused);
+        }
+        let (moves, roomier) = match takeable >= count {
+            true => (Vec::new(), None),
+            false => match self.make_room(pool, picker) {
+                Some((moves, picker)) => (moves, Some(Box::new(picker))),
+                None => return Err(refused),
+            },
+        };
+        let Some(cost) = roomier.as_deref().unwrap_or(picker).cost(pool.id) else {
+            return Err(refused);
+        };
+        let left = |id| self.question.free.in_pool(id).cpus.saturating_sub(taken);
+        let score = Score {
+            wishes: self.question.views.get(view).map_or(0, |view| view.wishes_met),
+            nodes_taken: Reverse(cost.nodes),
+            split_cores: Reverse(cost.split_cores),
+            broken_cores: Reverse(cost.broken_cores),
+            strangers: Reverse(cost.strangers),
+            moved: Reverse((moves.len(), moves.iter().map(|made| made.milli).sum())),
+            cpus_left: Reverse(left(pool.id)),
+            around_left: Reverse(left(pool.parent.unwrap_or(pool.id))),
+            ..common.clone()
+        };
+        Ok(Candidate { score, moves, view, roomier })
+    }
+
+    /// The sharers that have to go so that `pool` can give what is missing, and the picker for what there is then.
+    fn make_room(&self, pool: &Pool, picker: &Picker<'q>) -> Option<(Vec<Move>, Picker<'q>)> {
+        let (supply, count) = (picker.supply, self.question.count());
+        supply.shared?;
+        let wanted = Wanted { count, shared: self.request.demand.shared() };
+        let sharers = self.sharers.get_or_init(|| movable_sharers(self.ledger));
+        let (moves, budgets) = make_room(supply, self.ledger.loads(), sharers, pool, wanted)?;
+        let is_even = self.request.wishes.cpus.is_even;
+        Some((moves, Picker::new(supply, budgets, self.question.kin(), is_even, count)))
+    }
+
+    fn score_shared(&self, pool: &Pool) -> Result<Score, Rejection> {
+        if pool.is_inside_node {
+            return Err(Rejection::TooNarrowToShare);
+        }
+        let shared_cpus = self.question.free.in_pool(pool.id).cpus;
+        if shared_cpus == 0 {
+            return Err(Rejection::NoSharedCpu);
+        }
+        let (pools, loads) = (self.ledger.pools(), self.ledger.loads());
+        let milli = self.request.demand.shared().unwrap_or(MilliCpu::ZERO);
+        let fits = fits_shared(pools, &self.question.free, loads, pool.id, milli);
+        let common = self.common(pool)?;
+        let burst_level = self.request.wishes.place.burst_level;
+        let burst_fits = match self.request.ceiling {
+            Some(ceiling) => ceiling <= MilliCpu::from_cpus(shared_cpus),
+            None => burst_level.is_none_or(|level| holds_a_domain(pools, pool, level)),
+        };
+        let stays = common.stays && fits;
+        let headroom = self.headroom(pool);
+        Ok(Score { stays, cpu_fits: fits, burst_fits, headroom, ..common })
+    }
+
+    /// What does not depend on which CPUs are picked.
+    fn common(&self, pool: &Pool) -> Result<Score, Rejection> {
+        let (pools, request) = (self.ledger.pools(), self.request);
+        let near = self.question.memory.free_near(pool);
+        if request.wishes.memory.is_bound && request.memory > near {
+            return Err(Rejection::TooLittleMemoryNear { needed: request.memory, free: near });
+        }
+        let place = &request.wishes.place;
+        Ok(Score {
+            stays: request.previous.as_ref().is_some_and(|previous| previous.pool == pool.id),
+            wishes: 0,
+            cpu_fits: true,
+            memory_fits: request.memory <= near,
+            burst_fits: true,
+            numa_nodes: Reverse(pool.nodes.len()),
+            nodes_taken: Reverse(0),
+            devices: Reverse(distance_to_devices(pools, pool, place)?),
+            affinity: affinity(self.ledger, pool, place),
+            split_cores: Reverse(0),
+            domain: Reverse(pool.cpus.len()),
+            broken_cores: Reverse(0),
+            strangers: Reverse(0),
+            cpus_left: Reverse(0),
+            around_left: Reverse(0),
+            moved: Reverse((0, MilliCpu::ZERO)),
+            distance: Reverse(pool.distance),
+            headroom: 0,
+            pool: Reverse(pool.id),
+        })
+    }
+
+    /// Room on the shared CPUs in milli-CPU. Every container weighs a quarter of a CPU at least, so that BestEffort containers,
+    /// which request nothing, spread too.
+    fn headroom(&self, pool: &Pool) -> i64 {
+        const WEIGHT_MIN_MILLI: i64 = 250;
+        let load = self.ledger.loads().get(pool.id.index()).copied().unwrap_or_default();
+        let milli = |amount: MilliCpu| i64::try_from(amount.0).unwrap_or(i64::MAX);
+        milli(MilliCpu::from_cpus(self.question.free.in_pool(pool.id).cpus))
+            .saturating_sub(milli(load.milli).max(i64::from(load.containers) * WEIGHT_MIN_MILLI))
+    }
+
+    /// The allocation in the pool that won; `None` when the memory is not to be had after all.
+    pub(crate) fn allocation(&self, winner: &Candidate<'_>) -> Option<Allocation> {
+        let (pools, request) = (self.ledger.pools(), self.request);
+        let pool = pools.get(winner.score.pool.0)?;
+        let picker = winner.roomier.as_deref().or(self.pickers.get(winner.view));
+        let picked = picker.map(|picker| picker.pick(pool.id)).unwrap_or_default();
+        let (exclusive, idle) = self.exclusive_and_idle(&picked);
+        let shared = request.demand.shared();
+        let mut near = NodeSet::new();
+        if !exclusive.is_empty() {
+            near.union_with(&pools.nodes_of(&exclusive));
+        }
+        if shared.is_some() {
+            near.union_with(&pool.nodes);
+        }
+        let bound_to = request.wishes.memory.is_bound.then_some(&pool.memory);
+        let grant = self.question.memory.grant(&near, bound_to)?;
+        Some(Allocation {
+            exclusive,
+            idle,
+            shared,
+            mems: grant.mems,
+            charges: grant.charges,
+            terms: request.terms(),
+            ..Allocation::new(pool.id)
+        })
+    }
+
+    /// The CPUs that were picked and those that were kept; and the siblings of both that stay idle.
+    fn exclusive_and_idle(&self, picked: &CpuSet) -> (CpuSet, CpuSet) {
+        let (ledger, question) = (self.ledger, self.question);
+        let mut exclusive = question.kept.clone();
+        match picked.len() > question.missing {
+            true => exclusive.union_with(&choose(ledger.pools(), picked, question.missing)),
+            false => exclusive.union_with(picked),
+        }
+        if self.request.wishes.cpus.siblings != Siblings::Idle {
+            return (exclusive, CpuSet::new());
+        }
+        let mut idle = around(ledger.pools(), Level::Core, &exclusive).difference(&exclusive);
+        idle.intersect_with(&ledger.open().cpus().union(ledger.open_isolated()));
+        (exclusive, idle)
+    }
+}
+
+/// Why no pool can hold the request, whatever others hold.
+fn impossible(question: &Question<'_>) -> Option<Rejection> {
+    let request = question.request;
+    let (needed, width) = (request.demand.exclusive(), question.ledger.pools().width);
+    if request.wishes.cpus.only_whole_cores && !needed.is_multiple_of(width) {
+        return Some(Rejection::NotWholeCores { needed, width });
+    }
+    let free = question.memory.free_total();
+    (request.memory > free).then_some(Rejection::TooLittleMemory { needed: request.memory, free })
+}
+
+/// Whether all of the pool lies in one domain of the level.
+fn is_within(pools: &Pools, pool: &Pool, level: Level) -> bool {
+    let mut domains = pools.domains.iter().filter(|(it, _)| *it == level);
+    level == Level::Machine || domains.any(|(_, domain)| pool.cpus.is_subset(domain))
+}
+
+/// Whether the pool is at least as wide as one domain of the level.
+fn holds_a_domain(pools: &Pools, pool: &Pool, level: Level) -> bool {
+    let mut domains = pools.domains.iter().filter(|(it, _)| *it == level);
+    pool.id == PoolId::MACHINE || domains.any(|(_, domain)| domain.is_subset(&pool.cpus))
+}
+
+/// Of the CPUs that a container which is placed anew holds, those it keeps: all of them, or as many as it still asks for, whole cores
+/// first. Where it asks for more, other threads of its own cores come first.
+fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
+    let Some(previous) = &request.previous else { return CpuSet::new() };
+    let pools = ledger.pools();
+    let wanted = request.demand.exclusive();
+    let open = ledger.open().cpus().union(ledger.open_isolated());
+    let mut held = previous.exclusive.intersection(&open);
+    if held.len() > wanted {
+        return choose(pools, &held, wanted);
+    }
+    if request.wishes.cpus.packing == Packing::Packed {
+        let siblings = around(pools, Level::Core, &held).difference(&held).intersection(&open);
+        let mut free = ledger.counted().clone();
+        free.remove_all(pools, &held);
+        for cpu in siblings.iter() {
+            if held.len() < wanted && is_spare(ledger, &free, cpu) {
+                held.insert(cpu);
+                free.remove_all(pools, &CpuSet::from(cpu));
+            }
+        }
+    }
+    held
+}
+
+/// Whether the sharers around a CPU can do without it.
+fn is_spare(ledger: &Ledger, free: &Counted, cpu: CpuId) -> bool {
+    let pools = ledger.pools();
+    let Some((_, core)) = pools.core_of(cpu) else { return false };
+    let is_isolated = pools.isolated().contains(cpu);
+    is_isolated
+        || pools.chain(core.pool).all(|pool| {
+            let load = ledger.loads().get(pool.id.index()).copied().unwrap_or_default();
+            free.in_pool(pool.id).cpus > load.cpus_kept(pool)
+        })
+}
+
+/// So many of these CPUs, whole cores first.
+fn choose(pools: &Pools, cpus: &CpuSet, count: usize) -> CpuSet {
+    let takeable = Counted::new(pools, cpus);
+    let units = Units { is_spread: false, only_whole: false, cpus: 1 };
+    let supply = Supply { pools, shared: None, takeable: &takeable, units };
+    let budgets = Budgets::new(&supply, &[]);
+    Picker::new(supply, budgets, Kin::default(), false, count).pick(PoolId::MACHINE)
+}
