@@ -49,7 +49,8 @@ impl Machine {
 
 fn fresh(machine: &Machine) -> NodeState {
     let ChangedMachine { pools, fingerprint, .. } = machine.changed().unwrap();
-    let rules = RequestRules { reserved_namespaces: vec!["kube-system".into()] };
+    let rules =
+        RequestRules { reserved_namespaces: vec!["kube-system".into()], ..RequestRules::default() };
     NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint)
 }
 
