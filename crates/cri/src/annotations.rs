@@ -133,7 +133,7 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
         let said = Said { value: found.value, container: &container.name };
         match check_length(found.value).and_then(|()| (key.set)(&mut asked, &said)) {
             Ok(()) if asked == before || key.is_honoured() => {}
-            Ok(()) => warnings.no_effect(&annotation(found.name), ""),
+            Ok(()) => warnings.no_effect(&annotation(found.name), false),
             Err(misread) => {
                 asked = before;
                 let expected = key.values.text();
@@ -187,10 +187,11 @@ impl Warnings {
         self.push(WarningKind::NotUnderstood, text);
     }
 
-    /// `part` of the value, if not all of it.
-    fn no_effect(&mut self, what: &str, part: &str) {
-        let part = if part.is_empty() { String::new() } else { format!(": {part}") };
-        self.push(WarningKind::NoEffect, format!("{what}{part} has no effect yet"));
+    /// `is_part`: something else that it says has one.
+    fn no_effect(&mut self, what: &str, is_part: bool) {
+        let effect =
+            if is_part { "has only a part of its effect yet" } else { "has no effect yet" };
+        self.push(WarningKind::NoEffect, format!("{what} {effect}"));
     }
 
     fn finish(mut self) -> Vec<Warning> {

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_allocator::Wishes;
-use bayplan_allocator::{ContainerId, Owner, Preferences, Request, Strictness, derive_demand};
+use bayplan_allocator::{
+    ContainerId, Owner, Preferences, Request, Strictness, Wishes, derive_demand,
+};
 use bayplan_types::{Bytes, MilliCpu, QosClass};
 
 use crate::annotations::{
@@ -429,5 +430,62 @@ mod tests {
             "1 exclusive, memory 1 GiB, ceiling 1; annotation `bayplan.dev/prefer-shared-cpus` is `maybe`, \
              expected true or false; ignored",
         );
+    }
+
+    #[test]
+    fn owners_are_the_same_numbers_everywhere() {
+        let pod = |id: &str, namespace: &str, name: &str| Pod {
+            id: id.into(),
+            namespace: namespace.into(),
+            name: name.into(),
+            ..Pod::default()
+        };
+        let owner = |id: &str, namespace: &str, name: &str| pod(id, namespace, name).owner();
+        // As the definition of FNV-1a computes them; a change would not be noticed by any other test.
+        assert_eq!(fnv1a([]), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(["a"]), (0xaf63_dc4c_8601_ec8c ^ 0xff_u64).wrapping_mul(0x0100_0000_01b3));
+        assert_eq!(owner("s1", "a", "x"), owner("s1", "a", "y"));
+        assert_ne!(owner("s1", "a", "x").pod, owner("s2", "a", "x").pod);
+        assert_eq!(owner("s1", "a", "x").namespace, owner("s2", "a", "x").namespace);
+        assert_ne!(owner("", "a", "bc").pod, owner("", "ab", "c").pod);
+        assert!(
+            pod("s1", "a", "x").is(&pod("s1", "", "")) && !pod("", "a", "x").is(&pod("", "a", "y"))
+        );
+    }
+
+    #[test]
+    fn the_configuration_decides_where_the_pod_says_nothing() {
+        let rules = RequestRules {
+            reserved_namespaces: vec!["kube-*".into()],
+            prefer_isolated_cpus: true,
+            ..RequestRules::default()
+        };
+        for (namespace, annotation, cpus, is_reserved, isolated) in [
+            ("kube-system", ("", ""), 1, true, Some(Strictness::Preferred)),
+            ("default", ("", ""), 2, false, None),
+            ("default", ("bayplan.dev/prefer-isolated-cpus", "false"), 1, false, None),
+            (
+                "default",
+                ("bayplan.dev/prefer-isolated-cpus", "true"),
+                2,
+                false,
+                Some(Strictness::Preferred),
+            ),
+            ("kube-dns", ("bayplan.dev/prefer-reserved-cpus", "false"), 2, false, None),
+        ] {
+            let container = NewContainer {
+                pod: Pod {
+                    namespace: namespace.into(),
+                    qos: Some(QosClass::Guaranteed),
+                    annotations: [(annotation.0.to_owned(), annotation.1.to_owned())].into(),
+                    ..Pod::default()
+                },
+                resources: cpu(cpus * 1024, cpus * 100_000),
+                ..NewContainer::default()
+            };
+            let (request, _) = derive_request(ContainerId(1), &container, &rules, []);
+            let found = (request.is_reserved, request.wishes.cpus.isolated);
+            assert_eq!(found, (is_reserved, isolated), "{namespace} {annotation:?} {cpus}");
+        }
     }
 }

@@ -23,8 +23,12 @@ use crate::translate::{NewContainer, RequestRules};
 const WEIGHT_MAX: i32 = 1000;
 /// Weight of what the configuration says about all containers.
 const WEIGHT_IMPLICIT: i32 = 10;
-/// So many expressions one container may have: each is compared with every container of the node.
+/// So many expressions, and so many values in them, one container may have: all are compared with every container of the node while
+/// kubelet waits.
 const EXPRESSIONS_MAX: usize = 64;
+const VALUES_MAX: usize = 64;
+/// So many keys may be joined.
+const KEYS_MAX: usize = 8;
 
 /// What an annotation is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,8 +145,11 @@ pub(super) fn parse(
             }
         }
     }
-    match affinity.len() > EXPRESSIONS_MAX {
-        true => Err(Misread::because(format!("more than {EXPRESSIONS_MAX} expressions"))),
+    if affinity.len() > EXPRESSIONS_MAX {
+        return Err(Misread::because(format!("more than {EXPRESSIONS_MAX} expressions")));
+    }
+    match affinity.iter().map(Affinity::values).sum::<usize>() > VALUES_MAX {
+        true => Err(Misread::because(format!("more than {VALUES_MAX} values"))),
         false => Ok(()),
     }
 }
@@ -188,6 +195,15 @@ impl Sign {
 }
 
 impl Affinity {
+    /// How many things it compares.
+    fn values(&self) -> usize {
+        let in_scope = match &self.scope {
+            Scope::SamePod | Scope::SameNamespace => 0,
+            Scope::Where(condition) => condition.values.len(),
+        };
+        in_scope + self.matches.values.len()
+    }
+
     fn counts(&self, newcomer: &NewContainer, other: &NewContainer) -> bool {
         let is_in_scope = match &self.scope {
             Scope::SamePod => newcomer.pod.is(&other.pod),
@@ -237,7 +253,7 @@ impl Condition {
         }
         let key = fields.get("key").and_then(string).unwrap_or_default();
         let (keys, separator) = split_keys(&key);
-        let is_known = keys.iter().all(|key| is_key(key));
+        let is_known = keys.len() <= KEYS_MAX && keys.iter().all(|key| is_key(key));
         if operator != Operator::AlwaysTrue && !is_known {
             return Err(Misread::because(format!("key `{}` is unknown", shown(&key, 40))));
         }

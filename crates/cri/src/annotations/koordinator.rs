@@ -125,10 +125,12 @@ fn warn(
     match outcome {
         Ok(Outcome::Nothing) => {}
         Ok(Outcome::Filled(fields)) if fields.iter().all(|field| field.is_honoured()) => {}
-        Ok(Outcome::Filled(_) | Outcome::NoEffect) => {
+        Ok(filled @ (Outcome::Filled(_) | Outcome::NoEffect)) => {
             let value = super::shown(value, super::SHOWN_MAX);
             let part = if part.is_empty() { value } else { format!("{part} {value}") };
-            warnings.no_effect(what, &part);
+            let is_part =
+                matches!(filled, Outcome::Filled(it) if it.iter().any(|it| it.is_honoured()));
+            warnings.no_effect(&format!("{what}: {part}"), is_part);
         }
         Err(expected) => {
             let what = if part.is_empty() { what.to_owned() } else { format!("{what}: {part}") };

@@ -1,5 +1,7 @@
+use bayplan_allocator::ContainerId;
 use bayplan_types::QosClass;
 use expect_test::{Expect, expect};
+use proptest::prelude::*;
 
 use super::*;
 use crate::translate::Pod;
@@ -326,4 +328,40 @@ fn a_hundred_unknown_annotations_are_twenty_warnings_and_a_count() {
     let (_, warnings) = read_annotations(&container(&pairs), &RequestRules::default());
     assert_eq!(warnings.len(), 21);
     assert_eq!(warnings[20].text, "80 more warnings");
+}
+
+proptest! {
+    /// Pieces of what is understood, in any order: nothing of it may stop a pod, and nothing that is not understood may leave a trace.
+    #[test]
+    fn no_text_stops_a_pod(
+        key in 0..KEYS.len() + 3,
+        pieces in prop::collection::vec(
+            prop_oneof![
+                "\\PC{0,8}",
+                prop::sample::select(vec![
+                    "c", ": ", "\n", "- ", "  ", "[", "]", "{", "}", "\"", ",", "match", "scope", "key", "name", "operator",
+                    "AlwaysTrue", "Equals", "values", "weight", "-9999999999", "1e400", "true", "core", "required", "dram",
+                    "requiredCPUBindPolicy", "FullPCPUs", "paths", "type", "glob", "*", "&a", "*a", "!!", "|", "\0", "\u{feff}",
+                ])
+                .prop_map(str::to_owned),
+            ],
+            0..24,
+        ),
+    ) {
+        let foreign = [
+            "scheduling.koordinator.sh/resource-spec",
+            "scheduling.koordinator.sh/numa-topology-spec",
+            "katalyst.kubewharf.io/cpu_enhancement",
+        ];
+        let name = KEYS.get(key).map_or_else(|| foreign[key - KEYS.len()].to_owned(), Key::annotation);
+        let container = container(&[(&name, &pieces.concat())]);
+        let (asked, warnings) = read_annotations(&container, &RequestRules::default());
+        let is_misread = warnings.iter().any(|it| it.kind == WarningKind::NotUnderstood);
+        prop_assert!(!is_misread || asked == Asked::default() || key >= KEYS.len());
+        prop_assert!(warnings.iter().all(|it| !it.text.contains(char::is_control)));
+        let others = [(ContainerId(7), &container)];
+        for (_, weight) in affinities(&asked.affinity, &container, others) {
+            prop_assert!((-1000..=1000).contains(&weight));
+        }
+    }
 }

@@ -146,7 +146,9 @@ pub fn matches_glob(pattern: &str, text: &str) -> bool {
 pub(super) fn shown(text: &str, chars_max: usize) -> String {
     let cut: String = text.trim().chars().take(chars_max).collect();
     let more = if text.trim().chars().nth(chars_max).is_some() { "..." } else { "" };
-    let escape = |c: char| match c.is_control() {
+    // What is invisible or turns the direction of a text.
+    let is_hidden = |c| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let escape = |c: char| match c.is_control() || is_hidden(c) {
         true => c.escape_default().to_string(),
         false => c.to_string(),
     };
@@ -185,6 +187,7 @@ mod tests {
     fn what_is_shown_neither_rings_nor_runs_over() {
         assert_eq!(shown(" maybe\n", 40), "maybe");
         assert_eq!(shown("a\u{1b}[2Jb\nc\0", 40), "a\\u{1b}[2Jb\\nc\\u{0}");
+        assert_eq!(shown("\u{202e}elbi", 40), "\\u{202e}elbi");
         assert_eq!(shown("aaaa", 3), "aaa...");
     }
 

@@ -151,7 +151,7 @@ const KEYS: [Key; 15] = [
         fills: &[],
         set: |draft, field| {
             let is_on = draft.option(UNCORE, field)?;
-            always(is_on, field, "whole L3s always come first; leave it out")
+            always(is_on, field, "the tightest domain is always preferred, L3s too; leave it out")
         },
     },
     Key {
@@ -405,8 +405,8 @@ mod tests {
             "strictCpuReservation: false\npreferAlignCpusByUncoreCache: false\n",
             |_| true,
             expect![[r#"
-            1:23: `requests.strictCpuReservation` cannot be false: reserved CPUs are always kept from all others; reserve fewer instead
-            2:31: `requests.preferAlignCpusByUncoreCache` cannot be false: whole L3s always come first; leave it out"#]],
+                1:23: `requests.strictCpuReservation` cannot be false: reserved CPUs are always kept from all others; reserve fewer instead
+                2:31: `requests.preferAlignCpusByUncoreCache` cannot be false: the tightest domain is always preferred, L3s too; leave it out"#]],
         );
         check(
             "topologyManagerPolicy: restricted\ntopologyManagerScope: pod\n",

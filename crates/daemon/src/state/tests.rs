@@ -1,6 +1,8 @@
 //! Random histories on random machines, against a runtime that is a few maps: it carries plans out, or not, it forgets answers, loses
 //! containers and makes others up.
 
+mod annotations;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

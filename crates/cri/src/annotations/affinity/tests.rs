@@ -156,4 +156,16 @@ fn what_is_no_expression_is_said() {
         ],
     );
     check(&format!("c: [{}]", "d, ".repeat(65)), "", expect!["more than 64 expressions"]);
+    let values = "x, ".repeat(65);
+    check(
+        &format!("c: [{{match: {{key: name, operator: In, values: [{values}]}}}}]"),
+        "",
+        expect!["more than 64 values"],
+    );
+    let keys = ":name".repeat(9);
+    check(
+        &format!("c: [{{match: {{key: '{keys}', operator: Exists}}}}]"),
+        "",
+        expect!["key `:name:name:name:name:name:name:name:name...` is unknown"],
+    );
 }
