@@ -25,11 +25,11 @@ pub use hints::{HintSource, Hints};
 pub use koordinator::{FOREIGN, Foreign};
 pub use page::{render_page, render_text};
 pub use table::{KEYS, Key, Values};
-pub use values::matches_glob;
+pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, matches_glob};
 
 use crate::translate::{NewContainer, RequestRules};
 use names::look_up;
-use values::{FLAG, Misread, VALUE_MAX, shown, word};
+use values::{Misread, VALUE_MAX, shown, word};
 
 /// What of a value is shown in a warning.
 const SHOWN_MAX: usize = 40;

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bayplan_cri::annotations::Words;
 use bayplan_cri::translate::RequestRules;
 use bayplan_types::CpuSet;
 
@@ -231,7 +232,7 @@ impl Field<'_> {
     }
 
     /// One of these words.
-    fn word<T: Clone>(&self, words: &[(&str, T)]) -> Result<T, ConfigError> {
+    fn word<T: Clone>(&self, words: &Words<T>) -> Result<T, ConfigError> {
         let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
         let expected = format!("one of {}", known.join(", "));
         let text = self.scalar(&expected)?;

@@ -22,18 +22,20 @@ impl Misread {
 }
 
 /// Words and what they mean.
-pub(super) type Words<T> = [(&'static str, T)];
+pub type Words<T> = [(&'static str, T)];
 
-pub(super) const FLAG: &Words<bool> = &[("true", true), ("false", false)];
+/// Yes and no.
+pub const FLAG: &Words<bool> = &[("true", true), ("false", false)];
 
-pub(super) const SIBLINGS: &Words<Siblings> =
+/// As annotation and configuration write them.
+pub const SIBLINGS: &Words<Siblings> =
     &[("pair", Siblings::Pair), ("shared", Siblings::Shared), ("idle", Siblings::Idle)];
 
 pub(super) const PACKING: &Words<Packing> =
     &[("packed", Packing::Packed), ("spread", Packing::Spread)];
 
 /// `none` undoes what the configuration says.
-pub(super) const PRIORITY: &Words<Option<CpuPriority>> = &[
+pub const PRIORITY: &Words<Option<CpuPriority>> = &[
     ("high", Some(CpuPriority::High)),
     ("normal", Some(CpuPriority::Normal)),
     ("low", Some(CpuPriority::Low)),
@@ -57,7 +59,7 @@ pub(super) const WITHIN: &Words<Option<Level>> =
     &[("numa", Some(Level::NumaNode)), ("package", Some(Level::Package)), ("none", None)];
 
 /// The words of nri-plugins.
-pub(super) const BURST: &Words<Option<Level>> = &[
+pub const BURST: &Words<Option<Level>> = &[
     ("system", Some(Level::Machine)),
     ("package", Some(Level::Package)),
     ("die", Some(Level::Die)),

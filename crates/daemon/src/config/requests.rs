@@ -4,11 +4,10 @@
 //! Kubelet's options and those of nri-plugins have the meaning that they have there, in the spelling of this file or in theirs. What they
 //! ask for is either done, or refused with a reason: an option that does nothing would be believed.
 
-use bayplan_allocator::{Packing, Siblings, Strictness};
-use bayplan_cri::annotations::Field as Filled;
+use bayplan_allocator::{Packing, Strictness};
+use bayplan_cri::annotations::{BURST, FLAG, Field as Filled, PRIORITY, SIBLINGS};
 use bayplan_cri::translate::RequestRules;
 use bayplan_topology::Level;
-use bayplan_types::CpuPriority;
 
 use super::{ConfigError, Field};
 use crate::yaml::{Node, Position, Value};
@@ -35,31 +34,13 @@ impl Draft {
 
     /// An option of yes or no; true if yes.
     fn option(&mut self, name: &'static str, field: &Field<'_>) -> Result<bool, ConfigError> {
-        let is_on = field.word(&FLAG)?;
+        let is_on = field.word(FLAG)?;
         if is_on {
             self.on.push((name, field.value.at));
         }
         Ok(is_on)
     }
 }
-
-const FLAG: [(&str, bool); 2] = [("true", true), ("false", false)];
-const SIBLINGS: [(&str, Siblings); 3] =
-    [("pair", Siblings::Pair), ("shared", Siblings::Shared), ("idle", Siblings::Idle)];
-const PRIORITIES: [(&str, Option<CpuPriority>); 4] = [
-    ("high", Some(CpuPriority::High)),
-    ("normal", Some(CpuPriority::Normal)),
-    ("low", Some(CpuPriority::Low)),
-    ("none", None),
-];
-const BURST_LEVELS: [(&str, Option<Level>); 6] = [
-    ("system", Some(Level::Machine)),
-    ("package", Some(Level::Package)),
-    ("die", Some(Level::Die)),
-    ("numa", Some(Level::NumaNode)),
-    ("l3cache", Some(Level::L3)),
-    ("none", None),
-];
 
 const FULL: &str = "fullPcpusOnly";
 const ACROSS_NUMA: &str = "distributeCpusAcrossNuma";
@@ -83,23 +64,23 @@ const KEYS: [Key; 15] = [
     Key {
         name: "preferSharedCpus",
         fills: &[Filled::PreferSharedCpus],
-        set: |draft, field| put(&mut draft.rules.prefer_shared_cpus, field.word(&FLAG)?),
+        set: |draft, field| put(&mut draft.rules.prefer_shared_cpus, field.word(FLAG)?),
     },
     Key {
         name: "preferIsolatedCpus",
         fills: &[Filled::Isolated],
-        set: |draft, field| put(&mut draft.rules.prefer_isolated_cpus, field.word(&FLAG)?),
+        set: |draft, field| put(&mut draft.rules.prefer_isolated_cpus, field.word(FLAG)?),
     },
     Key {
         name: "siblings",
         fills: &[Filled::Siblings],
-        set: |draft, field| put(&mut draft.rules.wishes.cpus.siblings, field.word(&SIBLINGS)?),
+        set: |draft, field| put(&mut draft.rules.wishes.cpus.siblings, field.word(SIBLINGS)?),
     },
     Key {
         name: "defaultCpuPriority",
         fills: &[Filled::Priority],
         set: |draft, field| {
-            let priority = field.word(&PRIORITIES)?;
+            let priority = field.word(PRIORITY)?;
             let wish = priority.map(|priority| (priority, Strictness::Preferred));
             put(&mut draft.rules.wishes.cpus.priority, wish)
         },
@@ -107,19 +88,17 @@ const KEYS: [Key; 15] = [
     Key {
         name: "unlimitedBurstable",
         fills: &[Filled::BurstLevel],
-        set: |draft, field| {
-            put(&mut draft.rules.wishes.place.burst_level, field.word(&BURST_LEVELS)?)
-        },
+        set: |draft, field| put(&mut draft.rules.wishes.place.burst_level, field.word(BURST)?),
     },
     Key {
         name: "colocatePods",
         fills: &[Filled::Affinity],
-        set: |draft, field| put(&mut draft.rules.colocate_pods, field.word(&FLAG)?),
+        set: |draft, field| put(&mut draft.rules.colocate_pods, field.word(FLAG)?),
     },
     Key {
         name: "colocateNamespaces",
         fills: &[Filled::Affinity],
-        set: |draft, field| put(&mut draft.rules.colocate_namespaces, field.word(&FLAG)?),
+        set: |draft, field| put(&mut draft.rules.colocate_namespaces, field.word(FLAG)?),
     },
     Key {
         name: FULL,
@@ -164,7 +143,7 @@ const KEYS: [Key; 15] = [
         fills: &[],
         set: |_, field| {
             let why = "reserved CPUs are always kept from all others; reserve fewer instead";
-            always(field.word(&FLAG)?, field, why)
+            always(field.word(FLAG)?, field, why)
         },
     },
     Key { name: "topologyManagerPolicy", fills: &[Filled::Within], set: set_policy },
