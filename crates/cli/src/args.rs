@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Status(StatusOptions),
     /// Why a container is where it is: every pool that was considered, and why it won or lost
     Explain(ExplainOptions),
+    /// What pods can ask for by annotation: every key, its values, default, meaning and older names
+    Annotations(OutputOptions),
     /// Look for what would keep bayplan from working: configuration, machine, cgroups, rights, runtime, kubelet
     Check(OutputOptions),
     /// Print the version

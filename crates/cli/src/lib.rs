@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
 
+mod annotations;
 mod args;
 mod check;
 mod demo;
@@ -48,6 +49,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Simulate(options) => simulate::run(config, &options)?,
         Command::Status(options) => status::run(config, &options)?,
         Command::Explain(options) => explain::run(config, &options)?,
+        Command::Annotations(options) => annotations::run(&options)?,
         Command::Check(options) => return check::run(config, &options),
         Command::Version => println!("bayplan {}", env!("CARGO_PKG_VERSION")),
         Command::Completions { shell } => {

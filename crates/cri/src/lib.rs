@@ -8,6 +8,7 @@
 //! | [`proxy`] | forwards every call; asks the [`agent`] about the eight that create, change or end something |
 //! | [`upstream`] | the one connection to the runtime, shared by the proxy and the daemon's own calls |
 //! | [`translate`] | CRI messages to requests; pure |
+//! | [`annotations`] | what a pod asks for beyond amounts; pure |
 //! | [`delta`], [`frame`], [`deadline`] | the wire formats the proxy reads and edits; pure |
 //! | [`kubelet`] | a client that asks as kubelet does, for the demo and for tests |
 //! | [`embedded`] | a CRI runtime without processes, for the demo and for tests |
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod annotations;
 pub mod deadline;
 pub mod delta;
 pub mod embedded;

@@ -6,9 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_allocator::{ContainerId, Preferences, Request, derive_demand};
+use bayplan_allocator::{
+    ContainerId, Owner, Preferences, Request, Strictness, Wishes, derive_demand,
+};
 use bayplan_types::{Bytes, MilliCpu, QosClass};
 
+use crate::annotations::{
+    Warning, WarningKind, affinities, matches_glob, read_annotations, relevant,
+};
 use crate::v1;
 
 /// A pod as its sandbox configuration describes it.
@@ -28,6 +33,36 @@ pub struct Pod {
     pub cgroup_parent: String,
     /// Those annotations of the pod that bayplan could understand; others may be large and are nobody's business here.
     pub annotations: BTreeMap<String, String>,
+    /// All its labels; they are small.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Pod {
+    /// Whether both are the same sandbox; where the runtime's ids are not known, the same pod by name.
+    pub fn is(&self, other: &Pod) -> bool {
+        self.identity() == other.identity()
+    }
+
+    /// The same numbers for the same pod and namespace, on every machine and in every version, so that no journal has to keep them.
+    pub fn owner(&self) -> Owner {
+        let (id, namespace, name) = self.identity();
+        Owner { pod: fnv1a([id, namespace, name]), namespace: fnv1a([&self.namespace]) }
+    }
+
+    fn identity(&self) -> (&str, &str, &str) {
+        match self.id.as_str() {
+            "" => ("", &self.namespace, &self.name),
+            id => (id, "", ""),
+        }
+    }
+}
+
+/// FNV-1a of 64 bits, each part ended by a byte that UTF-8 has not: the standard library's hashes may change with its releases.
+fn fnv1a<const N: usize>(parts: [&str; N]) -> u64 {
+    let bytes = parts.into_iter().flat_map(|part| part.bytes().chain([0xff]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// A container that is to be created.
@@ -110,16 +145,8 @@ pub fn pod(id: &str, config: &v1::PodSandboxConfig) -> Pod {
         qos: parse_qos(&cgroup_parent),
         cgroup_parent,
         annotations: relevant(&config.annotations),
+        labels: config.labels.clone(),
     }
-}
-
-/// Those annotations whose key carries one of the prefixes that bayplan reads.
-pub fn relevant<'a>(
-    annotations: impl IntoIterator<Item = (&'a String, &'a String)>,
-) -> BTreeMap<String, String> {
-    let is_relevant = |key: &str| PREFIXES.iter().any(|prefix| key.contains(prefix));
-    let pairs = annotations.into_iter().filter(|(key, _)| is_relevant(key));
-    pairs.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// A create call as a container. Everything that is missing in the message is empty.
@@ -177,69 +204,62 @@ pub fn parse_qos(cgroup_path: &str) -> Option<QosClass> {
 /// What the configuration says about requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestRules {
-    /// Pods of these namespaces run on the reserved CPUs.
+    /// Pods of these namespaces run on the reserved CPUs; `*` and `?` stand for any text and any character.
     pub reserved_namespaces: Vec<String>,
+    /// Shared CPUs only, unless an annotation says otherwise.
+    pub prefer_shared_cpus: bool,
+    /// Who gets a single CPU of its own prefers an isolated one. For more than one, the kernel does not spread threads over isolated CPUs.
+    pub prefer_isolated_cpus: bool,
+    /// Containers of a pod want to be near each other.
+    pub colocate_pods: bool,
+    /// Containers of a namespace want to be near each other.
+    pub colocate_namespaces: bool,
+    /// Wishes of a container that says nothing itself.
+    pub wishes: Wishes,
 }
 
-/// The request of a container, and a sentence for everything about it that could not be understood. A pod whose QoS class is
-/// unknown only shares: exclusive CPUs are for those who provably paid for them.
-pub fn derive_request(
+/// The request of a container, and a warning for everything about it that could not be understood. A pod whose QoS class is
+/// unknown only shares: exclusive CPUs are for those who provably paid for them. `others` are the containers of the node, which are
+/// looked at only if this one cares about its neighbours.
+pub fn derive_request<'a>(
     id: ContainerId,
     container: &NewContainer,
     rules: &RequestRules,
-) -> (Request, Vec<String>) {
-    let mut warnings = Vec::new();
+    others: impl IntoIterator<Item = (ContainerId, &'a NewContainer)>,
+) -> (Request, Vec<Warning>) {
     let (pod, resources) = (&container.pod, container.resources);
+    let (asked, mut warnings) = read_annotations(container, rules);
     if pod.qos.is_none() {
-        warnings.push(format!(
+        let text = format!(
             "cgroup parent `{}` does not tell a QoS class (expected .../kubepods/... or ...kubepods-...-pod*.slice); \
              treated as shared",
             pod.cgroup_parent
-        ));
+        );
+        warnings.insert(0, Warning { kind: WarningKind::NotUnderstood, text });
     }
-    let mut flag = |key| flag(pod, &container.name, key, &mut warnings);
-    let preferences = Preferences { prefer_shared_cpus: flag("prefer-shared-cpus") };
-    let is_system = rules.reserved_namespaces.contains(&pod.namespace);
-    let is_reserved = flag("prefer-reserved-cpus").unwrap_or(is_system);
+    let is_system = rules.reserved_namespaces.iter().any(|it| matches_glob(it, &pod.namespace));
     let cpu = resources.cpu_request(pod.qos);
     let qos = pod.qos.unwrap_or(QosClass::Burstable);
+    let preferences = Preferences { prefer_shared_cpus: asked.prefer_shared_cpus };
+    let demand = derive_demand(qos, cpu, preferences);
+    let mut wishes = asked.wishes;
+    if rules.prefer_isolated_cpus && asked.prefer_isolated_cpus.is_none() && demand.exclusive() == 1
+    {
+        wishes.cpus.isolated = Some(Strictness::Preferred);
+    }
+    wishes.place.affinity = affinities(&asked.affinity, container, others);
     let memory_limit = positive(resources.memory_limit).map(Bytes);
     let is_guaranteed = qos == QosClass::Guaranteed;
     let request = Request {
+        owner: pod.owner(),
         ceiling: resources.cpu_limit(),
-        is_reserved,
+        is_reserved: asked.prefer_reserved_cpus.unwrap_or(is_system),
         memory: memory_limit.filter(|_| is_guaranteed).unwrap_or_default(),
         memory_limit: memory_limit.filter(|_| !is_guaranteed),
-        ..Request::new(id, derive_demand(qos, cpu, preferences))
+        wishes,
+        ..Request::new(id, demand)
     };
     (request, warnings)
-}
-
-/// Prefixes under which a key is accepted; the first is ours, the others are those of CRI Resource Manager and nri-plugins.
-const PREFIXES: [&str; 3] =
-    ["bayplan.dev", "cri-resource-manager.intel.com", "resource-policy.nri.io"];
-
-/// A yes-or-no annotation; the most specific one wins: `KEY.PREFIX/container.NAME`, `KEY.PREFIX/pod`, `KEY.PREFIX`, and for
-/// our own prefix also `bayplan.dev/KEY`.
-fn flag(pod: &Pod, container: &str, key: &str, warnings: &mut Vec<String>) -> Option<bool> {
-    let scoped = |scope: String| PREFIXES.map(|prefix| format!("{key}.{prefix}{scope}"));
-    let names = scoped(format!("/container.{container}"))
-        .into_iter()
-        .chain(scoped("/pod".to_owned()))
-        .chain(scoped(String::new()))
-        .chain([format!("bayplan.dev/{key}")]);
-    let (name, value) =
-        names.into_iter().find_map(|name| pod.annotations.get(&name).map(|value| (name, value)))?;
-    match value.trim() {
-        "true" => Some(true),
-        "false" => Some(false),
-        other => {
-            let shown: String = other.chars().take(40).collect();
-            warnings
-                .push(format!("annotation `{name}` is `{shown}`, expected true or false; ignored"));
-            None
-        }
-    }
 }
 
 #[cfg(test)]
@@ -296,8 +316,11 @@ mod tests {
             resources,
             ..NewContainer::default()
         };
-        let rules = RequestRules { reserved_namespaces: vec!["kube-system".into()] };
-        let (request, warnings) = derive_request(ContainerId(1), &container, &rules);
+        let rules = RequestRules {
+            reserved_namespaces: vec!["kube-system".into()],
+            ..RequestRules::default()
+        };
+        let (request, warnings) = derive_request(ContainerId(1), &container, &rules, []);
         let mut shown = format!("{}, memory {}", request.demand, request.memory);
         if let Some(ceiling) = request.ceiling {
             shown.push_str(&format!(", ceiling {ceiling}"));
@@ -306,7 +329,7 @@ mod tests {
             shown.push_str(", reserved");
         }
         for warning in warnings {
-            shown.push_str(&format!("; {warning}"));
+            shown.push_str(&format!("; {}", warning.text));
         }
         assert_eq!(shown, expected);
     }
@@ -407,5 +430,62 @@ mod tests {
             "1 exclusive, memory 1 GiB, ceiling 1; annotation `bayplan.dev/prefer-shared-cpus` is `maybe`, \
              expected true or false; ignored",
         );
+    }
+
+    #[test]
+    fn owners_are_the_same_numbers_everywhere() {
+        let pod = |id: &str, namespace: &str, name: &str| Pod {
+            id: id.into(),
+            namespace: namespace.into(),
+            name: name.into(),
+            ..Pod::default()
+        };
+        let owner = |id: &str, namespace: &str, name: &str| pod(id, namespace, name).owner();
+        // As the definition of FNV-1a computes them; a change would not be noticed by any other test.
+        assert_eq!(fnv1a([]), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(["a"]), (0xaf63_dc4c_8601_ec8c ^ 0xff_u64).wrapping_mul(0x0100_0000_01b3));
+        assert_eq!(owner("s1", "a", "x"), owner("s1", "a", "y"));
+        assert_ne!(owner("s1", "a", "x").pod, owner("s2", "a", "x").pod);
+        assert_eq!(owner("s1", "a", "x").namespace, owner("s2", "a", "x").namespace);
+        assert_ne!(owner("", "a", "bc").pod, owner("", "ab", "c").pod);
+        assert!(
+            pod("s1", "a", "x").is(&pod("s1", "", "")) && !pod("", "a", "x").is(&pod("", "a", "y"))
+        );
+    }
+
+    #[test]
+    fn the_configuration_decides_where_the_pod_says_nothing() {
+        let rules = RequestRules {
+            reserved_namespaces: vec!["kube-*".into()],
+            prefer_isolated_cpus: true,
+            ..RequestRules::default()
+        };
+        for (namespace, annotation, cpus, is_reserved, isolated) in [
+            ("kube-system", ("", ""), 1, true, Some(Strictness::Preferred)),
+            ("default", ("", ""), 2, false, None),
+            ("default", ("bayplan.dev/prefer-isolated-cpus", "false"), 1, false, None),
+            (
+                "default",
+                ("bayplan.dev/prefer-isolated-cpus", "true"),
+                2,
+                false,
+                Some(Strictness::Preferred),
+            ),
+            ("kube-dns", ("bayplan.dev/prefer-reserved-cpus", "false"), 2, false, None),
+        ] {
+            let container = NewContainer {
+                pod: Pod {
+                    namespace: namespace.into(),
+                    qos: Some(QosClass::Guaranteed),
+                    annotations: [(annotation.0.to_owned(), annotation.1.to_owned())].into(),
+                    ..Pod::default()
+                },
+                resources: cpu(cpus * 1024, cpus * 100_000),
+                ..NewContainer::default()
+            };
+            let (request, _) = derive_request(ContainerId(1), &container, &rules, []);
+            let found = (request.is_reserved, request.wishes.cpus.isolated);
+            assert_eq!(found, (is_reserved, isolated), "{namespace} {annotation:?} {cpus}");
+        }
     }
 }

@@ -1,10 +1,14 @@
 //! The configuration file: as written, and as meant. In: YAML text. Out: a [`Config`], or every mistake with its line and column.
 
+mod requests;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bayplan_cri::annotations::Words;
+use bayplan_cri::translate::RequestRules;
 use bayplan_types::CpuSet;
 
 use crate::yaml::{Node, Position, Value, parse_yaml};
@@ -36,8 +40,8 @@ pub struct Config {
     pub metrics_address: Option<SocketAddr>,
     /// CPUs for system pods.
     pub reserved_cpus: CpuSet,
-    /// Namespaces whose pods run on the reserved CPUs.
-    pub reserved_namespaces: Vec<String>,
+    /// What holds for containers that say nothing themselves, and which namespaces run on the reserved CPUs.
+    pub rules: RequestRules,
     /// How long kubelet's call waits for bayplan's decision.
     pub decision_timeout: Duration,
     /// How long bayplan waits for one answer of the runtime.
@@ -61,7 +65,10 @@ impl Default for Config {
             state_dir: "/var/lib/bayplan".into(),
             metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 9478))),
             reserved_cpus: CpuSet::new(),
-            reserved_namespaces: vec!["kube-system".to_owned()],
+            rules: RequestRules {
+                reserved_namespaces: vec!["kube-system".to_owned()],
+                ..RequestRules::default()
+            },
             decision_timeout: Duration::from_secs(5),
             runtime_timeout: Duration::from_secs(10),
             resync_interval: Duration::from_secs(30),
@@ -141,8 +148,13 @@ pub fn parse_config(path: &Path, text: &str) -> Result<Config, ConfigErrors> {
                     if seen.contains(&key) {
                         errors.push(ConfigError { at, message: format!("`{key}` stands twice") });
                     }
-                    if let Err(error) = set(&mut config, at, &key, &value) {
-                        errors.push(error);
+                    match key.as_str() {
+                        "requests" => errors.extend(requests::set(
+                            &mut config.rules,
+                            &value,
+                            bayplan_cri::annotations::Field::is_honoured,
+                        )),
+                        _ => errors.extend(set(&mut config, at, &key, &value).err()),
                     }
                     seen.push(key);
                 }
@@ -158,7 +170,7 @@ pub fn parse_config(path: &Path, text: &str) -> Result<Config, ConfigErrors> {
 }
 
 /// Every key, in the order of the documentation.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "socket",
     "runtimeSocket",
     "controlSocket",
@@ -166,6 +178,7 @@ const KEYS: [&str; 13] = [
     "metricsAddress",
     "reservedCpus",
     "reservedNamespaces",
+    "requests",
     "decisionTimeout",
     "runtimeTimeout",
     "resyncInterval",
@@ -183,7 +196,7 @@ fn set(config: &mut Config, at: Position, key: &str, value: &Node) -> Result<(),
         "stateDir" => config.state_dir = field.path()?,
         "metricsAddress" => config.metrics_address = field.address()?,
         "reservedCpus" => config.reserved_cpus = field.cpus()?,
-        "reservedNamespaces" => config.reserved_namespaces = field.names()?,
+        "reservedNamespaces" => config.rules.reserved_namespaces = field.names()?,
         "decisionTimeout" => config.decision_timeout = field.duration()?,
         "runtimeTimeout" => config.runtime_timeout = field.duration()?,
         "resyncInterval" => config.resync_interval = field.duration()?,
@@ -216,6 +229,17 @@ impl Field<'_> {
             Value::List(_) => Err(self.wrong("a list", expected)),
             Value::Map(_) => Err(self.wrong("a mapping", expected)),
         }
+    }
+
+    /// One of these words.
+    fn word<T: Clone>(&self, words: &Words<T>) -> Result<T, ConfigError> {
+        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let expected = format!("one of {}", known.join(", "));
+        let text = self.scalar(&expected)?;
+        let found = words.iter().find(|(word, _)| *word == text);
+        found
+            .map(|(_, meaning)| meaning.clone())
+            .ok_or_else(|| self.wrong(&format!("`{text}`"), &expected))
     }
 
     fn path(&self) -> Result<PathBuf, ConfigError> {
@@ -301,7 +325,7 @@ mod tests {
             expect![[r#"
                 config.yaml:1:9: `socket` is `run/b.sock`, expected an absolute path
                 config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3"
-                config.yaml:3:1: unknown key `reservdCpus`; known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, decisionTimeout, runtimeTimeout, resyncInterval, onFailure, hostRoot, log
+                config.yaml:3:1: unknown key `reservdCpus`; known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, runtimeTimeout, resyncInterval, onFailure, hostRoot, log
                 config.yaml:4:17: `metricsAddress` is `localhost`, expected IP:PORT such as 127.0.0.1:9478, or off
                 config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
                 config.yaml:7:3: `onFailure` is a list, expected open (forward undecided calls unchanged) or closed (refuse them)
@@ -345,9 +369,43 @@ mod tests {
                     state_dir: "/d",
                     metrics_address: None,
                     reserved_cpus: CpuSet(0),
-                    reserved_namespaces: [
-                        "x",
-                    ],
+                    rules: RequestRules {
+                        reserved_namespaces: [
+                            "x",
+                        ],
+                        prefer_shared_cpus: false,
+                        prefer_isolated_cpus: false,
+                        colocate_pods: false,
+                        colocate_namespaces: false,
+                        wishes: Wishes {
+                            cpus: CpuWishes {
+                                siblings: Pair,
+                                packing: Packed,
+                                only_whole_cores: false,
+                                apart: None,
+                                isolated: None,
+                                core_kind: None,
+                                priority: None,
+                                within: None,
+                                is_even: false,
+                                hides_hyperthreads: false,
+                            },
+                            memory: MemoryWishes {
+                                kinds: [],
+                                is_bound: false,
+                            },
+                            place: PlaceWishes {
+                                near: [],
+                                affinity: [],
+                                burst_level: None,
+                            },
+                            preserve: Preserve {
+                                cpus: false,
+                                memory: false,
+                            },
+                            is_immovable: false,
+                        },
+                    },
                     decision_timeout: 500ms,
                     runtime_timeout: 60s,
                     resync_interval: 5s,

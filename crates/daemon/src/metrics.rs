@@ -170,7 +170,9 @@ impl Metrics {
             self.journal.clone(),
         );
         // Counters that are expected to stay at zero must be there to be alerted on.
-        for kind in ["journal", "late", "passed_through", "undecided"] {
+        for kind in
+            ["journal", "late", "no_effect", "not_understood", "passed_through", "undecided"]
+        {
             self.failures.get_or_create(&Kind { kind }).inc_by(0);
         }
         for outcome in ["ok", "gone", "failed"] {

@@ -6,14 +6,13 @@
 //! under way, or that changed after the view was taken, is left alone.
 
 use bayplan_allocator::{Allocation, ContainerId, PoolId, Request};
-use bayplan_cri::translate::derive_request;
 use bayplan_types::{CpuSet, MilliCpu, NodeSet, Pinning};
 use jiff::Timestamp;
 
 use crate::decision::Decision;
-use crate::event::{Answer, Note, RuntimeView, Seen, SeenDetails, Step};
+use crate::event::{Answer, Note, RuntimeView, Seen, Step};
 use crate::record::Record;
-use crate::state::{NodeState, Phase, full_name};
+use crate::state::{NodeState, Phase, full_name, texts, warning_notes};
 
 impl NodeState {
     /// Puts a container into the narrowest whole-node pool around `cpus`; the machine, where that has no shared CPU.
@@ -152,13 +151,15 @@ impl NodeState {
             return;
         };
         let id = self.take_id();
-        let Some(how) = self.adopt_details(id, details, step) else { return };
+        let (request, warnings) = self.request(id, &details.container);
+        let Some(how) = self.adopt_details(&request, &details.pinning, step) else { return };
+        step.notes.extend(warning_notes(&details.container, &warnings));
         let decision = Decision {
             at: now,
-            asked: derive_request(id, &details.container, &self.rules).0.demand.to_string(),
+            asked: request.demand.to_string(),
             outcome: format!("found running, {how}"),
             pools: Vec::new(),
-            warnings: Vec::new(),
+            warnings: texts(warnings),
         };
         let phase = if seen.is_running { Phase::Running } else { Phase::Created };
         let spec = details.container.clone();
@@ -170,12 +171,11 @@ impl NodeState {
 
     fn adopt_details(
         &mut self,
-        id: ContainerId,
-        details: &SeenDetails,
+        request: &Request,
+        pinning: &Pinning,
         step: &mut Step,
     ) -> Option<String> {
-        let (request, _) = derive_request(id, &details.container, &self.rules);
-        let Pinning { cpus, mems } = &details.pinning;
+        let Pinning { cpus, mems } = pinning;
         let wanted = request.demand.exclusive();
         let is_reserved = request.is_reserved && !self.ledger.pools().reserved().is_empty();
         if wanted > 0 && !is_reserved && request.demand.shared().is_none() && cpus.len() == wanted {
@@ -187,11 +187,11 @@ impl NodeState {
                 terms: request.terms(),
                 ..Allocation::new(pool.unwrap_or(PoolId::MACHINE))
             };
-            if self.ledger.adopt(id, allocation).is_ok() {
+            if self.ledger.adopt(request.id, allocation).is_ok() {
                 return Some(format!("keeps CPUs {cpus} for itself"));
             }
         }
-        let is_adopted = self.adopt_shared(&request, mems.clone(), cpus, step);
+        let is_adopted = self.adopt_shared(request, mems.clone(), cpus, step);
         is_adopted.then(|| "shares".to_owned())
     }
 }

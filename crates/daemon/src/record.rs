@@ -77,6 +77,8 @@ pub struct ContainerForm {
     cgroup_parent: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     annotations: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
     name: String,
     attempt: u32,
     cpu_shares: i64,
@@ -96,6 +98,7 @@ impl From<&NewContainer> for ContainerForm {
             qos: pod.qos.map(|qos| qos.name().to_owned()),
             cgroup_parent: pod.cgroup_parent.clone(),
             annotations: pod.annotations.clone(),
+            labels: pod.labels.clone(),
             name: container.name.clone(),
             attempt: container.attempt,
             cpu_shares: resources.cpu_shares,
@@ -118,6 +121,7 @@ impl From<ContainerForm> for NewContainer {
                 qos,
                 cgroup_parent: form.cgroup_parent,
                 annotations: form.annotations,
+                labels: form.labels,
             },
             name: form.name,
             attempt: form.attempt,

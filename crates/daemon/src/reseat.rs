@@ -19,7 +19,6 @@ use std::cmp::Reverse;
 use bayplan_allocator::{
     Allocation, ContainerId, Ledger, Offer, PoolId, Pools, Previous, Refusal, Request, offer,
 };
-use bayplan_cri::translate::derive_request;
 use bayplan_types::{CpuSet, MilliCpu, NodeSet};
 use jiff::Timestamp;
 
@@ -158,7 +157,7 @@ impl NodeState {
     ) -> bool {
         let Some(container) = self.containers.get(&seat.id) else { return false };
         let (name, old) = (container.full_name(), container.decision.clone());
-        let (mut request, warnings) = derive_request(seat.id, &container.spec, &self.rules);
+        let (mut request, warnings) = self.request(seat.id, &container.spec);
         let offered = match &seat.had {
             Ok(had) => {
                 let previous = seat.previous(had, self.ledger.pools());

@@ -9,7 +9,6 @@ use std::time::Duration;
 use bayplan_allocator::policy::topology_aware::{PoolsError, pools, surviving_pools};
 use bayplan_allocator::{Ledger, Pools};
 use bayplan_cri::proxy::{self, Proxy};
-use bayplan_cri::translate::RequestRules;
 use bayplan_cri::upstream::Upstream;
 use bayplan_host::journal::{Journal, JournalError};
 use bayplan_host::{Depth, read_snapshot};
@@ -282,8 +281,8 @@ async fn restore(
         tracing::warn!(records = live.unreadable, "unreadable journal records were dropped");
     }
     tracing::info!(containers = live.containers.len(), "read the journal");
-    let rules = RequestRules { reserved_namespaces: config.reserved_namespaces.clone() };
-    let mut state = NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint)
+    let ledger = Ledger::new(Arc::new(pools));
+    let mut state = NodeState::new(ledger, config.rules.clone(), fingerprint)
         .with_doubt_grace(SignedDuration::try_from(config.resync_interval).unwrap_or_default());
     let step = state.restore(live, Timestamp::now());
     for note in &step.notes {

@@ -21,6 +21,7 @@ use bayplan_allocator::{
     Allocation, ContainerId, Ledger, Move, Offer, Previous, Refusal, Request, offer,
 };
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
+use bayplan_cri::annotations::Warning;
 use bayplan_cri::translate::{NewContainer, Pod, RequestRules, Resources, derive_request};
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
 use bayplan_types::{Bytes, Pinning};
@@ -89,6 +90,20 @@ impl Container {
 
 pub(crate) fn full_name(spec: &NewContainer) -> String {
     format!("{}/{}/{}", spec.pod.namespace, spec.pod.name, spec.name)
+}
+
+/// For the log and the metric.
+pub(crate) fn warning_notes(spec: &NewContainer, warnings: &[Warning]) -> Vec<Note> {
+    let note = |warning: &Warning| Note::Failure {
+        kind: warning.kind.name(),
+        message: format!("{}: {}", full_name(spec), warning.text),
+    };
+    warnings.iter().map(note).collect()
+}
+
+/// For `explain`.
+pub(crate) fn texts(warnings: Vec<Warning>) -> Vec<String> {
+    warnings.into_iter().map(|warning| warning.text).collect()
 }
 
 /// Everything that bayplan knows about the node.
@@ -212,6 +227,13 @@ impl NodeState {
         self.next_id = self.next_id.max(next_id);
     }
 
+    /// What a container asks for, also by annotation, and with everybody else as its neighbours.
+    pub(crate) fn request(&self, id: ContainerId, spec: &NewContainer) -> (Request, Vec<Warning>) {
+        let others = self.containers.iter().filter(|(other, _)| **other != id);
+        let others = others.map(|(id, container)| (*id, &container.spec));
+        derive_request(id, spec, &self.rules, others)
+    }
+
     fn admit(
         &mut self,
         ticket: Ticket,
@@ -231,17 +253,15 @@ impl NodeState {
         let mut step = Step::new(Answer::Done);
         self.release_earlier(&spec, now, &mut step);
         let id = self.take_id();
-        let (request, warnings) = derive_request(id, &spec, &self.rules);
+        let (request, warnings) = self.request(id, &spec);
         let offered = offer(&self.ledger, &request);
+        let notes = warning_notes(&spec, &warnings);
         let decision = self.decision(&request, offered.as_ref(), warnings, now);
         if offered.is_err() && !is_final {
             step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
             return step;
         }
-        step.notes.extend(decision.warnings.iter().map(|warning| Note::Failure {
-            kind: "not_understood",
-            message: format!("{}: {warning}", full_name(&spec)),
-        }));
+        step.notes.extend(notes);
         let offer = match offered {
             Ok(offer) => offer,
             Err(_) => return self.refuse(step, &spec, decision),
@@ -326,7 +346,7 @@ impl NodeState {
         &self,
         request: &Request,
         offered: Result<&Offer, &Refusal>,
-        warnings: Vec<String>,
+        warnings: Vec<Warning>,
         now: Timestamp,
     ) -> Decision {
         let mut asked = request.demand.to_string();
@@ -356,7 +376,8 @@ impl NodeState {
                 (format!("refused: {}", first.unwrap_or_default()), &refusal.considered[..])
             }
         };
-        Decision { at: now, asked, outcome, pools: render_considered(pools, considered), warnings }
+        let pools = render_considered(pools, considered);
+        Decision { at: now, asked, outcome, pools, warnings: texts(warnings) }
     }
 
     pub(crate) fn insert(
@@ -545,7 +566,7 @@ impl NodeState {
         spec.resources = spec.resources.updated_by(update);
         if spec.resources != container.spec.resources {
             let Some(held) = self.ledger.release(id) else { return step };
-            let (mut request, warnings) = derive_request(id, &spec, &self.rules);
+            let (mut request, warnings) = self.request(id, &spec);
             request.previous =
                 Some(Previous { pool: held.pool, exclusive: held.exclusive.clone() });
             let offered = offer(&self.ledger, &request);

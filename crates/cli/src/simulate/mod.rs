@@ -20,7 +20,6 @@ use std::time::Instant;
 use anyhow::{Context as _, bail, ensure};
 use bayplan_allocator::Ledger;
 use bayplan_allocator::policy::topology_aware::pools;
-use bayplan_cri::translate::RequestRules;
 use bayplan_daemon::config::{Config, read_config};
 use bayplan_host::{Depth, read_snapshot};
 use bayplan_topology::{Topology, derive, render_svg};
@@ -152,7 +151,7 @@ fn simulate(
         None => format!("the machine {} cannot be used", machine.name),
     })?;
     let empty = Tally::new(&machine.topology, &pools.allocatable());
-    let rules = RequestRules { reserved_namespaces: config.reserved_namespaces.clone() };
+    let rules = config.rules.clone();
     let (mut decisions, mut releases) = (Vec::new(), Vec::new());
     let mut progress = Progress::new(trace.events.len());
     let mut asked = Instant::now();

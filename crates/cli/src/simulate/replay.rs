@@ -63,6 +63,8 @@ pub(crate) struct Replay {
     next_id: u64,
     /// Who was created and not removed; `None` for the refused.
     live: HashMap<String, Option<ContainerId>>,
+    /// What those who hold something are, for newcomers who care about their neighbours.
+    specs: BTreeMap<ContainerId, NewContainer>,
     /// Where containers with a shared part were last seen.
     homes: BTreeMap<ContainerId, Home>,
     /// How many of them there are, by pool.
@@ -102,6 +104,7 @@ impl Replay {
             rules,
             next_id: 0,
             live: HashMap::new(),
+            specs: BTreeMap::new(),
             homes: BTreeMap::new(),
             sharers: BTreeMap::new(),
             told: ObservedState::new(),
@@ -134,6 +137,9 @@ impl Replay {
             Op::Remove => {
                 let held = self.live.remove(&event.id).flatten();
                 let released = held.filter(|id| self.ledger.release(*id).is_some());
+                if let Some(id) = released {
+                    self.specs.remove(&id);
+                }
                 released.map_or(Decided::Skipped, Decided::Released)
             }
         }
@@ -146,7 +152,9 @@ impl Replay {
         name: &str,
         wanted: &Wanted,
     ) -> Result<Vec<ContainerId>, String> {
-        let (request, _) = derive_request(id, &new_container(name, wanted), &self.rules);
+        let spec = new_container(name, wanted);
+        let others = self.specs.iter().map(|(other, spec)| (*other, spec));
+        let (request, _) = derive_request(id, &spec, &self.rules, others);
         let offered = offer(&self.ledger, &request).map_err(|refusal| {
             // The machine comes first, and has most to give.
             let why = refusal.considered.first().and_then(|row| row.outcome.as_ref().err());
@@ -154,6 +162,7 @@ impl Replay {
         })?;
         let movers = offered.moves().iter().map(|made| made.container).collect();
         self.ledger.commit(offered).map_err(|stale| stale.to_string())?;
+        self.specs.insert(id, spec);
         Ok(movers)
     }
 

@@ -184,7 +184,10 @@ impl Node {
 }
 
 fn fresh(pools: Pools, fingerprint: String) -> NodeState {
-    let rules = RequestRules { reserved_namespaces: vec!["kube-system".to_owned()] };
+    let rules = RequestRules {
+        reserved_namespaces: vec!["kube-system".to_owned()],
+        ..RequestRules::default()
+    };
     NodeState::new(Ledger::new(pools.into()), rules, fingerprint)
 }
 

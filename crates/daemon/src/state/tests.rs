@@ -1,6 +1,8 @@
 //! Random histories on random machines, against a runtime that is a few maps: it carries plans out, or not, it forgets answers, loses
 //! containers and makes others up.
 
+mod annotations;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -49,7 +51,8 @@ impl Machine {
 
 fn fresh(machine: &Machine) -> NodeState {
     let ChangedMachine { pools, fingerprint, .. } = machine.changed().unwrap();
-    let rules = RequestRules { reserved_namespaces: vec!["kube-system".into()] };
+    let rules =
+        RequestRules { reserved_namespaces: vec!["kube-system".into()], ..RequestRules::default() };
     NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint)
 }
 

@@ -1,0 +1,79 @@
+//! What annotations and the configuration can fill in a request, and which of it placement honours.
+
+/// A field of [`Asked`](super::Asked) or of the request that is made from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// `Preferences::prefer_shared_cpus`.
+    PreferSharedCpus,
+    /// `Request::is_reserved`.
+    IsReserved,
+    /// `wishes.cpus.siblings`.
+    Siblings,
+    /// `wishes.cpus.packing`.
+    Packing,
+    /// `wishes.cpus.only_whole_cores`.
+    OnlyWholeCores,
+    /// `wishes.cpus.apart`.
+    Apart,
+    /// `wishes.cpus.isolated`.
+    Isolated,
+    /// `wishes.cpus.core_kind`.
+    CoreKind,
+    /// `wishes.cpus.priority`.
+    Priority,
+    /// `wishes.cpus.within`.
+    Within,
+    /// `wishes.cpus.is_even`.
+    IsEven,
+    /// `wishes.cpus.hides_hyperthreads`.
+    HidesHyperthreads,
+    /// `wishes.memory.kinds`.
+    MemoryKinds,
+    /// `wishes.memory.is_bound`.
+    MemoryIsBound,
+    /// `wishes.place.near`, by way of [`Hints`](super::Hints).
+    Near,
+    /// `wishes.place.affinity`.
+    Affinity,
+    /// `wishes.place.burst_level`.
+    BurstLevel,
+    /// `wishes.preserve.cpus`.
+    PreserveCpus,
+    /// `wishes.preserve.memory`.
+    PreserveMemory,
+    /// `wishes.is_immovable`.
+    IsImmovable,
+}
+
+impl Field {
+    /// Whether placement honours it. What is not honoured is warned of, refused in the configuration, and marked in the reference page.
+    pub const fn is_honoured(self) -> bool {
+        matches!(self, Field::PreferSharedCpus | Field::IsReserved)
+    }
+
+    /// The field as it is called in the code.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Field::PreferSharedCpus => "preferences.prefer_shared_cpus",
+            Field::IsReserved => "is_reserved",
+            Field::Siblings => "wishes.cpus.siblings",
+            Field::Packing => "wishes.cpus.packing",
+            Field::OnlyWholeCores => "wishes.cpus.only_whole_cores",
+            Field::Apart => "wishes.cpus.apart",
+            Field::Isolated => "wishes.cpus.isolated",
+            Field::CoreKind => "wishes.cpus.core_kind",
+            Field::Priority => "wishes.cpus.priority",
+            Field::Within => "wishes.cpus.within",
+            Field::IsEven => "wishes.cpus.is_even",
+            Field::HidesHyperthreads => "wishes.cpus.hides_hyperthreads",
+            Field::MemoryKinds => "wishes.memory.kinds",
+            Field::MemoryIsBound => "wishes.memory.is_bound",
+            Field::Near => "wishes.place.near",
+            Field::Affinity => "wishes.place.affinity",
+            Field::BurstLevel => "wishes.place.burst_level",
+            Field::PreserveCpus => "wishes.preserve.cpus",
+            Field::PreserveMemory => "wishes.preserve.memory",
+            Field::IsImmovable => "wishes.is_immovable",
+        }
+    }
+}

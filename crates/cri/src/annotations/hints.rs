@@ -1,0 +1,144 @@
+//! Which of its devices and mounts a container wants to be near, as nri-plugins lets it say. In: annotations. Out: [`Hints`], to be asked
+//! about each device and mount by whoever knows where they are.
+
+use bayplan_allocator::Strictness;
+use serde_json::Value;
+
+use super::values::{FLAG, Misread, matches_glob, word};
+use super::yaml::{parse_yaml, refuse_unknown, strings};
+
+/// Where a hint comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HintSource {
+    /// A mount's source.
+    Mount,
+    /// A device of the container.
+    Device,
+    /// Kubelet's pod-resources API.
+    PodResources,
+}
+
+impl HintSource {
+    const NAMES: [(&'static str, HintSource); 3] = [
+        ("mounts", HintSource::Mount),
+        ("devices", HintSource::Device),
+        ("pod-resources", HintSource::PodResources),
+    ];
+}
+
+/// What counts. The default is everything, as a preference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hints {
+    sources: Vec<HintSource>,
+    pub(super) is_strict: bool,
+    pub(super) allowed: Option<Paths>,
+    pub(super) denied: Option<Paths>,
+}
+
+impl Default for Hints {
+    fn default() -> Hints {
+        let sources = HintSource::NAMES.map(|(_, source)| source).to_vec();
+        Hints { sources, is_strict: false, allowed: None, denied: None }
+    }
+}
+
+impl Hints {
+    /// Whether a device or mount counts, and how much; what is allowed by name counts although it is denied, too.
+    pub fn strictness(&self, source: HintSource, path: &str) -> Option<Strictness> {
+        let is_in = |paths: &Option<Paths>| paths.as_ref().is_some_and(|it| it.has(path));
+        let counts = is_in(&self.allowed) || !is_in(&self.denied);
+        let strictness = match self.is_strict {
+            true => Strictness::Required,
+            false => Strictness::Preferred,
+        };
+        (counts && self.sources.contains(&source)).then_some(strictness)
+    }
+}
+
+/// Paths by their beginnings or by patterns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Paths {
+    is_glob: bool,
+    paths: Vec<String>,
+}
+
+impl Paths {
+    fn has(&self, path: &str) -> bool {
+        self.paths.iter().any(|it| match self.is_glob {
+            true => matches_glob(it, path),
+            false => path.starts_with(it.as_str()),
+        })
+    }
+}
+
+/// `true`, `false`, or the sources that count.
+pub(super) fn parse_kinds(hints: &mut Hints, value: &str) -> Result<(), Misread> {
+    let all = HintSource::NAMES.map(|(_, source)| source);
+    let mut sources = Vec::new();
+    for part in value.split(',').map(str::trim) {
+        match (part, word(part, FLAG)) {
+            ("all", _) | (_, Ok(true)) => sources.extend(all),
+            ("none", _) | (_, Ok(false)) => sources.clear(),
+            _ => sources.push(word(part, &HintSource::NAMES)?),
+        }
+    }
+    hints.sources = all.into_iter().filter(|source| sources.contains(source)).collect();
+    Ok(())
+}
+
+/// `{type: prefix, paths: [/dev/nvme]}`.
+pub(super) fn parse_paths(value: &str) -> Result<Paths, Misread> {
+    let yaml = parse_yaml(value)?;
+    let Value::Object(fields) = &yaml else { return Err(Misread::because("not a mapping")) };
+    refuse_unknown(fields, &["type", "paths"])?;
+    let is_glob = match fields.get("type").map(|it| it.as_str()) {
+        None | Some(Some("prefix")) => false,
+        Some(Some("glob")) => true,
+        Some(_) => return Err(Misread::because("`type` is neither prefix nor glob")),
+    };
+    let paths = fields.get("paths").ok_or_else(|| Misread::because("`paths` is missing"))?;
+    Ok(Paths { is_glob, paths: strings("paths", paths)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(kinds: &str, allow: &str, deny: &str, expected: &str) {
+        let mut hints = Hints::default();
+        let shown = (|| {
+            parse_kinds(&mut hints, kinds)?;
+            hints.allowed = Some(parse_paths(allow)?);
+            hints.denied = Some(parse_paths(deny)?);
+            let counts = HintSource::NAMES.into_iter().flat_map(|(name, source)| {
+                let paths = ["/dev/sda", "/dev/sdb"].into_iter();
+                paths.map(move |path| (name, source, path))
+            });
+            let counts =
+                counts.filter(|(_, source, path)| hints.strictness(*source, path).is_some());
+            Ok(counts.map(|(name, _, path)| format!("{name}:{path}")).collect::<Vec<_>>().join(" "))
+        })();
+        let shown = shown.unwrap_or_else(|misread: Misread| format!("{:?}", misread.detail));
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn hints_can_be_turned_off_by_source_and_by_path() {
+        let nothing = "paths: []";
+        check("none", nothing, nothing, "");
+        check("false", nothing, nothing, "");
+        check("devices", nothing, nothing, "devices:/dev/sda devices:/dev/sdb");
+        check("devices", nothing, "paths: [/dev/sda]", "devices:/dev/sdb");
+        check(
+            "devices",
+            "paths: [/dev/sdb]",
+            "{type: glob, paths: ['/dev/*']}",
+            "devices:/dev/sdb",
+        );
+        check("devices,gpus", nothing, nothing, "None");
+        check("all", "[a]", nothing, r#"Some("not a mapping")"#);
+        check("all", "paths: {a: b}", nothing, r#"Some("`paths` is not a list of words")"#);
+        check("all", "type: regex", nothing, r#"Some("`type` is neither prefix nor glob")"#);
+        check("all", "path: [a]", nothing, r#"Some("`path` is unknown; known are type, paths")"#);
+    }
+}

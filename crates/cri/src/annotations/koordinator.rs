@@ -1,0 +1,238 @@
+//! What Koordinator's and Katalyst's schedulers are told by a pod, as far as it maps to wishes. In: a label and JSON annotations. Out: the
+//! same as if our own keys said it.
+
+use bayplan_allocator::{Packing, Siblings, Strictness};
+use bayplan_topology::Level;
+use serde_json::{Map, Value};
+
+use super::field::Field;
+use super::values::{FLAG, Misread, word};
+use super::yaml::string;
+use super::{Asked, Warnings, check_length};
+use crate::translate::Pod;
+
+/// A name of another system, for the reference page.
+#[derive(Debug)]
+pub struct Foreign {
+    /// The annotation or label.
+    pub name: &'static str,
+    /// Whose it is, and which values count.
+    pub values: &'static str,
+    /// What they do.
+    pub meaning: &'static str,
+    /// What they fill.
+    pub fills: &'static [Field],
+}
+
+const QOS: &str = "koordinator.sh/qosClass";
+const RESOURCE_SPEC: &str = "scheduling.koordinator.sh/resource-spec";
+const NUMA_SPEC: &str = "scheduling.koordinator.sh/numa-topology-spec";
+const ENHANCEMENT: &str = "katalyst.kubewharf.io/cpu_enhancement";
+
+/// Everything that is read here.
+pub static FOREIGN: &[Foreign] = &[
+    Foreign {
+        name: QOS,
+        values: "label; LSE, LSR, LS, BE, SYSTEM",
+        meaning: "LSE: exclusive CPUs and idle siblings; LSR: exclusive CPUs; LS, BE: shared CPUs; SYSTEM: reserved CPUs",
+        fills: &[Field::PreferSharedCpus, Field::Siblings, Field::IsReserved],
+    },
+    Foreign {
+        name: RESOURCE_SPEC,
+        values: "JSON; requiredCPUBindPolicy, preferredCPUBindPolicy: FullPCPUs, SpreadByPCPUs; preferredCPUExclusivePolicy: PCPULevel, \
+                 NUMANodeLevel",
+        meaning: "as packing, whole-cores-only (required FullPCPUs) and apart (of all other owners)",
+        fills: &[Field::Packing, Field::OnlyWholeCores, Field::Apart],
+    },
+    Foreign {
+        name: NUMA_SPEC,
+        values: "JSON; numaTopologyPolicy: SingleNUMANode, BestEffort",
+        meaning: "SingleNUMANode: as within numa; BestEffort: what holds without it",
+        fills: &[Field::Within],
+    },
+    Foreign {
+        name: ENHANCEMENT,
+        values: "JSON; full_pcpus_pairing, distribute_evenly_across_numa",
+        meaning: "as whole-cores-only and even-across-numa",
+        fills: &[Field::OnlyWholeCores, Field::IsEven],
+    },
+];
+
+/// Whether it is an annotation that is read here.
+pub(super) fn is_known(name: &str) -> bool {
+    [RESOURCE_SPEC, NUMA_SPEC, ENHANCEMENT].contains(&name)
+}
+
+/// One field of one of these: what it says and whether that has an effect.
+enum Outcome {
+    /// Nothing that would not hold anyway.
+    Nothing,
+    /// These are filled now.
+    Filled(&'static [Field]),
+    /// Understood, and without effect.
+    NoEffect,
+}
+
+type Reader = fn(&mut Asked, &str, &str) -> Result<Outcome, &'static str>;
+
+/// Applies all of it; Koordinator's word counts more than Katalyst's.
+pub(super) fn read(pod: &Pod, asked: &mut Asked, warnings: &mut Warnings) {
+    let readers: [(&str, Reader); 3] =
+        [(ENHANCEMENT, enhance), (NUMA_SPEC, set_numa_policy), (RESOURCE_SPEC, set_cpu_policy)];
+    for (name, reader) in readers {
+        if let Some(value) = pod.annotations.get(name) {
+            read_json(name, value, reader, asked, warnings);
+        }
+    }
+    if let Some(value) = pod.labels.get(QOS) {
+        let what = format!("label `{QOS}`");
+        let outcome = set_qos(asked, value);
+        warn(&what, "", value, outcome, warnings);
+    }
+}
+
+/// Each field counts by itself, so that one that is wrong does not take the others with it.
+fn read_json(name: &str, text: &str, reader: Reader, asked: &mut Asked, warnings: &mut Warnings) {
+    let what = format!("annotation `{name}`");
+    let fields = check_length(text).and_then(|()| {
+        let json = serde_json::from_str::<Map<String, Value>>(text);
+        json.map_err(|error| {
+            Misread::because(format!("line {}, column {}", error.line(), error.column()))
+        })
+    });
+    let fields = match fields {
+        Ok(fields) => fields,
+        Err(misread) => return warnings.misread(&what, text, "a JSON object", &misread),
+    };
+    let mut sorted: Vec<_> = fields.iter().collect();
+    // `preferred...` before `required...`, which then wins.
+    sorted.sort_by_key(|(field, _)| field.as_str());
+    for (field, value) in sorted {
+        let value = string(value).unwrap_or_else(|| value.to_string());
+        let outcome = reader(asked, field, &value);
+        warn(&what, field, &value, outcome, warnings);
+    }
+}
+
+fn warn(
+    what: &str,
+    field: &str,
+    value: &str,
+    outcome: Result<Outcome, &'static str>,
+    warnings: &mut Warnings,
+) {
+    let part = super::shown(field, super::SHOWN_MAX);
+    match outcome {
+        Ok(Outcome::Nothing) => {}
+        Ok(Outcome::Filled(fields)) if fields.iter().all(|field| field.is_honoured()) => {}
+        Ok(filled @ (Outcome::Filled(_) | Outcome::NoEffect)) => {
+            let value = super::shown(value, super::SHOWN_MAX);
+            let part = if part.is_empty() { value } else { format!("{part} {value}") };
+            let is_part =
+                matches!(filled, Outcome::Filled(it) if it.iter().any(|it| it.is_honoured()));
+            warnings.no_effect(&format!("{what}: {part}"), is_part);
+        }
+        Err(expected) => {
+            let what = if part.is_empty() { what.to_owned() } else { format!("{what}: {part}") };
+            warnings.misread(&what, value, expected, &Misread::default());
+        }
+    }
+}
+
+/// Exclusive CPUs are the default for those who request whole ones; the label counts more than the configuration.
+fn set_qos(asked: &mut Asked, value: &str) -> Result<Outcome, &'static str> {
+    match value {
+        "LSE" => {
+            asked.prefer_shared_cpus = Some(false);
+            asked.wishes.cpus.siblings = Siblings::Idle;
+            return Ok(Outcome::Filled(&[Field::PreferSharedCpus, Field::Siblings]));
+        }
+        "LSR" => asked.prefer_shared_cpus = Some(false),
+        "LS" | "BE" => asked.prefer_shared_cpus = Some(true),
+        "SYSTEM" => asked.prefer_reserved_cpus = Some(true),
+        "" => return Ok(Outcome::Nothing),
+        _ => return Err("LSE, LSR, LS, BE or SYSTEM"),
+    }
+    Ok(Outcome::Filled(&[Field::PreferSharedCpus, Field::IsReserved]))
+}
+
+fn set_cpu_policy(asked: &mut Asked, field: &str, value: &str) -> Result<Outcome, &'static str> {
+    let cpus = &mut asked.wishes.cpus;
+    match (field, value) {
+        ("requiredCPUBindPolicy" | "preferredCPUBindPolicy", "" | "Default")
+        | ("preferredCPUExclusivePolicy", "" | "None") => return Ok(Outcome::Nothing),
+        ("requiredCPUBindPolicy", "FullPCPUs") => {
+            (cpus.packing, cpus.only_whole_cores) = (Packing::Packed, true);
+            return Ok(Outcome::Filled(&[Field::OnlyWholeCores]));
+        }
+        ("preferredCPUBindPolicy", "FullPCPUs") => {
+            cpus.packing = Packing::Packed;
+            return Ok(Outcome::Nothing);
+        }
+        ("requiredCPUBindPolicy" | "preferredCPUBindPolicy", "SpreadByPCPUs") => {
+            cpus.packing = Packing::Spread;
+            return Ok(Outcome::Filled(&[Field::Packing]));
+        }
+        ("requiredCPUBindPolicy" | "preferredCPUBindPolicy", "ConstrainedBurst") => {
+            return Ok(Outcome::NoEffect);
+        }
+        ("requiredCPUBindPolicy" | "preferredCPUBindPolicy", _) => {
+            return Err("Default, FullPCPUs or SpreadByPCPUs");
+        }
+        ("preferredCPUExclusivePolicy", "PCPULevel") => {
+            cpus.apart = Some((Level::Core, Strictness::Preferred));
+        }
+        ("preferredCPUExclusivePolicy", "NUMANodeLevel") => {
+            cpus.apart = Some((Level::NumaNode, Strictness::Preferred));
+        }
+        ("preferredCPUExclusivePolicy", _) => return Err("None, PCPULevel or NUMANodeLevel"),
+        _ => {
+            return Err(
+                "one of requiredCPUBindPolicy, preferredCPUBindPolicy and preferredCPUExclusivePolicy",
+            );
+        }
+    }
+    Ok(Outcome::Filled(&[Field::Apart]))
+}
+
+fn set_numa_policy(asked: &mut Asked, field: &str, value: &str) -> Result<Outcome, &'static str> {
+    match (field, value) {
+        // Who can have one NUMA node is always preferred there.
+        ("numaTopologyPolicy", "" | "BestEffort") => Ok(Outcome::Nothing),
+        ("numaTopologyPolicy", "SingleNUMANode") => {
+            asked.wishes.cpus.within = Some(Level::NumaNode);
+            Ok(Outcome::Filled(&[Field::Within]))
+        }
+        ("numaTopologyPolicy", "Restricted")
+        | ("singleNUMANodeExclusive", "Preferred" | "Required") => Ok(Outcome::NoEffect),
+        ("numaTopologyPolicy", _) => Err("BestEffort or SingleNUMANode"),
+        ("singleNUMANodeExclusive", "") => Ok(Outcome::Nothing),
+        ("singleNUMANodeExclusive", _) => Err("Preferred or Required"),
+        _ => Err("one of numaTopologyPolicy and singleNUMANodeExclusive"),
+    }
+}
+
+/// Katalyst writes its values as text.
+fn enhance(asked: &mut Asked, field: &str, value: &str) -> Result<Outcome, &'static str> {
+    let flag = || word(value, FLAG).map_err(|_| "true or false");
+    match field {
+        "full_pcpus_pairing" => {
+            asked.wishes.cpus.only_whole_cores = flag()?;
+            Ok(Outcome::Filled(&[Field::OnlyWholeCores]))
+        }
+        "distribute_evenly_across_numa" => {
+            asked.wishes.cpus.is_even = flag()?;
+            Ok(Outcome::Filled(&[Field::IsEven]))
+        }
+        "cpuset_pool"
+        | "numa_share"
+        | "suppression_tolerance_rate"
+        | "cpu_burst_policy"
+        | "cpu_burst_threshold"
+        | "cpu_burst_percent"
+        | "align_by_socket"
+        | "numa_number"
+        | "numa_ids" => Ok(Outcome::NoEffect),
+        _ => Err("a field of Katalyst's cpu_enhancement"),
+    }
+}

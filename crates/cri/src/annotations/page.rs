@@ -1,0 +1,111 @@
+//! The table of keys for people. In: [`KEYS`] and [`FOREIGN`]. Out: Markdown for the README, text for terminals.
+
+use super::field::Field;
+use super::koordinator::FOREIGN;
+use super::table::KEYS;
+
+/// What placement does not honour yet must not look as if it did.
+fn effect(fills: &[Field]) -> &'static str {
+    match fills.iter().filter(|field| field.is_honoured()).count() {
+        all if all == fills.len() => "",
+        0 => "understood, without effect yet",
+        _ => "understood, not all of it has an effect yet",
+    }
+}
+
+fn mark(fills: &[Field]) -> String {
+    match effect(fills) {
+        "" => String::new(),
+        effect => format!(" *({effect})*"),
+    }
+}
+
+/// Markdown: one table of keys, one of what other systems say.
+pub fn render_page() -> String {
+    let mut text =
+        "| Annotation | Values | Default | Meaning | Older names |\n|---|---|---|---|---|\n"
+            .to_owned();
+    for key in KEYS {
+        let older: Vec<String> = key.older_names().iter().map(|it| format!("`{it}`")).collect();
+        let mark = mark(key.fills);
+        text.push_str(&format!(
+            "| `{}` | {} | {} | {}{mark} | {} |\n",
+            key.annotation(),
+            key.values.text(),
+            key.default,
+            key.meaning,
+            older.join(", "),
+        ));
+    }
+    text.push_str("\n| Of other systems | Values that count | Meaning |\n|---|---|---|\n");
+    for foreign in FOREIGN {
+        let mark = mark(foreign.fills);
+        text.push_str(&format!(
+            "| `{}` | {} | {}{mark} |\n",
+            foreign.name, foreign.values, foreign.meaning
+        ));
+    }
+    text
+}
+
+/// The same as blocks of lines.
+pub fn render_text() -> String {
+    let line = |name: &str, value: &str| match value {
+        "" => String::new(),
+        value => format!("  {name:<8} {value}\n"),
+    };
+    let mut text = String::new();
+    for key in KEYS {
+        text.push_str(&format!("{}\n", key.annotation()));
+        for (name, value) in [
+            ("values", key.values.text().as_str()),
+            ("default", key.default),
+            ("meaning", key.meaning),
+            ("effect", effect(key.fills)),
+            ("older", &key.older_names().join(", ")),
+        ] {
+            text.push_str(&line(name, value));
+        }
+    }
+    for foreign in FOREIGN {
+        text.push_str(&format!("{}\n", foreign.name));
+        for (name, value) in [
+            ("values", foreign.values),
+            ("meaning", foreign.meaning),
+            ("effect", effect(foreign.fills)),
+        ] {
+            text.push_str(&line(name, value));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: &str = "<!-- made from the table in crates/cri/src/annotations/table.rs; UPDATE_EXPECT=1 rewrites it -->\n\n";
+    const END: &str = "\n<!-- end of the table -->";
+
+    #[test]
+    fn the_readme_has_this_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+        let readme = std::fs::read_to_string(path).unwrap();
+        let (before, rest) =
+            readme.split_once(BEGIN).expect("README.md has the mark at the beginning");
+        let (table, after) = rest.split_once(END).expect("README.md has the mark at the end");
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(path, format!("{before}{BEGIN}{}{END}{after}", render_page())).unwrap();
+        } else {
+            assert_eq!(table, render_page(), "run with UPDATE_EXPECT=1 to rewrite README.md");
+        }
+    }
+
+    #[test]
+    fn nothing_in_the_table_breaks_a_table() {
+        for line in render_page().lines().filter(|line| line.starts_with("| `")) {
+            assert!([4, 6].contains(&line.matches('|').count()), "{line}");
+        }
+        assert!(render_text().lines().all(|line| line.len() < 200));
+    }
+}

@@ -1,0 +1,387 @@
+//! The table of keys: what each is called, what it accepts and means, which older systems have it, and what it fills. Lookup, parsing,
+//! warnings and the reference page come from here.
+
+use bayplan_allocator::Strictness::{self, Preferred, Required};
+
+use super::affinity::{self, Sign};
+use super::field::Field;
+use super::hints;
+use super::names::{CRM, NRI, Name, OWN};
+use super::values::{self, Misread, word};
+use super::{Asked, Said};
+
+/// What a key accepts.
+#[derive(Clone, Copy, Debug)]
+pub enum Values {
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// Whatever this says.
+    Text(&'static str),
+}
+
+impl Values {
+    /// For people: `pair, shared or idle`.
+    pub fn text(self) -> String {
+        match self {
+            Values::Text(text) => text.to_owned(),
+            Values::Words([]) => String::new(),
+            Values::Words([word]) => (*word).to_owned(),
+            Values::Words([words @ .., last]) => format!("{} or {last}", words.join(", ")),
+        }
+    }
+}
+
+/// One key.
+#[derive(Debug)]
+pub struct Key {
+    /// Without prefix.
+    pub name: &'static str,
+    /// What it accepts.
+    pub values: Values,
+    /// What holds without it.
+    pub default: &'static str,
+    /// What it does.
+    pub meaning: &'static str,
+    /// Prefixes under which older systems have the same key.
+    pub older: &'static [&'static str],
+    /// What it fills.
+    pub fills: &'static [Field],
+    pub(super) set: fn(&mut Asked, &Said<'_>) -> Result<(), Misread>,
+}
+
+impl Key {
+    /// The usual way to write it.
+    pub fn annotation(&self) -> String {
+        format!("{OWN}/{}", self.name)
+    }
+
+    /// How older systems write it.
+    pub fn older_names(&self) -> Vec<String> {
+        let name = |prefix: &&str| match self.name {
+            "affinity" | "anti-affinity" => format!("{prefix}/{}", self.name),
+            key => format!("{key}.{prefix}"),
+        };
+        self.older.iter().map(name).collect()
+    }
+
+    /// Whether placement honours it.
+    pub fn is_honoured(&self) -> bool {
+        self.fills.iter().all(|field| field.is_honoured())
+    }
+}
+
+/// Whether there is such a key under such a prefix.
+pub(super) fn is_known(name: &Name<'_>) -> bool {
+    let mut known = KEYS.iter().filter(|key| key.name == name.key);
+    known.any(|key| name.prefix == OWN || key.older.contains(&name.prefix))
+}
+
+fn put<T>(field: &mut T, value: T) -> Result<(), Misread> {
+    *field = value;
+    Ok(())
+}
+
+/// What is no longer required is not preferred either; what was only preferred stays.
+fn unrequire<T>(field: &mut Option<(T, Strictness)>) {
+    field.take_if(|(_, strictness)| *strictness == Required);
+}
+
+const FLAG: Values = Values::Words(&["true", "false"]);
+const PRIORITY: Values = Values::Words(&["high", "normal", "low", "none"]);
+const CORE_KIND: Values = Values::Words(&["performance", "efficient", "none"]);
+const BOTH: &[&str] = &[CRM, NRI];
+const AFFINITY: Values = Values::Text("YAML: container names with containers or expressions");
+const PATHS: Values = Values::Text("YAML: type (prefix or glob) and paths");
+
+/// Every key, in the order of the reference page. Where two fill the same field, the later one wins if neither is more specific.
+pub static KEYS: &[Key] = &[
+    Key {
+        name: "prefer-shared-cpus",
+        values: FLAG,
+        default: "whole CPUs are exclusive, fractions are shared",
+        meaning: "true: shared CPUs only; false: exclusive CPUs for the whole part of a fractional request of 2 and more, too",
+        older: BOTH,
+        fills: &[Field::PreferSharedCpus],
+        set: |asked, said| put(&mut asked.prefer_shared_cpus, Some(said.flag()?)),
+    },
+    Key {
+        name: "prefer-reserved-cpus",
+        values: FLAG,
+        default: "as reservedNamespaces says",
+        meaning: "on the reserved CPUs, or not although the namespace says so",
+        older: BOTH,
+        fills: &[Field::IsReserved],
+        set: |asked, said| put(&mut asked.prefer_reserved_cpus, Some(said.flag()?)),
+    },
+    Key {
+        name: "prefer-isolated-cpus",
+        values: FLAG,
+        default: "as requests.preferIsolatedCpus says",
+        meaning: "exclusive CPUs that the kernel keeps out of load balancing (isolcpus), where there are enough",
+        older: BOTH,
+        fills: &[Field::Isolated],
+        set: |asked, said| {
+            let is_preferred = said.flag()?;
+            asked.prefer_isolated_cpus = Some(is_preferred);
+            asked.wishes.cpus.isolated = is_preferred.then_some(Preferred);
+            Ok(())
+        },
+    },
+    Key {
+        name: "require-isolated-cpus",
+        values: FLAG,
+        default: "false",
+        meaning: "isolated CPUs or no place; the more specific of this and prefer-isolated-cpus counts",
+        older: &[NRI],
+        fills: &[Field::Isolated],
+        set: |asked, said| {
+            let is_required = said.flag()?;
+            if is_required {
+                asked.prefer_isolated_cpus = Some(true);
+                asked.wishes.cpus.isolated = Some(Required);
+            } else if asked.wishes.cpus.isolated == Some(Required) {
+                asked.wishes.cpus.isolated = None;
+            }
+            Ok(())
+        },
+    },
+    Key {
+        name: "prefer-cpu-priority",
+        values: PRIORITY,
+        default: "as requests.defaultCpuPriority says",
+        meaning: "exclusive CPUs of this priority (SST, base frequency, energy preference), where there are enough",
+        older: &[NRI],
+        fills: &[Field::Priority],
+        set: |asked, said| {
+            // nri-plugins writes `default` for "as configured".
+            if !said.value.trim().eq_ignore_ascii_case("default") {
+                let priority = word(said.value, values::PRIORITY)?;
+                asked.wishes.cpus.priority = priority.map(|it| (it, Preferred));
+            }
+            Ok(())
+        },
+    },
+    Key {
+        name: "require-cpu-priority",
+        values: PRIORITY,
+        default: "none",
+        meaning: "CPUs of this priority or no place",
+        older: &[],
+        fills: &[Field::Priority],
+        set: |asked, said| {
+            match word(said.value, values::PRIORITY)? {
+                Some(it) => asked.wishes.cpus.priority = Some((it, Required)),
+                None => unrequire(&mut asked.wishes.cpus.priority),
+            }
+            Ok(())
+        },
+    },
+    Key {
+        name: "prefer-core-kind",
+        values: CORE_KIND,
+        default: "none",
+        meaning: "exclusive CPUs on cores of this kind, on machines that have several",
+        older: &[],
+        fills: &[Field::CoreKind],
+        set: |asked, said| {
+            let kind = word(said.value, values::CORE_KIND)?;
+            asked.wishes.cpus.core_kind = kind.map(|it| (it, Preferred));
+            Ok(())
+        },
+    },
+    Key {
+        name: "require-core-kind",
+        values: CORE_KIND,
+        default: "none",
+        meaning: "cores of this kind or no place",
+        older: &[],
+        fills: &[Field::CoreKind],
+        set: |asked, said| {
+            match word(said.value, values::CORE_KIND)? {
+                Some(it) => asked.wishes.cpus.core_kind = Some((it, Required)),
+                None => unrequire(&mut asked.wishes.cpus.core_kind),
+            }
+            Ok(())
+        },
+    },
+    Key {
+        name: "siblings",
+        values: Values::Words(&["pair", "shared", "idle"]),
+        default: "pair",
+        meaning: "the other threads of a core of which it owns only some: for another odd owner, shared, or left idle",
+        older: &[],
+        fills: &[Field::Siblings],
+        set: |asked, said| {
+            put(&mut asked.wishes.cpus.siblings, word(said.value, values::SIBLINGS)?)
+        },
+    },
+    Key {
+        name: "packing",
+        values: Values::Words(&["packed", "spread"]),
+        default: "packed",
+        meaning: "exclusive CPUs as whole cores, or one thread of each core",
+        older: &[],
+        fills: &[Field::Packing],
+        set: |asked, said| put(&mut asked.wishes.cpus.packing, word(said.value, values::PACKING)?),
+    },
+    Key {
+        name: "whole-cores-only",
+        values: FLAG,
+        default: "false",
+        meaning: "no place for a number of exclusive CPUs that is no whole number of cores",
+        older: &[],
+        fills: &[Field::OnlyWholeCores],
+        set: |asked, said| put(&mut asked.wishes.cpus.only_whole_cores, said.flag()?),
+    },
+    Key {
+        name: "apart",
+        values: Values::Text("core, l3, numa or none, with or without `required`"),
+        default: "none",
+        meaning: "no other container owns CPUs in the same core, L3 or NUMA node; with `required`, or no place",
+        older: &[],
+        fills: &[Field::Apart],
+        set: |asked, said| put(&mut asked.wishes.cpus.apart, values::parse_apart(said.value)?),
+    },
+    Key {
+        name: "within",
+        values: Values::Words(&["numa", "package", "none"]),
+        default: "none",
+        meaning: "its CPUs within one NUMA node or package, or no place",
+        older: &[],
+        fills: &[Field::Within],
+        set: |asked, said| put(&mut asked.wishes.cpus.within, word(said.value, values::WITHIN)?),
+    },
+    Key {
+        name: "even-across-numa",
+        values: FLAG,
+        default: "false",
+        meaning: "where one NUMA node cannot hold its CPUs, the same number on each",
+        older: &[],
+        fills: &[Field::IsEven],
+        set: |asked, said| put(&mut asked.wishes.cpus.is_even, said.flag()?),
+    },
+    Key {
+        name: "hide-hyperthreads",
+        values: FLAG,
+        default: "false",
+        meaning: "runs on one thread of each core that it has",
+        older: &[NRI],
+        fills: &[Field::HidesHyperthreads],
+        set: |asked, said| put(&mut asked.wishes.cpus.hides_hyperthreads, said.flag()?),
+    },
+    Key {
+        name: "memory-type",
+        values: Values::Text("dram, pmem, hbm and cxl with commas, or mixed"),
+        default: "every kind but hbm",
+        meaning: "kinds of memory that it may have; mixed is every kind",
+        older: BOTH,
+        fills: &[Field::MemoryKinds],
+        set: |asked, said| {
+            asked.wishes.memory.kinds = values::parse_memory_kinds(said.value)?;
+            Ok(())
+        },
+    },
+    Key {
+        name: "memory-bound",
+        values: FLAG,
+        default: "false",
+        meaning: "its memory on the NUMA nodes of its CPUs, with the CPU-less ones that hang on them, or no place",
+        older: &[],
+        fills: &[Field::MemoryIsBound],
+        set: |asked, said| put(&mut asked.wishes.memory.is_bound, said.flag()?),
+    },
+    Key {
+        name: "unlimited-burstable",
+        values: Values::Words(&["system", "package", "die", "numa", "l3cache", "none"]),
+        default: "as requests.unlimitedBurstable says",
+        meaning: "without a CPU limit: the domain over which it bursts",
+        older: &[NRI],
+        fills: &[Field::BurstLevel],
+        set: |asked, said| {
+            put(&mut asked.wishes.place.burst_level, word(said.value, values::BURST)?)
+        },
+    },
+    Key {
+        name: "cpu.preserve",
+        values: FLAG,
+        default: "false",
+        meaning: "bayplan leaves cpuset.cpus alone",
+        older: &[NRI],
+        fills: &[Field::PreserveCpus],
+        set: |asked, said| put(&mut asked.wishes.preserve.cpus, said.flag()?),
+    },
+    Key {
+        name: "memory.preserve",
+        values: FLAG,
+        default: "false",
+        meaning: "bayplan leaves cpuset.mems alone",
+        older: &[NRI],
+        fills: &[Field::PreserveMemory],
+        set: |asked, said| put(&mut asked.wishes.preserve.memory, said.flag()?),
+    },
+    Key {
+        name: "immovable",
+        values: FLAG,
+        default: "false",
+        meaning: "never moved once it runs",
+        older: &[],
+        fills: &[Field::IsImmovable],
+        set: |asked, said| put(&mut asked.wishes.is_immovable, said.flag()?),
+    },
+    Key {
+        name: "topologyhints",
+        values: Values::Text(
+            "true, false, or a list of mounts, devices, pod-resources, all and none",
+        ),
+        default: "true",
+        meaning: "whether it is placed near its devices and mounts",
+        older: BOTH,
+        fills: &[Field::Near],
+        set: |asked, said| hints::parse_kinds(&mut asked.hints, said.value),
+    },
+    Key {
+        name: "strict.topologyhints",
+        values: FLAG,
+        default: "false",
+        meaning: "near them, or no place",
+        older: &[NRI],
+        fills: &[Field::Near],
+        set: |asked, said| put(&mut asked.hints.is_strict, said.flag()?),
+    },
+    Key {
+        name: "deny.topologyhints",
+        values: PATHS,
+        default: "no path",
+        meaning: "paths of devices and mounts that do not count",
+        older: &[NRI],
+        fills: &[Field::Near],
+        set: |asked, said| put(&mut asked.hints.denied, Some(hints::parse_paths(said.value)?)),
+    },
+    Key {
+        name: "allow.topologyhints",
+        values: PATHS,
+        default: "no path",
+        meaning: "paths that count although deny.topologyhints names them",
+        older: &[NRI],
+        fills: &[Field::Near],
+        set: |asked, said| put(&mut asked.hints.allowed, Some(hints::parse_paths(said.value)?)),
+    },
+    Key {
+        name: "affinity",
+        values: AFFINITY,
+        default: "as requests.colocatePods and colocateNamespaces say",
+        meaning: "near these containers; by weight, 1 to 1000",
+        older: BOTH,
+        fills: &[Field::Affinity],
+        set: |asked, said| affinity::parse(&mut asked.affinity, said, Sign::Near),
+    },
+    Key {
+        name: "anti-affinity",
+        values: AFFINITY,
+        default: "none",
+        meaning: "far from these containers",
+        older: BOTH,
+        fills: &[Field::Affinity],
+        set: |asked, said| affinity::parse(&mut asked.affinity, said, Sign::Far),
+    },
+];

@@ -1,0 +1,367 @@
+use bayplan_allocator::ContainerId;
+use bayplan_types::QosClass;
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+
+use super::*;
+use crate::translate::Pod;
+
+fn container(pairs: &[(&str, &str)]) -> NewContainer {
+    let (labels, annotations): (Vec<_>, Vec<_>) =
+        pairs.iter().partition(|(name, _)| name.starts_with("label "));
+    let map = |pairs: Vec<&(&str, &str)>| {
+        let pairs = pairs.into_iter().map(|(name, value)| {
+            (name.trim_start_matches("label ").to_owned(), (*value).to_owned())
+        });
+        pairs.collect::<BTreeMap<String, String>>()
+    };
+    NewContainer {
+        pod: Pod {
+            id: "sandbox".to_owned(),
+            qos: Some(QosClass::Guaranteed),
+            annotations: relevant(&map(annotations)),
+            labels: map(labels),
+            ..Pod::default()
+        },
+        name: "c".to_owned(),
+        ..NewContainer::default()
+    }
+}
+
+/// What is not as without annotations, one line each, and what was warned of. That something has no effect yet is another test's subject.
+fn check(pairs: &[(&str, &str)], expected: Expect) {
+    let (asked, warnings) = read_annotations(&container(pairs), &RequestRules::default());
+    let lines = |asked: &Asked| {
+        let text = format!("{asked:#?}").replace(",\n", "\n");
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let usual = lines(&Asked::default());
+    let mut shown = String::new();
+    let mut left = usual.iter();
+    for line in lines(&asked) {
+        if left.clone().any(|it| *it == line) {
+            left.find(|it| **it == line);
+        } else {
+            shown.push_str(&format!("{}\n", line.trim()));
+        }
+    }
+    for warning in warnings.iter().filter(|it| it.kind == WarningKind::NotUnderstood) {
+        shown.push_str(&format!("! {}\n", warning.text));
+    }
+    expected.assert_eq(&shown);
+}
+
+#[test]
+fn every_word_of_the_table_is_understood_and_no_other() {
+    for key in KEYS {
+        let words = match key.values {
+            Values::Words(words) => words,
+            Values::Text(_) => &[],
+        };
+        for word in words.iter().copied().chain(["nonsense", "", "\0"]) {
+            let said = Said { value: word, container: "c" };
+            let is_understood = (key.set)(&mut Asked::default(), &said).is_ok();
+            assert_eq!(is_understood, words.contains(&word), "{} = {word:?}", key.name);
+        }
+    }
+}
+
+#[test]
+fn every_older_name_is_found_and_no_other_prefix() {
+    for key in KEYS {
+        let older = key.older_names();
+        for name in older.iter().chain([&key.annotation()]) {
+            let parsed = names::parse_name(name).filter(table::is_known);
+            assert_eq!(parsed.map(|it| it.key), Some(key.name), "{name}");
+        }
+        let crm = format!("{}.{}", key.name, names::CRM);
+        let is_known = names::parse_name(&crm).is_some_and(|it| table::is_known(&it));
+        assert_eq!(is_known, key.older.contains(&names::CRM), "{crm}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_is_warned_of() {
+    for (name, value) in [
+        ("prefer-shared-cpus", "true"),
+        ("prefer-isolated-cpus", "true"),
+        ("require-isolated-cpus", "true"),
+        ("prefer-cpu-priority", "high"),
+        ("require-core-kind", "efficient"),
+        ("siblings", "idle"),
+        ("packing", "spread"),
+        ("whole-cores-only", "true"),
+        ("apart", "core"),
+        ("within", "numa"),
+        ("even-across-numa", "true"),
+        ("hide-hyperthreads", "true"),
+        ("memory-type", "dram"),
+        ("memory-bound", "true"),
+        ("unlimited-burstable", "numa"),
+        ("cpu.preserve", "true"),
+        ("memory.preserve", "true"),
+        ("immovable", "true"),
+        ("topologyhints", "false"),
+        ("affinity", "c: [d]"),
+    ] {
+        let key = KEYS.iter().find(|key| key.name == name).unwrap();
+        let container = container(&[(&key.annotation(), value)]);
+        let (_, warnings) = read_annotations(&container, &RequestRules::default());
+        let texts: Vec<&str> = warnings.iter().map(|it| it.text.as_str()).collect();
+        let warning = format!("annotation `bayplan.dev/{name}` has no effect yet");
+        let expected = if key.is_honoured() { vec![] } else { vec![warning.as_str()] };
+        assert_eq!(texts, expected, "{name}");
+    }
+}
+
+#[test]
+fn wishes_come_from_keys() {
+    check(
+        &[
+            ("bayplan.dev/siblings", "idle"),
+            ("bayplan.dev/packing", "Spread"),
+            ("bayplan.dev/apart", "numa required"),
+            ("bayplan.dev/within", "package"),
+            ("memory-type.cri-resource-manager.intel.com", "hbm,dram"),
+            ("unlimited-burstable.resource-policy.nri.io/pod", "l3cache"),
+            ("cpu.preserve.resource-policy.nri.io/container.c", "true"),
+            ("hide-hyperthreads.resource-policy.nri.io/container.d", "true"),
+        ],
+        expect![[r#"
+            siblings: Idle
+            packing: Spread
+            apart: Some(
+            (
+            NumaNode
+            Required
+            )
+            )
+            within: Some(
+            Package
+            )
+            kinds: [
+            Dram
+            Hbm
+            ]
+            burst_level: Some(
+            L3
+            )
+            cpus: true
+        "#]],
+    );
+}
+
+#[test]
+fn of_preferred_and_required_the_more_specific_counts() {
+    let prefer = "prefer-isolated-cpus.resource-policy.nri.io";
+    let require = "require-isolated-cpus.resource-policy.nri.io";
+    for (pairs, expected) in [
+        (vec![(prefer.to_owned(), "true"), (require.to_owned(), "true")], "Some(Required)"),
+        (vec![(prefer.to_owned(), "true"), (require.to_owned(), "false")], "Some(Preferred)"),
+        (
+            vec![(format!("{prefer}/container.c"), "true"), (require.to_owned(), "true")],
+            "Some(Preferred)",
+        ),
+        (vec![(format!("{prefer}/container.c"), "false"), (require.to_owned(), "true")], "None"),
+        (
+            vec![(prefer.to_owned(), "true"), (format!("{require}/container.c"), "false")],
+            "Some(Preferred)",
+        ),
+        (vec![(require.to_owned(), "true"), (format!("{require}/container.c"), "false")], "None"),
+        (vec![(require.to_owned(), "true"), (format!("{require}/container.c"), "no")], "None"),
+    ] {
+        let pairs: Vec<(&str, &str)> =
+            pairs.iter().map(|(name, value)| (&**name, *value)).collect();
+        let (asked, _) = read_annotations(&container(&pairs), &RequestRules::default());
+        assert_eq!(format!("{:?}", asked.wishes.cpus.isolated), expected, "{pairs:?}");
+    }
+}
+
+#[test]
+fn the_configuration_is_the_default_and_none_undoes_it() {
+    let mut rules =
+        RequestRules { prefer_shared_cpus: true, colocate_pods: true, ..Default::default() };
+    rules.wishes.place.burst_level = Some(bayplan_topology::Level::Die);
+    let read = |pairs: &[(&str, &str)]| read_annotations(&container(pairs), &rules).0;
+    let plain = read(&[]);
+    assert_eq!(plain.prefer_shared_cpus, Some(true));
+    assert_eq!(plain.wishes, rules.wishes);
+    assert_eq!(plain.affinity.len(), 1);
+    let said = read(&[
+        ("bayplan.dev/unlimited-burstable", "none"),
+        ("bayplan.dev/prefer-shared-cpus", "false"),
+        ("bayplan.dev/anti-affinity", "c: [d, e]"),
+    ]);
+    assert_eq!(said.prefer_shared_cpus, Some(false));
+    assert_eq!(said.wishes, Wishes::default());
+    assert_eq!(said.affinity.len(), 2);
+}
+
+#[test]
+fn koordinator_and_katalyst_are_read_and_our_keys_count_more() {
+    check(
+        &[
+            ("label koordinator.sh/qosClass", "LSE"),
+            (
+                "scheduling.koordinator.sh/resource-spec",
+                r#"{"preferredCPUBindPolicy":"SpreadByPCPUs","requiredCPUBindPolicy":"FullPCPUs","preferredCPUExclusivePolicy":"PCPULevel"}"#,
+            ),
+            (
+                "scheduling.koordinator.sh/numa-topology-spec",
+                r#"{"numaTopologyPolicy":"SingleNUMANode"}"#,
+            ),
+            (
+                "katalyst.kubewharf.io/cpu_enhancement",
+                r#"{"distribute_evenly_across_numa":"true"}"#,
+            ),
+            ("bayplan.dev/apart", "none"),
+        ],
+        expect![[r#"
+            prefer_shared_cpus: Some(
+            false
+            )
+            siblings: Idle
+            only_whole_cores: true
+            within: Some(
+            NumaNode
+            )
+            is_even: true
+        "#]],
+    );
+    check(
+        &[("label koordinator.sh/qosClass", "SYSTEM")],
+        expect![[r#"
+        prefer_reserved_cpus: Some(
+        true
+        )
+    "#]],
+    );
+}
+
+#[test]
+fn what_cannot_be_understood_does_not_take_the_rest_with_it() {
+    check(
+        &[
+            ("label koordinator.sh/qosClass", "LSX"),
+            (
+                "scheduling.koordinator.sh/resource-spec",
+                r#"{"requiredCPUBindPolicy":["x"],"colour":{"deep":1},"preferredCPUExclusivePolicy":"NUMANodeLevel"}"#,
+            ),
+            ("scheduling.koordinator.sh/numa-topology-spec", "numaTopologyPolicy: SingleNUMANode"),
+            ("katalyst.kubewharf.io/cpu_enhancement", r#"{"full_pcpus_pairing":"perhaps"}"#),
+            ("bayplan.dev/siblings", "brothers"),
+            ("bayplan.dev/prefer-shared-cpu", "true"),
+            ("rdtclass.cri-resource-manager.intel.com/pod", "gold"),
+            ("packing.bayplan.dev/containers.c", "spread"),
+            ("bayplan.dev/apart", "none, but not by much, and only if nothing else helps"),
+            ("bayplan.dev/affinity", "c: [d"),
+        ],
+        expect![[r#"
+            apart: Some(
+            (
+            NumaNode
+            Preferred
+            )
+            )
+            ! annotation `katalyst.kubewharf.io/cpu_enhancement`: full_pcpus_pairing is `perhaps`, expected true or false; ignored
+            ! annotation `scheduling.koordinator.sh/numa-topology-spec` is `numaTopologyPolicy: SingleNUMANode` (line 1, column 3), expected a JSON object; ignored
+            ! annotation `scheduling.koordinator.sh/resource-spec`: colour is `{"deep":1}`, expected one of requiredCPUBindPolicy, preferredCPUBindPolicy and preferredCPUExclusivePolicy; ignored
+            ! annotation `scheduling.koordinator.sh/resource-spec`: requiredCPUBindPolicy is `["x"]`, expected Default, FullPCPUs or SpreadByPCPUs; ignored
+            ! label `koordinator.sh/qosClass` is `LSX`, expected LSE, LSR, LS, BE or SYSTEM; ignored
+            ! annotation `bayplan.dev/prefer-shared-cpu` is unknown (`bayplan annotations` lists all); ignored
+            ! annotation `packing.bayplan.dev/containers.c` is unknown (`bayplan annotations` lists all); ignored
+            ! annotation `rdtclass.cri-resource-manager.intel.com/pod` is unknown (`bayplan annotations` lists all); ignored
+            ! annotation `bayplan.dev/siblings` is `brothers`, expected pair, shared or idle; ignored
+            ! annotation `bayplan.dev/apart` is `none, but not by much, and only if nothi...`, expected core, l3, numa or none, with or without `required`; ignored
+            ! annotation `bayplan.dev/affinity` is `c: [d` (not YAML in line 1), expected YAML: container names with containers or expressions; ignored
+        "#]],
+    );
+}
+
+#[test]
+fn absurd_values_are_ignored_and_cut() {
+    let long = "x".repeat(1 << 20);
+    let nested = "[".repeat(10_000);
+    let json = format!("{}1{}", r#"{"a":"#.repeat(5_000), "}".repeat(5_000));
+    let flow = format!("{{c: {}x{}}}", "[".repeat(2000), "]".repeat(2000));
+    let block = (0..2000).fold("c:\n".to_owned(), |text, _| text + "- ") + "x\n";
+    let aliases = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n";
+    for (name, value) in [
+        ("bayplan.dev/siblings", long.as_str()),
+        ("bayplan.dev/siblings", "\0"),
+        ("bayplan.dev/siblings", "\u{202e}elbi"),
+        ("bayplan.dev/memory-type", &nested),
+        ("bayplan.dev/affinity", &long),
+        ("bayplan.dev/affinity", &nested),
+        ("bayplan.dev/affinity", &flow),
+        ("bayplan.dev/affinity", &block),
+        ("bayplan.dev/affinity", aliases),
+        ("bayplan.dev/affinity", "c: [d]\nc: [e]\n"),
+        ("bayplan.dev/affinity", "\0"),
+        ("bayplan.dev/affinity", "- c\n"),
+        ("bayplan.dev/affinity", ""),
+        ("bayplan.dev/deny.topologyhints", &flow),
+        ("scheduling.koordinator.sh/resource-spec", &nested),
+        ("scheduling.koordinator.sh/resource-spec", &json),
+        ("scheduling.koordinator.sh/resource-spec", "[]"),
+        ("scheduling.koordinator.sh/resource-spec", ""),
+        ("katalyst.kubewharf.io/cpu_enhancement", r#"{"full_pcpus_pairing":1e999}"#),
+        ("katalyst.kubewharf.io/cpu_enhancement", r#"{"full_pcpus_pairing":18446744073709551616}"#),
+        (&format!("{}.bayplan.dev", "k".repeat(300)), "true"),
+    ] {
+        let container = container(&[(name, value)]);
+        let kept: usize = container.pod.annotations.values().map(String::len).sum();
+        assert!(kept <= VALUE_MAX + 4, "{kept}");
+        let (asked, warnings) = read_annotations(&container, &RequestRules::default());
+        let start: String = value.chars().take(40).collect();
+        assert_eq!(asked, Asked::default(), "{start:?}");
+        assert_eq!(warnings.len(), 1, "{start:?} {warnings:?}");
+        assert!(warnings[0].text.len() < 600, "{}", warnings[0].text);
+        assert!(!warnings[0].text.contains(char::is_control), "{:?}", warnings[0].text);
+    }
+}
+
+#[test]
+fn a_hundred_unknown_annotations_are_twenty_warnings_and_a_count() {
+    let names: Vec<String> = (0..100).map(|number| format!("bayplan.dev/k{number}")).collect();
+    let pairs: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+    let (_, warnings) = read_annotations(&container(&pairs), &RequestRules::default());
+    assert_eq!(warnings.len(), 21);
+    assert_eq!(warnings[20].text, "80 more warnings");
+}
+
+proptest! {
+    /// Pieces of what is understood, in any order: nothing of it may stop a pod, and nothing that is not understood may leave a trace.
+    #[test]
+    fn no_text_stops_a_pod(
+        key in 0..KEYS.len() + 3,
+        pieces in prop::collection::vec(
+            prop_oneof![
+                "\\PC{0,8}",
+                prop::sample::select(vec![
+                    "c", ": ", "\n", "- ", "  ", "[", "]", "{", "}", "\"", ",", "match", "scope", "key", "name", "operator",
+                    "AlwaysTrue", "Equals", "values", "weight", "-9999999999", "1e400", "true", "core", "required", "dram",
+                    "requiredCPUBindPolicy", "FullPCPUs", "paths", "type", "glob", "*", "&a", "*a", "!!", "|", "\0", "\u{feff}",
+                ])
+                .prop_map(str::to_owned),
+            ],
+            0..24,
+        ),
+    ) {
+        let foreign = [
+            "scheduling.koordinator.sh/resource-spec",
+            "scheduling.koordinator.sh/numa-topology-spec",
+            "katalyst.kubewharf.io/cpu_enhancement",
+        ];
+        let name = KEYS.get(key).map_or_else(|| foreign[key - KEYS.len()].to_owned(), Key::annotation);
+        let container = container(&[(&name, &pieces.concat())]);
+        let (asked, warnings) = read_annotations(&container, &RequestRules::default());
+        let is_misread = warnings.iter().any(|it| it.kind == WarningKind::NotUnderstood);
+        prop_assert!(!is_misread || asked == Asked::default() || key >= KEYS.len());
+        prop_assert!(warnings.iter().all(|it| !it.text.contains(char::is_control)));
+        let others = [(ContainerId(7), &container)];
+        for (_, weight) in affinities(&asked.affinity, &container, others) {
+            prop_assert!((-1000..=1000).contains(&weight));
+        }
+    }
+}
