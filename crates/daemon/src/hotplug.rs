@@ -1,10 +1,10 @@
-//! Notices that CPUs and memory nodes come and go. In: four small files below the root of the host. Out: [`Event::MachineChanged`] with
+//! Notices that CPUs and memory nodes come and go. In: five small files below the root of the host. Out: [`Event::MachineChanged`] with
 //! the machine read and derived anew.
 //!
 //! Problem: kubelet is not told when a CPU goes offline, and the ledger would go on giving it away. The files are polled, because the
 //! kernel does not notify of a change in any of them (nothing calls `sysfs_notify` for them, so neither poll(2) nor inotify wakes up), and
 //! because uevents, which it sends for CPUs and memory blocks, cover neither isolation nor a tree that is not this host's.
-//! Four reads of some bytes a second cost nothing; the whole tree is read only after they differ from what they were when the machine in
+//! Five reads of some bytes a second cost nothing; the whole tree is read only after they differ from what they were when the machine in
 //! use was read.
 //!
 //! Nothing is missed between two readings, because the files are always read before the tree. What is read may be half way between two
@@ -35,12 +35,13 @@ use crate::run::derive_machine;
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(1);
 /// `Documentation/ABI/stable/sysfs-devices-node`, `Documentation/admin-guide/cputopology.rst`. A node is online before it has memory, and is
-/// then worth another look.
-const FILES: [&str; 4] = [
+/// then worth another look. The CPUs of isolated cpuset partitions (`Documentation/admin-guide/cgroup-v2.rst`) have a list since Linux 6.7.
+const FILES: [&str; 5] = [
     "sys/devices/system/cpu/online",
     "sys/devices/system/cpu/isolated",
     "sys/devices/system/node/online",
     "sys/devices/system/node/has_memory",
+    "sys/fs/cgroup/cpuset.cpus.isolated",
 ];
 /// A list of 8,192 CPUs without ranges has 40 KB.
 const BYTES_MAX: u64 = 64 * 1024;
@@ -104,7 +105,7 @@ impl Machine {
     }
 }
 
-/// What the files hold, in the order of `FILES`; `None`: there is no such file, as on a kernel without NUMA.
+/// What the files hold, in the order of `FILES`; `None`: there is no such file, as on a kernel without NUMA or with cgroup v1.
 type Texts = [Option<String>; FILES.len()];
 
 fn read_texts(root: &Path) -> anyhow::Result<Texts> {
@@ -228,7 +229,7 @@ mod tests {
 
     /// Letters stand for texts, `a` for those in use; capital letters for those at which the machine is read.
     fn check_settling(texts: &str) {
-        let of = |letter: char| -> Texts { [Some(letter.to_string()), None, None, None] };
+        let of = |letter: char| -> Texts { [Some(letter.to_string()), None, None, None, None] };
         let mut settling = Settling { in_use: of('a'), seen: None };
         for (poll, letter) in texts.chars().enumerate() {
             let is_rest = settling.has_come_to_rest(&of(letter.to_ascii_lowercase()));
@@ -252,7 +253,10 @@ mod tests {
     }
 
     fn write(dir: &TempDir, file: &str, text: &str) {
-        let path = dir.path().join("sys/devices/system").join(file);
+        write_to(dir.path().join("sys/devices/system").join(file), text);
+    }
+
+    fn write_to(path: PathBuf, text: &str) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
@@ -315,6 +319,19 @@ mod tests {
         assert_eq!(host.poll(3).await, ["0,2-3"]);
         write(&host.dir, "cpu/online", "0-3\n");
         write(&host.dir, "node/online", "0\n");
+        assert_eq!(host.poll(3).await, ["0-3"]);
+        assert_eq!(host.failures(), "0");
+    }
+
+    #[tokio::test]
+    async fn a_partition_that_comes_and_goes_is_a_change() {
+        let mut host = Host::start(|_| {});
+        let partitions = host.dir.path().join("sys/fs/cgroup/cpuset.cpus.isolated");
+        for text in ["2\n", "\n"] {
+            write_to(partitions.clone(), text);
+            assert_eq!(host.poll(3).await, ["0-3"]);
+        }
+        fs::remove_file(partitions).unwrap();
         assert_eq!(host.poll(3).await, ["0-3"]);
         assert_eq!(host.failures(), "0");
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bayplan_topology::Oddity;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::read;
 
@@ -55,20 +55,21 @@ pub(crate) struct Dir {
     pub(crate) recorded_as: Option<String>,
     /// On a disk.
     fd: Option<Arc<OwnedFd>>,
-    /// Where it lies below `fd`; empty for `fd` itself.
-    within: String,
+    /// Where in `path` the way below `fd` begins; behind the end for `fd` itself.
+    below: usize,
 }
 
 impl Dir {
     fn new(path: String, fd: Option<OwnedFd>) -> Dir {
-        Dir { path, recorded_as: None, fd: fd.map(Arc::new), within: String::new() }
+        let below = path.len() + 1;
+        Dir { path, recorded_as: None, fd: fd.map(Arc::new), below }
     }
 
     /// A path below `fd`.
     fn below_fd<'a>(&self, path: &'a str) -> Cow<'a, str> {
-        match self.within.is_empty() {
-            true => Cow::Borrowed(path),
-            false => Cow::Owned(format!("{}/{path}", self.within)),
+        match self.path.get(self.below..) {
+            Some(way) => Cow::Owned([way, "/", path].concat()),
+            None => Cow::Borrowed(path),
         }
     }
 
@@ -161,10 +162,10 @@ impl KernelFs {
     /// such directory, there are no such files.
     pub(crate) fn within(&self, dir: &Dir, name: &str) -> Dir {
         Dir {
-            path: format!("{}/{name}", dir.path),
+            path: [&dir.path, "/", name].concat(),
             recorded_as: None,
             fd: dir.fd.clone(),
-            within: dir.below_fd(name).into_owned(),
+            below: dir.below,
         }
     }
 
@@ -229,12 +230,14 @@ impl KernelFs {
                 beyond += 1;
                 continue;
             }
-            let path = format!("{}/{name}", dir.path);
-            if is_dir {
-                self.record(path, Entry::Dir);
-                numbers.push(number);
-            } else {
-                self.note(&path, "not a directory".to_owned(), "it is not there");
+            let path = || format!("{}/{name}", dir.path);
+            if !is_dir {
+                self.note(&path(), "not a directory".to_owned(), "it is not there");
+                continue;
+            }
+            numbers.push(number);
+            if self.recorded.is_some() {
+                self.record(path(), Entry::Dir);
             }
         }
         if beyond > 0 {
@@ -388,11 +391,26 @@ pub(crate) fn trim(text: &str) -> &str {
 
 /// The path with every link resolved, wherever that leads; `None` when nothing is there.
 fn resolve(root: &Path, path: &str) -> io::Result<Option<PathBuf>> {
-    match root.join(path).canonicalize() {
+    let whole = root.join(path);
+    // Mostly there is no link on the way, or nothing at all; `canonicalize` asks name by name.
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+    match openat2(AT_FDCWD, &whole, how) {
+        Ok(_) if is_plain(path) => return Ok(Some(whole)),
+        Err(Errno::ENOENT) => return Ok(None),
+        _ => {}
+    }
+    match whole.canonicalize() {
         Ok(real) => Ok(Some(real)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Names alone, each with one slash before it.
+fn is_plain(path: &str) -> bool {
+    path.split('/').all(|name| !matches!(name, "" | "." | ".."))
 }
 
 /// The path with every link resolved, if it is there and inside the root.

@@ -27,7 +27,7 @@ const GROUP_RECORDED: &str = "self";
 /// How much is read twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// What the threads of a core have in common is read once per core, as long as they agree on being one core, and what cores of one
+    /// What the threads of a core have in common is read once per core, as long as nothing contradicts that they are one core, and what cores of one
     /// kind in one package have in common once per package. Enough where the kernel is believed.
     Cores,
     /// Every file of every CPU, so that contradictions between them are seen.
@@ -466,6 +466,91 @@ sys/kernel/btf/vmlinux x
                 )
             );
         }
+    }
+
+    /// Three cores of two threads, `0,3`, `1,4` and `2,5`, with an edit; what a quick reading says of cores and doubts.
+    #[track_caller]
+    fn check_quick(file: &str, text: &str, level_2: &str, expected: Expect) {
+        let mut files =
+            KernelFiles::parse("bayplan-files/1\nsys/devices/system/cpu/online 0-5\n").unwrap();
+        let mut add = |path: String, text: String| {
+            files.insert(format!("sys/devices/system/cpu/{path}"), Entry::Text(text));
+        };
+        for cpu in 0..6 {
+            let core = format!("{},{}", cpu % 3, cpu % 3 + 3);
+            add(format!("cpu{cpu}/topology/physical_package_id"), "0".to_owned());
+            add(format!("cpu{cpu}/topology/package_cpus_list"), "0-5".to_owned());
+            add(format!("cpu{cpu}/topology/core_id"), format!("{}", cpu % 3 * 4));
+            add(format!("cpu{cpu}/topology/core_cpus_list"), core.clone());
+            let sharers = if level_2.is_empty() { core } else { level_2.to_owned() };
+            for (file, text) in [("type", "Unified"), ("level", "2"), ("shared_cpu_list", &sharers)]
+            {
+                add(format!("cpu{cpu}/cache/index2/{file}"), text.to_owned());
+            }
+        }
+        add(file.to_owned(), text.to_owned());
+        let topology = derive(&read_files(files, Depth::Cores).unwrap()).unwrap();
+        let mut lines: Vec<String> = topology.cores().iter().map(ToString::to_string).collect();
+        let odd = topology.oddities().iter().filter(|odd| odd.path.ends_with("_list"));
+        lines.extend(odd.map(ToString::to_string));
+        expected.assert_eq(&lines.join("\n"));
+    }
+
+    #[test]
+    fn threads_of_the_first_core_are_asked_and_others_where_the_caches_do_not_say_the_same() {
+        let list = |cpu: u32| format!("cpu{cpu}/topology/core_cpus_list");
+        check_quick(
+            "cpu0/online",
+            "1",
+            "",
+            expect![[r#"
+            0,3
+            1,4
+            2,5"#]],
+        );
+        check_quick(
+            &list(3),
+            "3",
+            "",
+            expect![[r#"
+            0
+            1,4
+            2,5
+            3
+            /sys/devices/system/cpu/cpu*/topology/core_cpus_list: core of CPUs 0,3 according to CPU 0, contradicted by others; assumed: each CPU that says so is a core of its own"#]],
+        );
+        check_quick(
+            &list(5),
+            "5",
+            "0-5",
+            expect![[r#"
+            0,3
+            1,4
+            2
+            5
+            /sys/devices/system/cpu/cpu*/topology/core_cpus_list: core of CPUs 2,5 according to CPU 2, contradicted by others; assumed: each CPU that says so is a core of its own"#]],
+        );
+        // The price of a quick reading.
+        check_quick(
+            &list(5),
+            "5",
+            "",
+            expect![[r#"
+            0,3
+            1,4
+            2,5"#]],
+        );
+        check_quick(
+            "cpu2/cache/index2/shared_cpu_list",
+            "2,4",
+            "",
+            expect![[r#"
+            0,3
+            1,4
+            2,5
+            /sys/devices/system/cpu/cpu*/cache/index2/shared_cpu_list: L2 of CPUs 2,4 according to CPU 2, contradicted by others; assumed: no such L2
+            /sys/devices/system/cpu/cpu*/cache/index2/shared_cpu_list: L2 of CPUs 2,5 according to CPU 5, contradicted by others; assumed: no such L2"#]],
+        );
     }
 
     #[test]

@@ -26,19 +26,15 @@ pub(crate) struct Refused {
 
 /// Sorts claims into sets that hold and sets that do not. No set of `claims` is empty.
 pub(crate) fn agree(claims: &BTreeMap<CpuId, CpuSet>) -> Agreed {
-    let mut claimants: BTreeMap<&CpuSet, CpuSet> = BTreeMap::new();
-    for (cpu, claimed) in claims {
-        claimants.entry(claimed).or_default().insert(*cpu);
+    let mut claimed: BTreeMap<(Option<CpuId>, &CpuSet), CpuSet> = BTreeMap::new();
+    for (cpu, cpus) in claims {
+        claimed.entry((cpus.first(), cpus)).or_default().insert(*cpu);
     }
-    let mut claimed: Vec<(&CpuSet, CpuSet)> = claimants.into_iter().collect();
-    claimed.sort_by_key(|(cpus, _)| cpus.first());
-
     let mut agreed = Agreed::default();
     let mut taken = CpuSet::new();
-    for (cpus, claimants) in claimed {
-        let silent = cpus.difference(&claimants);
-        let is_unanimous =
-            claimants.is_subset(cpus) && silent.iter().all(|cpu| !claims.contains_key(&cpu));
+    for ((_, cpus), claimants) in claimed {
+        let agrees = |cpu| claimants.contains(cpu) || !claims.contains_key(&cpu);
+        let is_unanimous = claimants.is_subset(cpus) && cpus.iter().all(agrees);
         if is_unanimous && !cpus.intersects(&taken) {
             taken.union_with(cpus);
             agreed.groups.push(cpus.clone());

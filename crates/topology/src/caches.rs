@@ -63,10 +63,11 @@ fn derive_level(
     }));
     let caches = groups.into_iter().map(|cpus| {
         let lowest = cpus.first().map_or(0, |cpu| cpu.0);
-        let sharing = || cpus.iter().filter_map(|cpu| cache_of(facts.get(&cpu)?, level));
-        let ids = sharing().filter_map(|cache| cache.id).collect();
+        let said = cpus.iter().filter_map(|cpu| cache_of(facts.get(&cpu)?, level));
+        let said: Vec<&CacheFacts> = said.collect();
+        let ids = said.iter().filter_map(|cache| cache.id).collect();
         let id = the_lowest(level, "number", &cpus, ids, oddities).unwrap_or(lowest);
-        let sizes = sharing().filter_map(|cache| cache.size).collect();
+        let sizes = said.iter().filter_map(|cache| cache.size).collect();
         let size: Option<Bytes> = the_lowest(level, "size", &cpus, sizes, oddities);
         Cache { level, id, size, cpus }
     });

@@ -88,9 +88,12 @@ pub(super) fn like(
                     true => fs.value(dir, &file(like.index, "id")),
                     false => None,
                 };
+                let is_the_core_s = shared_cpus.as_ref() == siblings;
                 let facts = CacheFacts { shared_cpus, id, ..like.facts.clone() };
                 let cache = IndexedCache { facts, ..like.clone() };
-                seen.push(cache.clone());
+                if !is_the_core_s {
+                    seen.push(cache.clone());
+                }
                 cache
             }
         };
@@ -100,8 +103,8 @@ pub(super) fn like(
 }
 
 fn read_sharers(fs: &mut KernelFs, cpu: &Dir, index: usize) -> Option<CpuSet> {
-    let (list, mask) = (file(index, "shared_cpu_list"), file(index, "shared_cpu_map"));
-    read_cpu_set(fs, cpu, &[list], &[mask])
+    let dir = fs.within(cpu, &format!("cache/index{index}"));
+    read_cpu_set(fs, &dir, &["shared_cpu_list"], &["shared_cpu_map"])
 }
 
 /// Caches inside a core need no number, and there are many.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_topology::{CpuFacts, KindFacts, PolicyFacts, Snapshot};
+use bayplan_topology::{CacheFacts, CpuFacts, KindFacts, PolicyFacts, Snapshot};
 use bayplan_types::{CoreId, CpuId, CpuSet, DieId, PackageId};
 
 use super::caches::{self, IndexedCache};
@@ -16,6 +16,9 @@ use crate::kernel_fs::{Dir, KernelFs};
 const KINDS: [&str; 3] = ["cpu_core", "cpu_atom", "cpu_lowpower"];
 /// Beyond that a set does not hold a number.
 const NUMBER_MAX: u32 = 65_535;
+/// The threads of a core, by the name since Linux 5.3 and the one before.
+const LISTS: [&str; 2] = ["topology/core_cpus_list", "topology/thread_siblings_list"];
+const MASKS: [&str; 2] = ["topology/core_cpus", "topology/thread_siblings"];
 
 /// Reads everything below the CPU directory but the lists.
 pub(super) fn read(fs: &mut KernelFs, cpu_dir: &Dir, depth: Depth, snapshot: &mut Snapshot) {
@@ -44,10 +47,12 @@ pub(super) fn read(fs: &mut KernelFs, cpu_dir: &Dir, depth: Depth, snapshot: &mu
         with_clusters: depth == Depth::Cpus || has_in_first(fs, "topology/cluster_cpus_list"),
     };
     let mut known = Known::default();
-    let each = cpus.iter().map(|number| reader.cpu(fs, CpuId(*number), &mut known));
-    let mut read: BTreeMap<CpuId, Read> = each.map(|read| (read.facts.id, read)).collect();
-    reader.complete(fs, &cpus, &mut read);
-    snapshot.cpus = read.into_values().map(|read| read.facts).collect();
+    let mut read = Vec::with_capacity(cpus.len());
+    for number in &cpus {
+        let facts = reader.cpu(fs, CpuId(*number), &read, &mut known);
+        read.push(facts);
+    }
+    snapshot.cpus = read;
     let running = snapshot.online.as_ref().map_or(cpus.len(), CpuSet::len);
     snapshot.policies = read_policies(fs, cpu_dir, &cpus, running);
     snapshot.kernel.cpufreq_driver = read_driver(fs, cpu_dir);
@@ -63,13 +68,6 @@ struct Reader<'a> {
     with_clusters: bool,
 }
 
-/// One CPU as far as it was read.
-struct Read {
-    facts: CpuFacts,
-    /// The lowest CPU of its core, which should speak for it.
-    leader: Option<CpuId>,
-}
-
 /// What is known from the cores that were read before.
 #[derive(Default)]
 struct Known {
@@ -77,6 +75,8 @@ struct Known {
     designs: Vec<Design>,
     /// Caches that several cores share.
     caches: Vec<IndexedCache>,
+    /// CPUs that are not asked which core they are in, each with the lowest CPU of its core, which speaks for it.
+    leaders: BTreeMap<CpuId, CpuId>,
 }
 
 /// A die, or a package without dies, whose list of CPUs was read.
@@ -96,58 +96,59 @@ struct Design {
 }
 
 impl Reader<'_> {
-    /// Gives the CPUs that were left to their leaders what those say, or reads them after all.
-    fn complete(&self, fs: &mut KernelFs, numbers: &[u32], cpus: &mut BTreeMap<CpuId, Read>) {
-        for id in numbers.iter().copied().map(CpuId) {
-            let Some(read) = cpus.get(&id) else { continue };
-            let Some(leader) = read.leader else { continue };
-            let own = &read.facts;
-            let leader = cpus.get(&leader).filter(|leader| leader.leader.is_none());
-            let facts = match leader.filter(|leader| speaks_for(&leader.facts, own)) {
-                Some(Read { facts: leader, .. }) => CpuFacts {
-                    package_id: leader.package_id,
-                    die_id: leader.die_id,
-                    core_id: leader.core_id,
-                    capacity: leader.capacity,
-                    ..own.clone()
-                },
-                None => self.everything(fs, own.clone(), &mut Known::default()),
-            };
-            cpus.insert(id, Read { facts, leader: None });
-        }
-    }
-
-    fn cpu(&self, fs: &mut KernelFs, id: CpuId, known: &mut Known) -> Read {
-        let file = |name: &str| format!("cpu{id}/topology/{name}");
-        let (lists, masks) = (
-            [file("core_cpus_list"), file("thread_siblings_list")],
-            [file("core_cpus"), file("thread_siblings")],
-        );
-        let online = format!("cpu{id}/online");
+    /// One CPU; `others` are those with lower numbers, in order.
+    fn cpu(
+        &self,
+        fs: &mut KernelFs,
+        id: CpuId,
+        others: &[CpuFacts],
+        known: &mut Known,
+    ) -> CpuFacts {
+        let dir = fs.within(self.cpu_dir, &format!("cpu{id}"));
         let facts = CpuFacts {
             online: match self.with_online {
-                true => fs.parsed(self.cpu_dir, &online, text::switch),
+                true => fs.parsed(&dir, "online", text::switch),
                 false => None,
             },
-            thread_siblings: read_cpu_set(fs, self.cpu_dir, &lists, &masks),
             ..CpuFacts::new(id)
         };
-        let leader = facts.thread_siblings.as_ref().filter(|cpus| cpus.contains(id));
-        let leader = leader.and_then(CpuSet::first).filter(|leader| *leader != id);
-        match (self.depth, leader) {
-            (Depth::Cores, Some(leader)) => Read { facts, leader: Some(leader) },
-            _ => Read { facts: self.everything(fs, facts, known), leader: None },
+        let other = |id: CpuId| {
+            let at = others.binary_search_by_key(&id, |cpu| cpu.id).ok()?;
+            others.get(at)
+        };
+        if let Some(leader) = known.leaders.get(&id).and_then(|leader| other(*leader)) {
+            return follow(leader, facts);
+        }
+        let facts = CpuFacts { thread_siblings: read_cpu_set(fs, &dir, &LISTS, &MASKS), ..facts };
+        let siblings = facts.thread_siblings.as_ref().filter(|cpus| cpus.contains(id));
+        match siblings.and_then(CpuSet::first).filter(|leader| *leader != id) {
+            Some(leader) if self.depth == Depth::Cores => {
+                match other(leader).filter(|leader| speaks_for(leader, &facts)) {
+                    Some(leader) => follow(leader, facts),
+                    None => {
+                        // Here what one CPU says of another does not hold, so from here on every CPU is asked.
+                        *known = Known::default();
+                        self.everything(fs, &dir, facts, &mut Known::default())
+                    }
+                }
+            }
+            _ => self.everything(fs, &dir, facts, known),
         }
     }
 
     /// All that is not in `facts` yet.
-    fn everything(&self, fs: &mut KernelFs, facts: CpuFacts, known: &mut Known) -> CpuFacts {
-        let dir = fs.within(self.cpu_dir, &format!("cpu{}", facts.id));
-        let (package_id, die_id) = self.package_and_die(fs, &dir, facts.id, known);
-        let core_id = fs.parsed(&dir, "topology/core_id", text::number_or_unknown).flatten();
+    fn everything(
+        &self,
+        fs: &mut KernelFs,
+        dir: &Dir,
+        facts: CpuFacts,
+        known: &mut Known,
+    ) -> CpuFacts {
+        let (package_id, die_id) = self.package_and_die(fs, dir, facts.id, known);
+        let core_id = fs.parsed(dir, "topology/core_id", text::number_or_unknown).flatten();
         let cluster = "topology/cluster_cpus_list";
-        let cluster_cpus = if self.with_clusters { fs.value(&dir, cluster) } else { None };
-        let capacity = if self.with_capacity { fs.value(&dir, "cpu_capacity") } else { None };
+        let cluster_cpus = if self.with_clusters { fs.value(dir, cluster) } else { None };
+        let capacity = if self.with_capacity { fs.value(dir, "cpu_capacity") } else { None };
         let kind = self.kinds.iter().position(|kind| kind.cpus.contains(facts.id));
         let siblings = facts.thread_siblings.as_ref();
         let threads = siblings.map(CpuSet::len);
@@ -157,10 +158,11 @@ impl Reader<'_> {
         };
         let Known { designs, caches: seen, .. } = known;
         let mut alike = designs.iter().filter(is_same);
-        let cpu = (facts.id, &dir);
+        let cpu = (facts.id, dir);
         let quick = alike.find_map(|it| caches::like(&it.caches, seen, fs, cpu, siblings));
+        let is_known_design = quick.is_some();
         let caches = quick.unwrap_or_else(|| {
-            let caches = caches::read(fs, &dir, siblings);
+            let caches = caches::read(fs, dir, siblings);
             if self.depth == Depth::Cores {
                 seen.extend(caches.iter().filter(|cache| !cache.is_private).cloned());
                 let caches = caches.clone();
@@ -168,7 +170,7 @@ impl Reader<'_> {
             }
             caches
         });
-        CpuFacts {
+        let facts = CpuFacts {
             package_id,
             die_id,
             core_id: core_id.map(CoreId),
@@ -176,7 +178,11 @@ impl Reader<'_> {
             capacity,
             caches: caches.into_iter().map(|cache| cache.facts).collect(),
             ..facts
+        };
+        if is_known_design {
+            known.leaders.extend(followers(&facts).map(|cpu| (cpu, facts.id)));
         }
+        facts
     }
 
     fn package_and_die(
@@ -208,23 +214,49 @@ impl Reader<'_> {
 
 /// Both say that they are one core, and all that the leader has is said to be shared with the other.
 fn speaks_for(leader: &CpuFacts, other: &CpuFacts) -> bool {
-    let shared = |cpus: &Option<CpuSet>| cpus.as_ref().is_some_and(|cpus| cpus.contains(other.id));
-    leader.thread_siblings == other.thread_siblings
-        && leader.caches.iter().all(|cache| shared(&cache.shared_cpus))
+    leader.thread_siblings == other.thread_siblings && shares_all(leader, other.id)
+}
+
+fn shares_all(leader: &CpuFacts, other: CpuId) -> bool {
+    let shared = |cpus: &Option<CpuSet>| cpus.as_ref().is_some_and(|cpus| cpus.contains(other));
+    leader.caches.iter().all(|cache| shared(&cache.shared_cpus))
         && (leader.cluster_cpus.is_none() || shared(&leader.cluster_cpus))
+}
+
+/// The other threads of a core that is named twice: by the list of its lowest CPU and by that of its level 2 cache, which the kernel
+/// makes from other sources (x86: `arch/x86/kernel/smpboot.c` and `cacheinfo.c`).
+fn followers(leader: &CpuFacts) -> impl Iterator<Item = CpuId> {
+    let core = leader.thread_siblings.as_ref().filter(|core| core.first() == Some(leader.id));
+    let is_core_s =
+        |cache: &CacheFacts| cache.level == Some(2) && cache.shared_cpus.as_ref() == core;
+    let core = core.filter(|_| leader.caches.iter().any(is_core_s));
+    let others = core.into_iter().flat_map(CpuSet::iter).skip(1);
+    others.filter(|cpu| shares_all(leader, *cpu))
+}
+
+/// What a CPU has in common with the lowest one of its core.
+fn follow(leader: &CpuFacts, facts: CpuFacts) -> CpuFacts {
+    CpuFacts {
+        package_id: leader.package_id,
+        die_id: leader.die_id,
+        core_id: leader.core_id,
+        capacity: leader.capacity,
+        thread_siblings: leader.thread_siblings.clone(),
+        ..facts
+    }
 }
 
 /// The first file that can be used; old kernels have only masks.
 pub(super) fn read_cpu_set(
     fs: &mut KernelFs,
     dir: &Dir,
-    lists: &[impl AsRef<str>],
-    masks: &[impl AsRef<str>],
+    lists: &[&str],
+    masks: &[&str],
 ) -> Option<CpuSet> {
-    let list = lists.iter().find_map(|file| fs.value(dir, file.as_ref()));
+    let list = lists.iter().find_map(|file| fs.value(dir, file));
     list.or_else(|| {
         let parse = |text: &str| CpuSet::parse_mask(text).ok();
-        masks.iter().find_map(|file| fs.parsed(dir, file.as_ref(), parse))
+        masks.iter().find_map(|file| fs.parsed(dir, file, parse))
     })
 }
 
