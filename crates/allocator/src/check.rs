@@ -20,7 +20,7 @@ pub fn check_ledger(ledger: &Ledger) -> Vec<String> {
 
 fn check_exclusive(ledger: &Ledger, breaches: &mut Vec<String>) {
     let allocatable = ledger.pools().allocatable();
-    let may_own = allocatable.union(ledger.pools().isolated());
+    let may_own = allocatable.union(&ledger.pools().ownable_isolated());
     let mut seen = CpuSet::new();
     for (id, allocation) in ledger.allocations() {
         let exclusive = &allocation.owned();
@@ -64,7 +64,7 @@ fn check_open(ledger: &Ledger, owned: &CpuSet, breaches: &mut Vec<String>) {
         let actual = ledger.open().cpus();
         breaches.push(format!("CPUs open to newcomers are {actual}, should be {open}"));
     }
-    let isolated = ledger.pools().isolated().difference(&kept_out);
+    let isolated = ledger.pools().ownable_isolated().difference(&kept_out);
     if *ledger.open_isolated() != isolated {
         let actual = ledger.open_isolated();
         breaches

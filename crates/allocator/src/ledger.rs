@@ -126,6 +126,8 @@ pub struct Holdings {
     open: Counted,
     /// Isolated CPUs that a newcomer may own.
     open_isolated: CpuSet,
+    /// Whose each exclusive CPU is, by CPU number.
+    owners: Vec<Option<Owner>>,
     loads: Vec<Load>,
     charged: Vec<Bytes>,
     allocations: BTreeMap<ContainerId, Allocation>,
@@ -145,7 +147,8 @@ impl Ledger {
         let holdings = Holdings {
             free: Counted::new(&pools, &pools.allocatable()),
             open: Counted::new(&pools, &pools.allocatable()),
-            open_isolated: pools.isolated().clone(),
+            open_isolated: pools.ownable_isolated(),
+            owners: vec![None; pools.core_of.len()],
             loads: vec![Load::default(); pools.pools.len()],
             charged: vec![Bytes::ZERO; pools.nodes.len()],
             allocations: BTreeMap::new(),
@@ -193,6 +196,11 @@ impl Ledger {
 
     pub(crate) fn charged(&self) -> &[Bytes] {
         &self.holdings.charged
+    }
+
+    /// Whose a CPU is; `None` when it is nobody's own.
+    pub(crate) fn owner_of(&self, cpu: CpuId) -> Option<Owner> {
+        self.holdings.owners.get(cpu.0 as usize).copied().flatten()
     }
 
     /// Everybody, by id.
@@ -369,6 +377,7 @@ impl Ledger {
     pub fn release(&mut self, id: ContainerId) -> Option<Allocation> {
         let allocation = self.holdings.allocations.remove(&id)?;
         self.open_up(&allocation);
+        self.set_owner(&allocation.exclusive, None);
         self.for_each_load(&allocation, Load::remove);
         self.for_each_charge(&allocation, |charged, bytes| *charged -= bytes);
         self.changed();
@@ -376,6 +385,7 @@ impl Ledger {
     }
 
     fn hold(&mut self, id: ContainerId, allocation: Allocation) {
+        self.set_owner(&allocation.exclusive, Some(allocation.terms.owner));
         let mut closed = allocation.owned();
         self.holdings.free.remove_all(&self.pools, &closed);
         closed.union_with(&self.closed_by(&allocation));
@@ -385,6 +395,14 @@ impl Ledger {
         self.for_each_charge(&allocation, |charged, bytes| *charged += bytes);
         self.holdings.allocations.insert(id, allocation);
         self.changed();
+    }
+
+    fn set_owner(&mut self, cpus: &CpuSet, owner: Option<Owner>) {
+        for cpu in cpus.iter() {
+            if let Some(slot) = self.holdings.owners.get_mut(cpu.0 as usize) {
+                *slot = owner;
+            }
+        }
     }
 
     /// CPUs around it that nobody else may own.
@@ -405,7 +423,7 @@ impl Ledger {
             opened.subtract(&self.closed_by(other));
         }
         self.holdings.open.insert_all(&self.pools, &opened.intersection(self.free()));
-        opened.intersect_with(self.pools.isolated());
+        opened.intersect_with(&self.pools.ownable_isolated());
         for (_, other) in self.allocations() {
             if opened.is_empty() {
                 break;

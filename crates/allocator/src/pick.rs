@@ -13,7 +13,9 @@ use bayplan_types::{CpuSet, NodeId};
 use smallvec::{SmallVec, smallvec};
 
 use crate::budget::{Budgets, PerPool, Supply};
+use crate::ledger::Ledger;
 use crate::pool::{Core, CoreIdx, Pool, PoolId};
+use crate::wishes::Owner;
 
 /// What taking CPUs does to NUMA nodes and cores. Less is better, top to bottom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,11 +39,11 @@ impl Cost {
     }
 }
 
-/// CPUs of containers of the same pod, and of the same namespace.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Kin {
-    pub(crate) pod: CpuSet,
-    pub(crate) namespace: CpuSet,
+/// Who asks, and of whom it is kin.
+#[derive(Clone, Copy)]
+pub(crate) struct Kin<'a> {
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) owner: Owner,
 }
 
 /// Where a share of the units comes from.
@@ -59,7 +61,8 @@ type Parts = SmallVec<[Part; 8]>;
 pub(crate) struct Picker<'a> {
     pub(crate) supply: Supply<'a>,
     pub(crate) budgets: Budgets,
-    kin: Kin,
+    /// `None`: strangers do not matter.
+    kin: Option<Kin<'a>>,
     /// As many units from each NUMA node as from the others.
     is_even: bool,
     count: usize,
@@ -71,7 +74,7 @@ impl<'a> Picker<'a> {
     pub(crate) fn new(
         supply: Supply<'a>,
         budgets: Budgets,
-        kin: Kin,
+        kin: Option<Kin<'a>>,
         is_even: bool,
         count: usize,
     ) -> Picker<'a> {
@@ -239,12 +242,14 @@ impl<'a> Picker<'a> {
 
     /// 0 when another thread of the core belongs to the same pod, 1 for the same namespace, 2 for others.
     fn strangeness(&self, core: &Core) -> usize {
-        let has = |cpus: &CpuSet| core.threads.iter().any(|cpu| cpus.contains(*cpu));
-        match () {
-            () if has(&self.kin.pod) => 0,
-            () if has(&self.kin.namespace) => 1,
-            () => 2,
-        }
+        let Some(Kin { ledger, owner }) = self.kin else { return 0 };
+        let strange = |theirs: Owner| match theirs {
+            _ if theirs == owner => 0,
+            _ if theirs.namespace == owner.namespace => 1,
+            _ => 2,
+        };
+        let owners = core.threads.iter().filter_map(|cpu| ledger.owner_of(*cpu));
+        owners.map(strange).min().unwrap_or(2)
     }
 }
 

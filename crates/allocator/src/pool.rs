@@ -95,6 +95,8 @@ pub struct Pools {
     pub(crate) nodes: Vec<Node>,
     pub(crate) reserved: CpuSet,
     pub(crate) isolated: CpuSet,
+    /// Those of the isolated CPUs that belong to a cpuset partition of somebody else.
+    pub(crate) partitioned: CpuSet,
     /// CPUs by core kind, on a machine that has several kinds.
     pub(crate) kinds: Vec<(CoreKind, CpuSet)>,
     pub(crate) high_priority: CpuSet,
@@ -140,9 +142,15 @@ impl Pools {
         &self.reserved
     }
 
-    /// CPUs that the kernel keeps out of load balancing. They are in no shared pool and are owned only by those who wish it.
+    /// CPUs that the kernel keeps out of load balancing. They are in no shared pool and are owned only by those who wish it; those in a
+    /// cpuset partition of somebody else by nobody.
     pub fn isolated(&self) -> &CpuSet {
         &self.isolated
+    }
+
+    /// Isolated CPUs that containers may own.
+    pub(crate) fn ownable_isolated(&self) -> CpuSet {
+        self.isolated.difference(&self.partitioned)
     }
 
     /// CPUs that are neither reserved nor isolated.

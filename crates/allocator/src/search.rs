@@ -18,7 +18,7 @@ use crate::pool::{Pool, PoolId, Pools};
 use crate::request::Request;
 use crate::room::{Move, Sharer, Wanted, make_room, movable_sharers};
 use crate::score::{Rejection, Score};
-use crate::view::{View, around, kin, units, views};
+use crate::view::{View, around, units, views};
 use crate::wishes::{Packing, Siblings};
 
 /// What is asked of which ledger, and the CPUs that can be had.
@@ -67,15 +67,11 @@ impl<'a> Question<'a> {
         }
     }
 
-    fn kin(&self) -> Kin {
-        let pools = self.ledger.pools();
-        let is_odd = !self.missing.is_multiple_of(pools.width) && !self.units.only_whole;
-        let open = self.ledger.open().in_pool(PoolId::MACHINE);
-        if is_odd && open.whole_cpus < open.cpus {
-            kin(self.ledger, self.request.owner)
-        } else {
-            Kin::default()
-        }
+    /// Only an odd CPU that may be paired has to do with strangers.
+    fn kin(&self) -> Option<Kin<'a>> {
+        let is_odd = !self.missing.is_multiple_of(self.ledger.pools().width);
+        (is_odd && !self.units.only_whole)
+            .then_some(Kin { ledger: self.ledger, owner: self.request.owner })
     }
 }
 
@@ -390,5 +386,5 @@ fn choose(pools: &Pools, cpus: &CpuSet, count: usize) -> CpuSet {
     let units = Units { is_spread: false, only_whole: false, cpus: 1 };
     let supply = Supply { pools, shared: None, takeable: &takeable, units };
     let budgets = Budgets::new(&supply, &[]);
-    Picker::new(supply, budgets, Kin::default(), false, count).pick(PoolId::MACHINE)
+    Picker::new(supply, budgets, None, false, count).pick(PoolId::MACHINE)
 }

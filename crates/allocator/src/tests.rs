@@ -452,6 +452,18 @@ fn isolated_cpus_are_owned_by_those_who_wish_it() {
 }
 
 #[test]
+fn cpus_in_a_partition_of_somebody_else_are_nobodys() {
+    let mut snapshot = parse_machine("core:8 isolated:6-7").unwrap();
+    snapshot.partitioned = Some("5-6".parse().unwrap());
+    let topology = derive(&snapshot).unwrap();
+    let mut ledger = Ledger::new(Arc::new(pools(&topology, &CpuSet::new()).unwrap()));
+    assert_eq!(play(&mut ledger, "1 0+100"), "machine, owns [] of 0-4, mems ");
+    assert_eq!(play(&mut ledger, "2 1 isolated!"), "machine, owns [7] of 7, mems ");
+    let refused = "refused: needs 1 CPUs of its own, 0 can be given";
+    assert_eq!(play(&mut ledger, "3 1 isolated!"), refused);
+}
+
+#[test]
 fn the_kind_of_core_and_the_priority_are_respected() {
     check(
         "core-hybrid",

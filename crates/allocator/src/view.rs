@@ -12,9 +12,8 @@ use smallvec::{SmallVec, smallvec};
 use crate::budget::{Supply, Units};
 use crate::counted::Counted;
 use crate::ledger::Ledger;
-use crate::pick::Kin;
 use crate::pool::Pools;
-use crate::wishes::{CpuWishes, Owner, Packing, Siblings, Strictness};
+use crate::wishes::{CpuWishes, Packing, Siblings, Strictness};
 
 /// CPUs that may be taken, and how.
 #[derive(Clone, Debug)]
@@ -90,7 +89,7 @@ fn list_wishes(ledger: &Ledger, wishes: &CpuWishes) -> Vec<Wish> {
         listed.push(Wish { cpus, strictness, is_isolated });
     };
     if let Some(strictness) = wishes.isolated {
-        add(pools.isolated().clone(), strictness, true);
+        add(pools.ownable_isolated(), strictness, true);
     }
     // On a machine with several kinds of cores, exclusive CPUs are of the faster kind unless something else is wished.
     let (kind, strictness) =
@@ -130,7 +129,7 @@ fn cpus_of_priority(pools: &Pools, priority: CpuPriority) -> Option<CpuSet> {
 fn without_owners(ledger: &Ledger, level: Level) -> CpuSet {
     let pools = ledger.pools();
     let mut owned = pools.allocatable().difference(ledger.free());
-    owned.union_with(&pools.isolated().difference(ledger.open_isolated()));
+    owned.union_with(&pools.ownable_isolated().difference(ledger.open_isolated()));
     pools.cpus().difference(&around(pools, level, &owned))
 }
 
@@ -156,19 +155,4 @@ pub(crate) fn one_per_core(pools: &Pools, cpus: &CpuSet) -> CpuSet {
         None => true,
     };
     cpus.iter().filter(is_first).collect()
-}
-
-/// The CPUs of those who belong to the same pod or namespace.
-pub(crate) fn kin(ledger: &Ledger, owner: Owner) -> Kin {
-    let mut kin = Kin::default();
-    for (_, allocation) in ledger.allocations().filter(|(_, it)| !it.exclusive.is_empty()) {
-        let theirs = allocation.terms.owner;
-        if theirs == owner {
-            kin.pod.union_with(&allocation.exclusive);
-        }
-        if theirs.namespace == owner.namespace {
-            kin.namespace.union_with(&allocation.exclusive);
-        }
-    }
-    kin
 }

@@ -43,7 +43,7 @@ pub fn pools(topology: &Topology, reserved: &CpuSet) -> Result<Pools, PoolsError
         let (missing, online) = (Box::new(missing), Box::new(online.clone()));
         return Err(PoolsError::ReservedNotOnline { missing, online });
     }
-    let isolated = topology.isolated().intersection(online).difference(reserved);
+    let isolated = kept_out(topology).difference(reserved);
     let pools = with_classes(topology, reserved.clone(), isolated);
     if pools.allocatable().is_empty() {
         return Err(PoolsError::NothingLeft {
@@ -60,7 +60,7 @@ pub fn pools(topology: &Topology, reserved: &CpuSet) -> Result<Pools, PoolsError
 /// that are not isolated. Where all CPUs would be reserved or isolated, one of them, rather a reserved one, is shared.
 pub fn surviving_pools(topology: &Topology, reserved: &CpuSet) -> Pools {
     let online = topology.cpus();
-    let isolated = topology.isolated().intersection(online);
+    let isolated = kept_out(topology);
     let mut kept = reserved.intersection(online);
     if kept.is_empty() {
         let candidates = online.difference(&isolated);
@@ -75,6 +75,11 @@ pub fn surviving_pools(topology: &Topology, reserved: &CpuSet) -> Pools {
         };
     }
     with_classes(topology, kept, isolated)
+}
+
+/// Online CPUs that are isolated by the kernel's command line, or belong to an isolated cpuset partition: no other cgroup can run there.
+fn kept_out(topology: &Topology) -> CpuSet {
+    topology.isolated().union(topology.partitioned()).intersection(topology.cpus())
 }
 
 fn with_classes(topology: &Topology, reserved: CpuSet, isolated: CpuSet) -> Pools {
@@ -100,6 +105,7 @@ fn with_classes(topology: &Topology, reserved: CpuSet, isolated: CpuSet) -> Pool
         width,
         nodes: derive_nodes(topology),
         reserved,
+        partitioned: topology.partitioned().intersection(&isolated),
         isolated,
         kinds: topology.core_kinds().to_vec(),
         high_priority: topology.cpus_of_priority(CpuPriority::High),
