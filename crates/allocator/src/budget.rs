@@ -1,7 +1,8 @@
 //! How much each pool can give up. In: pools, the shared CPUs, the CPUs that may be taken, the load of each pool. Out: budgets.
 //!
 //! A pool must keep enough shared CPUs for the CPU time requested on it and inside it, and at least one if anybody shares it;
-//! the machine always keeps one, so that a BestEffort container can start at any time. Pools form a tree, so limits hold along
+//! the machine always keeps one, so that a BestEffort container can start at any time, unless it has reserved CPUs to which those who
+//! request nothing can flee. Pools form a tree, so limits hold along
 //! the whole chain: what is taken from a pool is taken from every pool around it.
 
 use bayplan_types::MilliCpu;
@@ -33,7 +34,8 @@ impl Load {
 
     /// Shared CPUs that must stay.
     pub(crate) fn cpus_kept(self, pool: &Pool) -> usize {
-        let floor = usize::from(self.containers > 0 || pool.id == PoolId::MACHINE);
+        let is_shared = self.containers > 0 || pool.id == PoolId::MACHINE;
+        let floor = usize::from(is_shared && !pool.has_refuge);
         self.milli.cpus_needed().max(floor)
     }
 }

@@ -218,6 +218,13 @@ impl Ledger {
         self.pools.get(pool).map(|pool| pool.cpus.intersection(self.free())).unwrap_or_default()
     }
 
+    /// The same, or the reserved CPUs where all of the machine is owned.
+    fn shared_or_refuge(&self, pool: PoolId) -> CpuSet {
+        let shared = self.shared_cpus(pool);
+        let has_refuge = self.pools.get(pool).is_some_and(|pool| pool.has_refuge);
+        if shared.is_empty() && has_refuge { self.pools.reserved().clone() } else { shared }
+    }
+
     /// CPU time requested by shared parts in `pool` and the pools inside it.
     pub fn shared_requests(&self, pool: PoolId) -> MilliCpu {
         self.loads().get(pool.index()).map(|load| load.milli).unwrap_or_default()
@@ -236,7 +243,7 @@ impl Ledger {
         }
         let mut own = allocation.exclusive.clone();
         let mut shared = match allocation.shared {
-            Some(_) => self.shared_cpus(allocation.pool),
+            Some(_) => self.shared_or_refuge(allocation.pool),
             None => CpuSet::new(),
         };
         if allocation.terms.hides_hyperthreads {
@@ -368,7 +375,7 @@ impl Ledger {
                 self.loads().get(pool.id.index()).is_some_and(|load| load.containers > 0)
                     || (shares && chain.contains(&pool.id))
                     || pool.id == PoolId::MACHINE;
-            has_sharer && !pool.cpus.intersects(&free)
+            has_sharer && !pool.has_refuge && !pool.cpus.intersects(&free)
         })?;
         Some(starved.name.clone())
     }

@@ -42,6 +42,8 @@ pub struct Pool {
     pub memory: NodeSet,
     /// Lies strictly inside one NUMA node, so it is too narrow to be somebody's shared pool.
     pub is_inside_node: bool,
+    /// The machine, when it has reserved CPUs: those who share it and request nothing run on them when all other CPUs are owned.
+    pub(crate) has_refuge: bool,
     /// Largest distance between two of its NUMA nodes (10 when there is one or none).
     pub distance: u32,
     /// Those cores, of [`Pools`], that are in it and in no pool inside it.

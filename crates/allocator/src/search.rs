@@ -217,7 +217,7 @@ impl<'q, 'a> Search<'q, 'a> {
             return Err(Rejection::TooNarrowToShare);
         }
         let shared_cpus = self.question.free.in_pool(pool.id).cpus;
-        if shared_cpus == 0 {
+        if shared_cpus == 0 && !pool.has_refuge {
             return Err(Rejection::NoSharedCpu);
         }
         let (pools, loads) = (self.ledger.pools(), self.ledger.loads());

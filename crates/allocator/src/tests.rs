@@ -277,10 +277,30 @@ fn system_pods_run_on_the_reserved_cpus() {
         expect![[r#"
             1 0+500 reserved: machine, owns [] of 0,4, mems 
             2 2 reserved: machine, owns [] of 0,4, mems 
-            3 6: refused: needs 6 CPUs of its own, 5 can be given
-            4 4: machine, owns [1-2,5-6] of 1-2,5-6, mems 
-            -1: shared 3,7
-            -2: shared 3,7
+            3 6: machine, owns [1-3,5-7] of 1-3,5-7, mems 
+            4 4: refused: needs 4 CPUs of its own, 0 can be given
+            -1: shared 
+            -2: shared 
+        "#]],
+    );
+}
+
+#[test]
+fn who_requests_nothing_flees_to_the_reserved_cpus_when_all_others_are_owned() {
+    check(
+        "numa:2 core:4",
+        "0",
+        &["1 0+0", "2 7", "3 0+0", "4 0+100", "-2", "5 7", "-4", "6 7", "7 1+0"],
+        expect![[r#"
+            1 0+0: numa 1, owns [] of 4-7, mems 1
+            2 7: machine, owns [1-7] of 1-7, mems 0-1
+            3 0+0: machine, owns [] of 0, mems 0-1
+            4 0+100: machine, owns [] of 0, mems 0-1
+            -2: shared 1-7
+            5 7: refused: needs 7 CPUs of its own, 6 can be given
+            -4: shared 1-7
+            6 7: machine, owns [1-7] of 1-7, mems 0-1
+            7 1+0: refused: needs 1 CPUs of its own, 0 can be given
         "#]],
     );
 }
@@ -627,7 +647,7 @@ fn a_stale_offer_is_refused() {
 
 #[test]
 fn adopting_what_is_not_free_is_refused() {
-    let mut ledger = machine("pack:2 core:2", "0").unwrap();
+    let mut ledger = machine("pack:2 core:2", "").unwrap();
     let allocation = |exclusive: &str, shared| Allocation {
         exclusive: exclusive.parse().unwrap(),
         shared,
@@ -639,10 +659,10 @@ fn adopting_what_is_not_free_is_refused() {
     };
     assert_eq!(adopt(1, "1", None), Ok(()));
     assert_eq!(adopt(1, "2", None), Err("#1 is already in the ledger".to_owned()));
-    assert_eq!(adopt(2, "0-2", None), Err("CPUs 0-1 are not free".to_owned()));
+    assert_eq!(adopt(2, "0-2", None), Err("CPUs 1 are not free".to_owned()));
     assert_eq!(adopt(2, "", None), Err("the allocation is empty".to_owned()));
     let starve = "pool `machine` would have no shared CPU left".to_owned();
-    assert_eq!(adopt(2, "2-3", None), Err(starve));
+    assert_eq!(adopt(2, "0,2-3", None), Err(starve));
     assert_eq!(adopt(2, "2", Some(MilliCpu(5))), Ok(()));
 }
 

@@ -84,6 +84,9 @@ fn kept_out(topology: &Topology) -> CpuSet {
 
 fn with_classes(topology: &Topology, reserved: CpuSet, isolated: CpuSet) -> Pools {
     let mut pools = derive_pools(topology);
+    if let Some(machine) = pools.first_mut() {
+        machine.has_refuge = !reserved.is_empty();
+    }
     let cores = derive_cores(topology, &mut pools);
     let count = topology.cpus().last().map_or(0, |cpu| cpu.0 as usize + 1);
     let mut core_of = vec![None; count];
@@ -216,6 +219,7 @@ fn pool(topology: &Topology, object: &Object, id: PoolId, parent: Option<PoolId>
         cpus: object.cpus.clone(),
         distance: largest_distance(topology, &nodes),
         is_inside_node,
+        has_refuge: false,
         nodes,
         cores: 0..0,
         node_pools: Vec::new(),
