@@ -182,22 +182,27 @@ impl<'a> Picker<'a> {
     }
 
     /// The fewest NUMA nodes of a pool that has several, else the fewest of its children: the largest first, until one can hold the rest.
+    /// Once with whole cores only, because what is odd breaks a core in every domain that is spanned, and once with all.
     fn span(&self, pool: &Pool, count: usize) -> Option<Parts> {
-        let mut span = Span::new(self, pool, count);
-        while let Some(part) = span.next_part() {
-            span.take(part);
-        }
-        if span.missing > 0 && span.is_whole {
-            // Budgets in the middle of a core: whole cores alone do not suffice after all.
-            span = Span { is_whole: false, ..Span::new(self, pool, count) };
+        let gather = |is_whole: bool| -> Option<(Cost, Parts)> {
+            let mut span = Span::new(self, pool, count, is_whole);
             while let Some(part) = span.next_part() {
                 span.take(part);
             }
-        }
-        if self.is_even {
-            span.even_out(count);
-        }
-        (span.missing == 0).then_some(span.parts)
+            if self.is_even && span.missing == 0 {
+                span.even_out(count);
+            }
+            if span.missing > 0 {
+                return None;
+            }
+            let mut cost = Cost::default();
+            for part in &span.parts {
+                cost.add(self.cost_of_part(*part)?);
+            }
+            Some((cost, span.parts))
+        };
+        let ways = [true, false].into_iter().filter_map(gather);
+        ways.min_by_key(|(cost, _)| *cost).map(|(_, parts)| parts)
     }
 
     /// Takes units of the cores that are in the pool and in no pool inside it; `take` is called with each core and the number of its threads.
@@ -205,7 +210,7 @@ impl<'a> Picker<'a> {
         let Supply { units, takeable, .. } = self.supply;
         let mut missing = count;
         let mut cost = Cost::default();
-        let mut rest: SmallVec<[(usize, usize, usize, CoreIdx); 32]> = SmallVec::new();
+        let mut rest: SmallVec<[Rest; 32]> = SmallVec::new();
         for (idx, core) in self.supply.pools.own_cores(pool) {
             if missing == 0 {
                 break;
@@ -217,25 +222,21 @@ impl<'a> Picker<'a> {
                 take(core, width);
                 missing -= width;
             } else {
-                // Of several broken cores the one of kin, then the most broken first: it is of least use to anybody who wants a whole one.
                 let strangeness = if is_whole { 0 } else { self.strangeness(core) };
-                rest.push((usize::from(is_whole), strangeness, free, idx));
+                let breaks = usize::from(is_whole);
+                rest.push(Rest { idx, units: units.in_core(core, free), breaks, strangeness });
             }
         }
-        if missing > 0 {
-            rest.sort_unstable();
-        }
-        for (is_whole, strangeness, free, idx) in rest {
-            let Some(core) = self.supply.pools.cores.get(idx.index()) else { continue };
-            let threads = units.in_core(core, free).min(missing);
-            if threads == 0 {
-                break;
-            }
+        while missing > 0 {
+            let Some(at) = best_of(&rest, missing) else { break };
+            let next = rest.swap_remove(at);
+            let Some(core) = self.supply.pools.cores.get(next.idx.index()) else { continue };
+            let threads = next.units.min(missing);
             take(core, threads);
             missing -= threads;
             cost.split_cores += usize::from(!units.is_spread);
-            cost.broken_cores += is_whole;
-            cost.strangers += strangeness;
+            cost.broken_cores += next.breaks;
+            cost.strangers += next.strangeness;
         }
         cost
     }
@@ -253,6 +254,27 @@ impl<'a> Picker<'a> {
     }
 }
 
+/// A core of which only a part is taken.
+#[derive(Clone, Copy)]
+struct Rest {
+    idx: CoreIdx,
+    units: usize,
+    /// 1 when it was whole.
+    breaks: usize,
+    strangeness: usize,
+}
+
+/// One core that can give all that is missing, rather a broken one, of kin, and the most broken, which is of least use to anybody who wants a
+/// whole one; or else the one that can give most.
+fn best_of(rest: &[Rest], missing: usize) -> Option<usize> {
+    let key = |core: &Rest| match core.units >= missing {
+        true => (0, core.breaks, core.strangeness, core.units, core.idx),
+        false => (1, usize::MAX - core.units, core.breaks, core.strangeness, core.idx),
+    };
+    let ranked = rest.iter().enumerate().filter(|(_, core)| core.units > 0);
+    ranked.min_by_key(|(_, core)| key(core)).map(|(at, _)| at)
+}
+
 /// Units that are gathered from several domains.
 struct Span<'a, 'b> {
     picker: &'a Picker<'b>,
@@ -261,14 +283,14 @@ struct Span<'a, 'b> {
     open: SmallVec<[Part; 16]>,
     /// What each pool can still give.
     left: PerPool<usize>,
-    /// Whole cores only: what is odd breaks a core in every domain that is spanned.
+    /// Whole cores only, but for the last domain.
     is_whole: bool,
     missing: usize,
     parts: Parts,
 }
 
 impl<'a, 'b> Span<'a, 'b> {
-    fn new(picker: &'a Picker<'b>, pool: &'a Pool, count: usize) -> Span<'a, 'b> {
+    fn new(picker: &'a Picker<'b>, pool: &'a Pool, count: usize, is_whole: bool) -> Span<'a, 'b> {
         let pools = &picker.supply.pools.pools;
         let domains = if pool.node_pools.is_empty() { &pool.children } else { &pool.node_pools };
         let mut open: SmallVec<[Part; 16]> =
@@ -283,7 +305,7 @@ impl<'a, 'b> Span<'a, 'b> {
             pool,
             open,
             left: pools.iter().map(|it| picker.budgets.takeable(it.id)).collect(),
-            is_whole: picker.budgets.whole(pool.id) >= count,
+            is_whole,
             missing: count,
             parts: Parts::new(),
         }
@@ -294,22 +316,23 @@ impl<'a, 'b> Span<'a, 'b> {
         if self.missing == 0 {
             return None;
         }
-        let usable = |part: &Part| Part { count: self.usable(part), ..*part };
-        let open = self.open.iter().map(usable).filter(|part| part.count > 0);
-        let last = open
-            .clone()
-            .filter(|part| part.count >= self.missing)
-            .min_by_key(|part| (self.far(part), part.count, part.pool));
-        let next = last.or_else(|| {
-            open.max_by_key(|part| (part.count, Reverse(self.far(part)), Reverse(part.pool)))
+        let rest = |part: &Part| Part { count: self.missing, ..*part };
+        let holds_rest = |part: &&Part| self.usable(part, false) >= self.missing;
+        let last = self.open.iter().filter(holds_rest).map(rest).min_by_key(|part| {
+            let cost = self.picker.cost_of_part(*part);
+            (cost.is_none(), cost, self.far(part), self.usable(part, false), part.pool)
         });
-        next.map(|part| Part { count: part.count.min(self.missing), ..part })
+        last.or_else(|| {
+            let usable = |part: &Part| Part { count: self.usable(part, self.is_whole), ..*part };
+            let open = self.open.iter().map(usable).filter(|part| part.count > 0);
+            open.max_by_key(|part| (part.count, Reverse(self.far(part)), Reverse(part.pool)))
+        })
     }
 
-    /// Units that the domain and everything between it and the pool can give.
-    fn usable(&self, part: &Part) -> usize {
+    /// Units that the domain and everything between it and the pool can give, all or in whole cores.
+    fn usable(&self, part: &Part, is_whole: bool) -> usize {
         let picker = self.picker;
-        let own = match (part.is_own, self.is_whole) {
+        let own = match (part.is_own, is_whole) {
             (true, _) => picker.available(*part),
             (false, true) => picker.budgets.whole(part.pool),
             (false, false) => picker.budgets.takeable(part.pool),
@@ -317,9 +340,9 @@ impl<'a, 'b> Span<'a, 'b> {
         let around = self.chain(part.pool);
         let usable =
             around.filter_map(|it| self.left.get(it.id.index()).copied()).fold(own, usize::min);
-        let width = picker.supply.pools.width;
-        match usable < self.missing && self.is_whole && !picker.supply.units.is_spread {
-            true => usable - usable % width,
+        let usable = usable.min(self.missing);
+        match is_whole && !picker.supply.units.is_spread {
+            true => usable - usable % picker.supply.pools.width,
             false => usable,
         }
     }
@@ -354,13 +377,13 @@ impl<'a, 'b> Span<'a, 'b> {
     /// The same number of units from each domain, as far as each has them and no core is split for it.
     fn even_out(&mut self, count: usize) {
         let mut parts = std::mem::take(&mut self.parts);
-        *self = Span { is_whole: self.is_whole, ..Span::new(self.picker, self.pool, count) };
-        parts.sort_by_key(|part| (self.usable(part), part.pool));
+        *self = Span::new(self.picker, self.pool, count, self.is_whole);
+        parts.sort_by_key(|part| (self.usable(part, false), part.pool));
         let width =
             if self.picker.supply.units.is_spread { 1 } else { self.picker.supply.pools.width };
         for (at, part) in parts.iter().enumerate() {
             let share = self.missing.div_ceil(parts.len() - at).next_multiple_of(width);
-            let count = share.min(self.usable(part)).min(self.missing);
+            let count = share.min(self.usable(part, false));
             self.take(Part { count, ..*part });
         }
     }

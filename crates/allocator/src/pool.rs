@@ -87,8 +87,8 @@ pub(crate) struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pools {
     pub(crate) pools: Vec<Pool>,
-    /// Every core, those of one narrowest pool next to each other; the core of the lowest CPU last among them, because the kernel
-    /// and many daemons prefer CPU 0.
+    /// Every core, those of one narrowest pool next to each other: those with most threads first, because the others fill what is left,
+    /// and the core of the lowest CPU last among its like, because the kernel and many daemons prefer CPU 0.
     pub(crate) cores: Vec<Core>,
     /// Position in `cores` by CPU number.
     pub(crate) core_of: Vec<Option<CoreIdx>>,

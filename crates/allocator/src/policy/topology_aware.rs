@@ -1,5 +1,7 @@
 //! The default policy: pools are the hardware tree itself. In: a topology and the reserved CPUs. Out: the pools.
 
+use std::cmp::Reverse;
+
 use bayplan_topology::{Level, NumaNode, Object, ObjectIdx, Topology};
 use bayplan_types::{Bytes, CpuPriority, CpuSet, NodeId, NodeSet};
 
@@ -187,7 +189,9 @@ fn derive_cores(topology: &Topology, pools: &mut [Pool]) -> Vec<Core> {
             .map(|part| Core { threads: part.iter().collect(), pool: id })
             .collect();
         let lowest = topology.cpus().first();
-        parts.sort_by_key(|core| core.threads.first().copied() == lowest);
+        parts.sort_by_key(|core| {
+            (Reverse(core.threads.len()), core.threads.first().copied() == lowest)
+        });
         let start = cores.len();
         cores.append(&mut parts);
         if let Some(pool) = pools.get_mut(at) {
