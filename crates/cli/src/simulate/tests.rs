@@ -167,9 +167,9 @@ fn half_a_core_and_two_packages_are_counted() {
         &["+a G 1000", "+b G 1000", "+c G 1000", "+d G 3000", "-b"],
         expect![[r#"
         {"format":"bayplan-bench-placement/1","system":"bayplan","trace":"tiny","events":[
-        {"i":0,"op":"create","id":"a","ok":true,"kind":"exclusive","excl":"0","cpus":"0","mems":"0","updates":0},
-        {"i":1,"op":"create","id":"b","ok":true,"kind":"exclusive","excl":"4","cpus":"4","mems":"0","updates":0},
-        {"i":2,"op":"create","id":"c","ok":true,"kind":"exclusive","excl":"1","cpus":"1","mems":"0","updates":0},
+        {"i":0,"op":"create","id":"a","ok":true,"kind":"exclusive","excl":"1","cpus":"1","mems":"0","updates":0},
+        {"i":1,"op":"create","id":"b","ok":true,"kind":"exclusive","excl":"5","cpus":"5","mems":"0","updates":0},
+        {"i":2,"op":"create","id":"c","ok":true,"kind":"exclusive","excl":"0","cpus":"0","mems":"0","updates":0},
         {"i":3,"op":"create","id":"d","ok":true,"kind":"exclusive","excl":"2-3,6","cpus":"2-3,6","mems":"1","updates":0},
         {"i":4,"op":"remove","id":"b","ok":true,"updates":0}
         ]}

@@ -213,17 +213,17 @@ fn an_owner_that_loses_a_cpu_moves_and_nobody_else_does() {
         "",
         &["a 2", "b 2", "s ~0.5", "off 1", "restart"],
         expect![[r#"
-        > off 1
-        shrink a cpus 0-1 -> 0
-        shrink s cpus 4-7 -> 5-7
-        grow   a cpus 0 -> 0,4 mems 0 -> 0-1
-        placed default/a/app in machine: 0,4
-        machine 0,2-7: came [] went [1], moved 1, displaced 0
-        a exclusive on 0,4 mems 0-1 in machine: lost CPUs 1; placed in machine
-        b exclusive on 2-3 mems 0 in numa 0: placed in numa 0
-        s shared on 5-7 mems 1 in numa 1: placed in numa 1
-        > restart: same true
-    "#]],
+            > off 1
+            shrink a cpus 1-2 -> 2
+            shrink s cpus 4-7 -> 5-7
+            grow   a cpus 2 -> 2,4 mems 0 -> 0-1
+            placed default/a/app in machine: 2,4
+            machine 0,2-7: came [] went [1], moved 1, displaced 0
+            a exclusive on 2,4 mems 0-1 in machine: lost CPUs 1; placed in machine
+            b exclusive on 0,3 mems 0 in numa 0: placed in numa 0
+            s shared on 5-7 mems 1 in numa 1: placed in numa 1
+            > restart: same true
+        "#]],
     );
 }
 
@@ -232,25 +232,25 @@ fn an_owner_without_room_shares_and_stays_there_when_the_cpu_returns() {
     check(
         "pack:1 numa:1 core:4 pu:1 mem:8",
         "",
-        &["a 2", "b 1", "s ~0.5", "off 0", "restart", "off", "restart"],
+        &["a 2", "b 1", "s ~0.5", "off 1", "restart", "off", "restart"],
         expect![[r#"
-            > off 0
-            shrink a cpus 0-1 -> 1
-            grow   a cpus 1 -> 1,3
-            grow   s cpus 3 -> 1,3
-            displaced: default/a/app: lost CPUs 0; refused: needs 2 CPUs of its own, 1 can be given; it shares from now on
-            machine 1-3: came [] went [0], moved 0, displaced 1
-            a shared on 1,3 mems 0 in machine: lost CPUs 0; refused: needs 2 CPUs of its own, 1 can be given; it shares from now on
-            b exclusive on 2 mems 0 in machine: placed in machine
-            s shared on 1,3 mems 0 in machine: placed in machine
+            > off 1
+            shrink a cpus 1-2 -> 2
+            grow   a cpus 2 -> 0,2
+            grow   s cpus 0 -> 0,2
+            displaced: default/a/app: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; it shares from now on
+            machine 0,2-3: came [] went [1], moved 0, displaced 1
+            a shared on 0,2 mems 0 in machine: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; it shares from now on
+            b exclusive on 3 mems 0 in machine: placed in machine
+            s shared on 0,2 mems 0 in machine: placed in machine
             > restart: same true
             > off
-            grow   a cpus 1,3 -> 0-1,3
-            grow   s cpus 1,3 -> 0-1,3
-            machine 0-3: came [0] went [], moved 0, displaced 0
-            a shared on 0-1,3 mems 0 in machine: lost CPUs 0; refused: needs 2 CPUs of its own, 1 can be given; it shares from now on
-            b exclusive on 2 mems 0 in machine: placed in machine
-            s shared on 0-1,3 mems 0 in machine: placed in machine
+            grow   a cpus 0,2 -> 0-2
+            grow   s cpus 0,2 -> 0-2
+            machine 0-3: came [1] went [], moved 0, displaced 0
+            a shared on 0-2 mems 0 in machine: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; it shares from now on
+            b exclusive on 3 mems 0 in machine: placed in machine
+            s shared on 0-2 mems 0 in machine: placed in machine
             > restart: same true
         "#]],
     );
@@ -261,31 +261,31 @@ fn who_lost_nothing_never_makes_room() {
     check(
         TWO_NODES,
         "",
-        &["small 1", "large 3", "s ~0.5", "t ~0.5", "off 1,7", "off 1,4-7"],
+        &["small 1", "large 3", "s ~0.5", "t ~0.5", "off 2,7", "off 2,4-7"],
         expect![[r#"
-            > off 1,7
-            shrink large cpus 1-3 -> 2-3
+            > off 2,7
+            shrink large cpus 0,2-3 -> 0,3
             shrink s cpus 4-7 -> 5-6
             shrink t cpus 4-7 -> 5-6
-            grow   large cpus 2-3 -> 2-4 mems 0 -> 0-1
-            placed default/large/app in machine: 2-4
-            machine 0,2-6: came [] went [1,7], moved 1, displaced 0
-            large exclusive on 2-4 mems 0-1 in machine: lost CPUs 1; placed in machine
+            grow   large cpus 0,3 -> 0,3-4 mems 0 -> 0-1
+            placed default/large/app in machine: 0,3-4
+            machine 0-1,3-6: came [] went [2,7], moved 1, displaced 0
+            large exclusive on 0,3-4 mems 0-1 in machine: lost CPUs 2; placed in machine
             s shared on 5-6 mems 1 in numa 1: placed in numa 1
-            small exclusive on 0 mems 0 in numa 0: placed in numa 0
+            small exclusive on 1 mems 0 in numa 0: placed in numa 0
             t shared on 5-6 mems 1 in numa 1: placed in numa 1
-            > off 1,4-7
-            shrink large cpus 2-4 -> 2-3
-            grow   s cpus 5-6 -> 2-3 mems 1 -> 0
-            grow   t cpus 5-6 -> 2-3 mems 1 -> 0
+            > off 2,4-7
+            shrink large cpus 0,3-4 -> 0,3
+            grow   s cpus 5-6 -> 0,3 mems 1 -> 0
+            grow   t cpus 5-6 -> 0,3 mems 1 -> 0
             displaced: default/large/app: lost CPUs 4; refused: needs 3 CPUs of its own, 1 can be given; it shares from now on
-            placed default/s/app in machine: 2-3
-            placed default/t/app in machine: 2-3
-            machine 0,2-3: came [] went [4-6], moved 2, displaced 1
-            large shared on 2-3 mems 0-1 in machine: lost CPUs 4; refused: needs 3 CPUs of its own, 1 can be given; it shares from now on
-            s shared on 2-3 mems 0 in machine: lost all CPUs of numa 1; placed in machine
-            small exclusive on 0 mems 0 in machine: placed in numa 0
-            t shared on 2-3 mems 0 in machine: lost all CPUs of numa 1; placed in machine
+            placed default/s/app in machine: 0,3
+            placed default/t/app in machine: 0,3
+            machine 0-1,3: came [] went [4-6], moved 2, displaced 1
+            large shared on 0,3 mems 0-1 in machine: lost CPUs 4; refused: needs 3 CPUs of its own, 1 can be given; it shares from now on
+            s shared on 0,3 mems 0 in machine: lost all CPUs of numa 1; placed in machine
+            small exclusive on 1 mems 0 in machine: placed in numa 0
+            t shared on 0,3 mems 0 in machine: lost all CPUs of numa 1; placed in machine
         "#]],
     );
 }
@@ -295,20 +295,20 @@ fn larger_owners_are_placed_before_smaller_and_older_ones() {
     check(
         "pack:1 numa:1 core:8 pu:1 mem:8",
         "",
-        &["old 1", "small 1", "large 2", "off 0,1,2", "restart"],
+        &["old 1", "small 1", "large 2", "off 1,2,3", "restart"],
         expect![[r#"
-            > off 0,1,2
-            shrink large cpus 2-3 -> 3
-            grow   large cpus 3 -> 3-4
-            grow   old cpus 0 -> 5
-            grow   small cpus 1 -> 6
-            placed default/large/app in machine: 3-4
-            placed default/old/app in machine: 5
-            placed default/small/app in machine: 6
-            machine 3-7: came [] went [0-2], moved 3, displaced 0
-            large exclusive on 3-4 mems 0 in machine: lost CPUs 2; placed in machine
-            old exclusive on 5 mems 0 in machine: lost CPUs 0; placed in machine
-            small exclusive on 6 mems 0 in machine: lost CPUs 1; placed in machine
+            > off 1,2,3
+            shrink large cpus 3-4 -> 4
+            grow   large cpus 4 -> 4-5
+            grow   old cpus 1 -> 6
+            grow   small cpus 2 -> 7
+            placed default/large/app in machine: 4-5
+            placed default/old/app in machine: 6
+            placed default/small/app in machine: 7
+            machine 0,4-7: came [] went [1-3], moved 3, displaced 0
+            large exclusive on 4-5 mems 0 in machine: lost CPUs 3; placed in machine
+            old exclusive on 6 mems 0 in machine: lost CPUs 1; placed in machine
+            small exclusive on 7 mems 0 in machine: lost CPUs 2; placed in machine
             > restart: same true
         "#]],
     );
@@ -319,15 +319,15 @@ fn a_machine_whose_owners_have_everything_that_is_left_keeps_one_cpu_to_share() 
     check(
         "pack:1 numa:1 core:4 pu:1 mem:8",
         "",
-        &["a 1", "b 2", "s ~0.5", "off 3", "restart"],
+        &["a 1", "b 2", "s ~0.5", "off 0", "restart"],
         expect![[r#"
-            > off 3
-            grow   s cpus 3 -> 0
+            > off 0
+            grow   s cpus 0 -> 1
             displaced: default/a/app: pool `machine` would have no shared CPU left; refused: needs 1 CPUs of its own, 0 can be given; it shares from now on
-            machine 0-2: came [] went [3], moved 0, displaced 1
-            a shared on 0 mems 0 in machine: pool `machine` would have no shared CPU left; refused: needs 1 CPUs of its own, 0 can be given; it shares from now on
-            b exclusive on 1-2 mems 0 in machine: placed in machine
-            s shared on 0 mems 0 in machine: placed in machine
+            machine 1-3: came [] went [0], moved 0, displaced 1
+            a shared on 1 mems 0 in machine: pool `machine` would have no shared CPU left; refused: needs 1 CPUs of its own, 0 can be given; it shares from now on
+            b exclusive on 2-3 mems 0 in machine: placed in machine
+            s shared on 1 mems 0 in machine: placed in machine
             > restart: same true
         "#]],
     );
@@ -338,26 +338,26 @@ fn a_mixed_container_keeps_its_own_cpu_and_shares_elsewhere() {
     check(
         TWO_NODES,
         "",
-        &["own 2", "mixed 1.5", "off 3", "off 2-3", "off", "restart"],
+        &["mixed 1.5", "own 2", "off 0", "off 0-1", "off", "restart"],
         expect![[r#"
-            > off 3
-            shrink mixed cpus 2-3 -> 2
-            grow   mixed cpus 2 -> 2,4-7 mems 0 -> 0-1
-            placed default/mixed/app in machine: 2,4-7
-            machine 0-2,4-7: came [] went [3], moved 1, displaced 0
-            mixed exclusive on 2,4-7 mems 0-1 in machine: pool `numa 0` would have no shared CPU left; placed in machine
-            own exclusive on 0-1 mems 0 in numa 0: placed in numa 0
-            > off 2-3
-            shrink mixed cpus 2,4-7 -> 4-7
+            > off 0
+            shrink mixed cpus 0-1 -> 1
+            grow   mixed cpus 1 -> 1,4-7 mems 0 -> 0-1
+            placed default/mixed/app in machine: 1,4-7
+            machine 1-7: came [] went [0], moved 1, displaced 0
+            mixed exclusive on 1,4-7 mems 0-1 in machine: pool `numa 0` would have no shared CPU left; placed in machine
+            own exclusive on 2-3 mems 0 in numa 0: placed in numa 0
+            > off 0-1
+            shrink mixed cpus 1,4-7 -> 4-7
             placed default/mixed/app in machine: 4-7
-            machine 0-1,4-7: came [] went [2], moved 1, displaced 0
-            mixed exclusive on 4-7 mems 0-1 in machine: lost CPUs 2; placed in machine
-            own exclusive on 0-1 mems 0 in numa 0: placed in numa 0
+            machine 2-7: came [] went [1], moved 1, displaced 0
+            mixed exclusive on 4-7 mems 0-1 in machine: lost CPUs 1; placed in machine
+            own exclusive on 2-3 mems 0 in numa 0: placed in numa 0
             > off
-            grow   mixed cpus 4-7 -> 2-7
-            machine 0-7: came [2-3] went [], moved 0, displaced 0
-            mixed exclusive on 2-7 mems 0-1 in machine: lost CPUs 2; placed in machine
-            own exclusive on 0-1 mems 0 in numa 0: placed in numa 0
+            grow   mixed cpus 4-7 -> 0-1,4-7
+            machine 0-7: came [0-1] went [], moved 0, displaced 0
+            mixed exclusive on 0-1,4-7 mems 0-1 in machine: lost CPUs 1; placed in machine
+            own exclusive on 2-3 mems 0 in numa 0: placed in numa 0
             > restart: same true
         "#]],
     );
@@ -436,20 +436,20 @@ fn isolated_cpus_are_taken_from_their_owner() {
     check(
         TWO_NODES,
         "",
-        &["a 2", "s ~0.5", "isolate 0", "isolate"],
+        &["a 2", "s ~0.5", "isolate 1", "isolate"],
         expect![[r#"
-        > isolate 0
-        shrink a cpus 0-1 -> 1
-        grow   a cpus 1 -> 1-2
-        placed default/a/app in numa 0: 1-2
-        machine 0-7: came [] went [], moved 1, displaced 0
-        a exclusive on 1-2 mems 0 in numa 0: lost CPUs 0; placed in numa 0
-        s shared on 4-7 mems 1 in numa 1: placed in numa 1
-        > isolate
-        machine 0-7: came [] went [], moved 0, displaced 0
-        a exclusive on 1-2 mems 0 in numa 0: lost CPUs 0; placed in numa 0
-        s shared on 4-7 mems 1 in numa 1: placed in numa 1
-    "#]],
+            > isolate 1
+            shrink a cpus 1-2 -> 2
+            grow   a cpus 2 -> 2-3
+            placed default/a/app in numa 0: 2-3
+            machine 0-7: came [] went [], moved 1, displaced 0
+            a exclusive on 2-3 mems 0 in numa 0: lost CPUs 1; placed in numa 0
+            s shared on 4-7 mems 1 in numa 1: placed in numa 1
+            > isolate
+            machine 0-7: came [] went [], moved 0, displaced 0
+            a exclusive on 2-3 mems 0 in numa 0: lost CPUs 1; placed in numa 0
+            s shared on 4-7 mems 1 in numa 1: placed in numa 1
+        "#]],
     );
 }
 
@@ -461,25 +461,25 @@ fn a_node_that_goes_and_returns_leaves_sharers_of_the_other_where_they_are() {
         &["s ~0.5", "t ~0.5", "u ~0.5", "own 2", "off 0-3", "restart", "off", "restart"],
         expect![[r#"
             > off 0-3
-            shrink t cpus 4-7 -> 6-7
-            grow   own cpus 0-1 -> 4-5 mems 0 -> 1
-            grow   s cpus 2-3 -> 6-7 mems 0 -> 1
-            grow   u cpus 2-3 -> 6-7 mems 0 -> 1
-            placed default/own/app in machine: 4-5
-            placed default/s/app in machine: 6-7
-            placed default/u/app in machine: 6-7
+            shrink t cpus 4-7 -> 4,7
+            grow   own cpus 1-2 -> 5-6 mems 0 -> 1
+            grow   s cpus 0,3 -> 4,7 mems 0 -> 1
+            grow   u cpus 0,3 -> 4,7 mems 0 -> 1
+            placed default/own/app in machine: 5-6
+            placed default/s/app in machine: 4,7
+            placed default/u/app in machine: 4,7
             machine 4-7: came [] went [0-3], moved 3, displaced 0
-            own exclusive on 4-5 mems 1 in machine: lost CPUs 0-1; placed in machine
-            s shared on 6-7 mems 1 in machine: lost all CPUs of numa 0; placed in machine
-            t shared on 6-7 mems 1 in machine: placed in numa 1
-            u shared on 6-7 mems 1 in machine: lost all CPUs of numa 0; placed in machine
+            own exclusive on 5-6 mems 1 in machine: lost CPUs 1-2; placed in machine
+            s shared on 4,7 mems 1 in machine: lost all CPUs of numa 0; placed in machine
+            t shared on 4,7 mems 1 in machine: placed in numa 1
+            u shared on 4,7 mems 1 in machine: lost all CPUs of numa 0; placed in machine
             > restart: same true
             > off
             machine 0-7: came [0-3] went [], moved 0, displaced 0
-            own exclusive on 4-5 mems 1 in numa 1: lost CPUs 0-1; placed in machine
-            s shared on 6-7 mems 1 in numa 1: lost all CPUs of numa 0; placed in machine
-            t shared on 6-7 mems 1 in numa 1: placed in numa 1
-            u shared on 6-7 mems 1 in numa 1: lost all CPUs of numa 0; placed in machine
+            own exclusive on 5-6 mems 1 in numa 1: lost CPUs 1-2; placed in machine
+            s shared on 4,7 mems 1 in numa 1: lost all CPUs of numa 0; placed in machine
+            t shared on 4,7 mems 1 in numa 1: placed in numa 1
+            u shared on 4,7 mems 1 in numa 1: lost all CPUs of numa 0; placed in machine
             > restart: same true
         "#]],
     );
@@ -515,8 +515,8 @@ fn a_second_node_that_appears_spreads_nobody() {
         expect![[r#"
             > machine pack:1 numa:2 core:4 pu:1 mem:8
             machine 0-7: came [4-7] went [], moved 0, displaced 0
-            own exclusive on 0-1 mems 0 in numa 0: placed in machine
-            s shared on 2-3 mems 0 in numa 0: placed in machine
+            own exclusive on 1-2 mems 0 in numa 0: placed in machine
+            s shared on 0,3 mems 0 in numa 0: placed in machine
             > restart: same true
         "#]],
     );
@@ -549,12 +549,12 @@ fn memory_on_a_node_that_is_gone_is_no_longer_asked_for() {
         &["a 1 12", "b 1 2", "machine pack:1 numa:1 core:4 pu:1 mem:8", "restart"],
         expect![[r#"
             > machine pack:1 numa:1 core:4 pu:1 mem:8
-            shrink a cpus 0 -> 0 mems 0-1 -> 0
-            grow   b cpus 4 -> 1-3 mems 1 -> 0
+            shrink a cpus 1 -> 1 mems 0-1 -> 0
+            grow   b cpus 4 -> 0,2-3 mems 1 -> 0
             displaced: default/b/app: lost CPUs 4; refused: needs 2 GiB, the machine has 0 B free; it shares from now on
             machine 0-3: came [] went [4-7], moved 0, displaced 1
-            a exclusive on 0 mems 0 in machine: placed in machine
-            b shared on 1-3 mems 0 in machine: lost CPUs 4; refused: needs 2 GiB, the machine has 0 B free; it shares from now on
+            a exclusive on 1 mems 0 in machine: placed in machine
+            b shared on 0,2-3 mems 0 in machine: lost CPUs 4; refused: needs 2 GiB, the machine has 0 B free; it shares from now on
             > restart: same true
         "#]],
     );
@@ -567,20 +567,20 @@ fn a_creation_under_way_is_corrected_before_its_reply() {
         "",
         &["begin own 2", "begin s ~0.5", "off 1", "end own", "end s", "restart"],
         expect![[r#"
-            > begin own: told 0-1
+            > begin own: told 1-2
             > begin s: told 4-7
             > off 1
-            placed default/own/app in numa 0: 0,2
+            placed default/own/app in numa 0: 2-3
             machine 0,2-7: came [] went [1], moved 1, displaced 0
-            own exclusive on 0,2 mems 0 in numa 0: lost CPUs 1; placed in numa 0
+            own exclusive on 2-3 mems 0 in numa 0: lost CPUs 1; placed in numa 0
             s shared on 4-7 mems 1 in numa 1: placed in numa 1
             > end own: waits true
-            shrink own cpus 0-1 -> 0
-            grow   own cpus 0 -> 0,2
-            own exclusive on 0,2 mems 0 in numa 0: lost CPUs 1; placed in numa 0
+            shrink own cpus 1-2 -> 2
+            grow   own cpus 2 -> 2-3
+            own exclusive on 2-3 mems 0 in numa 0: lost CPUs 1; placed in numa 0
             s shared on 4-7 mems 1 in numa 1: placed in numa 1
             > end s: waits false
-            own exclusive on 0,2 mems 0 in numa 0: lost CPUs 1; placed in numa 0
+            own exclusive on 2-3 mems 0 in numa 0: lost CPUs 1; placed in numa 0
             s shared on 4-7 mems 1 in numa 1: placed in numa 1
             > restart: same true
         "#]],
@@ -594,15 +594,15 @@ fn what_comes_and_goes_without_a_difference_moves_and_writes_nothing() {
         "",
         &["a 2", "s ~0.5", "off", "isolate"],
         expect![[r#"
-        > off
-        MachineUnchanged
-        a exclusive on 0-1 mems 0 in numa 0: placed in numa 0
-        s shared on 4-7 mems 1 in numa 1: placed in numa 1
-        > isolate
-        MachineUnchanged
-        a exclusive on 0-1 mems 0 in numa 0: placed in numa 0
-        s shared on 4-7 mems 1 in numa 1: placed in numa 1
-    "#]],
+            > off
+            MachineUnchanged
+            a exclusive on 1-2 mems 0 in numa 0: placed in numa 0
+            s shared on 4-7 mems 1 in numa 1: placed in numa 1
+            > isolate
+            MachineUnchanged
+            a exclusive on 1-2 mems 0 in numa 0: placed in numa 0
+            s shared on 4-7 mems 1 in numa 1: placed in numa 1
+        "#]],
     );
 }
 
@@ -616,6 +616,6 @@ fn an_owner_whose_place_has_a_later_owner_in_a_broken_journal_shares_until_the_r
     let mut again = Node::new(TWO_NODES, "").state;
     let step = again.restore(replay(&node.journal), Timestamp::UNIX_EPOCH);
     expect![[r#"
-        not_restored: default/a/app: CPUs 0-1 have a later owner; not placed anew; it shares from now on
+        not_restored: default/a/app: CPUs 1-2 have a later owner; not placed anew; it shares from now on
     "#]].assert_eq(&notes(&step));
 }

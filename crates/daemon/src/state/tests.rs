@@ -775,11 +775,11 @@ fn what_differs_after_a_restart_is_repaired_by_the_first_sync() {
 fn a_new_attempt_takes_the_place_of_the_one_before() {
     let mut state = state("core:4");
     let first = make(&mut state, 0, new_container("1", "app", 0, 3));
-    assert_eq!(owned(&state), "0-2");
+    assert_eq!(owned(&state), "1-3");
     // It crashed, and kubelet has said nothing; there is one more CPU, not three.
     let second = make(&mut state, 1, new_container("1", "app", 1, 3));
     assert_ne!(first, second);
-    assert_eq!(owned(&state), "0-2");
+    assert_eq!(owned(&state), "1-3");
 }
 
 #[test]
@@ -806,7 +806,7 @@ fn a_creation_in_doubt_keeps_its_place_while_the_runtime_may_be_at_work() {
         state.step(Event::Synced(view), now);
         owned(state)
     };
-    assert_eq!(look(&mut state, 29), "0-2");
+    assert_eq!(look(&mut state, 29), "1-3");
     assert_eq!(look(&mut state, 31), "");
 }
 
@@ -856,7 +856,7 @@ fn an_attempt_that_was_never_started_is_not_adopted_beside_a_later_one() {
         is_running: false,
         details: Some(Box::new(SeenDetails {
             container: new_container("1", "app", attempt, 2),
-            pinning: Pinning { cpus: "0-1".parse().unwrap(), ..Pinning::default() },
+            pinning: Pinning { cpus: "1-2".parse().unwrap(), ..Pinning::default() },
         })),
     };
     let containers = [("id0".to_owned(), seen(0)), ("id1".to_owned(), seen(1))].into();
@@ -864,7 +864,7 @@ fn an_attempt_that_was_never_started_is_not_adopted_beside_a_later_one() {
     state.step(Event::SyncStarted, Timestamp::UNIX_EPOCH);
     state.step(Event::Synced(RuntimeView { basis, containers }), Timestamp::UNIX_EPOCH);
     assert_eq!(state.containers.len(), 1);
-    assert_eq!(owned(&state), "0-1");
+    assert_eq!(owned(&state), "1-2");
 }
 
 #[test]
@@ -891,7 +891,7 @@ fn a_journal_record_with_a_set_that_is_no_list_costs_the_place_and_not_the_conta
     let lines: Vec<String> = before
         .snapshot_records()
         .iter()
-        .map(|record| serde_json::to_string(record).unwrap().replace("\"0-1\"", "\"0-x\""))
+        .map(|record| serde_json::to_string(record).unwrap().replace("\"1-2\"", "\"0-x\""))
         .collect();
     let mut after = state("core:4");
     let step = after.restore(replay(&lines), Timestamp::UNIX_EPOCH);
