@@ -335,13 +335,14 @@ impl Ledger {
         if allocation.exclusive.is_empty() && allocation.shared.is_none() {
             return Err(AdoptError::Empty);
         }
-        let mut available = self.free().union(self.open_isolated());
+        let mut available = self.pools.ownable(&allocation.exclusive);
+        available.intersect_with(&self.free().union(self.open_isolated()));
         available.intersect_with(&pool.cpus);
         let taken = allocation.exclusive.difference(&available);
         if !taken.is_empty() {
             return Err(AdoptError::NotFree(Box::new(taken)));
         }
-        allocation.idle.intersect_with(&available);
+        allocation.idle.intersect_with(&self.free().union(self.open_isolated()));
         allocation.mems = self.known_mems(&allocation, &pool.nodes);
         for (node, charge) in &mut allocation.charges {
             *charge = (*charge).min(memory::free_on(&self.pools, self.charged(), *node));

@@ -150,6 +150,16 @@ impl Pools {
         &self.isolated
     }
 
+    /// Of these CPUs, those that one container may own: isolated ones only when all are, because who did not wish for isolated CPUs is
+    /// not to run where the kernel does not spread its threads.
+    pub fn ownable(&self, cpus: &CpuSet) -> CpuSet {
+        let isolated = self.ownable_isolated();
+        match !cpus.is_empty() && cpus.is_subset(&isolated) {
+            true => cpus.clone(),
+            false => cpus.intersection(&self.allocatable()),
+        }
+    }
+
     /// Isolated CPUs that containers may own.
     pub(crate) fn ownable_isolated(&self) -> CpuSet {
         self.isolated.difference(&self.partitioned)

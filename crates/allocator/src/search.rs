@@ -349,13 +349,16 @@ fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
     let Some(previous) = &request.previous else { return CpuSet::new() };
     let pools = ledger.pools();
     let wanted = request.demand.exclusive();
-    let open = ledger.open().cpus().union(ledger.open_isolated());
-    let mut held = previous.exclusive.intersection(&open);
+    let open = match request.wishes.cpus.isolated {
+        Some(_) => &ledger.open().cpus().union(ledger.open_isolated()),
+        None => ledger.open().cpus(),
+    };
+    let mut held = pools.ownable(&previous.exclusive).intersection(open);
     if held.len() > wanted {
         return choose(pools, &held, wanted);
     }
     if request.wishes.cpus.packing == Packing::Packed {
-        let siblings = around(pools, Level::Core, &held).difference(&held).intersection(&open);
+        let siblings = around(pools, Level::Core, &held).difference(&held).intersection(open);
         let mut free = ledger.counted().clone();
         free.remove_all(pools, &held);
         for cpu in siblings.iter() {

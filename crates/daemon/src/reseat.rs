@@ -248,7 +248,7 @@ impl Seat {
     /// What it had, on pools that have all of it; or why they have not.
     fn same_place(&self, pools: &Pools) -> Result<Allocation, String> {
         let had = self.had.clone()?;
-        let lost = had.exclusive.difference(&pools.allocatable());
+        let lost = had.exclusive.difference(&pools.ownable(&had.exclusive));
         if !lost.is_empty() {
             return Err(format!("lost CPUs {lost}"));
         }
@@ -273,7 +273,7 @@ impl Seat {
 
     /// What a new place should keep of the old one.
     fn previous(&self, had: &Allocation, pools: &Pools) -> Option<Previous> {
-        let exclusive = had.exclusive.intersection(&pools.allocatable());
+        let exclusive = pools.ownable(&had.exclusive);
         let named = pools.named(&self.pool).map(|pool| pool.id);
         let pool = named.or_else(|| narrowest(pools, &exclusive))?;
         Some(Previous { pool, exclusive })

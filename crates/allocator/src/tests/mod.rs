@@ -141,21 +141,36 @@ fn whole_cores_in_the_tightest_domain() {
 #[test]
 fn what_is_odd_goes_to_a_core_that_is_broken_or_has_fewer_threads() {
     // The last share of several L3s.
-    check("numa:1 l3:3 core:2 pu:2", "", &["1 3", "2 5"], expect![[r#"
+    check(
+        "numa:1 l3:3 core:2 pu:2",
+        "",
+        &["1 3", "2 5"],
+        expect![[r#"
         1 3: l3 0, owns [0-1,7] of 0-1,7, mems 0
         2 5: machine, owns [2-3,6,8-9] of 2-3,6,8-9, mems 0
-    "#]]);
+    "#]],
+    );
     // Two of three threads: one core is split, not two.
-    check("numa:2 core:2 pu:3", "", &["1 1", "2 2", "3 2"], expect![[r#"
+    check(
+        "numa:2 core:2 pu:3",
+        "",
+        &["1 1", "2 2", "3 2"],
+        expect![[r#"
         1 1: numa 0, owns [1] of 1, mems 0
         2 2: numa 0, owns [5,9] of 5,9, mems 0
         3 2: numa 0, owns [0,4] of 0,4, mems 0
-    "#]]);
+    "#]],
+    );
     // A core that has lost a thread.
-    check("numa:1 core:4 pu:2 offline:6", "", &["1 4", "2 1"], expect![[r#"
+    check(
+        "numa:1 core:4 pu:2 offline:6",
+        "",
+        &["1 4", "2 1"],
+        expect![[r#"
         1 4: machine, owns [1,3,5,7] of 1,3,5,7, mems 0
         2 1: machine, owns [2] of 2, mems 0
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

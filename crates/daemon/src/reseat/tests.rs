@@ -432,6 +432,25 @@ fn a_reserved_cpu_gives_way_when_nothing_else_is_online() {
 }
 
 #[test]
+fn an_isolated_sibling_is_not_given_to_who_keeps_the_other_thread() {
+    check(
+        "pack:1 numa:1 core:4 pu:2 mem:8",
+        "",
+        &["a 2", "isolate 1", "restart", "restart"],
+        expect![[r#"
+            > isolate 1
+            shrink a cpus 1,5 -> 5
+            grow   a cpus 5 -> 2,5
+            placed default/a/app in machine: 2,5
+            machine 0-7: came [] went [], moved 1, displaced 0
+            a exclusive on 2,5 mems 0 in machine: lost CPUs 1; placed in machine
+            > restart: same true
+            > restart: same true
+        "#]],
+    );
+}
+
+#[test]
 fn isolated_cpus_are_taken_from_their_owner() {
     check(
         TWO_NODES,
