@@ -5,6 +5,7 @@
 
 mod budget;
 mod check;
+mod compact;
 mod ledger;
 mod memory;
 mod offer;
@@ -17,7 +18,8 @@ mod score;
 mod wishes;
 
 pub use check::check_ledger;
-pub use ledger::{AdoptError, Allocation, Holdings, Ledger, StaleOffer};
+pub use compact::{Compaction, Cost, Hole, Limits, Relocation, Wish, plan_compaction};
+pub use ledger::{AdoptError, Allocation, Holdings, Ledger, RelocateError, StaleOffer};
 pub use offer::{Considered, Offer, Refusal, offer};
 pub use pool::{Pool, PoolId, Pools};
 pub use request::{ContainerId, Demand, Preferences, Previous, Request, derive_demand};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bayplan_allocator::Ledger;
 use bayplan_allocator::policy::topology_aware::pools;
 use bayplan_cri::translate::RequestRules;
+use bayplan_daemon::config::CompactionConfig;
 use bayplan_topology::{derive, parse_machine};
 use bayplan_types::CpuSet;
 use expect_test::{Expect, expect};
@@ -56,7 +57,13 @@ fn simulate(machine: &str, reserved: &str, trace: &Trace) -> (Vec<PlacementRow>,
     let pools = pools(&topology, &reserved.parse().unwrap()).unwrap();
     let empty = Tally::new(&topology, &pools.allocatable());
     let rules = RequestRules::default();
-    let (rows, _) = replay(trace, Ledger::new(Arc::new(pools)), &rules, &mut |_| {});
+    let (rows, _) = replay(
+        trace,
+        Ledger::new(Arc::new(pools)),
+        &rules,
+        CompactionConfig::default(),
+        &mut |_| {},
+    );
     let quality = judge(trace, &rows, empty);
     (rows, quality)
 }
