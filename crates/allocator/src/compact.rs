@@ -134,7 +134,7 @@ pub fn plan_compaction(
     let before = model.largest_hole(&start);
     let goal = Goal::new(&model, wish, before);
     let none = Compaction { moves: Vec::new(), before, after: before };
-    if goal.is_met(&start) {
+    if goal.is_met(&model, &start) {
         return none;
     }
     for plan in search(&model, &start, &goal, limits).iter().take(TRIED_MAX) {

@@ -33,7 +33,7 @@ pub struct CompactionConfig {
 
 impl Default for CompactionConfig {
     fn default() -> CompactionConfig {
-        let limits = Limits { moves_max: 4, cpus_max: 32, memory_max: None, gain_min_percent: 25 };
+        let limits = Limits { moves_max: 8, cpus_max: 64, memory_max: None, gain_min_percent: 10 };
         CompactionConfig { enabled: false, limits }
     }
 }
@@ -458,10 +458,10 @@ mod tests {
                     compaction: CompactionConfig {
                         enabled: false,
                         limits: Limits {
-                            moves_max: 4,
-                            cpus_max: 32,
+                            moves_max: 8,
+                            cpus_max: 64,
                             memory_max: None,
-                            gain_min_percent: 25,
+                            gain_min_percent: 10,
                         },
                     },
                     host_root: "/h",

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bayplan_topology::Level;
 use bayplan_types::Bytes;
 
-use super::model::{Model, State, Step, domains, levels, narrowest};
+use super::model::{Model, State, Step, domains, levels, may_move, narrowest};
 use super::{Cost, Relocation, Wish};
 use crate::ledger::{Allocation, Ledger};
 use crate::offer::offer;
@@ -58,7 +58,9 @@ fn try_step(
     let is_fine = to.exclusive.is_subset(&pools.get(pool)?.cpus)
         && to.exclusive != from.exclusive
         && Standing::new(pools, &to).is_no_worse_than(&Standing::new(pools, &from))
-        && sharers.iter().all(|made| movable.contains_key(&made.container) && is_fair(pools, made));
+        && sharers
+            .iter()
+            .all(|made| movable.get(&made.container).is_some_and(may_move) && is_fair(pools, made));
     if !is_fine {
         return None;
     }

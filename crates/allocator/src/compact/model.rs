@@ -34,8 +34,6 @@ pub(super) struct Seat {
     pub(super) id: ContainerId,
     /// CPUs of its own.
     pub(super) size: usize,
-    /// The domain that holds all of them.
-    pub(super) domain: Option<usize>,
     parts: Vec<Part>,
     split_cores: usize,
     nodes: NodeSet,
@@ -43,6 +41,8 @@ pub(super) struct Seat {
     cpus: CpuSet,
     /// Where it would be no worse off.
     targets: Vec<usize>,
+    /// The one of them that it is in.
+    home: Option<usize>,
 }
 
 /// Everything that moves do not change.
@@ -55,6 +55,10 @@ pub(super) struct Model {
     domains: usize,
     free: Vec<usize>,
     pub(super) seats: Vec<Seat>,
+    /// Who has all of his CPUs in a domain, by domain.
+    pub(super) seats_in: Vec<Vec<usize>>,
+    /// CPUs of the largest domain that can be handed out.
+    capacity: usize,
     /// Of the largest core.
     pub(super) threads_max: usize,
 }
@@ -136,13 +140,17 @@ impl Model {
                 leaves: inside.map(|(index, _)| index).collect(),
             }
         });
+        let allocatable = pools.allocatable();
+        let capacity = domains.iter().map(|it| it.cpus.intersection_len(&allocatable)).max();
         let mut model = Model {
+            capacity: capacity.unwrap_or(0),
             threads: cores.iter().map(|core| core.len()).collect(),
             threads_max: cores.iter().map(|core| core.len()).max().unwrap_or(1),
             free: cores.iter().map(|core| core.intersection_len(ledger.free())).collect(),
             targets: targets.collect(),
             domains: domains.len(),
             seats: Vec::new(),
+            seats_in: vec![Vec::new(); domains.len()],
             leaf_of,
             leaves,
         };
@@ -150,20 +158,16 @@ impl Model {
             let wanted = movable.get(&id).filter(|request| is_movable(request, allocation));
             if wanted.is_some() {
                 let domain = domain_of(&allocation.exclusive);
-                model.seats.push(model.seat(ledger, &cores, id, allocation, domain));
+                let at = model.seats.len();
+                let seats = domain.and_then(|domain| model.seats_in.get_mut(domain));
+                seats.into_iter().for_each(|seats| seats.push(at));
+                model.seats.push(model.seat(ledger, &cores, id, allocation));
             }
         }
         model
     }
 
-    fn seat(
-        &self,
-        ledger: &Ledger,
-        cores: &[&CpuSet],
-        id: ContainerId,
-        held: &Allocation,
-        domain: Option<usize>,
-    ) -> Seat {
+    fn seat(&self, ledger: &Ledger, cores: &[&CpuSet], id: ContainerId, held: &Allocation) -> Seat {
         let pools = ledger.pools();
         let cpus = &held.exclusive;
         let parts: Vec<Part> = cores
@@ -186,11 +190,11 @@ impl Model {
         Seat {
             id,
             size: cpus.len(),
-            domain,
             split_cores: parts.iter().filter(is_split).count(),
             nodes: pools.nodes_of(cpus),
             memory: held.charges.iter().map(|(_, bytes)| *bytes).sum(),
             cpus: cpus.clone(),
+            home: widest.clone().find(|(_, it)| it.holds(&parts, &self.leaf_of)).map(|(at, _)| at),
             targets: widest.map(|(index, _)| index).collect(),
             parts,
         }
@@ -218,6 +222,13 @@ impl Model {
 
     pub(super) fn largest_hole(&self, state: &State) -> Hole {
         state.domains.iter().copied().max_by_key(|hole| hole.weight()).unwrap_or_default()
+    }
+
+    /// What the largest hole could weigh at best.
+    pub(super) fn ideal(&self) -> usize {
+        let free: usize = self.free.iter().sum();
+        let ideal = free.min(self.capacity);
+        ideal + ideal / self.threads_max * self.threads_max
     }
 
     /// The pool that a step leads to.
@@ -264,7 +275,7 @@ impl Model {
         let leaf = seat.parts.first().and_then(|(core, _)| self.leaf_of.get(*core)).copied();
         let leaves = seat.parts.iter().filter_map(|(core, _)| self.leaf_of.get(*core));
         let last = leaves.max().copied();
-        (seat.size, leaf, last, seat.parts.len(), whole, seat.split_cores, seat.memory)
+        (seat.size, leaf, last, seat.parts.len(), whole, seat.split_cores)
     }
 
     /// Where a seat could go in `state`, one of each kind of target.
@@ -273,15 +284,16 @@ impl Model {
         let mut found = Vec::new();
         for index in &seat.targets {
             let Some(target) = self.targets.get(*index) else { continue };
-            let is_here = target.pool_holds(seat, &self.leaf_of);
-            if is_here && seat.split_cores == 0 {
+            let is_here = seat.home == Some(*index);
+            let holes = target.leaves.iter().filter_map(|leaf| state.leaves.get(*leaf).copied());
+            let free: usize = holes.clone().map(|hole| hole.cpus).sum();
+            // Who has only whole cores gains nothing by staying in the same place.
+            let is_of_use = if is_here { seat.split_cores > 0 } else { free >= seat.size };
+            if !is_of_use {
                 continue;
             }
-            let holes: Vec<Hole> =
-                target.leaves.iter().filter_map(|leaf| state.leaves.get(*leaf).copied()).collect();
-            let free: usize = holes.iter().map(|hole| hole.cpus).sum();
-            let kind = (is_here, target.domain, holes);
-            if (is_here || free >= seat.size) && !kinds.contains(&kind) {
+            let kind = (is_here, target.domain, holes.collect::<Vec<Hole>>());
+            if !kinds.contains(&kind) {
                 kinds.push(kind);
                 found.push(*index);
             }
@@ -293,7 +305,7 @@ impl Model {
     pub(super) fn step(&self, state: &mut State, at: usize, target_index: usize) -> Option<()> {
         let (seat, target) = (self.seats.get(at)?, self.targets.get(target_index)?);
         // Within a pool only the threads of split cores change.
-        let is_here = target.pool_holds(seat, &self.leaf_of);
+        let is_here = seat.home == Some(target_index);
         let is_whole = |(core, count): &&Part| self.threads.get(*core) == Some(count);
         let left: Vec<Part> =
             seat.parts.iter().filter(|part| !(is_here && is_whole(part))).copied().collect();
@@ -371,13 +383,8 @@ impl Model {
 
     /// CPUs that somebody keeps who goes to `pool`.
     pub(super) fn kept(&self, pools: &Pools, step: &Step) -> CpuSet {
-        let (Some(seat), Some(target)) = (self.seats.get(step.seat), self.targets.get(step.target))
-        else {
-            return CpuSet::new();
-        };
-        if !target.pool_holds(seat, &self.leaf_of) {
-            return CpuSet::new();
-        }
+        let seat = self.seats.get(step.seat).filter(|seat| seat.home == Some(step.target));
+        let Some(seat) = seat else { return CpuSet::new() };
         let leaves = pools.iter().filter(|pool| pool.children.is_empty());
         let cores = leaves.flat_map(|pool| &pool.cores);
         let mut kept = CpuSet::new();
@@ -389,11 +396,11 @@ impl Model {
 }
 
 impl Target {
-    /// Whether somebody is there already.
-    fn pool_holds(&self, seat: &Seat, leaf_of: &[usize]) -> bool {
-        seat.parts
-            .iter()
-            .all(|(core, _)| leaf_of.get(*core).is_some_and(|leaf| self.leaves.contains(leaf)))
+    /// Whether somebody with these CPUs is there already.
+    fn holds(&self, parts: &[Part], leaf_of: &[usize]) -> bool {
+        let is_here =
+            |core: usize| leaf_of.get(core).is_some_and(|leaf| self.leaves.contains(leaf));
+        parts.iter().all(|(core, _)| is_here(*core))
     }
 }
 
@@ -403,6 +410,10 @@ fn is_movable(request: &Request, held: &Allocation) -> bool {
         && !held.exclusive.is_empty()
         && request.demand.exclusive() == held.exclusive.len()
         && request.demand.shared() == held.shared
-        && !request.wishes.is_immovable
-        && !request.wishes.preserve.cpus
+        && may_move(request)
+}
+
+/// Whether its pod lets it be moved.
+pub(super) fn may_move(request: &Request) -> bool {
+    !request.wishes.is_immovable && !request.wishes.preserve.cpus
 }

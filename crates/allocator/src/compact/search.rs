@@ -36,9 +36,9 @@ impl Goal {
     }
 
     /// Nothing is left to do.
-    pub(super) fn is_met(&self, state: &State) -> bool {
+    pub(super) fn is_met(&self, model: &Model, state: &State) -> bool {
         match self {
-            Goal::Hole { .. } => false,
+            Goal::Hole { .. } => model.largest_hole(state).weight() >= model.ideal(),
             Goal::Room { wanted } => state.domains.iter().any(|hole| lacks(*wanted, *hole) == 0),
         }
     }
@@ -81,7 +81,7 @@ pub(super) fn search(model: &Model, start: &State, goal: &Goal, limits: &Limits)
     let mut plans: Vec<(i64, usize, usize, State)> = Vec::new();
     let mut beam = vec![start.clone()];
     for depth in 1..=limits.moves_max {
-        let mut seen = BTreeSet::new();
+        let (mut seen, mut is_done) = (BTreeSet::new(), false);
         let mut next = Vec::new();
         for Candidate { parent, seat, target, .. } in candidates(model, &beam, goal, limits) {
             let Some(mut state) = beam.get(parent).cloned() else { continue };
@@ -89,7 +89,9 @@ pub(super) fn search(model: &Model, start: &State, goal: &Goal, limits: &Limits)
                 continue;
             }
             let net = net(goal, &state, limits);
-            if net > 0 || goal.is_met(&state) {
+            let is_met = goal.is_met(model, &state);
+            is_done |= is_met;
+            if net > 0 || is_met {
                 plans.push((net, depth, state.cpus, state.clone()));
             }
             next.push(state);
@@ -97,7 +99,6 @@ pub(super) fn search(model: &Model, start: &State, goal: &Goal, limits: &Limits)
                 break;
             }
         }
-        let is_done = matches!(goal, Goal::Room { .. }) && !plans.is_empty();
         if next.is_empty() || is_done {
             break;
         }
@@ -150,28 +151,18 @@ fn candidates(model: &Model, beam: &[State], goal: &Goal, limits: &Limits) -> Ve
     found
 }
 
-/// How promising a beginning is: what it has reached, and the best next step out of the domain that it is about.
+/// How promising a beginning is: what it has reached, and the largest container that could leave the domain next; if equal, how much the
+/// holes elsewhere lie together.
 fn rank(model: &Model, state: &State, goal: &Goal, limits: &Limits) -> (i64, i64) {
     let (domain, progress) = goal.progress(state);
     let outside = |(leaf, _): &(usize, &Hole)| model.domain_of_leaf(*leaf) != Some(domain);
-    let holes = state.leaves.iter().enumerate().filter(outside);
-    let (mut widest, mut squares) = (0, 0);
-    for (_, hole) in holes {
-        widest = widest.max(hole.cpus);
-        squares += difference(hole.weight() * hole.weight(), 0);
-    }
-    let next = model
-        .seats
-        .iter()
-        .enumerate()
-        .filter(|(at, seat)| {
-            seat.domain == Some(domain)
-                && seat.size <= widest
-                && !state.steps.iter().any(|step| step.seat == *at)
-        })
-        .map(|(_, seat)| seat.size)
-        .max()
-        .unwrap_or(0);
+    let holes = || state.leaves.iter().enumerate().filter(outside).map(|(_, hole)| *hole);
+    let squares: i64 = holes().map(|hole| difference(hole.weight() * hole.weight(), 0)).sum();
+    let is_left = |at: &&usize| !state.steps.iter().any(|step| step.seat == **at);
+    let left = model.seats_in.get(domain).into_iter().flatten().filter(is_left);
+    let sizes = left.filter_map(|at| model.seats.get(*at)).map(|seat| seat.size);
+    let widest = holes().map(|hole| hole.cpus).max().unwrap_or(0);
+    let next = sizes.filter(|size| *size <= widest).max().unwrap_or(0);
     let price = difference(state.cpus * limits.gain_min_percent, 0);
     (50 * (progress + difference(2 * next, 0)) - price, squares)
 }

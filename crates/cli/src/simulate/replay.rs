@@ -165,7 +165,11 @@ impl Replay {
             }
         }
         self.ledger.commit(offered).map_err(|stale| stale.to_string())?;
+        let has_own = request.demand.exclusive() > 0;
         self.compactor.enter(request);
+        if has_own {
+            self.compactor.join_holes(&mut self.ledger, &mut touched);
+        }
         Ok(touched)
     }
 
@@ -197,10 +201,11 @@ impl Replay {
                 self.leave(id);
                 Outcome::Removed(self.effect(&touched))
             }
-            Decided::Placed(id, touched) => {
+            Decided::Placed(id, mut touched) => {
                 let Some(allocation) = self.ledger.allocation(id).cloned() else {
                     return Outcome::Skipped;
                 };
+                touched.remove(&id);
                 let effect = self.effect(&touched);
                 self.enter(id, &allocation);
                 Outcome::Placed(Box::new(Placed {
