@@ -415,6 +415,24 @@ mod tests {
     }
 
     #[test]
+    fn mistakes_in_a_section_are_listed_too() {
+        check(
+            "compaction:\n  enabled: yes\n  maxMovesPerEvent: 0\n  maxMemoryPerEvent: 5\n  gain: 1\n  enabled: true\nlog: info\n",
+            expect![[r#"
+                config.yaml:3:21: `compaction.maxMovesPerEvent` is `0`, expected a number from 1 to 16
+                config.yaml:4:22: `compaction.maxMemoryPerEvent` is `5`, expected an amount such as 512Mi, 16Gi or 1Ti, or unlimited
+                config.yaml:5:3: unknown key `gain`; known are enabled, maxMovesPerEvent, maxCpusPerEvent, maxMemoryPerEvent, minGainPercent
+                config.yaml:6:3: `enabled` stands twice"#]],
+        );
+        check(
+            "compaction: true\n",
+            expect![
+                "config.yaml:1:13: `compaction` is not a mapping, expected lines such as `enabled: true`"
+            ],
+        );
+    }
+
+    #[test]
     fn what_is_not_a_mapping_is_refused() {
         check(
             "- a\n",
@@ -439,7 +457,8 @@ mod tests {
         check(
             "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c\nstateDir: /d\nmetricsAddress: off\n\
              reservedCpus: 0\nreservedNamespaces: [x]\ndecisionTimeout: 500ms\nruntimeTimeout: 1m\n\
-             resyncInterval: 5s\nonFailure: closed\nhostRoot: /h\nlog: debug\n",
+             resyncInterval: 5s\nonFailure: closed\nhostRoot: /h\nlog: debug\ncompaction:\n  enabled: true\n  maxMovesPerEvent: 1\n  \
+             maxCpusPerEvent: 2\n  maxMemoryPerEvent: 3Gi\n  minGainPercent: 4\n",
             expect![[r#"
                 Config {
                     socket: "/a",
@@ -456,12 +475,16 @@ mod tests {
                     resync_interval: 5s,
                     on_failure: Closed,
                     compaction: CompactionConfig {
-                        enabled: false,
+                        enabled: true,
                         limits: Limits {
-                            moves_max: 8,
-                            cpus_max: 64,
-                            memory_max: None,
-                            gain_min_percent: 10,
+                            moves_max: 1,
+                            cpus_max: 2,
+                            memory_max: Some(
+                                Bytes(
+                                    3221225472,
+                                ),
+                            ),
+                            gain_min_percent: 4,
                         },
                     },
                     host_root: "/h",

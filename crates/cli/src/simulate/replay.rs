@@ -345,10 +345,13 @@ mod tests {
         #[test]
         fn asking_once_per_pool_counts_every_container_that_changes(
             events in prop::collection::vec((0u8..12, 0u8..30), 0..60),
+            enabled in any::<bool>(),
         ) {
             let topology = derive(&parse_machine("pack:2 l3:1 numa:2 core:4 pu:2").unwrap()).unwrap();
             let ledger = Ledger::new(Arc::new(pools(&topology, &"0,16".parse().unwrap()).unwrap()));
-            let mut replay = Replay::new(ledger, RequestRules::default(), CompactionConfig::default());
+            let mut compaction = CompactionConfig { enabled, ..CompactionConfig::default() };
+            compaction.limits.moves_max = 2;
+            let mut replay = Replay::new(ledger, RequestRules::default(), compaction);
             let pinnings = |replay: &Replay| -> BTreeMap<ContainerId, Pinning> {
                 let pinning = |it: &Allocation| Pinning {
                     cpus: replay.ledger.cpus_of(it),
