@@ -223,6 +223,14 @@ fn who_is_moved_into_a_hole_is_told() {
 }
 
 #[test]
+fn who_is_moved_to_where_somebody_left_owns_it() {
+    let words = ["+a G 2000", "+b G 6000", "+c G 2000", "-a"];
+    let compaction = CompactionConfig { enabled: true, ..CompactionConfig::default() };
+    let (_, it) = simulate_with(compaction, "numa:2 l3:1 core:4 pu:2", "", &trace(&words));
+    assert_eq!((it.moved, it.free_at_end, it.hole_at_end), (1, 8, 8));
+}
+
+#[test]
 fn an_id_can_be_used_again() {
     check(
         "core:4",
