@@ -54,6 +54,7 @@ fn a_trace_is_replayed_and_summed_up() {
             largest hole in a NUMA node, over the ideal  78.5 %
             . in whole cores  69.4 %
             other containers rewritten per event  0.57
+            containers moved to other CPUs of their own  0
         "#]],
     );
 }
@@ -87,6 +88,7 @@ fn two_configurations_stand_side_by_side() {
             largest hole in a NUMA node, over the ideal  78.5 %  100.0 %
             . in whole cores  69.4 %  100.0 %
             other containers rewritten per event  0.57  1.50
+            containers moved to other CPUs of their own  0  0
         "#]],
     );
 }

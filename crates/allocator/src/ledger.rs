@@ -12,6 +12,7 @@ use bayplan_types::{Bytes, CpuClass, CpuId, CpuSet, MilliCpu, NodeId, NodeSet};
 
 use crate::budget::Load;
 use crate::check::check_ledger;
+use crate::compact::Relocation;
 use crate::counted::Counted;
 use crate::memory;
 use crate::offer::Offer;
@@ -115,6 +116,17 @@ pub enum AdoptError {
     /// Neither an exclusive nor a shared part.
     #[error("the allocation is empty")]
     Empty,
+}
+
+/// Why moves cannot be made any more: the ledger is another than they were planned for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RelocateError {
+    /// It does not hold what the plan says it holds.
+    #[error("{0} does not hold what it held when it was to be moved")]
+    Changed(ContainerId),
+    /// Its new place is not to be had.
+    #[error("{0} cannot be moved")]
+    NotTaken(ContainerId, #[source] AdoptError),
 }
 
 /// The part of the ledger that containers change. Two ledgers with equal holdings behave the same.
@@ -390,6 +402,31 @@ impl Ledger {
         self.for_each_charge(&allocation, |charged, bytes| *charged -= bytes);
         self.changed();
         Some(allocation)
+    }
+
+    /// Makes all of these moves, in order, or none.
+    ///
+    /// # Errors
+    /// [`RelocateError`]; nothing is changed then.
+    pub fn relocate(&mut self, moves: &[Relocation]) -> Result<(), RelocateError> {
+        let before = self.holdings.clone();
+        let made = moves.iter().try_for_each(|made| self.relocate_one(made));
+        if made.is_err() {
+            self.holdings = before;
+            self.changed();
+        }
+        made
+    }
+
+    /// It lets go first, so its new place may have CPUs of the old one.
+    fn relocate_one(&mut self, made: &Relocation) -> Result<(), RelocateError> {
+        if self.allocation(made.container) != Some(&made.from) {
+            return Err(RelocateError::Changed(made.container));
+        }
+        self.release(made.container);
+        self.move_sharers(&made.sharers);
+        let taken = self.adopt(made.container, made.to.clone());
+        taken.map_err(|why| RelocateError::NotTaken(made.container, why))
     }
 
     fn hold(&mut self, id: ContainerId, allocation: Allocation) {

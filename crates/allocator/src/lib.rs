@@ -5,6 +5,7 @@
 
 mod budget;
 mod check;
+mod compact;
 mod counted;
 mod ledger;
 mod memory;
@@ -21,7 +22,8 @@ mod view;
 mod wishes;
 
 pub use check::check_ledger;
-pub use ledger::{AdoptError, Allocation, Holdings, Ledger, StaleOffer, Terms};
+pub use compact::{Compaction, Cost, Hole, Limits, Relocation, Wish, plan_compaction};
+pub use ledger::{AdoptError, Allocation, Holdings, Ledger, RelocateError, StaleOffer, Terms};
 pub use offer::{Considered, Offer, Refusal, offer};
 pub use pool::{Pool, PoolId, Pools};
 pub use request::{ContainerId, Demand, Preferences, Previous, Request, derive_demand};

@@ -201,6 +201,11 @@ impl Pools {
         cores.iter().enumerate().map(|(at, core)| (CoreIdx(pool.cores.start + at), core))
     }
 
+    /// The same as sets of CPUs.
+    pub(crate) fn own_core_sets(&self, pool: &Pool) -> impl Iterator<Item = CpuSet> {
+        self.own_cores(pool).map(|(_, core)| core.threads.iter().copied().collect())
+    }
+
     /// Distance between two NUMA nodes as the kernel gives it (10 is local); the largest there is when the kernel does not say.
     pub(crate) fn distance(&self, from: NodeId, to: NodeId) -> u32 {
         let near =

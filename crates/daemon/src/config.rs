@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bayplan_allocator::Limits;
 use bayplan_cri::annotations::Words;
 use bayplan_cri::translate::RequestRules;
-use bayplan_types::CpuSet;
+use bayplan_types::{Bytes, CpuSet};
 
 use crate::yaml::{Node, Position, Value, parse_yaml};
 
@@ -23,6 +24,22 @@ pub enum OnFailure {
     Open,
     /// It is refused.
     Closed,
+}
+
+/// Whether and how much running containers are moved so that free CPUs lie together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionConfig {
+    /// Whether anybody is moved.
+    pub enabled: bool,
+    /// What the moves after one event may cost.
+    pub limits: Limits,
+}
+
+impl Default for CompactionConfig {
+    fn default() -> CompactionConfig {
+        let limits = Limits { moves_max: 8, cpus_max: 64, memory_max: None, gain_min_percent: 10 };
+        CompactionConfig { enabled: false, limits }
+    }
 }
 
 /// Everything that can be configured, with its meaning and unit.
@@ -50,6 +67,8 @@ pub struct Config {
     pub resync_interval: Duration,
     /// What happens to undecided calls.
     pub on_failure: OnFailure,
+    /// Moving running containers.
+    pub compaction: CompactionConfig,
     /// Directory under which `/sys` and `/proc` are read.
     pub host_root: PathBuf,
     /// A filter as of `tracing-subscriber`, for example `info` or `bayplan_cri=debug,info`.
@@ -73,6 +92,7 @@ impl Default for Config {
             runtime_timeout: Duration::from_secs(10),
             resync_interval: Duration::from_secs(30),
             on_failure: OnFailure::Open,
+            compaction: CompactionConfig::default(),
             host_root: "/".into(),
             log: "info".to_owned(),
         }
@@ -143,21 +163,14 @@ pub fn parse_config(path: &Path, text: &str) -> Result<Config, ConfigErrors> {
         Ok(root) => match root.value {
             Value::Null => {}
             Value::Map(entries) => {
-                let mut seen: Vec<String> = Vec::new();
-                for (at, key, value) in entries {
-                    if seen.contains(&key) {
-                        errors.push(ConfigError { at, message: format!("`{key}` stands twice") });
+                each_key(&entries, &mut errors, |at, key, value, errors| match key {
+                    "requests" => {
+                        let is_honoured = bayplan_cri::annotations::Field::is_honoured;
+                        errors.extend(requests::set(&mut config.rules, value, is_honoured));
+                        Ok(())
                     }
-                    match key.as_str() {
-                        "requests" => errors.extend(requests::set(
-                            &mut config.rules,
-                            &value,
-                            bayplan_cri::annotations::Field::is_honoured,
-                        )),
-                        _ => errors.extend(set(&mut config, at, &key, &value).err()),
-                    }
-                    seen.push(key);
-                }
+                    _ => set(&mut config, at, key, value, errors),
+                })
             }
             _ => errors.push(ConfigError {
                 at: root.at,
@@ -169,8 +182,30 @@ pub fn parse_config(path: &Path, text: &str) -> Result<Config, ConfigErrors> {
     if errors.is_empty() { Ok(config) } else { Err(ConfigErrors { path: path.to_owned(), errors }) }
 }
 
+/// Sets every key of a mapping; a key that stands twice is a mistake.
+fn each_key(
+    entries: &[(Position, String, Node)],
+    errors: &mut Vec<ConfigError>,
+    mut set: impl FnMut(Position, &str, &Node, &mut Vec<ConfigError>) -> Result<(), ConfigError>,
+) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (at, key, value) in entries {
+        if seen.contains(&key.as_str()) {
+            errors.push(ConfigError { at: *at, message: format!("`{key}` stands twice") });
+        }
+        if let Err(error) = set(*at, key, value, errors) {
+            errors.push(error);
+        }
+        seen.push(key);
+    }
+}
+
+fn unknown_key(at: Position, key: &str, known: &[&str]) -> ConfigError {
+    ConfigError { at, message: format!("unknown key `{key}`; known are {}", known.join(", ")) }
+}
+
 /// Every key, in the order of the documentation.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "socket",
     "runtimeSocket",
     "controlSocket",
@@ -183,11 +218,19 @@ const KEYS: [&str; 14] = [
     "runtimeTimeout",
     "resyncInterval",
     "onFailure",
+    "compaction",
     "hostRoot",
     "log",
 ];
 
-fn set(config: &mut Config, at: Position, key: &str, value: &Node) -> Result<(), ConfigError> {
+/// Mistakes inside a section go to `errors`.
+fn set(
+    config: &mut Config,
+    at: Position,
+    key: &str,
+    value: &Node,
+    errors: &mut Vec<ConfigError>,
+) -> Result<(), ConfigError> {
     let field = Field { key, value };
     match key {
         "socket" => config.socket = field.path()?,
@@ -201,12 +244,33 @@ fn set(config: &mut Config, at: Position, key: &str, value: &Node) -> Result<(),
         "runtimeTimeout" => config.runtime_timeout = field.duration()?,
         "resyncInterval" => config.resync_interval = field.duration()?,
         "onFailure" => config.on_failure = field.on_failure()?,
+        "compaction" => field.compaction(&mut config.compaction, errors),
         "hostRoot" => config.host_root = field.path()?,
         "log" => config.log = field.scalar("a filter such as info or bayplan_cri=debug,info")?,
-        _ => {
-            let message = format!("unknown key `{key}`; known are {}", KEYS.join(", "));
-            return Err(ConfigError { at, message });
-        }
+        _ => return Err(unknown_key(at, key, &KEYS)),
+    }
+    Ok(())
+}
+
+/// Every key of `compaction`.
+const COMPACTION_KEYS: [&str; 5] =
+    ["enabled", "maxMovesPerEvent", "maxCpusPerEvent", "maxMemoryPerEvent", "minGainPercent"];
+
+fn set_compaction(
+    config: &mut CompactionConfig,
+    at: Position,
+    key: &str,
+    value: &Node,
+) -> Result<(), ConfigError> {
+    let name = format!("compaction.{key}");
+    let field = Field { key: &name, value };
+    match key {
+        "enabled" => config.enabled = field.truth()?,
+        "maxMovesPerEvent" => config.limits.moves_max = field.count(1, 16)?,
+        "maxCpusPerEvent" => config.limits.cpus_max = field.count(1, 4096)?,
+        "maxMemoryPerEvent" => config.limits.memory_max = field.memory()?,
+        "minGainPercent" => config.limits.gain_min_percent = field.count(0, 100)?,
+        _ => return Err(unknown_key(at, key, &COMPACTION_KEYS)),
     }
     Ok(())
 }
@@ -286,6 +350,47 @@ impl Field<'_> {
             .ok_or_else(|| self.wrong(&format!("`{text}`"), expected))
     }
 
+    fn compaction(&self, config: &mut CompactionConfig, errors: &mut Vec<ConfigError>) {
+        match &self.value.value {
+            Value::Map(entries) => each_key(entries, errors, |at, key, value, _| {
+                set_compaction(config, at, key, value)
+            }),
+            _ => errors.push(self.wrong("not a mapping", "lines such as `enabled: true`")),
+        }
+    }
+
+    fn truth(&self) -> Result<bool, ConfigError> {
+        let expected = "true or false";
+        match self.scalar(expected)?.as_str() {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            other => Err(self.wrong(&format!("`{other}`"), expected)),
+        }
+    }
+
+    fn count(&self, min: usize, max: usize) -> Result<usize, ConfigError> {
+        let expected = format!("a number from {min} to {max}");
+        let text = self.scalar(&expected)?;
+        let count = text.parse().ok().filter(|count| (min..=max).contains(count));
+        count.ok_or_else(|| self.wrong(&format!("`{text}`"), &expected))
+    }
+
+    fn memory(&self) -> Result<Option<Bytes>, ConfigError> {
+        let expected = "an amount such as 512Mi, 16Gi or 1Ti, or unlimited";
+        let text = self.scalar(expected)?;
+        if text == "unlimited" {
+            return Ok(None);
+        }
+        let units = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)];
+        let parsed = units.iter().find_map(|(unit, shift)| {
+            let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
+            count.checked_mul(1 << shift)
+        });
+        parsed
+            .map(|bytes| Some(Bytes(bytes)))
+            .ok_or_else(|| self.wrong(&format!("`{text}`"), expected))
+    }
+
     fn on_failure(&self) -> Result<OnFailure, ConfigError> {
         let expected = "open (forward undecided calls unchanged) or closed (refuse them)";
         match self.scalar(expected)?.as_str() {
@@ -325,13 +430,31 @@ mod tests {
             expect![[r#"
                 config.yaml:1:9: `socket` is `run/b.sock`, expected an absolute path
                 config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3"
-                config.yaml:3:1: unknown key `reservdCpus`; known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, runtimeTimeout, resyncInterval, onFailure, hostRoot, log
+                config.yaml:3:1: unknown key `reservdCpus`; known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, runtimeTimeout, resyncInterval, onFailure, compaction, hostRoot, log
                 config.yaml:4:17: `metricsAddress` is `localhost`, expected IP:PORT such as 127.0.0.1:9478, or off
                 config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
                 config.yaml:7:3: `onFailure` is a list, expected open (forward undecided calls unchanged) or closed (refuse them)
                 config.yaml:8:25: `reservedNamespaces` is not only names, expected a list of namespaces such as [kube-system, monitoring]
                 config.yaml:9:4: `log` is empty, expected a filter such as info or bayplan_cri=debug,info
                 config.yaml:10:1: `socket` stands twice"#]],
+        );
+    }
+
+    #[test]
+    fn mistakes_in_a_section_are_listed_too() {
+        check(
+            "compaction:\n  enabled: yes\n  maxMovesPerEvent: 0\n  maxMemoryPerEvent: 5\n  gain: 1\n  enabled: true\nlog: info\n",
+            expect![[r#"
+                config.yaml:3:21: `compaction.maxMovesPerEvent` is `0`, expected a number from 1 to 16
+                config.yaml:4:22: `compaction.maxMemoryPerEvent` is `5`, expected an amount such as 512Mi, 16Gi or 1Ti, or unlimited
+                config.yaml:5:3: unknown key `gain`; known are enabled, maxMovesPerEvent, maxCpusPerEvent, maxMemoryPerEvent, minGainPercent
+                config.yaml:6:3: `enabled` stands twice"#]],
+        );
+        check(
+            "compaction: true\n",
+            expect![
+                "config.yaml:1:13: `compaction` is not a mapping, expected lines such as `enabled: true`"
+            ],
         );
     }
 
@@ -360,7 +483,8 @@ mod tests {
         check(
             "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c\nstateDir: /d\nmetricsAddress: off\n\
              reservedCpus: 0\nreservedNamespaces: [x]\ndecisionTimeout: 500ms\nruntimeTimeout: 1m\n\
-             resyncInterval: 5s\nonFailure: closed\nhostRoot: /h\nlog: debug\n",
+             resyncInterval: 5s\nonFailure: closed\nhostRoot: /h\nlog: debug\ncompaction:\n  enabled: true\n  maxMovesPerEvent: 1\n  \
+             maxCpusPerEvent: 2\n  maxMemoryPerEvent: 3Gi\n  minGainPercent: 4\n",
             expect![[r#"
                 Config {
                     socket: "/a",
@@ -410,6 +534,19 @@ mod tests {
                     runtime_timeout: 60s,
                     resync_interval: 5s,
                     on_failure: Closed,
+                    compaction: CompactionConfig {
+                        enabled: true,
+                        limits: Limits {
+                            moves_max: 1,
+                            cpus_max: 2,
+                            memory_max: Some(
+                                Bytes(
+                                    3221225472,
+                                ),
+                            ),
+                            gain_min_percent: 4,
+                        },
+                    },
                     host_root: "/h",
                     log: "debug",
                 }"#]],

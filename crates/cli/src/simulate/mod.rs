@@ -3,6 +3,7 @@
 //! Files, the clock and the terminal are here and in `progress`; `trace`, `replay`, `placement`, `tally`, `quality` and `summary` take
 //! values and return values.
 
+mod compactor;
 mod placement;
 mod progress;
 mod quality;
@@ -162,7 +163,7 @@ fn simulate(
         Moment::Settled => progress.step(),
     };
     let ledger = Ledger::new(Arc::new(pools));
-    let (rows, replay) = replay(trace, ledger, &rules, &mut watch);
+    let (rows, replay) = replay(trace, ledger, &rules, config.compaction, &mut watch);
     drop(progress);
     let quality = judge(trace, &rows, empty);
     let run = Run { config: name, reserved: reserved.to_string(), quality, decisions, releases };

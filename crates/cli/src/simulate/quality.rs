@@ -182,11 +182,12 @@ impl<'a> Judge<'a> {
     }
 
     fn removed(&mut self, row: &'a PlacementRow) {
-        if let Outcome::Removed(effect) = &row.outcome {
-            self.affect(effect);
-        }
+        // He lets go first: somebody may have been moved to where he was.
         if let Some((_, cpus)) = self.own.remove(row.id.as_str()) {
             self.tally.give_back(&cpus);
+        }
+        if let Outcome::Removed(effect) = &row.outcome {
+            self.affect(effect);
         }
     }
 

@@ -8,14 +8,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use bayplan_allocator::{Allocation, ContainerId, Ledger, PoolId, offer};
+use bayplan_allocator::{Allocation, ContainerId, Ledger, Offer, PoolId, Refusal, Request, offer};
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_cri::translate::{
     NewContainer, Pod, RequestRules, derive_request, parse_qos, resources,
 };
+use bayplan_daemon::config::CompactionConfig;
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
-use bayplan_types::{NodeSet, Pinning};
+use bayplan_types::{CpuSet, NodeSet, Pinning};
 
+use crate::simulate::compactor::{Compactor, Touched};
 use crate::simulate::placement::{Effect, Kind, Outcome, Placed, PlacementRow};
 use crate::simulate::trace::{Event, Op, Trace, Wanted};
 
@@ -37,9 +39,10 @@ pub(crate) fn replay(
     trace: &Trace,
     ledger: Ledger,
     rules: &RequestRules,
+    compaction: CompactionConfig,
     watch: &mut dyn FnMut(Moment),
 ) -> (Vec<PlacementRow>, Replay) {
-    let mut replay = Replay::new(ledger, rules.clone());
+    let mut replay = Replay::new(ledger, rules.clone(), compaction);
     let rows = trace.events.iter().map(|event| {
         watch(Moment::Asked);
         let decided = replay.decide(event);
@@ -71,6 +74,7 @@ pub(crate) struct Replay {
     sharers: BTreeMap<PoolId, usize>,
     /// The shared CPUs that those were last told, by the pool's name.
     told: ObservedState,
+    compactor: Compactor,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,16 +93,17 @@ impl Home {
 
 /// What the allocator said.
 enum Decided {
-    /// And these sharers had to go elsewhere.
-    Placed(ContainerId, Vec<ContainerId>),
+    /// And these had to go elsewhere.
+    Placed(ContainerId, Touched),
     Refused(String),
-    Released(ContainerId),
+    /// And these could go elsewhere.
+    Released(ContainerId, Touched),
     /// The remove of a container that was refused.
     Skipped,
 }
 
 impl Replay {
-    fn new(ledger: Ledger, rules: RequestRules) -> Replay {
+    fn new(ledger: Ledger, rules: RequestRules, compaction: CompactionConfig) -> Replay {
         Replay {
             ledger,
             rules,
@@ -108,6 +113,7 @@ impl Replay {
             homes: BTreeMap::new(),
             sharers: BTreeMap::new(),
             told: ObservedState::new(),
+            compactor: Compactor::new(compaction),
         }
     }
 
@@ -123,6 +129,7 @@ impl Replay {
     }
 
     fn decide(&mut self, event: &Event) -> Decided {
+        self.compactor.begin();
         match &event.op {
             Op::Create(wanted) => {
                 let id = ContainerId(self.next_id);
@@ -130,40 +137,60 @@ impl Replay {
                 let placed = self.place(id, &event.id, wanted);
                 self.live.insert(event.id.clone(), placed.is_ok().then_some(id));
                 match placed {
-                    Ok(movers) => Decided::Placed(id, movers),
+                    Ok(touched) => Decided::Placed(id, touched),
                     Err(why) => Decided::Refused(why),
                 }
             }
             Op::Remove => {
                 let held = self.live.remove(&event.id).flatten();
                 let released = held.filter(|id| self.ledger.release(*id).is_some());
-                if let Some(id) = released {
-                    self.specs.remove(&id);
-                }
-                released.map_or(Decided::Skipped, Decided::Released)
+                let Some(id) = released else { return Decided::Skipped };
+                self.specs.remove(&id);
+                self.compactor.leave(id);
+                let mut touched = Touched::new();
+                self.compactor.join_holes(&mut self.ledger, &mut touched);
+                Decided::Released(id, touched)
             }
         }
     }
 
-    /// The sharers that had to go elsewhere.
-    fn place(
-        &mut self,
-        id: ContainerId,
-        name: &str,
-        wanted: &Wanted,
-    ) -> Result<Vec<ContainerId>, String> {
+    /// Who had to go elsewhere.
+    fn place(&mut self, id: ContainerId, name: &str, wanted: &Wanted) -> Result<Touched, String> {
         let spec = new_container(name, wanted);
         let others = self.specs.iter().map(|(other, spec)| (*other, spec));
         let (request, _) = derive_request(id, &spec, &self.rules, others);
-        let offered = offer(&self.ledger, &request).map_err(|refusal| {
+        let mut touched = Touched::new();
+        let offered = self.offer(&request, &mut touched).map_err(|refusal| {
             // The machine comes first, and has most to give.
             let why = refusal.considered.first().and_then(|row| row.outcome.as_ref().err());
             why.map_or("no pool can hold it".to_owned(), ToString::to_string)
         })?;
-        let movers = offered.moves().iter().map(|made| made.container).collect();
+        for id in offered.moves().iter().map(|made| made.container) {
+            if let Some(held) = self.ledger.allocation(id) {
+                touched.entry(id).or_insert_with(|| held.clone());
+            }
+        }
         self.ledger.commit(offered).map_err(|stale| stale.to_string())?;
         self.specs.insert(id, spec);
-        Ok(movers)
+        let has_own = request.demand.exclusive() > 0;
+        self.compactor.enter(request);
+        if has_own {
+            self.compactor.join_holes(&mut self.ledger, &mut touched);
+        }
+        Ok(touched)
+    }
+
+    /// The best offer; if it is not in one NUMA node, the best after room was made.
+    fn offer(&mut self, request: &Request, touched: &mut Touched) -> Result<Offer, Refusal> {
+        let first = offer(&self.ledger, request);
+        let pools = self.ledger.pools();
+        let is_in_one = |offer: &Offer| pools.nodes_of(&offer.allocation().exclusive).len() <= 1;
+        if first.as_ref().is_ok_and(is_in_one)
+            || !self.compactor.make_room(&mut self.ledger, request, touched)
+        {
+            return first;
+        }
+        offer(&self.ledger, request)
     }
 
     /// Counts who else has to be written, and says what came of the event.
@@ -177,26 +204,37 @@ impl Replay {
         match decided {
             Decided::Refused(why) => Outcome::Refused { why },
             Decided::Skipped => Outcome::Skipped,
-            Decided::Released(id) => {
+            Decided::Released(id, touched) => {
                 self.leave(id);
-                let updates = self.update_others(&[]);
-                Outcome::Removed(Effect { updates, ..Effect::default() })
+                Outcome::Removed(self.effect(&touched))
             }
-            Decided::Placed(id, movers) => {
+            Decided::Placed(id, mut touched) => {
                 let Some(allocation) = self.ledger.allocation(id).cloned() else {
                     return Outcome::Skipped;
                 };
-                let updates = self.update_others(&movers);
+                touched.remove(&id);
+                let effect = self.effect(&touched);
                 self.enter(id, &allocation);
                 Outcome::Placed(Box::new(Placed {
                     kind: kind_of(&allocation),
                     cpus: self.ledger.cpus_of(&allocation),
                     exclusive: allocation.exclusive,
                     mems: allocation.mems,
-                    effect: Effect { updates, ..Effect::default() },
+                    effect,
                 }))
             }
         }
+    }
+
+    fn effect(&mut self, touched: &Touched) -> Effect {
+        let names = self.names();
+        let moved = touched.iter().filter_map(|(id, before)| {
+            let now = &self.ledger.allocation(*id)?.exclusive;
+            let name = names.get(id).filter(|_| *now != before.exclusive)?;
+            Some(((*name).to_owned(), now.clone()))
+        });
+        let moved = moved.collect();
+        Effect { updates: self.update_others(touched), moved }
     }
 
     fn enter(&mut self, id: ContainerId, allocation: &Allocation) {
@@ -214,19 +252,17 @@ impl Replay {
         Some(home)
     }
 
-    /// How many have other CPUs than they were told. Who moved is asked for himself, who stayed with his pool.
-    fn update_others(&mut self, movers: &[ContainerId]) -> usize {
+    /// How many have other CPUs than they were told. Who was touched is asked for himself, who was not with his pool.
+    fn update_others(&mut self, touched: &Touched) -> usize {
         let mut told = std::mem::take(&mut self.told);
         let mut arrived = DesiredState::new();
-        for id in movers {
-            let (Some(home), Some(now)) = (self.leave(*id), self.ledger.allocation(*id).cloned())
-            else {
-                continue;
+        for (id, before) in touched {
+            let Some(now) = self.ledger.allocation(*id).cloned() else { continue };
+            let old = match self.leave(*id) {
+                Some(home) => self.pinning_told(&told, &home, &before.exclusive),
+                None => Pinning { cpus: before.exclusive.clone(), mems: before.mems.clone() },
             };
-            let old = self.ledger.pools().get(home.pool).and_then(|pool| told.get(&pool.name));
-            let mut cpus = old.map(|old| old.cpus.clone()).unwrap_or_default();
-            cpus.union_with(&now.exclusive);
-            told.insert(id.to_string(), Pinning { cpus, mems: home.mems });
+            told.insert(id.to_string(), old);
             let cpus = self.ledger.cpus_of(&now);
             arrived.insert(id.to_string(), Pinning { cpus, mems: now.mems.clone() });
         }
@@ -241,12 +277,20 @@ impl Replay {
             None => 1,
         };
         let updates = written.iter().map(containers).sum();
-        for id in movers {
+        for id in touched.keys() {
             if let Some(now) = self.ledger.allocation(*id).cloned() {
                 self.enter(*id, &now);
             }
         }
         updates
+    }
+
+    /// What somebody with a shared part was told last.
+    fn pinning_told(&self, told: &ObservedState, home: &Home, exclusive: &CpuSet) -> Pinning {
+        let shared = self.ledger.pools().get(home.pool).and_then(|pool| told.get(&pool.name));
+        let mut cpus = shared.map(|shared| shared.cpus.clone()).unwrap_or_default();
+        cpus.union_with(exclusive);
+        Pinning { cpus, mems: home.mems.clone() }
     }
 
     /// The shared CPUs of every pool that somebody shares, by its name.
@@ -308,10 +352,13 @@ mod tests {
         #[test]
         fn asking_once_per_pool_counts_every_container_that_changes(
             events in prop::collection::vec((0u8..12, 0u8..30), 0..60),
+            enabled in any::<bool>(),
         ) {
             let topology = derive(&parse_machine("pack:2 l3:1 numa:2 core:4 pu:2").unwrap()).unwrap();
             let ledger = Ledger::new(Arc::new(pools(&topology, &"0,16".parse().unwrap()).unwrap()));
-            let mut replay = Replay::new(ledger, RequestRules::default());
+            let mut compaction = CompactionConfig { enabled, ..CompactionConfig::default() };
+            compaction.limits.moves_max = 2;
+            let mut replay = Replay::new(ledger, RequestRules::default(), compaction);
             let pinnings = |replay: &Replay| -> BTreeMap<ContainerId, Pinning> {
                 let pinning = |it: &Allocation| Pinning {
                     cpus: replay.ledger.cpus_of(it),

@@ -190,6 +190,7 @@ fn rows(run: &Run) -> Vec<(&'static str, String)> {
         ("largest hole in a NUMA node, over the ideal", percent(it.hole.value())),
         (". in whole cores", percent(it.whole_hole.value())),
         ("other containers rewritten per event", number(it.updates.value(), 2)),
+        ("containers moved to other CPUs of their own", it.moved.to_string()),
         ("time per decision: mean, median, p99, max", render_times(&run.decisions)),
         ("time per release: mean, median, p99, max", render_times(&run.releases)),
     ]

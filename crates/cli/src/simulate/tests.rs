@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bayplan_allocator::Ledger;
 use bayplan_allocator::policy::topology_aware::pools;
 use bayplan_cri::translate::RequestRules;
+use bayplan_daemon::config::CompactionConfig;
 use bayplan_topology::{derive, parse_machine};
 use bayplan_types::CpuSet;
 use expect_test::{Expect, expect};
@@ -52,11 +53,20 @@ fn trace(words: &[&str]) -> Trace {
 }
 
 fn simulate(machine: &str, reserved: &str, trace: &Trace) -> (Vec<PlacementRow>, Quality) {
+    simulate_with(CompactionConfig::default(), machine, reserved, trace)
+}
+
+fn simulate_with(
+    compaction: CompactionConfig,
+    machine: &str,
+    reserved: &str,
+    trace: &Trace,
+) -> (Vec<PlacementRow>, Quality) {
     let topology = derive(&parse_machine(machine).unwrap()).unwrap();
     let pools = pools(&topology, &reserved.parse().unwrap()).unwrap();
     let empty = Tally::new(&topology, &pools.allocatable());
     let rules = RequestRules::default();
-    let (rows, _) = replay(trace, Ledger::new(Arc::new(pools)), &rules, &mut |_| {});
+    let (rows, _) = replay(trace, Ledger::new(Arc::new(pools)), &rules, compaction, &mut |_| {});
     let quality = judge(trace, &rows, empty);
     (rows, quality)
 }
@@ -192,6 +202,32 @@ fn half_a_core_and_two_packages_are_counted() {
         shared_cores_mean 0.6
     "#]],
     );
+}
+
+#[test]
+fn who_is_moved_into_a_hole_is_told() {
+    let words = ["+a G 2000", "+b G 6000", "+c G 2000", "-a", "+d G 8000"];
+    let compaction = CompactionConfig { enabled: true, ..CompactionConfig::default() };
+    let trace = trace(&words);
+    let (rows, quality) = simulate_with(compaction, "numa:3 l3:1 core:4 pu:2", "", &trace);
+    expect![[r#"
+        {"format":"bayplan-bench-placement/1","system":"bayplan","trace":"tiny","events":[
+        {"i":0,"op":"create","id":"a","ok":true,"kind":"exclusive","excl":"0,12","cpus":"0,12","mems":"0","updates":0},
+        {"i":1,"op":"create","id":"b","ok":true,"kind":"exclusive","excl":"1-3,13-15","cpus":"1-3,13-15","mems":"0","updates":0},
+        {"i":2,"op":"create","id":"c","ok":true,"kind":"exclusive","excl":"4,16","cpus":"4,16","mems":"1","updates":0},
+        {"i":3,"op":"remove","id":"a","ok":true,"updates":0},
+        {"i":4,"op":"create","id":"d","ok":true,"kind":"exclusive","excl":"8-11,20-23","cpus":"8-11,20-23","mems":"2","updates":1,"moved":{"c":"0,12"}}
+        ]}
+    "#]].assert_eq(&render_placement(&trace.name, &rows).unwrap());
+    assert_eq!((quality.moved, quality.overlaps), (1, 0));
+}
+
+#[test]
+fn who_is_moved_to_where_somebody_left_owns_it() {
+    let words = ["+a G 2000", "+b G 6000", "+c G 2000", "-a"];
+    let compaction = CompactionConfig { enabled: true, ..CompactionConfig::default() };
+    let (_, it) = simulate_with(compaction, "numa:2 l3:1 core:4 pu:2", "", &trace(&words));
+    assert_eq!((it.moved, it.free_at_end, it.hole_at_end), (1, 8, 8));
 }
 
 #[test]

@@ -1,0 +1,169 @@
+//! Which containers to move so that free CPUs lie together. In: a ledger, who may be moved, a wish or none, limits. Out: the moves, in
+//! the order in which they can be made, with their price.
+//!
+//! Problem: containers come and go, and what they leave are holes. In the end half of a machine is free, and nobody who wants half of a
+//! NUMA node gets it. Moving somebody joins holes, and costs him: his caches are cold, and memory on another node has to follow him.
+//!
+//! Terms: a *hole* is what is free in one domain, counted in CPUs and in whole cores ([`Hole`]). The *price* of a CPU that somebody has to
+//! change is a part of a CPU of the largest hole ([`Limits::gain_min_percent`]); moves that do not earn their price are not made.
+//!
+//! Approach: `model.rs` counts free threads per core; `search.rs` looks for moves there, cheaply, move by move, keeping the best few
+//! beginnings; `apply.rs` makes the best plans on a copy of the ledger with [`offer`](crate::offer), which knows about sharers and memory, and
+//! judges what really came of them.
+//!
+//! Guarantees: nothing is changed; the same input gives the same plan; made in order, no two containers ever own one CPU. Nobody is
+//! moved who is not in `movable`, also no sharer who would have to make room. Who is moved is nowhere worse off: no domain that held all of
+//! his CPUs is given up, cores are not split more, memory is not farther. Not guaranteed: that no better plan exists, since finding it is
+//! as hard as packing bins; with few containers all plans are looked at.
+
+mod apply;
+mod model;
+mod search;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use bayplan_topology::Level;
+use bayplan_types::Bytes;
+
+use crate::ledger::{Allocation, Ledger};
+use crate::request::{ContainerId, Request};
+use crate::room::Move;
+use apply::{Outcome, try_steps};
+use model::Model;
+use search::{Goal, search};
+
+/// Somebody who should get CPUs of his own in one domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// What he asks for. The ledger must not hold it.
+    pub request: Request,
+    /// The kind of domain that is to hold all of it.
+    pub level: Level,
+}
+
+/// How much one plan may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Containers moved.
+    pub moves_max: usize,
+    /// CPUs that change, of all containers together.
+    pub cpus_max: usize,
+    /// Memory that has to follow to another NUMA node; `None` is no limit.
+    pub memory_max: Option<Bytes>,
+    /// For each 100 CPUs that change, the largest hole (or what is placed, for a wish) has to gain this many CPUs.
+    pub gain_min_percent: usize,
+}
+
+/// What a move costs whom it moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// CPUs that it did not have before.
+    pub cpus: usize,
+    /// Memory set aside on NUMA nodes that it leaves.
+    pub memory: Bytes,
+}
+
+/// A container with CPUs of its own that gets others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relocation {
+    /// Who.
+    pub container: ContainerId,
+    /// What it holds until then.
+    pub from: Allocation,
+    /// What it holds from then on.
+    pub to: Allocation,
+    /// Sharers that run elsewhere from then on, because of it.
+    pub sharers: Vec<Move>,
+    /// What it costs.
+    pub cost: Cost,
+}
+
+/// Free CPUs of one domain. Ordered by [`Hole::weight`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hole {
+    /// CPUs without an owner.
+    pub cpus: usize,
+    /// Of those, the ones in cores that are wholly free.
+    pub whole: usize,
+}
+
+impl Hole {
+    /// Twice its size: an odd CPU counts half as much as one in a whole core.
+    pub fn weight(self) -> usize {
+        self.cpus + self.whole
+    }
+}
+
+/// Moves that are worth their cost; none when nothing is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compaction {
+    /// In the order in which they are to be made.
+    pub moves: Vec<Relocation>,
+    /// The largest hole in one domain before them.
+    pub before: Hole,
+    /// The largest hole in one domain after them; for a wish, before it is placed.
+    pub after: Hole,
+}
+
+impl Compaction {
+    /// Of all moves.
+    pub fn cost(&self) -> Cost {
+        self.moves.iter().fold(Cost::default(), |sum, made| Cost {
+            cpus: sum.cpus + made.cost.cpus,
+            memory: sum.memory + made.cost.memory,
+        })
+    }
+}
+
+/// Plans tried on a copy of the ledger until one holds what it promises.
+const TRIED_MAX: usize = 6;
+
+/// The fewest moves that make room for `wish` in one domain; without a wish, those that make the largest hole in one NUMA node larger,
+/// as long as that is worth it. `movable` has the requests of all who may be moved, sharers too.
+pub fn plan_compaction(
+    ledger: &Ledger,
+    movable: &BTreeMap<ContainerId, Request>,
+    wish: Option<&Wish>,
+    limits: &Limits,
+) -> Compaction {
+    let level = wish.map_or(Level::NumaNode, |wish| wish.level);
+    let model = Model::new(ledger, movable, level);
+    let start = model.start();
+    let before = model.largest_hole(&start);
+    let goal = Goal::new(&model, wish, before);
+    let none = Compaction { moves: Vec::new(), before, after: before };
+    if goal.is_met(&model, &start) {
+        return none;
+    }
+    for plan in search(&model, &start, &goal, limits).iter().take(TRIED_MAX) {
+        let Some(Outcome { moves, ledger: after }) = try_steps(ledger, movable, &model, plan)
+        else {
+            continue;
+        };
+        let hole = Model::new(&after, movable, level);
+        let hole = hole.largest_hole(&hole.start());
+        let compaction = Compaction { moves, before, after: hole };
+        if is_worth(&compaction, &after, wish, limits) {
+            return compaction;
+        }
+    }
+    none
+}
+
+/// Judges what really came of a plan.
+fn is_worth(compaction: &Compaction, after: &Ledger, wish: Option<&Wish>, limits: &Limits) -> bool {
+    let cost = compaction.cost();
+    let price = cost.cpus * limits.gain_min_percent;
+    let gain = match wish {
+        Some(wish) if apply::holds(after, wish) => 100 * wish.request.demand.exclusive(),
+        Some(_) => return false,
+        None => 50 * compaction.after.weight().saturating_sub(compaction.before.weight()),
+    };
+    compaction.moves.len() <= limits.moves_max
+        && cost.cpus <= limits.cpus_max
+        && limits.memory_max.is_none_or(|limit| cost.memory <= limit)
+        && gain > 0
+        && gain >= price
+}
