@@ -158,7 +158,11 @@ impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Rejection::TooFewCpus { needed, free } => {
-                write!(f, "needs {needed} CPUs of its own, {free} can be given")
+                let missing = needed.saturating_sub(*free);
+                write!(
+                    f,
+                    "needs {needed} CPUs of its own, {free} can be given; {missing} more would have to be freed"
+                )
             }
             Rejection::NoSharedCpu => f.write_str("has no shared CPU left"),
             Rejection::TooNarrowToShare => {

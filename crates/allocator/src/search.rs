@@ -362,7 +362,7 @@ fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
         let mut free = ledger.counted().clone();
         free.remove_all(pools, &held);
         for cpu in siblings.iter() {
-            if held.len() < wanted && is_spare(ledger, &free, cpu) {
+            if held.len() < wanted && is_spare(ledger, &free, cpu, request.demand.shared()) {
                 held.insert(cpu);
                 free.remove_all(pools, &CpuSet::from(cpu));
             }
@@ -371,14 +371,17 @@ fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
     held
 }
 
-/// Whether the sharers around a CPU can do without it.
-fn is_spare(ledger: &Ledger, free: &Counted, cpu: CpuId) -> bool {
+/// Whether the sharers around a CPU can do without it, one more of them included.
+fn is_spare(ledger: &Ledger, free: &Counted, cpu: CpuId, shared: Option<MilliCpu>) -> bool {
     let pools = ledger.pools();
     let Some((_, core)) = pools.core_of(cpu) else { return false };
     let is_isolated = pools.isolated().contains(cpu);
     is_isolated
         || pools.chain(core.pool).all(|pool| {
-            let load = ledger.loads().get(pool.id.index()).copied().unwrap_or_default();
+            let mut load = ledger.loads().get(pool.id.index()).copied().unwrap_or_default();
+            if let Some(milli) = shared {
+                load.add(milli);
+            }
             free.in_pool(pool.id).cpus > load.cpus_kept(pool)
         })
 }

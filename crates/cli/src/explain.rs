@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use bayplan_daemon::decision::Verdict;
+use bayplan_daemon::decision::{PoolVerdict, Verdict};
 use bayplan_daemon::query_control;
 use bayplan_daemon::status::Explanation;
 
@@ -73,6 +73,32 @@ pub(crate) fn render(explanation: &Explanation) -> String {
             }
         }
         text.push_str(&render_table(&rows));
+        text.push_str(&render_scores(&decision.pools));
     }
     text
+}
+
+/// The criteria in which the pools differ, in the order in which they are compared; greater or fewer wins as ARCHITECTURE says.
+fn render_scores(pools: &[PoolVerdict]) -> String {
+    let scored: Vec<&PoolVerdict> = pools.iter().filter(|pool| !pool.criteria.is_empty()).collect();
+    let Some(first) = scored.first() else { return String::new() };
+    let value = |pool: &PoolVerdict, at: usize| -> String {
+        pool.criteria.get(at).map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    let differs = |at: &usize| scored.iter().any(|pool| value(pool, *at) != value(first, *at));
+    // The last is the number of the pool, which makes the order total.
+    let criteria: Vec<usize> =
+        (0..first.criteria.len().saturating_sub(1)).filter(differs).collect();
+    if criteria.is_empty() {
+        return String::new();
+    }
+    let names = criteria.iter().filter_map(|at| first.criteria.get(*at));
+    let header: Vec<&str> =
+        std::iter::once("SCORE").chain(names.map(|(name, _)| name.as_str())).collect();
+    let mut rows = table(&header);
+    for pool in &scored {
+        let values = criteria.iter().map(|at| value(pool, *at));
+        rows.add_row(std::iter::once(pool.pool.clone()).chain(values));
+    }
+    render_table(&rows)
 }

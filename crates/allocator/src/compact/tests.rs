@@ -51,9 +51,7 @@ impl Node {
             let wanted = request(number(id).0, exclusive.len(), None);
             let mems = self.ledger.pools().nodes_of(&exclusive);
             let charges = mems.iter().take(1).map(|node| (node, Bytes::gib(1))).collect();
-            let pool = PoolId::MACHINE;
-            let held =
-                Allocation { pool, is_reserved: false, exclusive, shared: None, mems, charges };
+            let held = Allocation { exclusive, mems, charges, ..Allocation::new(PoolId::MACHINE) };
             self.ledger.adopt(wanted.id, held).unwrap();
             self.requests.insert(wanted.id, Request { memory: Bytes::gib(1), ..wanted });
         } else {
@@ -320,7 +318,7 @@ fn levels_held(ledger: &Ledger, cpus: &CpuSet) -> Vec<Level> {
 
 fn splits(ledger: &Ledger, cpus: &CpuSet) -> usize {
     let leaves = ledger.pools().iter().filter(|pool| pool.children.is_empty());
-    let cores = leaves.flat_map(|pool| &pool.cores);
+    let cores = leaves.flat_map(|pool| ledger.pools().own_core_sets(pool));
     cores.filter(|core| core.intersects(cpus) && !core.is_subset(cpus)).count()
 }
 

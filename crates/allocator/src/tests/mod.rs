@@ -1,6 +1,7 @@
 //! Placement by example. Properties over random machines and histories are in [`properties`], the comparison with brute force in [`exact`].
 
 mod exact;
+mod peers;
 mod properties;
 
 use std::sync::Arc;
@@ -184,7 +185,7 @@ fn several_l3s_in_a_node_are_tighter_than_the_node() {
             2 8: l3 1, owns [4-7,20-23] of 4-7,20-23, mems 0
             3 2: l3 0, owns [3,19] of 3,19, mems 0
             4 6: l3 2, owns [8-10,24-26] of 8-10,24-26, mems 0
-            5 12: refused: needs 12 CPUs of its own, 11 can be given
+            5 12: refused: needs 12 CPUs of its own, 11 can be given; 1 more would have to be freed
         "#]],
     );
 }
@@ -201,7 +202,7 @@ fn shared_parts_keep_a_cpu_and_spread() {
             3 0+1500: package 0, owns [] of 0-1, mems 
             4 1: package 1, owns [2] of 2, mems 
             5 1: package 1, owns [3] of 3, mems 
-            6 1: refused: needs 1 CPUs of its own, 0 can be given
+            6 1: refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed
             -4: shared 0-2
             7 0+9000: package 1, owns [] of 2, mems 
         "#]],
@@ -219,8 +220,8 @@ fn sharers_make_room_for_who_wants_cpus_of_his_own() {
             2 0+500: numa 1, owns [] of 4-7, mems 1
             3 4: numa 1, owns [4-7] of 4-7, mems 1
             4 0+100: numa 0, owns [] of 0-3, mems 0
-            5 1: refused: needs 1 CPUs of its own, 0 can be given
-            6 1: refused: needs 1 CPUs of its own, 0 can be given
+            5 1: refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed
+            6 1: refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed
             -3: shared 0-7
             7 0+100: numa 1, owns [] of 4-7, mems 1
         "#]],
@@ -240,7 +241,7 @@ fn a_request_as_large_as_the_machine_allows_is_placed_whoever_shares() {
             4 0+900: numa 3, owns [] of 12-15, mems 3
             5 6: package 0, owns [1-6] of 1-6, mems 0-1
             6 6: package 1, owns [8-10,12-14] of 8-10,12-14, mems 2-3
-            7 1: refused: needs 1 CPUs of its own, 0 can be given
+            7 1: refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed
         "#]],
     );
 }
@@ -315,7 +316,7 @@ fn system_pods_run_on_the_reserved_cpus() {
             1 0+500 reserved: machine, owns [] of 0,4, mems 
             2 2 reserved: machine, owns [] of 0,4, mems 
             3 6: machine, owns [1-3,5-7] of 1-3,5-7, mems 
-            4 4: refused: needs 4 CPUs of its own, 0 can be given
+            4 4: refused: needs 4 CPUs of its own, 0 can be given; 4 more would have to be freed
             -1: shared 
             -2: shared 
         "#]],
@@ -334,10 +335,10 @@ fn who_requests_nothing_flees_to_the_reserved_cpus_when_all_others_are_owned() {
             3 0+0: machine, owns [] of 0, mems 0-1
             4 0+100: machine, owns [] of 0, mems 0-1
             -2: shared 1-7
-            5 7: refused: needs 7 CPUs of its own, 6 can be given
+            5 7: refused: needs 7 CPUs of its own, 6 can be given; 1 more would have to be freed
             -4: shared 1-7
             6 7: machine, owns [1-7] of 1-7, mems 0-1
-            7 1+0: refused: needs 1 CPUs of its own, 0 can be given
+            7 1+0: refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed
         "#]],
     );
 }
@@ -351,7 +352,7 @@ fn isolated_cpus_are_in_no_shared_set() {
         expect![[r#"
             1 0+100: machine, owns [] of 1-5, mems 
             2 4: machine, owns [1-4] of 1-4, mems 
-            3 1: refused: needs 1 CPUs of its own, 0 can be given
+            3 1: refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed
         "#]],
     );
 }
@@ -431,7 +432,7 @@ fn one_thread_of_each_core_when_spread() {
             2 2 spread idle: numa 1, owns [4-5] of 4-5, idle 12-13, mems 1
             3 2 spread shared: numa 1, owns [6-7] of 6-7, mems 1
             4 2: numa 0, owns [0,8] of 0,8, mems 0
-            5 3 spread idle: refused: needs 3 CPUs of its own, 0 can be given
+            5 3 spread idle: refused: needs 3 CPUs of its own, 0 can be given; 3 more would have to be freed
             1=4 spread: numa 0, owns [1-3,9] of 1-3,9, mems 0
         "#]],
     );
@@ -471,8 +472,8 @@ fn who_stands_apart_keeps_others_out_when_that_is_required() {
             2 1: l3 1, owns [4] of 4, mems 0
             3 1 apart:L3: l3 2, owns [8] of 8, mems 1
             4 1 apart:L3: l3 3, owns [12] of 12, mems 1
-            5 1 apart:L3!: refused: needs 1 CPUs of its own, 0 can be given
-            6 1 apart:Numa!: refused: needs 1 CPUs of its own, 0 can be given
+            5 1 apart:L3!: refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed
+            6 1 apart:Numa!: refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed
             -1: shared 0-3,5-7,9-11,13-15
             7 1 apart:L3!: l3 0, owns [1] of 1, mems 0
             8 0+100: numa 0, owns [] of 0,2-3,5-7, mems 0
@@ -499,7 +500,7 @@ fn isolated_cpus_are_owned_by_those_who_wish_it() {
             1 1: machine, owns [1] of 1, mems 
             2 2 isolated: machine, owns [5-6] of 5-6, mems 
             3 2 isolated: machine, owns [2-3] of 2-3, mems 
-            4 2 isolated!: refused: needs 2 CPUs of its own, 1 can be given
+            4 2 isolated!: refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed
             5 1 isolated!: machine, owns [7] of 7, mems 
             -2: shared 4
             6 1+200 isolated!: machine, owns [5] of 4-5, mems 
@@ -516,7 +517,7 @@ fn cpus_in_a_partition_of_somebody_else_are_nobodys() {
     let mut ledger = Ledger::new(Arc::new(pools(&topology, &CpuSet::new()).unwrap()));
     assert_eq!(play(&mut ledger, "1 0+100"), "machine, owns [] of 0-4, mems ");
     assert_eq!(play(&mut ledger, "2 1 isolated!"), "machine, owns [7] of 7, mems ");
-    let refused = "refused: needs 1 CPUs of its own, 0 can be given";
+    let refused = "refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed";
     assert_eq!(play(&mut ledger, "3 1 isolated!"), refused);
 }
 
@@ -530,8 +531,8 @@ fn the_kind_of_core_and_the_priority_are_respected() {
             1 4: machine, owns [1-2,9-10] of 1-2,9-10, mems 0
             2 4 kind:E: machine, owns [16-19] of 16-19, mems 0
             3 14: machine, owns [0,3-8,11-15,20-21] of 0,3-8,11-15,20-21, mems 0
-            4 16 kind:E!: refused: needs 16 CPUs of its own, 9 can be given
-            5 2 kind:P!: refused: needs 2 CPUs of its own, 0 can be given
+            4 16 kind:E!: refused: needs 16 CPUs of its own, 9 can be given; 7 more would have to be freed
+            5 2 kind:P!: refused: needs 2 CPUs of its own, 0 can be given; 2 more would have to be freed
         "#]],
     );
     check(
@@ -548,7 +549,7 @@ fn the_kind_of_core_and_the_priority_are_respected() {
             1 1 priority:High: machine, owns [4] of 4, mems 
             2 2 priority:High: machine, owns [1-2] of 1-2, mems 
             3 1 priority:High!: machine, owns [5] of 5, mems 
-            4 2 priority:High!: refused: needs 2 CPUs of its own, 0 can be given
+            4 2 priority:High!: refused: needs 2 CPUs of its own, 0 can be given; 2 more would have to be freed
             5 2 priority:Normal: machine, owns [3,6] of 3,6, mems 
         "#]],
     );
