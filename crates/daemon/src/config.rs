@@ -149,11 +149,7 @@ pub fn parse_config(path: &Path, text: &str) -> Result<Config, ConfigErrors> {
                         errors.push(ConfigError { at, message: format!("`{key}` stands twice") });
                     }
                     match key.as_str() {
-                        "requests" => errors.extend(requests::set(
-                            &mut config.rules,
-                            &value,
-                            bayplan_cri::annotations::Field::is_honoured,
-                        )),
+                        "requests" => errors.extend(requests::set(&mut config.rules, &value)),
                         _ => errors.extend(set(&mut config, at, &key, &value).err()),
                     }
                     seen.push(key);

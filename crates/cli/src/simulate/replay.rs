@@ -154,7 +154,7 @@ impl Replay {
     ) -> Result<Vec<ContainerId>, String> {
         let spec = new_container(name, wanted);
         let others = self.specs.iter().map(|(other, spec)| (*other, spec));
-        let (request, _) = derive_request(id, &spec, &self.rules, others);
+        let (request, _) = derive_request(id, &spec, &self.rules, &[], others);
         let offered = offer(&self.ledger, &request).map_err(|refusal| {
             // The machine comes first, and has most to give.
             let why = refusal.considered.first().and_then(|row| row.outcome.as_ref().err());
@@ -290,6 +290,7 @@ fn new_container(name: &str, wanted: &Wanted) -> NewContainer {
         name: container.name.clone(),
         attempt: 0,
         resources: resources(&container.resources()),
+        ..NewContainer::default()
     }
 }
 
