@@ -25,7 +25,7 @@ pub use field::Field;
 pub use hints::{HintSource, Hints, nears};
 pub use koordinator::{FOREIGN, Foreign};
 pub use page::{render_page, render_text};
-pub use source::render_sources;
+pub use source::Sources;
 pub use table::{KEYS, Key, Values};
 pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, matches_glob};
 

@@ -1,7 +1,7 @@
 //! Why a container is where it is, in words that outlive the ledger. In: an offer or a refusal. Out: a row per pool.
 
 use bayplan_allocator::{Allocation, Considered, Offer, Pools, Refusal, Rejection, Request, Score};
-use bayplan_cri::annotations::{Warning, render_sources};
+use bayplan_cri::annotations::{Sources, Warning};
 use bayplan_cri::translate::NewContainer;
 use bayplan_types::Bytes;
 use jiff::Timestamp;
@@ -80,19 +80,20 @@ impl NodeState {
         now: Timestamp,
     ) -> Decision {
         let pools = self.ledger.pools();
-        let why = |rejection: &Rejection| match render_sources(rejection, request, spec) {
+        let sources = Sources::new(spec);
+        let why = |rejection: &Rejection| match sources.render(rejection, request) {
             Some(sources) => format!("{rejection} ({sources})"),
             None => rejection.to_string(),
         };
         let (outcome, considered) = match offered {
             Ok(offer) => (render_place(pools, offer.allocation()), offer.considered()),
             Err(refusal) => {
-                let told = render_refusal(&refusal.considered, why);
+                let told = render_refusal(&refusal.considered, &why);
                 (format!("refused: {told}"), &refusal.considered[..])
             }
         };
         let winner = considered.iter().filter_map(|row| row.outcome.as_ref().ok()).max();
-        let rows = considered.iter().map(|row| render_row(pools, row, winner, why));
+        let rows = considered.iter().map(|row| render_row(pools, row, winner, &why));
         Decision {
             at: now,
             asked: render_asked(request),

@@ -1,23 +1,54 @@
 //! Who asked for what cannot be had. In: a rejection, the request and its container. Out: the names that led to it, for people. Pure.
 
+use std::cell::OnceCell;
+
 use bayplan_allocator::{Rejection, Request, Siblings, Strictness};
 
-use super::koordinator::{self, FOREIGN};
-use super::names::look_up;
+use super::koordinator::{self, FOREIGN, Foreign};
+use super::names::{Lookup, look_up};
 use super::table::{self, KEYS};
 use crate::translate::NewContainer;
 
-/// The annotations and labels without which this might not have been rejected, such as `annotation `bayplan.dev/within``; the configuration
-/// for what the pod does not say. `None`: amounts alone led to it.
-pub fn render_sources(
-    rejection: &Rejection,
-    request: &Request,
-    container: &NewContainer,
-) -> Option<String> {
-    let keys = keys_behind(rejection, request);
-    let mut sources: Vec<String> = keys.into_iter().map(|key| source(key, container)).collect();
-    sources.dedup();
-    (!sources.is_empty()).then(|| sources.join(", "))
+/// Looks for names in what a pod says, which is sorted once at most.
+pub struct Sources<'a> {
+    container: &'a NewContainer,
+    lookup: OnceCell<Lookup<'a>>,
+}
+
+impl<'a> Sources<'a> {
+    /// Of one container.
+    pub fn new(container: &'a NewContainer) -> Sources<'a> {
+        Sources { container, lookup: OnceCell::new() }
+    }
+
+    /// The annotations and labels without which this might not have been rejected, such as ``annotation `bayplan.dev/within` ``; the
+    /// configuration for what the pod does not say. `None`: amounts alone led to it.
+    pub fn render(&self, rejection: &Rejection, request: &Request) -> Option<String> {
+        let keys = keys_behind(rejection, request);
+        let mut sources: Vec<String> = keys.into_iter().map(|key| self.source(key)).collect();
+        sources.dedup();
+        (!sources.is_empty()).then(|| sources.join(", "))
+    }
+
+    /// The name under which the pod says it.
+    fn source(&self, key: &str) -> String {
+        let pod = &self.container.pod;
+        let look_up = || look_up(&pod.annotations, &self.container.name, table::is_known);
+        if let Some(found) = self.lookup.get_or_init(look_up).found.get(key) {
+            return super::annotation(found.name);
+        }
+        let fills = KEYS.iter().find(|it| it.name == key).map(|it| it.fills).unwrap_or_default();
+        let says = |foreign: &&Foreign| match koordinator::is_known(foreign.name) {
+            true => pod.annotations.contains_key(foreign.name),
+            false => pod.labels.contains_key(foreign.name),
+        };
+        let fits = |foreign: &&Foreign| foreign.fills.iter().any(|field| fills.contains(field));
+        match FOREIGN.iter().filter(fits).find(says) {
+            Some(said) if koordinator::is_known(said.name) => super::annotation(said.name),
+            Some(said) => format!("label `{}`", said.name),
+            None => "`requests` in the configuration".to_owned(),
+        }
+    }
 }
 
 /// Keys of ours that narrow what a rejection is about.
@@ -45,26 +76,6 @@ fn keys_behind(rejection: &Rejection, request: &Request) -> Vec<&'static str> {
     keys.into_iter().map(|(key, _)| key).collect()
 }
 
-/// The name under which the pod says it.
-fn source(key: &'static str, container: &NewContainer) -> String {
-    let pod = &container.pod;
-    let lookup = look_up(&pod.annotations, &container.name, table::is_known);
-    if let Some(found) = lookup.found.get(key) {
-        return super::annotation(found.name);
-    }
-    let fills = KEYS.iter().find(|it| it.name == key).map(|it| it.fills).unwrap_or_default();
-    let foreign = FOREIGN.iter().filter(|it| it.fills.iter().any(|field| fills.contains(field)));
-    let said = foreign.map(|it| it.name).find(|name| match koordinator::is_known(name) {
-        true => pod.annotations.contains_key(*name),
-        false => pod.labels.contains_key(*name),
-    });
-    match said {
-        Some(name) if koordinator::is_known(name) => super::annotation(name),
-        Some(name) => format!("label `{name}`"),
-        None => "`requests` in the configuration".to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use bayplan_allocator::ContainerId;
@@ -83,7 +94,7 @@ mod tests {
         }
         let rules = RequestRules::default();
         let (request, _) = derive_request(ContainerId(0), &container, &rules, &[], []);
-        let sources = render_sources(rejection, &request, &container);
+        let sources = Sources::new(&container).render(rejection, &request);
         assert_eq!(sources.unwrap_or_default(), expected);
     }
 
