@@ -88,12 +88,12 @@ impl NodeState {
         let (outcome, considered) = match offered {
             Ok(offer) => (render_place(pools, offer.allocation()), offer.considered()),
             Err(refusal) => {
-                let told = render_refusal(&refusal.considered, &why);
+                let told = render_refusal(&refusal.considered, why);
                 (format!("refused: {told}"), &refusal.considered[..])
             }
         };
         let winner = considered.iter().filter_map(|row| row.outcome.as_ref().ok()).max();
-        let rows = considered.iter().map(|row| render_row(pools, row, winner, &why));
+        let rows = considered.iter().map(|row| render_row(pools, row, winner, why));
         Decision {
             at: now,
             asked: render_asked(request),
