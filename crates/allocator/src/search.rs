@@ -350,10 +350,10 @@ fn impossible(question: &Question<'_>) -> Option<Rejection> {
     (request.memory > free).then_some(Rejection::TooLittleMemory { needed: request.memory, free })
 }
 
-/// Whether all of the pool lies in one domain of the level.
+/// Whether all of the pool lies in one domain of the level. A machine that has none, as with a kernel without NUMA, is one.
 fn is_within(pools: &Pools, pool: &Pool, level: Level) -> bool {
-    let mut domains = pools.domains.iter().filter(|(it, _)| *it == level);
-    level == Level::Machine || domains.any(|(_, domain)| pool.cpus.is_subset(domain))
+    let mut domains = pools.domains.iter().filter(|(it, _)| *it == level).peekable();
+    domains.peek().is_none() || domains.any(|(_, domain)| pool.cpus.is_subset(domain))
 }
 
 /// Whether the pool is at least as wide as one domain of the level.

@@ -148,7 +148,7 @@ fn cpus_stay_within_a_node_or_lie_evenly_on_both() {
     );
     check(
         line,
-        &[ask("a", "3", &[("whole-cores-only", "true")])],
+        &[ask("a", "3", &[("whole-cores-only", "true"), ("within", "package")])],
         expect![[r#"
         a: cpus 1-3 mems 0
     "#]],
@@ -158,6 +158,17 @@ fn cpus_stay_within_a_node_or_lie_evenly_on_both() {
         &[ask("a", "3", &[("whole-cores-only", "true")])],
         expect![[r#"
         a: bayplan: default/a/c refused: 3 CPUs are no whole number of cores of 2 threads (annotation `bayplan.dev/whole-cores-only`); `bayplan explain default/a/c` lists every pool
+    "#]],
+    );
+}
+
+#[test]
+fn a_machine_without_numa_nodes_is_one() {
+    check(
+        "core:8",
+        &[ask("a", "5", &[("within", "numa")])],
+        expect![[r#"
+        a: cpus 1-5 mems -
     "#]],
     );
 }
