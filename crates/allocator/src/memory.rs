@@ -51,7 +51,7 @@ impl<'a> Memory<'a> {
     }
 
     /// Free memory on a set of nodes. A machine without NUMA nodes does not count memory and always has room.
-    fn free_in(&self, nodes: impl Iterator<Item = NodeId>) -> Bytes {
+    pub(crate) fn free_in(&self, nodes: impl Iterator<Item = NodeId>) -> Bytes {
         if self.pools.nodes.is_empty() {
             return Bytes(u64::MAX);
         }

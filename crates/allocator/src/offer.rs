@@ -4,11 +4,11 @@ use bayplan_types::{CpuSet, MilliCpu};
 
 use crate::ledger::{Allocation, Ledger};
 use crate::memory::Memory;
-use crate::pool::PoolId;
+use crate::pool::{Pool, PoolId};
 use crate::request::{ContainerId, Request};
 use crate::room::Move;
 use crate::score::{Rejection, Score};
-use crate::search::{Question, Search};
+use crate::search::{Candidate, Question, Search};
 
 /// What became of one pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,26 +77,43 @@ pub fn offer(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
     }
     let question = Question::new(ledger, request);
     let search = Search::new(&question);
-    let mut best = None;
+    let mut unfit: Vec<(PoolId, Rejection)> = Vec::new();
+    loop {
+        let (best, considered) = compare(ledger, &search, &unfit);
+        let Some((pool, candidate)) = best else { return Err(Refusal { considered }) };
+        match search.allocation(pool, &candidate) {
+            Ok(allocation) => {
+                let moves = candidate.moves;
+                return Ok(Offer { moves, considered, ..Offer::new(ledger, request, allocation) });
+            }
+            Err(rejection) => unfit.push((pool.id, rejection)),
+        }
+    }
+}
+
+/// The best pool, and what became of every one. `unfit` are those of which it was found out only after CPUs were picked.
+fn compare<'l, 'q>(
+    ledger: &'l Ledger,
+    search: &Search<'q, '_>,
+    unfit: &[(PoolId, Rejection)],
+) -> (Option<(&'l Pool, Candidate<'q>)>, Vec<Considered>) {
+    let mut best: Option<(&Pool, Candidate<'q>)> = None;
     let mut considered = Vec::with_capacity(ledger.pools().pools.len());
     for pool in ledger.pools().iter() {
-        let outcome = search.score(pool).map(|candidate| {
+        let scored = match unfit.iter().find(|(id, _)| *id == pool.id) {
+            Some((_, rejection)) => Err(rejection.clone()),
+            None => search.score(pool),
+        };
+        let outcome = scored.map(|candidate| {
             let score = candidate.score.clone();
-            if best.as_ref().is_none_or(|(leader, _)| score > *leader) {
-                best = Some((score.clone(), candidate));
+            if best.as_ref().is_none_or(|(_, leader)| score > leader.score) {
+                best = Some((pool, candidate));
             }
             score
         });
         considered.push(Considered { pool: pool.id, outcome });
     }
-    let chosen =
-        best.and_then(|(_, candidate)| Some((search.allocation(&candidate)?, candidate.moves)));
-    match chosen {
-        Some((allocation, moves)) => {
-            Ok(Offer { moves, considered, ..Offer::new(ledger, request, allocation) })
-        }
-        None => Err(Refusal { considered }),
-    }
+    (best, considered)
 }
 
 fn offer_reserved(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {

@@ -190,6 +190,15 @@ impl Pools {
         nodes
     }
 
+    /// These NUMA nodes, and those without CPUs that hang on them.
+    pub(crate) fn memory_of(&self, nodes: &NodeSet) -> NodeSet {
+        let mut memory = NodeSet::new();
+        for pool in self.pools.iter().filter(|pool| pool.nodes.is_subset(nodes)) {
+            memory.union_with(&pool.memory);
+        }
+        memory
+    }
+
     pub(crate) fn core_of(&self, cpu: CpuId) -> Option<(CoreIdx, &Core)> {
         let idx = (*self.core_of.get(cpu.0 as usize)?)?;
         Some((idx, self.cores.get(idx.index())?))

@@ -275,10 +275,16 @@ impl<'q, 'a> Search<'q, 'a> {
             .saturating_sub(milli(load.milli).max(i64::from(load.containers) * WEIGHT_MIN_MILLI))
     }
 
-    /// The allocation in the pool that won; `None` when the memory is not to be had after all.
-    pub(crate) fn allocation(&self, winner: &Candidate<'_>) -> Option<Allocation> {
+    /// The allocation in the pool that won.
+    ///
+    /// # Errors
+    /// A [`Rejection`] when the memory is not to be had near the CPUs that were picked.
+    pub(crate) fn allocation(
+        &self,
+        pool: &Pool,
+        winner: &Candidate<'_>,
+    ) -> Result<Allocation, Rejection> {
         let (pools, request) = (self.ledger.pools(), self.request);
-        let pool = pools.get(winner.score.pool.0)?;
         let picker = winner.roomier.as_deref().or(self.pickers.get(winner.view));
         let picked = picker.map(|picker| picker.pick(pool.id)).unwrap_or_default();
         let (exclusive, idle) = self.exclusive_and_idle(&picked);
@@ -290,9 +296,18 @@ impl<'q, 'a> Search<'q, 'a> {
         if shared.is_some() {
             near.union_with(&pool.nodes);
         }
-        let bound_to = request.wishes.memory.is_bound.then_some(&pool.memory);
-        let grant = self.question.memory.grant(&near, bound_to)?;
-        Some(Allocation {
+        let memory = &self.question.memory;
+        let bound_to = request.wishes.memory.is_bound.then(|| pools.memory_of(&near));
+        let Some(grant) = memory.grant(&near, bound_to.as_ref()) else {
+            let needed = request.memory;
+            return Err(match bound_to {
+                Some(nodes) => {
+                    Rejection::TooLittleMemoryNear { needed, free: memory.free_in(nodes.iter()) }
+                }
+                None => Rejection::TooLittleMemory { needed, free: memory.free_total() },
+            });
+        };
+        Ok(Allocation {
             exclusive,
             idle,
             shared,
@@ -331,10 +346,10 @@ fn impossible(question: &Question<'_>) -> Option<Rejection> {
     (request.memory > free).then_some(Rejection::TooLittleMemory { needed: request.memory, free })
 }
 
-/// Whether all of the pool lies in one domain of the level.
+/// Whether all of the pool lies in one domain of the level. A machine that has none, as with a kernel without NUMA, is one.
 fn is_within(pools: &Pools, pool: &Pool, level: Level) -> bool {
-    let mut domains = pools.domains.iter().filter(|(it, _)| *it == level);
-    level == Level::Machine || domains.any(|(_, domain)| pool.cpus.is_subset(domain))
+    let mut domains = pools.domains.iter().filter(|(it, _)| *it == level).peekable();
+    domains.peek().is_none() || domains.any(|(_, domain)| pool.cpus.is_subset(domain))
 }
 
 /// Whether the pool is at least as wide as one domain of the level.

@@ -76,7 +76,7 @@ pub struct CpuWishes {
 pub struct MemoryWishes {
     /// Kinds that it may have; empty is every kind but HBM.
     pub kinds: Vec<MemoryKind>,
-    /// Rejects pools whose own NUMA nodes, with the CPU-less ones that hang on them, cannot hold the memory.
+    /// Rejects places where the NUMA nodes of its CPUs, with the CPU-less ones that hang on them, cannot hold the memory.
     pub is_bound: bool,
 }
 

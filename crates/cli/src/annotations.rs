@@ -25,8 +25,6 @@ struct Entry {
     older_names: Vec<String>,
     /// Fields of a request that it fills.
     fills: Vec<&'static str>,
-    /// Those that placement does nothing about yet.
-    without_effect: Vec<&'static str>,
 }
 
 /// Prints the table.
@@ -42,10 +40,6 @@ fn paths(fields: &[Field]) -> Vec<&'static str> {
     fields.iter().map(|field| field.path()).collect()
 }
 
-fn without_effect(fields: &[Field]) -> Vec<&'static str> {
-    fields.iter().filter(|field| !field.is_honoured()).map(|field| field.path()).collect()
-}
-
 fn reference() -> Reference {
     let annotations = KEYS.iter().map(|key| Entry {
         name: key.annotation(),
@@ -54,7 +48,6 @@ fn reference() -> Reference {
         meaning: key.meaning,
         older_names: key.older_names(),
         fills: paths(key.fills),
-        without_effect: without_effect(key.fills),
     });
     let foreign = FOREIGN.iter().map(|it| Entry {
         name: it.name.to_owned(),
@@ -63,7 +56,6 @@ fn reference() -> Reference {
         meaning: it.meaning,
         older_names: Vec::new(),
         fills: paths(it.fills),
-        without_effect: without_effect(it.fills),
     });
     Reference {
         format: "bayplan-annotations/1",

@@ -50,12 +50,12 @@ pub(crate) fn render(explanation: &Explanation) -> String {
     text.push_str(&format!("  decided  {:.0}\n", decision.at));
     match &explanation.now {
         Some(now) => {
-            text.push_str(&format!("  now      {} on CPUs {}", now.phase, now.cpus));
+            text.push_str(&format!("  now      {} on CPUs {}", now.phase, now.cpus_text()));
             if !now.exclusive.is_empty() {
                 text.push_str(&format!(", owns {}", now.exclusive));
             }
-            if !now.mems.is_empty() {
-                text.push_str(&format!(", memory nodes {}", now.mems));
+            if !now.mems_text().is_empty() {
+                text.push_str(&format!(", memory nodes {}", now.mems_text()));
             }
             text.push('\n');
         }

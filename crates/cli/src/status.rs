@@ -52,8 +52,8 @@ pub(crate) fn render(status: &Status) -> String {
             &container.asked,
             &container.pool,
             dash(&container.exclusive),
-            &container.cpus,
-            dash(&container.mems),
+            container.cpus_text(),
+            dash(container.mems_text()),
             &container.phase,
         ]);
     }

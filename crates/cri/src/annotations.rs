@@ -11,6 +11,7 @@ mod hints;
 mod koordinator;
 mod names;
 mod page;
+mod source;
 mod table;
 mod values;
 mod yaml;
@@ -21,9 +22,10 @@ use bayplan_allocator::Wishes;
 
 pub use affinity::{Affinity, affinities};
 pub use field::Field;
-pub use hints::{HintSource, Hints};
+pub use hints::{HintSource, Hints, nears};
 pub use koordinator::{FOREIGN, Foreign};
 pub use page::{render_page, render_text};
+pub use source::Sources;
 pub use table::{KEYS, Key, Values};
 pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, matches_glob};
 
@@ -131,14 +133,11 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
     for (key, found) in said {
         let before = asked.clone();
         let said = Said { value: found.value, container: &container.name };
-        match check_length(found.value).and_then(|()| (key.set)(&mut asked, &said)) {
-            Ok(()) if asked == before || key.is_honoured() => {}
-            Ok(()) => warnings.no_effect(&annotation(found.name), false),
-            Err(misread) => {
-                asked = before;
-                let expected = key.values.text();
-                warnings.misread(&annotation(found.name), found.value, &expected, &misread);
-            }
+        let done = check_length(found.value).and_then(|()| (key.set)(&mut asked, &said));
+        if let Err(misread) = done {
+            asked = before;
+            let expected = key.values.text();
+            warnings.misread(&annotation(found.name), found.value, &expected, &misread);
         }
     }
     if asked.affinity.is_empty() {
@@ -187,11 +186,8 @@ impl Warnings {
         self.push(WarningKind::NotUnderstood, text);
     }
 
-    /// `is_part`: something else that it says has one.
-    fn no_effect(&mut self, what: &str, is_part: bool) {
-        let effect =
-            if is_part { "has only a part of its effect yet" } else { "has no effect yet" };
-        self.push(WarningKind::NoEffect, format!("{what} {effect}"));
+    fn no_effect(&mut self, what: &str) {
+        self.push(WarningKind::NoEffect, format!("{what} has no effect"));
     }
 
     fn finish(mut self) -> Vec<Warning> {

@@ -19,6 +19,7 @@ pub mod agent;
 pub mod annotations;
 pub mod deadline;
 pub mod delta;
+pub mod devices;
 pub mod embedded;
 pub mod frame;
 mod intercept;

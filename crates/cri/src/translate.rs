@@ -9,11 +9,13 @@ use std::collections::BTreeMap;
 use bayplan_allocator::{
     ContainerId, Owner, Preferences, Request, Strictness, Wishes, derive_demand,
 };
+use bayplan_topology::Device;
 use bayplan_types::{Bytes, MilliCpu, QosClass};
 
 use crate::annotations::{
-    Warning, WarningKind, affinities, matches_glob, read_annotations, relevant,
+    Warning, WarningKind, affinities, matches_glob, nears, read_annotations, relevant,
 };
+use crate::devices::{device_names, mounted_devices};
 use crate::v1;
 
 /// A pod as its sandbox configuration describes it.
@@ -76,6 +78,10 @@ pub struct NewContainer {
     pub attempt: u32,
     /// Its cgroup settings.
     pub resources: Resources,
+    /// Its devices: paths below `/dev` and PCI addresses.
+    pub devices: Vec<String>,
+    /// Those of its mounts whose source lies below `/dev`.
+    pub mounts: Vec<String>,
 }
 
 /// Cgroup settings as CRI carries them; zero is "not set" for every field.
@@ -153,6 +159,13 @@ pub fn pod(id: &str, config: &v1::PodSandboxConfig) -> Pod {
 pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
     let sandbox = request.sandbox_config.clone().unwrap_or_default();
     let config = request.config.clone().unwrap_or_default();
+    let paths = config.devices.iter().map(|device| device.host_path.as_str());
+    let variables = config
+        .envs
+        .iter()
+        .filter_map(|it| Some((it.key.as_str(), str::from_utf8(&it.value).ok()?)));
+    let sources = config.mounts.iter().map(|mount| mount.host_path.as_str());
+    let (devices, mounts) = (device_names(paths, variables), mounted_devices(sources));
     let metadata = config.metadata.unwrap_or_default();
     let linux = config.linux.and_then(|linux| linux.resources).unwrap_or_default();
     NewContainer {
@@ -160,6 +173,8 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         name: metadata.name,
         attempt: metadata.attempt,
         resources: resources(&linux),
+        devices,
+        mounts,
     }
 }
 
@@ -219,12 +234,13 @@ pub struct RequestRules {
 }
 
 /// The request of a container, and a warning for everything about it that could not be understood. A pod whose QoS class is
-/// unknown only shares: exclusive CPUs are for those who provably paid for them. `others` are the containers of the node, which are
-/// looked at only if this one cares about its neighbours.
+/// unknown only shares: exclusive CPUs are for those who provably paid for them. `devices` are those of the machine, `others` the
+/// containers of the node, which are looked at only if this one cares about its neighbours.
 pub fn derive_request<'a>(
     id: ContainerId,
     container: &NewContainer,
     rules: &RequestRules,
+    devices: &[Device],
     others: impl IntoIterator<Item = (ContainerId, &'a NewContainer)>,
 ) -> (Request, Vec<Warning>) {
     let (pod, resources) = (&container.pod, container.resources);
@@ -247,6 +263,7 @@ pub fn derive_request<'a>(
     {
         wishes.cpus.isolated = Some(Strictness::Preferred);
     }
+    wishes.place.near = nears(&asked.hints, container, devices);
     wishes.place.affinity = affinities(&asked.affinity, container, others);
     let memory_limit = positive(resources.memory_limit).map(Bytes);
     let is_guaranteed = qos == QosClass::Guaranteed;
@@ -320,7 +337,7 @@ mod tests {
             reserved_namespaces: vec!["kube-system".into()],
             ..RequestRules::default()
         };
-        let (request, warnings) = derive_request(ContainerId(1), &container, &rules, []);
+        let (request, warnings) = derive_request(ContainerId(1), &container, &rules, &[], []);
         let mut shown = format!("{}, memory {}", request.demand, request.memory);
         if let Some(ceiling) = request.ceiling {
             shown.push_str(&format!(", ceiling {ceiling}"));
@@ -483,7 +500,7 @@ mod tests {
                 resources: cpu(cpus * 1024, cpus * 100_000),
                 ..NewContainer::default()
             };
-            let (request, _) = derive_request(ContainerId(1), &container, &rules, []);
+            let (request, _) = derive_request(ContainerId(1), &container, &rules, &[], []);
             let found = (request.is_reserved, request.wishes.cpus.isolated);
             assert_eq!(found, (is_reserved, isolated), "{namespace} {annotation:?} {cpus}");
         }

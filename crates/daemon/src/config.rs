@@ -165,8 +165,7 @@ pub fn parse_config(path: &Path, text: &str) -> Result<Config, ConfigErrors> {
             Value::Map(entries) => {
                 each_key(&entries, &mut errors, |at, key, value, errors| match key {
                     "requests" => {
-                        let is_honoured = bayplan_cri::annotations::Field::is_honoured;
-                        errors.extend(requests::set(&mut config.rules, value, is_honoured));
+                        errors.extend(requests::set(&mut config.rules, value));
                         Ok(())
                     }
                     _ => set(&mut config, at, key, value, errors),

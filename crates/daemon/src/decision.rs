@@ -1,8 +1,17 @@
 //! Why a container is where it is, in words that outlive the ledger. In: an offer or a refusal. Out: a row per pool.
 
-use bayplan_allocator::{Considered, Pools, Score};
+use bayplan_allocator::{Allocation, Considered, Offer, Pools, Refusal, Rejection, Request, Score};
+use bayplan_cri::annotations::{Sources, Warning};
+use bayplan_cri::translate::NewContainer;
+use bayplan_types::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+use crate::state::NodeState;
+use crate::status::LEFT_ALONE;
+
+/// Devices that are named in what was asked.
+const NEAR_SHOWN_MAX: usize = 3;
 
 /// One decision with everything that was considered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,15 +69,104 @@ impl Verdict {
     }
 }
 
-/// A row per pool.
-pub(crate) fn render_considered(pools: &Pools, considered: &[Considered]) -> Vec<PoolVerdict> {
-    let winner = considered.iter().filter_map(|row| row.outcome.as_ref().ok()).max();
-    considered.iter().map(|row| render_row(pools, row, winner)).collect()
+impl NodeState {
+    /// What was asked and what came of it.
+    pub(crate) fn decision(
+        &self,
+        spec: &NewContainer,
+        request: &Request,
+        offered: Result<&Offer, &Refusal>,
+        warnings: Vec<Warning>,
+        now: Timestamp,
+    ) -> Decision {
+        let pools = self.ledger.pools();
+        let sources = Sources::new(spec);
+        let why = |rejection: &Rejection| match sources.render(rejection, request) {
+            Some(sources) => format!("{rejection} ({sources})"),
+            None => rejection.to_string(),
+        };
+        let (outcome, considered) = match offered {
+            Ok(offer) => (render_place(pools, offer.allocation()), offer.considered()),
+            Err(refusal) => {
+                let told = render_refusal(&refusal.considered, why);
+                (format!("refused: {told}"), &refusal.considered[..])
+            }
+        };
+        let winner = considered.iter().filter_map(|row| row.outcome.as_ref().ok()).max();
+        let rows = considered.iter().map(|row| render_row(pools, row, winner, why));
+        Decision {
+            at: now,
+            asked: render_asked(request),
+            outcome,
+            pools: rows.collect(),
+            warnings: texts(warnings),
+        }
+    }
 }
 
-fn render_row(pools: &Pools, row: &Considered, winner: Option<&Score>) -> PoolVerdict {
+/// For `explain`.
+pub(crate) fn texts(warnings: Vec<Warning>) -> Vec<String> {
+    warnings.into_iter().map(|warning| warning.text).collect()
+}
+
+fn render_asked(request: &Request) -> String {
+    let mut asked = request.demand.to_string();
+    if let Some(memory) = Some(request.memory).filter(|memory| *memory > Bytes::ZERO) {
+        asked.push_str(&format!(", memory {memory}"));
+    }
+    if let Some(limit) = request.memory_limit {
+        asked.push_str(&format!(", memory limit {limit}"));
+    }
+    if request.is_reserved {
+        asked.push_str(", on reserved CPUs");
+    }
+    let near = &request.wishes.place.near;
+    for near in near.iter().take(NEAR_SHOWN_MAX) {
+        asked.push_str(&format!(", near {}", near.name));
+    }
+    if near.len() > NEAR_SHOWN_MAX {
+        asked.push_str(&format!(" and {} more", near.len() - NEAR_SHOWN_MAX));
+    }
+    asked
+}
+
+fn render_place(pools: &Pools, allocation: &Allocation) -> String {
+    let preserve = allocation.terms.preserve;
+    let mut place = match pools.get(allocation.pool) {
+        _ if preserve.cpus => format!("CPUs {LEFT_ALONE}"),
+        _ if allocation.is_reserved => "placed on the reserved CPUs".to_owned(),
+        pool => format!("placed in {}", pool.map_or("?", |pool| pool.name.as_str())),
+    };
+    if preserve.memory {
+        place.push_str(&format!(", memory nodes {LEFT_ALONE}"));
+    }
+    place
+}
+
+/// What the widest pool lacks; where that is only too wide, what the best of the others lacks.
+fn render_refusal(considered: &[Considered], why: impl Fn(&Rejection) -> String) -> String {
+    let rejections = || considered.iter().filter_map(|row| row.outcome.as_ref().err());
+    let free = |rejection: &&Rejection| match rejection {
+        Rejection::TooFewCpus { free, .. } => Some(*free),
+        _ => None,
+    };
+    let lacking = rejections().filter(|it| free(it).is_some()).max_by_key(free);
+    match (rejections().next(), lacking) {
+        (Some(wide @ Rejection::WiderThan(_)), Some(lacking)) => {
+            format!("{lacking}; the machine {}", why(wide))
+        }
+        (first, _) => first.map(why).unwrap_or_default(),
+    }
+}
+
+fn render_row(
+    pools: &Pools,
+    row: &Considered,
+    winner: Option<&Score>,
+    why_rejected: impl Fn(&Rejection) -> String,
+) -> PoolVerdict {
     let (verdict, why, criteria) = match &row.outcome {
-        Err(rejection) => (Verdict::Rejected, rejection.to_string(), Vec::new()),
+        Err(rejection) => (Verdict::Rejected, why_rejected(rejection), Vec::new()),
         Ok(score) => {
             let criteria = score.criteria().map(|(name, value)| (name.to_owned(), value)).to_vec();
             match winner.and_then(|winner| score.loses_to(winner)) {

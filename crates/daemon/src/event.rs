@@ -1,13 +1,14 @@
 //! What can happen to the node, and what must be done about it. Values only.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bayplan_allocator::Pools;
 use bayplan_allocator::policy::topology_aware::surviving_pools;
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use bayplan_enforcement::Plan;
-use bayplan_topology::Topology;
+use bayplan_topology::{Device, Topology};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
 use crate::record::Record;
@@ -66,6 +67,8 @@ pub struct ChangedMachine {
     pub pools: Pools,
     /// Names its shape.
     pub fingerprint: String,
+    /// Its devices.
+    pub devices: Arc<[Device]>,
     /// What of the configuration does not fit it.
     pub notes: Vec<Note>,
 }
@@ -91,7 +94,8 @@ impl ChangedMachine {
                 format!("nothing is online but isolated CPUs; containers run on {shared}");
             notes.push(Note::Failure { kind: "isolated_shared", message });
         }
-        ChangedMachine { pools, fingerprint: fingerprint(topology), notes }
+        let devices = topology.devices().into();
+        ChangedMachine { pools, fingerprint: fingerprint(topology), devices, notes }
     }
 }
 

@@ -9,13 +9,15 @@ use bayplan_allocator::{Allocation, ContainerId, PoolId, Request};
 use bayplan_types::{CpuSet, MilliCpu, NodeSet, Pinning};
 use jiff::Timestamp;
 
-use crate::decision::Decision;
+use crate::decision::{Decision, texts};
 use crate::event::{Answer, Note, RuntimeView, Seen, Step};
 use crate::record::Record;
-use crate::state::{NodeState, Phase, full_name, texts, warning_notes};
+use crate::state::{NodeState, Phase, full_name, warning_notes};
+use crate::status::LEFT_ALONE;
 
 impl NodeState {
-    /// Puts a container into the narrowest whole-node pool around `cpus`; the machine, where that has no shared CPU.
+    /// Puts a container into the narrowest whole-node pool around `cpus`; the machine, where that has no shared CPU, or where its CPUs
+    /// are left alone and so may change.
     pub(crate) fn adopt_shared(
         &mut self,
         request: &Request,
@@ -23,12 +25,11 @@ impl NodeState {
         cpus: &CpuSet,
         step: &mut Step,
     ) -> bool {
-        let (id, demand) = (request.id, request.demand);
+        let (id, demand, preserve) = (request.id, request.demand, request.wishes.preserve);
         let wanted = MilliCpu::from_cpus(demand.exclusive()) + demand.shared().unwrap_or_default();
-        let around =
-            self.ledger.pools().iter().filter(|pool| {
-                !cpus.is_empty() && cpus.is_subset(&pool.cpus) && !pool.is_inside_node
-            });
+        let around = self.ledger.pools().iter().filter(|pool| {
+            !preserve.cpus && !cpus.is_empty() && cpus.is_subset(&pool.cpus) && !pool.is_inside_node
+        });
         let pool = around.min_by_key(|pool| pool.cpus.len()).map(|pool| pool.id);
         let allocation = |pool| Allocation {
             is_reserved: request.is_reserved,
@@ -178,7 +179,8 @@ impl NodeState {
         let Pinning { cpus, mems } = pinning;
         let wanted = request.demand.exclusive();
         let is_reserved = request.is_reserved && !self.ledger.pools().reserved().is_empty();
-        if wanted > 0 && !is_reserved && request.demand.shared().is_none() && cpus.len() == wanted {
+        let may_own = !is_reserved && !request.wishes.preserve.cpus;
+        if wanted > 0 && may_own && request.demand.shared().is_none() && cpus.len() == wanted {
             let around = self.ledger.pools().iter().filter(|pool| cpus.is_subset(&pool.cpus));
             let pool = around.min_by_key(|pool| pool.cpus.len()).map(|pool| pool.id);
             let allocation = Allocation {
@@ -192,6 +194,9 @@ impl NodeState {
             }
         }
         let is_adopted = self.adopt_shared(request, mems.clone(), cpus, step);
-        is_adopted.then(|| "shares".to_owned())
+        is_adopted.then(|| match request.wishes.preserve.cpus {
+            true => format!("CPUs {LEFT_ALONE}"),
+            false => "shares".to_owned(),
+        })
     }
 }

@@ -85,6 +85,10 @@ pub struct ContainerForm {
     cpu_quota: i64,
     cpu_period: i64,
     memory_limit: i64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    devices: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    mounts: Vec<String>,
 }
 
 impl From<&NewContainer> for ContainerForm {
@@ -105,6 +109,8 @@ impl From<&NewContainer> for ContainerForm {
             cpu_quota: resources.cpu_quota,
             cpu_period: resources.cpu_period,
             memory_limit: resources.memory_limit,
+            devices: container.devices.clone(),
+            mounts: container.mounts.clone(),
         }
     }
 }
@@ -131,6 +137,8 @@ impl From<ContainerForm> for NewContainer {
                 cpu_period: form.cpu_period,
                 memory_limit: form.memory_limit,
             },
+            devices: form.devices,
+            mounts: form.mounts,
         }
     }
 }

@@ -74,6 +74,7 @@ impl NodeState {
     /// Goes on with the machine as it is now.
     pub(crate) fn machine_changed(&mut self, machine: ChangedMachine, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
+        self.devices = machine.devices;
         if machine.pools == *self.ledger.pools() && machine.fingerprint == self.fingerprint {
             step.notes.push(Note::MachineUnchanged);
             return step;
@@ -157,7 +158,8 @@ impl NodeState {
     ) -> bool {
         let Some(container) = self.containers.get(&seat.id) else { return false };
         let (name, old) = (container.full_name(), container.decision.clone());
-        let (mut request, warnings) = self.request(seat.id, &container.spec);
+        let spec = container.spec.clone();
+        let (mut request, warnings) = self.request(seat.id, &spec);
         let offered = match &seat.had {
             Ok(had) => {
                 let previous = seat.previous(had, self.ledger.pools());
@@ -168,7 +170,7 @@ impl NodeState {
         };
         let is_placed = matches!(offered, Some(Ok(_)));
         let decision = match offered {
-            Some(offered) => self.decision(&request, offered.as_ref(), warnings, now),
+            Some(offered) => self.decision(&spec, &request, offered.as_ref(), warnings, now),
             None => Decision { at: now, outcome: "not placed anew".to_owned(), ..old },
         };
         let mut outcome = format!("{why}; {}", decision.outcome);

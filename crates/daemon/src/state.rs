@@ -16,18 +16,18 @@
 mod view;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use bayplan_allocator::{
-    Allocation, ContainerId, Ledger, Move, Offer, Previous, Refusal, Request, offer,
-};
+use bayplan_allocator::{Allocation, ContainerId, Ledger, Move, Previous, Request, offer};
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::annotations::Warning;
 use bayplan_cri::translate::{NewContainer, Pod, RequestRules, Resources, derive_request};
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
-use bayplan_types::{Bytes, Pinning};
+use bayplan_topology::Device;
+use bayplan_types::Pinning;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::decision::{Decision, render_considered};
+use crate::decision::Decision;
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
 use crate::record::Record;
 
@@ -101,17 +101,14 @@ pub(crate) fn warning_notes(spec: &NewContainer, warnings: &[Warning]) -> Vec<No
     warnings.iter().map(note).collect()
 }
 
-/// For `explain`.
-pub(crate) fn texts(warnings: Vec<Warning>) -> Vec<String> {
-    warnings.into_iter().map(|warning| warning.text).collect()
-}
-
 /// Everything that bayplan knows about the node.
 #[derive(Clone, Debug)]
 pub struct NodeState {
     pub(crate) ledger: Ledger,
     pub(crate) rules: RequestRules,
     pub(crate) fingerprint: String,
+    /// Those of the machine.
+    pub(crate) devices: Arc<[Device]>,
     pub(crate) containers: BTreeMap<ContainerId, Container>,
     /// Creations under way, and what each was told.
     by_ticket: BTreeMap<Ticket, (ContainerId, Pinning)>,
@@ -133,6 +130,7 @@ impl NodeState {
             ledger,
             rules,
             fingerprint,
+            devices: Arc::default(),
             containers: BTreeMap::new(),
             by_ticket: BTreeMap::new(),
             by_runtime_id: BTreeMap::new(),
@@ -148,6 +146,11 @@ impl NodeState {
     /// A creation in doubt keeps its place for at least this long although the runtime does not list it.
     pub fn with_doubt_grace(self, doubt_grace: SignedDuration) -> NodeState {
         NodeState { doubt_grace, ..self }
+    }
+
+    /// Containers can be placed near these devices.
+    pub fn with_devices(self, devices: Arc<[Device]>) -> NodeState {
+        NodeState { devices, ..self }
     }
 
     /// Who holds what.
@@ -212,9 +215,13 @@ impl NodeState {
         pairs.filter_map(|(id, key)| Some((id.clone(), self.pinning(*key)?))).collect()
     }
 
+    /// Where it is to run, as far as that is bayplan's to say: what is left alone is empty.
     pub(crate) fn pinning(&self, id: ContainerId) -> Option<Pinning> {
         let allocation = self.ledger.allocation(id)?;
-        Some(Pinning { cpus: self.ledger.cpus_of(allocation), mems: allocation.mems.clone() })
+        let preserve = allocation.terms.preserve;
+        let cpus = (!preserve.cpus).then(|| self.ledger.cpus_of(allocation));
+        let mems = (!preserve.memory).then(|| allocation.mems.clone());
+        Some(Pinning { cpus: cpus.unwrap_or_default(), mems: mems.unwrap_or_default() })
     }
 
     pub(crate) fn take_id(&mut self) -> ContainerId {
@@ -231,7 +238,7 @@ impl NodeState {
     pub(crate) fn request(&self, id: ContainerId, spec: &NewContainer) -> (Request, Vec<Warning>) {
         let others = self.containers.iter().filter(|(other, _)| **other != id);
         let others = others.map(|(id, container)| (*id, &container.spec));
-        derive_request(id, spec, &self.rules, others)
+        derive_request(id, spec, &self.rules, &self.devices, others)
     }
 
     fn admit(
@@ -256,7 +263,7 @@ impl NodeState {
         let (request, warnings) = self.request(id, &spec);
         let offered = offer(&self.ledger, &request);
         let notes = warning_notes(&spec, &warnings);
-        let decision = self.decision(&request, offered.as_ref(), warnings, now);
+        let decision = self.decision(&spec, &request, offered.as_ref(), warnings, now);
         if offered.is_err() && !is_final {
             step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
             return step;
@@ -340,44 +347,6 @@ impl NodeState {
         step.notes.push(Note::Refused { container: full_name(spec), why: why.clone() });
         step.answer = Answer::Admission(Admission::Refuse(why));
         step
-    }
-
-    pub(crate) fn decision(
-        &self,
-        request: &Request,
-        offered: Result<&Offer, &Refusal>,
-        warnings: Vec<Warning>,
-        now: Timestamp,
-    ) -> Decision {
-        let mut asked = request.demand.to_string();
-        if let Some(memory) = Some(request.memory).filter(|memory| *memory > Bytes::ZERO) {
-            asked.push_str(&format!(", memory {memory}"));
-        }
-        if let Some(limit) = request.memory_limit {
-            asked.push_str(&format!(", memory limit {limit}"));
-        }
-        if request.is_reserved {
-            asked.push_str(", on reserved CPUs");
-        }
-        let pools = self.ledger.pools();
-        let (outcome, considered) = match offered {
-            Ok(offer) if offer.allocation().is_reserved => {
-                ("placed on the reserved CPUs".to_owned(), offer.considered())
-            }
-            Ok(offer) => {
-                let pool = pools.get(offer.allocation().pool).map(|pool| pool.name.as_str());
-                (format!("placed in {}", pool.unwrap_or("?")), offer.considered())
-            }
-            Err(refusal) => {
-                let first = refusal.considered.first().map(|row| match &row.outcome {
-                    Err(rejection) => rejection.to_string(),
-                    Ok(_) => "no pool".to_owned(),
-                });
-                (format!("refused: {}", first.unwrap_or_default()), &refusal.considered[..])
-            }
-        };
-        let pools = render_considered(pools, considered);
-        Decision { at: now, asked, outcome, pools, warnings: texts(warnings) }
     }
 
     pub(crate) fn insert(
@@ -570,7 +539,7 @@ impl NodeState {
             request.previous =
                 Some(Previous { pool: held.pool, exclusive: held.exclusive.clone() });
             let offered = offer(&self.ledger, &request);
-            let decision = self.decision(&request, offered.as_ref(), warnings, now);
+            let decision = self.decision(&spec, &request, offered.as_ref(), warnings, now);
             let committed = offered.ok().and_then(|offer| {
                 let moves = offer.moves().to_vec();
                 self.ledger.commit(offer).ok().map(|()| moves)

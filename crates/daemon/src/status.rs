@@ -64,15 +64,39 @@ pub struct ContainerStatus {
     pub asked: String,
     /// CPUs of its own.
     pub exclusive: String,
-    /// Every CPU it may run on.
+    /// Every CPU it may run on; empty where `cpus_left_alone`.
     pub cpus: String,
-    /// Memory nodes.
+    /// Memory nodes; empty where `mems_left_alone`.
     pub mems: String,
+    /// Its CPUs are not bayplan's to say.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub cpus_left_alone: bool,
+    /// Its memory nodes are not bayplan's to say.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub mems_left_alone: bool,
     /// Its pool; `reserved` for one on the reserved CPUs.
     pub pool: String,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// For people.
+pub(crate) const LEFT_ALONE: &str = "left alone";
+
 impl ContainerStatus {
+    /// Its CPUs for people.
+    pub fn cpus_text(&self) -> &str {
+        if self.cpus_left_alone { LEFT_ALONE } else { &self.cpus }
+    }
+
+    /// Its memory nodes for people; empty on a machine without.
+    pub fn mems_text(&self) -> &str {
+        if self.mems_left_alone { LEFT_ALONE } else { &self.mems }
+    }
+
     /// `namespace/pod/container`.
     pub fn full_name(&self) -> String {
         format!("{}/{}/{}", self.namespace, self.pod, self.container)

@@ -199,6 +199,8 @@ impl Syncer {
                 cpu_period: details.period.unwrap_or(0),
                 memory_limit: details.memory_limit.unwrap_or(0),
             },
+            devices: details.devices.clone(),
+            mounts: details.mounts.clone(),
         };
         SeenDetails { container, pinning: self.pinning(details) }
     }

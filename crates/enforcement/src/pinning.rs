@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bayplan_types::Pinning;
 
-/// The pinning that every running container should have, by the runtime's container id.
+/// The pinning that every running container should have, by the runtime's container id. An empty set is left as it is.
 pub type DesiredState = BTreeMap<String, Pinning>;
 
 /// The pinning that every running container was last seen with. An empty set of CPUs is a container that may run everywhere.

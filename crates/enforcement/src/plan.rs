@@ -4,7 +4,7 @@
 //! what it keeps, and in the second every container gets all it should have. A container that keeps no CPU at all skips the first
 //! pass, because cgroup v2 reads an empty set as "inherit from the parent" (Documentation/admin-guide/cgroup-v2.rst,
 //! "cpuset.cpus"); it may overlap for the length of one write. Guarantees: the plan for a state that is already right is empty;
-//! carrying the plan out gives the desired state; an empty CPU set is never written.
+//! carrying the plan out gives the desired state; an empty set stands for what is left alone, and is never written.
 
 use std::fmt;
 
@@ -62,11 +62,11 @@ impl Plan {
     }
 }
 
-/// Moves every container of `desired` from where it was observed to where it should be. Containers that are only observed are
-/// left alone; desired pinnings without a CPU are a mistake of the caller and are skipped.
+/// Moves every container of `desired` from where it was observed to where it should be. Containers that are only observed, and empty
+/// sets of those that are desired, are left alone.
 pub fn plan_pinnings(desired: &DesiredState, observed: &ObservedState) -> Plan {
     let mut writes = Vec::new();
-    for (container, new) in desired.iter().filter(|(_, new)| !new.cpus.is_empty()) {
+    for (container, new) in desired.iter().filter(|(_, new)| **new != Pinning::default()) {
         let old = observed.get(container);
         if old.is_some_and(|old| is_right(old, new)) {
             continue;
@@ -79,7 +79,7 @@ pub fn plan_pinnings(desired: &DesiredState, observed: &ObservedState) -> Plan {
 }
 
 fn is_right(old: &Pinning, new: &Pinning) -> bool {
-    old.cpus == new.cpus && (new.mems.is_empty() || old.mems == new.mems)
+    (new.cpus.is_empty() || old.cpus == new.cpus) && (new.mems.is_empty() || old.mems == new.mems)
 }
 
 fn writes_for(container: &str, old: Option<&Pinning>, new: &Pinning) -> Vec<Write> {
@@ -89,6 +89,9 @@ fn writes_for(container: &str, old: Option<&Pinning>, new: &Pinning) -> Vec<Writ
         old: old.cloned(),
         new,
     };
+    if new.cpus.is_empty() {
+        return vec![write(Pass::Grow, old, new.clone())];
+    }
     // A container that was not seen, or that may run everywhere, only loses CPUs.
     let Some(seen) = old.filter(|old| !old.cpus.is_empty()) else {
         return vec![write(Pass::Shrink, old, new.clone())];
@@ -100,7 +103,9 @@ fn writes_for(container: &str, old: Option<&Pinning>, new: &Pinning) -> Vec<Writ
     if kept == seen.cpus || kept.is_empty() {
         return vec![write(Pass::Grow, old, new.clone())];
     }
-    let between = Pinning { cpus: kept, mems: seen.mems.clone() };
+    // Nodes that are left alone are not written back as they were seen, either.
+    let mems = if new.mems.is_empty() { NodeSet::new() } else { seen.mems.clone() };
+    let between = Pinning { cpus: kept, mems };
     vec![write(Pass::Shrink, old, between.clone()), write(Pass::Grow, Some(&between), new.clone())]
 }
 
@@ -112,12 +117,10 @@ pub fn render_plan(plan: &Plan) -> String {
             Some(old) => (or_all(&old.cpus), old.mems.clone()),
             None => ("?".to_owned(), NodeSet::new()),
         };
-        text.push_str(&format!(
-            "{:<6} {} cpus {cpus} -> {}",
-            write.pass,
-            write.container,
-            or_all(&write.new.cpus)
-        ));
+        text.push_str(&format!("{:<6} {}", write.pass, write.container));
+        if !write.new.cpus.is_empty() {
+            text.push_str(&format!(" cpus {cpus} -> {}", write.new.cpus));
+        }
         if mems != write.new.mems && !write.new.mems.is_empty() {
             text.push_str(&format!(" mems {} -> {}", or_all_mems(&mems), write.new.mems));
         }
@@ -182,6 +185,20 @@ mod tests {
                 shrink b cpus all -> 0-1 mems all -> 0
                 shrink c cpus ? -> 2 mems all -> 0
                 grow   a cpus 0-1 -> 4-5 mems 0 -> 1
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_is_left_alone_is_not_written() {
+        check(
+            &[("a", "0-3", "0"), ("b", "0-3", "0"), ("c", "0-3", "0"), ("d", "0-3", "0")],
+            &[("a", "", "0"), ("b", "", "1"), ("c", "2-5", ""), ("d", "", ""), ("e", "", "1")],
+            expect![[r#"
+                shrink c cpus 0-3 -> 2-3
+                grow   b mems 0 -> 1
+                grow   c cpus 2-3 -> 2-5
+                grow   e mems all -> 1
             "#]],
         );
     }

@@ -97,15 +97,20 @@ impl fmt::Display for DeviceKind {
 impl Topology {
     /// The device that a name stands for: a PCI address, a path below `/dev`, or a network interface.
     pub fn device(&self, name: &str) -> Option<&Device> {
-        if let Ok(address) = name.parse::<PciAddress>() {
-            return self.devices().iter().find(|device| device.address == address);
-        }
-        if let Some(node) = name.strip_prefix("/dev/") {
-            let owns = |device: &&Device| device.dev_nodes.iter().any(|own| own == node);
-            return self.devices().iter().find(owns);
-        }
-        self.devices().iter().find(|device| device.interfaces.iter().any(|own| own == name))
+        find_device(self.devices(), name)
     }
+}
+
+/// As [`Topology::device`], for those who keep the devices of a machine only.
+pub fn find_device<'a>(devices: &'a [Device], name: &str) -> Option<&'a Device> {
+    let mut devices = devices.iter();
+    if let Ok(address) = name.parse::<PciAddress>() {
+        return devices.find(|device| device.address == address);
+    }
+    if let Some(node) = name.strip_prefix("/dev/") {
+        return devices.find(|device| device.dev_nodes.iter().any(|own| own == node));
+    }
+    devices.find(|device| device.interfaces.iter().any(|own| own == name))
 }
 
 /// The devices, by address. One without a place of its own has that of its physical function.

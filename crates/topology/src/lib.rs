@@ -29,7 +29,7 @@ mod topology;
 
 pub use check::check_topology;
 pub use derive::{DeriveError, derive};
-pub use device::{Device, DeviceKind};
+pub use device::{Device, DeviceKind, find_device};
 pub use json::{
     BandwidthJson, CacheControlJson, CacheJson, DeviceJson, FrequencyJson, HugePagesJson,
     JSON_FORMAT, JSON_HELP, KernelJson, KindJson, NodeJson, ObjectJson, OddityJson, PrioritiesJson,

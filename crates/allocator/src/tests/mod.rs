@@ -604,7 +604,7 @@ fn memory_is_of_the_kinds_that_are_wished_and_bound_where_that_is_wished() {
             3 1 mem:4 memory:Hbm: package 1, owns [4] of 4, mems 3
             4 1 mem:20 memory:Dram: refused: needs 20 GiB, the machine has 16 GiB free
             5 1 mem:12 bound: package 0, owns [3] of 3, mems 0,4
-            6 1 mem:60 bound: machine, owns [0] of 0, mems 0-1,4-5
+            6 1 mem:60 bound: refused: needs 60 GiB on its own NUMA nodes, 34 GiB are free
             7 1 mem:4 bound memory:Hbm: refused: needs 4 GiB, the machine has 0 B free
         "#]],
     );

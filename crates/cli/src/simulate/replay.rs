@@ -158,7 +158,7 @@ impl Replay {
     fn place(&mut self, id: ContainerId, name: &str, wanted: &Wanted) -> Result<Touched, String> {
         let spec = new_container(name, wanted);
         let others = self.specs.iter().map(|(other, spec)| (*other, spec));
-        let (request, _) = derive_request(id, &spec, &self.rules, others);
+        let (request, _) = derive_request(id, &spec, &self.rules, &[], others);
         let mut touched = Touched::new();
         let offered = self.offer(&request, &mut touched).map_err(|refusal| {
             // The machine comes first, and has most to give.
@@ -334,6 +334,7 @@ fn new_container(name: &str, wanted: &Wanted) -> NewContainer {
         name: container.name.clone(),
         attempt: 0,
         resources: resources(&container.resources()),
+        ..NewContainer::default()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What annotations and the configuration can fill in a request, and which of it placement honours.
+//! What annotations and the configuration can fill in a request.
 
 /// A field of [`Asked`](super::Asked) or of the request that is made from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +46,6 @@ pub enum Field {
 }
 
 impl Field {
-    /// Whether placement honours it. What is not honoured is warned of, refused in the configuration, and marked in the reference page.
-    pub const fn is_honoured(self) -> bool {
-        matches!(self, Field::PreferSharedCpus | Field::IsReserved)
-    }
-
     /// The field as it is called in the code.
     pub const fn path(self) -> &'static str {
         match self {

@@ -1,11 +1,13 @@
-//! Which of its devices and mounts a container wants to be near, as nri-plugins lets it say. In: annotations. Out: [`Hints`], to be asked
-//! about each device and mount by whoever knows where they are.
+//! Which of its devices and mounts a container wants to be near, as nri-plugins lets it say. In: annotations. Out: [`Hints`]; and with the
+//! devices of the machine, the wishes that follow from them.
 
-use bayplan_allocator::Strictness;
+use bayplan_allocator::{Near, Strictness};
+use bayplan_topology::{Device, PciAddress, find_device};
 use serde_json::Value;
 
 use super::values::{FLAG, Misread, matches_glob, word};
 use super::yaml::{parse_yaml, refuse_unknown, strings};
+use crate::translate::NewContainer;
 
 /// Where a hint comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,30 @@ impl Hints {
         };
         (counts && self.sources.contains(&source)).then_some(strictness)
     }
+}
+
+/// What a container wants to be near: each device once, under the first of its names that counts. Names that stand for no place in the
+/// machine, as `/dev/null` does, are left out.
+pub fn nears(hints: &Hints, container: &NewContainer, machine: &[Device]) -> Vec<Near> {
+    let own = container.devices.iter().map(|name| (HintSource::Device, name));
+    let mounted = container.mounts.iter().map(|name| (HintSource::Mount, name));
+    let mut seen: Vec<PciAddress> = Vec::new();
+    let mut nears = Vec::new();
+    for (source, name) in own.chain(mounted) {
+        let Some(device) = find_device(machine, name) else { continue };
+        let Some(strictness) = hints.strictness(source, name) else { continue };
+        if seen.contains(&device.address) {
+            continue;
+        }
+        seen.push(device.address);
+        nears.push(Near {
+            name: name.clone(),
+            cpus: device.cpus.clone(),
+            nodes: device.node.into_iter().collect(),
+            strictness,
+        });
+    }
+    nears
 }
 
 /// Paths by their beginnings or by patterns.

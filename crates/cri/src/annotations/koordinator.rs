@@ -63,12 +63,10 @@ pub(super) fn is_known(name: &str) -> bool {
     [RESOURCE_SPEC, NUMA_SPEC, ENHANCEMENT].contains(&name)
 }
 
-/// One field of one of these: what it says and whether that has an effect.
+/// What became of one field of one of these.
 enum Outcome {
-    /// Nothing that would not hold anyway.
-    Nothing,
-    /// These are filled now.
-    Filled(&'static [Field]),
+    /// It holds.
+    Done,
     /// Understood, and without effect.
     NoEffect,
 }
@@ -123,14 +121,11 @@ fn warn(
 ) {
     let part = super::shown(field, super::SHOWN_MAX);
     match outcome {
-        Ok(Outcome::Nothing) => {}
-        Ok(Outcome::Filled(fields)) if fields.iter().all(|field| field.is_honoured()) => {}
-        Ok(filled @ (Outcome::Filled(_) | Outcome::NoEffect)) => {
+        Ok(Outcome::Done) => {}
+        Ok(Outcome::NoEffect) => {
             let value = super::shown(value, super::SHOWN_MAX);
             let part = if part.is_empty() { value } else { format!("{part} {value}") };
-            let is_part =
-                matches!(filled, Outcome::Filled(it) if it.iter().any(|it| it.is_honoured()));
-            warnings.no_effect(&format!("{what}: {part}"), is_part);
+            warnings.no_effect(&format!("{what}: {part}"));
         }
         Err(expected) => {
             let what = if part.is_empty() { what.to_owned() } else { format!("{what}: {part}") };
@@ -145,33 +140,29 @@ fn set_qos(asked: &mut Asked, value: &str) -> Result<Outcome, &'static str> {
         "LSE" => {
             asked.prefer_shared_cpus = Some(false);
             asked.wishes.cpus.siblings = Siblings::Idle;
-            return Ok(Outcome::Filled(&[Field::PreferSharedCpus, Field::Siblings]));
         }
         "LSR" => asked.prefer_shared_cpus = Some(false),
         "LS" | "BE" => asked.prefer_shared_cpus = Some(true),
         "SYSTEM" => asked.prefer_reserved_cpus = Some(true),
-        "" => return Ok(Outcome::Nothing),
+        "" => {}
         _ => return Err("LSE, LSR, LS, BE or SYSTEM"),
     }
-    Ok(Outcome::Filled(&[Field::PreferSharedCpus, Field::IsReserved]))
+    Ok(Outcome::Done)
 }
 
 fn set_cpu_policy(asked: &mut Asked, field: &str, value: &str) -> Result<Outcome, &'static str> {
     let cpus = &mut asked.wishes.cpus;
     match (field, value) {
         ("requiredCPUBindPolicy" | "preferredCPUBindPolicy", "" | "Default")
-        | ("preferredCPUExclusivePolicy", "" | "None") => return Ok(Outcome::Nothing),
+        | ("preferredCPUExclusivePolicy", "" | "None") => {}
         ("requiredCPUBindPolicy", "FullPCPUs") => {
             (cpus.packing, cpus.only_whole_cores) = (Packing::Packed, true);
-            return Ok(Outcome::Filled(&[Field::OnlyWholeCores]));
         }
         ("preferredCPUBindPolicy", "FullPCPUs") => {
             cpus.packing = Packing::Packed;
-            return Ok(Outcome::Nothing);
         }
         ("requiredCPUBindPolicy" | "preferredCPUBindPolicy", "SpreadByPCPUs") => {
             cpus.packing = Packing::Spread;
-            return Ok(Outcome::Filled(&[Field::Packing]));
         }
         ("requiredCPUBindPolicy" | "preferredCPUBindPolicy", "ConstrainedBurst") => {
             return Ok(Outcome::NoEffect);
@@ -192,21 +183,21 @@ fn set_cpu_policy(asked: &mut Asked, field: &str, value: &str) -> Result<Outcome
             );
         }
     }
-    Ok(Outcome::Filled(&[Field::Apart]))
+    Ok(Outcome::Done)
 }
 
 fn set_numa_policy(asked: &mut Asked, field: &str, value: &str) -> Result<Outcome, &'static str> {
     match (field, value) {
         // Who can have one NUMA node is always preferred there.
-        ("numaTopologyPolicy", "" | "BestEffort") => Ok(Outcome::Nothing),
+        ("numaTopologyPolicy", "" | "BestEffort") => Ok(Outcome::Done),
         ("numaTopologyPolicy", "SingleNUMANode") => {
             asked.wishes.cpus.within = Some(Level::NumaNode);
-            Ok(Outcome::Filled(&[Field::Within]))
+            Ok(Outcome::Done)
         }
         ("numaTopologyPolicy", "Restricted")
         | ("singleNUMANodeExclusive", "Preferred" | "Required") => Ok(Outcome::NoEffect),
         ("numaTopologyPolicy", _) => Err("BestEffort or SingleNUMANode"),
-        ("singleNUMANodeExclusive", "") => Ok(Outcome::Nothing),
+        ("singleNUMANodeExclusive", "") => Ok(Outcome::Done),
         ("singleNUMANodeExclusive", _) => Err("Preferred or Required"),
         _ => Err("one of numaTopologyPolicy and singleNUMANodeExclusive"),
     }
@@ -218,11 +209,11 @@ fn enhance(asked: &mut Asked, field: &str, value: &str) -> Result<Outcome, &'sta
     match field {
         "full_pcpus_pairing" => {
             asked.wishes.cpus.only_whole_cores = flag()?;
-            Ok(Outcome::Filled(&[Field::OnlyWholeCores]))
+            Ok(Outcome::Done)
         }
         "distribute_evenly_across_numa" => {
             asked.wishes.cpus.is_even = flag()?;
-            Ok(Outcome::Filled(&[Field::IsEven]))
+            Ok(Outcome::Done)
         }
         "cpuset_pool"
         | "numa_share"

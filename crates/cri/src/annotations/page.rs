@@ -1,24 +1,7 @@
 //! The table of keys for people. In: [`KEYS`] and [`FOREIGN`]. Out: Markdown for the README, text for terminals.
 
-use super::field::Field;
 use super::koordinator::FOREIGN;
 use super::table::KEYS;
-
-/// What placement does not honour yet must not look as if it did.
-fn effect(fills: &[Field]) -> &'static str {
-    match fills.iter().filter(|field| field.is_honoured()).count() {
-        all if all == fills.len() => "",
-        0 => "understood, without effect yet",
-        _ => "understood, not all of it has an effect yet",
-    }
-}
-
-fn mark(fills: &[Field]) -> String {
-    match effect(fills) {
-        "" => String::new(),
-        effect => format!(" *({effect})*"),
-    }
-}
 
 /// Markdown: one table of keys, one of what other systems say.
 pub fn render_page() -> String {
@@ -27,9 +10,8 @@ pub fn render_page() -> String {
             .to_owned();
     for key in KEYS {
         let older: Vec<String> = key.older_names().iter().map(|it| format!("`{it}`")).collect();
-        let mark = mark(key.fills);
         text.push_str(&format!(
-            "| `{}` | {} | {} | {}{mark} | {} |\n",
+            "| `{}` | {} | {} | {} | {} |\n",
             key.annotation(),
             key.values.text(),
             key.default,
@@ -39,9 +21,8 @@ pub fn render_page() -> String {
     }
     text.push_str("\n| Of other systems | Values that count | Meaning |\n|---|---|---|\n");
     for foreign in FOREIGN {
-        let mark = mark(foreign.fills);
         text.push_str(&format!(
-            "| `{}` | {} | {}{mark} |\n",
+            "| `{}` | {} | {} |\n",
             foreign.name, foreign.values, foreign.meaning
         ));
     }
@@ -61,7 +42,6 @@ pub fn render_text() -> String {
             ("values", key.values.text().as_str()),
             ("default", key.default),
             ("meaning", key.meaning),
-            ("effect", effect(key.fills)),
             ("older", &key.older_names().join(", ")),
         ] {
             text.push_str(&line(name, value));
@@ -69,11 +49,7 @@ pub fn render_text() -> String {
     }
     for foreign in FOREIGN {
         text.push_str(&format!("{}\n", foreign.name));
-        for (name, value) in [
-            ("values", foreign.values),
-            ("meaning", foreign.meaning),
-            ("effect", effect(foreign.fills)),
-        ] {
+        for (name, value) in [("values", foreign.values), ("meaning", foreign.meaning)] {
             text.push_str(&line(name, value));
         }
     }

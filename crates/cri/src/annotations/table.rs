@@ -63,11 +63,6 @@ impl Key {
         };
         self.older.iter().map(name).collect()
     }
-
-    /// Whether placement honours it.
-    pub fn is_honoured(&self) -> bool {
-        self.fills.iter().all(|field| field.is_honoured())
-    }
 }
 
 /// Whether there is such a key under such a prefix.
@@ -179,8 +174,8 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "prefer-core-kind",
         values: CORE_KIND,
-        default: "none",
-        meaning: "exclusive CPUs on cores of this kind, on machines that have several",
+        default: "performance",
+        meaning: "exclusive CPUs on cores of this kind, on machines that have several; none is as without it",
         older: &[],
         fills: &[Field::CoreKind],
         set: |asked, said| {
@@ -305,7 +300,7 @@ pub static KEYS: &[Key] = &[
         name: "cpu.preserve",
         values: FLAG,
         default: "false",
-        meaning: "bayplan leaves cpuset.cpus alone",
+        meaning: "bayplan leaves cpuset.cpus alone: it runs where the runtime puts it, also where others own CPUs",
         older: &[NRI],
         fills: &[Field::PreserveCpus],
         set: |asked, said| put(&mut asked.wishes.preserve.cpus, said.flag()?),
@@ -323,7 +318,7 @@ pub static KEYS: &[Key] = &[
         name: "immovable",
         values: FLAG,
         default: "false",
-        meaning: "never moved once it runs",
+        meaning: "never moved to make room for others",
         older: &[],
         fills: &[Field::IsImmovable],
         set: |asked, said| put(&mut asked.wishes.is_immovable, said.flag()?),
@@ -334,7 +329,7 @@ pub static KEYS: &[Key] = &[
             "true, false, or a list of mounts, devices, pod-resources, all and none",
         ),
         default: "true",
-        meaning: "whether it is placed near its devices and mounts",
+        meaning: "whether it is placed near its devices and mounts: those below /dev, and PCI addresses in PCIDEVICE_*",
         older: BOTH,
         fills: &[Field::Near],
         set: |asked, said| hints::parse_kinds(&mut asked.hints, said.value),
@@ -352,7 +347,7 @@ pub static KEYS: &[Key] = &[
         name: "deny.topologyhints",
         values: PATHS,
         default: "no path",
-        meaning: "paths of devices and mounts that do not count",
+        meaning: "paths and PCI addresses of devices and mounts that do not count",
         older: &[NRI],
         fills: &[Field::Near],
         set: |asked, said| put(&mut asked.hints.denied, Some(hints::parse_paths(said.value)?)),

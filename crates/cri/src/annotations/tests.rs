@@ -28,7 +28,7 @@ fn container(pairs: &[(&str, &str)]) -> NewContainer {
     }
 }
 
-/// What is not as without annotations, one line each, and what was warned of. That something has no effect yet is another test's subject.
+/// What is not as without annotations, one line each, and what was warned of.
 fn check(pairs: &[(&str, &str)], expected: Expect) {
     let (asked, warnings) = read_annotations(&container(pairs), &RequestRules::default());
     let lines = |asked: &Asked| {
@@ -45,7 +45,7 @@ fn check(pairs: &[(&str, &str)], expected: Expect) {
             shown.push_str(&format!("{}\n", line.trim()));
         }
     }
-    for warning in warnings.iter().filter(|it| it.kind == WarningKind::NotUnderstood) {
+    for warning in &warnings {
         shown.push_str(&format!("! {}\n", warning.text));
     }
     expected.assert_eq(&shown);
@@ -81,37 +81,20 @@ fn every_older_name_is_found_and_no_other_prefix() {
 }
 
 #[test]
-fn what_has_no_effect_is_warned_of() {
-    for (name, value) in [
-        ("prefer-shared-cpus", "true"),
-        ("prefer-isolated-cpus", "true"),
-        ("require-isolated-cpus", "true"),
-        ("prefer-cpu-priority", "high"),
-        ("require-core-kind", "efficient"),
-        ("siblings", "idle"),
-        ("packing", "spread"),
-        ("whole-cores-only", "true"),
-        ("apart", "core"),
-        ("within", "numa"),
-        ("even-across-numa", "true"),
-        ("hide-hyperthreads", "true"),
-        ("memory-type", "dram"),
-        ("memory-bound", "true"),
-        ("unlimited-burstable", "numa"),
-        ("cpu.preserve", "true"),
-        ("memory.preserve", "true"),
-        ("immovable", "true"),
-        ("topologyhints", "false"),
-        ("affinity", "c: [d]"),
-    ] {
-        let key = KEYS.iter().find(|key| key.name == name).unwrap();
-        let container = container(&[(&key.annotation(), value)]);
-        let (_, warnings) = read_annotations(&container, &RequestRules::default());
-        let texts: Vec<&str> = warnings.iter().map(|it| it.text.as_str()).collect();
-        let warning = format!("annotation `bayplan.dev/{name}` has no effect yet");
-        let expected = if key.is_honoured() { vec![] } else { vec![warning.as_str()] };
-        assert_eq!(texts, expected, "{name}");
-    }
+fn what_others_understand_and_bayplan_does_nothing_about_is_warned_of() {
+    check(
+        &[
+            (
+                "scheduling.koordinator.sh/resource-spec",
+                r#"{"preferredCPUBindPolicy":"ConstrainedBurst"}"#,
+            ),
+            ("katalyst.kubewharf.io/cpu_enhancement", r#"{"numa_number":"2"}"#),
+        ],
+        expect![[r#"
+            ! annotation `katalyst.kubewharf.io/cpu_enhancement`: numa_number 2 has no effect
+            ! annotation `scheduling.koordinator.sh/resource-spec`: preferredCPUBindPolicy ConstrainedBurst has no effect
+        "#]],
+    );
 }
 
 #[test]

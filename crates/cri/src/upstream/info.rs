@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use bayplan_types::{CpuSet, NodeSet};
 use serde_json::Value;
 
+use crate::devices::{device_names, mounted_devices};
+
 /// A container as the runtime will run it or runs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerDetails {
@@ -28,6 +30,10 @@ pub struct ContainerDetails {
     pub memory_limit: Option<i64>,
     /// As the runtime spells it: `/kubepods/...` or `slice:prefix:name`.
     pub cgroups_path: Option<String>,
+    /// Its devices; only containerd tells their paths.
+    pub devices: Vec<String>,
+    /// Mounts from below `/dev`.
+    pub mounts: Vec<String>,
 }
 
 /// The pieces of a verbose `ContainerStatus`.
@@ -58,7 +64,22 @@ pub(super) fn parse_container(info: &BTreeMap<String, String>) -> ContainerDetai
             .and_then(Value::as_str)
             .filter(|path| !path.is_empty())
             .map(str::to_owned),
+        devices: device_names(texts(&info, "/config/devices", "host_path"), variables(&info)),
+        mounts: mounted_devices(texts(&info, "/runtimeSpec/mounts", "source")),
     }
+}
+
+fn list<'a>(info: &'a Value, pointer: &str) -> &'a [Value] {
+    info.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// A field of every object in a list.
+fn texts<'a>(info: &'a Value, pointer: &str, field: &'static str) -> impl Iterator<Item = &'a str> {
+    list(info, pointer).iter().filter_map(move |it| it.get(field)?.as_str())
+}
+
+fn variables(info: &Value) -> impl Iterator<Item = (&str, &str)> {
+    list(info, "/runtimeSpec/process/env").iter().filter_map(|it| it.as_str()?.split_once('='))
 }
 
 /// The parent cgroup that kubelet gave, from a verbose `PodSandboxStatus`. containerd repeats the sandbox's configuration.
@@ -92,8 +113,9 @@ mod tests {
         // The shape of containerd 2.1, shortened.
         let details = parse_container(&info(
             r#"{"sandboxID":"ab","pid":4711,"removing":false,"runtimeType":"io.containerd.runc.v2",
-                "config":{"metadata":{"name":"web"}},
-                "runtimeSpec":{"ociVersion":"1.2.1","process":{"args":["a"]},"linux":{
+                "config":{"metadata":{"name":"web"},"devices":[{"container_path":"/dev/a","host_path":"/dev/nvme0n1"}]},
+                "runtimeSpec":{"ociVersion":"1.2.1","process":{"args":["a"],"env":["A=b","PCIDEVICE_X=0000:10:00.1"]},
+                  "mounts":[{"source":"proc"},{"source":"/dev/nvme1n1"},{}],"linux":{
                   "cgroupsPath":"kubepods-burstable-pod1.slice:cri-containerd:cd",
                   "resources":{"devices":[{"allow":false}],"memory":{"limit":1073741824,"swap":1073741824},
                     "cpu":{"shares":2048,"quota":-1,"period":100000,"cpus":"0-3,8","mems":"0"}}}}}"#,
@@ -107,6 +129,8 @@ mod tests {
             period: Some(100_000),
             memory_limit: Some(1 << 30),
             cgroups_path: Some("kubepods-burstable-pod1.slice:cri-containerd:cd".to_owned()),
+            devices: vec!["/dev/nvme0n1".to_owned(), "0000:10:00.1".to_owned()],
+            mounts: vec!["/dev/nvme1n1".to_owned()],
         };
         assert_eq!(details, expected);
     }

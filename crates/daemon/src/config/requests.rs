@@ -5,7 +5,7 @@
 //! ask for is either done, or refused with a reason: an option that does nothing would be believed.
 
 use bayplan_allocator::{Packing, Strictness};
-use bayplan_cri::annotations::{BURST, FLAG, Field as Filled, PRIORITY, SIBLINGS};
+use bayplan_cri::annotations::{BURST, FLAG, PRIORITY, SIBLINGS};
 use bayplan_cri::translate::RequestRules;
 use bayplan_topology::Level;
 
@@ -15,7 +15,6 @@ use crate::yaml::{Node, Position, Value};
 /// One key.
 struct Key {
     name: &'static str,
-    fills: &'static [Filled],
     set: fn(&mut Draft, &Field<'_>) -> Result<(), ConfigError>,
 }
 
@@ -63,22 +62,18 @@ const EXCLUSIONS: [(&str, &str); 5] = [
 const KEYS: [Key; 15] = [
     Key {
         name: "preferSharedCpus",
-        fills: &[Filled::PreferSharedCpus],
         set: |draft, field| put(&mut draft.rules.prefer_shared_cpus, field.word(FLAG)?),
     },
     Key {
         name: "preferIsolatedCpus",
-        fills: &[Filled::Isolated],
         set: |draft, field| put(&mut draft.rules.prefer_isolated_cpus, field.word(FLAG)?),
     },
     Key {
         name: "siblings",
-        fills: &[Filled::Siblings],
         set: |draft, field| put(&mut draft.rules.wishes.cpus.siblings, field.word(SIBLINGS)?),
     },
     Key {
         name: "defaultCpuPriority",
-        fills: &[Filled::Priority],
         set: |draft, field| {
             let priority = field.word(PRIORITY)?;
             let wish = priority.map(|priority| (priority, Strictness::Preferred));
@@ -87,22 +82,18 @@ const KEYS: [Key; 15] = [
     },
     Key {
         name: "unlimitedBurstable",
-        fills: &[Filled::BurstLevel],
         set: |draft, field| put(&mut draft.rules.wishes.place.burst_level, field.word(BURST)?),
     },
     Key {
         name: "colocatePods",
-        fills: &[Filled::Affinity],
         set: |draft, field| put(&mut draft.rules.colocate_pods, field.word(FLAG)?),
     },
     Key {
         name: "colocateNamespaces",
-        fills: &[Filled::Affinity],
         set: |draft, field| put(&mut draft.rules.colocate_namespaces, field.word(FLAG)?),
     },
     Key {
         name: FULL,
-        fills: &[Filled::OnlyWholeCores],
         set: |draft, field| {
             let is_on = draft.option(FULL, field)?;
             put(&mut draft.rules.wishes.cpus.only_whole_cores, is_on)
@@ -110,7 +101,6 @@ const KEYS: [Key; 15] = [
     },
     Key {
         name: ACROSS_NUMA,
-        fills: &[Filled::IsEven],
         set: |draft, field| {
             let is_on = draft.option(ACROSS_NUMA, field)?;
             put(&mut draft.rules.wishes.cpus.is_even, is_on)
@@ -118,7 +108,6 @@ const KEYS: [Key; 15] = [
     },
     Key {
         name: ACROSS_CORES,
-        fills: &[Filled::Packing],
         set: |draft, field| {
             let is_on = draft.option(ACROSS_CORES, field)?;
             let packing = if is_on { Packing::Spread } else { Packing::Packed };
@@ -127,27 +116,21 @@ const KEYS: [Key; 15] = [
     },
     Key {
         name: UNCORE,
-        fills: &[],
         set: |draft, field| {
             let is_on = draft.option(UNCORE, field)?;
             always(is_on, field, "the tightest domain is always preferred, L3s too; leave it out")
         },
     },
-    Key {
-        name: BY_SOCKET,
-        fills: &[],
-        set: |draft, field| draft.option(BY_SOCKET, field).map(|_| ()),
-    },
+    Key { name: BY_SOCKET, set: |draft, field| draft.option(BY_SOCKET, field).map(|_| ()) },
     Key {
         name: "strictCpuReservation",
-        fills: &[],
         set: |_, field| {
             let why = "reserved CPUs are always kept from all others; reserve fewer instead";
             always(field.word(FLAG)?, field, why)
         },
     },
-    Key { name: "topologyManagerPolicy", fills: &[Filled::Within], set: set_policy },
-    Key { name: "topologyManagerScope", fills: &[], set: set_scope },
+    Key { name: "topologyManagerPolicy", set: set_policy },
+    Key { name: "topologyManagerScope", set: set_scope },
 ];
 
 fn put<T>(place: &mut T, value: T) -> Result<(), ConfigError> {
@@ -192,12 +175,8 @@ fn set_scope(_: &mut Draft, field: &Field<'_>) -> Result<(), ConfigError> {
     }
 }
 
-/// Reads the section. `is_honoured` says what placement does something about.
-pub(super) fn set(
-    rules: &mut RequestRules,
-    section: &Node,
-    is_honoured: fn(Filled) -> bool,
-) -> Vec<ConfigError> {
+/// Reads the section.
+pub(super) fn set(rules: &mut RequestRules, section: &Node) -> Vec<ConfigError> {
     let entries = match &section.value {
         Value::Null => return Vec::new(),
         Value::Map(entries) => entries,
@@ -218,27 +197,17 @@ pub(super) fn set(
             errors.push(ConfigError { at: *at, message });
         }
         seen.push(key.name);
-        let before = draft.rules.clone();
         let full = format!("requests.{}", key.name);
         let field = Field { key: &full, value };
-        let done = (key.set)(&mut draft, &field).and_then(|()| {
-            let is_done = draft.rules == before || key.fills.iter().all(|it| is_honoured(*it));
-            let value = || field.scalar("a word");
-            if is_done { Ok(()) } else { Err(no_effect(value()?, &field)) }
-        });
-        errors.extend(done.err());
+        errors.extend((key.set)(&mut draft, &field).err());
     }
-    errors.extend(judge(&mut draft, is_honoured));
+    errors.extend(judge(&mut draft));
     *rules = draft.rules;
     errors
 }
 
-fn no_effect(value: String, field: &Field<'_>) -> ConfigError {
-    refusal(field.value.at, field.key, &value, "placement does nothing about it yet; leave it out")
-}
-
 /// What needs several keys at once.
-fn judge(draft: &mut Draft, is_honoured: fn(Filled) -> bool) -> Vec<ConfigError> {
+fn judge(draft: &mut Draft) -> Vec<ConfigError> {
     let mut errors = Vec::new();
     for (one, other) in EXCLUSIONS {
         if let (Some(first), Some(second)) = (draft.is_on(one), draft.is_on(other)) {
@@ -249,17 +218,10 @@ fn judge(draft: &mut Draft, is_honoured: fn(Filled) -> bool) -> Vec<ConfigError>
         }
     }
     let Some(at) = draft.is_on(RESTRICTED) else { return errors };
-    if draft.is_on(BY_SOCKET).is_some() && is_honoured(Filled::Within) {
+    if draft.is_on(BY_SOCKET).is_some() {
         draft.rules.wishes.cpus.within = Some(Level::Package);
     } else {
-        let why = match is_honoured(Filled::Within) {
-            true => {
-                "only with alignBySocket, which keeps containers within a package; best-effort prefers the fewest NUMA nodes"
-            }
-            false => {
-                "placement does nothing about it yet; best-effort prefers the fewest NUMA nodes"
-            }
-        };
+        let why = "only with alignBySocket, which keeps containers within a package; best-effort prefers the fewest NUMA nodes";
         errors.push(refusal(at, "requests.topologyManagerPolicy", "restricted", why));
     }
     errors
@@ -288,9 +250,9 @@ mod tests {
     use crate::yaml::parse_yaml;
 
     /// Which lines differ from the defaults, or the mistakes.
-    fn check(text: &str, is_honoured: fn(Filled) -> bool, expected: Expect) {
+    fn check(text: &str, expected: Expect) {
         let mut rules = RequestRules::default();
-        let errors = set(&mut rules, &parse_yaml(text).unwrap(), is_honoured);
+        let errors = set(&mut rules, &parse_yaml(text).unwrap());
         let usual = format!("{:?}", RequestRules::default());
         let usual: Vec<&str> = usual.split(&[',', '{', '}']).collect();
         let rules = format!("{rules:?}");
@@ -304,11 +266,10 @@ mod tests {
 
     #[test]
     fn options_are_understood_in_either_spelling() {
-        check("", |_| true, expect![""]);
+        check("", expect![""]);
         check(
             "preferSharedCPUs: true\npreferIsolatedCpus: true\nsiblings: idle\ndefaultCPUPriority: high\nunlimitedBurstable: l3cache\n\
              colocatePods: true\ncolocateNamespaces: true\n",
-            |_| true,
             expect![[r#"
                 prefer_shared_cpus: true
                 prefer_isolated_cpus: true
@@ -321,25 +282,21 @@ mod tests {
         );
         check(
             "full-pcpus-only: \"true\"\ndistribute-cpus-across-numa: true\n",
-            |_| true,
             expect![[r#"
             only_whole_cores: true
             is_even: true"#]],
         );
-        check("distributeCpusAcrossCores: true\n", |_| true, expect!["packing: Spread"]);
+        check("distributeCpusAcrossCores: true\n", expect!["packing: Spread"]);
         check(
             "topologyManagerPolicy: single-numa-node\ntopologyManagerScope: container\n",
-            |_| true,
             expect!["within: Some(NumaNode)"],
         );
         check(
             "topologyManagerPolicy: restricted\nalign-by-socket: true\n",
-            |_| true,
             expect!["within: Some(Package)"],
         );
         check(
             "preferAlignCpusByUncoreCache: true\nstrict-cpu-reservation: true\nalignBySocket: true",
-            |_| true,
             expect![""],
         );
     }
@@ -348,7 +305,6 @@ mod tests {
     fn what_excludes_each_other_is_named() {
         check(
             "full-pcpus-only: true\ndistribute-cpus-across-cores: true\n",
-            |_| true,
             expect![[r#"
             packing: Spread
             only_whole_cores: true
@@ -356,7 +312,6 @@ mod tests {
         );
         check(
             "preferAlignCpusByUncoreCache: true\ndistributeCpusAcrossCores: true\ndistributeCpusAcrossNuma: true\n",
-            |_| true,
             expect![[r#"
                 packing: Spread
                 is_even: true
@@ -366,14 +321,12 @@ mod tests {
         );
         check(
             "alignBySocket: true\ntopologyManagerPolicy: single-numa-node\n",
-            |_| true,
             expect![[r#"
             within: Some(NumaNode)
             2:24: `requests.alignBySocket` and `requests.topologyManagerPolicy: single-numa-node` exclude each other; take one of them"#]],
         );
         check(
             "fullPcpusOnly: true\ndistributeCpusAcrossCores: false\n",
-            |_| true,
             expect!["only_whole_cores: true"],
         );
     }
@@ -382,27 +335,15 @@ mod tests {
     fn what_does_nothing_is_refused() {
         check(
             "strictCpuReservation: false\npreferAlignCpusByUncoreCache: false\n",
-            |_| true,
             expect![[r#"
                 1:23: `requests.strictCpuReservation` cannot be false: reserved CPUs are always kept from all others; reserve fewer instead
                 2:31: `requests.preferAlignCpusByUncoreCache` cannot be false: the tightest domain is always preferred, L3s too; leave it out"#]],
         );
         check(
             "topologyManagerPolicy: restricted\ntopologyManagerScope: pod\n",
-            |_| true,
             expect![[r#"
             2:23: `requests.topologyManagerScope` cannot be pod: a pod's containers come one by one, so how much all of them need is not known; colocatePods puts them together where there is room
             1:24: `requests.topologyManagerPolicy` cannot be restricted: only with alignBySocket, which keeps containers within a package; best-effort prefers the fewest NUMA nodes"#]],
-        );
-        check(
-            "siblings: idle\ncolocatePods: true\ncolocateNamespaces: false\ntopologyManagerPolicy: restricted\nalignBySocket: true\n",
-            |_| false,
-            expect![[r#"
-                colocate_pods: true
-                siblings: Idle
-                1:11: `requests.siblings` cannot be idle: placement does nothing about it yet; leave it out
-                2:15: `requests.colocatePods` cannot be true: placement does nothing about it yet; leave it out
-                4:24: `requests.topologyManagerPolicy` cannot be restricted: placement does nothing about it yet; best-effort prefers the fewest NUMA nodes"#]],
         );
     }
 
@@ -410,7 +351,6 @@ mod tests {
     fn every_mistake_is_listed() {
         check(
             "siblings: brothers\nreservedPoolNamespaces: [a]\ncolocate: true\npreferSharedCpus: [true]\npreferSharedCPUs: true",
-            |_| true,
             expect![[r#"
             prefer_shared_cpus: true
             1:11: `requests.siblings` is `brothers`, expected one of pair, shared, idle
@@ -421,7 +361,6 @@ mod tests {
         );
         check(
             "- a\n",
-            |_| true,
             expect!["1:1: `requests` is no mapping, expected lines such as `siblings: pair`"],
         );
     }

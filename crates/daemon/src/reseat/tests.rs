@@ -152,6 +152,7 @@ impl Node {
                 cpu_period: 100_000,
                 memory_limit: gib << 30,
             },
+            ..NewContainer::default()
         };
         let ticket = Ticket(self.tickets.len() as u64);
         self.tickets.insert(name.to_owned(), ticket);

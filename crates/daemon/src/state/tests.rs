@@ -2,6 +2,7 @@
 //! containers and makes others up.
 
 mod annotations;
+mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -184,6 +185,7 @@ fn spec(pod: u8, name: u8, attempt: u32, milli: i64, gib: i64) -> NewContainer {
         name: format!("c{name}"),
         attempt,
         resources: Resources { memory_limit: gib << 30, ..resources(milli) },
+        ..NewContainer::default()
     }
 }
 
@@ -824,7 +826,7 @@ fn new_container(pod_id: &str, name: &str, attempt: u32, cpus: i64) -> NewContai
         ..Pod::default()
     };
     let resources = Resources { cpu_shares: cpus * 1024, ..Resources::default() };
-    NewContainer { pod, name: name.to_owned(), attempt, resources }
+    NewContainer { pod, name: name.to_owned(), attempt, resources, ..NewContainer::default() }
 }
 
 /// Admits and creates; gives the runtime's id.

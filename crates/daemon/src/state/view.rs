@@ -8,7 +8,7 @@ use bayplan_types::{CpuClass, QosClass};
 use crate::event::Note;
 use crate::record::{AllocationForm, ContainerForm, PlacedRecord, RECORD_VERSION, Record};
 use crate::state::NodeState;
-use crate::status::{ClassedCpus, ContainerStatus, Explanation, PoolStatus, Status};
+use crate::status::{ClassedCpus, ContainerStatus, Explanation, LEFT_ALONE, PoolStatus, Status};
 
 impl NodeState {
     pub(crate) fn placed_record(&self, id: ContainerId) -> Option<Record> {
@@ -36,7 +36,10 @@ impl NodeState {
         let allocation = self.ledger.allocation(id)?;
         Some(Note::Placed {
             container: container.full_name(),
-            cpus: self.ledger.cpus_of(allocation).to_string(),
+            cpus: match allocation.terms.preserve.cpus {
+                true => LEFT_ALONE.to_owned(),
+                false => self.ledger.cpus_of(allocation).to_string(),
+            },
             pool: self.ledger.pools().get(allocation.pool)?.name.clone(),
             class: allocation.class(),
             qos: container.spec.pod.qos,
@@ -90,7 +93,7 @@ impl NodeState {
 
     fn container_status(&self, id: ContainerId) -> Option<ContainerStatus> {
         let container = self.containers.get(&id)?;
-        let allocation = self.ledger.allocation(id)?;
+        let (allocation, pinning) = (self.ledger.allocation(id)?, self.pinning(id)?);
         let spec = &container.spec;
         Some(ContainerStatus {
             id: container.runtime_id.clone(),
@@ -102,8 +105,10 @@ impl NodeState {
             phase: container.phase.name().to_owned(),
             asked: container.decision.asked.clone(),
             exclusive: allocation.exclusive.to_string(),
-            cpus: self.ledger.cpus_of(allocation).to_string(),
-            mems: allocation.mems.to_string(),
+            cpus: pinning.cpus.to_string(),
+            mems: pinning.mems.to_string(),
+            cpus_left_alone: allocation.terms.preserve.cpus,
+            mems_left_alone: allocation.terms.preserve.memory,
             pool: match allocation.is_reserved {
                 true => "reserved".to_owned(),
                 false => self.ledger.pools().get(allocation.pool)?.name.clone(),

@@ -1,0 +1,132 @@
+//! Who asked for what cannot be had. In: a rejection, the request and its container. Out: the names that led to it, for people. Pure.
+
+use std::cell::OnceCell;
+
+use bayplan_allocator::{Rejection, Request, Siblings, Strictness};
+
+use super::koordinator::{self, FOREIGN, Foreign};
+use super::names::{Lookup, look_up};
+use super::table::{self, KEYS};
+use crate::translate::NewContainer;
+
+/// Looks for names in what a pod says, which is sorted once at most.
+pub struct Sources<'a> {
+    container: &'a NewContainer,
+    lookup: OnceCell<Lookup<'a>>,
+}
+
+impl<'a> Sources<'a> {
+    /// Of one container.
+    pub fn new(container: &'a NewContainer) -> Sources<'a> {
+        Sources { container, lookup: OnceCell::new() }
+    }
+
+    /// The annotations and labels without which this might not have been rejected, such as ``annotation `bayplan.dev/within` ``; the
+    /// configuration for what the pod does not say. `None`: amounts alone led to it.
+    pub fn render(&self, rejection: &Rejection, request: &Request) -> Option<String> {
+        let keys = keys_behind(rejection, request);
+        let mut sources: Vec<String> = keys.into_iter().map(|key| self.source(key)).collect();
+        sources.dedup();
+        (!sources.is_empty()).then(|| sources.join(", "))
+    }
+
+    /// The name under which the pod says it.
+    fn source(&self, key: &str) -> String {
+        let pod = &self.container.pod;
+        let look_up = || look_up(&pod.annotations, &self.container.name, table::is_known);
+        if let Some(found) = self.lookup.get_or_init(look_up).found.get(key) {
+            return super::annotation(found.name);
+        }
+        let fills = KEYS.iter().find(|it| it.name == key).map(|it| it.fills).unwrap_or_default();
+        let says = |foreign: &&Foreign| match koordinator::is_known(foreign.name) {
+            true => pod.annotations.contains_key(foreign.name),
+            false => pod.labels.contains_key(foreign.name),
+        };
+        let fits = |foreign: &&Foreign| foreign.fills.iter().any(|field| fills.contains(field));
+        match FOREIGN.iter().filter(fits).find(says) {
+            Some(said) if koordinator::is_known(said.name) => super::annotation(said.name),
+            Some(said) => format!("label `{}`", said.name),
+            None => "`requests` in the configuration".to_owned(),
+        }
+    }
+}
+
+/// Keys of ours that narrow what a rejection is about.
+fn keys_behind(rejection: &Rejection, request: &Request) -> Vec<&'static str> {
+    let (cpus, memory) = (&request.wishes.cpus, &request.wishes.memory);
+    let is_required = |wish: Option<Strictness>| wish == Some(Strictness::Required);
+    let mut keys = match rejection {
+        Rejection::NotWholeCores { .. } => vec![("whole-cores-only", true)],
+        Rejection::WiderThan(_) => vec![("within", true)],
+        Rejection::TooFarFrom(_) => vec![("strict.topologyhints", true)],
+        Rejection::TooLittleMemoryNear { .. } => {
+            vec![("memory-bound", true), ("memory-type", !memory.kinds.is_empty())]
+        }
+        Rejection::TooLittleMemory { .. } => vec![("memory-type", !memory.kinds.is_empty())],
+        Rejection::TooFewCpus { .. } => vec![
+            ("require-isolated-cpus", is_required(cpus.isolated)),
+            ("require-core-kind", is_required(cpus.core_kind.map(|(_, strictness)| strictness))),
+            ("require-cpu-priority", is_required(cpus.priority.map(|(_, strictness)| strictness))),
+            ("apart", is_required(cpus.apart.map(|(_, strictness)| strictness))),
+            ("siblings", cpus.siblings != Siblings::Pair),
+        ],
+        Rejection::NoSharedCpu | Rejection::TooNarrowToShare | Rejection::LeavesPrevious => vec![],
+    };
+    keys.retain(|(_, narrows)| *narrows);
+    keys.into_iter().map(|(key, _)| key).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bayplan_allocator::ContainerId;
+    use bayplan_topology::Level;
+
+    use super::*;
+    use crate::translate::{RequestRules, derive_request};
+
+    fn check(pairs: &[(&str, &str)], rejection: &Rejection, expected: &str) {
+        let mut container = NewContainer { name: "c".to_owned(), ..NewContainer::default() };
+        for (name, value) in pairs {
+            let pod = &mut container.pod;
+            let map =
+                if name.ends_with("qosClass") { &mut pod.labels } else { &mut pod.annotations };
+            map.insert((*name).to_owned(), (*value).to_owned());
+        }
+        let rules = RequestRules::default();
+        let (request, _) = derive_request(ContainerId(0), &container, &rules, &[], []);
+        let sources = Sources::new(&container).render(rejection, &request);
+        assert_eq!(sources.unwrap_or_default(), expected);
+    }
+
+    #[test]
+    fn what_narrows_is_named_as_the_pod_names_it() {
+        let few = Rejection::TooFewCpus { needed: 2, free: 1 };
+        let wide = Rejection::WiderThan(Level::NumaNode);
+        check(&[("bayplan.dev/within", "numa")], &few, "");
+        check(&[("bayplan.dev/within", "numa")], &wide, "annotation `bayplan.dev/within`");
+        check(&[], &wide, "`requests` in the configuration");
+        check(
+            &[(
+                "scheduling.koordinator.sh/numa-topology-spec",
+                r#"{"numaTopologyPolicy":"SingleNUMANode"}"#,
+            )],
+            &wide,
+            "annotation `scheduling.koordinator.sh/numa-topology-spec`",
+        );
+        check(
+            &[
+                ("require-isolated-cpus.resource-policy.nri.io/container.c", "true"),
+                ("apart.bayplan.dev/pod", "core required"),
+                ("koordinator.sh/qosClass", "LSE"),
+            ],
+            &few,
+            "annotation `require-isolated-cpus.resource-policy.nri.io/container.c`, annotation `apart.bayplan.dev/pod`, \
+             label `koordinator.sh/qosClass`",
+        );
+        check(
+            &[("bayplan.dev/strict.topologyhints", "true")],
+            &Rejection::TooFarFrom("/dev/nvme0n1".to_owned()),
+            "annotation `bayplan.dev/strict.topologyhints`",
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! Which devices a container is given, by name. In: device paths, environment variables and mounts, as kubelet and the runtime tell of them.
+//! Out: names that the machine may know. Pure.
+//!
+//! Kept are paths below `/dev` and PCI addresses: what else stands for a device (a symbolic link to it, as for raw block volumes, or a
+//! file system that lies on it) cannot be told without looking at the disk. What device plugins allocate without a path, they tell in
+//! variables `PCIDEVICE_*` with PCI addresses and commas between them (SR-IOV network device plugin, README, "Pod specification").
+
+use bayplan_topology::PciAddress;
+
+/// A container cannot make the journal large with its devices; a machine with eight accelerators gives a few dozen to one container.
+const NAMES_MAX: usize = 128;
+/// Of the same names again and again, no more are looked at.
+const NAMES_SEEN_MAX: usize = 1024;
+const NAME_LEN_MAX: usize = 255;
+const VARIABLE: &str = "PCIDEVICE_";
+
+/// Names of devices: paths first, then addresses out of the environment, each once.
+pub fn device_names<'a>(
+    paths: impl IntoIterator<Item = &'a str>,
+    variables: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Vec<String> {
+    let variables = variables.into_iter().filter(|(name, _)| name.starts_with(VARIABLE));
+    let addresses = variables.flat_map(|(_, value)| value.split(',').map(str::trim));
+    let addresses = addresses.filter(|name| name.parse::<PciAddress>().is_ok());
+    bounded(paths.into_iter().filter(|path| is_device_path(path)).chain(addresses))
+}
+
+/// Sources of mounts that are devices.
+pub fn mounted_devices<'a>(sources: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    bounded(sources.into_iter().filter(|path| is_device_path(path)))
+}
+
+fn is_device_path(path: &str) -> bool {
+    path.starts_with("/dev/") && path.len() <= NAME_LEN_MAX
+}
+
+fn bounded<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut kept: Vec<String> = Vec::new();
+    for name in names.take(NAMES_SEEN_MAX) {
+        if kept.len() == NAMES_MAX {
+            break;
+        }
+        if !kept.iter().any(|it| it == name) {
+            kept.push(name.to_owned());
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(paths: &[&str], variables: &[(&str, &str)], expected: &str) {
+        let names = device_names(paths.iter().copied(), variables.iter().copied());
+        assert_eq!(names.join(" "), expected);
+    }
+
+    #[test]
+    fn paths_below_dev_and_pci_addresses_are_kept() {
+        check(&["/dev/nvme0n1", "/dev/null", "/dev/nvme0n1"], &[], "/dev/nvme0n1 /dev/null");
+        check(&["/var/lib/kubelet/x", "dev/sda", "", "/dev"], &[], "");
+        check(
+            &["/dev/vfio/7"],
+            &[
+                ("PCIDEVICE_INTEL_COM_SRIOV", "0000:10:00.1, 0000:10:00.2,"),
+                ("PCIDEVICE_INTEL_COM_SRIOV_INFO", r#"{"0000:10:00.1":{}}"#),
+                ("PATH", "0000:11:00.0"),
+            ],
+            "/dev/vfio/7 0000:10:00.1 0000:10:00.2",
+        );
+    }
+
+    #[test]
+    fn nobody_can_have_names_without_end() {
+        let long = format!("/dev/{}", "a".repeat(NAME_LEN_MAX));
+        check(&[&long], &[], "");
+        let many: Vec<String> = (0..1000).map(|it| format!("/dev/sd{it}")).collect();
+        let kept = mounted_devices(many.iter().map(String::as_str));
+        assert_eq!((kept.len(), kept.last().map(String::as_str)), (NAMES_MAX, Some("/dev/sd127")));
+    }
+}
