@@ -145,27 +145,27 @@ fn who_was_refused_is_not_missed_when_he_goes() {
         "",
         &["+a G 6000", "+b G 2000", "+c G 1500", "-b", "-a"],
         expect![[r#"
-        {"format":"bayplan-bench-placement/1","system":"bayplan","trace":"tiny","events":[
-        {"i":0,"op":"create","id":"a","ok":true,"kind":"exclusive","excl":"0-2,4-6","cpus":"0-2,4-6","mems":"0-1","updates":0},
-        {"i":1,"op":"create","id":"b","ok":false,"err":"needs 2 CPUs of its own, 1 can be given"},
-        {"i":2,"op":"create","id":"c","ok":true,"kind":"mixed","excl":"3","cpus":"3,7","mems":"1","updates":0},
-        {"i":3,"op":"remove","id":"b","ok":false,"err":"its create was refused"},
-        {"i":4,"op":"remove","id":"a","ok":true,"updates":1}
-        ]}
-        creates 3
-        end_free 7
-        end_largest_in_one_numa 4
-        end_largest_in_one_numa_whole_cores 4
-        exclusive_placed 1
-        frag_numa_percent 100.0
-        frag_whole_core_percent 100.0
-        half_owned_cores_mean 0.75
-        numa_span_ratio 1.0
-        placed 2
-        refused 1
-        refused_although_free 1
-        updates_per_event 0.33
-    "#]],
+            {"format":"bayplan-bench-placement/1","system":"bayplan","trace":"tiny","events":[
+            {"i":0,"op":"create","id":"a","ok":true,"kind":"exclusive","excl":"0-2,4-6","cpus":"0-2,4-6","mems":"0-1","updates":0},
+            {"i":1,"op":"create","id":"b","ok":false,"err":"needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed"},
+            {"i":2,"op":"create","id":"c","ok":true,"kind":"mixed","excl":"3","cpus":"3,7","mems":"1","updates":0},
+            {"i":3,"op":"remove","id":"b","ok":false,"err":"its create was refused"},
+            {"i":4,"op":"remove","id":"a","ok":true,"updates":1}
+            ]}
+            creates 3
+            end_free 7
+            end_largest_in_one_numa 4
+            end_largest_in_one_numa_whole_cores 4
+            exclusive_placed 1
+            frag_numa_percent 100.0
+            frag_whole_core_percent 100.0
+            half_owned_cores_mean 0.75
+            numa_span_ratio 1.0
+            placed 2
+            refused 1
+            refused_although_free 1
+            updates_per_event 0.33
+        "#]],
     );
 }
 
@@ -212,11 +212,11 @@ fn who_is_moved_into_a_hole_is_told() {
     let (rows, quality) = simulate_with(compaction, "numa:3 l3:1 core:4 pu:2", "", &trace);
     expect![[r#"
         {"format":"bayplan-bench-placement/1","system":"bayplan","trace":"tiny","events":[
-        {"i":0,"op":"create","id":"a","ok":true,"kind":"exclusive","excl":"0,12","cpus":"0,12","mems":"0","updates":0},
-        {"i":1,"op":"create","id":"b","ok":true,"kind":"exclusive","excl":"1-3,13-15","cpus":"1-3,13-15","mems":"0","updates":0},
+        {"i":0,"op":"create","id":"a","ok":true,"kind":"exclusive","excl":"1,13","cpus":"1,13","mems":"0","updates":0},
+        {"i":1,"op":"create","id":"b","ok":true,"kind":"exclusive","excl":"0,2-3,12,14-15","cpus":"0,2-3,12,14-15","mems":"0","updates":0},
         {"i":2,"op":"create","id":"c","ok":true,"kind":"exclusive","excl":"4,16","cpus":"4,16","mems":"1","updates":0},
         {"i":3,"op":"remove","id":"a","ok":true,"updates":0},
-        {"i":4,"op":"create","id":"d","ok":true,"kind":"exclusive","excl":"8-11,20-23","cpus":"8-11,20-23","mems":"2","updates":1,"moved":{"c":"0,12"}}
+        {"i":4,"op":"create","id":"d","ok":true,"kind":"exclusive","excl":"8-11,20-23","cpus":"8-11,20-23","mems":"2","updates":1,"moved":{"c":"1,13"}}
         ]}
     "#]].assert_eq(&render_placement(&trace.name, &rows).unwrap());
     assert_eq!((quality.moved, quality.overlaps), (1, 0));

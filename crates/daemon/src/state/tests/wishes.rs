@@ -143,7 +143,7 @@ fn cpus_stay_within_a_node_or_lie_evenly_on_both() {
         line,
         &[ask("a", "5", &[("within", "numa")])],
         expect![[r#"
-            a: bayplan: default/a/c refused: needs 5 CPUs of its own, 4 can be given; the machine is wider than one NumaNode (annotation `bayplan.dev/within`); `bayplan explain default/a/c` lists every pool
+            a: bayplan: default/a/c refused: needs 5 CPUs of its own, 4 can be given; 1 more would have to be freed; the machine is wider than one NumaNode (annotation `bayplan.dev/within`); `bayplan explain default/a/c` lists every pool
         "#]],
     );
     check(
@@ -268,8 +268,8 @@ fn priorities_and_core_kinds_can_be_required() {
         line,
         &[ask("a", "3", &[("require-cpu-priority", "high")])],
         expect![[r#"
-        a: bayplan: default/a/c refused: needs 3 CPUs of its own, 2 can be given (annotation `bayplan.dev/require-cpu-priority`); `bayplan explain default/a/c` lists every pool
-    "#]],
+            a: bayplan: default/a/c refused: needs 3 CPUs of its own, 2 can be given; 1 more would have to be freed (annotation `bayplan.dev/require-cpu-priority`); `bayplan explain default/a/c` lists every pool
+        "#]],
     );
     check(
         line,
@@ -297,8 +297,8 @@ fn priorities_and_core_kinds_can_be_required() {
         line,
         &[ask("a", "5", &[("require-core-kind", "efficient")])],
         expect![[r#"
-        a: bayplan: default/a/c refused: needs 5 CPUs of its own, 4 can be given (annotation `bayplan.dev/require-core-kind`); `bayplan explain default/a/c` lists every pool
-    "#]],
+            a: bayplan: default/a/c refused: needs 5 CPUs of its own, 4 can be given; 1 more would have to be freed (annotation `bayplan.dev/require-core-kind`); `bayplan explain default/a/c` lists every pool
+        "#]],
     );
 }
 
