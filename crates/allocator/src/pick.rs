@@ -65,7 +65,7 @@ pub(crate) struct Picker<'a> {
     kin: Option<Kin<'a>>,
     /// As many units from each NUMA node as from the others.
     is_even: bool,
-    count: usize,
+    pub(crate) count: usize,
     /// For each pool, what `count` units of it cost; `None` where it cannot give them.
     costs: PerPool<Option<Cost>>,
 }

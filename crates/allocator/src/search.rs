@@ -18,7 +18,7 @@ use crate::pool::{Pool, PoolId, Pools};
 use crate::request::Request;
 use crate::room::{Move, Sharer, Wanted, make_room, movable_sharers};
 use crate::score::{Rejection, Score};
-use crate::view::{View, around, units, views};
+use crate::view::{View, around, views};
 use crate::wishes::{Packing, Siblings};
 
 /// What is asked of which ledger, and the CPUs that can be had.
@@ -27,12 +27,13 @@ pub(crate) struct Question<'a> {
     request: &'a Request,
     /// Exclusive CPUs that a container which is placed anew keeps.
     kept: CpuSet,
-    /// Shared CPUs without `kept`.
+    /// Their siblings, where those are to stay idle.
+    kept_idle: CpuSet,
+    /// Shared CPUs without these.
     free: Cow<'a, Counted>,
     /// Exclusive CPUs to pick beyond `kept`.
     missing: usize,
     views: SmallVec<[View<'a>; 1]>,
-    units: Units,
     memory: Memory<'a>,
 }
 
@@ -41,36 +42,31 @@ impl<'a> Question<'a> {
         let (pools, wishes) = (ledger.pools(), &request.wishes.cpus);
         let kept = kept_cpus(ledger, request);
         let mut free = Cow::Borrowed(ledger.counted());
+        let mut kept_idle = CpuSet::new();
         if !kept.is_empty() {
             free.to_mut().remove_all(pools, &kept);
+            if wishes.siblings == Siblings::Idle {
+                let siblings = around(pools, Level::Core, &kept).difference(&kept);
+                kept_idle = take_spare(ledger, request, free.to_mut(), &siblings, usize::MAX);
+            }
         }
+        let missing = request.demand.exclusive() - kept.len();
         Question {
-            missing: request.demand.exclusive() - kept.len(),
-            views: views(ledger, wishes, &kept),
-            units: units(pools, wishes),
+            missing,
+            views: views(ledger, wishes, &kept.union(&kept_idle), missing),
             memory: Memory::new(pools, ledger.charged(), request),
             ledger,
             request,
             kept,
+            kept_idle,
             free,
-        }
-    }
-
-    /// Units to pick: an odd CPU whose siblings stay idle takes a whole core away.
-    fn count(&self) -> usize {
-        let wishes = &self.request.wishes.cpus;
-        match (wishes.siblings, wishes.packing) {
-            (Siblings::Idle, Packing::Packed) => {
-                self.missing.next_multiple_of(self.ledger.pools().width)
-            }
-            _ => self.missing,
         }
     }
 
     /// Only an odd CPU that may be paired has to do with strangers.
     fn kin(&self) -> Option<Kin<'a>> {
         let is_odd = !self.missing.is_multiple_of(self.ledger.pools().width);
-        (is_odd && !self.units.only_whole)
+        (is_odd && self.request.wishes.cpus.siblings == Siblings::Pair)
             .then_some(Kin { ledger: self.ledger, owner: self.request.owner })
     }
 }
@@ -104,10 +100,10 @@ impl<'q, 'a> Search<'q, 'a> {
         let is_exclusive = request.demand.exclusive() > 0;
         let views = question.views.iter().filter(|_| is_exclusive);
         let picker = |view: &'q View<'a>| {
-            let supply = view.supply(ledger.pools(), &question.free, question.units);
+            let supply = view.supply(ledger.pools(), &question.free);
             let budgets = Budgets::new(&supply, ledger.loads());
             let is_even = request.wishes.cpus.is_even;
-            Picker::new(supply, budgets, question.kin(), is_even, question.count())
+            Picker::new(supply, budgets, question.kin(), is_even, view.count)
         };
         Search {
             question,
@@ -161,12 +157,12 @@ impl<'q, 'a> Search<'q, 'a> {
         picker: &Picker<'q>,
         common: &Score,
     ) -> Result<Candidate<'q>, Rejection> {
-        let (supply, count) = (&picker.supply, self.question.count());
+        let (supply, count) = (&picker.supply, picker.count);
         let shared = self.request.demand.shared();
         let takeable = picker.budgets.takeable_by(supply, self.ledger.loads(), pool.id, shared);
         let refused = Rejection::TooFewCpus {
             needed: self.request.demand.exclusive(),
-            free: takeable + self.question.kept.len(),
+            free: takeable.saturating_mul(supply.units.cpus) + self.question.kept.len(),
         };
         // A mixed container also needs a shared CPU that stays after the exclusive ones are gone; `takeable_by` counts it,
         // and comes to zero where even that is not to be had.
@@ -203,7 +199,7 @@ impl<'q, 'a> Search<'q, 'a> {
 
     /// The sharers that have to go so that `pool` can give what is missing, and the picker for what there is then.
     fn make_room(&self, pool: &Pool, picker: &Picker<'q>) -> Option<(Vec<Move>, Picker<'q>)> {
-        let (supply, count) = (picker.supply, self.question.count());
+        let (supply, count) = (picker.supply, picker.count);
         supply.shared?;
         let wanted = Wanted { count, shared: self.request.demand.shared() };
         let sharers = self.sharers.get_or_init(|| movable_sharers(self.ledger));
@@ -287,7 +283,7 @@ impl<'q, 'a> Search<'q, 'a> {
         let (pools, request) = (self.ledger.pools(), self.request);
         let picker = winner.roomier.as_deref().or(self.pickers.get(winner.view));
         let picked = picker.map(|picker| picker.pick(pool.id)).unwrap_or_default();
-        let (exclusive, idle) = self.exclusive_and_idle(&picked);
+        let (exclusive, idle) = self.exclusive_and_idle(winner.view, picked);
         let shared = request.demand.shared();
         let mut near = NodeSet::new();
         if !exclusive.is_empty() {
@@ -319,19 +315,20 @@ impl<'q, 'a> Search<'q, 'a> {
     }
 
     /// The CPUs that were picked and those that were kept; and the siblings of both that stay idle.
-    fn exclusive_and_idle(&self, picked: &CpuSet) -> (CpuSet, CpuSet) {
-        let (ledger, question) = (self.ledger, self.question);
-        let mut exclusive = question.kept.clone();
-        match picked.len() > question.missing {
-            true => exclusive.union_with(&choose(ledger.pools(), picked, question.missing)),
-            false => exclusive.union_with(picked),
+    fn exclusive_and_idle(&self, view: usize, picked: CpuSet) -> (CpuSet, CpuSet) {
+        let (pools, question) = (self.ledger.pools(), self.question);
+        let wishes = &self.request.wishes.cpus;
+        let view = question.views.get(view);
+        let taken = view.map(|view| view.taken(pools, wishes, picked)).unwrap_or_default();
+        let used = match taken.len() > question.missing {
+            true => choose(pools, &taken, question.missing),
+            false => taken,
+        };
+        let mut idle = question.kept_idle.clone();
+        if wishes.siblings == Siblings::Idle {
+            idle.union_with(&around(pools, Level::Core, &used).difference(&used));
         }
-        if self.request.wishes.cpus.siblings != Siblings::Idle {
-            return (exclusive, CpuSet::new());
-        }
-        let mut idle = around(ledger.pools(), Level::Core, &exclusive).difference(&exclusive);
-        idle.intersect_with(&ledger.open().cpus().union(ledger.open_isolated()));
-        (exclusive, idle)
+        (used.union(&question.kept), idle)
     }
 }
 
@@ -376,14 +373,29 @@ fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
         let siblings = around(pools, Level::Core, &held).difference(&held).intersection(open);
         let mut free = ledger.counted().clone();
         free.remove_all(pools, &held);
-        for cpu in siblings.iter() {
-            if held.len() < wanted && is_spare(ledger, &free, cpu, request.demand.shared()) {
-                held.insert(cpu);
-                free.remove_all(pools, &CpuSet::from(cpu));
-            }
-        }
+        let missing = wanted - held.len();
+        held.union_with(&take_spare(ledger, request, &mut free, &siblings, missing));
     }
     held
+}
+
+/// Takes up to `count` of these CPUs away, as far as they are open and the sharers around them can do without them.
+fn take_spare(
+    ledger: &Ledger,
+    request: &Request,
+    free: &mut Counted,
+    cpus: &CpuSet,
+    count: usize,
+) -> CpuSet {
+    let open = ledger.open().cpus().union(ledger.open_isolated());
+    let mut taken = CpuSet::new();
+    for cpu in cpus.intersection(&open).iter() {
+        if taken.len() < count && is_spare(ledger, free, cpu, request.demand.shared()) {
+            taken.insert(cpu);
+            free.remove_all(ledger.pools(), &CpuSet::from(cpu));
+        }
+    }
+    taken
 }
 
 /// Whether the sharers around a CPU can do without it, one more of them included.

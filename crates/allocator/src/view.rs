@@ -23,29 +23,57 @@ pub(crate) struct View<'a> {
     is_isolated: bool,
     /// Preferred wishes that it meets.
     pub(crate) wishes_met: usize,
+    units: Units,
+    /// Units to take.
+    pub(crate) count: usize,
 }
 
-impl View<'_> {
-    /// The supply of a request that keeps or moves nothing; `free` are the shared CPUs.
-    pub(crate) fn supply<'s>(
-        &'s self,
-        pools: &'s Pools,
-        free: &'s Counted,
-        units: Units,
-    ) -> Supply<'s> {
-        let shared = (!self.is_isolated).then_some(free);
-        Supply { pools, shared, takeable: &self.takeable, units }
+impl<'a> View<'a> {
+    /// Whoever leaves siblings idle takes whole cores, of which he uses as many threads as he wants; so that each of them gives as many,
+    /// cores with fewer threads than others are left out.
+    fn new(
+        pools: &Pools,
+        takeable: Cow<'a, Counted>,
+        wishes: &CpuWishes,
+        missing: usize,
+    ) -> View<'a> {
+        let is_idle = wishes.siblings == Siblings::Idle;
+        let mut view = View {
+            takeable,
+            is_isolated: false,
+            wishes_met: 0,
+            units: Units {
+                is_spread: wishes.packing == Packing::Spread || is_idle,
+                only_whole: wishes.siblings != Siblings::Pair,
+                cpus: if is_idle { pools.width } else { 1 },
+            },
+            count: missing,
+        };
+        if is_idle && wishes.packing == Packing::Packed {
+            let width = |cpu: CpuId| pools.core_of(cpu).map_or(0, |(_, core)| core.threads.len());
+            let widest = view.takeable.cpus().iter().map(width).max().unwrap_or(1);
+            let narrow: CpuSet =
+                view.takeable.cpus().iter().filter(|cpu| width(*cpu) < widest).collect();
+            if !narrow.is_empty() {
+                view.takeable.to_mut().remove_all(pools, &narrow);
+            }
+            view.count = missing.div_ceil(widest);
+        }
+        view
     }
-}
 
-/// The units in which a request takes CPUs.
-pub(crate) fn units(pools: &Pools, wishes: &CpuWishes) -> Units {
-    let is_spread = wishes.packing == Packing::Spread;
-    let is_idle = wishes.siblings == Siblings::Idle;
-    Units {
-        is_spread,
-        only_whole: wishes.siblings != Siblings::Pair,
-        cpus: if is_spread && is_idle { pools.width } else { 1 },
+    /// What there is; `free` are the shared CPUs.
+    pub(crate) fn supply<'s>(&'s self, pools: &'s Pools, free: &'s Counted) -> Supply<'s> {
+        let shared = (!self.is_isolated).then_some(free);
+        Supply { pools, shared, takeable: &self.takeable, units: self.units }
+    }
+
+    /// The CPUs that belong to the units that were picked.
+    pub(crate) fn taken(&self, pools: &Pools, wishes: &CpuWishes, picked: CpuSet) -> CpuSet {
+        match (wishes.siblings, wishes.packing) {
+            (Siblings::Idle, Packing::Packed) => around(pools, Level::Core, &picked),
+            _ => picked,
+        }
     }
 }
 
@@ -56,27 +84,28 @@ struct Wish {
     is_isolated: bool,
 }
 
-/// Every view, best first; never none. `kept` stays out of all of them.
+/// Every view for `missing` CPUs, best first; never none. `kept` stays out of all of them.
 pub(crate) fn views<'a>(
     ledger: &'a Ledger,
     wishes: &CpuWishes,
     kept: &CpuSet,
+    missing: usize,
 ) -> SmallVec<[View<'a>; 1]> {
+    let pools = ledger.pools();
     let listed = list_wishes(ledger, wishes);
     let (required, preferred): (Vec<&Wish>, Vec<&Wish>) =
         listed.iter().partition(|wish| wish.strictness == Strictness::Required);
     if listed.is_empty() && kept.is_empty() {
-        let takeable = Cow::Borrowed(ledger.open());
-        return smallvec![View { takeable, is_isolated: false, wishes_met: 0 }];
+        return smallvec![View::new(pools, Cow::Borrowed(ledger.open()), wishes, missing)];
     }
     let view = |met: usize| {
-        let wishes = required.iter().chain(preferred.iter().take(met));
-        let is_isolated = wishes.clone().any(|wish| wish.is_isolated);
+        let restrictions = required.iter().chain(preferred.iter().take(met));
+        let is_isolated = restrictions.clone().any(|wish| wish.is_isolated);
         let base = if is_isolated { ledger.open_isolated() } else { ledger.open().cpus() };
         let mut cpus = base.difference(kept);
-        wishes.for_each(|wish| cpus.intersect_with(&wish.cpus));
-        let takeable = Cow::Owned(Counted::new(ledger.pools(), &cpus));
-        View { takeable, is_isolated, wishes_met: met }
+        restrictions.for_each(|wish| cpus.intersect_with(&wish.cpus));
+        let takeable = Cow::Owned(Counted::new(pools, &cpus));
+        View { is_isolated, wishes_met: met, ..View::new(pools, takeable, wishes, missing) }
     };
     (0..=preferred.len()).rev().map(view).collect()
 }

@@ -396,6 +396,23 @@ fn the_sibling_of_an_odd_cpu_is_paired_shared_or_idle_as_wished() {
 }
 
 #[test]
+fn idle_siblings_leave_the_sharers_of_each_domain_what_they_requested() {
+    check(
+        "pack:2 die:2 numa:1 l3:3 core:1 pu:2",
+        "0",
+        &["1 6", "2 0", "3 0+2001", "4 7 idle", "4=3 idle", "4=5 idle"],
+        expect![[r#"
+            1 6: package 0 die 1, owns [3-5,15-17] of 3-5,15-17, mems 1
+            2 0: package 1 die 0, owns [] of 6-8,18-20, mems 2
+            3 0+2001: package 1 die 1, owns [] of 9-11,21-23, mems 3
+            4 7 idle: package 1, owns [6,9-11,21-23] of 6,9-11,21-23, idle 18, mems 2-3
+            4=3 idle: package 1, owns [9-10,21] of 9-10,21, idle 22, mems 3
+            4=5 idle: package 1, owns [9-11,21-22] of 9-11,21-22, idle 23, mems 3
+        "#]],
+    );
+}
+
+#[test]
 fn an_odd_cpu_is_paired_with_its_own_pod_then_its_own_namespace() {
     check(
         "numa:1 core:8 pu:2",
