@@ -97,7 +97,7 @@ impl<'a> Memory<'a> {
             capacity += free_on(self.pools, &[], node);
             grant.mems.insert(node);
         }
-        (missing == Bytes::ZERO).then_some(grant)
+        (missing == Bytes::ZERO && !grant.mems.is_empty()).then_some(grant)
     }
 
     /// Local nodes by number, then the others, nearest to any local node first.

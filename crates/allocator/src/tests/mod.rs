@@ -628,6 +628,20 @@ fn memory_is_of_the_kinds_that_are_wished_and_bound_where_that_is_wished() {
 }
 
 #[test]
+fn who_is_bound_to_memory_that_is_not_near_is_refused_also_without_an_amount() {
+    check(
+        "pack:2 numa:1 core:4 mem:10 hbm:4/machine",
+        "",
+        &["1 1 memory:Hbm bound near:1!", "2 1 memory:Hbm near:1!", "3 1 memory:Hbm bound"],
+        expect![[r#"
+            1 1 memory:Hbm bound near:1!: refused: is not near `device at 1`
+            2 1 memory:Hbm near:1!: package 1, owns [4] of 4, mems 2
+            3 1 memory:Hbm bound: package 0, owns [1] of 1, mems 2
+        "#]],
+    );
+}
+
+#[test]
 fn devices_and_other_containers_draw_and_repel() {
     check(
         "pack:2 numa:2 core:4",
