@@ -12,7 +12,7 @@ use crate::policy::topology_aware::pools;
 use crate::*;
 
 const GENEROUS: Limits =
-    Limits { moves_max: 4, cpus_max: 64, memory_max: None, gain_min_percent: 10 };
+    Limits { moves_max: 4, cpus_max: 64, memory_max: None, gain_min_percent: 10, states_max: 4000 };
 
 /// A ledger, and what everybody in it asked for.
 struct Node {
@@ -51,9 +51,7 @@ impl Node {
             let wanted = request(number(id).0, exclusive.len(), None);
             let mems = self.ledger.pools().nodes_of(&exclusive);
             let charges = mems.iter().take(1).map(|node| (node, Bytes::gib(1))).collect();
-            let pool = PoolId::MACHINE;
-            let held =
-                Allocation { pool, is_reserved: false, exclusive, shared: None, mems, charges };
+            let held = Allocation { exclusive, mems, charges, ..Allocation::new(PoolId::MACHINE) };
             self.ledger.adopt(wanted.id, held).unwrap();
             self.requests.insert(wanted.id, Request { memory: Bytes::gib(1), ..wanted });
         } else {
@@ -320,7 +318,7 @@ fn levels_held(ledger: &Ledger, cpus: &CpuSet) -> Vec<Level> {
 
 fn splits(ledger: &Ledger, cpus: &CpuSet) -> usize {
     let leaves = ledger.pools().iter().filter(|pool| pool.children.is_empty());
-    let cores = leaves.flat_map(|pool| &pool.cores);
+    let cores = leaves.flat_map(|pool| ledger.pools().own_core_sets(pool));
     cores.filter(|core| core.intersects(cpus) && !core.is_subset(cpus)).count()
 }
 
@@ -371,12 +369,13 @@ fn any_comer() -> impl Strategy<Value = Comer> {
 
 fn any_limits() -> impl Strategy<Value = Limits> {
     let memory = prop::option::of((0_u64..4).prop_map(Bytes::gib));
-    (1_usize..5, 1_usize..24, memory, 0_usize..80).prop_map(
-        |(moves_max, cpus_max, memory_max, gain_min_percent)| Limits {
+    (1_usize..5, 1_usize..24, memory, 0_usize..80, 0_usize..4000).prop_map(
+        |(moves_max, cpus_max, memory_max, gain_min_percent, states_max)| Limits {
             moves_max,
             cpus_max,
             memory_max,
             gain_min_percent,
+            states_max,
         },
     )
 }
