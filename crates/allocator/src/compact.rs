@@ -13,8 +13,9 @@
 //!
 //! Guarantees: nothing is changed; the same input gives the same plan; made in order, no two containers ever own one CPU. Nobody is
 //! moved who is not in `movable`, also no sharer who would have to make room. Who is moved is nowhere worse off: no domain that held all of
-//! his CPUs is given up, cores are not split more, memory is not farther. Not guaranteed: that no better plan exists, since finding it is
-//! as hard as packing bins; with few containers all plans are looked at.
+//! his CPUs is given up, cores are not split more, memory is not farther. The work is bounded by [`Limits::states_max`]. Not guaranteed: that
+//! no better plan exists, since finding it is as hard as packing bins. Only the most promising beginnings are continued, and nobody is moved
+//! twice in one plan.
 
 mod apply;
 mod model;
@@ -54,6 +55,8 @@ pub struct Limits {
     pub memory_max: Option<Bytes>,
     /// For each 100 CPUs that change, the largest hole (or what is placed, for a wish) has to gain this many CPUs.
     pub gain_min_percent: usize,
+    /// Moves that are tried while a plan is looked for: a bound on the work that, unlike one in time, always gives the same plan.
+    pub states_max: usize,
 }
 
 /// What a move costs whom it moves.
@@ -134,7 +137,7 @@ pub fn plan_compaction(
     let before = model.largest_hole(&start);
     let goal = Goal::new(&model, wish, before);
     let none = Compaction { moves: Vec::new(), before, after: before };
-    if goal.is_met(&model, &start) {
+    if goal.is_met(&model, &start) || goal.is_out_of_reach(&model) {
         return none;
     }
     for plan in search(&model, &start, &goal, limits).iter().take(TRIED_MAX) {
@@ -142,7 +145,8 @@ pub fn plan_compaction(
         else {
             continue;
         };
-        let hole = Model::new(&after, movable, level);
+        // Who may be moved on from there does not matter.
+        let hole = Model::new(&after, &BTreeMap::new(), level);
         let hole = hole.largest_hole(&hole.start());
         let compaction = Compaction { moves, before, after: hole };
         if is_worth(&compaction, &after, wish, limits) {

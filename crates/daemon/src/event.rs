@@ -200,6 +200,17 @@ pub enum Note {
         /// Why.
         why: String,
     },
+    /// A container that owns CPUs got others.
+    Moved {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Its CPUs until then.
+        from: String,
+        /// Its CPUs from then on.
+        to: String,
+        /// What for, and what it costs.
+        why: String,
+    },
     /// CPUs or memory nodes came or went, and everybody who had to has another place.
     MachineChanged {
         /// All that are online now.

@@ -109,6 +109,9 @@ pub(crate) fn tell(note: &Note, metrics: &Metrics) {
         Note::Refused { container, why } => tracing::warn!(container, why, "refused"),
         Note::Adopted { container, how } => tracing::info!(container, how, "adopted"),
         Note::Released { container, why } => tracing::info!(container, why, "released"),
+        Note::Moved { container, from, to, why } => {
+            tracing::info!(container, from, to, why, "moved");
+        }
         Note::MachineChanged { cpus, came, went, moved, displaced } => {
             tracing::warn!(cpus, came, went, moved, displaced, "the machine has changed");
         }

@@ -3,6 +3,7 @@
 //! One task owns the [`NodeState`]; everything else sends it events and carries out what follows.
 
 pub mod check;
+mod compaction;
 pub mod config;
 mod control;
 pub mod decision;

@@ -101,6 +101,7 @@ pub(crate) struct Metrics {
     calls: Family<Call, Counter>,
     updates: Family<Outcome, Counter>,
     machine_changes: Family<Outcome, Counter>,
+    compaction_moves: Counter,
     containers: Family<Containers, Gauge<i64, AtomicI64>>,
     cpus: Family<Cpus, Gauge<i64, AtomicI64>>,
     journal: Gauge<u64, AtomicU64>,
@@ -118,6 +119,7 @@ impl Metrics {
             calls: Family::default(),
             updates: Family::default(),
             machine_changes: Family::default(),
+            compaction_moves: Counter::default(),
             containers: Family::default(),
             cpus: Family::default(),
             journal: Gauge::default(),
@@ -156,6 +158,11 @@ impl Metrics {
             "machine_changes",
             "Times that CPUs or memory nodes came or went",
             self.machine_changes.clone(),
+        );
+        registry.register(
+            "compaction_moves",
+            "Containers that were moved so that free CPUs lie together",
+            self.compaction_moves.clone(),
         );
         registry.register(
             "containers",
@@ -203,6 +210,10 @@ impl Metrics {
             Note::Refused { .. } => "refused",
             Note::Adopted { .. } => "adopted",
             Note::Released { .. } => "released",
+            Note::Moved { .. } => {
+                self.compaction_moves.inc();
+                return;
+            }
             Note::MachineChanged { .. } => return self.machine_change("applied"),
             Note::MachineUnchanged => return self.machine_change("unchanged"),
             Note::Failure { kind, .. } => return self.failed(kind),

@@ -64,6 +64,7 @@ impl NodeState {
             }
         }
         self.ended.retain(|_, step| *step > view.basis);
+        self.join_holes(&mut step);
         step
     }
 

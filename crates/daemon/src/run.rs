@@ -100,8 +100,8 @@ impl Daemon {
         let (failed, failures) = mpsc::unbounded_channel();
         let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
         let broken = CancellationToken::new();
-        // Two passes and some time for the rest.
-        let write_limit = config.runtime_timeout.min(config.decision_timeout / 3);
+        // Three passes and some time for the rest.
+        let write_limit = config.runtime_timeout.min(config.decision_timeout / 4);
         let sync_soon = Arc::new(Notify::new());
         let event_loop = EventLoop {
             state,
@@ -284,7 +284,8 @@ async fn restore(
     let ledger = Ledger::new(Arc::new(pools));
     let mut state = NodeState::new(ledger, config.rules.clone(), fingerprint)
         .with_devices(topology.devices().into())
-        .with_doubt_grace(SignedDuration::try_from(config.resync_interval).unwrap_or_default());
+        .with_doubt_grace(SignedDuration::try_from(config.resync_interval).unwrap_or_default())
+        .with_compaction(config.compaction);
     let step = state.restore(live, Timestamp::now());
     for note in &step.notes {
         tell(note, metrics);

@@ -27,6 +27,7 @@ use bayplan_topology::Device;
 use bayplan_types::Pinning;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::compaction::Compactor;
 use crate::decision::Decision;
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
 use crate::record::Record;
@@ -82,6 +83,11 @@ impl Container {
         full_name(&self.spec)
     }
 
+    /// Neither its creation nor an update by kubelet is under way or in doubt.
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self.phase, Phase::Created | Phase::Running) && self.update.is_none()
+    }
+
     /// Same pod, name and attempt: the same container to kubelet.
     pub(crate) fn is(&self, pod_id: &str, name: &str, attempt: u32) -> bool {
         self.spec.pod.id == pod_id && self.spec.name == name && self.spec.attempt == attempt
@@ -121,6 +127,7 @@ pub struct NodeState {
     pub(crate) steps: u64,
     /// How long a creation in doubt keeps its place although the runtime does not list it: it may still be at work.
     pub(crate) doubt_grace: SignedDuration,
+    pub(crate) compactor: Compactor,
 }
 
 impl NodeState {
@@ -140,6 +147,7 @@ impl NodeState {
             next_id: 0,
             steps: 0,
             doubt_grace: SignedDuration::ZERO,
+            compactor: Compactor::default(),
         }
     }
 
@@ -164,6 +172,7 @@ impl NodeState {
         let version = self.ledger.version();
         // What is observed may have changed although the ledger has not.
         let has_observed = matches!(event, Event::Synced(_) | Event::Resized(..));
+        let is_creation_over = matches!(event, Event::CreateEnded(..));
         let mut step = match event {
             Event::PodStarted(pod) => self.pod_started(&pod, now),
             Event::PodEnded(pod_id) => self.pod_ended(&pod_id, now),
@@ -189,6 +198,7 @@ impl NodeState {
         if self.ledger.version() != version || !step.records.is_empty() || has_observed {
             self.plan(&mut step);
         }
+        self.note_holes(&mut step, is_creation_over);
         step.answers_after_plan |= self.corrects_new(&step);
         step
     }
@@ -210,7 +220,7 @@ impl NodeState {
         }
     }
 
-    fn desired(&self) -> DesiredState {
+    pub(crate) fn desired(&self) -> DesiredState {
         let pairs = self.by_runtime_id.iter();
         pairs.filter_map(|(id, key)| Some((id.clone(), self.pinning(*key)?))).collect()
     }
@@ -261,7 +271,7 @@ impl NodeState {
         self.release_earlier(&spec, now, &mut step);
         let id = self.take_id();
         let (request, warnings) = self.request(id, &spec);
-        let offered = offer(&self.ledger, &request);
+        let offered = self.offer_with_room(&request, &full_name(&spec), is_final, &mut step);
         let notes = warning_notes(&spec, &warnings);
         let decision = self.decision(&spec, &request, offered.as_ref(), warnings, now);
         if offered.is_err() && !is_final {
@@ -288,7 +298,7 @@ impl NodeState {
     }
 
     /// Sharers that made room for `owner`: they are told why, and the journal where they are.
-    fn note_moves(&mut self, moves: &[Move], owner: ContainerId, step: &mut Step) {
+    pub(crate) fn note_moves(&mut self, moves: &[Move], owner: ContainerId, step: &mut Step) {
         let owner = self.containers.get(&owner).map(Container::full_name).unwrap_or_default();
         for made in moves {
             let pools = self.ledger.pools();

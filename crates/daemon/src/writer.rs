@@ -16,7 +16,7 @@ use crate::event::{Answer, Event, FailedWrite};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 
-/// Updates that one pass of a plan has in flight at the runtime.
+/// Updates that one group of a plan has in flight at the runtime.
 const WRITES_IN_FLIGHT_MAX: usize = 16;
 /// Failures that are reported together.
 const FAILURES_MAX: usize = 64;
@@ -37,9 +37,9 @@ pub(crate) async fn run_writer(
 ) {
     let mut stuck = Stuck::default();
     while let Some(Batch { plan, answer }) = batches.recv().await {
-        for pass in [Pass::Shrink, Pass::Grow] {
+        for group in plan.groups() {
             let (withheld, writes): (Vec<Write>, Vec<Write>) =
-                plan.pass(pass).cloned().partition(|write| stuck.withholds(write));
+                group.into_iter().cloned().partition(|write| stuck.withholds(write));
             for write in withheld {
                 report(&failures, write, false, "another container did not let go");
             }
@@ -80,12 +80,11 @@ impl Stuck {
     /// Nobody grows onto CPUs that another has not let go of. A container that keeps no CPU is moved all the same: where it is, it is
     /// surely wrong.
     fn withholds(&self, write: &Write) -> bool {
-        let is_move = write.old.as_ref().is_none_or(|old| !old.cpus.intersects(&write.new.cpus));
         let is_held = || {
             let mut others = self.0.iter().filter(|(id, _)| **id != write.container);
             others.any(|(_, held)| held.intersects(&write.new.cpus))
         };
-        write.pass == Pass::Grow && !is_move && is_held()
+        write.pass == Pass::Grow && is_held()
     }
 }
 
@@ -151,7 +150,7 @@ mod tests {
             (Pass::Grow, "b", "4", "2-4", true),
             (Pass::Grow, "b", "4", "4-5", false),
             // A move off CPUs that it must not have, and its own way out.
-            (Pass::Grow, "b", "7", "2-4", false),
+            (Pass::Move, "b", "7", "2-4", false),
             (Pass::Grow, "a", "0-1", "0-3", false),
             (Pass::Shrink, "b", "2-4", "2-3", false),
         ] {

@@ -1,9 +1,9 @@
-//! Desired and observed pinnings to an ordered plan. In: both states. Out: writes in two passes, let go and then take.
+//! Desired and observed pinnings to an ordered plan. In: both states. Out: writes in three passes, let go, move, and then take.
 //!
 //! A CPU must have left its old owner before a new one takes it. So in the first pass every container that loses CPUs is shrunk to
-//! what it keeps, and in the second every container gets all it should have. A container that keeps no CPU at all skips the first
-//! pass, because cgroup v2 reads an empty set as "inherit from the parent" (Documentation/admin-guide/cgroup-v2.rst,
-//! "cpuset.cpus"); it may overlap for the length of one write. Guarantees: the plan for a state that is already right is empty;
+//! what it keeps, and in the last every container gets all it should have. A container that keeps no CPU at all cannot let go first, because cgroup v2 reads an empty set as "inherit from the parent" (Documentation/admin-guide/cgroup-v2.rst,
+//! "cpuset.cpus"); it is moved in one write, between the two, after those who are moved off the CPUs that it gets. Only where such containers
+//! change places in a circle do they overlap for the length of one write. Guarantees: the plan for a state that is already right is empty;
 //! carrying the plan out gives the desired state; an empty set stands for what is left alone, and is never written.
 
 use std::fmt;
@@ -12,11 +12,13 @@ use bayplan_types::{CpuSet, NodeSet, Pinning};
 
 use crate::pinning::{DesiredState, ObservedState};
 
-/// Which pass a write belongs to. All of one pass may be written at once; the next waits for it.
+/// Which pass a write belongs to. Each waits for the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pass {
     /// CPUs are taken away only.
     Shrink,
+    /// Other CPUs are given for all of the old ones.
+    Move,
     /// CPUs are given.
     Grow,
 }
@@ -25,6 +27,7 @@ impl fmt::Display for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Pass::Shrink => "shrink",
+            Pass::Move => "move",
             Pass::Grow => "grow",
         })
     }
@@ -46,7 +49,7 @@ pub struct Write {
 /// Writes in the order in which they must be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Shrinks first, then grows; by container id inside a pass.
+    /// Shrinks first, then moves, then grows; by container id inside a pass.
     pub writes: Vec<Write>,
 }
 
@@ -56,10 +59,28 @@ impl Plan {
         self.writes.is_empty()
     }
 
-    /// The writes of one pass.
-    pub fn pass(&self, pass: Pass) -> impl Iterator<Item = &Write> {
-        self.writes.iter().filter(move |write| write.pass == pass)
+    /// The writes in groups: all of one group may be written at once; the next waits for it. Only moves may take more than one.
+    pub fn groups(&self) -> Vec<Vec<&Write>> {
+        let pass = |pass| self.writes.iter().filter(move |write| write.pass == pass).collect();
+        let mut groups: Vec<Vec<&Write>> = vec![pass(Pass::Shrink)];
+        let mut rest: Vec<&Write> = pass(Pass::Move);
+        while !rest.is_empty() {
+            let (waiting, ready) =
+                rest.iter().partition::<Vec<&Write>, _>(|write| must_wait(write, &rest));
+            let is_circle = ready.is_empty();
+            groups.push(if is_circle { waiting.clone() } else { ready });
+            rest = if is_circle { Vec::new() } else { waiting };
+        }
+        groups.push(pass(Pass::Grow));
+        groups.retain(|group| !group.is_empty());
+        groups
     }
+}
+
+/// Somebody else is still on CPUs that it gets.
+fn must_wait(write: &Write, others: &[&Write]) -> bool {
+    let mut others = others.iter().filter(|other| other.container != write.container);
+    others.any(|other| other.old.as_ref().is_some_and(|old| old.cpus.intersects(&write.new.cpus)))
 }
 
 /// Moves every container of `desired` from where it was observed to where it should be. Containers that are only observed, and empty
@@ -100,7 +121,10 @@ fn writes_for(container: &str, old: Option<&Pinning>, new: &Pinning) -> Vec<Writ
         return vec![write(Pass::Shrink, old, new.clone())];
     }
     let kept = seen.cpus.intersection(&new.cpus);
-    if kept == seen.cpus || kept.is_empty() {
+    if kept.is_empty() {
+        return vec![write(Pass::Move, old, new.clone())];
+    }
+    if kept == seen.cpus {
         return vec![write(Pass::Grow, old, new.clone())];
     }
     // Nodes that are left alone are not written back as they were seen, either.
@@ -184,7 +208,7 @@ mod tests {
             expect![[r#"
                 shrink b cpus all -> 0-1 mems all -> 0
                 shrink c cpus ? -> 2 mems all -> 0
-                grow   a cpus 0-1 -> 4-5 mems 0 -> 1
+                move   a cpus 0-1 -> 4-5 mems 0 -> 1
             "#]],
         );
     }
@@ -200,6 +224,32 @@ mod tests {
                 grow   c cpus 2-3 -> 2-5
                 grow   e mems all -> 1
             "#]],
+        );
+    }
+
+    /// The containers of each group.
+    fn check_groups(
+        observed: &[(&str, &str, &str)],
+        desired: &[(&str, &str, &str)],
+        expected: &[&[&str]],
+    ) {
+        let plan = plan_pinnings(&state(desired), &state(observed));
+        let groups = plan.groups();
+        let ids = groups.iter().map(|group| group.iter().map(|it| it.container.as_str()).collect());
+        assert_eq!(ids.collect::<Vec<Vec<&str>>>(), expected);
+    }
+
+    #[test]
+    fn who_is_moved_waits_for_who_leaves_and_sharers_wait_for_both() {
+        check_groups(
+            &[("a", "0", "0"), ("b", "1", "0"), ("c", "6", "0"), ("s", "2-5", "0")],
+            &[("a", "1", "0"), ("b", "2", "0"), ("c", "3", "0"), ("s", "0,4-6", "0")],
+            &[&["s"], &["b", "c"], &["a"], &["s"]],
+        );
+        check_groups(
+            &[("a", "0", "0"), ("b", "1", "0")],
+            &[("a", "1", "0"), ("b", "0", "0")],
+            &[&["a", "b"]],
         );
     }
 

@@ -58,7 +58,7 @@ pub(super) struct Model {
     /// Who has all of his CPUs in a domain, by domain.
     pub(super) seats_in: Vec<Vec<usize>>,
     /// CPUs of the largest domain that can be handed out.
-    capacity: usize,
+    pub(super) capacity: usize,
     /// Of the largest core.
     pub(super) threads_max: usize,
 }

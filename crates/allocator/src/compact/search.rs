@@ -2,7 +2,8 @@
 //!
 //! Approach: a beam. All single moves are judged; the best few of them are continued by all second moves, and so on. A beginning is judged by what
 //! it has reached and by the largest container that could leave the largest hole next, so that moves which only prepare others
-//! (joining two small holes elsewhere, swapping a large one for a small one) are seen. Polynomial: moves_max * BEAM * seats * targets.
+//! (joining two small holes elsewhere, swapping a large one for a small one) are seen. Polynomial, moves_max * BEAM * seats * targets, and
+//! never more than [`Limits::states_max`]: then what was found until there counts.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -43,6 +44,11 @@ impl Goal {
         }
     }
 
+    /// No domain could hold it, even if it were empty.
+    pub(super) fn is_out_of_reach(&self, model: &Model) -> bool {
+        matches!(self, Goal::Room { wanted } if wanted.cpus > model.capacity)
+    }
+
     /// The domain that it is about, and how far the moves have come, in half CPUs.
     fn progress(&self, state: &State) -> (usize, i64) {
         let holes = state.domains.iter().enumerate();
@@ -80,10 +86,13 @@ struct Candidate {
 pub(super) fn search(model: &Model, start: &State, goal: &Goal, limits: &Limits) -> Vec<State> {
     let mut plans: Vec<(i64, usize, usize, State)> = Vec::new();
     let mut beam = vec![start.clone()];
+    let mut left = limits.states_max;
     for depth in 1..=limits.moves_max {
         let (mut seen, mut is_done) = (BTreeSet::new(), false);
         let mut next = Vec::new();
-        for Candidate { parent, seat, target, .. } in candidates(model, &beam, goal, limits) {
+        for Candidate { parent, seat, target, .. } in
+            candidates(model, &beam, goal, limits, &mut left)
+        {
             let Some(mut state) = beam.get(parent).cloned() else { continue };
             if model.step(&mut state, seat, target).is_none() || !seen.insert(signature(&state)) {
                 continue;
@@ -122,18 +131,30 @@ fn signature(state: &State) -> (Vec<(usize, usize)>, usize) {
     (state.leaves.iter().map(|hole| (hole.cpus, hole.whole)).collect(), state.cpus)
 }
 
-/// Every step that continues one of the beginnings, the most promising first.
-fn candidates(model: &Model, beam: &[State], goal: &Goal, limits: &Limits) -> Vec<Candidate> {
+/// Every step that continues one of the beginnings, the most promising first; `left` counts down how many may still be tried.
+fn candidates(
+    model: &Model,
+    beam: &[State],
+    goal: &Goal,
+    limits: &Limits,
+    left: &mut usize,
+) -> Vec<Candidate> {
     let mut found = Vec::new();
     for (parent, state) in beam.iter().enumerate() {
         let mut state = state.clone();
         let mut kinds = BTreeSet::new();
         for (seat, it) in model.seats.iter().enumerate() {
+            if *left == 0 {
+                break;
+            }
             let is_moved = state.steps.iter().any(|step| step.seat == seat);
             if is_moved || !kinds.insert(model.kind(&state, it)) {
                 continue;
             }
-            for target in model.targets(&state, it) {
+            let targets = model.targets(&state, it);
+            // Looking for targets costs about as much as trying one.
+            *left = left.saturating_sub(1 + targets.len());
+            for target in targets {
                 if model.step(&mut state, seat, target).is_none() {
                     continue;
                 }

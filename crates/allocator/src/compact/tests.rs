@@ -12,7 +12,7 @@ use crate::policy::topology_aware::pools;
 use crate::*;
 
 const GENEROUS: Limits =
-    Limits { moves_max: 4, cpus_max: 64, memory_max: None, gain_min_percent: 10 };
+    Limits { moves_max: 4, cpus_max: 64, memory_max: None, gain_min_percent: 10, states_max: 4000 };
 
 /// A ledger, and what everybody in it asked for.
 struct Node {
@@ -369,12 +369,13 @@ fn any_comer() -> impl Strategy<Value = Comer> {
 
 fn any_limits() -> impl Strategy<Value = Limits> {
     let memory = prop::option::of((0_u64..4).prop_map(Bytes::gib));
-    (1_usize..5, 1_usize..24, memory, 0_usize..80).prop_map(
-        |(moves_max, cpus_max, memory_max, gain_min_percent)| Limits {
+    (1_usize..5, 1_usize..24, memory, 0_usize..80, 0_usize..4000).prop_map(
+        |(moves_max, cpus_max, memory_max, gain_min_percent, states_max)| Limits {
             moves_max,
             cpus_max,
             memory_max,
             gain_min_percent,
+            states_max,
         },
     )
 }

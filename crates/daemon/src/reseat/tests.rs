@@ -277,8 +277,8 @@ fn who_lost_nothing_never_makes_room() {
             t shared on 5-6 mems 1 in numa 1: placed in numa 1
             > off 2,4-7
             shrink large cpus 0,3-4 -> 0,3
-            grow   s cpus 5-6 -> 0,3 mems 1 -> 0
-            grow   t cpus 5-6 -> 0,3 mems 1 -> 0
+            move   s cpus 5-6 -> 0,3 mems 1 -> 0
+            move   t cpus 5-6 -> 0,3 mems 1 -> 0
             displaced: default/large/app: lost CPUs 4; refused: needs 3 CPUs of its own, 1 can be given; 2 more would have to be freed; it shares from now on
             placed default/s/app in machine: 0,3
             placed default/t/app in machine: 0,3
@@ -300,9 +300,9 @@ fn larger_owners_are_placed_before_smaller_and_older_ones() {
         expect![[r#"
             > off 1,2,3
             shrink large cpus 3-4 -> 4
+            move   old cpus 1 -> 6
+            move   small cpus 2 -> 7
             grow   large cpus 4 -> 4-5
-            grow   old cpus 1 -> 6
-            grow   small cpus 2 -> 7
             placed default/large/app in machine: 4-5
             placed default/old/app in machine: 6
             placed default/small/app in machine: 7
@@ -323,7 +323,7 @@ fn a_machine_whose_owners_have_everything_that_is_left_keeps_one_cpu_to_share() 
         &["a 1", "b 2", "s ~0.5", "off 0", "restart"],
         expect![[r#"
             > off 0
-            grow   s cpus 0 -> 1
+            move   s cpus 0 -> 1
             displaced: default/a/app: pool `machine` would have no shared CPU left; refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed; it shares from now on
             machine 1-3: came [] went [0], moved 0, displaced 1
             a shared on 1 mems 0 in machine: pool `machine` would have no shared CPU left; refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed; it shares from now on
@@ -381,8 +381,8 @@ fn system_pods_stay_on_what_is_left_of_the_reserved_cpus() {
             > off 0,4
             shrink own cpus 1,5 -> 5
             shrink s cpus 2-3,6-7 -> 3,7
+            move   sys cpus 4 -> 1-2
             grow   own cpus 5 -> 5-6
-            grow   sys cpus 4 -> 1-2
             reserved_offline: reservedCpus are 0,4, online are 1-3,5-7; system pods run on 1-2
             placed default/own/app in machine: 5-6
             machine 1-3,5-7: came [] went [4], moved 1, displaced 0
@@ -390,8 +390,8 @@ fn system_pods_stay_on_what_is_left_of_the_reserved_cpus() {
             s shared on 3,7 mems 0 in machine: placed in machine
             sys reserved on 1-2 mems 0 in reserved: placed on the reserved CPUs
             > off
+            move   sys cpus 1-2 -> 0,4
             grow   s cpus 3,7 -> 1-3,7
-            grow   sys cpus 1-2 -> 0,4
             machine 0-7: came [0,4] went [], moved 0, displaced 0
             own exclusive on 5-6 mems 0 in machine: lost CPUs 1; placed in machine
             s shared on 1-3,7 mems 0 in machine: placed in machine
@@ -408,23 +408,23 @@ fn a_reserved_cpu_gives_way_when_nothing_else_is_online() {
         &["sys !0.1", "s ~0.5", "off 1-2", "off 0-2", "off"],
         expect![[r#"
             > off 1-2
-            grow   s cpus 1-2 -> 0
+            move   s cpus 1-2 -> 0
             reserved_offline: reservedCpus are 0, online are 0,3; system pods share with all others
             placed kube-system/sys/app in machine: 0
             machine 0,3: came [] went [1-2], moved 1, displaced 0
             s shared on 0 mems 0 in machine: placed in machine
             sys shared on 0 mems 0 in machine: no CPU is reserved any more; placed in machine
             > off 0-2
-            grow   s cpus 0 -> 3
-            grow   sys cpus 0 -> 3
+            move   s cpus 0 -> 3
+            move   sys cpus 0 -> 3
             reserved_offline: reservedCpus are 0, online are 3; system pods share with all others
             isolated_shared: nothing is online but isolated CPUs; containers run on 3
             machine 3: came [] went [0], moved 0, displaced 0
             s shared on 3 mems 0 in machine: placed in machine
             sys shared on 3 mems 0 in machine: no CPU is reserved any more; placed in machine
             > off
-            grow   s cpus 3 -> 1-2
-            grow   sys cpus 3 -> 1-2
+            move   s cpus 3 -> 1-2
+            move   sys cpus 3 -> 1-2
             machine 0-3: came [0-2] went [], moved 0, displaced 0
             s shared on 1-2 mems 0 in machine: placed in machine
             sys shared on 1-2 mems 0 in machine: no CPU is reserved any more; placed in machine
@@ -482,9 +482,9 @@ fn a_node_that_goes_and_returns_leaves_sharers_of_the_other_where_they_are() {
         expect![[r#"
             > off 0-3
             shrink t cpus 4-7 -> 4,7
-            grow   own cpus 1-2 -> 5-6 mems 0 -> 1
-            grow   s cpus 0,3 -> 4,7 mems 0 -> 1
-            grow   u cpus 0,3 -> 4,7 mems 0 -> 1
+            move   own cpus 1-2 -> 5-6 mems 0 -> 1
+            move   s cpus 0,3 -> 4,7 mems 0 -> 1
+            move   u cpus 0,3 -> 4,7 mems 0 -> 1
             placed default/own/app in machine: 5-6
             placed default/s/app in machine: 4,7
             placed default/u/app in machine: 4,7
@@ -570,7 +570,7 @@ fn memory_on_a_node_that_is_gone_is_no_longer_asked_for() {
         expect![[r#"
             > machine pack:1 numa:1 core:4 pu:1 mem:8
             shrink a cpus 1 -> 1 mems 0-1 -> 0
-            grow   b cpus 4 -> 0,2-3 mems 1 -> 0
+            move   b cpus 4 -> 0,2-3 mems 1 -> 0
             displaced: default/b/app: lost CPUs 4; refused: needs 2 GiB, the machine has 0 B free; it shares from now on
             machine 0-3: came [] went [4-7], moved 0, displaced 1
             a exclusive on 1 mems 0 in machine: placed in machine

@@ -2,6 +2,7 @@
 //! containers and makes others up.
 
 mod annotations;
+mod compaction;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use bayplan_types::{CpuId, CpuSet, QosClass};
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::CompactionConfig;
 use crate::event::{ChangedMachine, RuntimeView, Seen, SeenDetails};
 use crate::record::replay;
 
@@ -24,12 +26,14 @@ struct Machine {
     reserved: String,
     offline: CpuSet,
     isolated: CpuSet,
+    compacts: bool,
 }
 
 impl Machine {
     fn new(line: &str, reserved: &str) -> Machine {
         let (offline, isolated) = (CpuSet::new(), CpuSet::new());
-        Machine { line: line.to_owned(), reserved: reserved.to_owned(), offline, isolated }
+        let (line, reserved) = (line.to_owned(), reserved.to_owned());
+        Machine { line, reserved, offline, isolated, compacts: false }
     }
 
     /// `None`: every CPU is offline.
@@ -54,7 +58,8 @@ fn fresh(machine: &Machine) -> NodeState {
     let ChangedMachine { pools, fingerprint, .. } = machine.changed().unwrap();
     let rules =
         RequestRules { reserved_namespaces: vec!["kube-system".into()], ..RequestRules::default() };
-    NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint)
+    let config = CompactionConfig { enabled: machine.compacts, ..CompactionConfig::default() };
+    NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint).with_compaction(config)
 }
 
 /// CPUs as the bits of a number.
@@ -216,6 +221,8 @@ struct World {
     failures: Vec<FailedWrite>,
     /// Containers whose last write failed.
     wrong: BTreeSet<String>,
+    /// Everything that was said.
+    notes: Vec<Note>,
     basis: Option<(u64, BTreeSet<String>)>,
     view: Option<RuntimeView>,
 }
@@ -235,6 +242,7 @@ impl World {
             failing: 0,
             failures: Vec::new(),
             wrong: BTreeSet::new(),
+            notes: Vec::new(),
             basis: None,
             view: None,
         }
@@ -246,6 +254,7 @@ impl World {
     }
 
     fn carry_out(&mut self, step: Step) -> Answer {
+        self.notes.extend(step.notes);
         self.journal.extend(step.records.iter().map(|it| serde_json::to_string(it).unwrap()));
         let failing = std::mem::take(&mut self.failing);
         for (index, write) in step.plan.writes.into_iter().enumerate() {
@@ -313,7 +322,8 @@ impl World {
             }
             Op::Reshape(line) => {
                 let reserved = self.machine.reserved.clone();
-                self.change(Machine::new(&line, &reserved))?;
+                let compacts = self.machine.compacts;
+                self.change(Machine { compacts, ..Machine::new(&line, &reserved) })?;
             }
         }
         Ok(())
@@ -667,9 +677,10 @@ proptest! {
     #[test]
     fn any_history_keeps_the_ledger_and_the_runtime_in_line(
         machine in any_machine(),
+        compacts in any::<bool>(),
         ops in prop::collection::vec(any_op(), 1..60),
     ) {
-        let mut world = World::new(machine);
+        let mut world = World::new(Machine { compacts, ..machine });
         for op in ops {
             world.play(op)?;
             world.check()?;

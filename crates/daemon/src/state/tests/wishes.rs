@@ -228,12 +228,12 @@ fn who_is_immovable_makes_no_room() {
         (
             "false",
             expect![[r#"
-        a: cpus 1-2 mems 0
-        b: cpus 4-7 mems 1
-        c: cpus 4-6 mems 1
-          grow   b cpus 4-7 -> 0,3 mems 1 -> 0-1
-        d: cpus 7 mems 1
-    "#]],
+                a: cpus 1-2 mems 0
+                b: cpus 4-7 mems 1
+                c: cpus 4-6 mems 1
+                  move   b cpus 4-7 -> 0,3 mems 1 -> 0-1
+                d: cpus 7 mems 1
+            "#]],
         ),
         (
             "true",
@@ -515,19 +515,19 @@ fn cpus_are_written_where_only_memory_nodes_are_preserved() {
     check_preserved(
         &[("memory.preserve", "true")],
         expect![[r#"
-        kept: cpus 1-2 mems -
-        owner: cpus 4-6 mems 1
-        resize: cpus 1-3 mems -
-        resized:
-        shrink kept cpus all -> 1-3
-        synced:
-        shrink found cpus 0,5-6 -> 0
-        grow   found cpus 0 -> 0,7
-        grow   kept cpus 0,5-6 -> 1-3
-        CPU 7 offline:
-        shrink found cpus 0,7 -> 0
-        kept: placed in package 0, memory nodes left alone; cpus 1-3, mems left alone, owns `1-3`
-        found: found running, shares; cpus 0, mems left alone, owns ``
-    "#]],
+            kept: cpus 1-2 mems -
+            owner: cpus 4-6 mems 1
+            resize: cpus 1-3 mems -
+            resized:
+            shrink kept cpus all -> 1-3
+            synced:
+            shrink found cpus 0,5-6 -> 0
+            move   kept cpus 0,5-6 -> 1-3
+            grow   found cpus 0 -> 0,7
+            CPU 7 offline:
+            shrink found cpus 0,7 -> 0
+            kept: placed in package 0, memory nodes left alone; cpus 1-3, mems left alone, owns `1-3`
+            found: found running, shares; cpus 0, mems left alone, owns ``
+        "#]],
     );
 }

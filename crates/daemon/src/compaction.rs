@@ -1,0 +1,144 @@
+//! Moves containers that own CPUs so that free CPUs lie together. In: the state, what the configuration allows. Out: moves in the ledger, and
+//! steps that tell of them.
+//!
+//! 1. When somebody has left, holes are due to be joined. That waits for the next sync, so no call of kubelet waits for it; and for a sync
+//!    that finds the node at rest: nobody is being created, placed in doubt or updated by kubelet, and everybody is where he should be.
+//! 2. When a container would own CPUs of several NUMA nodes, or be refused for the last time, room is made for him in one, before his
+//!    answer. That does not wait for others that are being created, but does not move them either.
+//!
+//! Moved is only who is known to be where the ledger has him. Never moved are: who said so (`immovable`), whose CPUs or memory are left
+//! alone (`preserve`), who is on reserved CPUs, who is being created or in doubt, and who is being updated by kubelet.
+
+use std::collections::BTreeMap;
+
+use bayplan_allocator::{
+    Allocation, ContainerId, Demand, Offer, Refusal, Relocation, Request, Wish, offer,
+    plan_compaction,
+};
+use bayplan_enforcement::plan_pinnings;
+use bayplan_topology::Level;
+use bayplan_types::Bytes;
+
+use crate::config::CompactionConfig;
+use crate::event::{Note, Step};
+use crate::record::Record;
+use crate::state::{Container, NodeState};
+
+/// Begins what is said of a move; only the last one is kept.
+const MOVED: &str = "; moved from CPUs ";
+
+/// What may be moved, and whether something is left to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Compactor {
+    config: CompactionConfig,
+    /// Somebody has left since holes were joined.
+    is_due: bool,
+}
+
+impl NodeState {
+    /// Containers are moved as far as this allows.
+    pub fn with_compaction(mut self, config: CompactionConfig) -> NodeState {
+        self.compactor.config = config;
+        self
+    }
+
+    /// What is due is done by the next sync that finds the node at rest, so one is asked for when somebody has left or a creation has ended.
+    pub(crate) fn note_holes(&mut self, step: &mut Step, is_creation_over: bool) {
+        let has_left = step.records.iter().any(|record| matches!(record, Record::Released { .. }));
+        self.compactor.is_due |= has_left && self.compactor.config.enabled;
+        step.sync_soon |= self.compactor.is_due && (has_left || is_creation_over);
+    }
+
+    /// Makes the largest hole in a NUMA node larger, if that is due.
+    pub(crate) fn join_holes(&mut self, step: &mut Step) {
+        if self.compactor.is_due && self.is_at_rest() {
+            self.compactor.is_due = false;
+            self.compact(None, "so that free CPUs lie together", step);
+        }
+    }
+
+    /// The best offer; one in a single NUMA node where moves make room for it. `is_final`: a refusal would be the last word.
+    pub(crate) fn offer_with_room(
+        &mut self,
+        request: &Request,
+        name: &str,
+        is_final: bool,
+        step: &mut Step,
+    ) -> Result<Offer, Refusal> {
+        let first = offer(&self.ledger, request);
+        let is_good = match &first {
+            Ok(offer) => self.ledger.pools().nodes_of(&offer.allocation().exclusive).len() <= 1,
+            Err(_) => !is_final,
+        };
+        if is_good || request.demand.exclusive() == 0 || !self.compactor.config.enabled {
+            return first;
+        }
+        let wish = Wish { request: request.clone(), level: Level::NumaNode };
+        self.compact(Some(&wish), &format!("to make room for {name}"), step);
+        offer(&self.ledger, request)
+    }
+
+    fn compact(&mut self, wish: Option<&Wish>, why: &str, step: &mut Step) {
+        let limits = self.compactor.config.limits;
+        let plan = plan_compaction(&self.ledger, &self.movable(), wish, &limits);
+        if let Err(error) = self.ledger.relocate(&plan.moves) {
+            step.notes.push(Note::Failure { kind: "not_moved", message: error.to_string() });
+            return;
+        }
+        for made in &plan.moves {
+            self.note_relocation(made, why, step);
+        }
+    }
+
+    /// Told like any other change: journal, log, metric and `explain`. In the order of the moves, so that the beginning of these records is a
+    /// ledger, too.
+    fn note_relocation(&mut self, made: &Relocation, why: &str, step: &mut Step) {
+        self.note_moves(&made.sharers, made.container, step);
+        self.remember_home(made.container);
+        let Some(container) = self.containers.get_mut(&made.container) else { return };
+        let (from, to) = (made.from.exclusive.to_string(), made.to.exclusive.to_string());
+        let mut cost = format!("{} CPUs change", made.cost.cpus);
+        if made.cost.memory > Bytes::ZERO {
+            cost.push_str(&format!(", memory {} follows", made.cost.memory));
+        }
+        let outcome = &mut container.decision.outcome;
+        outcome.truncate(outcome.find(MOVED).unwrap_or(outcome.len()));
+        outcome.push_str(&format!("{MOVED}{from} to {to} {why} ({cost})"));
+        container.touched = self.steps;
+        let (container, why) = (container.full_name(), format!("{why} ({cost})"));
+        step.notes.push(Note::Moved { container, from, to, why });
+        step.records.extend(self.placed_record(made.container));
+    }
+
+    /// Nothing is under way, as far as is known.
+    fn is_at_rest(&self) -> bool {
+        let is_settled = |it: &Container| it.is_settled();
+        self.containers.values().all(is_settled)
+            && plan_pinnings(&self.desired(), &self.observed).is_empty()
+    }
+
+    /// Who may be moved, with what he asks for.
+    fn movable(&self) -> BTreeMap<ContainerId, Request> {
+        let held = self.ledger.allocations();
+        let movable = held.filter_map(|(id, held)| {
+            let container = self.containers.get(&id).filter(|it| self.may_move(id, it, held))?;
+            // Of sharers only that they may be moved is of interest.
+            let request = match held.exclusive.is_empty() {
+                true => Request::new(id, Demand::new(0, held.shared)),
+                false => self.request(id, &container.spec).0,
+            };
+            Some((id, request))
+        });
+        movable.collect()
+    }
+
+    fn may_move(&self, id: ContainerId, container: &Container, held: &Allocation) -> bool {
+        let terms = &held.terms;
+        let is_free = !terms.is_immovable && !terms.preserve.cpus && !terms.preserve.memory;
+        let is_in_place = || {
+            let observed = container.runtime_id.as_ref().and_then(|it| self.observed.get(it));
+            observed.is_some_and(|it| Some(&it.cpus) == self.pinning(id).map(|it| it.cpus).as_ref())
+        };
+        is_free && !held.is_reserved && container.is_settled() && is_in_place()
+    }
+}
