@@ -210,21 +210,19 @@ impl<'a> Picker<'a> {
         let Supply { units, takeable, .. } = self.supply;
         let mut missing = count;
         let mut cost = Cost::default();
-        let mut rest: SmallVec<[Rest; 32]> = SmallVec::new();
+        let mut rest: SmallVec<[Rest; 64]> = SmallVec::new();
         for (idx, core) in self.supply.pools.own_cores(pool) {
             if missing == 0 {
                 break;
             }
             let (width, free) = (core.threads.len(), takeable.in_core(idx));
-            let is_whole = free == width;
-            if units.in_core(core, free) == 0 {
-            } else if is_whole && !units.is_spread && width <= missing {
+            let (is_whole, there) = (free == width, units.in_core(core, free));
+            if is_whole && !units.is_spread && width <= missing {
                 take(core, width);
                 missing -= width;
-            } else {
+            } else if there > 0 {
                 let strangeness = if is_whole { 0 } else { self.strangeness(core) };
-                let breaks = usize::from(is_whole);
-                rest.push(Rest { idx, units: units.in_core(core, free), breaks, strangeness });
+                rest.push(Rest { idx, units: there, breaks: usize::from(is_whole), strangeness });
             }
         }
         while missing > 0 {
