@@ -5,7 +5,7 @@
 
 #![allow(missing_docs, reason = "criterion's macros make undocumented items")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up should stop")]
-#![allow(clippy::indexing_slicing, reason = "samples are never empty")]
+#![allow(clippy::print_stdout, reason = "the table is what it is for")]
 
 use std::alloc::System;
 use std::hint::black_box;

@@ -2,8 +2,8 @@
 //!
 //! A CPU must have left its old owner before a new one takes it. So in the first pass every container that loses CPUs is shrunk to
 //! what it keeps, and in the last every container gets all it should have. A container that keeps no CPU at all cannot let go first, because cgroup v2 reads an empty set as "inherit from the parent" (Documentation/admin-guide/cgroup-v2.rst,
-//! "cpuset.cpus"); it is moved in one write, between the two, after those who are moved off the CPUs that it gets. Only where such containers
-//! change places in a circle do they overlap for the length of one write. Guarantees: the plan for a state that is already right is empty;
+//! "cpuset.cpus"); it is moved in one write, between the two: to those of its new CPUs that nobody else is just being moved off, or else after him. Only where
+//! containers change all of their CPUs in a circle do they overlap for the length of one write. Guarantees: the plan for a state that is already right is empty;
 //! carrying the plan out gives the desired state; an empty set stands for what is left alone, and is never written.
 
 use std::fmt;
@@ -49,7 +49,7 @@ pub struct Write {
 /// Writes in the order in which they must be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Shrinks first, then moves, then grows; by container id inside a pass.
+    /// Shrinks first, then moves, then grows; by container id inside a group.
     pub writes: Vec<Write>,
 }
 
@@ -87,23 +87,37 @@ fn must_wait(write: &Write, others: &[&Write]) -> bool {
 /// sets of those that are desired, are left alone.
 pub fn plan_pinnings(desired: &DesiredState, observed: &ObservedState) -> Plan {
     let mut writes = Vec::new();
+    let left = left_by_moves(desired, observed);
     for (container, new) in desired.iter().filter(|(_, new)| **new != Pinning::default()) {
         let old = observed.get(container);
         if old.is_some_and(|old| is_right(old, new)) {
             continue;
         }
-        writes.extend(writes_for(container, old, new));
+        writes.extend(writes_for(container, old, new, &left));
     }
-    // Stable: by container id inside a pass.
+    // Stable: by container id inside a group.
     writes.sort_by_key(|write| write.pass);
-    Plan { writes }
+    let plan = Plan { writes };
+    Plan { writes: plan.groups().into_iter().flatten().cloned().collect() }
+}
+
+/// CPUs that somebody keeps until he is moved.
+fn left_by_moves(desired: &DesiredState, observed: &ObservedState) -> CpuSet {
+    let mut left = CpuSet::new();
+    for (container, new) in desired.iter().filter(|(_, new)| !new.cpus.is_empty()) {
+        let old = observed.get(container).map(|old| &old.cpus);
+        if let Some(old) = old.filter(|old| !old.intersects(&new.cpus)) {
+            left.union_with(old);
+        }
+    }
+    left
 }
 
 fn is_right(old: &Pinning, new: &Pinning) -> bool {
     (new.cpus.is_empty() || old.cpus == new.cpus) && (new.mems.is_empty() || old.mems == new.mems)
 }
 
-fn writes_for(container: &str, old: Option<&Pinning>, new: &Pinning) -> Vec<Write> {
+fn writes_for(container: &str, old: Option<&Pinning>, new: &Pinning, left: &CpuSet) -> Vec<Write> {
     let write = |pass, old: Option<&Pinning>, new: Pinning| Write {
         pass,
         container: container.to_owned(),
@@ -122,7 +136,12 @@ fn writes_for(container: &str, old: Option<&Pinning>, new: &Pinning) -> Vec<Writ
     }
     let kept = seen.cpus.intersection(&new.cpus);
     if kept.is_empty() {
-        return vec![write(Pass::Move, old, new.clone())];
+        let first = Pinning { cpus: new.cpus.difference(left), mems: new.mems.clone() };
+        if first.cpus.is_empty() || first.cpus == new.cpus {
+            return vec![write(Pass::Move, old, new.clone())];
+        }
+        let rest = write(Pass::Grow, Some(&first), new.clone());
+        return vec![write(Pass::Move, old, first), rest];
     }
     if kept == seen.cpus {
         return vec![write(Pass::Grow, old, new.clone())];
@@ -250,6 +269,11 @@ mod tests {
             &[("a", "0", "0"), ("b", "1", "0")],
             &[("a", "1", "0"), ("b", "0", "0")],
             &[&["a", "b"]],
+        );
+        check_groups(
+            &[("a", "0", "0"), ("s", "1", "0")],
+            &[("a", "1", "0"), ("s", "0,2", "0")],
+            &[&["s"], &["a"], &["s"]],
         );
     }
 
