@@ -307,6 +307,32 @@ fn a_resize_stays_where_it_is() {
 }
 
 #[test]
+fn who_grows_does_not_take_the_sibling_that_sharers_need() {
+    let steps = ["1 1", "2 0+2000", "1=2"];
+    check(
+        "numa:1 core:2 pu:2",
+        "",
+        &steps,
+        expect![[r#"
+        1 1: machine, owns [1] of 1, mems 0
+        2 0+2000: machine, owns [] of 0,2-3, mems 0
+        1=2: machine, owns [1,3] of 1,3, mems 0
+    "#]],
+    );
+    let steps = ["1 1", "2 0+2500", "1=2"];
+    check(
+        "numa:1 core:2 pu:2",
+        "",
+        &steps,
+        expect![[r#"
+        1 1: machine, owns [1] of 1, mems 0
+        2 0+2500: machine, owns [] of 0,2-3, mems 0
+        1=2: refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed
+    "#]],
+    );
+}
+
+#[test]
 fn system_pods_run_on_the_reserved_cpus() {
     check(
         "core:4 pu:2",
