@@ -45,7 +45,8 @@ fn wish(wanted: &mut Request, word: &str) {
         "limit" => wanted.memory_limit = Some(gib(value)),
         "ceiling" => wanted.ceiling = Some(MilliCpu(value.parse().unwrap())),
         "reserved" => wanted.is_reserved = true,
-        "pod" => wanted.owner = Owner { pod: value.parse().unwrap(), namespace: 0 },
+        "pod" => wanted.owner.pod = value.parse().unwrap(),
+        "ns" => wanted.owner.namespace = value.parse().unwrap(),
         "idle" => cpus.siblings = Siblings::Idle,
         "shared" => cpus.siblings = Siblings::Shared,
         "spread" => cpus.packing = Packing::Spread,
@@ -454,6 +455,27 @@ fn an_odd_cpu_is_paired_with_its_own_pod_then_its_own_namespace() {
             5 3 pod:4: machine, owns [2-3,11] of 2-3,11, mems 0
             6 1 pod:9: machine, owns [9] of 9, mems 0
         "#]],
+    );
+}
+
+#[test]
+fn a_half_core_of_the_same_namespace_comes_before_one_of_another() {
+    let halves =
+        ["1 1 pod:1 ns:1", "2 1 pod:2 ns:2", "3 1 pod:3 ns:3", "4 1 pod:4 ns:4", "-2", "-3"];
+    let steps = [&halves[..], &["5 1 pod:5 ns:4"]].concat();
+    check(
+        "numa:1 core:8 pu:2",
+        "",
+        &steps,
+        expect![[r#"
+        1 1 pod:1 ns:1: machine, owns [1] of 1, mems 0
+        2 1 pod:2 ns:2: machine, owns [9] of 9, mems 0
+        3 1 pod:3 ns:3: machine, owns [2] of 2, mems 0
+        4 1 pod:4 ns:4: machine, owns [10] of 10, mems 0
+        -2: shared 0,3-9,11-15
+        -3: shared 0,2-9,11-15
+        5 1 pod:5 ns:4: machine, owns [2] of 2, mems 0
+    "#]],
     );
 }
 
