@@ -24,9 +24,6 @@ use crate::event::{Note, Step};
 use crate::record::Record;
 use crate::state::{Container, NodeState};
 
-/// Begins what is said of a move; only the last one is kept.
-const MOVED: &str = "; moved from CPUs ";
-
 /// What may be moved, and whether something is left to do.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Compactor {
@@ -101,11 +98,10 @@ impl NodeState {
         if made.cost.memory > Bytes::ZERO {
             cost.push_str(&format!(", memory {} follows", made.cost.memory));
         }
-        let outcome = &mut container.decision.outcome;
-        outcome.truncate(outcome.find(MOVED).unwrap_or(outcome.len()));
-        outcome.push_str(&format!("{MOVED}{from} to {to} {why} ({cost})"));
+        let why = format!("{why} ({cost})");
+        container.decision.note_move(&format!("CPUs {from}"), &to, &why);
         container.touched = self.steps;
-        let (container, why) = (container.full_name(), format!("{why} ({cost})"));
+        let container = container.full_name();
         step.notes.push(Note::Moved { container, from, to, why });
         step.records.extend(self.placed_record(made.container));
     }

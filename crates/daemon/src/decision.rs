@@ -30,6 +30,17 @@ pub struct Decision {
     pub warnings: Vec<String>,
 }
 
+/// Begins what the outcome says of a move.
+const MOVED: &str = "; moved from ";
+
+impl Decision {
+    /// Adds to the outcome where the container was moved from and to, and why. Only the last move stays: who lives long is moved often.
+    pub(crate) fn note_move(&mut self, from: &str, to: &str, why: &str) {
+        self.outcome.truncate(self.outcome.find(MOVED).unwrap_or(self.outcome.len()));
+        self.outcome.push_str(&format!("{MOVED}{from} to {to} {why}"));
+    }
+}
+
 /// What became of one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolVerdict {
@@ -182,5 +193,25 @@ fn render_row(
         verdict,
         why,
         criteria,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_moves_does_not_grow_with_their_number() {
+        let mut decision = Decision {
+            at: Timestamp::UNIX_EPOCH,
+            asked: String::new(),
+            outcome: "placed in numa 0".to_owned(),
+            pools: Vec::new(),
+            warnings: Vec::new(),
+        };
+        decision.note_move("numa 0", "numa 1", "to make room for a");
+        decision.note_move("numa 1", "numa 2", "to make room for b");
+        let expected = "placed in numa 0; moved from numa 1 to numa 2 to make room for b";
+        assert_eq!(decision.outcome, expected);
     }
 }

@@ -305,8 +305,7 @@ impl NodeState {
             let name = |pool| pools.get(pool).map_or("?", |pool| pool.name.as_str()).to_owned();
             let (from, to) = (name(made.from), name(made.to));
             if let Some(container) = self.containers.get_mut(&made.container) {
-                let why = format!("; moved from {from} to {to} to make room for {owner}");
-                container.decision.outcome.push_str(&why);
+                container.decision.note_move(&from, &to, &format!("to make room for {owner}"));
             }
             self.remember_home(made.container);
             step.records.extend(self.placed_record(made.container));
