@@ -35,8 +35,9 @@ fn tree(spec: &str) -> TempDir {
     root
 }
 
+/// As the daemon does at its start and when a CPU comes or goes.
 fn read_and_derive(root: &Path) -> Topology {
-    derive(&read_snapshot(root, Depth::Cores).unwrap()).unwrap()
+    derive(&read_snapshot(root, Depth::Placement).unwrap()).unwrap()
 }
 
 fn derive_machines(criterion: &mut Criterion) {
@@ -52,7 +53,11 @@ fn read_trees(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("read a tree from disk");
     for (name, spec) in MACHINES {
         let root = tree(spec);
-        for (how, depth) in [("once per core", Depth::Cores), ("every file", Depth::Cpus)] {
+        for (how, depth) in [
+            ("for placement", Depth::Placement),
+            ("once per core", Depth::Cores),
+            ("every file", Depth::Cpus),
+        ] {
             group.bench_function(format!("{name}, {how}"), |bencher| {
                 bencher.iter(|| read_snapshot(black_box(root.path()), depth));
             });

@@ -37,9 +37,11 @@ fn a_quick_reading_gives_the_same_topology() {
             continue;
         };
         let files = KernelFiles::parse(&text).unwrap();
-        let [quick, thorough] = [Depth::Cores, Depth::Cpus]
+        let [quickest, quick, thorough] = [Depth::Placement, Depth::Cores, Depth::Cpus]
             .map(|depth| derive(&read_files(files.clone(), depth).unwrap()).unwrap());
         assert_eq!(render_tree(&quick), render_tree(&thorough), "{}", path.display());
+        assert_eq!(quickest.fingerprint(), thorough.fingerprint(), "{}", path.display());
+        assert_eq!(quickest.cores(), thorough.cores(), "{}", path.display());
     }
 }
 

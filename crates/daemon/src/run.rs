@@ -65,7 +65,7 @@ pub enum StartError {
 /// # Errors
 /// There is no CPU directory, or no CPU.
 pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
-    Ok(derive(&read_snapshot(root, Depth::Cores)?)?)
+    Ok(derive(&read_snapshot(root, Depth::Placement)?)?)
 }
 
 /// A running daemon.

@@ -24,9 +24,11 @@ const CGROUP_DIR: &str = "sys/fs/cgroup";
 /// Stands for our own group in a record: the real name may tell who runs bayplan.
 const GROUP_RECORDED: &str = "self";
 
-/// How much is read twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How much is read. A deeper reading has all that a shallower one has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
+    /// What placement depends on: [`Depth::Cores`] without the kernel's numbers of cores, which are names for people.
+    Placement,
     /// What the threads of a core have in common is read once per core, as long as nothing contradicts that they are one core, and what cores of one
     /// kind in one package have in common once per package. Enough where the kernel is believed.
     Cores,
@@ -489,7 +491,9 @@ sys/kernel/btf/vmlinux x
             }
         }
         add(file.to_owned(), text.to_owned());
-        let topology = derive(&read_files(files, Depth::Cores).unwrap()).unwrap();
+        let [quickest, topology] = [Depth::Placement, Depth::Cores]
+            .map(|depth| derive(&read_files(files.clone(), depth).unwrap()).unwrap());
+        assert_eq!(quickest.cores(), topology.cores());
         let mut lines: Vec<String> = topology.cores().iter().map(ToString::to_string).collect();
         let odd = topology.oddities().iter().filter(|odd| odd.path.ends_with("_list"));
         lines.extend(odd.map(ToString::to_string));

@@ -334,6 +334,11 @@ mod tests {
         })
     }
 
+    fn without_core_numbers(mut snapshot: Snapshot) -> Snapshot {
+        snapshot.cpus.iter_mut().for_each(|cpu| cpu.core_id = None);
+        snapshot
+    }
+
     proptest! {
         #[test]
         fn a_machine_reads_back(line in line()) {
@@ -346,8 +351,11 @@ mod tests {
             prop_assert!(thorough == snapshot, "every file");
             let topology = derive(&snapshot).unwrap();
             prop_assert_eq!(topology.oddities(), &[]);
-            let quick = read_files(files, Depth::Cores).unwrap();
+            let quick = read_files(files.clone(), Depth::Cores).unwrap();
             prop_assert!(derive(&quick).unwrap() == topology, "the leaders' files");
+            let quicker = derive(&read_files(files, Depth::Placement).unwrap()).unwrap();
+            prop_assert!(quicker == derive(&without_core_numbers(snapshot)).unwrap(), "the fewest files");
+            prop_assert_eq!(quicker.fingerprint(), topology.fingerprint());
         }
     }
 
@@ -362,6 +370,8 @@ mod tests {
             let read = |depth| read_snapshot(root.path(), depth).unwrap();
             assert!(read(Depth::Cpus) == snapshot, "{line}");
             assert!(derive(&read(Depth::Cores)) == derive(&snapshot), "{line}");
+            let unnumbered = without_core_numbers(snapshot.clone());
+            assert!(derive(&read(Depth::Placement)) == derive(&unnumbered), "{line}");
             let captured = crate::capture(root.path()).unwrap();
             assert!(read_files(captured, Depth::Cpus).unwrap() == snapshot, "{line}");
         }

@@ -95,7 +95,7 @@ pub struct Object {
     /// What it is.
     pub level: Level,
     /// The kernel's number, 0 for the machine. Dies and cores are numbered per package, the others per machine. A cluster, a cache or
-    /// a core without a number has that of its lowest CPU.
+    /// a core without a number, or whose number was not read, has that of its lowest CPU.
     pub id: u32,
     /// The object directly around it; `None` for the machine alone.
     pub parent: Option<ObjectIdx>,

@@ -113,7 +113,7 @@ fn load_machine(options: &MachineOptions) -> anyhow::Result<Machine> {
             Ok(Machine { name: named.name, topology, reserved: named.reserved, is_this: false })
         }
         None => {
-            let topology = derive(&read_snapshot(&options.root, Depth::Cores)?)?;
+            let topology = derive(&read_snapshot(&options.root, Depth::Placement)?)?;
             let is_this = options.root == Path::new("/");
             let name = if is_this {
                 "this machine".to_owned()

@@ -122,7 +122,7 @@ impl Reader<'_> {
         let facts = CpuFacts { thread_siblings: read_cpu_set(fs, &dir, &LISTS, &MASKS), ..facts };
         let siblings = facts.thread_siblings.as_ref().filter(|cpus| cpus.contains(id));
         match siblings.and_then(CpuSet::first).filter(|leader| *leader != id) {
-            Some(leader) if self.depth == Depth::Cores => {
+            Some(leader) if self.depth < Depth::Cpus => {
                 match other(leader).filter(|leader| speaks_for(leader, &facts)) {
                     Some(leader) => follow(leader, facts),
                     None => {
@@ -145,7 +145,12 @@ impl Reader<'_> {
         known: &mut Known,
     ) -> CpuFacts {
         let (package_id, die_id) = self.package_and_die(fs, dir, facts.id, known);
-        let core_id = fs.parsed(dir, "topology/core_id", text::number_or_unknown).flatten();
+        // Cores are told apart by it where nothing lists their threads.
+        let with_number = self.depth >= Depth::Cores || facts.thread_siblings.is_none();
+        let core_id = match with_number {
+            true => fs.parsed(dir, "topology/core_id", text::number_or_unknown).flatten(),
+            false => None,
+        };
         let cluster = "topology/cluster_cpus_list";
         let cluster_cpus = if self.with_clusters { fs.value(dir, cluster) } else { None };
         let capacity = if self.with_capacity { fs.value(dir, "cpu_capacity") } else { None };
@@ -163,7 +168,7 @@ impl Reader<'_> {
         let is_known_design = quick.is_some();
         let caches = quick.unwrap_or_else(|| {
             let caches = caches::read(fs, dir, siblings);
-            if self.depth == Depth::Cores {
+            if self.depth < Depth::Cpus {
                 seen.extend(caches.iter().filter(|cache| !cache.is_private).cloned());
                 let caches = caches.clone();
                 designs.push(Design { package_id, kind, capacity, threads, caches });
@@ -203,7 +208,7 @@ impl Reader<'_> {
             Some(_) => "topology/die_cpus_list",
             None => "topology/package_cpus_list",
         };
-        if self.depth == Depth::Cores
+        if self.depth < Depth::Cpus
             && let Some(cpus) = fs.value(dir, list)
         {
             known.dies.push(Die { cpus, package_id, die_id });

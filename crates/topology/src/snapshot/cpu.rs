@@ -13,7 +13,7 @@ pub struct CpuFacts {
     pub package_id: Option<PackageId>,
     /// `topology/die_id` (since Linux 5.2); `None` also where the kernel says -1.
     pub die_id: Option<DieId>,
-    /// `topology/core_id`; `None` also where the kernel says -1.
+    /// `topology/core_id`; `None` also where the kernel says -1, and where it was not read because placement does not depend on it.
     pub core_id: Option<CoreId>,
     /// `topology/cluster_cpus_list` (since Linux 5.16).
     pub cluster_cpus: Option<CpuSet>,
