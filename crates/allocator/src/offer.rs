@@ -1,6 +1,7 @@
 //! Asks where a container could go. In: the ledger and a request. Out: an offer with every pool's score, or every pool's rejection.
 
 use bayplan_types::{CpuSet, MilliCpu};
+use smallvec::SmallVec;
 
 use crate::ledger::{Allocation, Ledger};
 use crate::memory::Memory;
@@ -8,7 +9,7 @@ use crate::pool::{Pool, PoolId};
 use crate::request::{ContainerId, Request};
 use crate::room::Move;
 use crate::score::{Rejection, Score};
-use crate::search::{Candidate, Question, Search};
+use crate::search::{Candidate, Question, Search, Short, Standing};
 
 /// What became of one pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,23 +98,55 @@ fn compare<'l, 'q>(
     search: &Search<'q, '_>,
     unfit: &[(PoolId, Rejection)],
 ) -> (Option<(&'l Pool, Candidate<'q>)>, Vec<Considered>) {
-    let mut best: Option<(&Pool, Candidate<'q>)> = None;
+    let mut best = Best(None);
     let mut considered = Vec::with_capacity(ledger.pools().pools.len());
+    let mut short: SmallVec<[(&Pool, Short); 8]> = SmallVec::new();
     for pool in ledger.pools().iter() {
-        let scored = match unfit.iter().find(|(id, _)| *id == pool.id) {
-            Some((_, rejection)) => Err(rejection.clone()),
-            None => search.score(pool),
-        };
-        let outcome = scored.map(|candidate| {
-            let score = candidate.score.clone();
-            if best.as_ref().is_none_or(|(_, leader)| score > leader.score) {
-                best = Some((pool, candidate));
+        let unfit = unfit.iter().find(|(id, _)| *id == pool.id);
+        let standing = unfit.map_or_else(|| search.score(pool), |(_, why)| Err(why.clone()));
+        let outcome = match standing {
+            Ok(Standing::Fits(candidate)) => Ok(best.consider(pool, candidate)),
+            Ok(Standing::Short(it)) => {
+                short.push((pool, it));
+                Err(Rejection::NotWorthMoves)
             }
-            score
-        });
+            Err(rejection) => Err(rejection),
+        };
         considered.push(Considered { pool: pool.id, outcome });
     }
-    (best, considered)
+    // Who would have to move is worked out only for pools that could win by it.
+    short.sort_unstable_by(|(_, one), (_, other)| other.at_best.cmp(&one.at_best));
+    for (pool, short) in short {
+        if best.score().is_some_and(|leader| *leader > short.at_best) {
+            break;
+        }
+        let outcome = match search.score_with_room(pool, &short) {
+            Ok(Standing::Fits(candidate)) => Ok(best.consider(pool, candidate)),
+            Ok(Standing::Short(_)) => Err(Rejection::NotWorthMoves),
+            Err(rejection) => Err(rejection),
+        };
+        if let Some(row) = considered.get_mut(pool.id.index()) {
+            row.outcome = outcome;
+        }
+    }
+    (best.0, considered)
+}
+
+/// The leader so far.
+struct Best<'l, 'q>(Option<(&'l Pool, Candidate<'q>)>);
+
+impl<'l, 'q> Best<'l, 'q> {
+    fn score(&self) -> Option<&Score> {
+        self.0.as_ref().map(|(_, leader)| &leader.score)
+    }
+
+    fn consider(&mut self, pool: &'l Pool, candidate: Candidate<'q>) -> Score {
+        let score = candidate.score.clone();
+        if self.score().is_none_or(|leader| score > *leader) {
+            self.0 = Some((pool, candidate));
+        }
+        score
+    }
 }
 
 fn offer_reserved(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {

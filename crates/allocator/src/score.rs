@@ -121,6 +121,8 @@ pub enum Rejection {
         /// Could be given.
         free: usize,
     },
+    /// Sharers would have to move out of it, and even then another pool would be better; so who would move was not worked out.
+    NotWorthMoves,
     /// It has no shared CPU to run on.
     NoSharedCpu,
     /// It lies inside one NUMA node; shared parts are placed on whole NUMA nodes or wider.
@@ -163,6 +165,9 @@ impl fmt::Display for Rejection {
                     f,
                     "needs {needed} CPUs of its own, {free} can be given; {missing} more would have to be freed"
                 )
+            }
+            Rejection::NotWorthMoves => {
+                f.write_str("sharers would have to move, and then it would still lose")
             }
             Rejection::NoSharedCpu => f.write_str("has no shared CPU left"),
             Rejection::TooNarrowToShare => {

@@ -12,7 +12,7 @@ use crate::budget::{Budgets, Supply, Units, fits_shared};
 use crate::counted::Counted;
 use crate::ledger::{Allocation, Ledger};
 use crate::memory::Memory;
-use crate::pick::{Kin, Picker};
+use crate::pick::{Cost, Kin, Picker};
 use crate::place::{affinity, distance_to_devices};
 use crate::pool::{Pool, PoolId, Pools};
 use crate::request::Request;
@@ -81,6 +81,22 @@ pub(crate) struct Candidate<'a> {
     roomier: Option<Box<Picker<'a>>>,
 }
 
+/// What a pool can do for the request.
+pub(crate) enum Standing<'a> {
+    /// It can hold it as things are.
+    Fits(Candidate<'a>),
+    /// It is short of CPUs that sharers keep.
+    Short(Short),
+}
+
+/// A pool that could perhaps hold the request if sharers went elsewhere.
+pub(crate) struct Short {
+    /// Its score will be no better than this.
+    pub(crate) at_best: Score,
+    /// The view in which it is short.
+    view: usize,
+}
+
 /// The search for the answer.
 pub(crate) struct Search<'q, 'a> {
     question: &'q Question<'a>,
@@ -115,18 +131,29 @@ impl<'q, 'a> Search<'q, 'a> {
         }
     }
 
-    pub(crate) fn score(&self, pool: &Pool) -> Result<Candidate<'q>, Rejection> {
+    /// # Errors
+    /// A [`Rejection`] when the pool cannot hold the request, whoever moves.
+    pub(crate) fn score(&self, pool: &Pool) -> Result<Standing<'q>, Rejection> {
         match &self.impossible {
             Some(rejection) => Err(rejection.clone()),
             None if self.request.demand.exclusive() > 0 => self.score_exclusive(pool),
             None => {
                 let score = self.score_shared(pool)?;
-                Ok(Candidate { score, moves: Vec::new(), view: 0, roomier: None })
+                Ok(Standing::Fits(Candidate { score, moves: Vec::new(), view: 0, roomier: None }))
             }
         }
     }
 
-    fn score_exclusive(&self, pool: &Pool) -> Result<Candidate<'q>, Rejection> {
+    /// The same after sharers have made room.
+    pub(crate) fn score_with_room(
+        &self,
+        pool: &Pool,
+        short: &Short,
+    ) -> Result<Standing<'q>, Rejection> {
+        self.score_views(pool, &short.at_best, short.view, true)
+    }
+
+    fn score_exclusive(&self, pool: &Pool) -> Result<Standing<'q>, Rejection> {
         let pools = self.ledger.pools();
         if !self.question.kept.is_subset(&pool.cpus) {
             return Err(Rejection::LeavesPrevious);
@@ -139,11 +166,21 @@ impl<'q, 'a> Search<'q, 'a> {
         {
             return Err(Rejection::WiderThan(level));
         }
-        let common = self.common(pool)?;
+        self.score_views(pool, &self.common(pool)?, 0, false)
+    }
+
+    /// The first view, from this one on, that can serve the request.
+    fn score_views(
+        &self,
+        pool: &Pool,
+        common: &Score,
+        first: usize,
+        may_move: bool,
+    ) -> Result<Standing<'q>, Rejection> {
         let mut refused = Rejection::NoSharedCpu;
-        for (view, picker) in self.pickers.iter().enumerate() {
-            match self.score_view(pool, view, picker, &common) {
-                Ok(candidate) => return Ok(candidate),
+        for (view, picker) in self.pickers.iter().enumerate().skip(first) {
+            match self.score_view(pool, view, picker, common, may_move) {
+                Ok(standing) => return Ok(standing),
                 Err(rejection) => refused = rejection,
             }
         }
@@ -156,7 +193,8 @@ impl<'q, 'a> Search<'q, 'a> {
         view: usize,
         picker: &Picker<'q>,
         common: &Score,
-    ) -> Result<Candidate<'q>, Rejection> {
+        may_move: bool,
+    ) -> Result<Standing<'q>, Rejection> {
         let (supply, count) = (&picker.supply, picker.count);
         let shared = self.request.demand.shared();
         let takeable = picker.budgets.takeable_by(supply, self.ledger.loads(), pool.id, shared);
@@ -172,8 +210,26 @@ impl<'q, 'a> Search<'q, 'a> {
         if without_owner < taken + stay_shared {
             return Err(refused);
         }
+        let left = |id| self.question.free.in_pool(id).cpus.saturating_sub(taken);
+        let score = |cost: Cost, moved| Score {
+            wishes: self.question.views.get(view).map_or(0, |view| view.wishes_met),
+            nodes_taken: Reverse(cost.nodes),
+            split_cores: Reverse(cost.split_cores),
+            broken_cores: Reverse(cost.broken_cores),
+            strangers: Reverse(cost.strangers),
+            moved: Reverse(moved),
+            cpus_left: Reverse(left(pool.id)),
+            around_left: Reverse(left(pool.parent.unwrap_or(pool.id))),
+            ..common.clone()
+        };
         let (moves, roomier) = match takeable >= count {
             true => (Vec::new(), None),
+            false if !may_move && supply.shared.is_some() => {
+                // What it costs is not known yet, but at least one node is taken and one sharer moves.
+                let cost = Cost { nodes: pool.nodes.len().min(1), ..Cost::default() };
+                let at_best = score(cost, (1, MilliCpu::ZERO));
+                return Ok(Standing::Short(Short { at_best, view }));
+            }
             false => match self.make_room(pool, picker) {
                 Some((moves, picker)) => (moves, Some(Box::new(picker))),
                 None => return Err(refused),
@@ -182,19 +238,9 @@ impl<'q, 'a> Search<'q, 'a> {
         let Some(cost) = roomier.as_deref().unwrap_or(picker).cost(pool.id) else {
             return Err(refused);
         };
-        let left = |id| self.question.free.in_pool(id).cpus.saturating_sub(taken);
-        let score = Score {
-            wishes: self.question.views.get(view).map_or(0, |view| view.wishes_met),
-            nodes_taken: Reverse(cost.nodes),
-            split_cores: Reverse(cost.split_cores),
-            broken_cores: Reverse(cost.broken_cores),
-            strangers: Reverse(cost.strangers),
-            moved: Reverse((moves.len(), moves.iter().map(|made| made.milli).sum())),
-            cpus_left: Reverse(left(pool.id)),
-            around_left: Reverse(left(pool.parent.unwrap_or(pool.id))),
-            ..common.clone()
-        };
-        Ok(Candidate { score, moves, view, roomier })
+        let moved = (moves.len(), moves.iter().map(|made| made.milli).sum());
+        let score = score(cost, moved);
+        Ok(Standing::Fits(Candidate { score, moves, view, roomier }))
     }
 
     /// The sharers that have to go so that `pool` can give what is missing, and the picker for what there is then.

@@ -165,6 +165,9 @@ pub(crate) struct SimulateOptions {
     /// The containers that come and go, JSON of format `bayplan-bench-trace/1`; see the end of `--help`
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: PathBuf,
+    /// How the machine is divided into pools
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = Policy::TopologyAware)]
+    pub(crate) policy: Policy,
     /// Write what became of each event, JSON of format `bayplan-bench-placement/1`
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -177,6 +180,13 @@ pub(crate) struct SimulateOptions {
     /// Form of the summary
     #[arg(short = 'o', long = "summary", value_enum, value_name = "FORM", default_value_t = Output::Text)]
     pub(crate) summary: Output,
+}
+
+/// How pools come to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Policy {
+    /// Pools are the hardware tree: machine, packages, dies, NUMA nodes, L3s
+    TopologyAware,
 }
 
 /// What is read and what is written.

@@ -804,3 +804,25 @@ fn the_winner_says_why_the_others_lost() {
     "#]]
     .assert_debug_eq(&lost);
 }
+
+/// The sharers of node 0 could make room there, but node 1 is nearer to the device and has room as it is.
+#[test]
+fn who_would_move_is_not_worked_out_for_pools_that_lose_anyway() {
+    let mut ledger = machine("numa:2 core:4 pu:2", "").unwrap();
+    for step in ["1 0+6000", "2 0+2000", "3 0+500"] {
+        play(&mut ledger, step);
+    }
+    let mut wanted = request(4, 4, None);
+    wish(&mut wanted, "near:1");
+    let offer = offer(&ledger, &wanted).unwrap();
+    let outcome = |row: &Considered| match &row.outcome {
+        Ok(score) => format!("{} NUMA nodes, moved {:?}", score.numa_nodes.0, score.moved.0),
+        Err(rejection) => rejection.to_string(),
+    };
+    let outcomes: Vec<String> = offer.considered().iter().map(outcome).collect();
+    expect![[r#"
+        2 NUMA nodes, moved (0, MilliCpu(0))
+        sharers would have to move, and then it would still lose
+        1 NUMA nodes, moved (0, MilliCpu(0))"#]]
+    .assert_eq(&outcomes.join("\n"));
+}

@@ -6,6 +6,7 @@ use bayplan_types::{Bytes, CpuSet, MilliCpu};
 use proptest::prelude::*;
 
 use super::{machine, request, wish};
+use crate::search::{Question, Search, Standing};
 use crate::*;
 
 /// What a history does next.
@@ -136,6 +137,28 @@ fn check_room(ledger: &Ledger, before: &Ledger) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// A pool of which it was not worked out who would have to move would not have won.
+fn check_skipped(ledger: &Ledger, wanted: &Request, offer: &Offer) -> Result<(), TestCaseError> {
+    let question = Question::new(ledger, wanted);
+    let search = Search::new(&question);
+    let won = offer.considered().iter().filter_map(|row| row.outcome.as_ref().ok()).max();
+    for row in offer.considered() {
+        if row.outcome != Err(Rejection::NotWorthMoves) {
+            continue;
+        }
+        let pool = ledger.pools().get(row.pool).unwrap();
+        let Ok(Standing::Short(short)) = search.score(pool) else {
+            prop_assert!(false, "{} is not short", pool.name);
+            continue;
+        };
+        if let Ok(Standing::Fits(candidate)) = search.score_with_room(pool, &short) {
+            prop_assert!(candidate.score <= short.at_best, "{}", pool.name);
+            prop_assert!(Some(&candidate.score) < won, "{}", pool.name);
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2500))]
 
@@ -159,6 +182,7 @@ proptest! {
                     wishes.iter().for_each(|word| wish(&mut wanted, word));
                     prop_assert_eq!(offer(&ledger, &wanted), offer(&ledger, &wanted));
                     if let Ok(offer) = offer(&ledger, &wanted) {
+                        check_skipped(&ledger, &wanted, &offer)?;
                         let allocation = offer.allocation().clone();
                         ledger.commit(offer).unwrap();
                         if !allocation.is_reserved && !wanted.wishes.preserve.cpus {

@@ -12,11 +12,11 @@ mod summary;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod times;
 mod trace;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
 use bayplan_allocator::Ledger;
@@ -26,7 +26,7 @@ use bayplan_host::{Depth, read_snapshot};
 use bayplan_topology::{Topology, derive, render_svg};
 use bayplan_types::CpuSet;
 
-use crate::args::{MachineOptions, Output, SimulateOptions};
+use crate::args::{MachineOptions, Output, Policy, SimulateOptions};
 use crate::machine::named_machine;
 use crate::seats::Seats;
 use crate::simulate::placement::{PlacementRow, render_placement};
@@ -35,6 +35,7 @@ use crate::simulate::quality::judge;
 use crate::simulate::replay::{Moment, Replay, replay};
 use crate::simulate::summary::{Run, Summary, render_json, render_text};
 use crate::simulate::tally::Tally;
+use crate::simulate::times::{Times, thread_cpu_time};
 use crate::simulate::trace::{Trace, parse_trace};
 
 /// Replays the trace once, or under each of two configurations.
@@ -58,14 +59,15 @@ pub(crate) fn run(config: Option<&Path>, options: &SimulateOptions) -> anyhow::R
                 false => Config::default(),
             };
             let name = config.map(|path| path.display().to_string());
-            let done = simulate(&machine, &trace, &read, name)?;
+            let done = simulate(options.policy, &machine, &trace, &read, name)?;
             write_files(options, &machine, &trace, &done)?;
             runs.push(done.run);
         }
         configs => {
             for path in configs {
                 let name = Some(path.display().to_string());
-                runs.push(simulate(&machine, &trace, &read_config(Some(path))?, name)?.run);
+                let config = read_config(Some(path))?;
+                runs.push(simulate(options.policy, &machine, &trace, &config, name)?.run);
             }
         }
     }
@@ -138,6 +140,7 @@ struct Done {
 }
 
 fn simulate(
+    policy: Policy,
     machine: &Machine,
     trace: &Trace,
     config: &Config,
@@ -147,26 +150,33 @@ fn simulate(
         true => &machine.reserved,
         false => &config.reserved_cpus,
     };
-    let pools = pools(&machine.topology, reserved).with_context(|| match &name {
+    let pools = match policy {
+        Policy::TopologyAware => pools(&machine.topology, reserved),
+    };
+    let pools = pools.with_context(|| match &name {
         Some(name) => format!("{name} does not suit the machine {}", machine.name),
         None => format!("the machine {} cannot be used", machine.name),
     })?;
     let empty = Tally::new(&machine.topology, &pools.allocatable());
     let rules = config.rules.clone();
-    let (mut decisions, mut releases) = (Vec::new(), Vec::new());
+    let mut times = Times::default();
     let mut progress = Progress::new(trace.events.len());
-    let mut asked = Instant::now();
-    let mut watch = |moment| match moment {
-        Moment::Asked => asked = Instant::now(),
-        Moment::Decided => decisions.push(asked.elapsed()),
-        Moment::Released => releases.push(asked.elapsed()),
-        Moment::Settled => progress.step(),
+    let mut asked = thread_cpu_time();
+    let mut watch = |moment| {
+        let spent = || thread_cpu_time().saturating_sub(asked);
+        match moment {
+            Moment::Asked => asked = thread_cpu_time(),
+            Moment::Decided { is_exclusive: true } => times.exclusive.push(spent()),
+            Moment::Decided { is_exclusive: false } => times.sharing.push(spent()),
+            Moment::Released => times.releases.push(spent()),
+            Moment::Settled => progress.step(),
+        }
     };
     let ledger = Ledger::new(Arc::new(pools));
     let (rows, replay) = replay(trace, ledger, &rules, config.compaction, &mut watch);
     drop(progress);
     let quality = judge(trace, &rows, empty);
-    let run = Run { config: name, reserved: reserved.to_string(), quality, decisions, releases };
+    let run = Run { config: name, reserved: reserved.to_string(), quality, times };
     Ok(Done { run, rows, replay })
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use bayplan_types::{CpuSet, MilliCpu, QosClass};
+use bayplan_types::CpuSet;
 
 use crate::simulate::placement::{Effect, Kind, Outcome, Placed, PlacementRow};
 use crate::simulate::tally::{Domains, Tally};
@@ -127,13 +127,6 @@ struct Judge<'a> {
     own: HashMap<&'a str, (usize, CpuSet)>,
 }
 
-/// Whether a container must get as many CPUs of its own as it requests.
-fn is_exclusive(wanted: &Wanted) -> bool {
-    wanted.qos == QosClass::Guaranteed
-        && wanted.cpu_request.whole_cpus() > 0
-        && wanted.cpu_request.fraction() == MilliCpu::ZERO
-}
-
 impl<'a> Judge<'a> {
     /// False for a refused one.
     fn created(&mut self, index: usize, wanted: &Wanted, row: &'a PlacementRow) -> bool {
@@ -141,21 +134,21 @@ impl<'a> Judge<'a> {
         let count = wanted.cpu_request.whole_cpus();
         let Outcome::Placed(placed) = &row.outcome else {
             self.quality.refused += 1;
-            let is_feasible = is_exclusive(wanted) && self.tally.free >= count;
+            let is_feasible = wanted.is_exclusive() && self.tally.free >= count;
             self.quality.refused_feasible += usize::from(is_feasible);
             return false;
         };
         let Placed { kind, exclusive, cpus, effect, .. } = &**placed;
         self.affect(effect);
         self.quality.placed += 1;
-        if is_exclusive(wanted) {
+        if wanted.is_exclusive() {
             self.quality.miscounted += usize::from(exclusive.len() != count);
         }
         if *kind == Kind::Shared {
             self.quality.sharer_in_node.count(self.tally.nodes.hold(cpus));
             return true;
         }
-        if is_exclusive(wanted) {
+        if wanted.is_exclusive() {
             self.judge_exclusive(count, exclusive);
         }
         self.quality.overlaps += usize::from(self.tally.take(exclusive, index));

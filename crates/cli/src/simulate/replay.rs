@@ -27,7 +27,10 @@ pub(crate) enum Moment {
     /// A decision begins.
     Asked,
     /// A container was placed or refused.
-    Decided,
+    Decided {
+        /// It asked for CPUs of its own, and nothing else.
+        is_exclusive: bool,
+    },
     /// A container was released.
     Released,
     /// Everything about the event is done.
@@ -46,8 +49,8 @@ pub(crate) fn replay(
     let rows = trace.events.iter().map(|event| {
         watch(Moment::Asked);
         let decided = replay.decide(event);
-        watch(match event.op {
-            Op::Create(_) => Moment::Decided,
+        watch(match &event.op {
+            Op::Create(wanted) => Moment::Decided { is_exclusive: wanted.is_exclusive() },
             Op::Remove => Moment::Released,
         });
         let outcome = replay.settle(decided);

@@ -1,11 +1,10 @@
 //! Figures of one or more runs, for people and for programs. In: [`Quality`] and durations. Out: a table, or JSON of format
 //! `bayplan-simulation/1`, which has no durations, so that the same question gets the same answer.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 use crate::simulate::quality::{Quality, Share};
+use crate::simulate::times::{Times, render_times};
 use crate::{render_table, table};
 
 /// The format that is written.
@@ -20,9 +19,7 @@ pub(crate) struct Run {
     pub(crate) reserved: String,
     pub(crate) quality: Quality,
     /// From each question to its answer, without counting others' updates.
-    pub(crate) decisions: Vec<Duration>,
-    /// The same for containers that went.
-    pub(crate) releases: Vec<Duration>,
+    pub(crate) times: Times,
 }
 
 /// What was replayed where.
@@ -171,6 +168,7 @@ fn rows(run: &Run) -> Vec<(&'static str, String)> {
         Some(percent) => format!("{percent:.1} % of {}", share.of),
         None => "-".to_owned(),
     };
+    let times = &run.times;
     vec![
         ("reserved CPUs", if run.reserved.is_empty() { "none" } else { &run.reserved }.to_owned()),
         ("creates", it.creates.to_string()),
@@ -191,26 +189,11 @@ fn rows(run: &Run) -> Vec<(&'static str, String)> {
         (". in whole cores", percent(it.whole_hole.value())),
         ("other containers rewritten per event", number(it.updates.value(), 2)),
         ("containers moved to other CPUs of their own", it.moved.to_string()),
-        ("time per decision: mean, median, p99, max", render_times(&run.decisions)),
-        ("time per release: mean, median, p99, max", render_times(&run.releases)),
+        (
+            "CPU time to place exclusive ones: mean, median, p99, max",
+            render_times(&times.exclusive),
+        ),
+        (". to place sharers", render_times(&times.sharing)),
+        (". to release", render_times(&times.releases)),
     ]
-}
-
-/// `4.2, 3.9, 11, 52 us`.
-fn render_times(times: &[Duration]) -> String {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    let count = u32::try_from(sorted.len()).unwrap_or(u32::MAX);
-    let at = |percent: usize| {
-        let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-        sorted.get(rank).copied()
-    };
-    let mean = sorted.iter().sum::<Duration>().checked_div(count);
-    let (Some(mean), Some(median), Some(p99), Some(max)) = (mean, at(50), at(99), sorted.last())
-    else {
-        return "-".to_owned();
-    };
-    let micros = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e6);
-    let shown = [mean, median, p99, *max].map(micros);
-    format!("{} \u{b5}s", shown.join(", "))
 }

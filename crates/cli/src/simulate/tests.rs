@@ -20,6 +20,7 @@ use crate::simulate::quality::{Quality, judge};
 use crate::simulate::replay::replay;
 use crate::simulate::summary::{Run, Summary, render_json};
 use crate::simulate::tally::Tally;
+use crate::simulate::times::Times;
 use crate::simulate::trace::{Trace, parse_trace};
 
 fn event(i: usize, words: &str) -> String {
@@ -76,13 +77,7 @@ fn check(machine: &str, reserved: &str, words: &[&str], expected: Expect) {
     let trace = trace(words);
     let (rows, quality) = simulate(machine, reserved, &trace);
     let mut text = render_placement(&trace.name, &rows).unwrap();
-    let run = Run {
-        config: None,
-        reserved: reserved.to_owned(),
-        quality,
-        decisions: Vec::new(),
-        releases: Vec::new(),
-    };
+    let run = Run { config: None, reserved: reserved.to_owned(), quality, times: Times::default() };
     let (machine, name) = (machine.to_owned(), trace.name.clone());
     let summary = Summary { machine, cpus: 0, trace: name, events: 0, runs: vec![run] };
     let json: serde_json::Value = serde_json::from_str(&render_json(&summary).unwrap()).unwrap();

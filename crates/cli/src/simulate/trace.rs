@@ -72,6 +72,15 @@ pub(crate) struct Wanted {
     pub(crate) memory_limit: Option<Bytes>,
 }
 
+impl Wanted {
+    /// Whether it must get as many CPUs of its own as it requests.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.qos == QosClass::Guaranteed
+            && self.cpu_request.whole_cpus() > 0
+            && self.cpu_request.fraction() == MilliCpu::ZERO
+    }
+}
+
 #[derive(Deserialize)]
 struct RawTrace {
     name: String,

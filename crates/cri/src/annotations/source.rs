@@ -70,7 +70,10 @@ fn keys_behind(rejection: &Rejection, request: &Request) -> Vec<&'static str> {
             ("apart", is_required(cpus.apart.map(|(_, strictness)| strictness))),
             ("siblings", cpus.siblings != Siblings::Pair),
         ],
-        Rejection::NoSharedCpu | Rejection::TooNarrowToShare | Rejection::LeavesPrevious => vec![],
+        Rejection::NotWorthMoves
+        | Rejection::NoSharedCpu
+        | Rejection::TooNarrowToShare
+        | Rejection::LeavesPrevious => vec![],
     };
     keys.retain(|(_, narrows)| *narrows);
     keys.into_iter().map(|(key, _)| key).collect()

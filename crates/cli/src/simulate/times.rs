@@ -1,0 +1,41 @@
+//! What decisions cost. CPU time of the thread, so that what else the machine is doing does not count.
+
+use std::time::Duration;
+
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
+
+/// CPU time per event, by what was asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Times {
+    /// Placing containers that ask for CPUs of their own.
+    pub(crate) exclusive: Vec<Duration>,
+    /// Placing the others.
+    pub(crate) sharing: Vec<Duration>,
+    /// Releasing.
+    pub(crate) releases: Vec<Duration>,
+}
+
+/// CPU time of this thread; a system call of about half a microsecond. Zero on a kernel that does not count it.
+pub(crate) fn thread_cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, TimeSpec::into)
+}
+
+/// `4.2, 3.9, 11, 52 us`: mean, median, 99th percentile, most.
+pub(crate) fn render_times(times: &[Duration]) -> String {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let count = u32::try_from(sorted.len()).unwrap_or(u32::MAX);
+    let at = |percent: usize| {
+        let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+        sorted.get(rank).copied()
+    };
+    let mean = sorted.iter().sum::<Duration>().checked_div(count);
+    let (Some(mean), Some(median), Some(p99), Some(max)) = (mean, at(50), at(99), sorted.last())
+    else {
+        return "-".to_owned();
+    };
+    let micros = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e6);
+    let shown = [mean, median, p99, *max].map(micros);
+    format!("{} \u{b5}s", shown.join(", "))
+}
