@@ -533,6 +533,17 @@ mod tests {
                                 affinity: [],
                                 burst_level: None,
                             },
+                            pod: PodWishes {
+                                mates: [],
+                                rest: MilliCpu(
+                                    0,
+                                ),
+                                rest_memory: Bytes(
+                                    0,
+                                ),
+                                is_rest_sure: false,
+                                is_one: false,
+                            },
                             preserve: Preserve {
                                 cpus: false,
                                 memory: false,
