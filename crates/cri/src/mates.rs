@@ -57,3 +57,67 @@ fn amount(resources: Resources, qos: Option<QosClass>) -> Amount {
     let memory = positive(resources.memory_limit).filter(|_| qos == Some(QosClass::Guaranteed));
     Amount { cpu: resources.cpu_request(qos), memory: Bytes(memory.unwrap_or(0)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::translate::Pod;
+
+    use super::*;
+
+    /// Containers as `NAME CPUS` of a pod that needs so many CPUs, and GiB as many; the last one is the newcomer.
+    fn check(qos: QosClass, whole: i64, containers: &[(&str, i64)], expected: &str) {
+        let resources = |cpus: i64| Resources {
+            cpu_shares: cpus * 1024,
+            memory_limit: cpus << 30,
+            ..Resources::default()
+        };
+        let pod = Pod {
+            id: "a".to_owned(),
+            qos: Some(qos),
+            resources: resources(whole),
+            ..Pod::default()
+        };
+        let container = |(name, cpus): &(&str, i64)| {
+            let (name, pod) = match name.strip_prefix("other/") {
+                Some(name) => (name, Pod { id: "b".to_owned(), ..pod.clone() }),
+                None => (*name, pod.clone()),
+            };
+            let resources = resources(*cpus);
+            NewContainer { pod, name: name.to_owned(), resources, ..NewContainer::default() }
+        };
+        let containers: Vec<NewContainer> = containers.iter().map(container).collect();
+        let (newcomer, others) = containers.split_last().unwrap();
+        let ids = others.iter().zip(0..).map(|(other, id)| (ContainerId(id), other));
+        let wishes = pod_wishes(newcomer, ids, false);
+        let has_ended = has_ended_mates(newcomer, others.iter().filter(|it| it.pod.is(&pod)));
+        let PodWishes { mates, rest, rest_memory, .. } = wishes;
+        let mates: Vec<u64> = mates.iter().map(|id| id.0).collect();
+        assert_eq!(
+            format!("mates {mates:?}, rest {rest} and {rest_memory}, has ended {has_ended}"),
+            expected
+        );
+    }
+
+    #[test]
+    fn the_rest_is_what_the_pod_needs_and_nobody_holds() {
+        use QosClass::{Burstable, Guaranteed};
+        for (qos, whole, containers, expected) in [
+            (Guaranteed, 6, &[("a", 6)][..], "mates [], rest 0 and 0 B, has ended false"),
+            (Guaranteed, 6, &[("a", 2)], "mates [], rest 4 and 4 GiB, has ended false"),
+            (
+                Guaranteed,
+                6,
+                &[("a", 2), ("other/a", 1), ("b", 1)],
+                "mates [0], rest 3 and 3 GiB, has ended false",
+            ),
+            (Guaranteed, 6, &[("a", 2), ("b", 4)], "mates [0], rest 0 and 0 B, has ended false"),
+            (Burstable, 6, &[("a", 2), ("b", 1)], "mates [0], rest 3 and 0 B, has ended false"),
+            // An init container has ended.
+            (Guaranteed, 6, &[("a", 1), ("b", 6)], "mates [0], rest 0 and 0 B, has ended true"),
+            // Kubelet does not say.
+            (Guaranteed, 0, &[("a", 2), ("b", 4)], "mates [], rest 0 and 0 B, has ended false"),
+        ] {
+            check(qos, whole, containers, expected);
+        }
+    }
+}

@@ -158,7 +158,7 @@ fn render_place(pools: &Pools, allocation: &Allocation) -> String {
 fn render_refusal(considered: &[Considered], why: impl Fn(&Rejection) -> String) -> String {
     let rejections = || considered.iter().filter_map(|row| row.outcome.as_ref().err());
     let free = |rejection: &&Rejection| match rejection {
-        Rejection::TooFewCpus { free, .. } => Some(*free),
+        Rejection::TooFewCpus { free, .. } | Rejection::TooSmallForPod { free, .. } => Some(*free),
         _ => None,
     };
     let lacking = rejections().filter(|it| free(it).is_some()).max_by_key(free);

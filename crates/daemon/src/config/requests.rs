@@ -279,9 +279,12 @@ mod tests {
             "topologyManagerPolicy: single-numa-node\ntopologyManagerScope: container\n",
             expect!["within: Some(One(NumaNode))"],
         );
-        check("topologyManagerPolicy: restricted\ntopologyManagerScope: pod\n", expect![[r#"
+        check(
+            "topologyManagerPolicy: restricted\ntopologyManagerScope: pod\n",
+            expect![[r#"
             within: Some(FewestNodes)
-            is_one: true"#]]);
+            is_one: true"#]],
+        );
         check(
             "topologyManagerPolicy: restricted\nalign-by-socket: true\n",
             expect!["within: Some(One(Package))"],
