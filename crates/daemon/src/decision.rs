@@ -3,7 +3,7 @@
 use bayplan_allocator::{Allocation, Considered, Offer, Pools, Refusal, Rejection, Request, Score};
 use bayplan_cri::annotations::{Sources, Warning};
 use bayplan_cri::translate::NewContainer;
-use bayplan_types::Bytes;
+use bayplan_types::{Bytes, MilliCpu};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -127,6 +127,10 @@ fn render_asked(request: &Request) -> String {
     }
     if let Some(limit) = request.memory_limit {
         asked.push_str(&format!(", memory limit {limit}"));
+    }
+    let rest = request.wishes.pod.rest;
+    if rest > MilliCpu::ZERO {
+        asked.push_str(&format!(", {rest} CPUs of its pod to come"));
     }
     if request.is_reserved {
         asked.push_str(", on reserved CPUs");
