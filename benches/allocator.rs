@@ -66,13 +66,19 @@ type Step = fn(&mut Ledger);
 
 const NEWCOMER: u64 = 1_000_000;
 
-const STEPS: [(&str, Step); 6] = [
+const STEPS: [(&str, Step); 7] = [
     ("place 4 exclusive CPUs", |ledger| place(ledger, Demand::new(4, None))),
     ("place 1 exclusive CPU and a shared part", |ledger| {
         place(ledger, Demand::new(1, Some(MilliCpu(500))));
     }),
     ("place a sharer", |ledger| place(ledger, Demand::new(0, Some(MilliCpu(500))))),
     ("place 36 exclusive CPUs over several domains", |ledger| place(ledger, Demand::new(36, None))),
+    ("place 4 exclusive CPUs of a pod with 4 more", |ledger| {
+        let mut wanted = request(NEWCOMER, Demand::new(4, None));
+        wanted.wishes.pod.rest = MilliCpu(4000);
+        hold(ledger, black_box(&wanted));
+        ledger.release(ContainerId(NEWCOMER));
+    }),
     ("resize 4 exclusive CPUs to 6", resize),
     ("explain 4 exclusive CPUs", explain),
 ];

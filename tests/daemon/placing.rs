@@ -126,3 +126,44 @@ async fn nobody_is_refused_for_cpus_of_one_that_has_ended_unseen() {
         soon(past.stop(&id)).await.unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_whose_needs_are_known_comes_to_one_node() {
+    let mut node = Node::start().await;
+    // Leaves two CPUs of the first NUMA node, which would be the tightest fit.
+    node.guaranteed("other", 4000).await;
+    let [one, two] =
+        ["one", "two"].map(|name| ContainerSpec::guaranteed(name, 2000, Bytes::gib(1)));
+    let whole = Some(ContainerSpec::guaranteed("", 4000, Bytes::gib(2)));
+    let pod = PodSpec { whole, ..PodSpec::new("pod", QosClass::Guaranteed) };
+    let pod = soon(node.kubelet.run_pod(&pod)).await.unwrap();
+    let mut owned = Vec::new();
+    for container in [one, two] {
+        let id = soon(node.kubelet.create(&pod, &container, 0)).await.unwrap();
+        owned.extend(node.cpus(&id).iter().map(|cpu| cpu.0));
+    }
+    owned.sort_unstable();
+    assert_eq!(owned, [4, 5, 12, 13]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cpus_of_an_init_container_are_used_again() {
+    let mut node = Node::start().await;
+    let mut past = node.past_daemon();
+    let (init, app) = (
+        ContainerSpec::guaranteed("init", 4000, Bytes::gib(1)),
+        ContainerSpec::guaranteed("app", 4000, Bytes::gib(1)),
+    );
+    for round in 0..5 {
+        let whole = Some(app.clone());
+        let pod = PodSpec { whole, ..PodSpec::new(&format!("pod{round}"), QosClass::Guaranteed) };
+        let pod = soon(node.kubelet.run_pod(&pod)).await.unwrap();
+        let first = soon(node.kubelet.create(&pod, &init, 0)).await.unwrap();
+        soon(node.kubelet.start(&first)).await.unwrap();
+        let cpus = node.cpus(&first);
+        soon(past.stop(&first)).await.unwrap();
+        let second = soon(node.kubelet.create(&pod, &app, 0)).await.unwrap();
+        assert_eq!(node.cpus(&second), cpus);
+        soon(node.kubelet.end_pod(&pod)).await.unwrap();
+    }
+}

@@ -6,6 +6,7 @@
 mod budget;
 mod check;
 mod compact;
+mod company;
 mod counted;
 mod ledger;
 mod memory;
@@ -30,8 +31,8 @@ pub use request::{ContainerId, Demand, Preferences, Previous, Request, derive_de
 pub use room::Move;
 pub use score::{Rejection, Score};
 pub use wishes::{
-    CpuWishes, MemoryWishes, Near, Owner, Packing, PlaceWishes, Preserve, Siblings, Strictness,
-    Wishes,
+    CpuWishes, MemoryWishes, Near, Owner, Packing, PlaceWishes, PodWishes, Preserve, Siblings,
+    Strictness, Wishes, Within,
 };
 
 #[cfg(test)]

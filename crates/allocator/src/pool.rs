@@ -54,6 +54,13 @@ pub struct Pool {
     pub(crate) merged: Vec<(Level, String)>,
 }
 
+impl Pool {
+    /// Whether it is an object of the level, or has the same CPUs as one.
+    pub(crate) fn is(&self, level: Level) -> bool {
+        self.level == level || self.merged.iter().any(|(merged, _)| *merged == level)
+    }
+}
+
 /// Dense position of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CoreIdx(pub(crate) usize);
@@ -95,6 +102,8 @@ pub struct Pools {
     /// Most threads that a core has.
     pub(crate) width: usize,
     pub(crate) nodes: Vec<Node>,
+    /// CPUs of each NUMA node that are neither reserved nor isolated, most first.
+    pub(crate) node_cpus: Vec<usize>,
     pub(crate) reserved: CpuSet,
     pub(crate) isolated: CpuSet,
     /// Those of the isolated CPUs that belong to a cpuset partition of somebody else.
@@ -176,6 +185,17 @@ impl Pools {
     /// `id`, its parent, its parent's parent, up to the machine.
     pub fn chain(&self, id: PoolId) -> impl Iterator<Item = &Pool> {
         std::iter::successors(self.get(id), |pool| pool.parent.and_then(|parent| self.get(parent)))
+    }
+
+    /// NUMA nodes that so many CPUs need when nobody else is there; all of them for more than the machine has.
+    pub(crate) fn fewest_nodes(&self, cpus: usize) -> usize {
+        let mut held = 0;
+        let is_short = |node: &&usize| {
+            let before = held;
+            held += **node;
+            before < cpus
+        };
+        self.node_cpus.iter().take_while(is_short).count().max(1)
     }
 
     /// NUMA nodes of these CPUs.

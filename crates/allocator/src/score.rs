@@ -30,6 +30,10 @@ pub struct Score {
     pub devices: Reverse<u32>,
     /// Nearer to the containers it belongs to, farther from those it shuns.
     pub affinity: i64,
+    /// More of the pod's CPU time is already in the domain in which the pod would lie.
+    pub pod_here: MilliCpu,
+    /// What is still to come of the pod fits there, too.
+    pub pod_fits: bool,
     /// Fewer cores of which only some threads would be taken, so that nobody who asks for whole cores gets halves.
     pub split_cores: Reverse<usize>,
     /// Fewer CPUs in the domain: the tightest one that fits.
@@ -54,7 +58,7 @@ pub struct Score {
 
 impl Score {
     /// Every criterion with its value, in the order of comparison.
-    pub fn criteria(&self) -> [(&'static str, String); 19] {
+    pub fn criteria(&self) -> [(&'static str, String); 21] {
         [
             ("stays", self.stays.to_string()),
             ("wishes", self.wishes.to_string()),
@@ -65,6 +69,8 @@ impl Score {
             ("nodes_taken", self.nodes_taken.0.to_string()),
             ("devices", self.devices.0.to_string()),
             ("affinity", self.affinity.to_string()),
+            ("pod_here", self.pod_here.to_string()),
+            ("pod_fits", self.pod_fits.to_string()),
             ("split_cores", self.split_cores.0.to_string()),
             ("domain", self.domain.0.to_string()),
             ("broken_cores", self.broken_cores.0.to_string()),
@@ -97,6 +103,8 @@ impl Score {
             "nodes_taken" => format!("CPUs from {mine} NUMA nodes, not {theirs}"),
             "devices" => format!("farther from the devices: {mine}, not {theirs}"),
             "affinity" => format!("affinity {mine}, not {theirs}"),
+            "pod_here" => format!("{mine} CPUs of the pod are there, not {theirs}"),
+            "pod_fits" => "lacks room for the rest of the pod".to_owned(),
             "domain" => format!("wider domain: {mine} CPUs, not {theirs}"),
             "split_cores" => format!("would split {mine} cores, not {theirs}"),
             "broken_cores" => format!("would break {mine} whole cores, not {theirs}"),
@@ -150,6 +158,22 @@ pub enum Rejection {
     },
     /// It is wider than one domain of the level that the CPUs have to be within.
     WiderThan(Level),
+    /// The CPUs would come from more NUMA nodes than needed, those of the pod's other containers included where they count.
+    MoreNodes {
+        /// So many.
+        taken: usize,
+        /// So many would do if nobody else were there.
+        fewest: usize,
+    },
+    /// It does not hold the rest of the pod, and the pod has to lie together.
+    TooSmallForPod {
+        /// CPUs that the container and the rest of its pod need.
+        needed: usize,
+        /// Could be given.
+        free: usize,
+    },
+    /// The pod's other containers own CPUs elsewhere, and the pod has to lie together.
+    AwayFromPod,
     /// It is not near this device, and the container has to be.
     TooFarFrom(String),
     /// It does not hold the exclusive CPUs that a container which is placed anew keeps.
@@ -183,6 +207,13 @@ impl fmt::Display for Rejection {
                 write!(f, "{needed} CPUs are no whole number of cores of {width} threads")
             }
             Rejection::WiderThan(level) => write!(f, "is wider than one {level}"),
+            Rejection::MoreNodes { taken, fewest } => {
+                write!(f, "would take CPUs from {taken} NUMA nodes, {fewest} would do")
+            }
+            Rejection::TooSmallForPod { needed, free } => {
+                write!(f, "the pod needs {needed} more CPUs together, {free} can be given")
+            }
+            Rejection::AwayFromPod => f.write_str("is away from the CPUs of the pod"),
             Rejection::TooFarFrom(device) => write!(f, "is not near `{device}`"),
             Rejection::LeavesPrevious => f.write_str("lacks the CPUs that the container keeps"),
         }

@@ -9,6 +9,7 @@ use bayplan_types::{CpuId, CpuSet, MilliCpu, NodeSet};
 use smallvec::SmallVec;
 
 use crate::budget::{Budgets, Supply, Units, fits_shared};
+use crate::company::Company;
 use crate::counted::Counted;
 use crate::ledger::{Allocation, Ledger};
 use crate::memory::Memory;
@@ -19,7 +20,7 @@ use crate::request::Request;
 use crate::room::{Move, Sharer, Wanted, make_room, movable_sharers};
 use crate::score::{Rejection, Score};
 use crate::view::{View, around, views};
-use crate::wishes::{Packing, Siblings};
+use crate::wishes::{Packing, Siblings, Within};
 
 /// What is asked of which ledger, and the CPUs that can be had.
 pub(crate) struct Question<'a> {
@@ -35,6 +36,8 @@ pub(crate) struct Question<'a> {
     missing: usize,
     views: SmallVec<[View<'a>; 1]>,
     memory: Memory<'a>,
+    /// The rest of the pod, where something is known of it.
+    company: Option<Company<'a>>,
 }
 
 impl<'a> Question<'a> {
@@ -55,6 +58,7 @@ impl<'a> Question<'a> {
             missing,
             views: views(ledger, wishes, &kept.union(&kept_idle), missing),
             memory: Memory::new(pools, ledger.charged(), request),
+            company: Company::new(ledger, request),
             ledger,
             request,
             kept,
@@ -161,10 +165,15 @@ impl<'q, 'a> Search<'q, 'a> {
         if self.request.demand.shared().is_some() && pool.is_inside_node {
             return Err(Rejection::TooNarrowToShare);
         }
-        if let Some(level) = self.request.wishes.cpus.within
+        if let Some(Within::One(level)) = self.request.wishes.cpus.within
             && !is_within(pools, pool, level)
         {
             return Err(Rejection::WiderThan(level));
+        }
+        if let Some(company) = self.question.company.filter(Company::is_one)
+            && company.is_elsewhere(company.domain(pool))
+        {
+            return Err(Rejection::AwayFromPod);
         }
         self.score_views(pool, &self.common(pool)?, 0, false)
     }
@@ -211,9 +220,10 @@ impl<'q, 'a> Search<'q, 'a> {
             return Err(refused);
         }
         let left = |id| self.question.free.in_pool(id).cpus.saturating_sub(taken);
-        let score = |cost: Cost, moved| Score {
+        let score = |cost: Cost, moved, pod_fits| Score {
             wishes: self.question.views.get(view).map_or(0, |view| view.wishes_met),
             nodes_taken: Reverse(cost.nodes),
+            pod_fits,
             split_cores: Reverse(cost.split_cores),
             broken_cores: Reverse(cost.broken_cores),
             strangers: Reverse(cost.strangers),
@@ -227,31 +237,67 @@ impl<'q, 'a> Search<'q, 'a> {
             false if !may_move && supply.shared.is_some() => {
                 // What it costs is not known yet, but at least one node is taken and one sharer moves.
                 let cost = Cost { nodes: pool.nodes.len().min(1), ..Cost::default() };
-                let at_best = score(cost, (1, MilliCpu::ZERO));
+                let at_best = score(cost, (1, MilliCpu::ZERO), true);
                 return Ok(Standing::Short(Short { at_best, view }));
             }
-            false => match self.make_room(pool, picker) {
-                Some((moves, picker)) => (moves, Some(Box::new(picker))),
-                None => return Err(refused),
-            },
+            false => {
+                let Some((moves, budgets)) = self.make_room(pool, supply, Wanted { count, shared })
+                else {
+                    return Err(refused);
+                };
+                let is_even = self.request.wishes.cpus.is_even;
+                let picker = Picker::new(*supply, budgets, self.question.kin(), is_even, count);
+                (moves, Some(Box::new(picker)))
+            }
         };
         let Some(cost) = roomier.as_deref().unwrap_or(picker).cost(pool.id) else {
             return Err(refused);
         };
         let moved = (moves.len(), moves.iter().map(|made| made.milli).sum());
-        let score = score(cost, moved);
+        let score = score(cost, moved, self.rest_fits(pool, picker)?);
         Ok(Standing::Fits(Candidate { score, moves, view, roomier }))
     }
 
-    /// The sharers that have to go so that `pool` can give what is missing, and the picker for what there is then.
-    fn make_room(&self, pool: &Pool, picker: &Picker<'q>) -> Option<(Vec<Move>, Picker<'q>)> {
-        let (supply, count) = (picker.supply, picker.count);
+    /// Whether the rest of the pod has room beside this container, without anybody making room for it.
+    ///
+    /// # Errors
+    /// The pod has to lie together, and has not enough room even when sharers make it.
+    fn rest_fits(&self, pool: &Pool, picker: &Picker<'q>) -> Result<bool, Rejection> {
+        let Some(company) = self.question.company.filter(|it| !it.is_complete()) else {
+            return Ok(true);
+        };
+        let (supply, domain) = (&picker.supply, company.domain(pool));
+        let (pools, loads) = (self.ledger.pools(), self.ledger.loads());
+        let wishes = &self.request.wishes.pod;
+        let memory = self.request.memory + wishes.rest_memory;
+        let has_memory = memory <= self.question.memory.free_near(domain);
+        if supply.shared.is_none() {
+            // Who takes isolated CPUs leaves the others to the rest.
+            let free = &self.question.free;
+            return Ok(has_memory && fits_shared(pools, free, loads, domain.id, wishes.rest));
+        }
+        let wanted = company.wanted(picker.count, supply.units);
+        let free = picker.budgets.takeable_by(supply, loads, domain.id, wanted.shared);
+        let is_short = free < wanted.count;
+        if is_short && company.needs_rest() && self.make_room(domain, supply, wanted).is_none() {
+            let cpus =
+                |units: usize| units.saturating_mul(supply.units.cpus) + self.question.kept.len();
+            let (needed, free) = (cpus(wanted.count), cpus(free));
+            return Err(Rejection::TooSmallForPod { needed, free });
+        }
+        Ok(has_memory && !is_short)
+    }
+
+    /// The sharers that have to go so that `pool` can give what is missing, and what it can give then.
+    fn make_room(
+        &self,
+        pool: &Pool,
+        supply: &Supply<'q>,
+        wanted: Wanted,
+    ) -> Option<(Vec<Move>, Budgets)> {
         supply.shared?;
-        let wanted = Wanted { count, shared: self.request.demand.shared() };
         let sharers = self.sharers.get_or_init(|| movable_sharers(self.ledger));
-        let (moves, budgets) = make_room(supply, self.ledger.loads(), sharers, pool, wanted)?;
-        let is_even = self.request.wishes.cpus.is_even;
-        Some((moves, Picker::new(supply, budgets, self.question.kin(), is_even, count)))
+        make_room(*supply, self.ledger.loads(), sharers, pool, wanted)
     }
 
     fn score_shared(&self, pool: &Pool) -> Result<Score, Rejection> {
@@ -262,18 +308,25 @@ impl<'q, 'a> Search<'q, 'a> {
         if shared_cpus == 0 && !pool.has_refuge {
             return Err(Rejection::NoSharedCpu);
         }
-        let (pools, loads) = (self.ledger.pools(), self.ledger.loads());
-        let milli = self.request.demand.shared().unwrap_or(MilliCpu::ZERO);
+        let (pools, loads, request) = (self.ledger.pools(), self.ledger.loads(), self.request);
+        let milli = request.demand.shared().unwrap_or(MilliCpu::ZERO);
         let fits = fits_shared(pools, &self.question.free, loads, pool.id, milli);
         let common = self.common(pool)?;
-        let burst_level = self.request.wishes.place.burst_level;
-        let burst_fits = match self.request.ceiling {
+        let pod_fits = self.question.company.is_none_or(|company| {
+            let domain = company.domain(pool);
+            let memory = request.memory + request.wishes.pod.rest_memory;
+            company.is_complete()
+                || (fits_shared(pools, &self.question.free, loads, domain.id, company.with_rest())
+                    && memory <= self.question.memory.free_near(domain))
+        });
+        let burst_level = request.wishes.place.burst_level;
+        let burst_fits = match request.ceiling {
             Some(ceiling) => ceiling <= MilliCpu::from_cpus(shared_cpus),
             None => burst_level.is_none_or(|level| holds_a_domain(pools, pool, level)),
         };
         let stays = common.stays && fits;
         let headroom = self.headroom(pool);
-        Ok(Score { stays, cpu_fits: fits, burst_fits, headroom, ..common })
+        Ok(Score { stays, cpu_fits: fits, burst_fits, pod_fits, headroom, ..common })
     }
 
     /// What does not depend on which CPUs are picked.
@@ -284,6 +337,7 @@ impl<'q, 'a> Search<'q, 'a> {
             return Err(Rejection::TooLittleMemoryNear { needed: request.memory, free: near });
         }
         let place = &request.wishes.place;
+        let pod_here = self.question.company.map(|company| company.there(company.domain(pool)));
         Ok(Score {
             stays: request.previous.as_ref().is_some_and(|previous| previous.pool == pool.id),
             wishes: 0,
@@ -294,6 +348,8 @@ impl<'q, 'a> Search<'q, 'a> {
             nodes_taken: Reverse(0),
             devices: Reverse(distance_to_devices(pools, pool, place)?),
             affinity: affinity(self.ledger, pool, place),
+            pod_here: pod_here.unwrap_or_default(),
+            pod_fits: true,
             split_cores: Reverse(0),
             domain: Reverse(pool.cpus.len()),
             broken_cores: Reverse(0),
@@ -320,7 +376,7 @@ impl<'q, 'a> Search<'q, 'a> {
     /// The allocation in the pool that won.
     ///
     /// # Errors
-    /// A [`Rejection`] when the memory is not to be had near the CPUs that were picked.
+    /// A [`Rejection`] when the memory is not to be had near the CPUs that were picked, or these lie too far apart.
     pub(crate) fn allocation(
         &self,
         pool: &Pool,
@@ -330,6 +386,7 @@ impl<'q, 'a> Search<'q, 'a> {
         let picker = winner.roomier.as_deref().or(self.pickers.get(winner.view));
         let picked = picker.map(|picker| picker.pick(pool.id)).unwrap_or_default();
         let (exclusive, idle) = self.exclusive_and_idle(winner.view, picked);
+        self.check_nodes(&exclusive)?;
         let shared = request.demand.shared();
         let mut near = NodeSet::new();
         if !exclusive.is_empty() {
@@ -358,6 +415,24 @@ impl<'q, 'a> Search<'q, 'a> {
             terms: request.terms(),
             ..Allocation::new(pool.id)
         })
+    }
+
+    /// Where the fewest NUMA nodes are required: whether these CPUs, and those of the pod where it has to lie together, are on so many. A
+    /// pod that is already on more may stay on those.
+    fn check_nodes(&self, exclusive: &CpuSet) -> Result<(), Rejection> {
+        if self.request.wishes.cpus.within != Some(Within::FewestNodes) || exclusive.is_empty() {
+            return Ok(());
+        }
+        let pools = self.ledger.pools();
+        let count = |cpus: &CpuSet| pools.nodes_of(cpus).len();
+        let (taken, fewest) = match self.question.company.filter(Company::is_one) {
+            Some(company) => {
+                let owned = company.owned();
+                (count(&owned.union(exclusive)), company.nodes().max(count(&owned)))
+            }
+            None => (count(exclusive), pools.fewest_nodes(exclusive.len())),
+        };
+        if taken > fewest { Err(Rejection::MoreNodes { taken, fewest }) } else { Ok(()) }
     }
 
     /// The CPUs that were picked and those that were kept; and the siblings of both that stay idle.

@@ -2,7 +2,7 @@
 //! annotations gets.
 
 use bayplan_topology::Level;
-use bayplan_types::{CoreKind, CpuPriority, CpuSet, MemoryKind, NodeSet};
+use bayplan_types::{Bytes, CoreKind, CpuPriority, CpuSet, MemoryKind, MilliCpu, NodeSet};
 
 use crate::request::ContainerId;
 
@@ -46,6 +46,15 @@ pub enum Packing {
     Spread,
 }
 
+/// How far exclusive CPUs may lie apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Within {
+    /// In one domain of this level.
+    One(Level),
+    /// On no more NUMA nodes than would be needed if nobody else were there.
+    FewestNodes,
+}
+
 /// Wishes about exclusive CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuWishes {
@@ -63,8 +72,8 @@ pub struct CpuWishes {
     pub core_kind: Option<(CoreKind, Strictness)>,
     /// CPUs of this priority.
     pub priority: Option<(CpuPriority, Strictness)>,
-    /// Rejects pools wider than one domain of this level: the CPUs stay within one package or NUMA node.
-    pub within: Option<Level>,
+    /// Rejects places where the CPUs would lie farther apart.
+    pub within: Option<Within>,
     /// The same number of CPUs on each of the NUMA nodes, where one node cannot hold them.
     pub is_even: bool,
     /// Runs on one thread of each core that it has.
@@ -104,6 +113,21 @@ pub struct PlaceWishes {
     pub burst_level: Option<Level>,
 }
 
+/// The other containers of the pod. Nothing is wished where nothing is known of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodWishes {
+    /// Those that are placed; rather near them.
+    pub mates: Vec<ContainerId>,
+    /// CPU time of those that are still to come; rather where there is room for them, too.
+    pub rest: MilliCpu,
+    /// Their memory.
+    pub rest_memory: Bytes,
+    /// They come for sure, so a place without room for them may be rejected.
+    pub is_rest_sure: bool,
+    /// What [`CpuWishes::within`] says holds for all exclusive CPUs of the pod together.
+    pub is_one: bool,
+}
+
 /// What bayplan leaves alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preserve {
@@ -122,6 +146,8 @@ pub struct Wishes {
     pub memory: MemoryWishes,
     /// About the place.
     pub place: PlaceWishes,
+    /// About the rest of the pod.
+    pub pod: PodWishes,
     /// What bayplan leaves alone.
     pub preserve: Preserve,
     /// It is never moved once it runs.

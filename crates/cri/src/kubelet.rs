@@ -23,13 +23,15 @@ pub struct PodSpec {
     pub qos: QosClass,
     /// Annotations.
     pub annotations: Vec<(String, String)>,
+    /// What its containers request and may use together; `None`: the sandbox is made without that, as by a kubelet before 1.23.
+    pub whole: Option<ContainerSpec>,
 }
 
 impl PodSpec {
     /// A pod in the namespace `default` without annotations.
     pub fn new(name: &str, qos: QosClass) -> PodSpec {
         let (namespace, name) = ("default".to_owned(), name.to_owned());
-        PodSpec { namespace, name, qos, annotations: Vec::new() }
+        PodSpec { namespace, name, qos, annotations: Vec::new(), whole: None }
     }
 
     fn uid(&self) -> String {
@@ -151,6 +153,7 @@ impl Kubelet {
                 .collect(),
             linux: Some(v1::LinuxPodSandboxConfig {
                 cgroup_parent: pod.cgroup_parent(),
+                resources: pod.whole.as_ref().map(ContainerSpec::resources),
                 security_context: Some(security),
                 ..Default::default()
             }),

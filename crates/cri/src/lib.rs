@@ -9,6 +9,7 @@
 //! | [`upstream`] | the one connection to the runtime, shared by the proxy and the daemon's own calls |
 //! | [`translate`] | CRI messages to requests; pure |
 //! | [`annotations`] | what a pod asks for beyond amounts; pure |
+//! | [`mates`] | what is still to come of a container's pod; pure |
 //! | [`delta`], [`frame`], [`deadline`] | the wire formats the proxy reads and edits; pure |
 //! | [`kubelet`] | a client that asks as kubelet does, for the demo and for tests |
 //! | [`embedded`] | a CRI runtime without processes, for the demo and for tests |
@@ -24,6 +25,7 @@ pub mod embedded;
 pub mod frame;
 mod intercept;
 pub mod kubelet;
+pub mod mates;
 pub mod proxy;
 mod server;
 pub mod translate;

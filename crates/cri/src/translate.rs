@@ -16,6 +16,7 @@ use crate::annotations::{
     Warning, WarningKind, affinities, matches_glob, nears, read_annotations, relevant,
 };
 use crate::devices::{device_names, mounted_devices};
+use crate::mates::pod_wishes;
 use crate::v1;
 
 /// A pod as its sandbox configuration describes it.
@@ -37,6 +38,9 @@ pub struct Pod {
     pub annotations: BTreeMap<String, String>,
     /// All its labels; they are small.
     pub labels: BTreeMap<String, String>,
+    /// What its containers request and may use together, without the sandbox's own overhead; all zero where kubelet (before 1.23) does
+    /// not say.
+    pub resources: Resources,
 }
 
 impl Pod {
@@ -134,15 +138,16 @@ impl Resources {
     }
 }
 
-fn positive(value: i64) -> Option<u64> {
+pub(crate) fn positive(value: i64) -> Option<u64> {
     u64::try_from(value).ok().filter(|value| *value > 0)
 }
 
 /// A sandbox configuration as a pod; `id` is the runtime's sandbox id.
 pub fn pod(id: &str, config: &v1::PodSandboxConfig) -> Pod {
     let metadata = config.metadata.clone().unwrap_or_default();
-    let cgroup_parent =
-        config.linux.as_ref().map(|linux| linux.cgroup_parent.clone()).unwrap_or_default();
+    let linux = config.linux.as_ref();
+    let cgroup_parent = linux.map(|linux| linux.cgroup_parent.clone()).unwrap_or_default();
+    let summed = linux.and_then(|linux| linux.resources.as_ref());
     Pod {
         id: id.to_owned(),
         uid: metadata.uid,
@@ -152,6 +157,7 @@ pub fn pod(id: &str, config: &v1::PodSandboxConfig) -> Pod {
         cgroup_parent,
         annotations: relevant(&config.annotations),
         labels: config.labels.clone(),
+        resources: summed.map(resources).unwrap_or_default(),
     }
 }
 
@@ -235,13 +241,13 @@ pub struct RequestRules {
 
 /// The request of a container, and a warning for everything about it that could not be understood. A pod whose QoS class is
 /// unknown only shares: exclusive CPUs are for those who provably paid for them. `devices` are those of the machine, `others` the
-/// containers of the node, which are looked at only if this one cares about its neighbours.
+/// containers of the node.
 pub fn derive_request<'a>(
     id: ContainerId,
     container: &NewContainer,
     rules: &RequestRules,
     devices: &[Device],
-    others: impl IntoIterator<Item = (ContainerId, &'a NewContainer)>,
+    others: impl IntoIterator<Item = (ContainerId, &'a NewContainer), IntoIter: Clone>,
 ) -> (Request, Vec<Warning>) {
     let (pod, resources) = (&container.pod, container.resources);
     let (asked, mut warnings) = read_annotations(container, rules);
@@ -263,8 +269,10 @@ pub fn derive_request<'a>(
     {
         wishes.cpus.isolated = Some(Strictness::Preferred);
     }
+    let others = others.into_iter();
     wishes.place.near = nears(&asked.hints, container, devices);
-    wishes.place.affinity = affinities(&asked.affinity, container, others);
+    wishes.place.affinity = affinities(&asked.affinity, container, others.clone());
+    wishes.pod = pod_wishes(container, others, wishes.pod.is_one);
     let memory_limit = positive(resources.memory_limit).map(Bytes);
     let is_guaranteed = qos == QosClass::Guaranteed;
     let request = Request {

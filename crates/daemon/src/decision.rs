@@ -3,7 +3,7 @@
 use bayplan_allocator::{Allocation, Considered, Offer, Pools, Refusal, Rejection, Request, Score};
 use bayplan_cri::annotations::{Sources, Warning};
 use bayplan_cri::translate::NewContainer;
-use bayplan_types::Bytes;
+use bayplan_types::{Bytes, MilliCpu};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -128,6 +128,10 @@ fn render_asked(request: &Request) -> String {
     if let Some(limit) = request.memory_limit {
         asked.push_str(&format!(", memory limit {limit}"));
     }
+    let rest = request.wishes.pod.rest;
+    if rest > MilliCpu::ZERO {
+        asked.push_str(&format!(", {rest} CPUs of its pod to come"));
+    }
     if request.is_reserved {
         asked.push_str(", on reserved CPUs");
     }
@@ -158,7 +162,7 @@ fn render_place(pools: &Pools, allocation: &Allocation) -> String {
 fn render_refusal(considered: &[Considered], why: impl Fn(&Rejection) -> String) -> String {
     let rejections = || considered.iter().filter_map(|row| row.outcome.as_ref().err());
     let free = |rejection: &&Rejection| match rejection {
-        Rejection::TooFewCpus { free, .. } => Some(*free),
+        Rejection::TooFewCpus { free, .. } | Rejection::TooSmallForPod { free, .. } => Some(*free),
         _ => None,
     };
     let lacking = rejections().filter(|it| free(it).is_some()).max_by_key(free);

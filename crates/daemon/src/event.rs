@@ -21,7 +21,8 @@ pub enum Event {
     PodStarted(Pod),
     /// A pod sandbox was stopped or removed.
     PodEnded(String),
-    /// A container is to be created. If no pool can hold it that is not the last word: the runtime is asked first what has ended.
+    /// A container is to be created. If no pool can hold it, or its pod seems to hold too much, that is not the last word: the runtime is
+    /// asked first what has ended.
     TryAdmit(Ticket, Box<NewContainer>),
     /// A container is to be created, and this is the last word.
     Admit(Ticket, Box<NewContainer>),
@@ -150,6 +151,8 @@ pub enum Answer {
     Done,
     /// To `Admit` and `Resize`.
     Admission(Admission),
+    /// To `TryAdmit`: somebody of the pod must have ended, so the runtime is to be asked before this one is placed.
+    AskFirst,
     /// To `SyncStarted`: how far the state was, and which containers it knows.
     SyncBasis {
         /// Goes into [`RuntimeView::basis`].

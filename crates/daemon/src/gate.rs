@@ -30,26 +30,30 @@ impl Gate {
     }
 
     /// `None`: not before the deadline.
-    async fn decide(&self, event: Event, deadline: Instant) -> Option<Admission> {
-        match timeout_at(deadline, self.send(event)).await {
-            Ok(Ok(Some(Answer::Admission(admission)))) => Some(admission),
-            _ => None,
-        }
+    async fn ask(&self, event: Event, deadline: Instant) -> Option<Answer> {
+        timeout_at(deadline, self.send(event)).await.ok()?.ok()?
     }
 
-    /// Before anything is refused, the runtime is asked what has ended: kubelet does not tell when a process exits by itself. The
-    /// first refusal stands where there is no time for a second look. `None`: no decision in time.
+    /// Before anything is refused, and when CPUs of an init container wait to be used again, the runtime is asked what has ended: kubelet
+    /// does not tell when a process exits by itself. The first refusal stands where there is no time for a second look. `None`: no
+    /// decision in time.
     async fn decide_twice(&self, first: Event, last: Event) -> Option<Admission> {
-        let deadline = Instant::now() + self.config.decision_timeout;
-        let first = self.decide(first, deadline).await?;
-        if !matches!(first, Admission::Refuse(_)) {
-            return Some(first);
-        }
-        let synced = timeout_at(deadline, self.syncer.sync()).await;
+        let (asked, limit) = (Instant::now(), self.config.decision_timeout);
+        let first = match self.ask(first, asked + limit).await? {
+            Answer::Admission(refused @ Admission::Refuse(_)) => Some(refused),
+            Answer::Admission(admission) => return Some(admission),
+            _ => None,
+        };
+        // Who is not refused does not need the runtime's answer.
+        let patience = if first.is_some() { limit } else { limit / 4 };
+        let synced = timeout_at(asked + patience, self.syncer.sync()).await;
         if !matches!(synced, Ok(Ok(()))) {
             tracing::warn!("the runtime could not be asked what has ended");
         }
-        Some(self.decide(last, deadline).await.unwrap_or(first))
+        match self.ask(last, asked + limit).await {
+            Some(Answer::Admission(admission)) => Some(admission),
+            _ => first,
+        }
     }
 
     /// What the configuration says about decisions that were not made in time.

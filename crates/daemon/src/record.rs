@@ -79,6 +79,9 @@ pub struct ContainerForm {
     annotations: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, String>,
+    /// What the pod needs as a whole, where kubelet says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pod_needs: Option<ResourcesForm>,
     name: String,
     attempt: u32,
     cpu_shares: i64,
@@ -89,6 +92,29 @@ pub struct ContainerForm {
     devices: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     mounts: Vec<String>,
+}
+
+/// [`Resources`] as JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourcesForm {
+    cpu_shares: i64,
+    cpu_quota: i64,
+    cpu_period: i64,
+    memory_limit: i64,
+}
+
+impl From<Resources> for ResourcesForm {
+    fn from(resources: Resources) -> ResourcesForm {
+        let Resources { cpu_shares, cpu_quota, cpu_period, memory_limit } = resources;
+        ResourcesForm { cpu_shares, cpu_quota, cpu_period, memory_limit }
+    }
+}
+
+impl From<ResourcesForm> for Resources {
+    fn from(form: ResourcesForm) -> Resources {
+        let ResourcesForm { cpu_shares, cpu_quota, cpu_period, memory_limit } = form;
+        Resources { cpu_shares, cpu_quota, cpu_period, memory_limit }
+    }
 }
 
 impl From<&NewContainer> for ContainerForm {
@@ -103,6 +129,7 @@ impl From<&NewContainer> for ContainerForm {
             cgroup_parent: pod.cgroup_parent.clone(),
             annotations: pod.annotations.clone(),
             labels: pod.labels.clone(),
+            pod_needs: (pod.resources != Resources::default()).then(|| pod.resources.into()),
             name: container.name.clone(),
             attempt: container.attempt,
             cpu_shares: resources.cpu_shares,
@@ -128,6 +155,7 @@ impl From<ContainerForm> for NewContainer {
                 cgroup_parent: form.cgroup_parent,
                 annotations: form.annotations,
                 labels: form.labels,
+                resources: form.pod_needs.map(Resources::from).unwrap_or_default(),
             },
             name: form.name,
             attempt: form.attempt,

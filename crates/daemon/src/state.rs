@@ -21,6 +21,7 @@ use std::sync::Arc;
 use bayplan_allocator::{Allocation, ContainerId, Ledger, Move, Previous, Request, offer};
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::annotations::Warning;
+use bayplan_cri::mates::has_ended_mates;
 use bayplan_cri::translate::{NewContainer, Pod, RequestRules, Resources, derive_request};
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
 use bayplan_topology::Device;
@@ -267,6 +268,9 @@ impl NodeState {
             let id = *id;
             return self.admit_again(ticket, id);
         }
+        if !is_final && self.has_ended_mates(&spec) {
+            return Step::new(Answer::AskFirst);
+        }
         let mut step = Step::new(Answer::Done);
         self.release_earlier(&spec, now, &mut step);
         let id = self.take_id();
@@ -295,6 +299,18 @@ impl NodeState {
         self.note_moves(&moves, id, &mut step);
         self.tell(ticket, id, &mut step);
         step
+    }
+
+    /// CPUs of a container that has ended, as of an init container, wait to be used by this one of its pod.
+    fn has_ended_mates(&self, spec: &NewContainer) -> bool {
+        let of_pod = self.containers.iter().filter(|(_, container)| {
+            container.spec.pod.is(&spec.pod) && container.spec.name != spec.name
+        });
+        let owns = |id: &ContainerId| {
+            self.ledger.allocation(*id).is_some_and(|it| !it.exclusive.is_empty())
+        };
+        of_pod.clone().any(|(id, _)| owns(id))
+            && has_ended_mates(spec, of_pod.map(|(_, container)| &container.spec))
     }
 
     /// Sharers that made room for `owner`: they are told why, and the journal where they are.

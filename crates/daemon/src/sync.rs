@@ -190,6 +190,8 @@ impl Syncer {
                 cgroup_parent: parent.unwrap_or_default(),
                 annotations: pod.map(|pod| relevant(&pod.annotations)).unwrap_or_default(),
                 labels: pod.map(|pod| pod.labels.clone()).unwrap_or_default(),
+                // What the pod needs comes with its next container.
+                resources: Resources::default(),
             },
             name: listed.name.clone(),
             attempt: listed.attempt,

@@ -27,6 +27,11 @@ impl MilliCpu {
         usize::try_from(self.0.div_ceil(1000)).unwrap_or(usize::MAX)
     }
 
+    /// The difference, or zero.
+    pub fn saturating_sub(self, other: MilliCpu) -> MilliCpu {
+        MilliCpu(self.0.saturating_sub(other.0))
+    }
+
     /// What is left beyond whole CPUs.
     pub fn fraction(self) -> MilliCpu {
         MilliCpu(self.0 % 1000)

@@ -8,6 +8,7 @@ use bayplan_types::Bytes;
 
 use super::model::{Model, State, Step, domains, levels, may_move, narrowest};
 use super::{Cost, Relocation, Wish};
+use crate::company::Company;
 use crate::ledger::{Allocation, Ledger};
 use crate::offer::offer;
 use crate::pool::{PoolId, Pools};
@@ -55,7 +56,10 @@ fn try_step(
     let to = offered.allocation().clone();
     let sharers = offered.moves().to_vec();
     let pools = ledger.pools();
-    let is_fine = to.exclusive.is_subset(&pools.get(pool)?.cpus)
+    let leaves_pod = Company::new(ledger, &request)
+        .is_some_and(|company| company.beside(&to) < company.beside(&from));
+    let is_fine = !leaves_pod
+        && to.exclusive.is_subset(&pools.get(pool)?.cpus)
         && to.exclusive != from.exclusive
         && Standing::new(pools, &to).is_no_worse_than(&Standing::new(pools, &from))
         && sharers

@@ -109,6 +109,7 @@ fn with_classes(topology: &Topology, reserved: CpuSet, isolated: CpuSet) -> Pool
         core_of,
         width,
         nodes: derive_nodes(topology),
+        node_cpus: derive_node_cpus(topology, &reserved.union(&isolated)),
         reserved,
         partitioned: topology.partitioned().intersection(&isolated),
         isolated,
@@ -282,6 +283,13 @@ fn derive_nodes(topology: &Topology) -> Vec<Node> {
             nearest: nearest(node.id),
         })
         .collect()
+}
+
+fn derive_node_cpus(topology: &Topology, kept: &CpuSet) -> Vec<usize> {
+    let left = topology.nodes().iter().map(|node| node.cpus.difference(kept).len());
+    let mut left: Vec<usize> = left.filter(|cpus| *cpus > 0).collect();
+    left.sort_unstable_by_key(|cpus| Reverse(*cpus));
+    left
 }
 
 /// Memory that was set aside as huge pages, which a container cannot use as ordinary memory.

@@ -2,6 +2,7 @@
 
 mod exact;
 mod peers;
+mod pods;
 mod properties;
 
 use std::sync::Arc;
@@ -39,7 +40,7 @@ fn wish(wanted: &mut Request, word: &str) {
     let (name, value) = word.trim_end_matches('!').split_once(':').unwrap_or((word, ""));
     let level = |name: &str| Level::ALL.into_iter().find(|it| it.name().starts_with(name)).unwrap();
     let gib = |value: &str| Bytes::gib(value.parse().unwrap());
-    let Wishes { cpus, memory, place, preserve, is_immovable } = &mut wanted.wishes;
+    let Wishes { cpus, memory, place, pod, preserve, is_immovable } = &mut wanted.wishes;
     match name.trim_end_matches('!') {
         "mem" => wanted.memory = gib(value),
         "limit" => wanted.memory_limit = Some(gib(value)),
@@ -61,7 +62,12 @@ fn wish(wanted: &mut Request, word: &str) {
             let priority = CpuPriority::ALL.into_iter().find(|it| it.name().starts_with(value));
             cpus.priority = Some((priority.unwrap(), strictness));
         }
-        "within" => cpus.within = Some(level(value)),
+        "within" if value == "fewest" => cpus.within = Some(Within::FewestNodes),
+        "within" => cpus.within = Some(Within::One(level(value))),
+        "mate" => pod.mates.push(ContainerId(value.parse().unwrap())),
+        "rest" => pod.rest = MilliCpu(value.parse::<u64>().unwrap() * 1000),
+        "restmem" => pod.rest_memory = gib(value),
+        "one" => (pod.is_one, pod.is_rest_sure) = (true, strictness == Strictness::Required),
         "even" => cpus.is_even = true,
         "hide" => cpus.hides_hyperthreads = true,
         "bound" => memory.is_bound = true,

@@ -31,7 +31,7 @@ enum Op {
 
 /// Half of the containers wish nothing.
 fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
-    const WISHES: [&str; 24] = [
+    const WISHES: [&str; 29] = [
         "idle",
         "shared",
         "spread",
@@ -56,6 +56,11 @@ fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
         "without:2",
         "preserve",
         "immovable",
+        "mate:1",
+        "rest:3",
+        "restmem:2",
+        "one!",
+        "within:fewest",
     ];
     let some = prop::collection::vec(prop::sample::select(&WISHES[..]), 1..4);
     prop_oneof![Just(Vec::new()), some]

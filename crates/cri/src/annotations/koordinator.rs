@@ -1,7 +1,7 @@
 //! What Koordinator's and Katalyst's schedulers are told by a pod, as far as it maps to wishes. In: a label and JSON annotations. Out: the
 //! same as if our own keys said it.
 
-use bayplan_allocator::{Packing, Siblings, Strictness};
+use bayplan_allocator::{Packing, Siblings, Strictness, Within};
 use bayplan_topology::Level;
 use serde_json::{Map, Value};
 
@@ -46,8 +46,8 @@ pub static FOREIGN: &[Foreign] = &[
     },
     Foreign {
         name: NUMA_SPEC,
-        values: "JSON; numaTopologyPolicy: SingleNUMANode, BestEffort",
-        meaning: "SingleNUMANode: as within numa; BestEffort: what holds without it",
+        values: "JSON; numaTopologyPolicy: SingleNUMANode, Restricted, BestEffort",
+        meaning: "SingleNUMANode, Restricted: as within numa, fewest-numa; BestEffort: what holds without it",
         fills: &[Field::Within],
     },
     Foreign {
@@ -191,12 +191,15 @@ fn set_numa_policy(asked: &mut Asked, field: &str, value: &str) -> Result<Outcom
         // Who can have one NUMA node is always preferred there.
         ("numaTopologyPolicy", "" | "BestEffort") => Ok(Outcome::Done),
         ("numaTopologyPolicy", "SingleNUMANode") => {
-            asked.wishes.cpus.within = Some(Level::NumaNode);
+            asked.wishes.cpus.within = Some(Within::One(Level::NumaNode));
             Ok(Outcome::Done)
         }
-        ("numaTopologyPolicy", "Restricted")
-        | ("singleNUMANodeExclusive", "Preferred" | "Required") => Ok(Outcome::NoEffect),
-        ("numaTopologyPolicy", _) => Err("BestEffort or SingleNUMANode"),
+        ("numaTopologyPolicy", "Restricted") => {
+            asked.wishes.cpus.within = Some(Within::FewestNodes);
+            Ok(Outcome::Done)
+        }
+        ("singleNUMANodeExclusive", "Preferred" | "Required") => Ok(Outcome::NoEffect),
+        ("numaTopologyPolicy", _) => Err("BestEffort, Restricted or SingleNUMANode"),
         ("singleNUMANodeExclusive", "") => Ok(Outcome::Done),
         ("singleNUMANodeExclusive", _) => Err("Preferred or Required"),
         _ => Err("one of numaTopologyPolicy and singleNUMANodeExclusive"),

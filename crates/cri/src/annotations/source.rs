@@ -57,7 +57,10 @@ fn keys_behind(rejection: &Rejection, request: &Request) -> Vec<&'static str> {
     let is_required = |wish: Option<Strictness>| wish == Some(Strictness::Required);
     let mut keys = match rejection {
         Rejection::NotWholeCores { .. } => vec![("whole-cores-only", true)],
-        Rejection::WiderThan(_) => vec![("within", true)],
+        Rejection::WiderThan(_)
+        | Rejection::MoreNodes { .. }
+        | Rejection::TooSmallForPod { .. }
+        | Rejection::AwayFromPod => vec![("within", true)],
         Rejection::TooFarFrom(_) => vec![("strict.topologyhints", true)],
         Rejection::TooLittleMemoryNear { .. } => {
             vec![("memory-bound", true), ("memory-type", !memory.kinds.is_empty())]

@@ -239,9 +239,9 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "within",
-        values: Values::Words(&["numa", "package", "none"]),
+        values: Values::Words(&["numa", "package", "fewest-numa", "none"]),
         default: "none",
-        meaning: "its CPUs within one NUMA node or package, or no place",
+        meaning: "its CPUs within one NUMA node or package, or on as few NUMA nodes as on an empty machine, or no place",
         older: &[],
         fills: &[Field::Within],
         set: |asked, said| put(&mut asked.wishes.cpus.within, word(said.value, values::WITHIN)?),

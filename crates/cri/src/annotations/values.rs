@@ -3,7 +3,7 @@
 use bayplan_topology::Level;
 use bayplan_types::{CoreKind, CpuPriority, MemoryKind};
 
-use bayplan_allocator::{Packing, Siblings, Strictness};
+use bayplan_allocator::{Packing, Siblings, Strictness, Within};
 
 /// A value longer than this is not read, so that nobody can fill memory and journal with annotations.
 pub(super) const VALUE_MAX: usize = 16 << 10;
@@ -55,8 +55,12 @@ pub(super) const APART: &Words<Option<Level>> = &[
     ("none", None),
 ];
 
-pub(super) const WITHIN: &Words<Option<Level>> =
-    &[("numa", Some(Level::NumaNode)), ("package", Some(Level::Package)), ("none", None)];
+pub(super) const WITHIN: &Words<Option<Within>> = &[
+    ("numa", Some(Within::One(Level::NumaNode))),
+    ("package", Some(Within::One(Level::Package))),
+    ("fewest-numa", Some(Within::FewestNodes)),
+    ("none", None),
+];
 
 /// The words of nri-plugins.
 pub const BURST: &Words<Option<Level>> = &[

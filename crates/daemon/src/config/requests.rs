@@ -4,7 +4,7 @@
 //! Kubelet's options and those of nri-plugins have the meaning that they have there, in the spelling of this file or in theirs. What they
 //! ask for is either done, or refused with a reason: an option that does nothing would be believed.
 
-use bayplan_allocator::{Packing, Strictness};
+use bayplan_allocator::{Packing, Strictness, Within};
 use bayplan_cri::annotations::{BURST, FLAG, PRIORITY, SIBLINGS};
 use bayplan_cri::translate::RequestRules;
 use bayplan_topology::Level;
@@ -151,28 +151,19 @@ fn refusal(at: Position, key: &str, value: &str, why: &str) -> ConfigError {
 
 fn set_policy(draft: &mut Draft, field: &Field<'_>) -> Result<(), ConfigError> {
     // Fewest NUMA nodes first is the order of every score, which is kubelet's best-effort and more than its none.
-    let name = field.word(&[
-        ("none", None),
-        ("best-effort", None),
-        ("restricted", Some(RESTRICTED)),
-        ("single-numa-node", Some(SINGLE_NODE)),
+    let (name, within) = field.word(&[
+        ("none", (None, None)),
+        ("best-effort", (None, None)),
+        ("restricted", (Some(RESTRICTED), Some(Within::FewestNodes))),
+        ("single-numa-node", (Some(SINGLE_NODE), Some(Within::One(Level::NumaNode)))),
     ])?;
     draft.on.extend(name.map(|name| (name, field.value.at)));
-    let within = (name == Some(SINGLE_NODE)).then_some(Level::NumaNode);
     put(&mut draft.rules.wishes.cpus.within, within)
 }
 
-fn set_scope(_: &mut Draft, field: &Field<'_>) -> Result<(), ConfigError> {
-    match field.word(&[("container", true), ("pod", false)])? {
-        true => Ok(()),
-        false => Err(refusal(
-            field.value.at,
-            field.key,
-            "pod",
-            "a pod's containers come one by one, so how much all of them need is not known; colocatePods puts them together where \
-             there is room",
-        )),
-    }
+fn set_scope(draft: &mut Draft, field: &Field<'_>) -> Result<(), ConfigError> {
+    let is_one = field.word(&[("container", false), ("pod", true)])?;
+    put(&mut draft.rules.wishes.pod.is_one, is_one)
 }
 
 /// Reads the section.
@@ -217,12 +208,9 @@ fn judge(draft: &mut Draft) -> Vec<ConfigError> {
             errors.push(ConfigError { at: first.max(second), message });
         }
     }
-    let Some(at) = draft.is_on(RESTRICTED) else { return errors };
-    if draft.is_on(BY_SOCKET).is_some() {
-        draft.rules.wishes.cpus.within = Some(Level::Package);
-    } else {
-        let why = "only with alignBySocket, which keeps containers within a package; best-effort prefers the fewest NUMA nodes";
-        errors.push(refusal(at, "requests.topologyManagerPolicy", "restricted", why));
+    // Kubelet's align-by-socket: the hint is the package, not the NUMA nodes.
+    if draft.is_on(RESTRICTED).is_some() && draft.is_on(BY_SOCKET).is_some() {
+        draft.rules.wishes.cpus.within = Some(Within::One(Level::Package));
     }
     errors
 }
@@ -289,11 +277,17 @@ mod tests {
         check("distributeCpusAcrossCores: true\n", expect!["packing: Spread"]);
         check(
             "topologyManagerPolicy: single-numa-node\ntopologyManagerScope: container\n",
-            expect!["within: Some(NumaNode)"],
+            expect!["within: Some(One(NumaNode))"],
+        );
+        check(
+            "topologyManagerPolicy: restricted\ntopologyManagerScope: pod\n",
+            expect![[r#"
+            within: Some(FewestNodes)
+            is_one: true"#]],
         );
         check(
             "topologyManagerPolicy: restricted\nalign-by-socket: true\n",
-            expect!["within: Some(Package)"],
+            expect!["within: Some(One(Package))"],
         );
         check(
             "preferAlignCpusByUncoreCache: true\nstrict-cpu-reservation: true\nalignBySocket: true",
@@ -322,8 +316,8 @@ mod tests {
         check(
             "alignBySocket: true\ntopologyManagerPolicy: single-numa-node\n",
             expect![[r#"
-            within: Some(NumaNode)
-            2:24: `requests.alignBySocket` and `requests.topologyManagerPolicy: single-numa-node` exclude each other; take one of them"#]],
+                within: Some(One(NumaNode))
+                2:24: `requests.alignBySocket` and `requests.topologyManagerPolicy: single-numa-node` exclude each other; take one of them"#]],
         );
         check(
             "fullPcpusOnly: true\ndistributeCpusAcrossCores: false\n",
@@ -340,10 +334,10 @@ mod tests {
                 2:31: `requests.preferAlignCpusByUncoreCache` cannot be false: the tightest domain is always preferred, L3s too; leave it out"#]],
         );
         check(
-            "topologyManagerPolicy: restricted\ntopologyManagerScope: pod\n",
+            "topologyManagerPolicy: restricted\ntopologyManagerScope: node\n",
             expect![[r#"
-            2:23: `requests.topologyManagerScope` cannot be pod: a pod's containers come one by one, so how much all of them need is not known; colocatePods puts them together where there is room
-            1:24: `requests.topologyManagerPolicy` cannot be restricted: only with alignBySocket, which keeps containers within a package; best-effort prefers the fewest NUMA nodes"#]],
+                within: Some(FewestNodes)
+                2:23: `requests.topologyManagerScope` is `node`, expected one of container, pod"#]],
         );
     }
 

@@ -3,6 +3,7 @@
 
 mod annotations;
 mod compaction;
+mod pods;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,6 +186,8 @@ fn spec(pod: u8, name: u8, attempt: u32, milli: i64, gib: i64) -> NewContainer {
             namespace: namespace.into(),
             name: format!("pod{pod}"),
             qos: Some(qos),
+            // Of one pod it is known what it needs as a whole.
+            resources: if pod == 1 { resources(6000) } else { Resources::default() },
             ..Pod::default()
         },
         name: format!("c{name}"),
@@ -349,7 +352,7 @@ impl World {
         let ticket = Ticket(self.tickets);
         let tried = self.step(Event::TryAdmit(ticket, Box::new(spec.clone())));
         let answer = match tried {
-            Answer::Admission(Admission::Refuse(_)) => {
+            Answer::Admission(Admission::Refuse(_)) | Answer::AskFirst => {
                 self.step(Event::Admit(ticket, Box::new(spec.clone())))
             }
             placed => placed,
