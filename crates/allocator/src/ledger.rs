@@ -15,6 +15,7 @@ use crate::check::check_ledger;
 use crate::compact::Relocation;
 use crate::counted::Counted;
 use crate::memory;
+use crate::narrow::Narrowing;
 use crate::offer::Offer;
 use crate::pool::{PoolId, Pools};
 use crate::request::ContainerId;
@@ -54,6 +55,8 @@ pub struct Terms {
     pub hides_hyperthreads: bool,
     /// It stays where it is, also when others could use the place.
     pub is_immovable: bool,
+    /// Its memory is on the nodes of its CPUs.
+    pub is_memory_bound: bool,
     /// What bayplan leaves alone.
     pub preserve: Preserve,
 }
@@ -210,6 +213,18 @@ impl Ledger {
         &self.holdings.charged
     }
 
+    /// The same as if nobody held this.
+    pub(crate) fn charged_without(&self, held: &Allocation) -> Vec<Bytes> {
+        let mut charged = self.charged().to_vec();
+        for (node, bytes) in &held.charges {
+            let index = self.pools.node(*node).map(|(index, _)| index);
+            if let Some(charged) = index.and_then(|index| charged.get_mut(index)) {
+                *charged -= *bytes;
+            }
+        }
+        charged
+    }
+
     /// Whose a CPU is; `None` when it is nobody's own.
     pub(crate) fn owner_of(&self, cpu: CpuId) -> Option<Owner> {
         self.holdings.owners.get(cpu.0 as usize).copied().flatten()
@@ -330,6 +345,25 @@ impl Ledger {
         }
         self.for_each_load(&allocation, Load::add);
         self.holdings.allocations.insert(made.container, allocation);
+    }
+
+    /// Lets a container have fewer memory nodes.
+    ///
+    /// # Errors
+    /// [`StaleOffer`] when anything changed since the narrowing was planned; nothing is changed then.
+    pub fn narrow(&mut self, planned: &Narrowing) -> Result<(), StaleOffer> {
+        let is_fresh = planned.made_at == self.version;
+        let held = self.allocation(planned.container).filter(|_| is_fresh).cloned();
+        let Some(held) = held else {
+            return Err(StaleOffer { made_at: planned.made_at, current: self.version });
+        };
+        self.for_each_charge(&held, |charged, bytes| *charged -= bytes);
+        let (mems, charges) = (planned.to.clone(), planned.charges.clone());
+        let narrower = Allocation { mems, charges, ..held };
+        self.for_each_charge(&narrower, |charged, bytes| *charged += bytes);
+        self.holdings.allocations.insert(planned.container, narrower);
+        self.changed();
+        Ok(())
     }
 
     /// Takes over what a container already has, after a restart or for a container that bayplan did not place. Memory is set aside

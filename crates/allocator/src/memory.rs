@@ -1,11 +1,14 @@
 //! Memory nodes for a container. In: the NUMA nodes of its CPUs, an amount. Out: `cpuset.mems` and what is set aside on each node.
 //!
-//! The nodes of the CPUs come first. Where they cannot hold the amount, the nearest others are added, one by one, until they can.
+//! The nodes of the CPUs come first. Where they cannot hold the amount, the nearest others are added, one by one, until they can; of
+//! equally near ones first those that can hold all that is missing.
 
 use bayplan_types::{Bytes, MemoryKind, NodeId, NodeSet};
 
+use crate::ledger::Allocation;
 use crate::pool::{Pool, Pools};
 use crate::request::Request;
+use crate::score::Rejection;
 
 /// Nodes a container may use, and what it holds on each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +31,24 @@ pub(crate) fn free_on(pools: &Pools, charged: &[Bytes], node: NodeId) -> Bytes {
     let Some((index, node)) = pools.node(node) else { return Bytes::ZERO };
     let capacity = node.memory.unwrap_or(Bytes(u64::MAX));
     capacity.saturating_sub(charged.get(index).copied().unwrap_or(Bytes::ZERO))
+}
+
+/// The nodes of the CPUs that somebody holds or shares: memory there is near.
+pub(crate) fn near_nodes(pools: &Pools, held: &Allocation) -> NodeSet {
+    if held.is_reserved {
+        return pools.nodes_of(pools.reserved());
+    }
+    if held.terms.preserve.cpus {
+        return pools.nodes_of(&pools.cpus());
+    }
+    let mut near = NodeSet::new();
+    if !held.exclusive.is_empty() {
+        near.union_with(&pools.nodes_of(&held.exclusive));
+    }
+    if let Some(pool) = held.shared.and_then(|_| pools.get(held.pool)) {
+        near.union_with(&pool.nodes);
+    }
+    near
 }
 
 impl<'a> Memory<'a> {
@@ -68,6 +89,23 @@ impl<'a> Memory<'a> {
         self.free_in(pool.memory.iter())
     }
 
+    /// What somebody gets who holds these CPUs.
+    ///
+    /// # Errors
+    /// A [`Rejection`] when it is not to be had; near the CPUs, if the request is bound to them.
+    pub(crate) fn grant_near(&self, held: &Allocation) -> Result<Grant, Rejection> {
+        let near = near_nodes(self.pools, held);
+        let is_bound = self.request.wishes.memory.is_bound;
+        let bound_to = is_bound.then(|| self.pools.memory_of(&near));
+        let needed = self.request.memory;
+        self.grant(&near, bound_to.as_ref()).ok_or_else(|| match &bound_to {
+            Some(nodes) => {
+                Rejection::TooLittleMemoryNear { needed, free: self.free_in(nodes.iter()) }
+            }
+            None => Rejection::TooLittleMemory { needed, free: self.free_total() },
+        })
+    }
+
     /// `None` when the nodes that may be used have too little free memory for what the request sets aside: all of the machine, or those
     /// in and at the pool when the request is bound to them.
     pub(crate) fn grant(&self, near: &NodeSet, bound_to: Option<&NodeSet>) -> Option<Grant> {
@@ -103,6 +141,7 @@ impl<'a> Memory<'a> {
     /// Local nodes by number, then the others, nearest to any local node first.
     fn nodes_by_distance(&self, near: &NodeSet) -> impl Iterator<Item = (bool, NodeId)> {
         let pools = self.pools;
+        let missing = self.request.memory.saturating_sub(self.free_in(near.iter()));
         let mut nodes: Vec<(bool, NodeId)> =
             near.iter().filter(|id| pools.node(*id).is_some()).map(|id| (true, id)).collect();
         let mut others: Vec<(u32, usize, NodeId)> = Vec::new();
@@ -119,7 +158,9 @@ impl<'a> Memory<'a> {
                 None => others.push((*distance, rank, *id)),
             }
         }
-        others.sort_unstable();
+        others.sort_by_key(|(distance, rank, id)| {
+            (*distance, self.free_on(*id) < missing, *rank, *id)
+        });
         nodes.extend(others.into_iter().map(|(_, _, id)| (false, id)));
         if nodes.is_empty() {
             // CPUs whose nodes have no memory and no known distance: any node is as good as another.

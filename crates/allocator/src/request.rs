@@ -151,6 +151,7 @@ impl Request {
             closes: apart.into_iter().chain(siblings).min().filter(|_| is_exclusive),
             hides_hyperthreads: wishes.cpus.hides_hyperthreads,
             is_immovable: wishes.is_immovable,
+            is_memory_bound: wishes.memory.is_bound,
             preserve: wishes.preserve,
         }
     }

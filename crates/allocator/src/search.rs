@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::cmp::Reverse;
 
 use bayplan_topology::Level;
-use bayplan_types::{CpuId, CpuSet, MilliCpu, NodeSet};
+use bayplan_types::{CpuId, CpuSet, MilliCpu};
 use smallvec::SmallVec;
 
 use crate::budget::{Budgets, Supply, Units, fits_shared};
@@ -280,38 +280,19 @@ impl<'q, 'a> Search<'q, 'a> {
         pool: &Pool,
         winner: &Candidate<'_>,
     ) -> Result<Allocation, Rejection> {
-        let (pools, request) = (self.ledger.pools(), self.request);
+        let request = self.request;
         let picker = winner.roomier.as_deref().or(self.pickers.get(winner.view));
         let picked = picker.map(|picker| picker.pick(pool.id)).unwrap_or_default();
         let (exclusive, idle) = self.exclusive_and_idle(winner.view, picked);
-        let shared = request.demand.shared();
-        let mut near = NodeSet::new();
-        if !exclusive.is_empty() {
-            near.union_with(&pools.nodes_of(&exclusive));
-        }
-        if shared.is_some() {
-            near.union_with(&pool.nodes);
-        }
-        let memory = &self.question.memory;
-        let bound_to = request.wishes.memory.is_bound.then(|| pools.memory_of(&near));
-        let Some(grant) = memory.grant(&near, bound_to.as_ref()) else {
-            let needed = request.memory;
-            return Err(match bound_to {
-                Some(nodes) => {
-                    Rejection::TooLittleMemoryNear { needed, free: memory.free_in(nodes.iter()) }
-                }
-                None => Rejection::TooLittleMemory { needed, free: memory.free_total() },
-            });
-        };
-        Ok(Allocation {
+        let held = Allocation {
             exclusive,
             idle,
-            shared,
-            mems: grant.mems,
-            charges: grant.charges,
+            shared: request.demand.shared(),
             terms: request.terms(),
             ..Allocation::new(pool.id)
-        })
+        };
+        let grant = self.question.memory.grant_near(&held)?;
+        Ok(Allocation { mems: grant.mems, charges: grant.charges, ..held })
     }
 
     /// The CPUs that were picked and those that were kept; and the siblings of both that stay idle.

@@ -169,6 +169,7 @@ pub struct TermsForm {
     closes: Option<String>,
     hides_hyperthreads: bool,
     is_immovable: bool,
+    is_memory_bound: bool,
     preserves_cpus: bool,
     preserves_memory: bool,
 }
@@ -181,6 +182,7 @@ impl From<Terms> for TermsForm {
             closes: terms.closes.map(|level| level.name().to_owned()),
             hides_hyperthreads: terms.hides_hyperthreads,
             is_immovable: terms.is_immovable,
+            is_memory_bound: terms.is_memory_bound,
             preserves_cpus: terms.preserve.cpus,
             preserves_memory: terms.preserve.memory,
         }
@@ -195,6 +197,7 @@ impl From<&TermsForm> for Terms {
             closes: form.closes.as_ref().and_then(level),
             hides_hyperthreads: form.hides_hyperthreads,
             is_immovable: form.is_immovable,
+            is_memory_bound: form.is_memory_bound,
             preserve: Preserve { cpus: form.preserves_cpus, memory: form.preserves_memory },
         }
     }

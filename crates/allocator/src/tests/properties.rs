@@ -1,5 +1,6 @@
 //! Invariants over random machines and histories.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bayplan_types::{Bytes, CpuSet, MilliCpu};
@@ -26,11 +27,12 @@ enum Op {
         shared: Option<u64>,
     },
     Restart,
+    Narrow,
 }
 
 /// Half of the containers wish nothing.
 fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
-    const WISHES: [&str; 24] = [
+    const WISHES: [&str; 25] = [
         "idle",
         "shared",
         "spread",
@@ -54,6 +56,7 @@ fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
         "with:1",
         "without:2",
         "preserve",
+        "keep-mems",
         "immovable",
     ];
     let some = prop::collection::vec(prop::sample::select(&WISHES[..]), 1..4);
@@ -74,6 +77,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => (any::<usize>(), 0usize..12, shared())
             .prop_map(|(which, exclusive, shared)| Op::Resize { which, exclusive, shared }),
         1 => Just(Op::Restart),
+        1 => Just(Op::Narrow),
     ]
 }
 
@@ -122,6 +126,28 @@ fn restarted(ledger: &Ledger) -> Ledger {
     again
 }
 
+/// Narrows until nobody can do with fewer nodes; that ends, and nobody else is touched.
+fn narrow_all(
+    ledger: &mut Ledger,
+    requests: &BTreeMap<ContainerId, Request>,
+) -> Result<(), TestCaseError> {
+    let mut plan = plan_narrowing(ledger, |id| requests.get(&id).cloned());
+    while let Some(first) = plan.first().cloned() {
+        let before = ledger.clone();
+        ledger.narrow(&first).unwrap();
+        prop_assert!(first.to.is_subset(&first.from) && first.to != first.from);
+        let set_aside: Bytes = first.charges.iter().map(|(_, bytes)| *bytes).sum();
+        prop_assert_eq!(set_aside, requests[&first.container].memory);
+        for (id, held) in ledger.allocations().filter(|(id, _)| *id != first.container) {
+            prop_assert_eq!(before.allocation(id), Some(held));
+        }
+        prop_assert!(ledger.narrow(&first).is_err());
+        plan = plan_narrowing(ledger, |id| requests.get(&id).cloned());
+        prop_assert!(plan.iter().all(|next| next.container != first.container));
+    }
+    Ok(())
+}
+
 /// Exclusive CPUs given may starve nobody: each pool keeps shared CPUs for what is requested on it, unless shared requests alone
 /// were already more than the pool has.
 fn check_room(ledger: &Ledger, before: &Ledger) -> Result<(), TestCaseError> {
@@ -147,6 +173,7 @@ proptest! {
         let mut ledger = machine(&line, &reserved).unwrap();
         let initial = ledger.holdings().clone();
         let mut live: Vec<ContainerId> = Vec::new();
+        let mut requests = BTreeMap::new();
         for (step, op) in ops.into_iter().enumerate() {
             let before = ledger.clone();
             match op {
@@ -165,6 +192,7 @@ proptest! {
                             prop_assert_eq!(allocation.exclusive.len(), exclusive);
                         }
                         live.push(wanted.id);
+                        requests.insert(wanted.id, wanted);
                     } else {
                         // Only memory or exclusive CPUs can be lacking: a shared part always fits somewhere.
                         prop_assert!(exclusive > 0 || gib > 0 || !wishes.is_empty());
@@ -189,6 +217,7 @@ proptest! {
                             let held = ledger.pools().ownable(&held.exclusive).intersection(&ledger.pools().allocatable());
                             prop_assert!(now.is_subset(&held) || held.is_subset(&now));
                             ledger.commit(offer).unwrap();
+                            requests.insert(id, wanted);
                         }
                         Err(_) => ledger.adopt(id, held).unwrap(),
                     }
@@ -198,6 +227,7 @@ proptest! {
                     prop_assert_eq!(again.holdings(), ledger.holdings());
                     ledger = again;
                 }
+                Op::Narrow => narrow_all(&mut ledger, &requests)?,
                 _ => {}
             }
             prop_assert_eq!(check_ledger(&ledger), Vec::<String>::new());
