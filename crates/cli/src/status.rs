@@ -31,7 +31,7 @@ pub(crate) fn control_socket(
     }
 }
 
-/// Two tables: CPUs by class, and containers.
+/// Two tables: CPUs by class, and containers; and who could do with fewer memory nodes.
 pub(crate) fn render(status: &Status) -> String {
     let mut classes = table(&["CLASS", "CPUS"]);
     let cpus = &status.cpus;
@@ -62,6 +62,11 @@ pub(crate) fn render(status: &Status) -> String {
     match status.containers.is_empty() {
         true => text.push_str("no containers\n"),
         false => text.push_str(&render_table(&containers)),
+    }
+    for container in &status.containers {
+        if let Some(narrowing) = container.narrowing_text() {
+            text.push_str(&format!("{} {narrowing}\n", container.full_name()));
+        }
     }
     text
 }

@@ -102,6 +102,8 @@ pub(crate) struct Metrics {
     updates: Family<Outcome, Counter>,
     machine_changes: Family<Outcome, Counter>,
     compaction_moves: Counter,
+    memory_narrowings: Counter,
+    memory_narrowable: Gauge<i64, AtomicI64>,
     containers: Family<Containers, Gauge<i64, AtomicI64>>,
     cpus: Family<Cpus, Gauge<i64, AtomicI64>>,
     journal: Gauge<u64, AtomicU64>,
@@ -120,6 +122,8 @@ impl Metrics {
             updates: Family::default(),
             machine_changes: Family::default(),
             compaction_moves: Counter::default(),
+            memory_narrowings: Counter::default(),
+            memory_narrowable: Gauge::default(),
             containers: Family::default(),
             cpus: Family::default(),
             journal: Gauge::default(),
@@ -163,6 +167,16 @@ impl Metrics {
             "compaction_moves",
             "Containers that were moved so that free CPUs lie together",
             self.compaction_moves.clone(),
+        );
+        registry.register(
+            "memory_narrowings",
+            "Containers from which memory nodes were taken away because fewer will do",
+            self.memory_narrowings.clone(),
+        );
+        registry.register(
+            "memory_narrowable",
+            "Containers that could do with fewer memory nodes",
+            self.memory_narrowable.clone(),
         );
         registry.register(
             "containers",
@@ -214,6 +228,10 @@ impl Metrics {
                 self.compaction_moves.inc();
                 return;
             }
+            Note::Narrowed { .. } => {
+                self.memory_narrowings.inc();
+                return;
+            }
             Note::MachineChanged { .. } => return self.machine_change("applied"),
             Note::MachineUnchanged => return self.machine_change("unchanged"),
             Note::Failure { kind, .. } => return self.failed(kind),
@@ -261,6 +279,7 @@ impl Metrics {
             let count = state.ledger().cpus_in_class(class);
             self.cpus.get_or_create(&Cpus { class: class.name() }).set(gauge(count));
         }
+        self.memory_narrowable.set(gauge(state.narrowable_count()));
         self.journal.set(journal_bytes);
     }
 }

@@ -30,6 +30,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::compaction::Compactor;
 use crate::decision::Decision;
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
+use crate::narrowing::Narrower;
 use crate::record::Record;
 
 /// Decisions about containers that are gone or were refused, kept for `explain`.
@@ -128,6 +129,7 @@ pub struct NodeState {
     /// How long a creation in doubt keeps its place although the runtime does not list it: it may still be at work.
     pub(crate) doubt_grace: SignedDuration,
     pub(crate) compactor: Compactor,
+    pub(crate) narrower: Narrower,
 }
 
 impl NodeState {
@@ -148,6 +150,7 @@ impl NodeState {
             steps: 0,
             doubt_grace: SignedDuration::ZERO,
             compactor: Compactor::default(),
+            narrower: Narrower::default(),
         }
     }
 
@@ -199,6 +202,7 @@ impl NodeState {
             self.plan(&mut step);
         }
         self.note_holes(&mut step, is_creation_over);
+        self.note_room(&mut step, is_creation_over);
         step.answers_after_plan |= self.corrects_new(&step);
         step
     }

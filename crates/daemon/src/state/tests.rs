@@ -3,6 +3,7 @@
 
 mod annotations;
 mod compaction;
+mod narrowing;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,13 +28,14 @@ struct Machine {
     offline: CpuSet,
     isolated: CpuSet,
     compacts: bool,
+    narrows: bool,
 }
 
 impl Machine {
     fn new(line: &str, reserved: &str) -> Machine {
         let (offline, isolated) = (CpuSet::new(), CpuSet::new());
         let (line, reserved) = (line.to_owned(), reserved.to_owned());
-        Machine { line, reserved, offline, isolated, compacts: false }
+        Machine { line, reserved, offline, isolated, compacts: false, narrows: false }
     }
 
     /// `None`: every CPU is offline.
@@ -59,7 +61,9 @@ fn fresh(machine: &Machine) -> NodeState {
     let rules =
         RequestRules { reserved_namespaces: vec!["kube-system".into()], ..RequestRules::default() };
     let config = CompactionConfig { enabled: machine.compacts, ..CompactionConfig::default() };
-    NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint).with_compaction(config)
+    NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint)
+        .with_compaction(config)
+        .with_narrowing(machine.narrows)
 }
 
 /// CPUs as the bits of a number.
@@ -322,8 +326,8 @@ impl World {
             }
             Op::Reshape(line) => {
                 let reserved = self.machine.reserved.clone();
-                let compacts = self.machine.compacts;
-                self.change(Machine { compacts, ..Machine::new(&line, &reserved) })?;
+                let Machine { compacts, narrows, .. } = self.machine;
+                self.change(Machine { compacts, narrows, ..Machine::new(&line, &reserved) })?;
             }
         }
         Ok(())
@@ -677,10 +681,10 @@ proptest! {
     #[test]
     fn any_history_keeps_the_ledger_and_the_runtime_in_line(
         machine in any_machine(),
-        compacts in any::<bool>(),
+        (compacts, narrows) in any::<(bool, bool)>(),
         ops in prop::collection::vec(any_op(), 1..60),
     ) {
-        let mut world = World::new(Machine { compacts, ..machine });
+        let mut world = World::new(Machine { compacts, narrows, ..machine });
         for op in ops {
             world.play(op)?;
             world.check()?;
