@@ -4,6 +4,7 @@
 //! Asking changes nothing: [`offer`] takes shared references. [`Ledger::commit`] refuses an offer that was made for an older ledger.
 
 mod budget;
+mod charged;
 mod check;
 mod compact;
 mod counted;
@@ -22,6 +23,7 @@ mod search;
 mod view;
 mod wishes;
 
+pub use charged::HugeCharge;
 pub use check::check_ledger;
 pub use compact::{Compaction, Cost, Hole, Limits, Relocation, Wish, plan_compaction};
 pub use ledger::{AdoptError, Allocation, Holdings, Ledger, RelocateError, StaleOffer, Terms};

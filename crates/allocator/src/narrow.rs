@@ -12,10 +12,10 @@
 
 use std::cmp::Reverse;
 
-use bayplan_types::{Bytes, NodeId, NodeSet};
+use bayplan_types::{Bytes, NodeSet};
 
 use crate::ledger::{Allocation, Ledger};
-use crate::memory::{Memory, near_nodes};
+use crate::memory::{Grant, Memory, near_nodes};
 use crate::request::{ContainerId, Request};
 
 /// Fewer memory nodes for one container; changes nothing until [`Ledger::narrow`] takes it.
@@ -28,8 +28,8 @@ pub struct Narrowing {
     pub from: NodeSet,
     /// Its nodes from then on; some of those that it has.
     pub to: NodeSet,
-    /// What is set aside on them.
-    pub charges: Vec<(NodeId, Bytes)>,
+    /// With what is set aside on them.
+    pub(crate) grant: Grant,
     /// The most memory that may have to follow; `None` when nothing limits it.
     pub moves_memory: Option<Bytes>,
 }
@@ -84,8 +84,8 @@ fn narrowing(
         container,
         moves_memory: moved_at_most(ledger, &request, &held.mems.difference(&grant.mems)),
         from: held.mems.clone(),
-        to: grant.mems,
-        charges: grant.charges,
+        to: grant.mems.clone(),
+        grant,
     })
 }
 
@@ -95,7 +95,9 @@ fn moved_at_most(ledger: &Ledger, request: &Request, left: &NodeSet) -> Option<B
         Bytes::ZERO => request.memory_limit,
         memory => Some(memory),
     };
-    let capacities = left.iter().map(|id| ledger.pools().node(id).and_then(|(_, it)| it.memory));
+    let huge: Bytes = request.huge_pages.values().copied().sum();
+    let pools = ledger.pools();
+    let capacities = left.iter().map(|id| pools.node(id).and_then(|(_, it)| it.memory));
     let capacity: Option<Bytes> = capacities.sum();
-    limit.into_iter().chain(capacity).min()
+    limit.into_iter().chain(capacity).min().map(|memory| memory + huge)
 }

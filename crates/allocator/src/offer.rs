@@ -3,7 +3,7 @@
 use bayplan_types::MilliCpu;
 
 use crate::ledger::{Allocation, Ledger};
-use crate::memory::{Grant, Memory};
+use crate::memory::Memory;
 use crate::pool::{Pool, PoolId};
 use crate::request::{ContainerId, Request};
 use crate::room::Move;
@@ -144,9 +144,7 @@ fn with_memory_near(
     let held = Allocation { terms: request.terms(), ..allocation };
     let memory = Memory::new(ledger.pools(), ledger.charged(), request);
     match memory.grant_near(&held) {
-        Ok(Grant { mems, charges }) => {
-            Ok(Offer::new(ledger, request, Allocation { mems, charges, ..held }))
-        }
+        Ok(grant) => Ok(Offer::new(ledger, request, grant.give_to(held))),
         Err(rejection) => {
             let considered = Considered { pool: PoolId::MACHINE, outcome: Err(rejection) };
             Err(Refusal { considered: vec![considered] })

@@ -233,16 +233,20 @@ impl<'q, 'a> Search<'q, 'a> {
     /// What does not depend on which CPUs are picked.
     fn common(&self, pool: &Pool) -> Result<Score, Rejection> {
         let (pools, request) = (self.ledger.pools(), self.request);
-        let near = self.question.memory.free_near(pool);
-        if request.wishes.memory.is_bound && request.memory > near {
-            return Err(Rejection::TooLittleMemoryNear { needed: request.memory, free: near });
+        let memory = &self.question.memory;
+        if request.wishes.memory.is_bound {
+            let (needed, free) = (request.memory, memory.free_near(pool));
+            if needed > free {
+                return Err(Rejection::TooLittleMemoryNear { needed, free });
+            }
+            memory.too_few_huge(&pool.memory).map_or(Ok(()), Err)?;
         }
         let place = &request.wishes.place;
         Ok(Score {
             stays: request.previous.as_ref().is_some_and(|previous| previous.pool == pool.id),
             wishes: 0,
             cpu_fits: true,
-            memory_fits: request.memory <= near,
+            memory_fits: memory.fits_near(pool),
             burst_fits: true,
             numa_nodes: Reverse(pool.nodes.len()),
             nodes_taken: Reverse(0),
@@ -291,8 +295,7 @@ impl<'q, 'a> Search<'q, 'a> {
             terms: request.terms(),
             ..Allocation::new(pool.id)
         };
-        let grant = self.question.memory.grant_near(&held)?;
-        Ok(Allocation { mems: grant.mems, charges: grant.charges, ..held })
+        Ok(self.question.memory.grant_near(&held)?.give_to(held))
     }
 
     /// The CPUs that were picked and those that were kept; and the siblings of both that stay idle.

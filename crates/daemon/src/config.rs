@@ -51,13 +51,6 @@ impl Default for CompactionConfig {
     }
 }
 
-/// What becomes of the memory of running containers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryConfig {
-    /// Whether memory nodes are taken away from those who can do with fewer.
-    pub narrow: bool,
-}
-
 /// Everything that can be configured, with its meaning and unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -85,8 +78,8 @@ pub struct Config {
     pub on_failure: OnFailure,
     /// Moving running containers.
     pub compaction: CompactionConfig,
-    /// Moving the memory of running containers.
-    pub memory: MemoryConfig,
+    /// Whether memory nodes are taken away from running containers that can do with fewer.
+    pub narrows_memory: bool,
     /// Directory under which `/sys` and `/proc` are read.
     pub host_root: PathBuf,
     /// A filter as of `tracing-subscriber`, for example `info` or `bayplan_cri=debug,info`.
@@ -111,7 +104,7 @@ impl Default for Config {
             resync_interval: Duration::from_secs(30),
             on_failure: OnFailure::Open,
             compaction: CompactionConfig::default(),
-            memory: MemoryConfig::default(),
+            narrows_memory: false,
             host_root: "/".into(),
             log: "info".to_owned(),
         }
@@ -267,7 +260,7 @@ fn set(
             set_compaction(&mut config.compaction, at, key, value)
         }),
         "memory" => field.section(errors, "narrow: true", |at, key, value| {
-            set_memory(&mut config.memory, at, key, value)
+            set_memory(&mut config.narrows_memory, at, key, value)
         }),
         "hostRoot" => config.host_root = field.path()?,
         "log" => config.log = field.scalar("a filter such as info or bayplan_cri=debug,info")?,
@@ -300,13 +293,13 @@ fn set_compaction(
 }
 
 fn set_memory(
-    config: &mut MemoryConfig,
+    narrows: &mut bool,
     at: Position,
     key: &str,
     value: &Node,
 ) -> Result<(), ConfigError> {
     match key {
-        "narrow" => config.narrow = Field { key: "memory.narrow", value }.truth()?,
+        "narrow" => *narrows = Field { key: "memory.narrow", value }.truth()?,
         _ => return Err(unknown_key(at, key, &["narrow"])),
     }
     Ok(())
@@ -593,9 +586,7 @@ mod tests {
                             states_max: 2000,
                         },
                     },
-                    memory: MemoryConfig {
-                        narrow: true,
-                    },
+                    narrows_memory: true,
                     host_root: "/h",
                     log: "debug",
                 }"#]],

@@ -129,6 +129,7 @@ impl Metrics {
             journal: Gauge::default(),
         };
         metrics.register();
+        metrics.start_at_zero();
         metrics
     }
 
@@ -190,10 +191,19 @@ impl Metrics {
             Unit::Bytes,
             self.journal.clone(),
         );
-        // Counters that are expected to stay at zero must be there to be alerted on.
-        for kind in
-            ["journal", "late", "no_effect", "not_understood", "passed_through", "undecided"]
-        {
+    }
+
+    /// Counters that are expected to stay at zero must be there to be alerted on.
+    fn start_at_zero(&self) {
+        for kind in [
+            "huge_pages",
+            "journal",
+            "late",
+            "no_effect",
+            "not_understood",
+            "passed_through",
+            "undecided",
+        ] {
             self.failures.get_or_create(&Kind { kind }).inc_by(0);
         }
         for outcome in ["ok", "gone", "failed"] {

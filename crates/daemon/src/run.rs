@@ -286,7 +286,7 @@ async fn restore(
         .with_devices(topology.devices().into())
         .with_doubt_grace(SignedDuration::try_from(config.resync_interval).unwrap_or_default())
         .with_compaction(config.compaction)
-        .with_narrowing(config.memory.narrow);
+        .with_narrowing(config.narrows_memory);
     let step = state.restore(live, Timestamp::now());
     for note in &step.notes {
         tell(note, metrics);

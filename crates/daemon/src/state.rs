@@ -28,7 +28,7 @@ use bayplan_types::Pinning;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::compaction::Compactor;
-use crate::decision::Decision;
+use crate::decision::{Decision, render_lacking};
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
 use crate::narrowing::Narrower;
 use crate::record::Record;
@@ -287,6 +287,10 @@ impl NodeState {
             Ok(offer) => offer,
             Err(_) => return self.refuse(step, &spec, decision),
         };
+        if let Some(lacking) = render_lacking(&request, offer.allocation()) {
+            let message = format!("{}: {lacking}", full_name(&spec));
+            step.notes.push(Note::Failure { kind: "huge_pages", message });
+        }
         let moves = offer.moves().to_vec();
         if let Err(stale) = self.ledger.commit(offer) {
             step.notes.push(Note::Failure { kind: "stale_offer", message: stale.to_string() });

@@ -257,3 +257,94 @@ fn a_stale_narrowing_is_refused() {
     assert_eq!(stale.current, ledger.version());
     assert_eq!(*ledger.holdings(), before);
 }
+
+#[test]
+fn huge_pages_come_from_the_nearest_nodes_that_have_them() {
+    // Every node has 4 GiB in huge pages of 2 MiB and 6 GiB of other memory.
+    check(
+        "pack:2 numa:2 core:4 pu:1 mem:10 huge:2M=2048",
+        "",
+        &[
+            "1 1 huge2M:3 near:1!",
+            "2 1 huge2M:2 near:1!",
+            "3 1 huge2M:4",
+            "4 0+100 mem:6 huge2M:4",
+            "5 1 mem:7",
+            "6 1 huge2M:4",
+            "-3",
+            "7 1 huge2M:4",
+        ],
+        expect![[r#"
+            1 1 huge2M:3 near:1!: numa 1, owns [4] of 4, mems 1
+            2 1 huge2M:2 near:1!: numa 1, owns [5] of 5, mems 0-1
+            3 1 huge2M:4: numa 2, owns [8] of 8, mems 2
+            4 0+100 mem:6 huge2M:4: numa 3, owns [] of 12-15, mems 3
+            5 1 mem:7: package 0, owns [6] of 6, mems 0-1
+            6 1 huge2M:4: numa 1, owns [7] of 7, mems 0-1
+            -3: shared 0-3,8-15
+            7 1 huge2M:4: numa 2, owns [8] of 8, mems 2
+        "#]],
+    );
+}
+
+#[test]
+fn who_is_bound_needs_huge_pages_on_his_own_nodes() {
+    check(
+        "pack:2 numa:1 core:4 pu:1 mem:10 huge:2M=2048",
+        "0",
+        &[
+            "1 1 huge2M:3 near:0!",
+            "2 1 huge2M:2 near:0! bound",
+            "3 1 huge2M:2 bound",
+            "4 1 huge2M:5 bound",
+            "5 0+100 huge2M:2 reserved bound",
+            "6 1 huge1G:1 bound",
+        ],
+        expect![[r#"
+            1 1 huge2M:3 near:0!: package 0, owns [1] of 1, mems 0
+            2 1 huge2M:2 near:0! bound: refused: is not near `device at 0`
+            3 1 huge2M:2 bound: package 1, owns [4] of 4, mems 1
+            4 1 huge2M:5 bound: refused: needs 5 GiB in huge pages of 2 MiB on its own NUMA nodes, 3 GiB are free
+            5 0+100 huge2M:2 reserved bound: refused: needs 2 GiB in huge pages of 2 MiB on its own NUMA nodes, 1 GiB are free
+            6 1 huge1G:1 bound: refused: needs 1 GiB in huge pages of 1 GiB on its own NUMA nodes, 0 B are free
+        "#]],
+    );
+}
+
+#[test]
+fn too_few_huge_pages_on_the_machine_are_no_refusal() {
+    let mut ledger = machine("pack:2 numa:1 core:4 pu:1 mem:10 huge:2M=1024", "").unwrap();
+    let mut text = String::new();
+    for step in ["1 1 huge2M:3", "2 1 huge2M:3 near:1!", "3 1 huge2M:1", "4 1 huge1G:1 mem:2"] {
+        text.push_str(&format!("{step}: {}", play(&mut ledger, step)));
+        let wanted = parse_step(step).0;
+        let held = ledger.allocation(wanted.id).unwrap();
+        for (size, bytes) in held.huge_pages_lacking(&wanted) {
+            text.push_str(&format!(", lacks {bytes} of {size}"));
+        }
+        text.push('\n');
+    }
+    expect![[r#"
+        1 1 huge2M:3: machine, owns [1] of 1, mems 0-1
+        2 1 huge2M:3 near:1!: package 1, owns [4] of 4, mems 1, lacks 2 GiB of 2 MiB
+        3 1 huge2M:1: package 0, owns [2] of 2, mems 0, lacks 1 GiB of 2 MiB
+        4 1 huge1G:1 mem:2: package 0, owns [3] of 3, mems 0, lacks 1 GiB of 1 GiB
+    "#]]
+    .assert_eq(&text);
+}
+
+#[test]
+fn huge_pages_are_narrowed_with_the_rest() {
+    check_narrowing(
+        "pack:2 numa:1 core:4 pu:1 mem:10 huge:2M=2048",
+        "",
+        &["1 1 huge2M:3 near:0!", "2 1 mem:1 huge2M:2 near:0!", "-1"],
+        expect![[r#"
+            1 1 huge2M:3 near:0!: package 0, owns [1] of 1, mems 0
+            2 1 mem:1 huge2M:2 near:0!: package 0, owns [2] of 2, mems 0-1
+            -1: shared 0-1,3-7
+            narrow: 2 0-1 -> 0 of 3 GiB
+            narrow: 
+        "#]],
+    );
+}

@@ -45,6 +45,8 @@ fn wish(wanted: &mut Request, word: &str) {
         "mem" => wanted.memory = gib(value),
         "limit" => wanted.memory_limit = Some(gib(value)),
         "ceiling" => wanted.ceiling = Some(MilliCpu(value.parse().unwrap())),
+        "huge2M" => drop(wanted.huge_pages.insert(Bytes(2 << 20), gib(value))),
+        "huge1G" => drop(wanted.huge_pages.insert(Bytes::gib(1), gib(value))),
         "reserved" => wanted.is_reserved = true,
         "pod" => wanted.owner.pod = value.parse().unwrap(),
         "ns" => wanted.owner.namespace = value.parse().unwrap(),

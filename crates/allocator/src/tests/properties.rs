@@ -32,7 +32,7 @@ enum Op {
 
 /// Half of the containers wish nothing.
 fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
-    const WISHES: [&str; 25] = [
+    const WISHES: [&str; 27] = [
         "idle",
         "shared",
         "spread",
@@ -58,6 +58,8 @@ fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
         "preserve",
         "keep-mems",
         "immovable",
+        "huge2M:1",
+        "huge1G:2",
     ];
     let some = prop::collection::vec(prop::sample::select(&WISHES[..]), 1..4);
     prop_oneof![Just(Vec::new()), some]
@@ -92,6 +94,7 @@ fn any_machine() -> impl Strategy<Value = (String, String)> {
         " hbm:2",
         " cxl:8/machine",
         " huge:2M=512",
+        " huge:1G=2",
         " fast:1",
     ]);
     (shape, prop::bool::ANY, prop::bool::weighted(0.2), extra, prop::option::weighted(0.2, 1u32..4))
@@ -136,8 +139,15 @@ fn narrow_all(
         let before = ledger.clone();
         ledger.narrow(&first).unwrap();
         prop_assert!(first.to.is_subset(&first.from) && first.to != first.from);
-        let set_aside: Bytes = first.charges.iter().map(|(_, bytes)| *bytes).sum();
-        prop_assert_eq!(set_aside, requests[&first.container].memory);
+        let wanted = &requests[&first.container];
+        let (now, then) = (ledger.allocation(first.container), before.allocation(first.container));
+        let (now, then) = (now.unwrap(), then.unwrap());
+        let set_aside: Bytes = now.charges.iter().map(|(_, bytes)| *bytes).sum();
+        prop_assert_eq!(set_aside, wanted.memory);
+        let lacking = |held: &Allocation| -> Bytes {
+            held.huge_pages_lacking(wanted).into_iter().map(|(_, bytes)| bytes).sum()
+        };
+        prop_assert!(lacking(now) <= lacking(then));
         for (id, held) in ledger.allocations().filter(|(id, _)| *id != first.container) {
             prop_assert_eq!(before.allocation(id), Some(held));
         }
