@@ -62,7 +62,8 @@ impl Charged {
 
     /// Memory that is free on a node.
     pub(crate) fn free_on(&self, pools: &Pools, node: NodeId) -> Bytes {
-        pools.capacity(node).saturating_sub(self.on(pools, node))
+        let Some((index, node)) = pools.node(node) else { return Bytes::ZERO };
+        node.capacity().saturating_sub(self.memory.get(index).copied().unwrap_or_default())
     }
 
     /// Huge pages set aside on a node.
@@ -73,7 +74,7 @@ impl Charged {
 
     /// Huge pages that are free on a node.
     pub(crate) fn huge_free_on(&self, pools: &Pools, node: NodeId, size: Bytes) -> Bytes {
-        let capacity = pools.huge(node, size).map_or(Bytes::ZERO, |(_, huge)| huge.capacity);
-        capacity.saturating_sub(self.huge_on(pools, node, size))
+        let Some((index, huge)) = pools.huge(node, size) else { return Bytes::ZERO };
+        huge.capacity.saturating_sub(self.huge.get(index).copied().unwrap_or_default())
     }
 }

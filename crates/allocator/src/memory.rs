@@ -162,7 +162,7 @@ impl<'a> Memory<'a> {
                 grant.charges.push((node, charge));
                 missing -= charge;
             }
-            capacity += self.pools.capacity(node);
+            capacity += self.pools.node(node).map_or(Bytes::ZERO, |(_, it)| it.capacity());
             grant.mems.insert(node);
         }
         if missing > Bytes::ZERO || grant.mems.is_empty() {

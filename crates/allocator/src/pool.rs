@@ -83,6 +83,12 @@ pub(crate) struct Node {
     pub(crate) nearest: Vec<(u32, NodeId)>,
 }
 
+impl Node {
+    pub(crate) fn capacity(&self) -> Bytes {
+        self.memory.unwrap_or(Bytes(u64::MAX))
+    }
+}
+
 /// Huge pages of one size on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Huge {
@@ -231,11 +237,6 @@ impl Pools {
         let near =
             self.node(from).and_then(|(_, node)| node.nearest.iter().find(|(_, id)| *id == to));
         near.map_or(u32::MAX, |(distance, _)| *distance)
-    }
-
-    /// Memory of a node; one whose size the kernel does not say is never full.
-    pub(crate) fn capacity(&self, id: NodeId) -> Bytes {
-        self.node(id).map_or(Bytes::ZERO, |(_, node)| node.memory.unwrap_or(Bytes(u64::MAX)))
     }
 
     /// Huge pages of one size on one node.
