@@ -5,6 +5,7 @@ use bayplan_types::{Bytes, CpuClass, CpuSet, MilliCpu};
 use crate::budget::Load;
 use crate::counted::Counted;
 use crate::ledger::Ledger;
+use crate::pool::Huge;
 use crate::view::around;
 
 /// Every breach of the invariants that stand on [`Ledger`], recomputed from the allocations alone.
@@ -126,6 +127,17 @@ fn check_memory(ledger: &Ledger, breaches: &mut Vec<String>) {
         }
         if node.memory.is_some_and(|capacity| actual > capacity) {
             breaches.push(format!("node {} has {actual} set aside, more than it has", node.id));
+        }
+    }
+    for Huge { node, size, capacity } in &ledger.pools().huge {
+        let charges = ledger.allocations().flat_map(|(_, allocation)| &allocation.huge_charges);
+        let here = charges.filter(|charge| charge.node == *node && charge.size == *size);
+        let expected: Bytes = here.map(|charge| charge.bytes).sum();
+        let actual = ledger.charged().huge_on(ledger.pools(), *node, *size);
+        if actual != expected || actual > *capacity {
+            breaches.push(format!(
+                "node {node} counts {actual} in huge pages of {size}, holds {expected}, has {capacity}"
+            ));
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants, listed by [`crate::check_ledger`] and asserted after every change in debug builds: exclusive sets are disjoint from
 //! each other, from reserved CPUs and from every shared pool; every container has at least one CPU to run on; every
-//! CPU is in exactly one class; no node's memory is set aside twice; releasing everything gives back the initial ledger.
+//! CPU is in exactly one class; no node's memory and no huge page is set aside twice; releasing everything gives back the initial ledger.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +11,14 @@ use bayplan_topology::Level;
 use bayplan_types::{Bytes, CpuClass, CpuId, CpuSet, MilliCpu, NodeId, NodeSet};
 
 use crate::budget::Load;
+use crate::charged::{Charged, HugeCharge};
 use crate::check::check_ledger;
 use crate::compact::Relocation;
 use crate::counted::Counted;
-use crate::memory;
+use crate::narrow::Narrowing;
 use crate::offer::Offer;
 use crate::pool::{PoolId, Pools};
-use crate::request::ContainerId;
+use crate::request::{ContainerId, Request};
 use crate::room::Move;
 use crate::view::{around, one_per_core};
 use crate::wishes::{Owner, Preserve};
@@ -39,6 +40,8 @@ pub struct Allocation {
     pub mems: NodeSet,
     /// Memory set aside, node by node.
     pub charges: Vec<(NodeId, Bytes)>,
+    /// Huge pages set aside, node by node.
+    pub huge_charges: Vec<HugeCharge>,
     /// What holds beyond that as long as it lives.
     pub terms: Terms,
 }
@@ -54,6 +57,8 @@ pub struct Terms {
     pub hides_hyperthreads: bool,
     /// It stays where it is, also when others could use the place.
     pub is_immovable: bool,
+    /// Its memory is on the nodes of its CPUs.
+    pub is_memory_bound: bool,
     /// What bayplan leaves alone.
     pub preserve: Preserve,
 }
@@ -69,6 +74,7 @@ impl Allocation {
             shared: None,
             mems: NodeSet::new(),
             charges: Vec::new(),
+            huge_charges: Vec::new(),
             terms: Terms::default(),
         }
     }
@@ -76,6 +82,24 @@ impl Allocation {
     /// CPUs that are neither shared nor can be owned by others.
     pub(crate) fn owned(&self) -> CpuSet {
         self.exclusive.union(&self.idle)
+    }
+
+    /// All memory set aside, huge pages included, node by node.
+    pub(crate) fn set_aside(&self) -> impl Iterator<Item = (NodeId, Bytes)> {
+        let huge = self.huge_charges.iter().map(|huge| (huge.node, huge.bytes));
+        self.charges.iter().copied().chain(huge)
+    }
+
+    /// Huge pages that were asked for and are not set aside, because the machine had too few: bytes by size of a page. A machine without
+    /// NUMA nodes does not count them.
+    pub fn huge_pages_lacking(&self, request: &Request) -> Vec<(Bytes, Bytes)> {
+        let set_aside = |size: Bytes| -> Bytes {
+            let of_size = self.huge_charges.iter().filter(|huge| huge.size == size);
+            of_size.map(|huge| huge.bytes).sum()
+        };
+        let asked = request.huge_pages.iter().filter(|_| !self.mems.is_empty());
+        let lacking = asked.map(|(size, asked)| (*size, asked.saturating_sub(set_aside(*size))));
+        lacking.filter(|(_, bytes)| *bytes > Bytes::ZERO).collect()
     }
 
     /// The class of the container as metrics count it; a mixed one counts as exclusive.
@@ -141,7 +165,7 @@ pub struct Holdings {
     /// Whose each exclusive CPU is, by CPU number.
     owners: Vec<Option<Owner>>,
     loads: Vec<Load>,
-    charged: Vec<Bytes>,
+    charged: Charged,
     allocations: BTreeMap<ContainerId, Allocation>,
 }
 
@@ -162,7 +186,7 @@ impl Ledger {
             open_isolated: pools.ownable_isolated(),
             owners: vec![None; pools.core_of.len()],
             loads: vec![Load::default(); pools.pools.len()],
-            charged: vec![Bytes::ZERO; pools.nodes.len()],
+            charged: Charged::new(&pools),
             allocations: BTreeMap::new(),
         };
         Ledger { pools, version: 0, holdings }
@@ -206,8 +230,15 @@ impl Ledger {
         &self.holdings.loads
     }
 
-    pub(crate) fn charged(&self) -> &[Bytes] {
+    pub(crate) fn charged(&self) -> &Charged {
         &self.holdings.charged
+    }
+
+    /// The same as if nobody held this.
+    pub(crate) fn charged_without(&self, held: &Allocation) -> Charged {
+        let mut charged = self.charged().clone();
+        charged.remove(&self.pools, held);
+        charged
     }
 
     /// Whose a CPU is; `None` when it is nobody's own.
@@ -244,8 +275,7 @@ impl Ledger {
 
     /// Memory set aside on `node`.
     pub fn memory_charged(&self, node: NodeId) -> Bytes {
-        let index = self.pools.node(node).map(|(index, _)| index);
-        index.and_then(|index| self.charged().get(index).copied()).unwrap_or_default()
+        self.charged().on(&self.pools, node)
     }
 
     /// Every CPU that a container holding `allocation` may run on now.
@@ -332,6 +362,24 @@ impl Ledger {
         self.holdings.allocations.insert(made.container, allocation);
     }
 
+    /// Lets a container have fewer memory nodes.
+    ///
+    /// # Errors
+    /// [`StaleOffer`] when anything changed since the narrowing was planned; nothing is changed then.
+    pub fn narrow(&mut self, planned: &Narrowing) -> Result<(), StaleOffer> {
+        let is_fresh = planned.made_at == self.version;
+        let held = self.allocation(planned.container).filter(|_| is_fresh).cloned();
+        let Some(held) = held else {
+            return Err(StaleOffer { made_at: planned.made_at, current: self.version });
+        };
+        self.holdings.charged.remove(&self.pools, &held);
+        let narrower = planned.grant.clone().give_to(held);
+        self.holdings.charged.add(&self.pools, &narrower);
+        self.holdings.allocations.insert(planned.container, narrower);
+        self.changed();
+        Ok(())
+    }
+
     /// Takes over what a container already has, after a restart or for a container that bayplan did not place. Memory is set aside
     /// as far as the nodes still have it: the container uses it already, and the ledger does not count it twice.
     ///
@@ -357,9 +405,13 @@ impl Ledger {
         allocation.idle.intersect_with(&self.free().union(self.open_isolated()));
         allocation.mems = self.known_mems(&allocation, &pool.nodes);
         for (node, charge) in &mut allocation.charges {
-            *charge = (*charge).min(memory::free_on(&self.pools, self.charged(), *node));
+            *charge = (*charge).min(self.charged().free_on(&self.pools, *node));
         }
         allocation.charges.retain(|(_, charge)| *charge > Bytes::ZERO);
+        for HugeCharge { node, size, bytes } in &mut allocation.huge_charges {
+            *bytes = (*bytes).min(self.charged().huge_free_on(&self.pools, *node, *size));
+        }
+        allocation.huge_charges.retain(|charge| charge.bytes > Bytes::ZERO);
         if allocation.is_reserved && self.pools.reserved().is_empty() {
             allocation.is_reserved = false;
         }
@@ -399,7 +451,7 @@ impl Ledger {
         self.open_up(&allocation);
         self.set_owner(&allocation.exclusive, None);
         self.for_each_load(&allocation, Load::remove);
-        self.for_each_charge(&allocation, |charged, bytes| *charged -= bytes);
+        self.holdings.charged.remove(&self.pools, &allocation);
         self.changed();
         Some(allocation)
     }
@@ -437,7 +489,7 @@ impl Ledger {
         self.holdings.open.remove_all(&self.pools, &closed);
         self.holdings.open_isolated.subtract(&closed);
         self.for_each_load(&allocation, Load::add);
-        self.for_each_charge(&allocation, |charged, bytes| *charged += bytes);
+        self.holdings.charged.add(&self.pools, &allocation);
         self.holdings.allocations.insert(id, allocation);
         self.changed();
     }
@@ -483,15 +535,6 @@ impl Ledger {
         for pool in self.pools.chain(allocation.pool) {
             if let Some(load) = self.holdings.loads.get_mut(pool.id.index()) {
                 change(load, milli);
-            }
-        }
-    }
-
-    fn for_each_charge(&mut self, allocation: &Allocation, change: fn(&mut Bytes, Bytes)) {
-        for (node, bytes) in &allocation.charges {
-            let index = self.pools.node(*node).map(|(index, _)| index);
-            if let Some(charged) = index.and_then(|index| self.holdings.charged.get_mut(index)) {
-                change(charged, *bytes);
             }
         }
     }

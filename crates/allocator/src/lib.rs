@@ -4,12 +4,14 @@
 //! Asking changes nothing: [`offer`] takes shared references. [`Ledger::commit`] refuses an offer that was made for an older ledger.
 
 mod budget;
+mod charged;
 mod check;
 mod compact;
 mod company;
 mod counted;
 mod ledger;
 mod memory;
+mod narrow;
 mod offer;
 mod pick;
 mod place;
@@ -22,9 +24,11 @@ mod search;
 mod view;
 mod wishes;
 
+pub use charged::HugeCharge;
 pub use check::check_ledger;
 pub use compact::{Compaction, Cost, Hole, Limits, Relocation, Wish, plan_compaction};
 pub use ledger::{AdoptError, Allocation, Holdings, Ledger, RelocateError, StaleOffer, Terms};
+pub use narrow::{Narrowing, plan_narrowing};
 pub use offer::{Considered, Offer, Refusal, offer};
 pub use pool::{Pool, PoolId, Pools};
 pub use request::{ContainerId, Demand, Preferences, Previous, Request, derive_demand};

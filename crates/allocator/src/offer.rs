@@ -1,6 +1,6 @@
 //! Asks where a container could go. In: the ledger and a request. Out: an offer with every pool's score, or every pool's rejection.
 
-use bayplan_types::{CpuSet, MilliCpu};
+use bayplan_types::MilliCpu;
 use smallvec::SmallVec;
 
 use crate::ledger::{Allocation, Ledger};
@@ -155,7 +155,7 @@ fn offer_reserved(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> 
         shared: Some(request.demand.shared().unwrap_or(MilliCpu::ZERO)),
         ..Allocation::new(PoolId::MACHINE)
     };
-    with_memory_near(ledger, request, ledger.pools().reserved(), allocation)
+    with_memory_near(ledger, request, allocation)
 }
 
 /// A container whose CPUs are left alone runs anywhere; what it requests is kept free on the machine.
@@ -165,26 +165,22 @@ fn offer_preserved(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal>
         shared: Some(own + request.demand.shared().unwrap_or(MilliCpu::ZERO)),
         ..Allocation::new(PoolId::MACHINE)
     };
-    with_memory_near(ledger, request, &ledger.pools().cpus(), allocation)
+    with_memory_near(ledger, request, allocation)
 }
 
 /// There is no choice of pools; only the memory can be lacking.
 fn with_memory_near(
     ledger: &Ledger,
     request: &Request,
-    cpus: &CpuSet,
     allocation: Allocation,
 ) -> Result<Offer, Refusal> {
+    let held = Allocation { terms: request.terms(), ..allocation };
     let memory = Memory::new(ledger.pools(), ledger.charged(), request);
-    let Some(grant) = memory.grant(&ledger.pools().nodes_of(cpus), None) else {
-        let outcome =
-            Err(Rejection::TooLittleMemory { needed: request.memory, free: memory.free_total() });
-        return Err(Refusal { considered: vec![Considered { pool: PoolId::MACHINE, outcome }] });
-    };
-    let (mems, charges) = (grant.mems, grant.charges);
-    Ok(Offer::new(
-        ledger,
-        request,
-        Allocation { mems, charges, terms: request.terms(), ..allocation },
-    ))
+    match memory.grant_near(&held) {
+        Ok(grant) => Ok(Offer::new(ledger, request, grant.give_to(held))),
+        Err(rejection) => {
+            let considered = Considered { pool: PoolId::MACHINE, outcome: Err(rejection) };
+            Err(Refusal { considered: vec![considered] })
+        }
+    }
 }

@@ -90,6 +90,21 @@ pub(crate) struct Node {
     pub(crate) nearest: Vec<(u32, NodeId)>,
 }
 
+impl Node {
+    pub(crate) fn capacity(&self) -> Bytes {
+        self.memory.unwrap_or(Bytes(u64::MAX))
+    }
+}
+
+/// Huge pages of one size on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Huge {
+    pub(crate) node: NodeId,
+    pub(crate) size: Bytes,
+    /// All pages together.
+    pub(crate) capacity: Bytes,
+}
+
 /// Every pool of a machine, and what of the machine the allocator needs beside them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pools {
@@ -104,6 +119,8 @@ pub struct Pools {
     pub(crate) nodes: Vec<Node>,
     /// CPUs of each NUMA node that are neither reserved nor isolated, most first.
     pub(crate) node_cpus: Vec<usize>,
+    /// By node and size.
+    pub(crate) huge: Vec<Huge>,
     pub(crate) reserved: CpuSet,
     pub(crate) isolated: CpuSet,
     /// Those of the isolated CPUs that belong to a cpuset partition of somebody else.
@@ -240,6 +257,11 @@ impl Pools {
         let near =
             self.node(from).and_then(|(_, node)| node.nearest.iter().find(|(_, id)| *id == to));
         near.map_or(u32::MAX, |(distance, _)| *distance)
+    }
+
+    /// Huge pages of one size on one node.
+    pub(crate) fn huge(&self, node: NodeId, size: Bytes) -> Option<(usize, &Huge)> {
+        self.huge.iter().enumerate().find(|(_, huge)| huge.node == node && huge.size == size)
     }
 
     pub(crate) fn node(&self, id: NodeId) -> Option<(usize, &Node)> {

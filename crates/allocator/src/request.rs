@@ -1,5 +1,6 @@
 //! What one container asks for. In: QoS class, CPU request, preferences. Out: how many whole CPUs and how much shared CPU time.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use bayplan_topology::Level;
@@ -114,6 +115,8 @@ pub struct Request {
     pub memory: Bytes,
     /// The memory limit where nothing is set aside: the nodes given must be large enough to hold it.
     pub memory_limit: Option<Bytes>,
+    /// Huge pages that are set aside: bytes by size of a page.
+    pub huge_pages: BTreeMap<Bytes, Bytes>,
     /// Everything beyond amounts.
     pub wishes: Wishes,
     /// For one that is placed anew: where it runs now. The ledger must no longer hold it.
@@ -131,6 +134,7 @@ impl Request {
             is_reserved: false,
             memory: Bytes::ZERO,
             memory_limit: None,
+            huge_pages: BTreeMap::new(),
             wishes: Wishes::default(),
             previous: None,
         }
@@ -151,6 +155,7 @@ impl Request {
             closes: apart.into_iter().chain(siblings).min().filter(|_| is_exclusive),
             hides_hyperthreads: wishes.cpus.hides_hyperthreads,
             is_immovable: wishes.is_immovable,
+            is_memory_bound: wishes.memory.is_bound,
             preserve: wishes.preserve,
         }
     }

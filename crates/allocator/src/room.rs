@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use bayplan_types::MilliCpu;
 
 use crate::budget::{Budgets, Load, Supply};
-use crate::ledger::Ledger;
+use crate::ledger::{Allocation, Ledger};
 use crate::pool::{Pool, PoolId};
 use crate::request::ContainerId;
 
@@ -43,8 +43,11 @@ pub(crate) struct Sharer {
 
 /// Everybody who could be moved: those without CPUs of their own first, the largest first.
 pub(crate) fn movable_sharers(ledger: &Ledger) -> Vec<Sharer> {
-    let allocations =
-        ledger.allocations().filter(|(_, it)| !it.is_reserved && !it.terms.is_immovable);
+    // Who moves leaves his memory behind.
+    let may_move = |held: &Allocation| {
+        !held.is_reserved && !held.terms.is_immovable && !held.terms.is_memory_bound
+    };
+    let allocations = ledger.allocations().filter(|(_, held)| may_move(held));
     let mut sharers: Vec<Sharer> = allocations
         .filter_map(|(id, it)| {
             let is_mixed = !it.exclusive.is_empty();

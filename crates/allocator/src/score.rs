@@ -18,7 +18,7 @@ pub struct Score {
     pub wishes: usize,
     /// The CPU time asked for is free on the pool's shared CPUs.
     pub cpu_fits: bool,
-    /// The memory asked for is free on the pool's NUMA nodes.
+    /// The memory and the huge pages asked for are free on the pool's NUMA nodes.
     pub memory_fits: bool,
     /// The CPU limit is no larger than the pool; without a limit, the pool is as wide as was wished.
     pub burst_fits: bool,
@@ -149,6 +149,15 @@ pub enum Rejection {
         /// Free on the pool's nodes.
         free: Bytes,
     },
+    /// Its NUMA nodes have too few free huge pages of a size, and the container is bound to them.
+    TooFewHugePages {
+        /// Size of a page.
+        size: Bytes,
+        /// Asked for.
+        needed: Bytes,
+        /// Free on the pool's nodes.
+        free: Bytes,
+    },
     /// The number of CPUs is no whole number of cores, and only whole cores were asked for.
     NotWholeCores {
         /// Asked for.
@@ -203,6 +212,10 @@ impl fmt::Display for Rejection {
             Rejection::TooLittleMemoryNear { needed, free } => {
                 write!(f, "needs {needed} on its own NUMA nodes, {free} are free")
             }
+            Rejection::TooFewHugePages { size, needed, free } => write!(
+                f,
+                "needs {needed} in huge pages of {size} on its own NUMA nodes, {free} are free"
+            ),
             Rejection::NotWholeCores { needed, width } => {
                 write!(f, "{needed} CPUs are no whole number of cores of {width} threads")
             }

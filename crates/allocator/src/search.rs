@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::cmp::Reverse;
 
 use bayplan_topology::Level;
-use bayplan_types::{CpuId, CpuSet, MilliCpu, NodeSet};
+use bayplan_types::{CpuId, CpuSet, MilliCpu};
 use smallvec::SmallVec;
 
 use crate::budget::{Budgets, Supply, Units, fits_shared};
@@ -332,9 +332,13 @@ impl<'q, 'a> Search<'q, 'a> {
     /// What does not depend on which CPUs are picked.
     fn common(&self, pool: &Pool) -> Result<Score, Rejection> {
         let (pools, request) = (self.ledger.pools(), self.request);
-        let near = self.question.memory.free_near(pool);
-        if request.wishes.memory.is_bound && request.memory > near {
-            return Err(Rejection::TooLittleMemoryNear { needed: request.memory, free: near });
+        let memory = &self.question.memory;
+        if request.wishes.memory.is_bound {
+            let (needed, free) = (request.memory, memory.free_near(pool));
+            if needed > free {
+                return Err(Rejection::TooLittleMemoryNear { needed, free });
+            }
+            memory.too_few_huge(&pool.memory).map_or(Ok(()), Err)?;
         }
         let place = &request.wishes.place;
         let pod_here = self.question.company.map(|company| company.there(company.domain(pool)));
@@ -342,7 +346,7 @@ impl<'q, 'a> Search<'q, 'a> {
             stays: request.previous.as_ref().is_some_and(|previous| previous.pool == pool.id),
             wishes: 0,
             cpu_fits: true,
-            memory_fits: request.memory <= near,
+            memory_fits: memory.fits_near(pool),
             burst_fits: true,
             numa_nodes: Reverse(pool.nodes.len()),
             nodes_taken: Reverse(0),
@@ -382,39 +386,19 @@ impl<'q, 'a> Search<'q, 'a> {
         pool: &Pool,
         winner: &Candidate<'_>,
     ) -> Result<Allocation, Rejection> {
-        let (pools, request) = (self.ledger.pools(), self.request);
+        let request = self.request;
         let picker = winner.roomier.as_deref().or(self.pickers.get(winner.view));
         let picked = picker.map(|picker| picker.pick(pool.id)).unwrap_or_default();
         let (exclusive, idle) = self.exclusive_and_idle(winner.view, picked);
         self.check_nodes(&exclusive)?;
-        let shared = request.demand.shared();
-        let mut near = NodeSet::new();
-        if !exclusive.is_empty() {
-            near.union_with(&pools.nodes_of(&exclusive));
-        }
-        if shared.is_some() {
-            near.union_with(&pool.nodes);
-        }
-        let memory = &self.question.memory;
-        let bound_to = request.wishes.memory.is_bound.then(|| pools.memory_of(&near));
-        let Some(grant) = memory.grant(&near, bound_to.as_ref()) else {
-            let needed = request.memory;
-            return Err(match bound_to {
-                Some(nodes) => {
-                    Rejection::TooLittleMemoryNear { needed, free: memory.free_in(nodes.iter()) }
-                }
-                None => Rejection::TooLittleMemory { needed, free: memory.free_total() },
-            });
-        };
-        Ok(Allocation {
+        let held = Allocation {
             exclusive,
             idle,
-            shared,
-            mems: grant.mems,
-            charges: grant.charges,
+            shared: request.demand.shared(),
             terms: request.terms(),
             ..Allocation::new(pool.id)
-        })
+        };
+        Ok(self.question.memory.grant_near(&held)?.give_to(held))
     }
 
     /// Where the fewest NUMA nodes are required: whether these CPUs, and those of the pod where it has to lie together, are on so many. A

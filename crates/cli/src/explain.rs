@@ -58,6 +58,9 @@ pub(crate) fn render(explanation: &Explanation) -> String {
                 text.push_str(&format!(", memory nodes {}", now.mems_text()));
             }
             text.push('\n');
+            if let Some(narrowing) = now.narrowing_text() {
+                text.push_str(&format!("  memory   {narrowing}\n"));
+            }
         }
         None => text.push_str("  now      gone\n"),
     }

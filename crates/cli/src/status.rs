@@ -31,7 +31,7 @@ pub(crate) fn control_socket(
     }
 }
 
-/// Two tables: CPUs by class, and containers.
+/// Two tables: CPUs by class, and containers; and who could do with fewer memory nodes.
 pub(crate) fn render(status: &Status) -> String {
     let mut classes = table(&["CLASS", "CPUS"]);
     let cpus = &status.cpus;
@@ -63,9 +63,53 @@ pub(crate) fn render(status: &Status) -> String {
         true => text.push_str("no containers\n"),
         false => text.push_str(&render_table(&containers)),
     }
+    for container in &status.containers {
+        if let Some(narrowing) = container.narrowing_text() {
+            text.push_str(&format!("{} {narrowing}\n", container.full_name()));
+        }
+    }
     text
 }
 
 fn dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use bayplan_daemon::status::ContainerStatus;
+
+    use super::*;
+
+    #[test]
+    fn who_could_do_with_fewer_memory_nodes_is_named_below_the_tables() {
+        let container = |name: &str, narrowing: &str| -> ContainerStatus {
+            let text = format!(
+                r#"{{"id": null, "namespace": "n", "pod": "p", "container": "{name}", "qos": null, "class": "shared",
+                    "phase": "running", "asked": "", "exclusive": "", "cpus": "0", "mems": "0-1", "pool": "machine"
+                    {narrowing}}}"#
+            );
+            serde_json::from_str(&text).unwrap()
+        };
+        let cpus = r#"{"exclusive": "", "shared": "0", "reserved": "", "isolated": ""}"#;
+        let status = Status {
+            format: String::new(),
+            cpus: serde_json::from_str(cpus).unwrap(),
+            pools: Vec::new(),
+            containers: vec![
+                container("a", ""),
+                container("b", r#", "narrowing": {"to": "0", "moves_bytes": 4294967296}"#),
+                container("c", r#", "narrowing": {"to": "1"}"#),
+            ],
+        };
+        let text = render(&status);
+        let said: Vec<&str> = text.lines().filter(|line| line.contains("could be")).collect();
+        assert_eq!(
+            said,
+            [
+                "n/p/b could be narrowed from nodes 0-1 to 0, moving at most 4 GiB",
+                "n/p/c could be narrowed from nodes 0-1 to 1, moving any amount of memory",
+            ]
+        );
+    }
 }

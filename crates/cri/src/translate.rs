@@ -82,6 +82,8 @@ pub struct NewContainer {
     pub attempt: u32,
     /// Its cgroup settings.
     pub resources: Resources,
+    /// Huge pages: bytes by size of a page. Request and limit are equal, and nobody changes them in place.
+    pub huge_pages: BTreeMap<Bytes, Bytes>,
     /// Its devices: paths below `/dev` and PCI addresses.
     pub devices: Vec<String>,
     /// Those of its mounts whose source lies below `/dev`.
@@ -179,6 +181,9 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         name: metadata.name,
         attempt: metadata.attempt,
         resources: resources(&linux),
+        huge_pages: huge_pages(
+            linux.hugepage_limits.iter().map(|it| (it.page_size.as_str(), it.limit)),
+        ),
         devices,
         mounts,
     }
@@ -192,6 +197,24 @@ pub fn resources(linux: &v1::LinuxContainerResources) -> Resources {
         cpu_period: linux.cpu_period,
         memory_limit: linux.memory_limit_in_bytes,
     }
+}
+
+/// Limits of huge pages by the name of their size. Kubelet names every size of the node, most of them with zero; what is no size is
+/// left out.
+pub(crate) fn huge_pages<'a>(
+    limits: impl IntoIterator<Item = (&'a str, u64)>,
+) -> BTreeMap<Bytes, Bytes> {
+    let limits = limits.into_iter().filter(|(_, limit)| *limit > 0);
+    limits.filter_map(|(size, limit)| Some((parse_page_size(size)?, Bytes(limit)))).collect()
+}
+
+/// As the kernel names the files of the hugetlb controller: `2MB`, `1GB`, a unit being 1024 of the one below it.
+fn parse_page_size(text: &str) -> Option<Bytes> {
+    let units = [("KB", 10), ("MB", 20), ("GB", 30)];
+    units.iter().find_map(|(unit, shift)| {
+        let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        count.checked_mul(1 << shift).filter(|bytes| *bytes > 0).map(Bytes)
+    })
 }
 
 /// The QoS class from a cgroup path, for both cgroup drivers and any cgroup root:
@@ -281,6 +304,7 @@ pub fn derive_request<'a>(
         is_reserved: asked.prefer_reserved_cpus.unwrap_or(is_system),
         memory: memory_limit.filter(|_| is_guaranteed).unwrap_or_default(),
         memory_limit: memory_limit.filter(|_| !is_guaranteed),
+        huge_pages: container.huge_pages.clone(),
         wishes,
         ..Request::new(id, demand)
     };
@@ -407,6 +431,39 @@ mod tests {
             memory_limit: i64::MAX,
         };
         check(BURSTABLE, &[], huge, "256 shared, memory 0 B, ceiling 18446744073709551615m");
+    }
+
+    #[test]
+    fn huge_pages_are_read_by_size() {
+        for (limits, expected) in [
+            (&[][..], &[][..]),
+            (&[("2MB", 4 << 30), ("1GB", 0)], &[(2 << 20, 4 << 30)]),
+            (&[("1GB", 2 << 30), ("64KB", 1)], &[(64 << 10, 1), (1 << 30, 2 << 30)]),
+            (&[("0MB", 1), ("MB", 1), ("2 MB", 1), ("-2MB", 1), ("2Mi", 1), ("", 1)], &[]),
+            (&[("18446744073709551615GB", 1), ("2MB", u64::MAX)], &[(2 << 20, u64::MAX)]),
+        ] {
+            let limit = |(size, limit): &(&str, u64)| v1::HugepageLimit {
+                page_size: (*size).to_owned(),
+                limit: *limit,
+            };
+            let linux = v1::LinuxContainerResources {
+                hugepage_limits: limits.iter().map(limit).collect(),
+                ..Default::default()
+            };
+            let config = v1::ContainerConfig {
+                linux: Some(v1::LinuxContainerConfig {
+                    resources: Some(linux),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            };
+            let message = v1::CreateContainerRequest { config: Some(config), ..Default::default() };
+            let container = new_container(&message);
+            let rules = RequestRules::default();
+            let (request, _) = derive_request(ContainerId(1), &container, &rules, &[], []);
+            let expected = expected.iter().map(|(size, bytes)| (Bytes(*size), Bytes(*bytes)));
+            assert_eq!(request.huge_pages, expected.collect(), "{limits:?}");
+        }
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl NodeState {
     }
 
     /// Nothing is under way, as far as is known.
-    fn is_at_rest(&self) -> bool {
+    pub(crate) fn is_at_rest(&self) -> bool {
         let is_settled = |it: &Container| it.is_settled();
         self.containers.values().all(is_settled)
             && plan_pinnings(&self.desired(), &self.observed).is_empty()

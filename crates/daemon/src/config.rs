@@ -78,6 +78,8 @@ pub struct Config {
     pub on_failure: OnFailure,
     /// Moving running containers.
     pub compaction: CompactionConfig,
+    /// Whether memory nodes are taken away from running containers that can do with fewer.
+    pub narrows_memory: bool,
     /// Directory under which `/sys` and `/proc` are read.
     pub host_root: PathBuf,
     /// A filter as of `tracing-subscriber`, for example `info` or `bayplan_cri=debug,info`.
@@ -102,6 +104,7 @@ impl Default for Config {
             resync_interval: Duration::from_secs(30),
             on_failure: OnFailure::Open,
             compaction: CompactionConfig::default(),
+            narrows_memory: false,
             host_root: "/".into(),
             log: "info".to_owned(),
         }
@@ -213,7 +216,7 @@ fn unknown_key(at: Position, key: &str, known: &[&str]) -> ConfigError {
 }
 
 /// Every key, in the order of the documentation.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "socket",
     "runtimeSocket",
     "controlSocket",
@@ -227,6 +230,7 @@ const KEYS: [&str; 15] = [
     "resyncInterval",
     "onFailure",
     "compaction",
+    "memory",
     "hostRoot",
     "log",
 ];
@@ -252,7 +256,12 @@ fn set(
         "runtimeTimeout" => config.runtime_timeout = field.duration()?,
         "resyncInterval" => config.resync_interval = field.duration()?,
         "onFailure" => config.on_failure = field.on_failure()?,
-        "compaction" => field.compaction(&mut config.compaction, errors),
+        "compaction" => field.section(errors, "enabled: true", |at, key, value| {
+            set_compaction(&mut config.compaction, at, key, value)
+        }),
+        "memory" => field.section(errors, "narrow: true", |at, key, value| {
+            set_memory(&mut config.narrows_memory, at, key, value)
+        }),
         "hostRoot" => config.host_root = field.path()?,
         "log" => config.log = field.scalar("a filter such as info or bayplan_cri=debug,info")?,
         _ => return Err(unknown_key(at, key, &KEYS)),
@@ -279,6 +288,19 @@ fn set_compaction(
         "maxMemoryPerEvent" => config.limits.memory_max = field.memory()?,
         "minGainPercent" => config.limits.gain_min_percent = field.count(0, 100)?,
         _ => return Err(unknown_key(at, key, &COMPACTION_KEYS)),
+    }
+    Ok(())
+}
+
+fn set_memory(
+    narrows: &mut bool,
+    at: Position,
+    key: &str,
+    value: &Node,
+) -> Result<(), ConfigError> {
+    match key {
+        "narrow" => *narrows = Field { key: "memory.narrow", value }.truth()?,
+        _ => return Err(unknown_key(at, key, &["narrow"])),
     }
     Ok(())
 }
@@ -358,12 +380,18 @@ impl Field<'_> {
             .ok_or_else(|| self.wrong(&format!("`{text}`"), expected))
     }
 
-    fn compaction(&self, config: &mut CompactionConfig, errors: &mut Vec<ConfigError>) {
+    /// Lines such as `example`.
+    fn section(
+        &self,
+        errors: &mut Vec<ConfigError>,
+        example: &str,
+        mut set: impl FnMut(Position, &str, &Node) -> Result<(), ConfigError>,
+    ) {
         match &self.value.value {
-            Value::Map(entries) => each_key(entries, errors, |at, key, value, _| {
-                set_compaction(config, at, key, value)
-            }),
-            _ => errors.push(self.wrong("not a mapping", "lines such as `enabled: true`")),
+            Value::Map(entries) => {
+                each_key(entries, errors, |at, key, value, _| set(at, key, value));
+            }
+            _ => errors.push(self.wrong("not a mapping", &format!("lines such as `{example}`"))),
         }
     }
 
@@ -441,7 +469,7 @@ mod tests {
             expect![[r#"
                 config.yaml:1:9: `socket` is `run/b.sock`, expected an absolute path
                 config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3"
-                config.yaml:3:1: unknown key `reservdCpus`; known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, runtimeTimeout, resyncInterval, onFailure, compaction, hostRoot, log
+                config.yaml:3:1: unknown key `reservdCpus`; known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, runtimeTimeout, resyncInterval, onFailure, compaction, memory, hostRoot, log
                 config.yaml:4:17: `metricsAddress` is `localhost`, expected IP:PORT such as 127.0.0.1:9478, or off
                 config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
                 config.yaml:7:3: `onFailure` is a list, expected open (forward undecided calls unchanged) or closed (refuse them)
@@ -492,7 +520,7 @@ mod tests {
     const EVERY_KEY: &str = "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c\nstateDir: /d\nmetricsAddress: off\n\
              reservedCpus: 0\nreservedNamespaces: [x]\ndecisionTimeout: 500ms\nruntimeTimeout: 1m\n\
              resyncInterval: 5s\nonFailure: closed\nhostRoot: /h\nlog: debug\ncompaction:\n  enabled: true\n  maxMovesPerEvent: 1\n  \
-             maxCpusPerEvent: 2\n  maxMemoryPerEvent: 3Gi\n  minGainPercent: 4\n";
+             maxCpusPerEvent: 2\n  maxMemoryPerEvent: 3Gi\n  minGainPercent: 4\nmemory:\n  narrow: true\n";
 
     #[test]
     fn every_key_is_understood() {
@@ -534,6 +562,7 @@ mod tests {
                             states_max: 2000,
                         },
                     },
+                    narrows_memory: true,
                     host_root: "/h",
                     log: "debug",
                 }"#]],

@@ -103,16 +103,21 @@ impl NodeState {
                 (format!("refused: {told}"), &refusal.considered[..])
             }
         };
+        let mut warnings = texts(warnings);
+        warnings.extend(offered.ok().and_then(|offer| render_lacking(request, offer.allocation())));
         let winner = considered.iter().filter_map(|row| row.outcome.as_ref().ok()).max();
         let rows = considered.iter().map(|row| render_row(pools, row, winner, why));
-        Decision {
-            at: now,
-            asked: render_asked(request),
-            outcome,
-            pools: rows.collect(),
-            warnings: texts(warnings),
-        }
+        Decision { at: now, asked: render_asked(request), outcome, pools: rows.collect(), warnings }
     }
+}
+
+/// Which huge pages the machine had too few of.
+pub(crate) fn render_lacking(request: &Request, held: &Allocation) -> Option<String> {
+    let lacking = held.huge_pages_lacking(request).into_iter();
+    let texts: Vec<String> =
+        lacking.map(|(size, bytes)| format!("{bytes} in huge pages of {size}")).collect();
+    let lacking = texts.join(" and ");
+    (!texts.is_empty()).then(|| format!("of what it asks for, the machine lacks {lacking}"))
 }
 
 /// For `explain`.
@@ -131,6 +136,9 @@ fn render_asked(request: &Request) -> String {
     let rest = request.wishes.pod.rest;
     if rest > MilliCpu::ZERO {
         asked.push_str(&format!(", {rest} CPUs of its pod to come"));
+    }
+    for (size, bytes) in &request.huge_pages {
+        asked.push_str(&format!(", {bytes} in huge pages of {size}"));
     }
     if request.is_reserved {
         asked.push_str(", on reserved CPUs");

@@ -214,6 +214,17 @@ pub enum Note {
         /// What for, and what it costs.
         why: String,
     },
+    /// A container has fewer memory nodes.
+    Narrowed {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Its memory nodes until then.
+        from: String,
+        /// Its memory nodes from then on.
+        to: String,
+        /// What for, and what it may cost.
+        why: String,
+    },
     /// CPUs or memory nodes came or went, and everybody who had to has another place.
     MachineChanged {
         /// All that are online now.

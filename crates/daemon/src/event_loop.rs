@@ -112,6 +112,9 @@ pub(crate) fn tell(note: &Note, metrics: &Metrics) {
         Note::Moved { container, from, to, why } => {
             tracing::info!(container, from, to, why, "moved");
         }
+        Note::Narrowed { container, from, to, why } => {
+            tracing::info!(container, from, to, why, "has fewer memory nodes");
+        }
         Note::MachineChanged { cpus, came, went, moved, displaced } => {
             tracing::warn!(cpus, came, went, moved, displaced, "the machine has changed");
         }

@@ -14,6 +14,7 @@ mod hotplug;
 mod inbox;
 mod keeper;
 mod metrics;
+mod narrowing;
 pub mod reconcile;
 pub mod record;
 mod reseat;

@@ -102,6 +102,8 @@ pub(crate) struct Metrics {
     updates: Family<Outcome, Counter>,
     machine_changes: Family<Outcome, Counter>,
     compaction_moves: Counter,
+    memory_narrowings: Counter,
+    memory_narrowable: Gauge<i64, AtomicI64>,
     containers: Family<Containers, Gauge<i64, AtomicI64>>,
     cpus: Family<Cpus, Gauge<i64, AtomicI64>>,
     journal: Gauge<u64, AtomicU64>,
@@ -120,11 +122,14 @@ impl Metrics {
             updates: Family::default(),
             machine_changes: Family::default(),
             compaction_moves: Counter::default(),
+            memory_narrowings: Counter::default(),
+            memory_narrowable: Gauge::default(),
             containers: Family::default(),
             cpus: Family::default(),
             journal: Gauge::default(),
         };
         metrics.register();
+        metrics.start_at_zero();
         metrics
     }
 
@@ -165,6 +170,16 @@ impl Metrics {
             self.compaction_moves.clone(),
         );
         registry.register(
+            "memory_narrowings",
+            "Containers from which memory nodes were taken away because fewer will do",
+            self.memory_narrowings.clone(),
+        );
+        registry.register(
+            "memory_narrowable",
+            "Containers that could do with fewer memory nodes",
+            self.memory_narrowable.clone(),
+        );
+        registry.register(
             "containers",
             "Containers in the ledger, by class of their CPUs and QoS class",
             self.containers.clone(),
@@ -176,10 +191,19 @@ impl Metrics {
             Unit::Bytes,
             self.journal.clone(),
         );
-        // Counters that are expected to stay at zero must be there to be alerted on.
-        for kind in
-            ["journal", "late", "no_effect", "not_understood", "passed_through", "undecided"]
-        {
+    }
+
+    /// Counters that are expected to stay at zero must be there to be alerted on.
+    fn start_at_zero(&self) {
+        for kind in [
+            "huge_pages",
+            "journal",
+            "late",
+            "no_effect",
+            "not_understood",
+            "passed_through",
+            "undecided",
+        ] {
             self.failures.get_or_create(&Kind { kind }).inc_by(0);
         }
         for outcome in ["ok", "gone", "failed"] {
@@ -212,6 +236,10 @@ impl Metrics {
             Note::Released { .. } => "released",
             Note::Moved { .. } => {
                 self.compaction_moves.inc();
+                return;
+            }
+            Note::Narrowed { .. } => {
+                self.memory_narrowings.inc();
                 return;
             }
             Note::MachineChanged { .. } => return self.machine_change("applied"),
@@ -261,6 +289,7 @@ impl Metrics {
             let count = state.ledger().cpus_in_class(class);
             self.cpus.get_or_create(&Cpus { class: class.name() }).set(gauge(count));
         }
+        self.memory_narrowable.set(gauge(state.narrowable_count()));
         self.journal.set(journal_bytes);
     }
 }

@@ -65,6 +65,7 @@ impl NodeState {
         }
         self.ended.retain(|_, step| *step > view.basis);
         self.join_holes(&mut step);
+        self.narrow_one(&mut step);
         step
     }
 

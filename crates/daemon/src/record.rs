@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_allocator::{Allocation, ContainerId, Owner, PoolId, Pools, Preserve, Terms};
+use bayplan_allocator::{
+    Allocation, ContainerId, HugeCharge, Owner, PoolId, Pools, Preserve, Terms,
+};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use bayplan_topology::Level;
 use bayplan_types::{Bytes, MilliCpu, NodeId, ParseSetError, QosClass};
@@ -88,6 +90,9 @@ pub struct ContainerForm {
     cpu_quota: i64,
     cpu_period: i64,
     memory_limit: i64,
+    /// Bytes by size of a page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    huge_pages: Vec<(u64, u64)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     devices: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -136,6 +141,11 @@ impl From<&NewContainer> for ContainerForm {
             cpu_quota: resources.cpu_quota,
             cpu_period: resources.cpu_period,
             memory_limit: resources.memory_limit,
+            huge_pages: container
+                .huge_pages
+                .iter()
+                .map(|(size, bytes)| (size.0, bytes.0))
+                .collect(),
             devices: container.devices.clone(),
             mounts: container.mounts.clone(),
         }
@@ -165,6 +175,11 @@ impl From<ContainerForm> for NewContainer {
                 cpu_period: form.cpu_period,
                 memory_limit: form.memory_limit,
             },
+            huge_pages: form
+                .huge_pages
+                .into_iter()
+                .map(|(size, bytes)| (Bytes(size), Bytes(bytes)))
+                .collect(),
             devices: form.devices,
             mounts: form.mounts,
         }
@@ -184,6 +199,9 @@ pub struct AllocationForm {
     mems: String,
     #[serde(default)]
     memory_bytes: Vec<(u32, u64)>,
+    /// Node, size of a page, bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    huge_bytes: Vec<(u32, u64, u64)>,
     #[serde(default)]
     terms: TermsForm,
 }
@@ -197,6 +215,7 @@ pub struct TermsForm {
     closes: Option<String>,
     hides_hyperthreads: bool,
     is_immovable: bool,
+    is_memory_bound: bool,
     preserves_cpus: bool,
     preserves_memory: bool,
 }
@@ -209,6 +228,7 @@ impl From<Terms> for TermsForm {
             closes: terms.closes.map(|level| level.name().to_owned()),
             hides_hyperthreads: terms.hides_hyperthreads,
             is_immovable: terms.is_immovable,
+            is_memory_bound: terms.is_memory_bound,
             preserves_cpus: terms.preserve.cpus,
             preserves_memory: terms.preserve.memory,
         }
@@ -223,6 +243,7 @@ impl From<&TermsForm> for Terms {
             closes: form.closes.as_ref().and_then(level),
             hides_hyperthreads: form.hides_hyperthreads,
             is_immovable: form.is_immovable,
+            is_memory_bound: form.is_memory_bound,
             preserve: Preserve { cpus: form.preserves_cpus, memory: form.preserves_memory },
         }
     }
@@ -243,6 +264,11 @@ impl AllocationForm {
                 .iter()
                 .map(|(node, bytes)| (node.0, bytes.0))
                 .collect(),
+            huge_bytes: allocation
+                .huge_charges
+                .iter()
+                .map(|charge| (charge.node.0, charge.size.0, charge.bytes.0))
+                .collect(),
             terms: allocation.terms.into(),
         }
     }
@@ -258,6 +284,11 @@ impl AllocationForm {
     /// A set that is not a list.
     pub fn allocation(&self, pools: &Pools) -> Result<Allocation, ParseSetError> {
         let charges = self.memory_bytes.iter().map(|(node, bytes)| (NodeId(*node), Bytes(*bytes)));
+        let huge_charges = self.huge_bytes.iter().map(|(node, size, bytes)| HugeCharge {
+            node: NodeId(*node),
+            size: Bytes(*size),
+            bytes: Bytes(*bytes),
+        });
         let pool = pools.named(&self.pool).map_or(PoolId::MACHINE, |pool| pool.id);
         Ok(Allocation {
             is_reserved: self.reserved,
@@ -266,6 +297,7 @@ impl AllocationForm {
             shared: self.shared_milli.map(MilliCpu),
             mems: self.mems.parse()?,
             charges: charges.collect(),
+            huge_charges: huge_charges.collect(),
             terms: Terms::from(&self.terms),
             ..Allocation::new(pool)
         })

@@ -285,7 +285,8 @@ async fn restore(
     let mut state = NodeState::new(ledger, config.rules.clone(), fingerprint)
         .with_devices(topology.devices().into())
         .with_doubt_grace(SignedDuration::try_from(config.resync_interval).unwrap_or_default())
-        .with_compaction(config.compaction);
+        .with_compaction(config.compaction)
+        .with_narrowing(config.narrows_memory);
     let step = state.restore(live, Timestamp::now());
     for note in &step.notes {
         tell(note, metrics);

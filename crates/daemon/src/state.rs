@@ -29,8 +29,9 @@ use bayplan_types::Pinning;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::compaction::Compactor;
-use crate::decision::Decision;
+use crate::decision::{Decision, render_lacking};
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
+use crate::narrowing::Narrower;
 use crate::record::Record;
 
 /// Decisions about containers that are gone or were refused, kept for `explain`.
@@ -129,6 +130,7 @@ pub struct NodeState {
     /// How long a creation in doubt keeps its place although the runtime does not list it: it may still be at work.
     pub(crate) doubt_grace: SignedDuration,
     pub(crate) compactor: Compactor,
+    pub(crate) narrower: Narrower,
 }
 
 impl NodeState {
@@ -149,6 +151,7 @@ impl NodeState {
             steps: 0,
             doubt_grace: SignedDuration::ZERO,
             compactor: Compactor::default(),
+            narrower: Narrower::default(),
         }
     }
 
@@ -200,6 +203,7 @@ impl NodeState {
             self.plan(&mut step);
         }
         self.note_holes(&mut step, is_creation_over);
+        self.note_room(&mut step, is_creation_over);
         step.answers_after_plan |= self.corrects_new(&step);
         step
     }
@@ -287,6 +291,10 @@ impl NodeState {
             Ok(offer) => offer,
             Err(_) => return self.refuse(step, &spec, decision),
         };
+        if let Some(lacking) = render_lacking(&request, offer.allocation()) {
+            let message = format!("{}: {lacking}", full_name(&spec));
+            step.notes.push(Note::Failure { kind: "huge_pages", message });
+        }
         let moves = offer.moves().to_vec();
         if let Err(stale) = self.ledger.commit(offer) {
             step.notes.push(Note::Failure { kind: "stale_offer", message: stale.to_string() });

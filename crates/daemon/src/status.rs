@@ -1,8 +1,10 @@
 //! Who has which CPUs, as a value for people and programs.
 
+use bayplan_types::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::decision::Decision;
+use crate::narrowing::render_moved;
 
 /// The node at one moment; format `bayplan-status/1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +78,19 @@ pub struct ContainerStatus {
     pub mems_left_alone: bool,
     /// Its pool; `reserved` for one on the reserved CPUs.
     pub pool: String,
+    /// Fewer memory nodes with which it could do now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub narrowing: Option<NarrowingStatus>,
+}
+
+/// Fewer memory nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NarrowingStatus {
+    /// Those that would do.
+    pub to: String,
+    /// The most memory that the kernel would have to move; absent when nothing limits it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves_bytes: Option<u64>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
@@ -95,6 +110,13 @@ impl ContainerStatus {
     /// Its memory nodes for people; empty on a machine without.
     pub fn mems_text(&self) -> &str {
         if self.mems_left_alone { LEFT_ALONE } else { &self.mems }
+    }
+
+    /// With which memory nodes it could do, for people.
+    pub fn narrowing_text(&self) -> Option<String> {
+        let narrowing = self.narrowing.as_ref()?;
+        let moved = render_moved(narrowing.moves_bytes.map(Bytes));
+        Some(format!("could be narrowed from nodes {} to {}, {moved}", self.mems, narrowing.to))
     }
 
     /// `namespace/pod/container`.

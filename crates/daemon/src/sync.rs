@@ -201,6 +201,7 @@ impl Syncer {
                 cpu_period: details.period.unwrap_or(0),
                 memory_limit: details.memory_limit.unwrap_or(0),
             },
+            huge_pages: details.huge_pages.clone(),
             devices: details.devices.clone(),
             mounts: details.mounts.clone(),
         };

@@ -80,10 +80,10 @@ fn is_fair(pools: &Pools, made: &Move) -> bool {
 }
 
 fn cost(from: &Allocation, to: &Allocation) -> Cost {
-    let left = from.charges.iter().filter(|(node, _)| !to.mems.contains(*node));
+    let left = from.set_aside().filter(|(node, _)| !to.mems.contains(*node));
     Cost {
         cpus: to.exclusive.difference(&from.exclusive).len(),
-        memory: left.map(|(_, bytes)| *bytes).sum(),
+        memory: left.map(|(_, bytes)| bytes).sum(),
     }
 }
 
@@ -97,13 +97,15 @@ struct Standing {
     distance: u32,
     /// Memory set aside on other nodes than those of its CPUs.
     remote: Bytes,
+    /// Huge pages set aside.
+    huge: Bytes,
 }
 
 impl Standing {
     fn new(pools: &Pools, held: &Allocation) -> Standing {
         let narrowest = narrowest(pools, &held.exclusive);
         let near = pools.nodes_of(&held.exclusive);
-        let remote = held.charges.iter().filter(|(node, _)| !near.contains(*node));
+        let remote = held.set_aside().filter(|(node, _)| !near.contains(*node));
         let shared = held.shared.and_then(|_| pools.get(held.pool));
         let leaves = pools.iter().filter(|pool| pool.children.is_empty());
         let is_split = |threads: usize, of: usize| threads > 0 && threads < of;
@@ -115,7 +117,8 @@ impl Standing {
                 .filter(|core| is_split(core.intersection_len(&held.exclusive), core.len()))
                 .count(),
             distance: pools.get(narrowest).map_or(0, |pool| pool.distance),
-            remote: remote.map(|(_, bytes)| *bytes).sum(),
+            remote: remote.map(|(_, bytes)| bytes).sum(),
+            huge: held.huge_charges.iter().map(|charge| charge.bytes).sum(),
         }
     }
 
@@ -127,6 +130,7 @@ impl Standing {
             && self.split_cores <= other.split_cores
             && self.distance <= other.distance
             && self.remote <= other.remote
+            && self.huge >= other.huge
     }
 }
 

@@ -192,7 +192,7 @@ impl Model {
             size: cpus.len(),
             split_cores: parts.iter().filter(is_split).count(),
             nodes: pools.nodes_of(cpus),
-            memory: held.charges.iter().map(|(_, bytes)| *bytes).sum(),
+            memory: held.set_aside().map(|(_, bytes)| bytes).sum(),
             cpus: cpus.clone(),
             home: widest.clone().find(|(_, it)| it.holds(&parts, &self.leaf_of)).map(|(at, _)| at),
             targets: widest.map(|(index, _)| index).collect(),

@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 
-use bayplan_topology::{Level, NumaNode, Object, ObjectIdx, Topology};
+use bayplan_topology::{HugePages, Level, NumaNode, Object, ObjectIdx, Topology};
 use bayplan_types::{Bytes, CpuPriority, CpuSet, NodeId, NodeSet};
 
-use crate::pool::{Core, CoreIdx, Node, Pool, PoolId, Pools};
+use crate::pool::{Core, CoreIdx, Huge, Node, Pool, PoolId, Pools};
 
 /// Why the reserved CPUs cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -110,6 +110,7 @@ fn with_classes(topology: &Topology, reserved: CpuSet, isolated: CpuSet) -> Pool
         width,
         nodes: derive_nodes(topology),
         node_cpus: derive_node_cpus(topology, &reserved.union(&isolated)),
+        huge: derive_huge(topology),
         reserved,
         partitioned: topology.partitioned().intersection(&isolated),
         isolated,
@@ -292,9 +293,23 @@ fn derive_node_cpus(topology: &Topology, kept: &CpuSet) -> Vec<usize> {
     left
 }
 
+fn derive_huge(topology: &Topology) -> Vec<Huge> {
+    let nodes = topology.nodes().iter().filter(|node| node.has_memory());
+    let of_node = |node: &NumaNode| {
+        let id = node.id;
+        let huge = |pages: &HugePages| Huge { node: id, size: pages.size, capacity: bytes(pages) };
+        node.huge_pages.iter().map(huge).filter(|huge| huge.capacity > Bytes::ZERO).collect()
+    };
+    nodes.flat_map(|node| -> Vec<Huge> { of_node(node) }).collect()
+}
+
+fn bytes(pages: &HugePages) -> Bytes {
+    Bytes(pages.size.0.saturating_mul(pages.total))
+}
+
 /// Memory that was set aside as huge pages, which a container cannot use as ordinary memory.
 fn huge_pages(node: &NumaNode) -> Bytes {
-    node.huge_pages.iter().map(|pages| Bytes(pages.size.0.saturating_mul(pages.total))).sum()
+    node.huge_pages.iter().map(bytes).sum()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Placement by example. Properties over random machines and histories are in [`properties`], the comparison with brute force in [`exact`].
 
 mod exact;
+mod memory;
 mod peers;
 mod pods;
 mod properties;
@@ -45,6 +46,8 @@ fn wish(wanted: &mut Request, word: &str) {
         "mem" => wanted.memory = gib(value),
         "limit" => wanted.memory_limit = Some(gib(value)),
         "ceiling" => wanted.ceiling = Some(MilliCpu(value.parse().unwrap())),
+        "huge2M" => drop(wanted.huge_pages.insert(Bytes(2 << 20), gib(value))),
+        "huge1G" => drop(wanted.huge_pages.insert(Bytes::gib(1), gib(value))),
         "reserved" => wanted.is_reserved = true,
         "pod" => wanted.owner.pod = value.parse().unwrap(),
         "ns" => wanted.owner.namespace = value.parse().unwrap(),
@@ -85,18 +88,16 @@ fn wish(wanted: &mut Request, word: &str) {
         "without" => place.affinity.push((ContainerId(value.parse().unwrap()), -100)),
         "burst" => place.burst_level = Some(level(value)),
         "preserve" => preserve.cpus = true,
+        "keep-mems" => preserve.memory = true,
         "immovable" => *is_immovable = true,
         other => unreachable!("no wish is called {other}"),
     }
 }
 
-fn play(ledger: &mut Ledger, step: &str) -> String {
+/// What a step asks for, and whether somebody is resized.
+fn parse_step(step: &str) -> (Request, bool) {
     let mut words = step.split_whitespace();
     let first = words.next().unwrap();
-    if let Some(id) = first.strip_prefix('-') {
-        ledger.release(ContainerId(id.parse().unwrap())).unwrap();
-        return format!("shared {}", ledger.free());
-    }
     let (id, demand, is_resize) = match first.split_once('=') {
         Some((id, demand)) => (id, demand, true),
         None => (first, words.next().unwrap(), false),
@@ -104,6 +105,15 @@ fn play(ledger: &mut Ledger, step: &str) -> String {
     let (exclusive, shared) = demand.split_once('+').unwrap_or((demand, ""));
     let mut wanted = request(id.parse().unwrap(), exclusive.parse().unwrap(), shared.parse().ok());
     words.for_each(|word| wish(&mut wanted, word));
+    (wanted, is_resize)
+}
+
+fn play(ledger: &mut Ledger, step: &str) -> String {
+    if let Some(id) = step.strip_prefix('-') {
+        ledger.release(ContainerId(id.parse().unwrap())).unwrap();
+        return format!("shared {}", ledger.free());
+    }
+    let (mut wanted, is_resize) = parse_step(step);
     if is_resize {
         let held = ledger.release(wanted.id).unwrap();
         wanted.previous = Some(Previous { pool: held.pool, exclusive: held.exclusive });

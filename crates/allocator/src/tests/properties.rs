@@ -1,5 +1,6 @@
 //! Invariants over random machines and histories.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bayplan_types::{Bytes, CpuSet, MilliCpu};
@@ -27,11 +28,12 @@ enum Op {
         shared: Option<u64>,
     },
     Restart,
+    Narrow,
 }
 
 /// Half of the containers wish nothing.
 fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
-    const WISHES: [&str; 29] = [
+    const WISHES: [&str; 32] = [
         "idle",
         "shared",
         "spread",
@@ -55,12 +57,15 @@ fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
         "with:1",
         "without:2",
         "preserve",
+        "keep-mems",
         "immovable",
         "mate:1",
         "rest:3",
         "restmem:2",
         "one!",
         "within:fewest",
+        "huge2M:1",
+        "huge1G:2",
     ];
     let some = prop::collection::vec(prop::sample::select(&WISHES[..]), 1..4);
     prop_oneof![Just(Vec::new()), some]
@@ -80,6 +85,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => (any::<usize>(), 0usize..12, shared())
             .prop_map(|(which, exclusive, shared)| Op::Resize { which, exclusive, shared }),
         1 => Just(Op::Restart),
+        1 => Just(Op::Narrow),
     ]
 }
 
@@ -94,6 +100,7 @@ fn any_machine() -> impl Strategy<Value = (String, String)> {
         " hbm:2",
         " cxl:8/machine",
         " huge:2M=512",
+        " huge:1G=2",
         " fast:1",
     ]);
     (shape, prop::bool::ANY, prop::bool::weighted(0.2), extra, prop::option::weighted(0.2, 1u32..4))
@@ -126,6 +133,35 @@ fn restarted(ledger: &Ledger) -> Ledger {
         again.adopt(id, allocation.clone()).unwrap();
     }
     again
+}
+
+/// Narrows until nobody can do with fewer nodes; that ends, and nobody else is touched.
+fn narrow_all(
+    ledger: &mut Ledger,
+    requests: &BTreeMap<ContainerId, Request>,
+) -> Result<(), TestCaseError> {
+    let mut plan = plan_narrowing(ledger, |id| requests.get(&id).cloned());
+    while let Some(first) = plan.first().cloned() {
+        let before = ledger.clone();
+        ledger.narrow(&first).unwrap();
+        prop_assert!(first.to.is_subset(&first.from) && first.to != first.from);
+        let wanted = &requests[&first.container];
+        let (now, then) = (ledger.allocation(first.container), before.allocation(first.container));
+        let (now, then) = (now.unwrap(), then.unwrap());
+        let set_aside: Bytes = now.charges.iter().map(|(_, bytes)| *bytes).sum();
+        prop_assert_eq!(set_aside, wanted.memory);
+        let lacking = |held: &Allocation| -> Bytes {
+            held.huge_pages_lacking(wanted).into_iter().map(|(_, bytes)| bytes).sum()
+        };
+        prop_assert!(lacking(now) <= lacking(then));
+        for (id, held) in ledger.allocations().filter(|(id, _)| *id != first.container) {
+            prop_assert_eq!(before.allocation(id), Some(held));
+        }
+        prop_assert!(ledger.narrow(&first).is_err());
+        plan = plan_narrowing(ledger, |id| requests.get(&id).cloned());
+        prop_assert!(plan.iter().all(|next| next.container != first.container));
+    }
+    Ok(())
 }
 
 /// Exclusive CPUs given may starve nobody: each pool keeps shared CPUs for what is requested on it, unless shared requests alone
@@ -175,6 +211,7 @@ proptest! {
         let mut ledger = machine(&line, &reserved).unwrap();
         let initial = ledger.holdings().clone();
         let mut live: Vec<ContainerId> = Vec::new();
+        let mut requests = BTreeMap::new();
         for (step, op) in ops.into_iter().enumerate() {
             let before = ledger.clone();
             match op {
@@ -194,6 +231,7 @@ proptest! {
                             prop_assert_eq!(allocation.exclusive.len(), exclusive);
                         }
                         live.push(wanted.id);
+                        requests.insert(wanted.id, wanted);
                     } else {
                         // Only memory or exclusive CPUs can be lacking: a shared part always fits somewhere.
                         prop_assert!(exclusive > 0 || gib > 0 || !wishes.is_empty());
@@ -218,6 +256,7 @@ proptest! {
                             let held = ledger.pools().ownable(&held.exclusive).intersection(&ledger.pools().allocatable());
                             prop_assert!(now.is_subset(&held) || held.is_subset(&now));
                             ledger.commit(offer).unwrap();
+                            requests.insert(id, wanted);
                         }
                         Err(_) => ledger.adopt(id, held).unwrap(),
                     }
@@ -227,6 +266,7 @@ proptest! {
                     prop_assert_eq!(again.holdings(), ledger.holdings());
                     ledger = again;
                 }
+                Op::Narrow => narrow_all(&mut ledger, &requests)?,
                 _ => {}
             }
             prop_assert_eq!(check_ledger(&ledger), Vec::<String>::new());

@@ -62,7 +62,7 @@ fn keys_behind(rejection: &Rejection, request: &Request) -> Vec<&'static str> {
         | Rejection::TooSmallForPod { .. }
         | Rejection::AwayFromPod => vec![("within", true)],
         Rejection::TooFarFrom(_) => vec![("strict.topologyhints", true)],
-        Rejection::TooLittleMemoryNear { .. } => {
+        Rejection::TooLittleMemoryNear { .. } | Rejection::TooFewHugePages { .. } => {
             vec![("memory-bound", true), ("memory-type", !memory.kinds.is_empty())]
         }
         Rejection::TooLittleMemory { .. } => vec![("memory-type", !memory.kinds.is_empty())],

@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_types::{CpuSet, NodeSet};
+use bayplan_types::{Bytes, CpuSet, NodeSet};
 use serde_json::Value;
 
 use crate::devices::{device_names, mounted_devices};
+use crate::translate::huge_pages;
 
 /// A container as the runtime will run it or runs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct ContainerDetails {
     pub period: Option<i64>,
     /// Bytes; negative is no limit.
     pub memory_limit: Option<i64>,
+    /// Huge pages: bytes by size of a page.
+    pub huge_pages: BTreeMap<Bytes, Bytes>,
     /// As the runtime spells it: `/kubepods/...` or `slice:prefix:name`.
     pub cgroups_path: Option<String>,
     /// Its devices; only containerd tells their paths.
@@ -59,6 +62,11 @@ pub(super) fn parse_container(info: &BTreeMap<String, String>) -> ContainerDetai
         quota: number("/cpu/quota"),
         period: number("/cpu/period"),
         memory_limit: number("/memory/limit"),
+        huge_pages: huge_pages(
+            list(&info, "/runtimeSpec/linux/resources/hugepageLimits")
+                .iter()
+                .filter_map(|it| Some((it.get("pageSize")?.as_str()?, it.get("limit")?.as_u64()?))),
+        ),
         cgroups_path: info
             .pointer("/runtimeSpec/linux/cgroupsPath")
             .and_then(Value::as_str)
@@ -118,6 +126,7 @@ mod tests {
                   "mounts":[{"source":"proc"},{"source":"/dev/nvme1n1"},{}],"linux":{
                   "cgroupsPath":"kubepods-burstable-pod1.slice:cri-containerd:cd",
                   "resources":{"devices":[{"allow":false}],"memory":{"limit":1073741824,"swap":1073741824},
+                    "hugepageLimits":[{"pageSize":"2MB","limit":4194304},{"pageSize":"1GB","limit":0},{}],
                     "cpu":{"shares":2048,"quota":-1,"period":100000,"cpus":"0-3,8","mems":"0"}}}}}"#,
         ));
         let expected = ContainerDetails {
@@ -128,6 +137,7 @@ mod tests {
             quota: Some(-1),
             period: Some(100_000),
             memory_limit: Some(1 << 30),
+            huge_pages: BTreeMap::from([(Bytes(2 << 20), Bytes(4 << 20))]),
             cgroups_path: Some("kubepods-burstable-pod1.slice:cri-containerd:cd".to_owned()),
             devices: vec!["/dev/nvme0n1".to_owned(), "0000:10:00.1".to_owned()],
             mounts: vec!["/dev/nvme1n1".to_owned()],

@@ -3,6 +3,8 @@
 
 mod annotations;
 mod compaction;
+mod huge_pages;
+mod narrowing;
 mod pods;
 mod wishes;
 
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use bayplan_allocator::check_ledger;
 use bayplan_allocator::policy::topology_aware::pools;
 use bayplan_topology::{Topology, derive, parse_machine};
-use bayplan_types::{CpuId, CpuSet, QosClass};
+use bayplan_types::{Bytes, CpuId, CpuSet, QosClass};
 use proptest::prelude::*;
 
 use super::*;
@@ -28,13 +30,14 @@ struct Machine {
     offline: CpuSet,
     isolated: CpuSet,
     compacts: bool,
+    narrows: bool,
 }
 
 impl Machine {
     fn new(line: &str, reserved: &str) -> Machine {
         let (offline, isolated) = (CpuSet::new(), CpuSet::new());
         let (line, reserved) = (line.to_owned(), reserved.to_owned());
-        Machine { line, reserved, offline, isolated, compacts: false }
+        Machine { line, reserved, offline, isolated, compacts: false, narrows: false }
     }
 
     /// `None`: every CPU is offline.
@@ -60,7 +63,9 @@ fn fresh(machine: &Machine) -> NodeState {
     let rules =
         RequestRules { reserved_namespaces: vec!["kube-system".into()], ..RequestRules::default() };
     let config = CompactionConfig { enabled: machine.compacts, ..CompactionConfig::default() };
-    NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint).with_compaction(config)
+    NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint)
+        .with_compaction(config)
+        .with_narrowing(machine.narrows)
 }
 
 /// CPUs as the bits of a number.
@@ -161,18 +166,19 @@ fn any_few_cpus() -> impl Strategy<Value = u64> {
 
 fn any_machine() -> impl Strategy<Value = Machine> {
     let shape = (1u32..3, 1u32..3, 1u32..3, 1u32..5, 1u32..3, any::<bool>(), any::<bool>());
-    shape.prop_map(|(pack, numa, l3, core, pu, l3_first, reserve)| {
+    let huge = prop::sample::select(&["", "", " huge:2M=1024"][..]);
+    (shape, huge).prop_map(|((pack, numa, l3, core, pu, l3_first, reserve), huge)| {
         let middle = match l3_first {
             true => format!("l3:{l3} numa:{numa}"),
             false => format!("numa:{numa} l3:{l3}"),
         };
-        let line = format!("pack:{pack} {middle} core:{core} pu:{pu} mem:8");
+        let line = format!("pack:{pack} {middle} core:{core} pu:{pu} mem:8{huge}");
         let is_large = pack * numa * l3 * core * pu > 2;
         Machine::new(&line, if reserve && is_large { "0" } else { "" })
     })
 }
 
-/// Pods 0 to 2 are Guaranteed, 3 Burstable, 4 BestEffort, 5 is a system pod.
+/// Pods 0 to 2 are Guaranteed, 3 Burstable, 4 BestEffort, 5 is a system pod. Pod 1 has a GiB in huge pages beside its memory, if any.
 fn spec(pod: u8, name: u8, attempt: u32, milli: i64, gib: i64) -> NewContainer {
     let qos = match pod {
         0..=2 => QosClass::Guaranteed,
@@ -193,9 +199,12 @@ fn spec(pod: u8, name: u8, attempt: u32, milli: i64, gib: i64) -> NewContainer {
         name: format!("c{name}"),
         attempt,
         resources: Resources { memory_limit: gib << 30, ..resources(milli) },
+        huge_pages: (pod == 1 && gib > 0).then(|| (TWO_MIB, Bytes::gib(1))).into_iter().collect(),
         ..NewContainer::default()
     }
 }
+
+const TWO_MIB: Bytes = Bytes(2 << 20);
 
 /// As kubelet computes them.
 fn resources(milli: i64) -> Resources {
@@ -325,8 +334,8 @@ impl World {
             }
             Op::Reshape(line) => {
                 let reserved = self.machine.reserved.clone();
-                let compacts = self.machine.compacts;
-                self.change(Machine { compacts, ..Machine::new(&line, &reserved) })?;
+                let Machine { compacts, narrows, .. } = self.machine;
+                self.change(Machine { compacts, narrows, ..Machine::new(&line, &reserved) })?;
             }
         }
         Ok(())
@@ -680,10 +689,10 @@ proptest! {
     #[test]
     fn any_history_keeps_the_ledger_and_the_runtime_in_line(
         machine in any_machine(),
-        compacts in any::<bool>(),
+        (compacts, narrows) in any::<(bool, bool)>(),
         ops in prop::collection::vec(any_op(), 1..60),
     ) {
-        let mut world = World::new(Machine { compacts, ..machine });
+        let mut world = World::new(Machine { compacts, narrows, ..machine });
         for op in ops {
             world.play(op)?;
             world.check()?;

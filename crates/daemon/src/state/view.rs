@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_allocator::ContainerId;
+use bayplan_allocator::{ContainerId, Narrowing};
 use bayplan_types::{CpuClass, QosClass};
 
 use crate::event::Note;
 use crate::record::{AllocationForm, ContainerForm, PlacedRecord, RECORD_VERSION, Record};
 use crate::state::NodeState;
-use crate::status::{ClassedCpus, ContainerStatus, Explanation, LEFT_ALONE, PoolStatus, Status};
+use crate::status::{
+    ClassedCpus, ContainerStatus, Explanation, LEFT_ALONE, NarrowingStatus, PoolStatus, Status,
+};
 
 impl NodeState {
     pub(crate) fn placed_record(&self, id: ContainerId) -> Option<Record> {
@@ -67,8 +69,10 @@ impl NodeState {
         let ledger = &self.ledger;
         let pools = ledger.pools();
         let owned = pools.allocatable().difference(ledger.free());
+        let narrowings = self.narrowings();
+        let ids = self.containers.keys();
         let mut containers: Vec<ContainerStatus> =
-            self.containers.keys().filter_map(|id| self.container_status(*id)).collect();
+            ids.filter_map(|id| self.container_status(*id, &narrowings)).collect();
         containers.sort_by_key(ContainerStatus::full_name);
         Status {
             format: "bayplan-status/1".to_owned(),
@@ -91,10 +95,15 @@ impl NodeState {
         }
     }
 
-    fn container_status(&self, id: ContainerId) -> Option<ContainerStatus> {
+    fn container_status(
+        &self,
+        id: ContainerId,
+        narrowings: &[Narrowing],
+    ) -> Option<ContainerStatus> {
         let container = self.containers.get(&id)?;
         let (allocation, pinning) = (self.ledger.allocation(id)?, self.pinning(id)?);
         let spec = &container.spec;
+        let narrowing = narrowings.iter().find(|it| it.container == id);
         Some(ContainerStatus {
             id: container.runtime_id.clone(),
             namespace: spec.pod.namespace.clone(),
@@ -113,12 +122,17 @@ impl NodeState {
                 true => "reserved".to_owned(),
                 false => self.ledger.pools().get(allocation.pool)?.name.clone(),
             },
+            narrowing: narrowing.map(|it| NarrowingStatus {
+                to: it.to.to_string(),
+                moves_bytes: it.moves_memory.map(|bytes| bytes.0),
+            }),
         })
     }
 
     /// Everything about containers whose name, pod, `namespace/pod/container` or runtime id begins with `name`; live ones first, then
     /// the latest of those that are gone.
     pub(super) fn explain(&self, name: &str) -> Vec<Explanation> {
+        let narrowings = self.narrowings();
         let live = self.containers.iter().filter(|(_, container)| {
             let by_id = container.runtime_id.as_ref().is_some_and(|id| id.starts_with(name));
             by_id || matches(&container.full_name(), name)
@@ -126,7 +140,7 @@ impl NodeState {
         let mut found: Vec<Explanation> = live
             .map(|(id, container)| Explanation {
                 container: container.full_name(),
-                now: self.container_status(*id),
+                now: self.container_status(*id, &narrowings),
                 decision: container.decision.clone(),
             })
             .collect();

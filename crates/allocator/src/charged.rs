@@ -1,0 +1,80 @@
+//! How much of the machine's memory is set aside. In: what containers hold. Out: what is free, per node, and per node and size of huge
+//! pages. Huge pages are memory of their own: a node's ordinary memory is counted without them.
+
+use bayplan_types::{Bytes, NodeId};
+
+use crate::ledger::Allocation;
+use crate::pool::Pools;
+
+/// Huge pages set aside for one container on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HugeCharge {
+    /// Where.
+    pub node: NodeId,
+    /// Size of a page.
+    pub size: Bytes,
+    /// All pages together.
+    pub bytes: Bytes,
+}
+
+/// In the order of `Pools::nodes` and of `Pools::huge`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Charged {
+    memory: Vec<Bytes>,
+    huge: Vec<Bytes>,
+}
+
+impl Charged {
+    /// Nothing at all.
+    pub(crate) fn new(pools: &Pools) -> Charged {
+        let memory = vec![Bytes::ZERO; pools.nodes.len()];
+        Charged { memory, huge: vec![Bytes::ZERO; pools.huge.len()] }
+    }
+
+    pub(crate) fn add(&mut self, pools: &Pools, held: &Allocation) {
+        self.change(pools, held, |charged, bytes| *charged += bytes);
+    }
+
+    pub(crate) fn remove(&mut self, pools: &Pools, held: &Allocation) {
+        self.change(pools, held, |charged, bytes| *charged -= bytes);
+    }
+
+    fn change(&mut self, pools: &Pools, held: &Allocation, change: fn(&mut Bytes, Bytes)) {
+        for (node, bytes) in &held.charges {
+            let index = pools.node(*node).map(|(index, _)| index);
+            if let Some(charged) = index.and_then(|index| self.memory.get_mut(index)) {
+                change(charged, *bytes);
+            }
+        }
+        for HugeCharge { node, size, bytes } in &held.huge_charges {
+            let index = pools.huge(*node, *size).map(|(index, _)| index);
+            if let Some(charged) = index.and_then(|index| self.huge.get_mut(index)) {
+                change(charged, *bytes);
+            }
+        }
+    }
+
+    /// Memory set aside on a node.
+    pub(crate) fn on(&self, pools: &Pools, node: NodeId) -> Bytes {
+        let index = pools.node(node).map(|(index, _)| index);
+        index.and_then(|index| self.memory.get(index).copied()).unwrap_or_default()
+    }
+
+    /// Memory that is free on a node.
+    pub(crate) fn free_on(&self, pools: &Pools, node: NodeId) -> Bytes {
+        let Some((index, node)) = pools.node(node) else { return Bytes::ZERO };
+        node.capacity().saturating_sub(self.memory.get(index).copied().unwrap_or_default())
+    }
+
+    /// Huge pages set aside on a node.
+    pub(crate) fn huge_on(&self, pools: &Pools, node: NodeId, size: Bytes) -> Bytes {
+        let index = pools.huge(node, size).map(|(index, _)| index);
+        index.and_then(|index| self.huge.get(index).copied()).unwrap_or_default()
+    }
+
+    /// Huge pages that are free on a node.
+    pub(crate) fn huge_free_on(&self, pools: &Pools, node: NodeId, size: Bytes) -> Bytes {
+        let Some((index, huge)) = pools.huge(node, size) else { return Bytes::ZERO };
+        huge.capacity.saturating_sub(self.huge.get(index).copied().unwrap_or_default())
+    }
+}

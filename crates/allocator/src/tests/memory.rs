@@ -1,0 +1,350 @@
+//! Memory nodes: which a container gets, and who could do with fewer.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// Plays steps, and then narrows until nobody can do with fewer nodes: one line per plan.
+fn check_narrowing(line: &str, reserved: &str, steps: &[&str], expected: Expect) {
+    let mut ledger = machine(line, reserved).unwrap();
+    let mut requests = BTreeMap::new();
+    let mut text = String::new();
+    for step in steps {
+        text.push_str(&format!("{step}: {}\n", play(&mut ledger, step)));
+        if !step.starts_with('-') {
+            let (wanted, _) = parse_step(step);
+            requests.insert(wanted.id, wanted);
+        }
+    }
+    loop {
+        let plan = plan_narrowing(&ledger, |id| requests.get(&id).cloned());
+        let said: Vec<String> = plan.iter().map(render).collect();
+        text.push_str(&format!("narrow: {}\n", said.join("; ")));
+        let Some(first) = plan.first() else { break };
+        ledger.narrow(first).unwrap();
+    }
+    expected.assert_eq(&text);
+}
+
+fn render(narrowing: &Narrowing) -> String {
+    let Narrowing { container, from, to, moves_memory, .. } = narrowing;
+    let memory = moves_memory.map_or("any amount".to_owned(), |bytes| bytes.to_string());
+    format!("{} {from} -> {to} of {memory}", container.0)
+}
+
+#[test]
+fn memory_widens_by_one_node_the_nearest() {
+    check(
+        "pack:2 numa:2 core:4 pu:1 mem:10",
+        "",
+        &[
+            "1 1 mem:8 near:1!",
+            "2 1 mem:9 near:1!",
+            "3 1 mem:4 near:1!",
+            "4 0+100 limit:11 near:1!",
+        ],
+        expect![[r#"
+            1 1 mem:8 near:1!: numa 1, owns [4] of 4, mems 1
+            2 1 mem:9 near:1!: numa 1, owns [5] of 5, mems 0-1
+            3 1 mem:4 near:1!: numa 1, owns [6] of 6, mems 0-2
+            4 0+100 limit:11 near:1!: numa 1, owns [] of 7, mems 0-1
+        "#]],
+    );
+}
+
+#[test]
+fn of_equally_near_nodes_one_that_holds_all_that_is_missing() {
+    check(
+        "pack:4 numa:1 core:2 pu:1 mem:10",
+        "",
+        &["1 1 mem:8 near:1!", "2 1 mem:10 near:0!", "3 1 mem:8 near:0!"],
+        expect![[r#"
+            1 1 mem:8 near:1!: package 1, owns [2] of 2, mems 1
+            2 1 mem:10 near:0!: package 0, owns [1] of 1, mems 0
+            3 1 mem:8 near:0!: package 0, owns [0] of 0, mems 0,2
+        "#]],
+    );
+}
+
+#[test]
+fn a_node_is_in_single_and_multi_node_sets_at_once() {
+    check(
+        "pack:2 numa:1 core:4 mem:10",
+        "",
+        &[
+            "1 1 mem:6 near:0!",
+            "2 1 mem:8 near:0!",
+            "3 1 mem:4 near:1!",
+            "4 1 mem:3",
+            "-1",
+            "5 1 mem:5 near:0!",
+        ],
+        expect![[r#"
+            1 1 mem:6 near:0!: package 0, owns [1] of 1, mems 0
+            2 1 mem:8 near:0!: package 0, owns [2] of 2, mems 0-1
+            3 1 mem:4 near:1!: package 1, owns [4] of 4, mems 1
+            4 1 mem:3: refused: needs 3 GiB, the machine has 2 GiB free
+            -1: shared 0-1,3,5-7
+            5 1 mem:5 near:0!: package 0, owns [1] of 1, mems 0
+        "#]],
+    );
+}
+
+#[test]
+fn who_is_bound_is_refused_cleanly_and_never_widened() {
+    let mut ledger = machine("pack:2 numa:1 core:4 mem:10", "0").unwrap();
+    for step in [
+        "1 1 mem:8 near:0!",
+        "2 1 mem:8 bound near:0!",
+        "3 0+100 mem:8 bound near:0!",
+        "4 0+100 mem:8 bound reserved",
+    ] {
+        let before = (ledger.holdings().clone(), ledger.version());
+        let said = play(&mut ledger, step);
+        if step.contains("bound") {
+            assert!(said.starts_with("refused: "), "{step}: {said}");
+            assert_eq!((ledger.holdings().clone(), ledger.version()), before, "{step}");
+        }
+    }
+}
+
+#[test]
+fn who_is_bound_to_his_memory_does_not_make_room() {
+    check(
+        "pack:2 numa:1 core:4 mem:10",
+        "",
+        &["1 0+1000 mem:4 bound", "2 4 near:0", "-1", "-2", "1 0+1000 mem:4", "2 4 near:0"],
+        expect![[r#"
+            1 0+1000 mem:4 bound: package 0, owns [] of 0-3, mems 0
+            2 4 near:0: package 1, owns [4-7] of 4-7, mems 1
+            -1: shared 0-3
+            -2: shared 0-7
+            1 0+1000 mem:4: package 0, owns [] of 0-3, mems 0
+            2 4 near:0: package 0, owns [0-3] of 0-3, mems 0
+        "#]],
+    );
+}
+
+#[test]
+fn who_was_widened_is_narrowed_when_room_comes_back() {
+    check_narrowing(
+        "pack:2 numa:2 core:4 pu:1 mem:10",
+        "",
+        &["1 1 mem:8 near:0!", "2 1 mem:9 near:0!", "3 1 mem:8 near:0!", "-1"],
+        expect![[r#"
+            1 1 mem:8 near:0!: numa 0, owns [1] of 1, mems 0
+            2 1 mem:9 near:0!: numa 0, owns [2] of 2, mems 0-1
+            3 1 mem:8 near:0!: numa 0, owns [3] of 3, mems 0-2
+            -1: shared 0-1,4-15
+            narrow: 3 0-2 -> 0 of 8 GiB; 2 0-1 -> 0 of 9 GiB
+            narrow: 
+        "#]],
+    );
+    // Nothing has left, so there is no room.
+    check_narrowing(
+        "pack:2 numa:1 core:4 pu:1 mem:10",
+        "",
+        &["1 1 mem:8 near:0!", "2 1 mem:9 near:0!"],
+        expect![[r#"
+            1 1 mem:8 near:0!: package 0, owns [1] of 1, mems 0
+            2 1 mem:9 near:0!: package 0, owns [2] of 2, mems 0-1
+            narrow: 
+        "#]],
+    );
+}
+
+#[test]
+fn the_memory_of_a_sharer_follows_him_who_asks_for_less_gives_nodes_up() {
+    check_narrowing(
+        "pack:2 numa:1 core:4 pu:1 mem:10",
+        "",
+        &["1 0+1000 mem:4", "2 4 near:0!"],
+        expect![[r#"
+            1 0+1000 mem:4: package 0, owns [] of 0-3, mems 0
+            2 4 near:0!: package 0, owns [0-3] of 0-3, mems 0
+            narrow: 1 0-1 -> 1 of 4 GiB
+            narrow: 
+        "#]],
+    );
+    check_narrowing(
+        "pack:2 numa:1 core:4 pu:1 mem:10",
+        "",
+        &["1 0+1000 mem:12 near:0!", "1=0+1000 mem:3 near:0!"],
+        expect![[r#"
+            1 0+1000 mem:12 near:0!: package 0, owns [] of 0-3, mems 0-1
+            1=0+1000 mem:3 near:0!: package 0, owns [] of 0-3, mems 0
+            narrow: 
+        "#]],
+    );
+}
+
+#[test]
+fn a_limit_keeps_the_nodes_that_it_needs() {
+    check_narrowing(
+        "pack:2 numa:1 core:4 pu:1 mem:10",
+        "",
+        &["1 0+1000 limit:12", "2 0+1000 limit:9", "3 0+1000", "4 4 near:0!"],
+        expect![[r#"
+            1 0+1000 limit:12: package 0, owns [] of 0-3, mems 0-1
+            2 0+1000 limit:9: package 1, owns [] of 4-7, mems 1
+            3 0+1000: package 0, owns [] of 0-3, mems 0
+            4 4 near:0!: package 0, owns [0-3] of 0-3, mems 0
+            narrow: 3 0-1 -> 1 of 10 GiB
+            narrow: 
+        "#]],
+    );
+}
+
+#[test]
+fn who_is_immovable_or_whose_memory_is_left_alone_is_not_narrowed() {
+    check_narrowing(
+        "pack:2 numa:1 core:4 pu:1 mem:10",
+        "",
+        &["1 1 mem:8 near:0!", "2 1 mem:3 near:0! immovable", "3 1 mem:1 near:0! keep-mems", "-1"],
+        expect![[r#"
+            1 1 mem:8 near:0!: package 0, owns [1] of 1, mems 0
+            2 1 mem:3 near:0! immovable: package 0, owns [2] of 2, mems 0-1
+            3 1 mem:1 near:0! keep-mems: package 0, owns [3] of 3, mems 0-1
+            -1: shared 0-1,4-7
+            narrow: 
+        "#]],
+    );
+}
+
+#[test]
+fn most_nodes_first_then_least_memory() {
+    check_narrowing(
+        "pack:4 numa:1 core:4 pu:1 mem:10",
+        "",
+        &[
+            "1 1 mem:9 near:0!",
+            "2 1 mem:4 near:0!",
+            "3 1 mem:3 near:0!",
+            "5 1 mem:10 near:3!",
+            "6 1 mem:9 near:2!",
+            "4 1 mem:5 near:3!",
+            "-1",
+            "-5",
+        ],
+        expect![[r#"
+            1 1 mem:9 near:0!: package 0, owns [1] of 1, mems 0
+            2 1 mem:4 near:0!: package 0, owns [2] of 2, mems 0-1
+            3 1 mem:3 near:0!: package 0, owns [3] of 3, mems 0-1
+            5 1 mem:10 near:3!: package 3, owns [12] of 12, mems 3
+            6 1 mem:9 near:2!: package 2, owns [8] of 8, mems 2
+            4 1 mem:5 near:3!: package 3, owns [13] of 13, mems 1-3
+            -1: shared 0-1,4-7,9-11,14-15
+            -5: shared 0-1,4-7,9-12,14-15
+            narrow: 4 1-3 -> 3 of 5 GiB; 3 0-1 -> 0 of 3 GiB; 2 0-1 -> 0 of 4 GiB
+            narrow: 3 0-1 -> 0 of 3 GiB; 2 0-1 -> 0 of 4 GiB
+            narrow: 2 0-1 -> 0 of 4 GiB
+            narrow: 
+        "#]],
+    );
+}
+
+#[test]
+fn a_stale_narrowing_is_refused() {
+    let mut ledger = machine("pack:2 numa:1 core:4 pu:1 mem:10", "").unwrap();
+    let steps = ["1 1 mem:8 near:0!", "2 1 mem:9 near:0!", "-1"];
+    steps.iter().for_each(|step| drop(play(&mut ledger, step)));
+    let wanted = parse_step(steps[1]).0;
+    let plan = plan_narrowing(&ledger, |_| Some(wanted.clone()));
+    let late = play(&mut ledger, "3 1 mem:9 near:0!");
+    assert!(late.contains("mems 0-1"), "{late}");
+    let before = ledger.holdings().clone();
+    let stale = ledger.narrow(&plan[0]).unwrap_err();
+    assert_eq!(stale.current, ledger.version());
+    assert_eq!(*ledger.holdings(), before);
+}
+
+#[test]
+fn huge_pages_come_from_the_nearest_nodes_that_have_them() {
+    // Every node has 4 GiB in huge pages of 2 MiB and 6 GiB of other memory.
+    check(
+        "pack:2 numa:2 core:4 pu:1 mem:10 huge:2M=2048",
+        "",
+        &[
+            "1 1 huge2M:3 near:1!",
+            "2 1 huge2M:2 near:1!",
+            "3 1 huge2M:4",
+            "4 0+100 mem:6 huge2M:4",
+            "5 1 mem:7",
+            "6 1 huge2M:4",
+            "-3",
+            "7 1 huge2M:4",
+        ],
+        expect![[r#"
+            1 1 huge2M:3 near:1!: numa 1, owns [4] of 4, mems 1
+            2 1 huge2M:2 near:1!: numa 1, owns [5] of 5, mems 0-1
+            3 1 huge2M:4: numa 2, owns [8] of 8, mems 2
+            4 0+100 mem:6 huge2M:4: numa 3, owns [] of 12-15, mems 3
+            5 1 mem:7: package 0, owns [6] of 6, mems 0-1
+            6 1 huge2M:4: numa 1, owns [7] of 7, mems 0-1
+            -3: shared 0-3,8-15
+            7 1 huge2M:4: numa 2, owns [8] of 8, mems 2
+        "#]],
+    );
+}
+
+#[test]
+fn who_is_bound_needs_huge_pages_on_his_own_nodes() {
+    check(
+        "pack:2 numa:1 core:4 pu:1 mem:10 huge:2M=2048",
+        "0",
+        &[
+            "1 1 huge2M:3 near:0!",
+            "2 1 huge2M:2 near:0! bound",
+            "3 1 huge2M:2 bound",
+            "4 1 huge2M:5 bound",
+            "5 0+100 huge2M:2 reserved bound",
+            "6 1 huge1G:1 bound",
+        ],
+        expect![[r#"
+            1 1 huge2M:3 near:0!: package 0, owns [1] of 1, mems 0
+            2 1 huge2M:2 near:0! bound: refused: is not near `device at 0`
+            3 1 huge2M:2 bound: package 1, owns [4] of 4, mems 1
+            4 1 huge2M:5 bound: refused: needs 5 GiB in huge pages of 2 MiB on its own NUMA nodes, 3 GiB are free
+            5 0+100 huge2M:2 reserved bound: refused: needs 2 GiB in huge pages of 2 MiB on its own NUMA nodes, 1 GiB are free
+            6 1 huge1G:1 bound: refused: needs 1 GiB in huge pages of 1 GiB on its own NUMA nodes, 0 B are free
+        "#]],
+    );
+}
+
+#[test]
+fn too_few_huge_pages_on_the_machine_are_no_refusal() {
+    let mut ledger = machine("pack:2 numa:1 core:4 pu:1 mem:10 huge:2M=1024", "").unwrap();
+    let mut text = String::new();
+    for step in ["1 1 huge2M:3", "2 1 huge2M:3 near:1!", "3 1 huge2M:1", "4 1 huge1G:1 mem:2"] {
+        text.push_str(&format!("{step}: {}", play(&mut ledger, step)));
+        let wanted = parse_step(step).0;
+        let held = ledger.allocation(wanted.id).unwrap();
+        for (size, bytes) in held.huge_pages_lacking(&wanted) {
+            text.push_str(&format!(", lacks {bytes} of {size}"));
+        }
+        text.push('\n');
+    }
+    expect![[r#"
+        1 1 huge2M:3: machine, owns [1] of 1, mems 0-1
+        2 1 huge2M:3 near:1!: package 1, owns [4] of 4, mems 1, lacks 2 GiB of 2 MiB
+        3 1 huge2M:1: package 0, owns [2] of 2, mems 0, lacks 1 GiB of 2 MiB
+        4 1 huge1G:1 mem:2: package 0, owns [3] of 3, mems 0, lacks 1 GiB of 1 GiB
+    "#]]
+    .assert_eq(&text);
+}
+
+#[test]
+fn huge_pages_are_narrowed_with_the_rest() {
+    check_narrowing(
+        "pack:2 numa:1 core:4 pu:1 mem:10 huge:2M=2048",
+        "",
+        &["1 1 huge2M:3 near:0!", "2 1 mem:1 huge2M:2 near:0!", "-1"],
+        expect![[r#"
+            1 1 huge2M:3 near:0!: package 0, owns [1] of 1, mems 0
+            2 1 mem:1 huge2M:2 near:0!: package 0, owns [2] of 2, mems 0-1
+            -1: shared 0-1,3-7
+            narrow: 2 0-1 -> 0 of 3 GiB
+            narrow: 
+        "#]],
+    );
+}
