@@ -115,11 +115,15 @@ async fn room_is_made_for_a_newcomer_and_explained() {
     let pod = newcomers_pod(&mut node).await;
     let since = node.runtime.recorded().len() - 1;
     let id = soon(node.kubelet.create(&pod, &newcomer(), 0)).await.unwrap();
-    check_changes(&node, since, expect![[r#"
+    check_changes(
+        &node,
+        since,
+        expect![[r#"
         shrink s 6-7,11,18-19,23 -> 11,23
         move d 8-10,20-22 -> 3-5,15-17
         grow s 11,23 -> 11,22-23
-    "#]]);
+    "#]],
+    );
     let own = node.cpus(&id);
     assert!(own.len() == 9 && own.is_subset(&set(SECOND)), "{own}");
     assert_eq!(moves(&node).await, 1.0);
