@@ -16,8 +16,8 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use crate::simulate::replay::{Replay, new_container};
-use crate::simulate::tests::random_trace;
-use crate::simulate::trace::{self, Op};
+use crate::simulate::tests::{random_trace, trace};
+use crate::simulate::trace::{self, Op, Trace};
 
 /// Who owns which CPUs, who runs on which, and with which memory, by name.
 type Places = BTreeMap<String, (String, String, String)>;
@@ -97,12 +97,8 @@ fn simulated(replay: &Replay) -> Places {
     texts.collect()
 }
 
-/// Both play the events one by one; how many the daemon has moved.
-fn check(
-    line: &str,
-    events: &[(u8, u8)],
-    config: CompactionConfig,
-) -> Result<usize, TestCaseError> {
+/// Both play the trace event by event; how many the daemon has moved.
+fn check(line: &str, trace: &Trace, config: CompactionConfig) -> Result<usize, TestCaseError> {
     let topology = derive(&parse_machine(line).unwrap()).unwrap();
     let pools = Arc::new(pools(&topology, &"0".parse().unwrap()).unwrap());
     let rules = RequestRules::default();
@@ -110,12 +106,23 @@ fn check(
     let state = state.with_compaction(config);
     let mut node = Node { state, live: Vec::new(), tickets: 0, moved: 0 };
     let mut replay = Replay::new(Ledger::new(pools), rules, config);
-    for event in &random_trace(events).events {
+    for event in &trace.events {
         replay.decide(event);
         node.play(event);
         prop_assert_eq!(node.places(), simulated(&replay), "{:?}", event);
     }
     Ok(node.moved)
+}
+
+#[test]
+fn both_move_the_same() {
+    let config = CompactionConfig { enabled: true, ..CompactionConfig::default() };
+    let line = "pack:1 numa:2 l3:1 core:4 pu:2 mem:8";
+    let words = ["+a G 4000", "+c G 2000", "+d G 2000", "-c"];
+    for (known, moved) in [(3, 0), (4, 1)] {
+        let trace = trace(&words[..known]);
+        assert_eq!(check(line, &trace, config).unwrap(), moved, "{:?}", &words[..known]);
+    }
 }
 
 proptest! {
@@ -131,6 +138,6 @@ proptest! {
         let line = format!("pack:{pack} numa:{numa} l3:{l3} core:4 pu:{pu} mem:8");
         let mut config = CompactionConfig { enabled, ..CompactionConfig::default() };
         config.limits.moves_max = moves_max;
-        check(&line, &events, config)?;
+        check(&line, &random_trace(&events), config)?;
     }
 }
