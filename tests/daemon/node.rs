@@ -19,7 +19,7 @@ use bayplan_host::journal::JournalError;
 use bayplan_topology::{Snapshot, Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuSet, QosClass};
 use tempfile::TempDir;
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -235,8 +235,9 @@ impl Node {
         let child = command.stdin(Stdio::null()).spawn().unwrap();
         self.running = Some(Running::Process { child, metrics });
         self.kubelet = kubelet(self.path("bayplan.sock"));
+        // It is the last socket that the daemon makes.
         soon(async {
-            while query_control::<Status>(&self.control_socket(), "/v1/status").await.is_err() {
+            while UnixStream::connect(self.path("bayplan.sock")).await.is_err() {
                 tokio::time::sleep(POLL).await;
             }
         })
