@@ -1,4 +1,5 @@
-//! Time and memory of the allocator's decisions on machines of 112 to 1,024 CPUs that hold 0, 100 and 500 containers.
+//! Time and memory of the allocator's decisions on machines of 112 to 1,024 CPUs that hold 0, 100 and 500 containers, and of plans of
+//! compaction on machines of up to 512 CPUs on which containers have come and gone for a while.
 //!
 //! After criterion's figures comes a table of single calls: median and 99th percentile of the wall time, and how often memory was asked
 //! for. Times of single calls include what else the machine was doing; compare medians.
@@ -8,13 +9,17 @@
 #![allow(clippy::print_stdout, reason = "the table is what it is for")]
 
 use std::alloc::System;
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bayplan_allocator::policy::topology_aware::pools;
-use bayplan_allocator::{ContainerId, Demand, Ledger, Previous, Request, Score, offer};
-use bayplan_topology::{derive, parse_machine};
+use bayplan_allocator::{
+    Compaction, ContainerId, Demand, Ledger, Limits, Previous, Request, Score, Wish, offer,
+    plan_compaction,
+};
+use bayplan_topology::{Level, derive, parse_machine};
 use bayplan_types::{Bytes, CpuClass, CpuSet, MilliCpu};
 use criterion::Criterion;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -31,6 +36,11 @@ const MACHINES: [(&str, &str); 4] = [
 ];
 const CONTAINERS: [u64; 3] = [0, 100, 500];
 const ROUNDS: usize = 4000;
+/// Plans take milliseconds.
+const PLAN_ROUNDS: usize = 200;
+/// Those of the daemon.
+const LIMITS: Limits =
+    Limits { moves_max: 8, cpus_max: 64, memory_max: None, gain_min_percent: 10, states_max: 2000 };
 
 /// One core is reserved. One in sixteen containers owns two CPUs, another owns one and shares, until a quarter of the machine is owned;
 /// the rest share.
@@ -105,6 +115,84 @@ fn explain(ledger: &mut Ledger) {
     black_box(scores.filter_map(|score| score.loses_to(winner)).collect::<Vec<_>>());
 }
 
+/// A node after many arrivals and departures, with what everybody asked for.
+struct Churned {
+    ledger: Ledger,
+    requests: BTreeMap<ContainerId, Request>,
+    /// CPUs of the largest hole.
+    hole: usize,
+    seed: u64,
+}
+
+impl Churned {
+    /// The first moment, after a while, at which somebody is worth moving.
+    fn new(spec: &str) -> Churned {
+        let (ledger, requests) = (busy_machine(spec, 0), BTreeMap::new());
+        let mut node = Churned { ledger, requests, hole: 0, seed: 1 };
+        let mut events = 0;
+        while events < 1000 || node.join_holes().moves.is_empty() {
+            node.event(ContainerId(events));
+            events += 1;
+        }
+        node.hole = node.join_holes().before.cpus;
+        node
+    }
+
+    /// The same numbers in every run.
+    fn random(&mut self, below: u64) -> u64 {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.seed >> 33) % below
+    }
+
+    /// Somebody comes, most often with CPUs of his own, or somebody goes, sooner when the machine is full.
+    fn event(&mut self, id: ContainerId) {
+        let held = u64::try_from(self.requests.len()).unwrap();
+        if held > 0 && self.random(100) < 45 {
+            let which = usize::try_from(self.random(held)).unwrap();
+            self.release(which);
+            return;
+        }
+        let demand = match self.random(10) {
+            0 => Demand::new(0, Some(MilliCpu(500))),
+            1 => Demand::new(1, Some(MilliCpu(500))),
+            2 => Demand::new(usize::try_from(8 + self.random(9)).unwrap(), None),
+            _ => Demand::new(usize::try_from(1 + self.random(8)).unwrap(), None),
+        };
+        let wanted = request(id.0, demand);
+        match offer(&self.ledger, &wanted) {
+            Ok(offer) => {
+                self.ledger.commit(offer).unwrap();
+                self.requests.insert(id, wanted);
+            }
+            Err(_) => self.release(0),
+        }
+    }
+
+    fn release(&mut self, which: usize) {
+        let id = *self.requests.keys().nth(which).unwrap();
+        self.requests.remove(&id);
+        self.ledger.release(id);
+    }
+
+    fn join_holes(&self) -> Compaction {
+        plan_compaction(&self.ledger, &self.requests, None, &LIMITS)
+    }
+
+    /// For somebody who wants one CPU more than the largest hole has.
+    fn make_room(&self) -> Compaction {
+        let cpus = self.hole + 1;
+        let wish = request(NEWCOMER, Demand::new(cpus, None));
+        let wish = Wish { request: wish, level: Level::NumaNode };
+        plan_compaction(&self.ledger, &self.requests, Some(&wish), &LIMITS)
+    }
+}
+
+/// What is planned, of the machines of up to 512 CPUs.
+type Plan = fn(&Churned) -> Compaction;
+
+const PLANS: [(&str, Plan); 2] =
+    [("join holes", Churned::join_holes), ("make room", Churned::make_room)];
+
 fn criterion_figures(criterion: &mut Criterion) {
     for (machine, spec) in MACHINES {
         let mut group = criterion.benchmark_group(machine);
@@ -115,6 +203,17 @@ fn criterion_figures(criterion: &mut Criterion) {
                     bencher.iter(|| step(&mut ledger));
                 });
             }
+        }
+        group.finish();
+    }
+    for (machine, spec) in &MACHINES[..3] {
+        let mut group = criterion.benchmark_group(*machine);
+        group.sample_size(20).measurement_time(Duration::from_secs(2));
+        let node = Churned::new(spec);
+        for (name, plan) in PLANS {
+            group.bench_function(format!("plan_compaction: {name}"), |bencher| {
+                bencher.iter(|| plan(black_box(&node)));
+            });
         }
         group.finish();
     }
@@ -130,30 +229,45 @@ fn table() {
         for containers in [0, 100, 250, 500] {
             for (name, step) in STEPS {
                 let mut ledger = busy_machine(spec, containers);
-                let (p50, p99, allocations) = measure(&mut ledger, step);
-                let [p50, p99] = [p50, p99].map(|time| time.as_nanos() as f64 / 1e3);
-                println!(
-                    "{machine:<10} {containers:>10}  {name:<46} {p50:>7.1} us {p99:>7.1} us {allocations:>8}"
-                );
+                let measured = measure(ROUNDS, &mut || step(&mut ledger));
+                print_line(machine, containers, name, measured);
             }
+        }
+    }
+    for (machine, spec) in &MACHINES[..3] {
+        let node = Churned::new(spec);
+        let containers = u64::try_from(node.requests.len()).unwrap();
+        for (name, plan) in PLANS {
+            let mut step = || drop(black_box(plan(&node)));
+            let name = format!("plan_compaction: {name}");
+            print_line(machine, containers, &name, measure(PLAN_ROUNDS, &mut step));
         }
     }
 }
 
-fn measure(ledger: &mut Ledger, step: Step) -> (Duration, Duration, usize) {
-    (0..ROUNDS / 8).for_each(|_| step(ledger));
+fn print_line(machine: &str, containers: u64, name: &str, measured: (Duration, Duration, usize)) {
+    let (p50, p99, allocations) = measured;
+    let [p50, p99] = [p50, p99].map(|time| time.as_nanos() as f64 / 1e3);
+    println!(
+        "{machine:<10} {containers:>10}  {name:<46} {p50:>7.1} us {p99:>7.1} us {allocations:>8}"
+    );
+}
+
+/// Median, 99th percentile, and how often memory is asked for.
+fn measure(rounds: usize, step: &mut dyn FnMut()) -> (Duration, Duration, usize) {
+    (0..rounds / 8).for_each(|_| step());
     let region = Region::new(ALLOCATOR);
-    step(ledger);
+    step();
     let allocations = region.change().allocations;
-    let mut times: Vec<Duration> = (0..ROUNDS)
+    let mut times: Vec<Duration> = (0..rounds)
         .map(|_| {
             let start = Instant::now();
-            step(ledger);
+            step();
             start.elapsed()
         })
         .collect();
     times.sort_unstable();
-    (times[ROUNDS / 2], times[ROUNDS * 99 / 100], allocations)
+    (times[rounds / 2], times[rounds * 99 / 100], allocations)
 }
 
 fn main() {

@@ -8,6 +8,7 @@
 )]
 
 mod absurd;
+mod compacting;
 mod faults;
 mod hotplug;
 mod node;

@@ -2,7 +2,9 @@
 //! does. Everything lives in a temporary directory.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use bayplan_cri::embedded::{ContainerSnapshot, EmbeddedRuntime};
@@ -17,7 +19,7 @@ use bayplan_host::journal::JournalError;
 use bayplan_topology::{Snapshot, Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuSet, QosClass};
 use tempfile::TempDir;
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -44,9 +46,12 @@ pub(crate) fn set(text: &str) -> CpuSet {
     text.parse().unwrap()
 }
 
-struct Running {
-    daemon: Daemon,
-    tokio: Runtime,
+/// The daemon.
+enum Running {
+    /// In a tokio runtime of its own.
+    Here { daemon: Daemon, tokio: Runtime },
+    /// A process, and where its metrics are.
+    Process { child: Child, metrics: SocketAddr },
 }
 
 struct Server {
@@ -56,6 +61,7 @@ struct Server {
 
 pub(crate) struct Node {
     dir: TempDir,
+    snapshot: Snapshot,
     topology: Topology,
     /// The machine is read from files, and watched.
     is_watched: bool,
@@ -96,8 +102,10 @@ impl Node {
     /// A machine with a runtime.
     pub(crate) fn without_daemon(machine: &str) -> Node {
         let dir = TempDir::with_prefix("bayplan-daemon-").unwrap();
+        let snapshot = parse_machine(machine).unwrap();
         let mut node = Node {
-            topology: derive(&parse_machine(machine).unwrap()).unwrap(),
+            topology: derive(&snapshot).unwrap(),
+            snapshot,
             is_watched: false,
             runtime: EmbeddedRuntime::new(),
             server: None,
@@ -119,6 +127,10 @@ impl Node {
 
     pub(crate) fn state_dir(&self) -> PathBuf {
         self.path("state")
+    }
+
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        self.path("control.sock")
     }
 
     fn config(&self) -> Config {
@@ -179,7 +191,7 @@ impl Node {
             }
             tokio::time::sleep(POLL).await;
         };
-        self.running = Some(Running { daemon, tokio });
+        self.running = Some(Running::Here { daemon, tokio });
         // The old connections are as dead as the old daemon.
         self.kubelet = kubelet(self.path("bayplan.sock"));
     }
@@ -193,24 +205,56 @@ impl Node {
 
     /// As `systemctl stop`.
     pub(crate) async fn stop_daemon(&mut self) {
-        let Running { daemon, tokio } = self.running.take().unwrap();
+        let Some(Running::Here { daemon, tokio }) = self.running.take() else {
+            panic!("the daemon is not here")
+        };
         soon(tokio.spawn(daemon.stop())).await.unwrap();
         tokio.shutdown_background();
     }
 
-    /// As `kill -9`: no task gets another turn.
+    /// `kill -9`, or the like of it: no task gets another turn.
     pub(crate) fn kill_daemon(&mut self) {
-        let Running { tokio, .. } = self.running.take().unwrap();
-        tokio.shutdown_background();
+        self.running.take().unwrap().kill();
+    }
+
+    /// Starts the daemon as a process, which reads the machine from files; `more` is added to its configuration.
+    pub(crate) async fn spawn_daemon(&mut self, more: &str) {
+        write_machine(&self.host_root(), &self.snapshot);
+        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let metrics = free.local_addr().unwrap();
+        drop(free);
+        let dir = self.dir.path().display();
+        let config = format!(
+            "socket: {dir}/bayplan.sock\nruntimeSocket: {dir}/runtime.sock\ncontrolSocket: {dir}/control.sock\n\
+             stateDir: {dir}/state\nmetricsAddress: {metrics}\nhostRoot: {dir}/host\nresyncInterval: 1s\n{more}"
+        );
+        let path = self.path("bayplan.yaml");
+        fs::write(&path, config).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bayplan-under-test"));
+        command.arg("run").arg("--config").arg(&path).env_remove("BAYPLAN_LOG");
+        let child = command.stdin(Stdio::null()).spawn().unwrap();
+        self.running = Some(Running::Process { child, metrics });
+        self.kubelet = kubelet(self.path("bayplan.sock"));
+        // It is the last socket that the daemon makes.
+        soon(async {
+            while UnixStream::connect(self.path("bayplan.sock")).await.is_err() {
+                tokio::time::sleep(POLL).await;
+            }
+        })
+        .await;
     }
 
     /// The machine is another one from the next start on.
     pub(crate) fn set_machine(&mut self, machine: &str) {
-        self.topology = derive(&parse_machine(machine).unwrap()).unwrap();
+        self.snapshot = parse_machine(machine).unwrap();
+        self.topology = derive(&self.snapshot).unwrap();
     }
 
-    pub(crate) fn metrics_address(&self) -> std::net::SocketAddr {
-        self.running.as_ref().unwrap().daemon.metrics_address().unwrap()
+    pub(crate) fn metrics_address(&self) -> SocketAddr {
+        match self.running.as_ref().unwrap() {
+            Running::Here { daemon, .. } => daemon.metrics_address().unwrap(),
+            Running::Process { metrics, .. } => *metrics,
+        }
     }
 
     /// A raw client of the daemon.
@@ -360,8 +404,21 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         // A runtime may not be dropped where it would have to wait.
-        if let Some(Running { tokio, .. }) = self.running.take() {
-            tokio.shutdown_background();
+        if let Some(running) = self.running.take() {
+            running.kill();
+        }
+    }
+}
+
+impl Running {
+    fn kill(self) {
+        match self {
+            Running::Here { tokio, .. } => tokio.shutdown_background(),
+            Running::Process { mut child, .. } => {
+                // It may have ended already.
+                let _ended = child.kill();
+                child.wait().unwrap();
+            }
         }
     }
 }

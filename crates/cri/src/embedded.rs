@@ -108,9 +108,24 @@ impl EmbeddedRuntime {
         self.state().containers().map(render::snapshot).collect()
     }
 
+    /// From now on it is kept what the containers were after every change, for [`Self::recorded`].
+    pub fn record(&self) {
+        self.state().record();
+    }
+
+    /// Containers that had not ended, after every change since [`Self::record`], in the order of their creation.
+    pub fn recorded(&self) -> Vec<Vec<ContainerSnapshot>> {
+        self.state().recorded()
+    }
+
     /// Makes every later call of a method (its bare name, for example `CreateContainer`) misbehave, until [`Self::clear_faults`].
     pub fn inject(&self, method: &str, fault: Fault) {
         self.inner.faults.inject(method, fault);
+    }
+
+    /// As [`Self::inject`], but the first `calls` calls of the method, counted from the runtime's beginning, go well.
+    pub fn inject_after(&self, method: &str, calls: u64, fault: Fault) {
+        self.inner.faults.inject_after(method, calls, fault);
     }
 
     /// Everything works again. Calls that hang already go on hanging.

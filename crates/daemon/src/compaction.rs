@@ -1,10 +1,12 @@
 //! Moves containers that own CPUs so that free CPUs lie together. In: the state, what the configuration allows. Out: moves in the ledger, and
 //! steps that tell of them.
 //!
-//! 1. When somebody has left, holes are due to be joined. That waits for the next sync, so no call of kubelet waits for it; and for a sync
+//! When and how much is `compactor.rs`; this is what the daemon adds:
+//!
+//! 1. Joining holes waits for the next sync, so no call of kubelet waits for it, not even the one that made it due; and for a sync
 //!    that finds the node at rest: nobody is being created, placed in doubt or updated by kubelet, and everybody is where he should be.
-//! 2. When a container would own CPUs of several NUMA nodes, or be refused for the last time, room is made for him in one, before his
-//!    answer. That does not wait for others that are being created, but does not move them either.
+//! 2. Room for somebody is made before his answer; for one who would be refused, when that would be the last word. That does not wait for
+//!    others that are being created, but does not move them either.
 //!
 //! Moved is only who is known to be where the ledger has him. Never moved are: who said so (`immovable`), whose CPUs or memory are left
 //! alone (`preserve`), who is on reserved CPUs, who is being created or in doubt, and who is being updated by kubelet.
@@ -12,45 +14,38 @@
 use std::collections::BTreeMap;
 
 use bayplan_allocator::{
-    Allocation, ContainerId, Demand, Offer, Refusal, Relocation, Request, Wish, offer,
-    plan_compaction,
+    Allocation, ContainerId, Demand, Offer, Refusal, Relocation, Request, offer,
 };
 use bayplan_enforcement::plan_pinnings;
-use bayplan_topology::Level;
 use bayplan_types::Bytes;
 
+use crate::compactor::Compactor;
 use crate::config::CompactionConfig;
 use crate::event::{Note, Step};
 use crate::record::Record;
 use crate::state::{Container, NodeState};
 
-/// What may be moved, and whether something is left to do.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Compactor {
-    config: CompactionConfig,
-    /// Somebody has left since holes were joined.
-    is_due: bool,
-}
-
 impl NodeState {
     /// Containers are moved as far as this allows.
     pub fn with_compaction(mut self, config: CompactionConfig) -> NodeState {
-        self.compactor.config = config;
+        self.compactor = Compactor::new(config);
         self
     }
 
     /// What is due is done by the next sync that finds the node at rest, so one is asked for when somebody has left or a creation has ended.
     pub(crate) fn note_holes(&mut self, step: &mut Step, is_creation_over: bool) {
         let has_left = step.records.iter().any(|record| matches!(record, Record::Released { .. }));
-        self.compactor.is_due |= has_left && self.compactor.config.enabled;
-        step.sync_soon |= self.compactor.is_due && (has_left || is_creation_over);
+        if has_left {
+            self.compactor.has_left();
+        }
+        step.sync_soon |= self.compactor.is_due() && (has_left || is_creation_over);
     }
 
     /// Makes the largest hole in a NUMA node larger, if that is due.
     pub(crate) fn join_holes(&mut self, step: &mut Step) {
-        if self.compactor.is_due && self.is_at_rest() {
-            self.compactor.is_due = false;
-            self.compact(None, "so that free CPUs lie together", step);
+        if self.compactor.is_due() && self.is_at_rest() {
+            let moves = self.compactor.plan_joining(&self.ledger, &self.movable());
+            self.relocate(&moves, "so that free CPUs lie together", step);
         }
     }
 
@@ -63,26 +58,24 @@ impl NodeState {
         step: &mut Step,
     ) -> Result<Offer, Refusal> {
         let first = offer(&self.ledger, request);
-        let is_good = match &first {
-            Ok(offer) => self.ledger.pools().nodes_of(&offer.allocation().exclusive).len() <= 1,
-            Err(_) => !is_final,
-        };
-        if is_good || request.demand.exclusive() == 0 || !self.compactor.config.enabled {
+        let may_wait = first.is_err() && !is_final;
+        if !self.compactor.wants_room(&self.ledger, request, &first) || may_wait {
             return first;
         }
-        let wish = Wish { request: request.clone(), level: Level::NumaNode };
-        self.compact(Some(&wish), &format!("to make room for {name}"), step);
+        let moves = self.compactor.plan_room(&self.ledger, &self.movable(), request);
+        if moves.is_empty() {
+            return first;
+        }
+        self.relocate(&moves, &format!("to make room for {name}"), step);
         offer(&self.ledger, request)
     }
 
-    fn compact(&mut self, wish: Option<&Wish>, why: &str, step: &mut Step) {
-        let limits = self.compactor.config.limits;
-        let plan = plan_compaction(&self.ledger, &self.movable(), wish, &limits);
-        if let Err(error) = self.ledger.relocate(&plan.moves) {
+    fn relocate(&mut self, moves: &[Relocation], why: &str, step: &mut Step) {
+        if let Err(error) = self.ledger.relocate(moves) {
             step.notes.push(Note::Failure { kind: "not_moved", message: error.to_string() });
             return;
         }
-        for made in &plan.moves {
+        for made in moves {
             self.note_relocation(made, why, step);
         }
     }

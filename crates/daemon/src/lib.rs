@@ -4,6 +4,7 @@
 
 pub mod check;
 mod compaction;
+pub mod compactor;
 pub mod config;
 mod control;
 pub mod decision;

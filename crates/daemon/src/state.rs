@@ -28,7 +28,8 @@ use bayplan_topology::Device;
 use bayplan_types::Pinning;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::compaction::Compactor;
+use crate::compactor::Compactor;
+use crate::config::CompactionConfig;
 use crate::decision::{Decision, render_lacking};
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
 use crate::narrowing::Narrower;
@@ -150,7 +151,7 @@ impl NodeState {
             next_id: 0,
             steps: 0,
             doubt_grace: SignedDuration::ZERO,
-            compactor: Compactor::default(),
+            compactor: Compactor::new(CompactionConfig::default()),
             narrower: Narrower::default(),
         }
     }
@@ -301,6 +302,7 @@ impl NodeState {
             step.answer = Answer::Admission(Admission::PassThrough);
             return step;
         }
+        self.compactor.has_come(&request);
         self.insert(id, spec, None, Phase::Creating, decision);
         step.records.extend(self.placed_record(id));
         step.notes.extend(self.placed_note(id));

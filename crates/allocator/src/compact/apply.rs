@@ -108,11 +108,12 @@ impl Standing {
         let remote = held.set_aside().filter(|(node, _)| !near.contains(*node));
         let shared = held.shared.and_then(|_| pools.get(held.pool));
         let leaves = pools.iter().filter(|pool| pool.children.is_empty());
+        let around = leaves.filter(|pool| pool.cpus.intersects(&held.exclusive));
         let is_split = |threads: usize, of: usize| threads > 0 && threads < of;
         Standing {
             levels: levels(pools, narrowest),
             nodes: [near.len(), shared.map_or(0, |pool| pool.nodes.len())],
-            split_cores: leaves
+            split_cores: around
                 .flat_map(|pool| pools.own_core_sets(pool))
                 .filter(|core| is_split(core.intersection_len(&held.exclusive), core.len()))
                 .count(),

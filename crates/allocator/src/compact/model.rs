@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bayplan_topology::Level;
-use bayplan_types::{Bytes, CpuSet, NodeSet};
+use bayplan_types::{Bytes, CpuId, CpuSet, NodeSet};
 
 use super::Hole;
 use crate::ledger::{Allocation, Ledger};
@@ -24,6 +24,10 @@ struct Leaf {
 /// Where somebody could go: a pool, and the leaves inside it.
 struct Target {
     pool: PoolId,
+    /// Levels of which one domain holds all of it.
+    levels: Vec<Level>,
+    /// The target around it.
+    parent: Option<usize>,
     domain: Option<usize>,
     nodes: NodeSet,
     leaves: Vec<usize>,
@@ -130,11 +134,15 @@ impl Model {
                 cores: (first..cores.len()).collect(),
             });
         }
-        let targets = pools.iter().filter(|pool| pool.nodes.len() <= 1).map(|pool| {
+        let is_target = |pool: &&Pool| pool.nodes.len() <= 1;
+        let target_of = |id: PoolId| pools.iter().filter(is_target).position(|it| it.id == id);
+        let targets = pools.iter().filter(is_target).map(|pool| {
             let inside =
                 leaf_pools.iter().enumerate().filter(|(_, it)| it.cpus.is_subset(&pool.cpus));
             Target {
                 pool: pool.id,
+                levels: levels(pools, pool.id),
+                parent: pool.parent.and_then(target_of),
                 domain: domain_of(&pool.cpus),
                 nodes: pool.nodes.clone(),
                 leaves: inside.map(|(index, _)| index).collect(),
@@ -154,6 +162,11 @@ impl Model {
             leaf_of,
             leaves,
         };
+        let core_of: BTreeMap<CpuId, usize> = cores
+            .iter()
+            .enumerate()
+            .flat_map(|(index, core)| core.iter().map(move |cpu| (cpu, index)))
+            .collect();
         for (id, allocation) in ledger.allocations() {
             let wanted = movable.get(&id).filter(|request| is_movable(request, allocation));
             if wanted.is_some() {
@@ -161,30 +174,30 @@ impl Model {
                 let at = model.seats.len();
                 let seats = domain.and_then(|domain| model.seats_in.get_mut(domain));
                 seats.into_iter().for_each(|seats| seats.push(at));
-                model.seats.push(model.seat(ledger, &cores, id, allocation));
+                model.seats.push(model.seat(pools, &core_of, id, allocation));
             }
         }
         model
     }
 
-    fn seat(&self, ledger: &Ledger, cores: &[CpuSet], id: ContainerId, held: &Allocation) -> Seat {
-        let pools = ledger.pools();
+    fn seat(
+        &self,
+        pools: &Pools,
+        core_of: &BTreeMap<CpuId, usize>,
+        id: ContainerId,
+        held: &Allocation,
+    ) -> Seat {
         let cpus = &held.exclusive;
-        let parts: Vec<Part> = cores
-            .iter()
-            .enumerate()
-            .map(|(index, core)| (index, core.intersection_len(cpus)))
-            .filter(|(_, count)| *count > 0)
-            .collect();
+        let mut threads: BTreeMap<usize, usize> = BTreeMap::new();
+        for core in cpus.iter().filter_map(|cpu| core_of.get(&cpu)) {
+            *threads.entry(*core).or_default() += 1;
+        }
+        let parts: Vec<Part> = threads.into_iter().collect();
         let needed = levels(pools, narrowest(pools, cpus));
-        let suits = |pool: &PoolId| {
-            let levels = levels(pools, *pool);
-            needed.iter().all(|level| levels.contains(level))
-        };
-        let suitable = |pool: PoolId| suits(&pool) && self.target_of(pool).is_some();
+        let suits = |target: &Target| needed.iter().all(|level| target.levels.contains(level));
         let widest = self.targets.iter().enumerate().filter(|(_, target)| {
-            let parent = pools.get(target.pool).and_then(|pool| pool.parent);
-            suitable(target.pool) && !parent.is_some_and(suitable)
+            let parent = target.parent.and_then(|parent| self.targets.get(parent));
+            suits(target) && !parent.is_some_and(suits)
         });
         let is_split = |(core, count): &&Part| self.threads.get(*core).is_some_and(|it| it > count);
         Seat {
@@ -198,10 +211,6 @@ impl Model {
             targets: widest.map(|(index, _)| index).collect(),
             parts,
         }
-    }
-
-    fn target_of(&self, pool: PoolId) -> Option<usize> {
-        self.targets.iter().position(|target| target.pool == pool)
     }
 
     /// Before any step.
@@ -386,7 +395,8 @@ impl Model {
         let seat = self.seats.get(step.seat).filter(|seat| seat.home == Some(step.target));
         let Some(seat) = seat else { return CpuSet::new() };
         let leaves = pools.iter().filter(|pool| pool.children.is_empty());
-        let cores = leaves.flat_map(|pool| pools.own_core_sets(pool));
+        let around = leaves.filter(|pool| pool.cpus.intersects(&seat.cpus));
+        let cores = around.flat_map(|pool| pools.own_core_sets(pool));
         let mut kept = CpuSet::new();
         for core in cores.filter(|core| core.is_subset(&seat.cpus)) {
             kept.union_with(&core);

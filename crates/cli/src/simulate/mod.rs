@@ -3,7 +3,9 @@
 //! Files, the clock and the terminal are here and in `progress`; `trace`, `replay`, `placement`, `tally`, `quality` and `summary` take
 //! values and return values.
 
-mod compactor;
+#[cfg(test)]
+mod against_daemon;
+mod mover;
 mod placement;
 mod progress;
 mod quality;

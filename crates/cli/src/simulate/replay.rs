@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use bayplan_allocator::{Allocation, ContainerId, Ledger, Offer, PoolId, Refusal, Request, offer};
+use bayplan_allocator::{Allocation, ContainerId, Ledger, PoolId};
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_cri::translate::{
     NewContainer, Pod, RequestRules, derive_request, parse_qos, resources,
@@ -17,7 +17,7 @@ use bayplan_daemon::config::CompactionConfig;
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
 use bayplan_types::{CpuSet, NodeSet, Pinning};
 
-use crate::simulate::compactor::{Compactor, Touched};
+use crate::simulate::mover::{Mover, Touched};
 use crate::simulate::placement::{Effect, Kind, Outcome, Placed, PlacementRow};
 use crate::simulate::trace::{Event, Op, Trace, Wanted};
 
@@ -77,7 +77,7 @@ pub(crate) struct Replay {
     sharers: BTreeMap<PoolId, usize>,
     /// The shared CPUs that those were last told, by the pool's name.
     told: ObservedState,
-    compactor: Compactor,
+    mover: Mover,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Home {
 }
 
 /// What the allocator said.
-enum Decided {
+pub(crate) enum Decided {
     /// And these had to go elsewhere.
     Placed(ContainerId, Touched),
     Refused(String),
@@ -106,7 +106,7 @@ enum Decided {
 }
 
 impl Replay {
-    fn new(ledger: Ledger, rules: RequestRules, compaction: CompactionConfig) -> Replay {
+    pub(crate) fn new(ledger: Ledger, rules: RequestRules, compaction: CompactionConfig) -> Replay {
         Replay {
             ledger,
             rules,
@@ -116,7 +116,7 @@ impl Replay {
             homes: BTreeMap::new(),
             sharers: BTreeMap::new(),
             told: ObservedState::new(),
-            compactor: Compactor::new(compaction),
+            mover: Mover::new(compaction),
         }
     }
 
@@ -131,8 +131,7 @@ impl Replay {
         held.collect()
     }
 
-    fn decide(&mut self, event: &Event) -> Decided {
-        self.compactor.begin();
+    pub(crate) fn decide(&mut self, event: &Event) -> Decided {
         match &event.op {
             Op::Create(wanted) => {
                 let id = ContainerId(self.next_id);
@@ -149,9 +148,8 @@ impl Replay {
                 let released = held.filter(|id| self.ledger.release(*id).is_some());
                 let Some(id) = released else { return Decided::Skipped };
                 self.specs.remove(&id);
-                self.compactor.leave(id);
                 let mut touched = Touched::new();
-                self.compactor.join_holes(&mut self.ledger, &mut touched);
+                self.mover.leave(id, &mut self.ledger, &mut touched);
                 Decided::Released(id, touched)
             }
         }
@@ -163,7 +161,8 @@ impl Replay {
         let others = self.specs.iter().map(|(other, spec)| (*other, spec));
         let (request, _) = derive_request(id, &spec, &self.rules, &[], others);
         let mut touched = Touched::new();
-        let offered = self.offer(&request, &mut touched).map_err(|refusal| {
+        let offered = self.mover.offer(&mut self.ledger, &request, &mut touched);
+        let offered = offered.map_err(|refusal| {
             // The machine comes first, and has most to give.
             let why = refusal.considered.first().and_then(|row| row.outcome.as_ref().err());
             why.map_or("no pool can hold it".to_owned(), ToString::to_string)
@@ -175,25 +174,8 @@ impl Replay {
         }
         self.ledger.commit(offered).map_err(|stale| stale.to_string())?;
         self.specs.insert(id, spec);
-        let has_own = request.demand.exclusive() > 0;
-        self.compactor.enter(request);
-        if has_own {
-            self.compactor.join_holes(&mut self.ledger, &mut touched);
-        }
+        self.mover.enter(request, &mut self.ledger, &mut touched);
         Ok(touched)
-    }
-
-    /// The best offer; if it is not in one NUMA node, the best after room was made.
-    fn offer(&mut self, request: &Request, touched: &mut Touched) -> Result<Offer, Refusal> {
-        let first = offer(&self.ledger, request);
-        let pools = self.ledger.pools();
-        let is_in_one = |offer: &Offer| pools.nodes_of(&offer.allocation().exclusive).len() <= 1;
-        if first.as_ref().is_ok_and(is_in_one)
-            || !self.compactor.make_room(&mut self.ledger, request, touched)
-        {
-            return first;
-        }
-        offer(&self.ledger, request)
     }
 
     /// Counts who else has to be written, and says what came of the event.
@@ -317,7 +299,7 @@ fn kind_of(allocation: &Allocation) -> Kind {
 }
 
 /// The container as the daemon reads it out of kubelet's message.
-fn new_container(name: &str, wanted: &Wanted) -> NewContainer {
+pub(crate) fn new_container(name: &str, wanted: &Wanted) -> NewContainer {
     let pod = PodSpec::new(&wanted.pod, wanted.qos);
     let container = ContainerSpec {
         name: name.to_owned(),

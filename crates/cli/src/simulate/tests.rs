@@ -48,7 +48,7 @@ fn trace_file(events: &[String]) -> String {
     )
 }
 
-fn trace(words: &[&str]) -> Trace {
+pub(super) fn trace(words: &[&str]) -> Trace {
     let events: Vec<String> = words.iter().enumerate().map(|(i, it)| event(i, it)).collect();
     parse_trace(Path::new("tiny.json"), trace_file(&events).as_bytes()).unwrap()
 }

@@ -29,7 +29,8 @@ pub enum Fault {
 
 #[derive(Debug, Default)]
 struct Board {
-    faults: BTreeMap<String, Fault>,
+    /// What goes wrong with a method, after so many calls.
+    faults: BTreeMap<String, (u64, Fault)>,
     calls: BTreeMap<String, u64>,
 }
 
@@ -47,8 +48,12 @@ impl Default for Faults {
 
 impl Faults {
     pub(super) fn inject(&self, method: &str, fault: Fault) {
+        self.inject_after(method, 0, fault);
+    }
+
+    pub(super) fn inject_after(&self, method: &str, calls: u64, fault: Fault) {
         self.board.send_modify(|board| {
-            board.faults.insert(method.to_owned(), fault);
+            board.faults.insert(method.to_owned(), (calls, fault));
         });
     }
 
@@ -71,8 +76,10 @@ impl Faults {
     fn take(&self, method: &str) -> Option<Fault> {
         let mut fault = None;
         self.board.send_modify(|board| {
-            *board.calls.entry(method.to_owned()).or_default() += 1;
-            fault = board.faults.get(method).copied();
+            let calls = board.calls.entry(method.to_owned()).or_default();
+            *calls += 1;
+            let wrong = board.faults.get(method).filter(|(after, _)| *calls > *after);
+            fault = wrong.map(|(_, fault)| *fault);
         });
         fault
     }

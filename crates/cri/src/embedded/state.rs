@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use tokio::sync::broadcast;
 use tonic::Status;
 
-use super::render;
+use super::{ContainerSnapshot, render};
 use crate::v1::{self, ContainerEventType, ContainerState};
 
 /// Events that a slow reader may fall behind before it loses some. containerd has as many.
@@ -53,12 +53,15 @@ pub(super) struct State {
     containers: BTreeMap<u64, Container>,
     made: u64,
     events: broadcast::Sender<v1::ContainerEventResponse>,
+    /// What was after every change, once somebody has asked for it.
+    record: Option<Vec<Vec<ContainerSnapshot>>>,
 }
 
 impl Default for State {
     fn default() -> State {
         let (pods, containers) = (BTreeMap::new(), BTreeMap::new());
-        State { pods, containers, made: 0, events: broadcast::Sender::new(EVENTS_MAX) }
+        let events = broadcast::Sender::new(EVENTS_MAX);
+        State { pods, containers, made: 0, events, record: None }
     }
 }
 
@@ -247,7 +250,24 @@ impl State {
             return Err(Status::not_found("failed to find container: not found"));
         };
         merge(&mut container.resources, update);
+        self.note_change();
         Ok(())
+    }
+
+    pub(super) fn record(&mut self) {
+        self.record = Some(Vec::new());
+        self.note_change();
+    }
+
+    pub(super) fn recorded(&self) -> Vec<Vec<ContainerSnapshot>> {
+        self.record.clone().unwrap_or_default()
+    }
+
+    fn note_change(&mut self) {
+        let Some(record) = &mut self.record else { return };
+        let live = self.containers.values();
+        let live = live.filter(|container| container.state != ContainerState::ContainerExited);
+        record.push(live.map(render::snapshot).collect());
     }
 
     /// 64 hexadecimal digits that look like containerd's and repeat from run to run.
@@ -256,7 +276,7 @@ impl State {
         (self.made, render::hex_id(self.made))
     }
 
-    fn tell(&self, id: &str, pod_id: &str, kind: ContainerEventType, now: i64) {
+    fn tell(&mut self, id: &str, pod_id: &str, kind: ContainerEventType, now: i64) {
         let event = v1::ContainerEventResponse {
             container_id: id.to_owned(),
             container_event_type: kind.into(),
@@ -266,6 +286,7 @@ impl State {
         };
         // Nobody listening is ordinary.
         let _ = self.events.send(event);
+        self.note_change();
     }
 }
 

@@ -131,6 +131,53 @@ fn holes_are_joined_by_the_sync_that_follows_a_departure() {
     );
 }
 
+/// With a budget of one move, a departure leaves something to do for the event that follows.
+#[test]
+fn holes_are_joined_by_the_sync_that_follows_an_arrival_with_cpus_of_its_own() {
+    let limits = Limits { moves_max: 1, cpus_max: 2, ..enabled().limits };
+    let config = CompactionConfig { limits, ..enabled() };
+    let holes = ["a 4000", "b 2000", "c 2000", "d 2000", "e 2000", "-b", "-c", "sync", "sync"];
+    check(
+        config,
+        &[&holes[..], &["s 500", "sync"]].concat(),
+        expect![[r#"
+        sync: default/pod0/d 4,12 -> 3,11 so that free CPUs lie together (2 CPUs change)
+        a 1-2,9-10
+        d 3,11
+        e 5,13
+        s 
+    "#]],
+    );
+    check(
+        config,
+        &[&holes[..], &["f 4000", "sync"]].concat(),
+        expect![[r#"
+            sync: default/pod0/d 4,12 -> 3,11 so that free CPUs lie together (2 CPUs change)
+            sync: default/pod0/d 3,11 -> 7,15 so that free CPUs lie together (2 CPUs change)
+            a 1-2,9-10
+            d 7,15
+            e 5,13
+            f 4,6,12,14
+        "#]],
+    );
+}
+
+#[test]
+fn what_room_has_cost_is_not_there_for_joining() {
+    let limits = Limits { moves_max: 1, ..enabled().limits };
+    let steps = with_holes(&["e 7000", "sync"]);
+    check(
+        CompactionConfig { limits, ..enabled() },
+        &steps,
+        expect![[r#"
+        e 7000: default/pod0/d 4,12 -> 0,8 to make room for default/pod0/e (2 CPUs change)
+        a 1-3,9-11
+        d 0,8
+        e 4-7,12-14
+    "#]],
+    );
+}
+
 #[test]
 fn without_compaction_nobody_is_moved() {
     let steps = with_holes(&["sync", "e 8000"]);
@@ -284,11 +331,12 @@ fn sharers_let_go_before_who_is_moved_and_take_after_him() {
 fn a_departure_and_the_end_of_a_creation_ask_for_a_sync_while_holes_are_due() {
     for (config, expected) in [(enabled(), true), (CompactionConfig::default(), false)] {
         let mut world = world(config);
-        play(&mut world, &["a 6000", "c 2000", "d 2000", "pending 1000"]);
+        play(&mut world, &["a 6000", "c 2000", "d 2000", "pending 1000", "pending2 1000"]);
         let ended = Event::Ended(id_of(&world, "c").unwrap());
-        let outcome = CreateOutcome::Failed;
-        let created = Event::CreateEnded(world.pending[0].ticket, outcome);
-        for event in [ended, created] {
+        let [failed, made] = [0, 1].map(|at| world.pending[at].ticket);
+        let outcome = CreateOutcome::Created { id: "new".to_owned(), pinned: true };
+        let failed = Event::CreateEnded(failed, CreateOutcome::Failed);
+        for event in [ended, failed, Event::CreateEnded(made, outcome)] {
             let step = world.state.step(event, Timestamp::UNIX_EPOCH);
             assert_eq!(step.sync_soon, expected);
             assert!(!step.notes.iter().any(|note| matches!(note, Note::Moved { .. })));
