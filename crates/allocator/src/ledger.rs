@@ -461,6 +461,9 @@ impl Ledger {
     /// # Errors
     /// [`RelocateError`]; nothing is changed then.
     pub fn relocate(&mut self, moves: &[Relocation]) -> Result<(), RelocateError> {
+        if moves.is_empty() {
+            return Ok(());
+        }
         let before = self.holdings.clone();
         let made = moves.iter().try_for_each(|made| self.relocate_one(made));
         if made.is_err() {

@@ -4,10 +4,11 @@
 //! equally near ones first those that can hold all that is missing. Huge pages come from the same nodes as far as these have them.
 
 use bayplan_types::{Bytes, MemoryKind, NodeId, NodeSet};
+use smallvec::SmallVec;
 
 use crate::charged::{Charged, HugeCharge};
 use crate::ledger::Allocation;
-use crate::pool::{Pool, Pools};
+use crate::pool::{Node, Pool, Pools};
 use crate::request::Request;
 use crate::score::Rejection;
 
@@ -33,6 +34,8 @@ pub(crate) struct Memory<'a> {
     pools: &'a Pools,
     charged: &'a Charged,
     request: &'a Request,
+    /// Free on each node, in the order of `Pools::nodes`; zero where its kind is not wished.
+    free: SmallVec<[Bytes; 16]>,
 }
 
 /// The nodes of the CPUs that somebody holds or shares: memory there is near.
@@ -55,7 +58,13 @@ pub(crate) fn near_nodes(pools: &Pools, held: &Allocation) -> NodeSet {
 
 impl<'a> Memory<'a> {
     pub(crate) fn new(pools: &'a Pools, charged: &'a Charged, request: &'a Request) -> Memory<'a> {
-        Memory { pools, charged, request }
+        let mut memory = Memory { pools, charged, request, free: SmallVec::new() };
+        let free = |node: &Node| match memory.is_wished(node.id) {
+            true => charged.free_on(pools, node.id),
+            false => Bytes::ZERO,
+        };
+        memory.free = pools.nodes.iter().map(free).collect();
+        memory
     }
 
     /// Whether a node is of a kind that the request may have. Where the machine has no node of these kinds, every node will do.
@@ -69,8 +78,10 @@ impl<'a> Memory<'a> {
         kind.is_some_and(is_wished) || !self.pools.nodes.iter().any(|node| is_wished(node.kind))
     }
 
+    /// Free memory of a node of a kind that is wished.
     fn free_on(&self, node: NodeId) -> Bytes {
-        self.charged.free_on(self.pools, node)
+        let index = self.pools.node(node).map(|(index, _)| index);
+        index.and_then(|index| self.free.get(index).copied()).unwrap_or_default()
     }
 
     /// Free memory on a set of nodes. A machine without NUMA nodes does not count memory and always has room.
@@ -78,7 +89,7 @@ impl<'a> Memory<'a> {
         if self.pools.nodes.is_empty() {
             return Bytes(u64::MAX);
         }
-        nodes.filter(|node| self.is_wished(*node)).map(|node| self.free_on(node)).sum()
+        nodes.map(|node| self.free_on(node)).sum()
     }
 
     /// Free memory of the machine.
@@ -139,32 +150,28 @@ impl<'a> Memory<'a> {
     /// `None` when the nodes that may be used have too little free memory for what the request sets aside: all of the machine, or those
     /// in and at the pool when the request is bound to them.
     pub(crate) fn grant(&self, near: &NodeSet, bound_to: Option<&NodeSet>) -> Option<Grant> {
-        let mut grant = Grant::default();
         if self.pools.nodes.is_empty() {
-            return Some(grant);
+            return Some(Grant::default());
         }
         let may = |node: &NodeId| {
             self.is_wished(*node) && bound_to.is_none_or(|bound| bound.contains(*node))
         };
-        let limit = self.request.memory_limit;
-        let (mut missing, mut capacity) = (self.request.memory, Bytes::ZERO);
-        for (is_local, node) in self.nodes_by_distance(near).filter(|(_, node)| may(node)) {
-            let holds_limit = limit.is_none_or(|limit| capacity >= limit);
-            if !is_local && missing == Bytes::ZERO && holds_limit && !grant.mems.is_empty() {
-                break;
+        let mut filling = Filling::new(self);
+        let local = near.iter().filter(|id| self.pools.node(*id).is_some());
+        local.filter(&may).for_each(|node| filling.take(node));
+        // Mostly that is all.
+        if !filling.is_enough() {
+            let others = self.others_by_distance(near);
+            for node in others.into_iter().filter(&may) {
+                if filling.is_enough() {
+                    break;
+                }
+                if filling.gains_by(node) {
+                    filling.take(node);
+                }
             }
-            let charge = self.free_on(node).min(missing);
-            // A distant node that is full would not help.
-            if !is_local && charge == Bytes::ZERO && holds_limit && !grant.mems.is_empty() {
-                continue;
-            }
-            if charge > Bytes::ZERO {
-                grant.charges.push((node, charge));
-                missing -= charge;
-            }
-            capacity += self.pools.node(node).map_or(Bytes::ZERO, |(_, it)| it.capacity());
-            grant.mems.insert(node);
         }
+        let Filling { mut grant, missing, .. } = filling;
         if missing > Bytes::ZERO || grant.mems.is_empty() {
             return None;
         }
@@ -176,9 +183,9 @@ impl<'a> Memory<'a> {
     /// has counted them. A node with pages of the size is always granted, because the kernel takes them nowhere else.
     fn add_huge(&self, grant: &mut Grant, near: &NodeSet, may: impl Fn(&NodeId) -> bool) {
         for (size, needed) in &self.request.huge_pages {
+            let nodes = near.iter().chain(self.others_by_distance(near)).filter(&may);
             let mut nodes: Vec<NodeId> =
-                self.nodes_by_distance(near).map(|(_, node)| node).filter(&may).collect();
-            nodes.retain(|node| self.pools.huge(*node, *size).is_some());
+                nodes.filter(|node| self.pools.huge(*node, *size).is_some()).collect();
             nodes.sort_by_key(|node| !grant.mems.contains(*node));
             let mut missing = *needed;
             for node in &nodes {
@@ -197,17 +204,13 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Local nodes by number, then the others, nearest to any local node first.
-    fn nodes_by_distance(&self, near: &NodeSet) -> impl Iterator<Item = (bool, NodeId)> {
+    /// Nodes that are not near, by their distance to the nearest that is; of equally distant ones those first that hold all that is missing.
+    fn others_by_distance(&self, near: &NodeSet) -> Vec<NodeId> {
         let pools = self.pools;
         let missing = self.request.memory.saturating_sub(self.free_in(near.iter()));
-        let mut nodes: Vec<(bool, NodeId)> =
-            near.iter().filter(|id| pools.node(*id).is_some()).map(|id| (true, id)).collect();
         let mut others: Vec<(u32, usize, NodeId)> = Vec::new();
-        for (rank, (distance, id)) in near
-            .iter()
-            .filter_map(|id| pools.node(id))
-            .flat_map(|(_, node)| node.nearest.iter().enumerate())
+        let known = || near.iter().filter_map(|id| pools.node(id));
+        for (rank, (distance, id)) in known().flat_map(|(_, node)| node.nearest.iter().enumerate())
         {
             if near.contains(*id) {
                 continue;
@@ -220,11 +223,52 @@ impl<'a> Memory<'a> {
         others.sort_by_key(|(distance, rank, id)| {
             (*distance, self.free_on(*id) < missing, *rank, *id)
         });
-        nodes.extend(others.into_iter().map(|(_, _, id)| (false, id)));
-        if nodes.is_empty() {
+        match known().next().is_none() {
             // CPUs whose nodes have no memory and no known distance: any node is as good as another.
-            nodes.extend(pools.nodes.iter().map(|node| (false, node.id)));
+            true => pools.nodes.iter().map(|node| node.id).collect(),
+            false => others.into_iter().map(|(_, _, id)| id).collect(),
         }
-        nodes.into_iter()
+    }
+}
+
+/// A grant in the making.
+struct Filling<'a> {
+    memory: &'a Memory<'a>,
+    grant: Grant,
+    /// Of what is asked for.
+    missing: Bytes,
+    /// Of the nodes so far.
+    capacity: Bytes,
+}
+
+impl<'a> Filling<'a> {
+    fn new(memory: &'a Memory<'a>) -> Filling<'a> {
+        let (grant, missing) = (Grant::default(), memory.request.memory);
+        Filling { memory, grant, missing, capacity: Bytes::ZERO }
+    }
+
+    fn holds_limit(&self) -> bool {
+        self.memory.request.memory_limit.is_none_or(|limit| self.capacity >= limit)
+    }
+
+    fn is_enough(&self) -> bool {
+        self.missing == Bytes::ZERO && self.holds_limit() && !self.grant.mems.is_empty()
+    }
+
+    /// A node that is full would not help, except to hold the limit.
+    fn gains_by(&self, node: NodeId) -> bool {
+        let is_full = self.memory.free_on(node).min(self.missing) == Bytes::ZERO;
+        !is_full || !self.holds_limit() || self.grant.mems.is_empty()
+    }
+
+    fn take(&mut self, node: NodeId) {
+        let charge = self.memory.free_on(node).min(self.missing);
+        if charge > Bytes::ZERO {
+            self.grant.charges.push((node, charge));
+            self.missing -= charge;
+        }
+        let known = self.memory.pools.node(node);
+        self.capacity += known.map_or(Bytes::ZERO, |(_, it)| it.capacity());
+        self.grant.mems.insert(node);
     }
 }

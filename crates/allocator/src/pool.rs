@@ -265,6 +265,9 @@ impl Pools {
     }
 
     pub(crate) fn node(&self, id: NodeId) -> Option<(usize, &Node)> {
-        self.nodes.iter().enumerate().find(|(_, node)| node.id == id)
+        // Mostly they are numbered without holes.
+        let index = usize::try_from(id.0).ok()?;
+        let there = self.nodes.get(index).filter(|node| node.id == id).map(|node| (index, node));
+        there.or_else(|| self.nodes.iter().enumerate().find(|(_, node)| node.id == id))
     }
 }

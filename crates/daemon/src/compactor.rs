@@ -41,8 +41,8 @@ impl Compactor {
     ) -> bool {
         self.left = self.config.limits;
         let nodes = |offer: &Offer| ledger.pools().nodes_of(&offer.allocation().exclusive).len();
-        let is_good = first.as_ref().is_ok_and(|offer| nodes(offer) <= 1);
-        self.config.enabled && request.demand.exclusive() > 0 && !is_good
+        let is_good = || first.as_ref().is_ok_and(|offer| nodes(offer) <= 1);
+        self.config.enabled && request.demand.exclusive() > 0 && !is_good()
     }
 
     /// The fewest moves after which somebody gets all of his CPUs in one NUMA node; none where that cannot be.
