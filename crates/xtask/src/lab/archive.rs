@@ -97,7 +97,6 @@ pub(crate) fn libraries(program: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests may panic")]
 mod tests {
     use super::*;
 
