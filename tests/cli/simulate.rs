@@ -14,7 +14,7 @@ const TRACE: &str = "simulate/trace.json";
 fn check(args: &[&str], expected: Expect) {
     let output = bayplan(args);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let is_timed = |line: &str| line.trim_start().starts_with("time per ");
+    let is_timed = |line: &str| line.trim_start().starts_with("CPU time ");
     let both = format!("{}{}", text(&output.stdout), text(&output.stderr));
     let in_columns = |line: &str| {
         let cells = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty());

@@ -193,7 +193,7 @@ fn rows(run: &Run) -> Vec<(&'static str, String)> {
             "CPU time to place exclusive ones: mean, median, p99, max",
             render_times(&times.exclusive),
         ),
-        (". to place sharers", render_times(&times.sharing)),
-        (". to release", render_times(&times.releases)),
+        ("CPU time to place sharers", render_times(&times.sharing)),
+        ("CPU time to release", render_times(&times.releases)),
     ]
 }
