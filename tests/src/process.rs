@@ -62,10 +62,7 @@ impl Drop for Process {
 }
 
 /// Asks until there is an answer.
-///
-/// # Errors
-/// The first one of `ask`, or that there was no answer within `limit`.
-pub fn wait_for<T>(
+pub(crate) fn wait_for<T>(
     what: &str,
     limit: Duration,
     mut ask: impl FnMut() -> anyhow::Result<Option<T>>,
