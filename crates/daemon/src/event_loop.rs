@@ -36,6 +36,7 @@ impl EventLoop {
     pub(crate) async fn run(mut self, mut events: Events, stop: CancellationToken) {
         let mut batch = Vec::with_capacity(BATCH_MAX);
         self.metrics.show(&self.state, self.journal.bytes());
+        self.metrics.show_narrowable(self.state.narrowable_count());
         loop {
             let count = tokio::select! {
                 count = events.0.recv_many(&mut batch, BATCH_MAX) => count,
@@ -61,6 +62,10 @@ impl EventLoop {
             }
             for (step, answer) in steps {
                 self.carry_out(step, answer);
+            }
+            // Grows with the containers whose memory is spread, so nobody waits for it.
+            if has_changed {
+                self.metrics.show_narrowable(self.state.narrowable_count());
             }
         }
     }

@@ -273,10 +273,14 @@ impl Metrics {
         self.updates.get_or_create(&Outcome { outcome }).inc();
     }
 
-    /// Sets the gauges to what the state holds.
+    /// Sets the gauge of containers that could do with fewer memory nodes.
+    pub(crate) fn show_narrowable(&self, count: usize) {
+        self.memory_narrowable.set(gauge(count));
+    }
+
+    /// Sets the other gauges to what the state holds.
     pub(crate) fn show(&self, state: &NodeState, journal_bytes: u64) {
         let counts = state.container_counts();
-        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         for class in [CpuClass::Exclusive, CpuClass::Shared, CpuClass::Reserved] {
             for qos in QosClass::ALL.map(Some).into_iter().chain([None]) {
                 let labels =
@@ -289,7 +293,10 @@ impl Metrics {
             let count = state.ledger().cpus_in_class(class);
             self.cpus.get_or_create(&Cpus { class: class.name() }).set(gauge(count));
         }
-        self.memory_narrowable.set(gauge(state.narrowable_count()));
         self.journal.set(journal_bytes);
     }
+}
+
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
