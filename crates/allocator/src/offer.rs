@@ -120,11 +120,8 @@ fn compare<'l, 'q>(
         if best.score().is_some_and(|leader| *leader > short.at_best) {
             break;
         }
-        let outcome = match search.score_with_room(pool, &short) {
-            Ok(Standing::Fits(candidate)) => Ok(best.consider(pool, candidate)),
-            Ok(Standing::Short(_)) => Err(Rejection::NotWorthMoves),
-            Err(rejection) => Err(rejection),
-        };
+        let scored = search.score_with_room(pool, &short);
+        let outcome = scored.map(|candidate| best.consider(pool, candidate));
         if let Some(row) = considered.get_mut(pool.id.index()) {
             row.outcome = outcome;
         }

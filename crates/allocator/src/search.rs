@@ -99,6 +99,8 @@ pub(crate) struct Short {
     pub(crate) at_best: Score,
     /// The view in which it is short.
     view: usize,
+    /// What to say if nobody can make room.
+    lacking: Rejection,
 }
 
 /// The search for the answer.
@@ -148,13 +150,18 @@ impl<'q, 'a> Search<'q, 'a> {
         }
     }
 
-    /// The same after sharers have made room.
+    /// What a pool that is short can do after sharers have made room.
     pub(crate) fn score_with_room(
         &self,
         pool: &Pool,
         short: &Short,
-    ) -> Result<Standing<'q>, Rejection> {
-        self.score_views(pool, &short.at_best, short.view, true)
+    ) -> Result<Candidate<'q>, Rejection> {
+        self.first_view(short.view, |view, picker| {
+            match self.score_view(pool, view, picker, &short.at_best)? {
+                Standing::Fits(candidate) => Ok(candidate),
+                Standing::Short(short) => self.score_roomier(pool, picker, short),
+            }
+        })
     }
 
     fn score_exclusive(&self, pool: &Pool) -> Result<Standing<'q>, Rejection> {
@@ -175,21 +182,20 @@ impl<'q, 'a> Search<'q, 'a> {
         {
             return Err(Rejection::AwayFromPod);
         }
-        self.score_views(pool, &self.common(pool)?, 0, false)
+        let common = self.common(pool)?;
+        self.first_view(0, |view, picker| self.score_view(pool, view, picker, &common))
     }
 
-    /// The first view, from this one on, that can serve the request.
-    fn score_views(
+    /// What the first view, from `first` on, gives that can serve the request.
+    fn first_view<T>(
         &self,
-        pool: &Pool,
-        common: &Score,
         first: usize,
-        may_move: bool,
-    ) -> Result<Standing<'q>, Rejection> {
+        score: impl Fn(usize, &Picker<'q>) -> Result<T, Rejection>,
+    ) -> Result<T, Rejection> {
         let mut refused = Rejection::NoSharedCpu;
         for (view, picker) in self.pickers.iter().enumerate().skip(first) {
-            match self.score_view(pool, view, picker, common, may_move) {
-                Ok(standing) => return Ok(standing),
+            match score(view, picker) {
+                Ok(scored) => return Ok(scored),
                 Err(rejection) => refused = rejection,
             }
         }
@@ -202,7 +208,6 @@ impl<'q, 'a> Search<'q, 'a> {
         view: usize,
         picker: &Picker<'q>,
         common: &Score,
-        may_move: bool,
     ) -> Result<Standing<'q>, Rejection> {
         let (supply, count) = (&picker.supply, picker.count);
         let shared = self.request.demand.shared();
@@ -220,42 +225,45 @@ impl<'q, 'a> Search<'q, 'a> {
             return Err(refused);
         }
         let left = |id| self.question.free.in_pool(id).cpus.saturating_sub(taken);
-        let score = |cost: Cost, moved, pod_fits| Score {
+        let common = Score {
             wishes: self.question.views.get(view).map_or(0, |view| view.wishes_met),
-            nodes_taken: Reverse(cost.nodes),
-            pod_fits,
-            split_cores: Reverse(cost.split_cores),
-            broken_cores: Reverse(cost.broken_cores),
-            strangers: Reverse(cost.strangers),
-            moved: Reverse(moved),
             cpus_left: Reverse(left(pool.id)),
             around_left: Reverse(left(pool.parent.unwrap_or(pool.id))),
             ..common.clone()
         };
-        let (moves, roomier) = match takeable >= count {
-            true => (Vec::new(), None),
-            false if !may_move && supply.shared.is_some() => {
-                // What it costs is not known yet, but at least one node is taken and one sharer moves.
-                let cost = Cost { nodes: pool.nodes.len().min(1), ..Cost::default() };
-                let at_best = score(cost, (1, MilliCpu::ZERO), true);
-                return Ok(Standing::Short(Short { at_best, view }));
+        if takeable < count {
+            if supply.shared.is_none() {
+                return Err(refused);
             }
-            false => {
-                let Some((moves, budgets)) = self.make_room(pool, supply, Wanted { count, shared })
-                else {
-                    return Err(refused);
-                };
-                let is_even = self.request.wishes.cpus.is_even;
-                let picker = Picker::new(*supply, budgets, self.question.kin(), is_even, count);
-                (moves, Some(Box::new(picker)))
-            }
+            // What it costs is not known yet, but at least one node is taken and one sharer moves.
+            let cost = Cost { nodes: pool.nodes.len().min(1), ..Cost::default() };
+            let at_best = at_cost(common, cost, (1, MilliCpu::ZERO), true);
+            return Ok(Standing::Short(Short { at_best, view, lacking: refused }));
+        }
+        let Some(cost) = picker.cost(pool.id) else { return Err(refused) };
+        let moved = (0, MilliCpu::ZERO);
+        let score = at_cost(common, cost, moved, self.rest_fits(pool, picker)?);
+        Ok(Standing::Fits(Candidate { score, moves: Vec::new(), view, roomier: None }))
+    }
+
+    fn score_roomier(
+        &self,
+        pool: &Pool,
+        picker: &Picker<'q>,
+        short: Short,
+    ) -> Result<Candidate<'q>, Rejection> {
+        let Short { at_best, view, lacking } = short;
+        let (supply, count) = (&picker.supply, picker.count);
+        let wanted = Wanted { count, shared: self.request.demand.shared() };
+        let Some((moves, budgets)) = self.make_room(pool, supply, wanted) else {
+            return Err(lacking);
         };
-        let Some(cost) = roomier.as_deref().unwrap_or(picker).cost(pool.id) else {
-            return Err(refused);
-        };
+        let is_even = self.request.wishes.cpus.is_even;
+        let roomier = Picker::new(*supply, budgets, self.question.kin(), is_even, count);
+        let Some(cost) = roomier.cost(pool.id) else { return Err(lacking) };
         let moved = (moves.len(), moves.iter().map(|made| made.milli).sum());
-        let score = score(cost, moved, self.rest_fits(pool, picker)?);
-        Ok(Standing::Fits(Candidate { score, moves, view, roomier }))
+        let score = at_cost(at_best, cost, moved, self.rest_fits(pool, picker)?);
+        Ok(Candidate { score, moves, view, roomier: Some(Box::new(roomier)) })
     }
 
     /// Whether the rest of the pod has room beside this container, without anybody making room for it.
@@ -434,6 +442,19 @@ impl<'q, 'a> Search<'q, 'a> {
             idle.union_with(&around(pools, Level::Core, &used).difference(&used));
         }
         (used.union(&question.kept), idle)
+    }
+}
+
+/// The score of a pool when that is what its CPUs cost.
+fn at_cost(score: Score, cost: Cost, moved: (usize, MilliCpu), pod_fits: bool) -> Score {
+    Score {
+        nodes_taken: Reverse(cost.nodes),
+        pod_fits,
+        split_cores: Reverse(cost.split_cores),
+        broken_cores: Reverse(cost.broken_cores),
+        strangers: Reverse(cost.strangers),
+        moved: Reverse(moved),
+        ..score
     }
 }
 

@@ -192,7 +192,7 @@ fn check_skipped(ledger: &Ledger, wanted: &Request, offer: &Offer) -> Result<(),
             prop_assert!(false, "{} is not short", pool.name);
             continue;
         };
-        if let Ok(Standing::Fits(candidate)) = search.score_with_room(pool, &short) {
+        if let Ok(candidate) = search.score_with_room(pool, &short) {
             prop_assert!(candidate.score <= short.at_best, "{}", pool.name);
             prop_assert!(Some(&candidate.score) < won, "{}", pool.name);
         }
