@@ -40,11 +40,21 @@ impl Load {
     }
 }
 
-/// In which units CPUs are taken: a unit is a CPU, or one thread of a core.
+/// What is taken at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// A CPU; of whole cores as long as there are any.
+    Cpu,
+    /// One thread of a core.
+    Thread,
+    /// All threads of a core.
+    Core,
+}
+
+/// In which units CPUs are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Units {
-    /// One thread of each core; otherwise whole cores first.
-    pub(crate) is_spread: bool,
+    pub(crate) unit: Unit,
     /// Of cores of which some threads are taken or closed to others, nothing is taken.
     pub(crate) only_whole: bool,
     /// CPUs that are no longer shared when one unit is taken.
@@ -52,9 +62,14 @@ pub(crate) struct Units {
 }
 
 impl Units {
+    /// No core gives more than one unit.
+    pub(crate) fn is_by_core(self) -> bool {
+        self.unit != Unit::Cpu
+    }
+
     /// Units that there are.
     pub(crate) fn count(self, count: Count) -> usize {
-        match (self.is_spread, self.only_whole) {
+        match (self.is_by_core(), self.only_whole) {
             (true, true) => count.whole_cores,
             (true, false) => count.cores,
             (false, true) => count.whole_cpus,
@@ -69,7 +84,7 @@ impl Units {
 
     /// Units that one core can give, of which `free` threads are there.
     pub(crate) fn in_core(self, core: &Core, free: usize) -> usize {
-        match (free == 0 || (self.only_whole && free < core.threads.len()), self.is_spread) {
+        match (free == 0 || (self.only_whole && free < core.threads.len()), self.is_by_core()) {
             (true, _) => 0,
             (false, true) => 1,
             (false, false) => free,

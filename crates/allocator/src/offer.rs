@@ -126,6 +126,15 @@ fn compare<'l, 'q>(
             row.outcome = outcome;
         }
     }
+    let whole = best
+        .0
+        .as_ref()
+        .and_then(|(pool, split)| Some((*pool, search.in_whole_cores(pool, split)?)));
+    if let Some((pool, whole)) = whole
+        && let Some(row) = considered.get_mut(pool.id.index())
+    {
+        row.outcome = Ok(best.consider(pool, whole));
+    }
     (best.0, considered)
 }
 

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use bayplan_types::{CpuSet, NodeId};
 use smallvec::{SmallVec, smallvec};
 
-use crate::budget::{Budgets, PerPool, Supply};
+use crate::budget::{Budgets, PerPool, Supply, Unit};
 use crate::ledger::Ledger;
 use crate::pool::{Core, CoreIdx, Pool, PoolId};
 use crate::wishes::Owner;
@@ -111,8 +111,10 @@ impl<'a> Picker<'a> {
                 self.pick_from(from, part.count, cpus);
                 continue;
             }
-            let takeable = self.supply.takeable.cpus();
+            let Supply { takeable, units, .. } = self.supply;
+            let takeable = takeable.cpus();
             self.take_cores(from, part.count, |core, threads| {
+                let threads = if units.unit == Unit::Core { core.threads.len() } else { threads };
                 let free = core.threads.iter().filter(|cpu| takeable.contains(**cpu));
                 cpus.extend(free.copied().take(threads));
             });
@@ -217,7 +219,7 @@ impl<'a> Picker<'a> {
             }
             let (width, free) = (core.threads.len(), takeable.in_core(idx));
             let (is_whole, there) = (free == width, units.in_core(core, free));
-            if is_whole && !units.is_spread && width <= missing {
+            if is_whole && !units.is_by_core() && width <= missing {
                 take(core, width);
                 missing -= width;
             } else if there > 0 {
@@ -232,7 +234,7 @@ impl<'a> Picker<'a> {
             let threads = next.units.min(missing);
             take(core, threads);
             missing -= threads;
-            cost.split_cores += usize::from(!units.is_spread);
+            cost.split_cores += usize::from(!units.is_by_core());
             cost.broken_cores += next.breaks;
             cost.strangers += next.strangeness;
         }
@@ -339,7 +341,7 @@ impl<'a, 'b> Span<'a, 'b> {
         let usable =
             around.filter_map(|it| self.left.get(it.id.index()).copied()).fold(own, usize::min);
         let usable = usable.min(self.missing);
-        match is_whole && !picker.supply.units.is_spread {
+        match is_whole && !picker.supply.units.is_by_core() {
             true => usable - usable % picker.supply.pools.width,
             false => usable,
         }
@@ -378,7 +380,7 @@ impl<'a, 'b> Span<'a, 'b> {
         *self = Span::new(self.picker, self.pool, count, self.is_whole);
         parts.sort_by_key(|part| (self.usable(part, false), part.pool));
         let width =
-            if self.picker.supply.units.is_spread { 1 } else { self.picker.supply.pools.width };
+            if self.picker.supply.units.is_by_core() { 1 } else { self.picker.supply.pools.width };
         for (at, part) in parts.iter().enumerate() {
             let share = self.missing.div_ceil(parts.len() - at).next_multiple_of(width);
             let count = share.min(self.usable(part, false));

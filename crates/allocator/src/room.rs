@@ -1,5 +1,5 @@
 //! Which sharers have to move so that a pool can give up CPUs. In: the ledger, a pool, how many CPUs somebody wants there. Out: moves,
-//! and the budgets after them.
+//! and the loads after them.
 //!
 //! A container that shares is placed somewhere, but it need not stay there: its memory stays where it is, and it can run elsewhere.
 //! So CPUs that are only kept for sharers are no reason to spread somebody who wants CPUs of his own.
@@ -67,14 +67,14 @@ pub(crate) struct Wanted {
     pub(crate) shared: Option<MilliCpu>,
 }
 
-/// The moves after which `pool` can give `wanted`; `None` when no moves help.
+/// The moves after which `pool` can give `wanted`, and the load of each pool then; `None` when no moves help.
 pub(crate) fn make_room(
     supply: Supply<'_>,
     loads: &[Load],
     sharers: &[Sharer],
     pool: &Pool,
     wanted: Wanted,
-) -> Option<(Vec<Move>, Budgets)> {
+) -> Option<(Vec<Move>, Vec<Load>)> {
     let mut room = Room {
         supply,
         loads: loads.to_vec(),
@@ -92,7 +92,7 @@ pub(crate) fn make_room(
         }
         room.budgets = Budgets::new(&supply, &room.loads);
     }
-    Some((moves, room.budgets))
+    Some((moves, room.loads))
 }
 
 /// The state after the moves so far.
@@ -125,7 +125,8 @@ impl Room<'_> {
         spare < self.wanted.count * self.supply.units.cpus
     }
 
-    /// The widest pool around or at the target that is short, or else the pool inside it that keeps most back.
+    /// The widest pool around or at the target that is short, or else the pool inside it that keeps most back, of several that with
+    /// the fewest containers.
     fn short_pool(&self) -> Option<&Pool> {
         let mut short = self.supply.pools.chain(self.pool.id).filter(|pool| self.is_short(pool));
         if let Some(first) = short.next() {
@@ -137,7 +138,9 @@ impl Room<'_> {
             .iter()
             .filter(|pool| pool.id != self.pool.id && pool.cpus.is_subset(&self.pool.cpus));
         let kept = |pool: &&Pool| {
-            (self.load(pool.id).cpus_kept(pool), Reverse(pool.cpus.len()), Reverse(pool.id))
+            let load = self.load(pool.id);
+            let size = (Reverse(load.containers), Reverse(pool.cpus.len()), Reverse(pool.id));
+            (load.cpus_kept(pool), size)
         };
         inside.filter(|pool| self.load(pool.id).containers > 0).max_by_key(kept)
     }

@@ -8,7 +8,7 @@ use bayplan_topology::Level;
 use bayplan_types::{CpuId, CpuSet, MilliCpu};
 use smallvec::SmallVec;
 
-use crate::budget::{Budgets, Supply, Units, fits_shared};
+use crate::budget::{Budgets, Load, Supply, Unit, Units, fits_shared};
 use crate::company::Company;
 use crate::counted::Counted;
 use crate::ledger::{Allocation, Ledger};
@@ -85,6 +85,12 @@ pub(crate) struct Candidate<'a> {
     roomier: Option<Box<Picker<'a>>>,
 }
 
+impl<'a> Candidate<'a> {
+    fn without_moves(score: Score, view: usize) -> Candidate<'a> {
+        Candidate { score, moves: Vec::new(), view, roomier: None }
+    }
+}
+
 /// What a pool can do for the request.
 pub(crate) enum Standing<'a> {
     /// It can hold it as things are.
@@ -145,7 +151,7 @@ impl<'q, 'a> Search<'q, 'a> {
             None if self.request.demand.exclusive() > 0 => self.score_exclusive(pool),
             None => {
                 let score = self.score_shared(pool)?;
-                Ok(Standing::Fits(Candidate { score, moves: Vec::new(), view: 0, roomier: None }))
+                Ok(Standing::Fits(Candidate::without_moves(score, 0)))
             }
         }
     }
@@ -159,9 +165,45 @@ impl<'q, 'a> Search<'q, 'a> {
         self.first_view(short.view, |view, picker| {
             match self.score_view(pool, view, picker, &short.at_best)? {
                 Standing::Fits(candidate) => Ok(candidate),
-                Standing::Short(short) => self.score_roomier(pool, picker, short),
+                Standing::Short(Short { at_best, view, lacking }) => {
+                    let (supply, count) = (picker.supply, picker.count);
+                    let wanted = Wanted { count, shared: self.request.demand.shared() };
+                    let room = self.make_room(pool, &supply, wanted).ok_or(lacking.clone())?;
+                    let pod_fits = self.rest_fits(pool, picker)?;
+                    let before = Candidate::without_moves(Score { pod_fits, ..at_best }, view);
+                    self.roomier(pool, (supply, count), room, before).ok_or(lacking)
+                }
             }
         })
+    }
+
+    /// The same from as many NUMA nodes, but in whole cores, where sharers that keep a thread in several of them are all that is in
+    /// the way. No more sharers move than cores stay whole by it.
+    pub(crate) fn in_whole_cores(
+        &self,
+        pool: &Pool,
+        split: &Candidate<'q>,
+    ) -> Option<Candidate<'q>> {
+        let (pools, picker) = (self.ledger.pools(), self.picker(split)?);
+        let Supply { units, takeable, .. } = picker.supply;
+        let there = takeable.in_pool(pool.id);
+        let is_even = there.whole_cpus == there.whole_cores * pools.width
+            && picker.count.is_multiple_of(pools.width)
+            && units.unit == Unit::Cpu;
+        if split.score.split_cores.0 == 0 || !is_even {
+            return None;
+        }
+        let nodes = around(pools, Level::NumaNode, &picker.pick(pool.id));
+        let takeable = Counted::new(pools, &takeable.cpus().intersection(&nodes));
+        let units = Units { unit: Unit::Core, only_whole: true, cpus: pools.width };
+        let supply = Supply { units, ..picker.supply };
+        let wanted =
+            Wanted { count: picker.count / pools.width, shared: self.request.demand.shared() };
+        let room = self.make_room(pool, &Supply { takeable: &takeable, ..supply }, wanted)?;
+        let worth = split.moves.len() + split.score.split_cores.0;
+        let before = Candidate::without_moves(split.score.clone(), split.view);
+        let whole = self.roomier(pool, (supply, wanted.count), room, before)?;
+        (whole.moves.len() <= worth && whole.score > split.score).then_some(whole)
     }
 
     fn score_exclusive(&self, pool: &Pool) -> Result<Standing<'q>, Rejection> {
@@ -237,33 +279,33 @@ impl<'q, 'a> Search<'q, 'a> {
             }
             // What it costs is not known yet, but at least one node is taken and one sharer moves.
             let cost = Cost { nodes: pool.nodes.len().min(1), ..Cost::default() };
-            let at_best = at_cost(common, cost, (1, MilliCpu::ZERO), true);
+            let at_best = at_cost(common, cost, (1, MilliCpu::ZERO));
             return Ok(Standing::Short(Short { at_best, view, lacking: refused }));
         }
         let Some(cost) = picker.cost(pool.id) else { return Err(refused) };
-        let moved = (0, MilliCpu::ZERO);
-        let score = at_cost(common, cost, moved, self.rest_fits(pool, picker)?);
-        Ok(Standing::Fits(Candidate { score, moves: Vec::new(), view, roomier: None }))
+        let pod_fits = self.rest_fits(pool, picker)?;
+        let score = at_cost(Score { pod_fits, ..common }, cost, (0, MilliCpu::ZERO));
+        Ok(Standing::Fits(Candidate::without_moves(score, view)))
     }
 
-    fn score_roomier(
+    fn picker<'s>(&'s self, candidate: &'s Candidate<'q>) -> Option<&'s Picker<'q>> {
+        candidate.roomier.as_deref().or(self.pickers.get(candidate.view))
+    }
+
+    /// What a pool can do once room is made in it.
+    fn roomier(
         &self,
         pool: &Pool,
-        picker: &Picker<'q>,
-        short: Short,
-    ) -> Result<Candidate<'q>, Rejection> {
-        let Short { at_best, view, lacking } = short;
-        let (supply, count) = (&picker.supply, picker.count);
-        let wanted = Wanted { count, shared: self.request.demand.shared() };
-        let Some((moves, budgets)) = self.make_room(pool, supply, wanted) else {
-            return Err(lacking);
-        };
+        (supply, count): (Supply<'q>, usize),
+        (moves, loads): (Vec<Move>, Vec<Load>),
+        before: Candidate<'q>,
+    ) -> Option<Candidate<'q>> {
         let is_even = self.request.wishes.cpus.is_even;
-        let roomier = Picker::new(*supply, budgets, self.question.kin(), is_even, count);
-        let Some(cost) = roomier.cost(pool.id) else { return Err(lacking) };
+        let budgets = Budgets::new(&supply, &loads);
+        let picker = Picker::new(supply, budgets, self.question.kin(), is_even, count);
         let moved = (moves.len(), moves.iter().map(|made| made.milli).sum());
-        let score = at_cost(at_best, cost, moved, self.rest_fits(pool, picker)?);
-        Ok(Candidate { score, moves, view, roomier: Some(Box::new(roomier)) })
+        let score = at_cost(before.score, picker.cost(pool.id)?, moved);
+        Some(Candidate { score, moves, roomier: Some(Box::new(picker)), ..before })
     }
 
     /// Whether the rest of the pod has room beside this container, without anybody making room for it.
@@ -296,13 +338,13 @@ impl<'q, 'a> Search<'q, 'a> {
         Ok(has_memory && !is_short)
     }
 
-    /// The sharers that have to go so that `pool` can give what is missing, and what it can give then.
+    /// The sharers that have to go so that `pool` can give what is missing, and the loads then.
     fn make_room(
         &self,
         pool: &Pool,
-        supply: &Supply<'q>,
+        supply: &Supply<'_>,
         wanted: Wanted,
-    ) -> Option<(Vec<Move>, Budgets)> {
+    ) -> Option<(Vec<Move>, Vec<Load>)> {
         supply.shared?;
         let sharers = self.sharers.get_or_init(|| movable_sharers(self.ledger));
         make_room(*supply, self.ledger.loads(), sharers, pool, wanted)
@@ -392,12 +434,11 @@ impl<'q, 'a> Search<'q, 'a> {
     pub(crate) fn allocation(
         &self,
         pool: &Pool,
-        winner: &Candidate<'_>,
+        winner: &Candidate<'q>,
     ) -> Result<Allocation, Rejection> {
         let request = self.request;
-        let picker = winner.roomier.as_deref().or(self.pickers.get(winner.view));
-        let picked = picker.map(|picker| picker.pick(pool.id)).unwrap_or_default();
-        let (exclusive, idle) = self.exclusive_and_idle(winner.view, picked);
+        let picked = self.picker(winner).map(|picker| picker.pick(pool.id)).unwrap_or_default();
+        let (exclusive, idle) = self.exclusive_and_idle(picked);
         self.check_nodes(&exclusive)?;
         let held = Allocation {
             exclusive,
@@ -428,14 +469,12 @@ impl<'q, 'a> Search<'q, 'a> {
     }
 
     /// The CPUs that were picked and those that were kept; and the siblings of both that stay idle.
-    fn exclusive_and_idle(&self, view: usize, picked: CpuSet) -> (CpuSet, CpuSet) {
+    fn exclusive_and_idle(&self, picked: CpuSet) -> (CpuSet, CpuSet) {
         let (pools, question) = (self.ledger.pools(), self.question);
         let wishes = &self.request.wishes.cpus;
-        let view = question.views.get(view);
-        let taken = view.map(|view| view.taken(pools, wishes, picked)).unwrap_or_default();
-        let used = match taken.len() > question.missing {
-            true => choose(pools, &taken, question.missing),
-            false => taken,
+        let used = match picked.len() > question.missing {
+            true => choose(pools, &picked, question.missing),
+            false => picked,
         };
         let mut idle = question.kept_idle.clone();
         if wishes.siblings == Siblings::Idle {
@@ -446,10 +485,9 @@ impl<'q, 'a> Search<'q, 'a> {
 }
 
 /// The score of a pool when that is what its CPUs cost.
-fn at_cost(score: Score, cost: Cost, moved: (usize, MilliCpu), pod_fits: bool) -> Score {
+fn at_cost(score: Score, cost: Cost, moved: (usize, MilliCpu)) -> Score {
     Score {
         nodes_taken: Reverse(cost.nodes),
-        pod_fits,
         split_cores: Reverse(cost.split_cores),
         broken_cores: Reverse(cost.broken_cores),
         strangers: Reverse(cost.strangers),
@@ -542,7 +580,7 @@ fn is_spare(ledger: &Ledger, free: &Counted, cpu: CpuId, shared: Option<MilliCpu
 /// So many of these CPUs, whole cores first.
 fn choose(pools: &Pools, cpus: &CpuSet, count: usize) -> CpuSet {
     let takeable = Counted::new(pools, cpus);
-    let units = Units { is_spread: false, only_whole: false, cpus: 1 };
+    let units = Units { unit: Unit::Cpu, only_whole: false, cpus: 1 };
     let supply = Supply { pools, shared: None, takeable: &takeable, units };
     let budgets = Budgets::new(&supply, &[]);
     Picker::new(supply, budgets, None, false, count).pick(PoolId::MACHINE)

@@ -9,7 +9,7 @@ use bayplan_topology::Level;
 use bayplan_types::{CoreKind, CpuId, CpuPriority, CpuSet};
 use smallvec::{SmallVec, smallvec};
 
-use crate::budget::{Supply, Units};
+use crate::budget::{Supply, Unit, Units};
 use crate::counted::Counted;
 use crate::ledger::Ledger;
 use crate::pool::Pools;
@@ -43,7 +43,11 @@ impl<'a> View<'a> {
             is_isolated: false,
             wishes_met: 0,
             units: Units {
-                is_spread: wishes.packing == Packing::Spread || is_idle,
+                unit: match (wishes.packing, is_idle) {
+                    (Packing::Spread, _) => Unit::Thread,
+                    (Packing::Packed, true) => Unit::Core,
+                    (Packing::Packed, false) => Unit::Cpu,
+                },
                 only_whole: wishes.siblings != Siblings::Pair,
                 cpus: if is_idle { pools.width } else { 1 },
             },
@@ -66,14 +70,6 @@ impl<'a> View<'a> {
     pub(crate) fn supply<'s>(&'s self, pools: &'s Pools, free: &'s Counted) -> Supply<'s> {
         let shared = (!self.is_isolated).then_some(free);
         Supply { pools, shared, takeable: &self.takeable, units: self.units }
-    }
-
-    /// The CPUs that belong to the units that were picked.
-    pub(crate) fn taken(&self, pools: &Pools, wishes: &CpuWishes, picked: CpuSet) -> CpuSet {
-        match (wishes.siblings, wishes.packing) {
-            (Siblings::Idle, Packing::Packed) => around(pools, Level::Core, &picked),
-            _ => picked,
-        }
     }
 }
 
