@@ -246,6 +246,37 @@ fn sharers_make_room_for_who_wants_cpus_of_his_own() {
 }
 
 #[test]
+fn sharers_that_keep_a_thread_in_each_of_two_nodes_do_not_split_cores() {
+    let machine = "pack:1 numa:2 core:4 pu:2";
+    check(
+        machine,
+        "",
+        &["1 0+500", "2 0+500", "3 14"],
+        expect![[r#"
+        1 0+500: numa 0, owns [] of 0-3,8-11, mems 0
+        2 0+500: numa 1, owns [] of 4-7,12-15, mems 1
+        3 14: machine, owns [0-6,8-14] of 0-6,8-14, mems 0-1
+    "#]],
+    );
+    // Each of the nodes has three sharers, and two cores are not worth three moves.
+    let sharers = ["1 0+100", "2 0+100", "3 0+100", "4 0+100", "5 0+100", "6 0+100", "7 14"];
+    check(
+        machine,
+        "",
+        &sharers,
+        expect![[r#"
+        1 0+100: numa 0, owns [] of 0-3,8-11, mems 0
+        2 0+100: numa 1, owns [] of 4-7,12-15, mems 1
+        3 0+100: numa 0, owns [] of 0-3,8-11, mems 0
+        4 0+100: numa 1, owns [] of 4-7,12-15, mems 1
+        5 0+100: numa 0, owns [] of 0-3,8-11, mems 0
+        6 0+100: numa 1, owns [] of 4-7,12-15, mems 1
+        7 14: machine, owns [0-7,9-14] of 0-7,9-14, mems 0-1
+    "#]],
+    );
+}
+
+#[test]
 fn a_request_as_large_as_the_machine_allows_is_placed_whoever_shares() {
     check(
         "pack:2 numa:2 core:4",

@@ -107,7 +107,8 @@ fn check(line: &str, trace: &Trace, config: CompactionConfig) -> Result<usize, T
     let mut node = Node { state, live: Vec::new(), tickets: 0, moved: 0 };
     let mut replay = Replay::new(Ledger::new(pools), rules, config);
     for event in &trace.events {
-        replay.decide(event);
+        let asked = replay.understand(event);
+        replay.decide(asked);
         node.play(event);
         prop_assert_eq!(node.places(), simulated(&replay), "{:?}", event);
     }

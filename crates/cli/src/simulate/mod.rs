@@ -37,7 +37,7 @@ use crate::simulate::quality::judge;
 use crate::simulate::replay::{Moment, Replay, replay};
 use crate::simulate::summary::{Run, Summary, render_json, render_text};
 use crate::simulate::tally::Tally;
-use crate::simulate::times::{Times, thread_cpu_time};
+use crate::simulate::times::{Times, clock_cost, thread_cpu_time};
 use crate::simulate::trace::{Trace, parse_trace};
 
 /// Replays the trace once, or under each of two configurations.
@@ -163,11 +163,16 @@ fn simulate(
     let rules = config.rules.clone();
     let mut times = Times::default();
     let mut progress = Progress::new(trace.events.len());
-    let mut asked = thread_cpu_time();
+    let clock = clock_cost();
+    let mut since = thread_cpu_time();
     let mut watch = |moment| {
-        let spent = || thread_cpu_time().saturating_sub(asked);
+        let spent = || thread_cpu_time().saturating_sub(since + clock);
         match moment {
-            Moment::Asked => asked = thread_cpu_time(),
+            Moment::Begun => since = thread_cpu_time(),
+            Moment::Understood => {
+                times.requests.push(spent());
+                since = thread_cpu_time();
+            }
             Moment::Decided { is_exclusive: true } => times.exclusive.push(spent()),
             Moment::Decided { is_exclusive: false } => times.sharing.push(spent()),
             Moment::Released => times.releases.push(spent()),

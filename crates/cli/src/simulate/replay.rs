@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use bayplan_allocator::{Allocation, ContainerId, Ledger, PoolId};
+use bayplan_allocator::{Allocation, ContainerId, Ledger, PoolId, Request};
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_cri::translate::{
     NewContainer, Pod, RequestRules, derive_request, parse_qos, resources,
@@ -24,8 +24,10 @@ use crate::simulate::trace::{Event, Op, Trace, Wanted};
 /// What the caller may want to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// A decision begins.
-    Asked,
+    /// An event begins.
+    Begun,
+    /// What a container asks for is known.
+    Understood,
     /// A container was placed or refused.
     Decided {
         /// It asked for CPUs of its own, and nothing else.
@@ -47,8 +49,12 @@ pub(crate) fn replay(
 ) -> (Vec<PlacementRow>, Replay) {
     let mut replay = Replay::new(ledger, rules.clone(), compaction);
     let rows = trace.events.iter().map(|event| {
-        watch(Moment::Asked);
-        let decided = replay.decide(event);
+        watch(Moment::Begun);
+        let asked = replay.understand(event);
+        if let Asked::Place(..) = asked {
+            watch(Moment::Understood);
+        }
+        let decided = replay.decide(asked);
         watch(match &event.op {
             Op::Create(wanted) => Moment::Decided { is_exclusive: wanted.is_exclusive() },
             Op::Remove => Moment::Released,
@@ -94,6 +100,14 @@ impl Home {
     }
 }
 
+/// What an event asks of the allocator.
+pub(crate) enum Asked<'e> {
+    /// A place for a container of this name.
+    Place(&'e str, Box<(NewContainer, Request)>),
+    /// That the container of this name gives its place back.
+    Release(&'e str),
+}
+
 /// What the allocator said.
 pub(crate) enum Decided {
     /// And these had to go elsewhere.
@@ -131,20 +145,31 @@ impl Replay {
         held.collect()
     }
 
-    pub(crate) fn decide(&mut self, event: &Event) -> Decided {
-        match &event.op {
-            Op::Create(wanted) => {
-                let id = ContainerId(self.next_id);
-                self.next_id += 1;
-                let placed = self.place(id, &event.id, wanted);
-                self.live.insert(event.id.clone(), placed.is_ok().then_some(id));
+    /// The daemon's way from what kubelet says to a request.
+    pub(crate) fn understand<'e>(&mut self, event: &'e Event) -> Asked<'e> {
+        let Op::Create(wanted) = &event.op else { return Asked::Release(&event.id) };
+        let id = ContainerId(self.next_id);
+        self.next_id += 1;
+        let spec = new_container(&event.id, wanted);
+        let others = self.specs.iter().map(|(other, spec)| (*other, spec));
+        let (request, _) = derive_request(id, &spec, &self.rules, &[], others);
+        Asked::Place(&event.id, Box::new((spec, request)))
+    }
+
+    pub(crate) fn decide(&mut self, asked: Asked<'_>) -> Decided {
+        match asked {
+            Asked::Place(name, asked) => {
+                let (spec, request) = *asked;
+                let id = request.id;
+                let placed = self.place(spec, request);
+                self.live.insert(name.to_owned(), placed.is_ok().then_some(id));
                 match placed {
                     Ok(touched) => Decided::Placed(id, touched),
                     Err(why) => Decided::Refused(why),
                 }
             }
-            Op::Remove => {
-                let held = self.live.remove(&event.id).flatten();
+            Asked::Release(name) => {
+                let held = self.live.remove(name).flatten();
                 let released = held.filter(|id| self.ledger.release(*id).is_some());
                 let Some(id) = released else { return Decided::Skipped };
                 self.specs.remove(&id);
@@ -156,10 +181,7 @@ impl Replay {
     }
 
     /// Who had to go elsewhere.
-    fn place(&mut self, id: ContainerId, name: &str, wanted: &Wanted) -> Result<Touched, String> {
-        let spec = new_container(name, wanted);
-        let others = self.specs.iter().map(|(other, spec)| (*other, spec));
-        let (request, _) = derive_request(id, &spec, &self.rules, &[], others);
+    fn place(&mut self, spec: NewContainer, request: Request) -> Result<Touched, String> {
         let mut touched = Touched::new();
         let offered = self.mover.offer(&mut self.ledger, &request, &mut touched);
         let offered = offered.map_err(|refusal| {
@@ -173,7 +195,7 @@ impl Replay {
             }
         }
         self.ledger.commit(offered).map_err(|stale| stale.to_string())?;
-        self.specs.insert(id, spec);
+        self.specs.insert(request.id, spec);
         self.mover.enter(request, &mut self.ledger, &mut touched);
         Ok(touched)
     }
@@ -354,7 +376,8 @@ mod tests {
             };
             for event in &random_trace(&events).events {
                 let before = pinnings(&replay);
-                let decided = replay.decide(event);
+                let asked = replay.understand(event);
+                let decided = replay.decide(asked);
                 let after = pinnings(&replay);
                 let changed = after.iter().filter(|(id, now)| {
                     before.get(id).is_some_and(|before| before != *now)

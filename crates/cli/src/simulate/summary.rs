@@ -189,10 +189,8 @@ fn rows(run: &Run) -> Vec<(&'static str, String)> {
         (". in whole cores", percent(it.whole_hole.value())),
         ("other containers rewritten per event", number(it.updates.value(), 2)),
         ("containers moved to other CPUs of their own", it.moved.to_string()),
-        (
-            "CPU time to place exclusive ones: mean, median, p99, max",
-            render_times(&times.exclusive),
-        ),
+        ("CPU time to read requests: mean, median, p99, max", render_times(&times.requests)),
+        ("CPU time to place exclusive ones", render_times(&times.exclusive)),
         ("CPU time to place sharers", render_times(&times.sharing)),
         ("CPU time to release", render_times(&times.releases)),
     ]
