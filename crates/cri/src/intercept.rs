@@ -6,9 +6,11 @@
 
 mod exchange;
 
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use http::{HeaderMap, Request, Response};
 use prost::Message;
 use tokio::time::Instant;
@@ -213,15 +215,24 @@ impl<A: Agent> Call<A> {
         create: &v1::CreateContainerRequest,
     ) -> Result<Exchange, Status> {
         let shared = Arc::clone(&self.shared);
+        let agent = &shared.agent;
         let ticket = shared.next_ticket();
-        let pinned = match shared.agent.admit(ticket, translate::new_container(create)).await {
-            Admission::Place(pinning) => frame::wrap(&delta::append_to_create(&message, &pinning)),
-            Admission::PassThrough => None,
-            Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
+        let work = async {
+            let pinned = match agent.admit(ticket, translate::new_container(create)).await {
+                Admission::Place(pinning) => {
+                    frame::wrap(&delta::append_to_create(&message, &pinning))
+                }
+                Admission::PassThrough => None,
+                Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
+            };
+            let is_pinned = pinned.is_some();
+            let exchange = self.forward(pinned).await;
+            let outcome = outcome(&exchange, is_pinned);
+            Ok((exchange, outcome))
         };
-        let is_pinned = pinned.is_some();
-        let exchange = self.forward(pinned).await;
-        shared.agent.created(ticket, outcome(&exchange, is_pinned)).await;
+        let unknown = async || agent.created(ticket, CreateOutcome::Unknown).await;
+        let (exchange, outcome) = or_tell(work, unknown).await?;
+        agent.created(ticket, outcome).await;
         Ok(exchange)
     }
 
@@ -230,17 +241,33 @@ impl<A: Agent> Call<A> {
         message: Bytes,
         update: &v1::UpdateContainerResourcesRequest,
     ) -> Result<Exchange, Status> {
-        let resources = update.linux.as_ref().map(translate::resources).unwrap_or_default();
-        let pinned = match self.shared.agent.resize(&update.container_id, resources).await {
-            Admission::Place(pinning) => frame::wrap(&delta::append_to_update(&message, &pinning)),
-            Admission::PassThrough => None,
-            Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
-        };
         let shared = Arc::clone(&self.shared);
-        let exchange = self.forward(pinned).await;
-        let is_answered = matches!(exchange, Exchange::Answered(_));
-        shared.agent.resized(&update.container_id, is_answered).await;
+        let (agent, id) = (&shared.agent, &update.container_id);
+        let work = async {
+            let resources = update.linux.as_ref().map(translate::resources).unwrap_or_default();
+            let pinned = match agent.resize(id, resources).await {
+                Admission::Place(pinning) => {
+                    frame::wrap(&delta::append_to_update(&message, &pinning))
+                }
+                Admission::PassThrough => None,
+                Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
+            };
+            Ok(self.forward(pinned).await)
+        };
+        let exchange = or_tell(work, async || agent.resized(id, false).await).await?;
+        agent.resized(id, matches!(exchange, Exchange::Answered(_))).await;
         Ok(exchange)
+    }
+}
+
+/// Does the work; should it panic, which is a bug, the agent is told that nobody knows what came of it, or it would wait for ever.
+async fn or_tell<T>(work: impl Future<Output = T>, unknown: impl AsyncFnOnce()) -> T {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(done) => done,
+        Err(panic) => {
+            unknown().await;
+            resume_unwind(panic)
+        }
     }
 }
 

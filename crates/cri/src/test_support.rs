@@ -55,6 +55,16 @@ impl Recorder {
         *self.admission.lock().unwrap() = admission;
     }
 
+    /// From now on `admit` and `resize` panic.
+    pub(crate) fn break_admission(&self) {
+        let held = Arc::clone(&self.admission);
+        let poisons = move || {
+            let _held = held.lock().unwrap();
+            panic!("a bug in the agent");
+        };
+        std::thread::spawn(poisons).join().unwrap_err();
+    }
+
     fn admission(&self) -> Admission {
         self.admission.lock().unwrap().clone()
     }
@@ -117,7 +127,9 @@ impl Agent for Recorder {
         self.admission()
     }
 
-    async fn resized(&self, _container_id: &str, _is_answered: bool) {}
+    async fn resized(&self, container_id: &str, is_answered: bool) {
+        self.write(format!("resized {container_id} answered {is_answered}"));
+    }
 
     fn call_ended(&self, method: &str, code: u32) {
         let name = method.rsplit('/').next().unwrap_or_default();

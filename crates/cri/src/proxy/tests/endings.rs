@@ -111,6 +111,26 @@ async fn a_runtime_that_cannot_be_reached_has_not_made_anything() {
 }
 
 #[tokio::test]
+async fn a_panic_is_an_unknown_outcome_and_harms_nobody_else() {
+    let house = house();
+    let pod_id = pod(&house).await;
+    house.agent.break_admission();
+    let status = soon(house.client().create_container(create("p", "main"))).await.unwrap_err();
+    assert_eq!(status.code(), Code::Internal);
+    let update = v1::UpdateContainerResourcesRequest {
+        container_id: "main".to_owned(),
+        ..Default::default()
+    };
+    let status = soon(house.client().update_container_resources(update)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Internal);
+    house.agent.wait_for("resized main answered false").await;
+    assert_eq!(house.runtime.calls("CreateContainer"), 0);
+    let stop = v1::StopPodSandboxRequest { pod_sandbox_id: pod_id };
+    soon(house.client().stop_pod_sandbox(stop)).await.unwrap();
+    assert_eq!(outcomes(house).await, ["created #1 Unknown"]);
+}
+
+#[tokio::test]
 async fn the_runtimes_refusals_are_failures_and_its_doubts_are_not() {
     for (code, expected) in [
         (1, "created #1 Unknown"),
