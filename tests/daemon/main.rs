@@ -9,6 +9,7 @@
 
 mod absurd;
 mod compacting;
+mod disks;
 mod faults;
 mod hotplug;
 mod node;

@@ -76,8 +76,10 @@ impl NodeState {
         });
         let doubtful: Vec<ContainerId> = doubtful.map(|(id, _)| *id).collect();
         for id in doubtful {
-            let Some(container) = self.containers.get(&id) else { continue };
+            let Some(container) = self.containers.get_mut(&id) else { continue };
             let spec = &container.spec;
+            // A clock that was put back starts the wait anew.
+            container.doubted_at = container.doubted_at.map(|at| at.min(now));
             let doubted_for = container.doubted_at.map(|at| now.duration_since(at));
             let is_at_work = doubted_for.is_some_and(|it| it < self.doubt_grace);
             let found = view.containers.iter().find(|(runtime_id, seen)| {

@@ -116,7 +116,7 @@ impl Daemon {
                 &broken,
                 run_writer(batches, upstream.clone(), failed, write_limit, Arc::clone(&metrics)),
             ),
-            tokio::spawn(until(kill.clone(), report_failures(failures, inbox.clone()))),
+            vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
         ];
         let syncer = Syncer {
             upstream: upstream.clone(),
@@ -128,10 +128,10 @@ impl Daemon {
         let has_synced = first_sync(&syncer).await;
         let soon = Arc::clone(&sync_soon);
         let synced = syncer.clone().run(config.resync_interval, has_synced, soon, stop.clone());
-        tasks.push(tokio::spawn(synced));
+        tasks.push(vital(&broken, synced));
         let reserved = config.reserved_cpus.clone();
         if let Some(watch) = machine.watch(reserved, inbox, Arc::clone(&metrics)) {
-            tasks.push(tokio::spawn(until(stop.clone(), watch.run())));
+            tasks.push(vital(&broken, until(stop.clone(), watch.run())));
         }
 
         let mut daemon = Daemon {
@@ -273,6 +273,12 @@ async fn restore(
         tracing::warn!(line = dropped.line, why = dropped.why, "a journal record was dropped");
     }
     let live = replay(&recovered.records);
+    if !recovered.dropped.is_empty() || live.unreadable > 0 {
+        match journal.set_aside() {
+            Ok(old) => tracing::warn!("the journal as it was is in {}", old.display()),
+            Err(error) => tracing::warn!(%error, "the journal as it was could not be kept"),
+        }
+    }
     let fingerprint = fingerprint(topology);
     if live.fingerprint.as_ref().is_some_and(|other| *other != fingerprint) {
         tracing::warn!("the journal is about another machine; what fits this one is used");

@@ -4,16 +4,21 @@
 //! Form: a first line `bayplan-journal 1`, then per record eight hexadecimal digits of CRC-32 (IEEE), a space, the record. A torn
 //! last line, a line with a wrong checksum and a file of an unknown version cost what they hold and nothing else: every other
 //! record is returned, and the dropped ones are listed. Records must not depend on their neighbours.
+//!
+//! A disk that refuses writes does not keep anybody from reading: the journal is open then, but has to be written anew before anything
+//! is appended. The same holds for a damaged one, so that nothing is ever appended to a torn line.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use tempfile::NamedTempFile;
 
 const HEADER: &str = "bayplan-journal 1";
 const FILE: &str = "journal";
 const LOCK: &str = "lock";
+const OLD: &str = "journal.old";
 
 /// Why the journal cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -55,51 +60,52 @@ pub struct Recovered {
     pub dropped: Vec<Dropped>,
 }
 
-/// The open journal. One process at a time.
+/// The open journal. One process at a time, except where the disk has no lock to give.
 #[derive(Debug)]
 pub struct Journal {
+    dir: PathBuf,
     path: PathBuf,
-    file: File,
+    /// `None`: it has to be written anew first.
+    file: Option<File>,
     /// Length of what is known to be whole on disk.
     bytes_good: u64,
-    /// Held for as long as the journal is open.
-    _lock: File,
+    /// Held for as long as the journal is open; `None`: it could not be had yet.
+    lock: Option<File>,
 }
 
 impl Journal {
-    /// Opens the journal in `dir`, which is made if it is missing, and reads what it holds.
+    /// Opens the journal in `dir`, which is made if it is missing, and reads what it holds. If that was damaged, or the disk refuses
+    /// writes, [`Journal::rewrite`] has to come before the first [`Journal::append`].
     ///
     /// # Errors
-    /// [`JournalError`]; a damaged file is not an error.
+    /// [`JournalError`]; a damaged file is not an error, nor is a disk that is full, broken or read-only.
     pub fn open(dir: &Path) -> Result<(Journal, Recovered), JournalError> {
-        let io = |operation, path: &Path| {
-            let path = path.to_owned();
-            move |source| JournalError::Io { operation, path, source }
-        };
-        fs::create_dir_all(dir).map_err(io("create", dir))?;
-        let lock_path = dir.join(LOCK);
-        let lock = open_rw(&lock_path).map_err(io("open", &lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(JournalError::Locked { path: lock_path }),
-            Err(TryLockError::Error(source)) => return Err(io("lock", &lock_path)(source)),
-        }
+        let lock = unless_disk_refuses(take_lock(dir))?;
         let path = dir.join(FILE);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(source) => return Err(io("read", &path)(source)),
+            Err(source) => return Err(failed("read", &path, source)),
         };
         let recovered = parse_journal(&bytes);
-        let file = open_rw(&path).map_err(io("open", &path))?;
-        let mut journal = Journal { path, file, bytes_good: 0, _lock: lock };
-        if recovered.dropped.is_empty() && !bytes.is_empty() {
+        let is_whole = recovered.dropped.is_empty() && !bytes.is_empty() && lock.is_some();
+        let mut journal = Journal { dir: dir.to_owned(), path, file: None, bytes_good: 0, lock };
+        if is_whole {
+            let opened = open_rw(&journal.path).map_err(|source| journal.error("open", source));
+            journal.file = unless_disk_refuses(opened)?;
             journal.bytes_good = bytes.len() as u64;
-        } else {
-            // Start from a whole file, so that nothing is ever appended to a torn line.
-            journal.rewrite(&recovered.records)?;
         }
         Ok((journal, recovered))
+    }
+
+    /// Copies the file as it is to `journal.old` beside it, so that what this version cannot use is not lost when it is written anew.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn set_aside(&self) -> io::Result<PathBuf> {
+        let old = self.dir.join(OLD);
+        fs::copy(&self.path, &old)?;
+        Ok(old)
     }
 
     /// Appends records and waits until they are on disk. After an error the file is as it was before.
@@ -108,15 +114,17 @@ impl Journal {
     /// [`JournalError::Io`], for example on a full disk.
     pub fn append(&mut self, records: &[String]) -> Result<(), JournalError> {
         let text: String = records.iter().map(|record| line(record)).collect();
-        let written = self.write_at_end(text.as_bytes());
-        match written {
+        let Some(file) = &mut self.file else {
+            return Err(self.error("append to", io::Error::other("it is not whole")));
+        };
+        match write_at(file, self.bytes_good, text.as_bytes()) {
             Ok(()) => {
                 self.bytes_good += text.len() as u64;
                 Ok(())
             }
             Err(source) => {
                 // Should even this fail, the torn line has no checksum and is dropped when it is read.
-                if let Err(again) = self.file.set_len(self.bytes_good) {
+                if let Err(again) = file.set_len(self.bytes_good) {
                     return Err(self.error("write and cut back", again));
                 }
                 Err(self.error("write", source))
@@ -124,21 +132,18 @@ impl Journal {
         }
     }
 
-    fn write_at_end(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.seek(SeekFrom::Start(self.bytes_good))?;
-        self.file.write_all(bytes)?;
-        self.file.sync_data()
-    }
-
     /// Replaces everything by `records`; at no moment is there no whole journal on disk.
     ///
     /// # Errors
-    /// [`JournalError::Io`]; the old journal is then still there.
+    /// [`JournalError`]; the old journal is then still there.
     pub fn rewrite(&mut self, records: &[String]) -> Result<(), JournalError> {
+        if self.lock.is_none() {
+            self.lock = Some(take_lock(&self.dir)?);
+        }
         let mut text = format!("{HEADER}\n");
         text.extend(records.iter().map(|record| line(record)));
         let replaced = replace_file(&self.path, text.as_bytes());
-        self.file = replaced.map_err(|source| self.error("replace", source))?;
+        self.file = Some(replaced.map_err(|source| self.error("replace", source))?);
         self.bytes_good = text.len() as u64;
         Ok(())
     }
@@ -149,8 +154,47 @@ impl Journal {
     }
 
     fn error(&self, operation: &'static str, source: io::Error) -> JournalError {
-        JournalError::Io { operation, path: self.path.clone(), source }
+        failed(operation, &self.path, source)
     }
+}
+
+fn failed(operation: &'static str, path: &Path, source: io::Error) -> JournalError {
+    JournalError::Io { operation, path: path.to_owned(), source }
+}
+
+/// Makes the directory if it is missing.
+fn take_lock(dir: &Path) -> Result<File, JournalError> {
+    fs::create_dir_all(dir).map_err(|source| failed("create", dir, source))?;
+    let path = dir.join(LOCK);
+    let lock = open_rw(&path).map_err(|source| failed("open", &path, source))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(JournalError::Locked { path }),
+        Err(TryLockError::Error(source)) => Err(failed("lock", &path, source)),
+    }
+}
+
+/// `None` where the disk is full, read-only or broken, which may end; other errors are somebody's mistake.
+fn unless_disk_refuses<T>(result: Result<T, JournalError>) -> Result<Option<T>, JournalError> {
+    let is_refusal = |error: &io::Error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::ReadOnlyFilesystem
+                | io::ErrorKind::StorageFull
+                | io::ErrorKind::QuotaExceeded
+        ) || error.raw_os_error() == Some(Errno::EIO as i32)
+    };
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(JournalError::Io { source, .. }) if is_refusal(&source) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn write_at(file: &mut File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    file.seek(SeekFrom::Start(offset))?;
+    file.write_all(bytes)?;
+    file.sync_data()
 }
 
 fn open_rw(path: &Path) -> io::Result<File> {
@@ -222,6 +266,7 @@ mod tests {
     fn written(names: &[&str]) -> (tempfile::TempDir, Vec<u8>) {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, _) = Journal::open(dir.path()).unwrap();
+        journal.rewrite(&[]).unwrap();
         for name in names {
             journal.append(&records(&[name])).unwrap();
         }
@@ -253,10 +298,16 @@ mod tests {
     fn a_foreign_file_is_dropped_and_replaced() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(FILE), b"{\"policyName\":\"none\"}\n\xff\xfe\n").unwrap();
-        let (_journal, recovered) = Journal::open(dir.path()).unwrap();
+        let (mut journal, recovered) = Journal::open(dir.path()).unwrap();
         assert_eq!(recovered.records, records(&[]));
         let why: Vec<_> = recovered.dropped.iter().map(|dropped| dropped.why).collect();
         assert_eq!(why, ["not the header of a journal of this version", "not UTF-8"]);
+        let text = journal.append(&records(&["one"])).unwrap_err().to_string();
+        assert!(text.starts_with("cannot append to "), "{text}");
+        let foreign = fs::read(dir.path().join(FILE)).unwrap();
+        let old = journal.set_aside().unwrap();
+        journal.rewrite(&recovered.records).unwrap();
+        assert_eq!(fs::read(old).unwrap(), foreign);
         assert_eq!(fs::read(dir.path().join(FILE)).unwrap(), b"bayplan-journal 1\n");
     }
 
@@ -265,10 +316,8 @@ mod tests {
         let (dir, bytes) = written(&["one"]);
         let (mut journal, _) = Journal::open(dir.path()).unwrap();
         // /dev/full answers every write with ENOSPC.
-        let real = std::mem::replace(
-            &mut journal.file,
-            OpenOptions::new().read(true).write(true).open("/dev/full").unwrap(),
-        );
+        let full = OpenOptions::new().read(true).write(true).open("/dev/full").unwrap();
+        let real = journal.file.replace(full);
         assert!(journal.append(&records(&["two"])).is_err());
         journal.file = real;
         journal.append(&records(&["three"])).unwrap();
@@ -289,10 +338,10 @@ mod tests {
             let (mut journal, recovered) = Journal::open(dir.path()).unwrap();
             prop_assert!(names.iter().map(|n| n.to_string()).collect::<Vec<_>>()
                 .starts_with(&recovered.records));
-            journal.append(&records(&["after"])).unwrap();
-            drop(journal);
             let mut expected = recovered.records;
             expected.push("after".to_owned());
+            journal.rewrite(&expected).unwrap();
+            drop(journal);
             prop_assert_eq!(Journal::open(dir.path()).unwrap().1.records, expected);
         }
 

@@ -816,23 +816,33 @@ fn a_new_sandbox_of_a_pod_takes_the_place_of_the_old_one() {
     assert_eq!(owned(&state), "");
 }
 
-#[test]
-fn a_creation_in_doubt_keeps_its_place_while_the_runtime_may_be_at_work() {
+/// A creation that came to an unknown end at second 0, with 30 seconds of grace: what it owns after syncs at these seconds that do not
+/// find it.
+fn owned_in_doubt(seconds: &[i64]) -> Vec<String> {
     let mut state = state("core:4").with_doubt_grace(SignedDuration::from_secs(30));
     let admit = Event::Admit(Ticket(1), Box::new(new_container("1", "app", 0, 3)));
     state.step(admit, Timestamp::UNIX_EPOCH);
     state.step(Event::CreateEnded(Ticket(1), CreateOutcome::Unknown), Timestamp::UNIX_EPOCH);
-    let look = |state: &mut NodeState, second: i64| {
-        let now = Timestamp::from_second(second).unwrap();
+    let look = |second: &i64| {
+        let now = Timestamp::from_second(*second).unwrap();
         let Answer::SyncBasis { basis, .. } = state.step(Event::SyncStarted, now).answer else {
             unreachable!("an answer to another question")
         };
         let view = RuntimeView { basis, containers: BTreeMap::new() };
         state.step(Event::Synced(view), now);
-        owned(state)
+        owned(&state)
     };
-    assert_eq!(look(&mut state, 29), "1-3");
-    assert_eq!(look(&mut state, 31), "");
+    seconds.iter().map(look).collect()
+}
+
+#[test]
+fn a_creation_in_doubt_keeps_its_place_while_the_runtime_may_be_at_work() {
+    assert_eq!(owned_in_doubt(&[29, 31]), ["1-3", ""]);
+}
+
+#[test]
+fn a_clock_that_is_put_back_starts_the_wait_for_a_creation_in_doubt_anew() {
+    assert_eq!(owned_in_doubt(&[-3600, -3571, -3569]), ["1-3", "1-3", ""]);
 }
 
 fn state(line: &str) -> NodeState {
