@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_host::read_process_pinning;
-use bayplan_tests::node::Node;
-use bayplan_types::{Bytes, QosClass};
+use bayplan_tests::node::{LIMIT, Node, Placed};
+use bayplan_tests::process::wait_for;
+use bayplan_types::{Bytes, CpuSet, NodeSet, QosClass};
 
 use crate::Test;
 use crate::hardware::Hardware;
@@ -55,15 +56,24 @@ fn the_cgroup_has_what_the_pod_asked_for(node: &mut Node, _: &Hardware) -> anyho
 fn every_process_is_where_its_container_is(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
     let spec = ContainerSpec::guaranteed("app", 1000, Bytes(64 << 20));
     let owner = node.launch(&PodSpec::new("owner", QosClass::Guaranteed), &spec)?;
-    let pids = owner.cgroup_file("cgroup.procs")?;
-    let mut seen = 0;
-    for pid in pids.lines() {
-        let pinning = read_process_pinning(Path::new("/"), pid.parse()?)?;
-        if let Some((cpus, mems)) = pinning {
-            ensure!(cpus == owner.cpus && mems == owner.mems, "process {pid} on {cpus}, {mems}");
-            seen += 1;
-        }
+    // Its first process has to start the second.
+    let pinnings = wait_for("two processes", LIMIT, || {
+        let pinnings = pinnings(&owner)?;
+        Ok((pinnings.len() >= 2).then_some(pinnings))
+    })?;
+    for (pid, cpus, mems) in pinnings {
+        ensure!(cpus == owner.cpus && mems == owner.mems, "process {pid} on {cpus}, {mems}");
     }
-    ensure!(seen >= 2, "the container has {seen} processes; this test wants two");
     Ok(())
+}
+
+/// What the kernel allows each process of the container's cgroup that is still there.
+fn pinnings(of: &Placed) -> anyhow::Result<Vec<(u32, CpuSet, NodeSet)>> {
+    let mut pinnings = Vec::new();
+    for pid in of.cgroup_file("cgroup.procs")?.lines() {
+        let pid = pid.parse()?;
+        let pinning = read_process_pinning(Path::new("/"), pid)?;
+        pinnings.extend(pinning.map(|(cpus, mems)| (pid, cpus, mems)));
+    }
+    Ok(pinnings)
 }

@@ -18,9 +18,9 @@ use crate::lab::machine::Machine;
 use crate::lab::root;
 use crate::setup::find_program;
 
-/// `quiet` leaves panics on the console, and `panic=-1` with `-no-reboot` ends QEMU then. `tsc=unstable`: calibrated on a busy
-/// host that counter runs at any speed, and with it all time limits in the guest.
-const KERNEL_ARGS: &str = "console=ttyS0 quiet panic=-1 oops=panic tsc=unstable nokaslr mitigations=off \
+/// `quiet` leaves panics on the console, and `panic=-1` with `-no-reboot` ends QEMU then. `rootfstype=ramfs`: from a tmpfs, runc copies
+/// itself into memory for every container, and the emulator has to translate each copy.
+const KERNEL_ARGS: &str = "console=ttyS0 quiet panic=-1 oops=panic rootfstype=ramfs nokaslr mitigations=off \
                            apparmor=0 random.trust_cpu=on";
 
 /// A model of which the kernel knows that NUMA nodes may share an L3. Without `cx16`, because QEMU 7.2 leaves garbage in the flags
@@ -32,6 +32,14 @@ const ARTEFACT_BYTES: u64 = 64 << 20;
 
 /// The program that is being packed.
 const STRIPPED: &str = "stripped";
+
+/// When a guest is given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) whole: Duration,
+    /// Without anything new on its console.
+    pub(crate) silent: Duration,
+}
 
 /// What runs where.
 #[derive(Debug)]
@@ -62,7 +70,7 @@ impl Guest {
         &self,
         programs: &[(&str, &Path)],
         command: &str,
-        limit: Duration,
+        limits: Limits,
         shows: bool,
     ) -> anyhow::Result<()> {
         let mut qemu = self.prepare(programs, command)?;
@@ -72,7 +80,7 @@ impl Guest {
         let log = File::create(self.out.join("qemu.log"))?;
         qemu.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut child = qemu.spawn().context("cannot start QEMU")?;
-        let watched = watch(&mut child, &console, limit, shows);
+        let watched = watch(&mut child, &console, limits, shows);
         // It may have ended by itself.
         let _killed = child.kill();
         child.wait()?;
@@ -110,7 +118,7 @@ impl Guest {
             .arg("-initrd")
             .arg(initrd)
             .arg("-append")
-            .arg(format!("{KERNEL_ARGS} {}", self.machine.kernel_args()))
+            .arg(format!("{KERNEL_ARGS} {} {}", tsc_arg(), self.machine.kernel_args()))
             .arg("-drive")
             .arg(format!("file={},if=virtio,format=raw,cache=unsafe", self.artefacts().display()));
         Ok(qemu)
@@ -149,15 +157,26 @@ impl Guest {
     }
 }
 
+/// The guest's time stamp counter is ours. It is the only clock that can be read without leaving the emulated CPU, and Go reads clocks all
+/// the time. A guest that calibrates it on a busy host lets time pass at any speed, so it is told the frequency; when that is wrong, as
+/// where `cpu MHz` follows the load, the kernel's watchdog finds out before the first process runs and takes another clock.
+fn tsc_arg() -> String {
+    let told = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let khz = if told.contains(" constant_tsc ") { parse_khz(&told) } else { None };
+    khz.map_or_else(|| "tsc=unstable".to_owned(), |khz| format!("tsc_early_khz={khz}"))
+}
+
+/// From a line such as `cpu MHz         : 2445.432`.
+fn parse_khz(cpuinfo: &str) -> Option<u64> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("cpu MHz"))?;
+    let (mhz, khz) = line.split_once(':')?.1.trim().split_once('.')?;
+    format!("{mhz}{:0<3.3}", khz).parse().ok()
+}
+
 /// Waits until the guest says how the command ended, and gives its exit code.
-fn watch(
-    child: &mut Child,
-    console: &Path,
-    limit: Duration,
-    shows: bool,
-) -> anyhow::Result<String> {
+fn watch(child: &mut Child, console: &Path, limits: Limits, shows: bool) -> anyhow::Result<String> {
     let started = Instant::now();
-    let mut shown = 0;
+    let (mut shown, mut heard) = (0, started);
     loop {
         let has_ended = child.try_wait()?.is_some();
         let text = fs::read(console)?;
@@ -165,7 +184,9 @@ fn watch(
             io::stdout().write_all(&text[shown..])?;
             io::stdout().flush()?;
         }
-        shown = text.len();
+        if text.len() > shown {
+            (shown, heard) = (text.len(), Instant::now());
+        }
         let text = String::from_utf8_lossy(&text);
         let mut lines = text.split('\n').rev().skip(1).map(str::trim);
         if let Some(code) = lines.find_map(|line| line.strip_prefix("lab: exit ")) {
@@ -174,8 +195,11 @@ fn watch(
         if has_ended {
             bail!("the guest ended before the command did");
         }
-        if started.elapsed() > limit {
-            bail!("the guest did not end within {limit:?}");
+        if started.elapsed() > limits.whole {
+            bail!("the guest did not end within {:?}", limits.whole);
+        }
+        if heard.elapsed() > limits.silent {
+            bail!("the guest printed nothing for {:?}", limits.silent);
         }
         sleep(Duration::from_millis(100));
     }
@@ -189,4 +213,22 @@ fn strip(program: &Path, scratch: &Path) -> anyhow::Result<PathBuf> {
         true => stripped,
         false => program.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frequency_is_read_to_the_kilohertz() {
+        for (text, due) in [
+            ("processor : 0\ncpu MHz\t\t: 2445.432\ncpu MHz\t\t: 800.1\n", Some(2_445_432)),
+            ("cpu MHz\t\t: 800.1\n", Some(800_100)),
+            ("cpu MHz\t\t: 3700.123456\n", Some(3_700_123)),
+            ("cpu MHz\t\t: unknown\n", None),
+            ("BogoMIPS : 50.00\n", None),
+        ] {
+            assert_eq!(parse_khz(text), due, "{text}");
+        }
+    }
 }
