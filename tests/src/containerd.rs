@@ -35,8 +35,9 @@ impl Containerd {
         command.arg("-c").arg(&config).args(["--log-level", "warn"]);
         let process = Process::start(&mut command, &dir.join("containerd.log"))?;
         let is_up = || Command::new(&ctr).arg("-a").arg(&socket).arg("version").output();
+        // Asking is a process of its own, which would only slow down what it waits for.
         wait_for("containerd", Duration::from_secs(90), || {
-            Ok(is_up()?.status.success().then_some(()))
+            Ok((socket.exists() && is_up()?.status.success()).then_some(()))
         })
         .with_context(|| process.last_words())?;
         let archive = dir.join("image.tar");

@@ -62,7 +62,10 @@ impl Drop for Process {
 }
 
 /// Asks until there is an answer.
-pub(crate) fn wait_for<T>(
+///
+/// # Errors
+/// The first one of `ask`, or that there was no answer within `limit`.
+pub fn wait_for<T>(
     what: &str,
     limit: Duration,
     mut ask: impl FnMut() -> anyhow::Result<Option<T>>,

@@ -1,10 +1,10 @@
-//! Notices that CPUs and memory nodes come and go. In: five small files below the root of the host. Out: [`Event::MachineChanged`] with
+//! Notices that CPUs and memory nodes come and go. In: six small files below the root of the host. Out: [`Event::MachineChanged`] with
 //! the machine read and derived anew.
 //!
 //! Problem: kubelet is not told when a CPU goes offline, and the ledger would go on giving it away. The files are polled, because the
 //! kernel does not notify of a change in any of them (nothing calls `sysfs_notify` for them, so neither poll(2) nor inotify wakes up), and
 //! because uevents, which it sends for CPUs and memory blocks, cover neither isolation nor a tree that is not this host's.
-//! Five reads of some bytes a second cost nothing; the whole tree is read only after they differ from what they were when the machine in
+//! Six reads of some bytes a second cost nothing; the whole tree is read only after they differ from what they were when the machine in
 //! use was read.
 //!
 //! Nothing is missed between two readings, because the files are always read before the tree. What is read may be half way between two
@@ -35,13 +35,16 @@ use crate::run::derive_machine;
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(1);
 /// `Documentation/ABI/stable/sysfs-devices-node`, `Documentation/admin-guide/cputopology.rst`. A node is online before it has memory, and is
-/// then worth another look. The CPUs of isolated cpuset partitions (`Documentation/admin-guide/cgroup-v2.rst`) have a list since Linux 6.7.
-const FILES: [&str; 5] = [
+/// then worth another look. The CPUs of isolated cpuset partitions (`Documentation/admin-guide/cgroup-v2.rst`) have a list since Linux 6.7;
+/// before, it shows only in what partitions leave to the root that there are others now. The root loses its CPUs to partitions of either
+/// kind, so one that becomes isolated after it was made is not noticed there.
+const FILES: [&str; 6] = [
     "sys/devices/system/cpu/online",
     "sys/devices/system/cpu/isolated",
     "sys/devices/system/node/online",
     "sys/devices/system/node/has_memory",
     "sys/fs/cgroup/cpuset.cpus.isolated",
+    "sys/fs/cgroup/cpuset.cpus.effective",
 ];
 /// A list of 8,192 CPUs without ranges has 40 KB.
 const BYTES_MAX: u64 = 64 * 1024;
@@ -229,7 +232,8 @@ mod tests {
 
     /// Letters stand for texts, `a` for those in use; capital letters for those at which the machine is read.
     fn check_settling(texts: &str) {
-        let of = |letter: char| -> Texts { [Some(letter.to_string()), None, None, None, None] };
+        let of =
+            |letter: char| -> Texts { [Some(letter.to_string()), None, None, None, None, None] };
         let mut settling = Settling { in_use: of('a'), seen: None };
         for (poll, letter) in texts.chars().enumerate() {
             let is_rest = settling.has_come_to_rest(&of(letter.to_ascii_lowercase()));
@@ -287,12 +291,18 @@ mod tests {
 
         /// Polls, and gives the CPUs of every machine that was sent.
         async fn poll(&mut self, times: usize) -> Vec<String> {
+            let machines = self.changes(times).await;
+            machines.iter().map(|machine| machine.pools.cpus().to_string()).collect()
+        }
+
+        /// Polls, and gives every machine that was sent.
+        async fn changes(&mut self, times: usize) -> Vec<Box<ChangedMachine>> {
             for _ in 0..times {
                 if let Err(error) = self.watch.poll().await {
                     self.watch.failed(&error);
                 }
             }
-            self.machines.try_iter().map(|machine| machine.pools.cpus().to_string()).collect()
+            self.machines.try_iter().collect()
         }
 
         fn failures(&self) -> String {
@@ -333,6 +343,22 @@ mod tests {
         }
         fs::remove_file(partitions).unwrap();
         assert_eq!(host.poll(3).await, ["0-3"]);
+        assert_eq!(host.failures(), "0");
+    }
+
+    /// Found by the guest test `cpus_in_a_partition_of_somebody_else_are_for_nobody` on Linux 6.1.
+    #[tokio::test]
+    async fn a_partition_that_comes_and_goes_is_a_change_without_a_list_of_isolated_cpus() {
+        let mut host = Host::start(|_| {});
+        let cgroups = host.dir.path().join("sys/fs/cgroup");
+        for (partition, left, isolated) in [("isolated", "0-1,3", "2"), ("member", "0-3", "")] {
+            write_to(cgroups.join("other/cpuset.cpus.partition"), partition);
+            write_to(cgroups.join("other/cpuset.cpus.effective"), "2\n");
+            write_to(cgroups.join("cpuset.cpus.effective"), left);
+            let machines = host.changes(3).await;
+            let isolated_now = machines.iter().map(|machine| machine.pools.isolated().to_string());
+            assert_eq!(isolated_now.collect::<Vec<_>>(), [isolated]);
+        }
         assert_eq!(host.failures(), "0");
     }
 

@@ -1,7 +1,8 @@
-//! Automation of the project: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`.
+//! Automation of the project: `cargo xtask setup`, `test`, `lab` and `tidy`.
 
 #![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
 
+mod lab;
 mod setup;
 mod tidy;
 
@@ -11,25 +12,27 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, ensure};
 
 const HELP: &str = "\
-cargo xtask setup    install what the tests need: Debian packages, and a kernel for the virtual machine
-cargo xtask test     setup, then every test of the workspace
-cargo xtask tidy     check the layers, that the pure crates stay pure, and the checksums of the protocol files
+cargo xtask setup        install what the tests need: Debian packages, and kernels for virtual machines
+cargo xtask test         setup, then every test of the workspace, then the guest tests in one virtual machine with each kernel
+cargo xtask tidy         check the layers, that the pure crates stay pure, and the checksums of the protocol files
 ";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args.as_slice() {
-        ["setup"] => setup::run(),
-        ["test"] => setup::run().and_then(|()| test()),
-        ["tidy"] => tidy::run(),
-        _ => {
-            print!("{HELP}");
-            return if args == ["help"] { ExitCode::SUCCESS } else { ExitCode::from(64) };
-        }
+        ["setup"] => lab::prepare().map(Some),
+        ["test"] => test().map(Some),
+        ["tidy"] => tidy::run().map(Some),
+        ["lab", args @ ..] => lab::run(args),
+        _ => Ok(None),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Some(())) => ExitCode::SUCCESS,
+        Ok(None) => {
+            print!("{HELP}{}", lab::HELP);
+            if args == ["help"] { ExitCode::SUCCESS } else { ExitCode::from(64) }
+        }
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
@@ -38,9 +41,11 @@ fn main() -> ExitCode {
 }
 
 fn test() -> anyhow::Result<()> {
+    lab::prepare()?;
     run_program(
         Command::new(cargo()).args(["test", "--workspace", "--locked"]).current_dir(workspace()),
-    )
+    )?;
+    lab::test()
 }
 
 fn cargo() -> String {
@@ -48,7 +53,8 @@ fn cargo() -> String {
 }
 
 fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    // Two levels below it.
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().skip(2).take(1).collect()
 }
 
 /// Says what is run, runs it with our standard streams, and fails when it fails.

@@ -1,0 +1,255 @@
+//! The lab: virtual machines with packages and NUMA nodes that nobody has at hand, and a real kernel.
+//! In: `cargo xtask lab ...`. Out: guest tests that passed, or a shell.
+
+mod archive;
+mod cache;
+mod guest;
+mod kernel;
+mod machine;
+mod root;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+
+use crate::lab::guest::{Guest, Limits};
+use crate::lab::kernel::{Kernel, RELEASES, Release};
+use crate::lab::machine::{DEFAULT, MACHINES, Machine};
+use crate::{cargo, setup, workspace};
+
+pub(crate) const HELP: &str = "\
+cargo xtask lab list     the machines and kernels that there are
+cargo xtask lab build    fetch kernels and make the guest's file system; also when there are newer ones
+cargo xtask lab run [--machine NAME|all] [--kernel NAME|all] [--limit SECONDS] [--silence SECONDS] [--program FILE]
+                   [-- ARGUMENT...]
+                         the guest tests; ARGUMENT is a part of a test's name. Or any program of yours
+cargo xtask lab shell [--machine NAME] [--kernel NAME]
+                         a shell in the guest, with bayplan, containerd and the tests
+";
+
+/// Under emulation everything takes 10 to 30 times as long, and longer where others need the host, too. No wait in a test is longer than
+/// a minute, and few tests wait for more than two things.
+const LIMITS: Limits =
+    Limits { whole: Duration::from_secs(1800), silent: Duration::from_secs(300) };
+
+/// Guests take up to 4 GiB of memory each.
+const AT_A_TIME_MAX: usize = 4;
+
+/// What was asked for.
+#[derive(Debug)]
+struct Asked {
+    machines: Vec<&'static Machine>,
+    releases: Vec<Release>,
+    limits: Limits,
+    program: Option<PathBuf>,
+    args: Vec<String>,
+}
+
+/// `None`: not understood.
+pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
+    let Some((command, args)) = args.split_first() else { return Ok(None) };
+    match *command {
+        "list" => list()?,
+        "build" => build()?,
+        "run" => run_all(&Asked::parse(args)?)?,
+        "shell" => shell(&Asked::parse(args)?)?,
+        _ => return Ok(None),
+    }
+    Ok(Some(()))
+}
+
+/// What is missing of all that takes long to make.
+pub(crate) fn prepare() -> anyhow::Result<()> {
+    setup::install_programs()?;
+    for release in RELEASES {
+        cached_or_fetched(release)?;
+    }
+    root::archive()?;
+    Ok(())
+}
+
+/// The same, and newer kernels if there are any.
+fn build() -> anyhow::Result<()> {
+    setup::install_programs()?;
+    for release in RELEASES {
+        let kernel = Kernel::fetch(release)?;
+        println!("xtask: kernel {} is {}", release.name(), kernel.version);
+    }
+    println!("xtask: the guest's file system is {}", root::archive()?.display());
+    Ok(())
+}
+
+/// What a change has to pass: one machine, every kernel.
+pub(crate) fn test() -> anyhow::Result<()> {
+    run_all(&Asked::parse(&["--kernel", "all"])?)
+}
+
+impl Asked {
+    fn parse(args: &[&str]) -> anyhow::Result<Asked> {
+        let mut asked = Asked {
+            machines: vec![machine::find(DEFAULT)?],
+            releases: vec![Release::Stable],
+            limits: LIMITS,
+            program: None,
+            args: Vec::new(),
+        };
+        let mut args = args.iter().copied();
+        while let Some(option) = args.next() {
+            if option == "--" {
+                asked.args = args.map(str::to_owned).collect();
+                break;
+            }
+            let mut value = || args.next().with_context(|| format!("{option} needs a value"));
+            match option {
+                "--machine" => asked.machines = find_machines(value()?)?,
+                "--kernel" => asked.releases = find_releases(value()?)?,
+                "--limit" => asked.limits.whole = Duration::from_secs(value()?.parse()?),
+                "--silence" => asked.limits.silent = Duration::from_secs(value()?.parse()?),
+                "--program" => asked.program = Some(value()?.into()),
+                _ => bail!("what is {option}? See `cargo xtask help`"),
+            }
+        }
+        Ok(asked)
+    }
+}
+
+fn find_machines(name: &str) -> anyhow::Result<Vec<&'static Machine>> {
+    match name {
+        "all" => Ok(MACHINES.iter().collect()),
+        name => Ok(vec![machine::find(name)?]),
+    }
+}
+
+fn find_releases(name: &str) -> anyhow::Result<Vec<Release>> {
+    match name {
+        "all" => Ok(RELEASES.to_vec()),
+        name => Ok(vec![Release::find(name)?]),
+    }
+}
+
+fn list() -> anyhow::Result<()> {
+    println!("machines (--machine):");
+    for machine in &MACHINES {
+        println!("  {:<18} {}", machine.name, machine.what);
+    }
+    println!("kernels (--kernel):");
+    for release in RELEASES {
+        let version = Kernel::cached(release)?.map(|kernel| kernel.version);
+        println!("  {:<18} {}", release.name(), version.as_deref().unwrap_or("not fetched yet"));
+    }
+    Ok(())
+}
+
+fn run_all(asked: &Asked) -> anyhow::Result<()> {
+    prepare()?;
+    let built = build_tests()?;
+    let tests = asked.program.as_deref().unwrap_or(&built.tests);
+    let programs = [("bayplan", built.bayplan.as_path()), ("guest-tests", tests)];
+    let mut guests = Vec::new();
+    for release in &asked.releases {
+        let kernel = cached_or_fetched(*release)?;
+        let guest = |machine: &&'static Machine| Guest {
+            machine,
+            kernel: kernel.clone(),
+            out: out_dir(machine, *release),
+        };
+        guests.extend(asked.machines.iter().map(guest));
+    }
+    // A guest keeps one of our CPUs busy, whatever it has itself.
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let at_a_time = cpus.min(AT_A_TIME_MAX).min(guests.len());
+    let command = command_line(&asked.args);
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..at_a_time {
+            scope.spawn(|| {
+                while let Some(guest) = guests.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let ran = run_one(guest, &programs, &command, asked.limits, at_a_time == 1);
+                    if let (Err(error), Ok(mut failed)) = (ran, failed.lock()) {
+                        failed.push(format!("{}: {error:#}", guest.name()));
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ensure!(failed.is_empty(), "failed:\n{}", failed.join("\n"));
+    Ok(())
+}
+
+/// Shows the console while it runs, or else all of it at its end.
+fn run_one(
+    guest: &Guest,
+    programs: &[(&str, &Path)],
+    command: &str,
+    limits: Limits,
+    is_alone: bool,
+) -> anyhow::Result<()> {
+    println!("== lab: {} starts", guest.name());
+    let started = Instant::now();
+    let ran = guest.run(programs, command, limits, is_alone);
+    let console = if is_alone { String::new() } else { guest.console() };
+    let how = if ran.is_ok() { "passed" } else { "failed" };
+    println!("{console}== lab: {} {how} in {} s", guest.name(), started.elapsed().as_secs());
+    ran
+}
+
+fn shell(asked: &Asked) -> anyhow::Result<()> {
+    setup::install_programs()?;
+    let built = build_tests()?;
+    let programs = [("bayplan", built.bayplan.as_path()), ("guest-tests", built.tests.as_path())];
+    let (machine, release) = match (asked.machines.as_slice(), asked.releases.as_slice()) {
+        ([machine], [release]) => (machine, *release),
+        _ => bail!("a shell is in one machine with one kernel"),
+    };
+    let kernel = cached_or_fetched(release)?;
+    println!("xtask: {} on {}; `exit` or Ctrl-A X ends it", machine.name, kernel.version);
+    Guest { machine, kernel, out: out_dir(machine, release) }.shell(&programs)
+}
+
+fn cached_or_fetched(release: Release) -> anyhow::Result<Kernel> {
+    match Kernel::cached(release)? {
+        Some(kernel) => Ok(kernel),
+        None => Kernel::fetch(release),
+    }
+}
+
+fn command_line(args: &[String]) -> String {
+    let quoted = args.iter().map(|arg| format!(" '{}'", arg.replace('\'', r"'\''")));
+    format!("guest-tests{}\n", quoted.collect::<String>())
+}
+
+fn out_dir(machine: &Machine, release: Release) -> PathBuf {
+    let target = std::env::var("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|_| workspace().join("target"));
+    target.join("lab").join(format!("{}-{}", machine.name, release.name()))
+}
+
+/// The programs under test.
+struct Built {
+    bayplan: PathBuf,
+    tests: PathBuf,
+}
+
+fn build_tests() -> anyhow::Result<Built> {
+    let mut command = Command::new(cargo());
+    command.args(["test", "--package", "bayplan-tests", "--test", "guest", "--no-run", "--locked"]);
+    command.arg("--message-format=json-render-diagnostics").current_dir(workspace());
+    let told = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    ensure!(told.status.success(), "cargo test --no-run: {}", told.status);
+    let told = String::from_utf8(told.stdout)?;
+    let messages: Vec<Value> =
+        told.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let executable = |name: &str| {
+        let found = messages.iter().filter(|message| message["target"]["name"] == name);
+        let path = found.filter_map(|message| message["executable"].as_str()).next_back();
+        path.map(|path| Path::new(path).to_owned()).with_context(|| format!("no program {name}"))
+    };
+    Ok(Built { bayplan: executable("bayplan-under-test")?, tests: executable("guest")? })
+}

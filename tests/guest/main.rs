@@ -1,0 +1,118 @@
+//! What only a machine with packages, NUMA nodes and cgroup v2 can show. Runs as root in a virtual machine of `cargo xtask lab run`,
+//! one test after the other with one containerd; elsewhere it says so and does nothing.
+//!
+//! `guest-tests [--list] [PART OF A NAME]...`
+
+#![allow(clippy::print_stdout, reason = "tests tell what they do")]
+
+mod cgroup;
+mod exclusive;
+mod hardware;
+mod isolated;
+mod lifecycle;
+mod machine;
+mod memory;
+mod shared;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use bayplan_tests::node::Node;
+
+use crate::hardware::Hardware;
+
+/// The lab writes here what it has made.
+const MACHINE: &str = "/lab/machine";
+/// What is here comes back to the host.
+const ARTEFACTS: &str = "/artefacts";
+const BAYPLAN: &str = "/usr/bin/bayplan";
+
+/// Holds 1 MB of memory that it has written to, in more than one process.
+const COMMAND: [&str; 4] = [
+    "/bin/busybox",
+    "sh",
+    "-c",
+    "x=$(/bin/busybox head -c 1000000 /dev/zero | /bin/busybox tr '\\0' x); /bin/busybox sleep 1000000; echo $x",
+];
+
+/// A test: a sentence that is true when it passes.
+struct Test {
+    name: &'static str,
+    /// On other machines there is nothing to see.
+    needs: fn(&Hardware) -> Needs,
+    /// More for the daemon's configuration.
+    config: &'static str,
+    run: fn(&mut Node, &Hardware) -> anyhow::Result<()>,
+}
+
+/// What a machine lacks for a test.
+type Needs = Result<(), &'static str>;
+
+fn tests() -> Vec<&'static Test> {
+    [
+        machine::TESTS,
+        exclusive::TESTS,
+        shared::TESTS,
+        cgroup::TESTS,
+        memory::TESTS,
+        isolated::TESTS,
+        lifecycle::TESTS,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.iter().any(|arg| arg == "--list") {
+        tests().iter().for_each(|test| println!("{}", test.name));
+        return ExitCode::SUCCESS;
+    }
+    if !Path::new(MACHINE).is_file() {
+        println!("these tests run in a virtual machine: cargo xtask lab run");
+        return ExitCode::SUCCESS;
+    }
+    match run(&args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            println!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all went well.
+fn run(parts: &[String]) -> anyhow::Result<bool> {
+    let hardware = Hardware::read()?;
+    let mut node = Node::start(Path::new(BAYPLAN), &COMMAND)?;
+    let is_asked =
+        |test: &&&Test| parts.is_empty() || parts.iter().any(|it| test.name.contains(it));
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for test in tests().iter().filter(is_asked) {
+        if let Err(lack) = (test.needs)(&hardware) {
+            println!("test {} ... skipped: this machine has {lack}", test.name);
+            skipped += 1;
+            continue;
+        }
+        let started = Instant::now();
+        let told = node.reset(test.config).and_then(|()| (test.run)(&mut node, &hardware));
+        let seconds = started.elapsed().as_secs_f32();
+        match told {
+            Ok(()) => {
+                println!("test {} ... ok ({seconds:.1} s)", test.name);
+                passed += 1;
+            }
+            Err(error) => {
+                println!("test {} ... FAILED ({seconds:.1} s): {error:#}", test.name);
+                node.keep_logs(Path::new(ARTEFACTS), test.name)?;
+                failed += 1;
+            }
+        }
+    }
+    node.end(Ok(()))?;
+    println!("guest: {passed} passed, {failed} failed, {skipped} skipped");
+    Ok(failed == 0 && passed > 0)
+}

@@ -1,0 +1,370 @@
+//! A node: containerd, the daemon as a process in front of it, and a client that speaks as kubelet does.
+//! In: what a pod's author writes. Out: where the kernel and the runtime have its containers.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, ensure};
+use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec, RunningPod};
+use bayplan_cri::upstream::{ContainerDetails, Upstream};
+use bayplan_cri::v1;
+use bayplan_daemon::query_control;
+use bayplan_daemon::status::{ContainerStatus, Status};
+use bayplan_host::read_process_pinning;
+use bayplan_types::{CpuSet, NodeSet};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::containerd::Containerd;
+use crate::image::IMAGE;
+use crate::process::{Process, wait_for};
+
+/// Generous: everything here also runs in a virtual machine without hardware virtualisation.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// What a container runs that is to do nothing.
+pub const SLEEP: [&str; 3] = ["/bin/busybox", "sleep", "1000000"];
+
+/// A node under test.
+#[derive(Debug)]
+pub struct Node {
+    dir: TempDir,
+    bayplan: PathBuf,
+    containerd: Containerd,
+    daemon: Process,
+    tokio: Runtime,
+    kubelet: Kubelet,
+    runtime: Upstream,
+    pods: Vec<RunningPod>,
+    had_kubepods: bool,
+}
+
+/// A container, and where the kernel and the runtime have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The runtime's id.
+    pub id: String,
+    /// Its first process.
+    pub pid: u32,
+    /// `Cpus_allowed_list` of that.
+    pub cpus: CpuSet,
+    /// `Mems_allowed_list` of that.
+    pub mems: NodeSet,
+}
+
+impl Node {
+    /// Starts containerd and the daemon. `bayplan` is the daemon's binary, `command` what containers run.
+    ///
+    /// # Errors
+    /// One of them does not come up.
+    pub fn start(bayplan: &Path, command: &[&str]) -> anyhow::Result<Node> {
+        let dir = TempDir::with_prefix("bayplan-node-")?;
+        let had_kubepods = has_kubepods()?;
+        let containerd = Containerd::start(dir.path())?;
+        let tokio = Runtime::new()?;
+        let _entered = tokio.enter();
+        let socket = dir.path().join("bayplan.sock");
+        let logs = dir.path().join("logs").display().to_string();
+        let kubelet = Kubelet::new(socket, IMAGE, command, &logs);
+        let runtime = Upstream::new(containerd.socket().to_owned(), LIMIT);
+        write_config(dir.path(), containerd.socket(), "")?;
+        let daemon = start_daemon(bayplan, dir.path())?;
+        drop(_entered);
+        let bayplan = bayplan.to_owned();
+        let pods = Vec::new();
+        let mut node =
+            Node { dir, bayplan, containerd, daemon, tokio, kubelet, runtime, pods, had_kubepods };
+        node.wait_until_serving()?;
+        Ok(node)
+    }
+
+    /// As new: no containers, and a daemon without memory. `config` is more for its configuration.
+    ///
+    /// # Errors
+    /// Something cannot be removed, or the daemon does not end or does not come up.
+    pub fn reset(&mut self, config: &str) -> anyhow::Result<()> {
+        self.remove_pods()?;
+        self.daemon.terminate()?;
+        std::fs::remove_dir_all(self.dir.path().join("bayplan"))?;
+        std::fs::write(self.dir.path().join("bayplan.log"), "")?;
+        write_config(self.dir.path(), self.containerd.socket(), config)?;
+        self.start_again()
+    }
+
+    /// Stops the daemon in order and starts it with another configuration; its containers run on.
+    ///
+    /// # Errors
+    /// It does not end or does not come up.
+    pub fn reconfigure(&mut self, config: &str) -> anyhow::Result<()> {
+        self.daemon.terminate()?;
+        write_config(self.dir.path(), self.containerd.socket(), config)?;
+        self.start_again()
+    }
+
+    /// SIGKILL, and a new daemon.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub fn restart_after_kill(&mut self) -> anyhow::Result<()> {
+        self.kill()?;
+        self.start_again()
+    }
+
+    /// SIGKILL.
+    ///
+    /// # Errors
+    /// There was nothing to kill.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        self.daemon.kill()
+    }
+
+    /// A daemon after the last one has ended.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub fn start_again(&mut self) -> anyhow::Result<()> {
+        self.daemon = start_daemon(&self.bayplan, self.dir.path())?;
+        self.wait_until_serving()
+    }
+
+    fn wait_until_serving(&mut self) -> anyhow::Result<()> {
+        let proxied = Upstream::new(self.dir.path().join("bayplan.sock"), LIMIT);
+        wait_for("the daemon", LIMIT, || Ok(self.tokio.block_on(proxied.version()).ok()))
+            .with_context(|| self.daemon.last_words())?;
+        Ok(())
+    }
+
+    /// Runs the sandbox and creates its container; gives the runtime's id.
+    ///
+    /// # Errors
+    /// What bayplan or the runtime answered.
+    pub fn create(&mut self, pod: &PodSpec, container: &ContainerSpec) -> anyhow::Result<String> {
+        let status = |status: tonic::Status| anyhow!("{}: {}", container.name, status.message());
+        let running = self.tokio.block_on(self.kubelet.run_pod(pod)).map_err(status)?;
+        self.pods.push(running.clone());
+        let created = self.kubelet.create(&running, container, 0);
+        self.tokio.block_on(created).map_err(status)
+    }
+
+    /// Starts a container that was created.
+    ///
+    /// # Errors
+    /// It does not start, or kernel and runtime go on disagreeing about it.
+    pub fn begin(&mut self, id: &str) -> anyhow::Result<Placed> {
+        let started = self.tokio.block_on(self.kubelet.start(id));
+        started.map_err(|status| anyhow!("start: {}", status.message()))?;
+        self.look(id)
+    }
+
+    /// A pod with one container, started.
+    ///
+    /// # Errors
+    /// As of [`Node::create`] and [`Node::begin`].
+    pub fn launch(&mut self, pod: &PodSpec, container: &ContainerSpec) -> anyhow::Result<Placed> {
+        let id = self.create(pod, container)?;
+        self.begin(&id)
+    }
+
+    /// Stops a container.
+    ///
+    /// # Errors
+    /// What the runtime answered.
+    pub fn stop(&mut self, id: &str) -> anyhow::Result<()> {
+        let stopped = self.tokio.block_on(self.kubelet.stop(id));
+        stopped.map_err(|status| anyhow!("stop: {}", status.message()))
+    }
+
+    /// The kernel's and the runtime's view of a running container, which must agree.
+    ///
+    /// # Errors
+    /// They go on disagreeing.
+    pub fn look(&self, id: &str) -> anyhow::Result<Placed> {
+        let placed = wait_for("kernel and runtime to agree", LIMIT, || self.glance(id));
+        let placed = placed.with_context(|| format!("{:?}", self.details(id)))?;
+        let told = self.details(id)?.mems;
+        ensure!(
+            told.as_ref() == Some(&placed.mems),
+            "mems: runtime says {told:?}, kernel {:?}",
+            placed.mems
+        );
+        Ok(placed)
+    }
+
+    /// `None` while kernel and runtime do not agree about the CPUs.
+    ///
+    /// # Errors
+    /// The container does not run, or nobody has said where.
+    pub fn glance(&self, id: &str) -> anyhow::Result<Option<Placed>> {
+        let details = self.details(id)?;
+        let pid = details.pid.context("a running container has a process")?;
+        let told = details.cpus.context("the runtime was told a CPU set")?;
+        let pinning = read_process_pinning(Path::new("/"), pid)?;
+        let agreed = pinning.filter(|(cpus, _)| *cpus == told);
+        Ok(agreed.map(|(cpus, mems)| Placed { id: id.to_owned(), pid, cpus, mems }))
+    }
+
+    fn details(&self, id: &str) -> anyhow::Result<ContainerDetails> {
+        Ok(self.tokio.block_on(self.runtime.container_details(id))?)
+    }
+
+    /// What the daemon says.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn status(&self) -> anyhow::Result<Status> {
+        let socket = self.dir.path().join("control.sock");
+        Ok(self.tokio.block_on(query_control(&socket, "/v1/status"))?)
+    }
+
+    /// What the daemon says of one container.
+    ///
+    /// # Errors
+    /// It does not answer or does not know it.
+    pub fn status_of(&self, id: &str) -> anyhow::Result<ContainerStatus> {
+        let containers = self.status()?.containers;
+        let found = containers.into_iter().find(|it| it.id.as_deref() == Some(id));
+        found.with_context(|| format!("the status has no container {id}"))
+    }
+
+    /// The CPUs that the daemon gave to this container alone.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn exclusive_of(&self, id: &str) -> anyhow::Result<CpuSet> {
+        let cpus: CpuSet = self.status_of(id)?.exclusive.parse()?;
+        ensure!(!cpus.is_empty(), "no exclusive CPU was promised");
+        Ok(cpus)
+    }
+
+    /// The shared CPUs of this container's pool, as the daemon says.
+    ///
+    /// # Errors
+    /// It does not know the container or its pool.
+    pub fn shared_around(&self, id: &str) -> anyhow::Result<CpuSet> {
+        let pool = self.status_of(id)?.pool;
+        let pools = self.status()?.pools;
+        let pool = pools.into_iter().find(|it| it.name == pool).context("and its pool")?;
+        Ok(pool.shared_cpus.parse()?)
+    }
+
+    /// Ends all pods in order.
+    ///
+    /// # Errors
+    /// What the runtime answered.
+    pub fn end_pods(&mut self) -> anyhow::Result<()> {
+        for pod in std::mem::take(&mut self.pods) {
+            let ended = self.tokio.block_on(self.kubelet.end_pod(&pod));
+            ended.map_err(|status| anyhow!("end pod: {}", status.message()))?;
+        }
+        Ok(())
+    }
+
+    /// The ends of the logs.
+    pub fn last_words(&self) -> String {
+        format!("{}\n{}", self.daemon.last_words(), self.containerd.last_words())
+    }
+
+    /// Copies the logs into a directory, under names that begin with `name`.
+    ///
+    /// # Errors
+    /// They cannot be copied.
+    pub fn keep_logs(&self, dir: &Path, name: &str) -> anyhow::Result<()> {
+        for log in ["bayplan.log", "containerd.log"] {
+            std::fs::copy(self.dir.path().join(log), dir.join(format!("{name}-{log}")))?;
+        }
+        Ok(())
+    }
+
+    /// Leaves nothing of ours on the machine, whatever came of `told`.
+    ///
+    /// # Errors
+    /// That of `told`, with logs, or else that something is left.
+    pub fn end(mut self, told: anyhow::Result<()>) -> anyhow::Result<()> {
+        let told = told.with_context(|| self.last_words());
+        let cleaned = self.clean();
+        told?;
+        cleaned
+    }
+
+    fn clean(&mut self) -> anyhow::Result<()> {
+        let ended = self.remove_pods();
+        let stopped = self.daemon.terminate();
+        self.remove_cgroups()?;
+        ended?;
+        let code = stopped?;
+        ensure!(code == 0, "SIGTERM: exit code {code}");
+        Ok(())
+    }
+
+    /// Past the daemon, in case that is what failed.
+    fn remove_pods(&mut self) -> anyhow::Result<()> {
+        self.pods.clear();
+        let mut client = self.runtime.runtime_client();
+        self.tokio.block_on(async {
+            for pod in self.runtime.list_pods().await? {
+                let stop = v1::StopPodSandboxRequest { pod_sandbox_id: pod.id.clone() };
+                client.stop_pod_sandbox(stop).await?;
+                let remove = v1::RemovePodSandboxRequest { pod_sandbox_id: pod.id };
+                client.remove_pod_sandbox(remove).await?;
+            }
+            anyhow::Ok(())
+        })
+    }
+
+    /// Those of our pods, and those above them if nobody had made them before us.
+    fn remove_cgroups(&self) -> anyhow::Result<()> {
+        let mut find = "find /sys/fs/cgroup -depth -type d -path '*poddefault-scenario-*' \
+                        -exec rmdir {} ';'"
+            .to_owned();
+        if !self.had_kubepods {
+            find.push_str(
+                "; find /sys/fs/cgroup -depth -type d -path '*/kubepods*' -exec rmdir {} ';'",
+            );
+        }
+        Command::new("sh").args(["-c", &find]).output()?;
+        Ok(())
+    }
+}
+
+impl Placed {
+    /// A file of its cgroup (version 2), without the line end.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn cgroup_file(&self, name: &str) -> anyhow::Result<String> {
+        let own = std::fs::read_to_string(format!("/proc/{}/cgroup", self.pid))?;
+        let own = own.lines().find_map(|line| line.strip_prefix("0::"));
+        let path = format!("/sys/fs/cgroup{}/{name}", own.context("no cgroup of version 2")?);
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        Ok(text.trim().to_owned())
+    }
+}
+
+/// The CPUs on which the kernel lets a process run; `None`: there is no such process.
+pub(crate) fn allowed_by_kernel(pid: u32) -> anyhow::Result<Option<CpuSet>> {
+    Ok(read_process_pinning(Path::new("/"), pid)?.map(|(cpus, _)| cpus))
+}
+
+fn write_config(dir: &Path, runtime: &Path, more: &str) -> anyhow::Result<()> {
+    let (dir_text, runtime) = (dir.display(), runtime.display());
+    let config = format!(
+        "socket: {dir_text}/bayplan.sock\nruntimeSocket: {runtime}\n\
+         controlSocket: {dir_text}/control.sock\nstateDir: {dir_text}/bayplan\n\
+         metricsAddress: 127.0.0.1:0\ndecisionTimeout: 30s\nruntimeTimeout: 30s\n\
+         log: debug,h2=info,hyper_util=info\n{more}"
+    );
+    Ok(std::fs::write(dir.join("bayplan.yaml"), config)?)
+}
+
+/// A kubelet of this machine has cgroups of its own, which must stay.
+fn has_kubepods() -> anyhow::Result<bool> {
+    let find = ["/sys/fs/cgroup", "-type", "d", "-name", "kubepods"];
+    Ok(!Command::new("find").args(find).output()?.stdout.is_empty())
+}
+
+fn start_daemon(bayplan: &Path, dir: &Path) -> anyhow::Result<Process> {
+    let mut command = Command::new(bayplan);
+    command.args(["run", "--config"]).arg(dir.join("bayplan.yaml"));
+    Process::start(&mut command, &dir.join("bayplan.log"))
+}
