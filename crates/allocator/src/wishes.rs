@@ -80,6 +80,21 @@ pub struct CpuWishes {
     pub hides_hyperthreads: bool,
 }
 
+impl CpuWishes {
+    /// Whether any of them has to be met: without CPUs of its own, none can be.
+    pub fn has_requirement(&self) -> bool {
+        let strictness = [
+            self.apart.map(|(_, it)| it),
+            self.isolated,
+            self.core_kind.map(|(_, it)| it),
+            self.priority.map(|(_, it)| it),
+        ];
+        self.only_whole_cores
+            || self.within.is_some()
+            || strictness.contains(&Some(Strictness::Required))
+    }
+}
+
 /// Wishes about memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryWishes {

@@ -26,6 +26,16 @@ pub enum OnFailure {
     Closed,
 }
 
+/// What happens to a container that asks for CPUs of its own when no pool can give them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnNoCapacity {
+    /// It is refused; kubelet tries again, and the pod's events say what is lacking.
+    #[default]
+    Refuse,
+    /// It runs among those who share, and counts there with all that it asks for.
+    Share,
+}
+
 /// Moves that compaction tries before it takes the best plan that it has: about 5 ms on 512 CPUs.
 const STATES_MAX: usize = 2000;
 
@@ -76,6 +86,10 @@ pub struct Config {
     pub resync_interval: Duration,
     /// What happens to undecided calls.
     pub on_failure: OnFailure,
+    /// What happens to a container for whose CPUs there is no room.
+    pub on_no_capacity: OnNoCapacity,
+    /// Calls that may wait for a decision; those beyond are refused at once.
+    pub waiting_max: usize,
     /// Moving running containers.
     pub compaction: CompactionConfig,
     /// Whether memory nodes are taken away from running containers that can do with fewer.
@@ -103,6 +117,8 @@ impl Default for Config {
             runtime_timeout: Duration::from_secs(10),
             resync_interval: Duration::from_secs(30),
             on_failure: OnFailure::Open,
+            on_no_capacity: OnNoCapacity::default(),
+            waiting_max: 1024,
             compaction: CompactionConfig::default(),
             narrows_memory: false,
             host_root: "/".into(),
@@ -212,11 +228,21 @@ fn each_key(
 }
 
 fn unknown_key(at: Position, key: &str, known: &[&str]) -> ConfigError {
-    ConfigError { at, message: format!("unknown key `{key}`; known are {}", known.join(", ")) }
+    ConfigError { at, message: format!("unknown key `{key}`; {}", known_keys(key, known)) }
+}
+
+/// What may have been meant, and all that is known.
+fn known_keys(key: &str, known: &[&str]) -> String {
+    const SIMILAR_MIN: f64 = 0.85;
+    let similarity = |known: &str| strsim::jaro_winkler(&key.to_lowercase(), &known.to_lowercase());
+    let nearest = known.iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
+    let nearest = nearest.filter(|known| similarity(known) >= SIMILAR_MIN);
+    let meant = nearest.map(|known| format!("did you mean `{known}`? ")).unwrap_or_default();
+    format!("{meant}known are {}", known.join(", "))
 }
 
 /// Every key, in the order of the documentation.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 18] = [
     "socket",
     "runtimeSocket",
     "controlSocket",
@@ -229,6 +255,8 @@ const KEYS: [&str; 16] = [
     "runtimeTimeout",
     "resyncInterval",
     "onFailure",
+    "onNoCapacity",
+    "maxWaitingCalls",
     "compaction",
     "memory",
     "hostRoot",
@@ -256,6 +284,8 @@ fn set(
         "runtimeTimeout" => config.runtime_timeout = field.duration()?,
         "resyncInterval" => config.resync_interval = field.duration()?,
         "onFailure" => config.on_failure = field.on_failure()?,
+        "onNoCapacity" => config.on_no_capacity = field.on_no_capacity()?,
+        "maxWaitingCalls" => config.waiting_max = field.count(1, 65536)?,
         "compaction" => field.section(errors, "enabled: true", |at, key, value| {
             set_compaction(&mut config.compaction, at, key, value)
         }),
@@ -435,6 +465,15 @@ impl Field<'_> {
             other => Err(self.wrong(&format!("`{other}`"), expected)),
         }
     }
+
+    fn on_no_capacity(&self) -> Result<OnNoCapacity, ConfigError> {
+        let expected = "refuse (kubelet tries again) or share (without CPUs of its own)";
+        match self.scalar(expected)?.as_str() {
+            "refuse" => Ok(OnNoCapacity::Refuse),
+            "share" => Ok(OnNoCapacity::Share),
+            other => Err(self.wrong(&format!("`{other}`"), expected)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -469,7 +508,7 @@ mod tests {
             expect![[r#"
                 config.yaml:1:9: `socket` is `run/b.sock`, expected an absolute path
                 config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3"
-                config.yaml:3:1: unknown key `reservdCpus`; known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, runtimeTimeout, resyncInterval, onFailure, compaction, memory, hostRoot, log
+                config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, runtimeTimeout, resyncInterval, onFailure, onNoCapacity, maxWaitingCalls, compaction, memory, hostRoot, log
                 config.yaml:4:17: `metricsAddress` is `localhost`, expected IP:PORT such as 127.0.0.1:9478, or off
                 config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
                 config.yaml:7:3: `onFailure` is a list, expected open (forward undecided calls unchanged) or closed (refuse them)
@@ -519,7 +558,7 @@ mod tests {
 
     const EVERY_KEY: &str = "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c\nstateDir: /d\nmetricsAddress: off\n\
              reservedCpus: 0\nreservedNamespaces: [x]\ndecisionTimeout: 500ms\nruntimeTimeout: 1m\n\
-             resyncInterval: 5s\nonFailure: closed\nhostRoot: /h\nlog: debug\ncompaction:\n  enabled: true\n  maxMovesPerEvent: 1\n  \
+             resyncInterval: 5s\nonFailure: closed\nonNoCapacity: share\nmaxWaitingCalls: 7\nhostRoot: /h\nlog: debug\ncompaction:\n  enabled: true\n  maxMovesPerEvent: 1\n  \
              maxCpusPerEvent: 2\n  maxMemoryPerEvent: 3Gi\n  minGainPercent: 4\nmemory:\n  narrow: true\n";
 
     #[test]
@@ -548,6 +587,8 @@ mod tests {
                     runtime_timeout: 60s,
                     resync_interval: 5s,
                     on_failure: Closed,
+                    on_no_capacity: Share,
+                    waiting_max: 7,
                     compaction: CompactionConfig {
                         enabled: true,
                         limits: Limits {

@@ -153,7 +153,7 @@ fn render_asked(request: &Request) -> String {
     asked
 }
 
-fn render_place(pools: &Pools, allocation: &Allocation) -> String {
+pub(crate) fn render_place(pools: &Pools, allocation: &Allocation) -> String {
     let preserve = allocation.terms.preserve;
     let mut place = match pools.get(allocation.pool) {
         _ if preserve.cpus => format!("CPUs {LEFT_ALONE}"),

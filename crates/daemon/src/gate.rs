@@ -69,6 +69,16 @@ impl Gate {
         }
     }
 
+    /// Too many calls wait already.
+    fn crowded(&self) -> Option<Admission> {
+        self.syncer.inbox.is_full().then(|| {
+            self.metrics.failed("crowded");
+            let waiting = self.config.waiting_max;
+            tracing::error!("{waiting} events wait already; see maxWaitingCalls");
+            Admission::Refuse(format!("bayplan: {waiting} calls wait for a decision already"))
+        })
+    }
+
     /// Tells the loop; waits so that what follows the reply sees it, but not for ever.
     async fn tell(&self, event: Event) {
         if timeout(self.config.decision_timeout, self.send(event)).await.is_err() {
@@ -87,6 +97,9 @@ impl Agent for Gate {
     }
 
     async fn admit(&self, ticket: Ticket, container: NewContainer) -> Admission {
+        if let Some(refused) = self.crowded() {
+            return refused;
+        }
         let container = Box::new(container);
         let (first, last) =
             (Event::TryAdmit(ticket, container.clone()), Event::Admit(ticket, container));
@@ -112,6 +125,9 @@ impl Agent for Gate {
     }
 
     async fn resize(&self, container_id: &str, resources: Resources) -> Admission {
+        if let Some(refused) = self.crowded() {
+            return refused;
+        }
         let id = container_id.to_owned();
         let (first, last) = (Event::TryResize(id.clone(), resources), Event::Resize(id, resources));
         self.decide_twice(first, last).await.unwrap_or_else(|| self.undecided())
@@ -129,5 +145,67 @@ impl Agent for Gate {
         tracing::warn!(method, why, "forwarded unchanged");
         self.metrics.failed("passed_through");
         self.sync_soon.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bayplan_cri::upstream::Upstream;
+
+    use super::*;
+    use crate::inbox::{Events, inbox};
+
+    /// A gate to a loop that answers nothing.
+    fn gate(config: Config) -> (Gate, Events) {
+        let (inbox, events) = inbox(config.waiting_max);
+        let metrics = Arc::new(Metrics::new());
+        let syncer = Syncer {
+            upstream: Upstream::new("/nowhere".into(), Duration::from_millis(1)),
+            inbox,
+            host_root: "/".into(),
+            metrics: Arc::clone(&metrics),
+            turn: Arc::default(),
+        };
+        let sync_soon = Arc::default();
+        (Gate { syncer, config: Arc::new(config), metrics, sync_soon }, events)
+    }
+
+    fn impatient(on_failure: OnFailure) -> Config {
+        Config { decision_timeout: Duration::from_millis(20), on_failure, ..Config::default() }
+    }
+
+    async fn admit(gate: &Gate) -> Admission {
+        gate.admit(Ticket(1), NewContainer::default()).await
+    }
+
+    #[tokio::test]
+    async fn what_is_not_decided_in_time_passes_unless_the_configuration_is_closed() {
+        let (open, _events) = gate(impatient(OnFailure::Open));
+        assert_eq!(admit(&open).await, Admission::PassThrough);
+        assert_eq!(open.resize("id", Resources::default()).await, Admission::PassThrough);
+        let (closed, mut events) = gate(impatient(OnFailure::Closed));
+        let text = "bayplan did not decide within 20ms, and onFailure is closed";
+        assert_eq!(admit(&closed).await, Admission::Refuse(text.to_owned()));
+        // Should it be placed late, the place is given back.
+        let mut asked = Vec::new();
+        while asked.len() < 2 {
+            asked.push(events.0.recv().await.unwrap().event);
+        }
+        let given_up = Event::CreateEnded(Ticket(1), CreateOutcome::Failed);
+        assert_eq!(format!("{:?}", asked[1]), format!("{given_up:?}"));
+    }
+
+    #[tokio::test]
+    async fn calls_beyond_those_that_may_wait_are_refused_at_once() {
+        let waiting_max = 2;
+        let (gate, _events) = gate(Config { waiting_max, ..impatient(OnFailure::Open) });
+        for _ in 0..waiting_max {
+            assert_eq!(admit(&gate).await, Admission::PassThrough);
+        }
+        let refused = Admission::Refuse("bayplan: 2 calls wait for a decision already".to_owned());
+        assert_eq!(admit(&gate).await, refused);
+        assert_eq!(gate.resize("id", Resources::default()).await, refused);
     }
 }

@@ -275,7 +275,7 @@ mod tests {
             }
             let machine = Machine::of_host(dir.path()).unwrap();
             early(&dir);
-            let (inbox, mut events) = inbox();
+            let (inbox, mut events) = inbox(64);
             let (sender, machines) = std::sync::mpsc::channel();
             let events = tokio::spawn(async move {
                 while let Some(Envelope { event, answer }) = events.0.recv().await {
@@ -393,7 +393,7 @@ mod tests {
     async fn a_fixed_machine_is_not_watched() {
         let topology = derive_machine(Host::start(|_| {}).dir.path()).unwrap();
         let machine = Machine::fixed(topology);
-        let (inbox, _events) = inbox();
+        let (inbox, _events) = inbox(64);
         assert!(machine.watch(CpuSet::new(), inbox, Arc::new(Metrics::new())).is_none());
     }
 }

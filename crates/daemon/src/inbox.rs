@@ -1,11 +1,10 @@
 //! The way to the state: a bounded queue of events, and an answer to each.
+//!
+//! Questions are turned away when it is full, so that kubelet hears it at once and tries again; what has happened waits for a place.
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::event::{Answer, Event};
-
-/// Events that may wait; kubelet has far fewer calls in flight.
-const QUEUE_MAX: usize = 1024;
 
 /// An event, and who waits for its answer.
 pub(crate) struct Envelope {
@@ -26,13 +25,18 @@ impl Inbox {
         self.sender.send(Envelope { event, answer }).await.ok()?;
         answered.await.ok()
     }
+
+    /// No event more can wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.sender.capacity() == 0
+    }
 }
 
 /// The receiving end of an [`Inbox`].
 pub(crate) struct Events(pub(crate) mpsc::Receiver<Envelope>);
 
-/// A queue of events.
-pub(crate) fn inbox() -> (Inbox, Events) {
-    let (sender, receiver) = mpsc::channel(QUEUE_MAX);
+/// A queue in which so many events may wait.
+pub(crate) fn inbox(waiting_max: usize) -> (Inbox, Events) {
+    let (sender, receiver) = mpsc::channel(waiting_max);
     (Inbox { sender }, Events(receiver))
 }

@@ -16,6 +16,7 @@ mod inbox;
 mod keeper;
 mod metrics;
 mod narrowing;
+mod overflow;
 pub mod reconcile;
 pub mod record;
 mod reseat;

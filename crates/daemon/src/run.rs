@@ -95,7 +95,7 @@ impl Daemon {
         let metrics = Arc::new(Metrics::new());
         let (state, keeper) = restore(&config, machine.topology(), &metrics).await?;
         let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
-        let (inbox, events) = inbox();
+        let (inbox, events) = inbox(config.waiting_max);
         let (writer, batches) = mpsc::unbounded_channel();
         let (failed, failures) = mpsc::unbounded_channel();
         let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
@@ -292,7 +292,8 @@ async fn restore(
         .with_devices(topology.devices().into())
         .with_doubt_grace(SignedDuration::try_from(config.resync_interval).unwrap_or_default())
         .with_compaction(config.compaction)
-        .with_narrowing(config.narrows_memory);
+        .with_narrowing(config.narrows_memory)
+        .with_on_no_capacity(config.on_no_capacity);
     let step = state.restore(live, Timestamp::now());
     for note in &step.notes {
         tell(note, metrics);

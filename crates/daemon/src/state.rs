@@ -29,7 +29,7 @@ use bayplan_types::Pinning;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::compactor::Compactor;
-use crate::config::CompactionConfig;
+use crate::config::{CompactionConfig, OnNoCapacity};
 use crate::decision::{Decision, render_lacking};
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
 use crate::narrowing::Narrower;
@@ -132,6 +132,7 @@ pub struct NodeState {
     pub(crate) doubt_grace: SignedDuration,
     pub(crate) compactor: Compactor,
     pub(crate) narrower: Narrower,
+    pub(crate) on_no_capacity: OnNoCapacity,
 }
 
 impl NodeState {
@@ -153,6 +154,7 @@ impl NodeState {
             doubt_grace: SignedDuration::ZERO,
             compactor: Compactor::new(CompactionConfig::default()),
             narrower: Narrower::default(),
+            on_no_capacity: OnNoCapacity::default(),
         }
     }
 
@@ -288,12 +290,16 @@ impl NodeState {
             return step;
         }
         step.notes.extend(notes);
-        let offer = match offered {
-            Ok(offer) => offer,
-            Err(_) => return self.refuse(step, &spec, decision),
+        let name = full_name(&spec);
+        let placed = match offered {
+            Ok(offer) => Some((request, offer, decision.clone())),
+            Err(_) => self.share_instead(&name, &request, &decision, &mut step),
+        };
+        let Some((request, offer, decision)) = placed else {
+            return self.refuse(step, &spec, decision);
         };
         if let Some(lacking) = render_lacking(&request, offer.allocation()) {
-            let message = format!("{}: {lacking}", full_name(&spec));
+            let message = format!("{name}: {lacking}");
             step.notes.push(Note::Failure { kind: "huge_pages", message });
         }
         let moves = offer.moves().to_vec();

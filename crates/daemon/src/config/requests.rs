@@ -9,7 +9,7 @@ use bayplan_cri::annotations::{BURST, FLAG, PRIORITY, SIBLINGS};
 use bayplan_cri::translate::RequestRules;
 use bayplan_topology::Level;
 
-use super::{ConfigError, Field};
+use super::{ConfigError, Field, known_keys};
 use crate::yaml::{Node, Position, Value};
 
 /// One key.
@@ -227,7 +227,7 @@ fn unknown(name: &str) -> String {
         );
     }
     let known: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
-    format!("unknown key `requests.{name}`; known are {}", known.join(", "))
+    format!("unknown key `requests.{name}`; {}", known_keys(name, &known))
 }
 
 #[cfg(test)]
@@ -346,12 +346,12 @@ mod tests {
         check(
             "siblings: brothers\nreservedPoolNamespaces: [a]\ncolocate: true\npreferSharedCpus: [true]\npreferSharedCPUs: true",
             expect![[r#"
-            prefer_shared_cpus: true
-            1:11: `requests.siblings` is `brothers`, expected one of pair, shared, idle
-            2:1: `requests.reservedPoolNamespaces` is called `reservedNamespaces`, and is no part of `requests`
-            3:1: unknown key `requests.colocate`; known are preferSharedCpus, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope
-            4:19: `requests.preferSharedCpus` is a list, expected one of true, false
-            5:1: `requests.preferSharedCpus` stands twice"#]],
+                prefer_shared_cpus: true
+                1:11: `requests.siblings` is `brothers`, expected one of pair, shared, idle
+                2:1: `requests.reservedPoolNamespaces` is called `reservedNamespaces`, and is no part of `requests`
+                3:1: unknown key `requests.colocate`; did you mean `colocatePods`? known are preferSharedCpus, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope
+                4:19: `requests.preferSharedCpus` is a list, expected one of true, false
+                5:1: `requests.preferSharedCpus` stands twice"#]],
         );
         check(
             "- a\n",

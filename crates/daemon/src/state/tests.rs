@@ -5,6 +5,7 @@ mod annotations;
 mod compaction;
 mod huge_pages;
 mod narrowing;
+mod overflow;
 mod pods;
 mod wishes;
 
@@ -31,13 +32,16 @@ struct Machine {
     isolated: CpuSet,
     compacts: bool,
     narrows: bool,
+    /// Who cannot have CPUs of its own shares.
+    shares: bool,
 }
 
 impl Machine {
     fn new(line: &str, reserved: &str) -> Machine {
         let (offline, isolated) = (CpuSet::new(), CpuSet::new());
         let (line, reserved) = (line.to_owned(), reserved.to_owned());
-        Machine { line, reserved, offline, isolated, compacts: false, narrows: false }
+        let (compacts, narrows, shares) = (false, false, false);
+        Machine { line, reserved, offline, isolated, compacts, narrows, shares }
     }
 
     /// `None`: every CPU is offline.
@@ -66,6 +70,10 @@ fn fresh(machine: &Machine) -> NodeState {
     NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint)
         .with_compaction(config)
         .with_narrowing(machine.narrows)
+        .with_on_no_capacity(match machine.shares {
+            true => OnNoCapacity::Share,
+            false => OnNoCapacity::Refuse,
+        })
 }
 
 /// CPUs as the bits of a number.
@@ -334,8 +342,9 @@ impl World {
             }
             Op::Reshape(line) => {
                 let reserved = self.machine.reserved.clone();
-                let Machine { compacts, narrows, .. } = self.machine;
-                self.change(Machine { compacts, narrows, ..Machine::new(&line, &reserved) })?;
+                let Machine { compacts, narrows, shares, .. } = self.machine;
+                let machine = Machine::new(&line, &reserved);
+                self.change(Machine { compacts, narrows, shares, ..machine })?;
             }
         }
         Ok(())
@@ -689,10 +698,10 @@ proptest! {
     #[test]
     fn any_history_keeps_the_ledger_and_the_runtime_in_line(
         machine in any_machine(),
-        (compacts, narrows) in any::<(bool, bool)>(),
+        (compacts, narrows, shares) in any::<(bool, bool, bool)>(),
         ops in prop::collection::vec(any_op(), 1..60),
     ) {
-        let mut world = World::new(Machine { compacts, narrows, ..machine });
+        let mut world = World::new(Machine { compacts, narrows, shares, ..machine });
         for op in ops {
             world.play(op)?;
             world.check()?;
