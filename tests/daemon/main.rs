@@ -10,6 +10,7 @@
 mod absurd;
 mod compacting;
 mod disks;
+mod exits;
 mod faults;
 mod hotplug;
 mod node;

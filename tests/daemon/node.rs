@@ -65,6 +65,7 @@ pub(crate) struct Node {
     topology: Topology,
     /// The machine is read from files, and watched.
     is_watched: bool,
+    resync: Duration,
     pub(crate) runtime: EmbeddedRuntime,
     server: Option<Server>,
     running: Option<Running>,
@@ -107,6 +108,7 @@ impl Node {
             topology: derive(&snapshot).unwrap(),
             snapshot,
             is_watched: false,
+            resync: RESYNC,
             runtime: EmbeddedRuntime::new(),
             server: None,
             running: None,
@@ -115,6 +117,11 @@ impl Node {
         };
         node.start_runtime();
         node
+    }
+
+    /// A daemon that is started from now on asks the runtime once and not again.
+    pub(crate) fn never_resyncs(&mut self) {
+        self.resync = Duration::from_secs(3600);
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -141,7 +148,7 @@ impl Node {
             state_dir: self.path("state"),
             metrics_address: Some(([127, 0, 0, 1], 0).into()),
             reserved_cpus: set(RESERVED),
-            resync_interval: RESYNC,
+            resync_interval: self.resync,
             host_root: self.host_root(),
             ..Config::default()
         }

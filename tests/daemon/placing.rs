@@ -1,9 +1,18 @@
 //! Who gets which CPUs, and what happens to the others meanwhile.
 
+use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_types::{Bytes, QosClass};
 
-use crate::node::{Node, RESERVED, set, soon};
+use crate::node::{MACHINE, Node, RESERVED, set, soon};
+
+/// On a runtime that does not tell what ends, as containerd before 1.7.
+async fn start_without_events() -> Node {
+    let mut node = Node::without_daemon(MACHINE);
+    node.runtime.inject("GetContainerEvents", Fault::Fail(12));
+    node.start_daemon().await;
+    node
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_owners_are_disjoint_and_the_rest_shares_what_is_left() {
@@ -118,7 +127,7 @@ async fn a_refused_resize_leaves_everything() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_refused_for_cpus_of_one_that_has_ended_unseen() {
-    let mut node = Node::start().await;
+    let mut node = start_without_events().await;
     let mut past = node.past_daemon();
     for round in 0..5 {
         // Nine of thirteen: two of them never fit at once.
@@ -148,7 +157,7 @@ async fn a_pod_whose_needs_are_known_comes_to_one_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cpus_of_an_init_container_are_used_again() {
-    let mut node = Node::start().await;
+    let mut node = start_without_events().await;
     let mut past = node.past_daemon();
     let (init, app) = (
         ContainerSpec::guaranteed("init", 4000, Bytes::gib(1)),

@@ -10,6 +10,7 @@ mod control;
 pub mod decision;
 pub mod event;
 mod event_loop;
+mod exits;
 mod gate;
 mod hotplug;
 mod inbox;

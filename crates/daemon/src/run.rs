@@ -25,6 +25,7 @@ use crate::config::Config;
 use crate::control::{control_routes, metrics_routes};
 use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
+use crate::exits::hear_exits;
 use crate::gate::Gate;
 use crate::hotplug::Machine;
 use crate::inbox::inbox;
@@ -129,6 +130,7 @@ impl Daemon {
         let soon = Arc::clone(&sync_soon);
         let synced = syncer.clone().run(config.resync_interval, has_synced, soon, stop.clone());
         tasks.push(vital(&broken, synced));
+        tasks.push(vital(&broken, until(stop.clone(), hear_exits(syncer.clone()))));
         let reserved = config.reserved_cpus.clone();
         if let Some(watch) = machine.watch(reserved, inbox, Arc::clone(&metrics)) {
             tasks.push(vital(&broken, until(stop.clone(), watch.run())));

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures::{Stream, TryFutureExt as _, TryStreamExt as _, future, stream};
 use tonic::{Code, Request, Response, Status};
 
 use super::{ContainerDetails, Upstream, info};
@@ -161,6 +162,19 @@ impl Upstream {
         Ok(answer.containers.into_iter().map(listed_container).collect())
     }
 
+    /// The ids of containers that end from now on, until the runtime goes away or a stream fails; some may be told twice. Runtimes before
+    /// containerd 1.7 do not know this call, which is [`RuntimeError::Failed`] with code 12.
+    pub fn ended_containers(&self) -> impl Stream<Item = Result<String, RuntimeError>> + use<> {
+        const CALL: &str = "GetContainerEvents";
+        let (upstream, mut client) = (self.clone(), self.runtime_client());
+        // A runtime may not answer before there is something to tell, so there is no limit.
+        let call = async move { client.get_container_events(v1::GetEventsRequest {}).await };
+        stream::once(call.map_ok(Response::into_inner))
+            .try_flatten()
+            .try_filter_map(|event| future::ready(Ok(ended_container(event))))
+            .map_err(move |status| upstream.failed(CALL, "", &status))
+    }
+
     /// How the runtime set a container up.
     pub async fn container_details(&self, id: &str) -> Result<ContainerDetails, RuntimeError> {
         let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
@@ -204,24 +218,39 @@ impl Upstream {
     {
         let mut request = Request::new(question);
         request.set_timeout(self.limit);
-        let timed_out = || RuntimeError::TimedOut {
-            call,
-            socket: self.socket.to_path_buf(),
-            limit: self.limit,
-        };
-        let status = match tokio::time::timeout(self.limit, send(request)).await {
-            Ok(Ok(answer)) => return Ok(answer.into_inner()),
-            Ok(Err(status)) => status,
-            Err(_) => return Err(timed_out()),
-        };
+        match tokio::time::timeout(self.limit, send(request)).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(self.failed(call, id, &status)),
+            Err(_) => Err(self.timed_out(call)),
+        }
+    }
+
+    fn timed_out(&self, call: &'static str) -> RuntimeError {
+        let (socket, limit) = (self.socket.to_path_buf(), self.limit);
+        RuntimeError::TimedOut { call, socket, limit }
+    }
+
+    fn failed(&self, call: &'static str, id: &str, status: &Status) -> RuntimeError {
         let message = status.message().to_owned();
-        Err(match status.code() {
+        match status.code() {
             Code::NotFound if !id.is_empty() => RuntimeError::Gone { id: id.to_owned() },
             Code::Unavailable => RuntimeError::Unavailable { call, message },
-            Code::DeadlineExceeded => timed_out(),
+            Code::DeadlineExceeded => self.timed_out(call),
             code => RuntimeError::Failed { call, code: code_number(code), message },
-        })
+        }
     }
+}
+
+/// The container that has ended or was removed. Sandboxes are told of in the same way, and left out.
+fn ended_container(event: v1::ContainerEventResponse) -> Option<String> {
+    let is_end = matches!(
+        event.container_event_type(),
+        v1::ContainerEventType::ContainerStoppedEvent
+            | v1::ContainerEventType::ContainerDeletedEvent
+    );
+    let is_sandbox =
+        event.pod_sandbox_status.is_some_and(|sandbox| sandbox.id == event.container_id);
+    (is_end && !is_sandbox).then_some(event.container_id)
 }
 
 /// A gRPC status code as the number it is on the wire.

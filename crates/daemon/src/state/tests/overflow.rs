@@ -33,17 +33,25 @@ fn check(on_no_capacity: OnNoCapacity, asked: &[(i64, &[(&str, &str)])], expecte
 
 #[test]
 fn who_cannot_have_cpus_of_its_own_shares_where_the_configuration_says_so() {
-    check(OnNoCapacity::Refuse, &[(3, &[]), (2, &[])], expect![[r#"
+    check(
+        OnNoCapacity::Refuse,
+        &[(3, &[]), (2, &[])],
+        expect![[r#"
         3: runs on 1-3
         2: refused
-    "#]]);
-    check(OnNoCapacity::Share, &[(3, &[]), (2, &[]), (99, &[])], expect![[r#"
+    "#]],
+    );
+    check(
+        OnNoCapacity::Share,
+        &[(3, &[]), (2, &[]), (99, &[])],
+        expect![[r#"
         3: runs on 1-3
         2: runs on 0
           no_capacity: //app: placed in machine without CPUs of its own, which onNoCapacity allows; refused: needs 2 CPUs of its own, 0 can be given; 2 more would have to be freed
         99: runs on 0
           no_capacity: //app: placed in machine without CPUs of its own, which onNoCapacity allows; refused: needs 99 CPUs of its own, 0 can be given; 99 more would have to be freed
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
