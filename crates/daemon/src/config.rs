@@ -76,6 +76,8 @@ pub struct Config {
     pub resync_interval: Duration,
     /// What happens to undecided calls.
     pub on_failure: OnFailure,
+    /// How long a stop waits for calls that take long, such as `StopContainer`.
+    pub drain_timeout: Duration,
     /// Moving running containers.
     pub compaction: CompactionConfig,
     /// Whether memory nodes are taken away from running containers that can do with fewer.
@@ -103,6 +105,8 @@ impl Default for Config {
             runtime_timeout: Duration::from_secs(10),
             resync_interval: Duration::from_secs(30),
             on_failure: OnFailure::Open,
+            // A pod has 30 s to end unless it says otherwise.
+            drain_timeout: Duration::from_secs(40),
             compaction: CompactionConfig::default(),
             narrows_memory: false,
             host_root: "/".into(),
@@ -216,7 +220,7 @@ fn unknown_key(at: Position, key: &str, known: &[&str]) -> ConfigError {
 }
 
 /// Every key, in the order of the documentation.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "socket",
     "runtimeSocket",
     "controlSocket",
@@ -229,6 +233,7 @@ const KEYS: [&str; 16] = [
     "runtimeTimeout",
     "resyncInterval",
     "onFailure",
+    "drainTimeout",
     "compaction",
     "memory",
     "hostRoot",
@@ -256,6 +261,7 @@ fn set(
         "runtimeTimeout" => config.runtime_timeout = field.duration()?,
         "resyncInterval" => config.resync_interval = field.duration()?,
         "onFailure" => config.on_failure = field.on_failure()?,
+        "drainTimeout" => config.drain_timeout = field.duration()?,
         "compaction" => field.section(errors, "enabled: true", |at, key, value| {
             set_compaction(&mut config.compaction, at, key, value)
         }),
@@ -469,7 +475,7 @@ mod tests {
             expect![[r#"
                 config.yaml:1:9: `socket` is `run/b.sock`, expected an absolute path
                 config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3"
-                config.yaml:3:1: unknown key `reservdCpus`; known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, runtimeTimeout, resyncInterval, onFailure, compaction, memory, hostRoot, log
+                config.yaml:3:1: unknown key `reservdCpus`; known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, runtimeTimeout, resyncInterval, onFailure, drainTimeout, compaction, memory, hostRoot, log
                 config.yaml:4:17: `metricsAddress` is `localhost`, expected IP:PORT such as 127.0.0.1:9478, or off
                 config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
                 config.yaml:7:3: `onFailure` is a list, expected open (forward undecided calls unchanged) or closed (refuse them)
@@ -519,7 +525,7 @@ mod tests {
 
     const EVERY_KEY: &str = "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c\nstateDir: /d\nmetricsAddress: off\n\
              reservedCpus: 0\nreservedNamespaces: [x]\ndecisionTimeout: 500ms\nruntimeTimeout: 1m\n\
-             resyncInterval: 5s\nonFailure: closed\nhostRoot: /h\nlog: debug\ncompaction:\n  enabled: true\n  maxMovesPerEvent: 1\n  \
+             resyncInterval: 5s\nonFailure: closed\ndrainTimeout: 2m\nhostRoot: /h\nlog: debug\ncompaction:\n  enabled: true\n  maxMovesPerEvent: 1\n  \
              maxCpusPerEvent: 2\n  maxMemoryPerEvent: 3Gi\n  minGainPercent: 4\nmemory:\n  narrow: true\n";
 
     #[test]
@@ -548,6 +554,7 @@ mod tests {
                     runtime_timeout: 60s,
                     resync_interval: 5s,
                     on_failure: Closed,
+                    drain_timeout: 120s,
                     compaction: CompactionConfig {
                         enabled: true,
                         limits: Limits {
