@@ -25,6 +25,12 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the daemon until SIGTERM or SIGINT
+    ///
+    /// At the first signal it serves on until calls that take long have ended, at most for `drainTimeout` of the configuration; a second
+    /// one ends it at once. Containers keep running as they are. SIGHUP does nothing yet: restart to apply a changed configuration.
+    ///
+    /// Under systemd it serves the socket that it is given (FileDescriptorName=cri, and `control` if there is one), says when it serves
+    /// (Type=notify), and feeds the watchdog (WatchdogSec=).
     Run,
     /// Watch bayplan place pods on a synthetic two-socket machine; needs no root, no Kubernetes, no network
     Demo(DemoOptions),

@@ -6,32 +6,41 @@ use std::path::Path;
 use anyhow::Context as _;
 use bayplan_daemon::check::{Severity, check_kubelet};
 use bayplan_daemon::config::{Config, read_config};
+use bayplan_daemon::systemd::Systemd;
 use bayplan_daemon::{Daemon, Machine};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 /// Runs until SIGTERM or SIGINT; a second signal ends the process at once.
 pub(crate) fn run(config: Option<&Path>) -> anyhow::Result<()> {
+    // Before there is another thread, because it changes the environment.
+    let systemd = Systemd::from_env()?;
     let config = read_config(config)?;
     init_log(&config.log)?;
     let machine = Machine::of_host(&config.host_root)?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let ended = runtime.block_on(serve(config, machine));
+    let ended = runtime.block_on(serve(systemd, config, machine));
     // A disk that hangs must not keep the process.
     runtime.shutdown_background();
     ended
 }
 
-async fn serve(config: Config, machine: Machine) -> anyhow::Result<()> {
+async fn serve(systemd: Systemd, config: Config, machine: Machine) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            tracing::warn!("reload is not there yet; restart to apply the configuration");
+        }
+    });
     for finding in check_kubelet(&config.host_root) {
         if finding.severity != Severity::Ok {
             tracing::warn!(check = finding.check, "{}", finding.message);
         }
     }
     let daemon = tokio::select! {
-        daemon = Daemon::start(config, machine) => daemon?,
+        daemon = Daemon::start_under(systemd, config, machine) => daemon?,
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };

@@ -6,7 +6,12 @@
 //!
 //! Guarantees: the runtime's answer to a create leaves only after [`Agent::created`] has returned; a client that goes away resets
 //! the runtime's stream, but the agent still hears the end of what it was asked about.
+//!
+//! A stop has two phases. As long as calls are under way that take long by nature (a container that ends, an image that is pulled),
+//! everything is served as before, new connections too: kubelet gives up on a connection that nobody accepts for five seconds.
+//! Then nobody is accepted any more, clients are told to connect anew (GOAWAY), and calls have a few seconds to finish.
 
+mod under_way;
 mod watched;
 
 #[cfg(test)]
@@ -33,6 +38,7 @@ use crate::agent::{Agent, Ticket};
 use crate::intercept::{self, Method, Window};
 use crate::server;
 use crate::upstream::Upstream;
+use under_way::UnderWay;
 
 pub use crate::intercept::DECODED;
 pub(crate) use watched::{CallEnd, grpc_status};
@@ -55,6 +61,8 @@ pub(crate) struct Shared<A> {
     pub(crate) upstream: Upstream,
     pub(crate) agent: A,
     tickets: AtomicU64,
+    /// Everything that was asked and not answered yet.
+    under_way: UnderWay,
     /// Decoded calls that are under way, also those whose client has gone.
     calls: TaskTracker,
     /// Ends all of them.
@@ -74,6 +82,7 @@ impl<A: Agent> Proxy<A> {
             upstream,
             agent,
             tickets: AtomicU64::new(1),
+            under_way: UnderWay::default(),
             calls: TaskTracker::new(),
             cut: CancellationToken::new(),
         };
@@ -81,19 +90,26 @@ impl<A: Agent> Proxy<A> {
     }
 }
 
-/// Serves the proxy until `shutdown`. Then decoded calls that have begun get five seconds to finish, others one second more, and
-/// what still runs (streams such as `GetContainerEvents` never end by themselves) is cut off.
+/// Serves the proxy until `shutdown`, and on until no call is under way that takes long, at most for `drain`. Then decoded calls get
+/// five seconds to finish, others one second more, and what still runs (streams such as `GetContainerEvents` never end by
+/// themselves) is cut off.
 pub async fn serve<A: Agent>(
     listener: UnixListener,
     proxy: Proxy<A>,
     shutdown: impl Future<Output = ()>,
+    drain: Duration,
 ) {
     let shared = Arc::clone(&proxy.shared);
+    let stop = async {
+        shutdown.await;
+        shared.finish_long_calls(drain).await;
+    };
     let drained = async {
         shared.finish_calls().await;
         sleep(GRACE_PASSED).await;
+        shared.tell_cut();
     };
-    server::serve(listener, proxy, shutdown, drained).await;
+    server::serve(listener, proxy, stop, drained).await;
     // Connections may have ended before the agent has heard everything.
     shared.finish_calls().await;
 }
@@ -110,7 +126,8 @@ impl<A: Agent> Service<Request<Body>> for Proxy<A> {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            let end = CallEnd::new(shared.agent.clone(), request.uri().path());
+            let (request, entry) = shared.under_way.enter(request);
+            let end = CallEnd::new(shared.agent.clone(), request.uri().path(), entry);
             Ok(match Method::of(request.uri().path()) {
                 Some(method) => shared.intercept(method, request, end).await,
                 None => shared.pass(request, end).await,
@@ -158,10 +175,28 @@ impl<A: Agent> Shared<A> {
         response
     }
 
+    /// Waits for calls that take long by nature.
+    async fn finish_long_calls(&self, limit: Duration) {
+        for call in self.under_way.long_calls() {
+            tracing::info!(call, "waiting for a call to end before the stop");
+        }
+        if timeout(limit, self.under_way.long_calls_end()).await.is_err() {
+            tracing::warn!("calls are still under way after {limit:?}; see drainTimeout");
+        }
+    }
+
+    /// Says who will get no answer.
+    fn tell_cut(&self) {
+        for call in self.under_way.unfinished() {
+            tracing::warn!(call, "cut off by the stop");
+        }
+    }
+
     /// Waits for the decoded calls, and cuts off those that take too long.
     async fn finish_calls(&self) {
         self.calls.close();
         if timeout(GRACE_DECODED, self.calls.wait()).await.is_err() {
+            self.tell_cut();
             self.cut.cancel();
             // All that is left is telling the agent, which has a deadline of its own.
             if timeout(GRACE_PASSED, self.calls.wait()).await.is_err() {

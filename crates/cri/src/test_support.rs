@@ -28,6 +28,9 @@ use crate::v1::runtime_service_client::RuntimeServiceClient;
 /// Far beyond anything a test waits for; it turns a test that hangs into one that fails.
 const STUCK: Duration = Duration::from_secs(30);
 
+/// How long a stop of the proxy waits for calls that take long.
+pub(crate) const DRAIN: Duration = Duration::from_secs(4);
+
 /// Waits for what must happen.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(STUCK, future).await.expect("nothing happened")
@@ -228,7 +231,7 @@ impl House {
             agent,
             runtime_server: Running::start(|stop| serve(runtime_listener, stop)),
             proxy_server: Running::start(|stop| async move {
-                proxy::serve(proxy_listener, proxy, stop.cancelled()).await;
+                proxy::serve(proxy_listener, proxy, stop.cancelled(), DRAIN).await;
             }),
             runtime_socket,
             proxy_socket,

@@ -90,6 +90,8 @@ pub struct Config {
     pub on_no_capacity: OnNoCapacity,
     /// Calls that may wait for a decision; those beyond are refused at once.
     pub waiting_max: usize,
+    /// How long a stop waits for calls that take long, such as `StopContainer`.
+    pub drain_timeout: Duration,
     /// Moving running containers.
     pub compaction: CompactionConfig,
     /// Whether memory nodes are taken away from running containers that can do with fewer.
@@ -119,6 +121,8 @@ impl Default for Config {
             on_failure: OnFailure::Open,
             on_no_capacity: OnNoCapacity::default(),
             waiting_max: 1024,
+            // A pod has 30 s to end unless it says otherwise.
+            drain_timeout: Duration::from_secs(40),
             compaction: CompactionConfig::default(),
             narrows_memory: false,
             host_root: "/".into(),
@@ -242,7 +246,7 @@ fn known_keys(key: &str, known: &[&str]) -> String {
 }
 
 /// Every key, in the order of the documentation.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "socket",
     "runtimeSocket",
     "controlSocket",
@@ -257,6 +261,7 @@ const KEYS: [&str; 18] = [
     "onFailure",
     "onNoCapacity",
     "maxWaitingCalls",
+    "drainTimeout",
     "compaction",
     "memory",
     "hostRoot",
@@ -286,6 +291,7 @@ fn set(
         "onFailure" => config.on_failure = field.on_failure()?,
         "onNoCapacity" => config.on_no_capacity = field.on_no_capacity()?,
         "maxWaitingCalls" => config.waiting_max = field.count(1, 65536)?,
+        "drainTimeout" => config.drain_timeout = field.duration()?,
         "compaction" => field.section(errors, "enabled: true", |at, key, value| {
             set_compaction(&mut config.compaction, at, key, value)
         }),
@@ -508,7 +514,7 @@ mod tests {
             expect![[r#"
                 config.yaml:1:9: `socket` is `run/b.sock`, expected an absolute path
                 config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3"
-                config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, runtimeTimeout, resyncInterval, onFailure, onNoCapacity, maxWaitingCalls, compaction, memory, hostRoot, log
+                config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, runtimeTimeout, resyncInterval, onFailure, onNoCapacity, maxWaitingCalls, drainTimeout, compaction, memory, hostRoot, log
                 config.yaml:4:17: `metricsAddress` is `localhost`, expected IP:PORT such as 127.0.0.1:9478, or off
                 config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
                 config.yaml:7:3: `onFailure` is a list, expected open (forward undecided calls unchanged) or closed (refuse them)
@@ -558,7 +564,7 @@ mod tests {
 
     const EVERY_KEY: &str = "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c\nstateDir: /d\nmetricsAddress: off\n\
              reservedCpus: 0\nreservedNamespaces: [x]\ndecisionTimeout: 500ms\nruntimeTimeout: 1m\n\
-             resyncInterval: 5s\nonFailure: closed\nonNoCapacity: share\nmaxWaitingCalls: 7\nhostRoot: /h\nlog: debug\ncompaction:\n  enabled: true\n  maxMovesPerEvent: 1\n  \
+             resyncInterval: 5s\nonFailure: closed\nonNoCapacity: share\nmaxWaitingCalls: 7\ndrainTimeout: 2m\nhostRoot: /h\nlog: debug\ncompaction:\n  enabled: true\n  maxMovesPerEvent: 1\n  \
              maxCpusPerEvent: 2\n  maxMemoryPerEvent: 3Gi\n  minGainPercent: 4\nmemory:\n  narrow: true\n";
 
     #[test]
@@ -589,6 +595,7 @@ mod tests {
                     on_failure: Closed,
                     on_no_capacity: Share,
                     waiting_max: 7,
+                    drain_timeout: 120s,
                     compaction: CompactionConfig {
                         enabled: true,
                         limits: Limits {

@@ -46,6 +46,8 @@ pub enum Event {
     SyncStarted,
     /// The runtime has told what runs.
     Synced(RuntimeView),
+    /// Are events dealt with?
+    Ping,
     /// Who has which CPUs?
     Status,
     /// Why is this container where it is?

@@ -25,6 +25,7 @@ mod run;
 pub mod state;
 pub mod status;
 mod sync;
+pub mod systemd;
 mod writer;
 mod yaml;
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,7 @@ use crate::metrics::Metrics;
 use crate::record::replay;
 use crate::state::NodeState;
 use crate::sync::Syncer;
+use crate::systemd::{Ear, Systemd, feed_watchdog};
 use crate::writer::{report_failures, run_writer};
 
 /// How long the start waits for the runtime before it serves kubelet without having asked it.
@@ -72,14 +74,19 @@ pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
 /// A running daemon.
 #[derive(Debug)]
 pub struct Daemon {
+    /// Ends the proxy, once calls have come to their end; then what brings news, and then everything.
+    close: CancellationToken,
     stop: CancellationToken,
     kill: CancellationToken,
     /// Cancelled when a task ended that the daemon cannot do without.
     broken: CancellationToken,
     proxy: JoinHandle<()>,
     tasks: Vec<JoinHandle<()>>,
+    /// Those that it has made.
     sockets: Vec<PathBuf>,
     metrics_address: Option<SocketAddr>,
+    ear: Ear,
+    drain: Duration,
 }
 
 impl Daemon {
@@ -89,6 +96,18 @@ impl Daemon {
     /// # Errors
     /// [`StartError`].
     pub async fn start(config: Config, machine: Machine) -> Result<Daemon, StartError> {
+        Daemon::start_under(Systemd::default(), config, machine).await
+    }
+
+    /// As [`Self::start`], on the sockets that were passed, and systemd is told how it goes.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub async fn start_under(
+        systemd: Systemd,
+        config: Config,
+        machine: Machine,
+    ) -> Result<Daemon, StartError> {
         for oddity in machine.topology().oddities() {
             tracing::warn!("odd hardware description: {oddity}");
         }
@@ -139,17 +158,19 @@ impl Daemon {
         let mut daemon = Daemon {
             proxy: tokio::spawn(async {}),
             metrics_address: None,
-            sockets: vec![config.control_socket.clone(), config.socket.clone()],
+            sockets: Vec::new(),
+            ear: systemd.ear,
+            drain: config.drain_timeout,
+            close: CancellationToken::new(),
             stop,
             kill,
             broken,
             tasks,
         };
         let gate = Gate { syncer, config, metrics, sync_soon };
-        match daemon.serve(gate).await {
+        match daemon.serve(gate, systemd).await {
             Ok(()) => Ok(daemon),
             Err(error) => {
-                daemon.sockets.clear();
                 daemon.stop().await;
                 Err(error)
             }
@@ -161,7 +182,7 @@ impl Daemon {
         self.broken.cancelled().await;
     }
 
-    async fn serve(&mut self, gate: Gate) -> Result<(), StartError> {
+    async fn serve(&mut self, gate: Gate, systemd: Systemd) -> Result<(), StartError> {
         let config = Arc::clone(&gate.config);
         let inbox = gate.syncer.inbox.clone();
         if let Some(address) = config.metrics_address {
@@ -172,14 +193,19 @@ impl Daemon {
             let served = axum::serve(listener, routes).into_future();
             self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
         }
-        let listener = listen_unix(&config.control_socket).await?;
-        let served = axum::serve(listener, control_routes(inbox)).into_future();
+        let listener = self.listen(systemd.control, &config.control_socket).await?;
+        let served = axum::serve(listener, control_routes(inbox.clone())).into_future();
         self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
-        let listener = listen_unix(&config.socket).await?;
-        let stop = self.stop.clone();
+        let listener = self.listen(systemd.cri, &config.socket).await?;
+        let close = self.close.clone();
         let proxy = Proxy::new(gate.syncer.upstream.clone(), gate);
-        let served = proxy::serve(listener, proxy, stop.cancelled_owned());
+        let served = proxy::serve(listener, proxy, close.cancelled_owned(), self.drain);
         self.proxy = tokio::spawn(served);
+        self.ear.ready();
+        if let Some(limit) = systemd.watchdog {
+            let feeding = feed_watchdog(inbox, limit, self.ear);
+            self.tasks.push(tokio::spawn(until(self.kill.clone(), feeding)));
+        }
         tracing::info!(
             socket = %config.socket.display(),
             runtime = %config.runtime_socket.display(),
@@ -188,18 +214,41 @@ impl Daemon {
         Ok(())
     }
 
+    /// The socket that was passed, or a new one at this path.
+    async fn listen(
+        &mut self,
+        passed: Option<StdUnixListener>,
+        path: &Path,
+    ) -> Result<UnixListener, StartError> {
+        let Some(passed) = passed else {
+            let listener = listen_unix(path).await?;
+            self.sockets.push(path.to_owned());
+            return Ok(listener);
+        };
+        let listen = |source| StartError::Listen { what: path.display().to_string(), source };
+        let address = passed.local_addr().map_err(listen)?;
+        if address.as_pathname() != Some(path) {
+            let path = path.display();
+            tracing::warn!("systemd listens on {address:?}, not on {path} as configured");
+        }
+        passed.set_nonblocking(true).map_err(listen)?;
+        UnixListener::from_std(passed).map_err(listen)
+    }
+
     /// Where metrics are served, with the port that the kernel chose if the configuration says port 0.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_address
     }
 
-    /// Stops accepting, lets calls that change something come to their end, and returns when everything is on disk. Containers keep
-    /// running as they are.
+    /// Serves on until calls that take long have ended, then stops accepting, lets the others come to their end, and returns when
+    /// everything is on disk. Containers keep running as they are.
     pub async fn stop(self) {
-        self.stop.cancel();
+        self.ear.stopping(self.drain);
+        self.close.cancel();
         if let Err(error) = self.proxy.await {
             tracing::error!(%error, "the proxy ended badly");
         }
+        self.stop.cancel();
         // Before the journal is free: a successor makes sockets of its own at these paths.
         for socket in self.sockets {
             let _gone = std::fs::remove_file(socket);

@@ -198,6 +198,7 @@ impl NodeState {
                 known: self.observed.keys().cloned().collect(),
             }),
             Event::Synced(view) => self.synced(&view, now),
+            Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
             Event::Explain(name) => Step::new(Answer::Explanations(self.explain(&name))),
         };

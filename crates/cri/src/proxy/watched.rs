@@ -11,22 +11,23 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::agent::Agent;
+use crate::proxy::under_way::Entry;
 use crate::upstream::{Upstream, code_number};
 
-/// Tells the agent once how a call ended; when it is dropped before, the client went away.
+/// Tells the agent once how a call ended, and until then the call is under way; when it is dropped before, the client went away.
 #[derive(Debug)]
 pub(crate) struct CallEnd<A: Agent> {
-    waiting: Option<(A, String)>,
+    waiting: Option<(A, String, Entry)>,
 }
 
 impl<A: Agent> CallEnd<A> {
-    pub(crate) fn new(agent: A, path: &str) -> CallEnd<A> {
-        CallEnd { waiting: Some((agent, path.to_owned())) }
+    pub(crate) fn new(agent: A, path: &str, entry: Entry) -> CallEnd<A> {
+        CallEnd { waiting: Some((agent, path.to_owned(), entry)) }
     }
 
     /// The first code counts.
     pub(crate) fn tell(&mut self, code: u32) {
-        if let Some((agent, path)) = self.waiting.take() {
+        if let Some((agent, path, _ended)) = self.waiting.take() {
             agent.call_ended(&path, code);
         }
     }

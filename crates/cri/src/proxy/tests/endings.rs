@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use http::HeaderMap;
+use prost::Message as _;
+use tokio::time::Instant;
 use tonic::{Code, Request, Status};
 
 use crate::agent::Admission;
 use crate::embedded::Fault;
-use crate::test_support::{House, create, pinning, run_pod, soon};
-use crate::v1;
+use crate::test_support::{DRAIN, House, create, pinning, run_pod, soon};
+use crate::{frame, v1};
 
 fn house() -> House {
     House::new(Admission::Place(pinning("0-1", "0")))
@@ -169,4 +172,43 @@ async fn a_stop_does_not_wait_for_ever() {
     let status = soon(call).await.unwrap().unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert_eq!(outcomes(house).await, ["created #1 Unknown"]);
+}
+
+/// Longer than a call that is not read has after the proxy has stopped accepting.
+const PULL: Duration = Duration::from_secs(3);
+
+#[tokio::test]
+async fn a_stop_waits_for_a_long_call_and_serves_on_meanwhile() {
+    let mut house = house();
+    house.runtime.inject("PullImage", Fault::Delay(PULL));
+    let image = v1::ImageSpec { image: "busybox".to_owned(), ..Default::default() };
+    let pull = v1::PullImageRequest { image: Some(image), ..Default::default() };
+    let pull = frame::wrap(&pull.encode_to_vec()).unwrap();
+    let pull = house.send("/runtime.v1.ImageService/PullImage", HeaderMap::new(), pull);
+    let meanwhile = async {
+        soon(house.runtime.called("PullImage", 1)).await;
+        house.proxy_server.begin_stop();
+        tokio::time::sleep(PULL / 2).await;
+        // On a connection that is made after the stop has begun.
+        soon(house.client().version(v1::VersionRequest::default())).await.unwrap();
+    };
+    let (pulled, ()) = tokio::join!(pull, meanwhile);
+    assert_eq!(pulled.trailers.get("grpc-status").unwrap(), "0", "{:?}", pulled.headers);
+    house.proxy_server.stop().await;
+    soon(house.client().version(v1::VersionRequest::default())).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_a_long_call_only_as_long_as_it_was_told() {
+    let mut house = house();
+    house.runtime.inject("StopContainer", Fault::Hang);
+    let (mut client, request) = (house.client(), v1::StopContainerRequest::default());
+    let call = tokio::spawn(async move { client.stop_container(request).await });
+    soon(house.runtime.called("StopContainer", 1)).await;
+    let begun = Instant::now();
+    house.proxy_server.stop().await;
+    assert!(begun.elapsed() >= DRAIN);
+    let status = soon(call).await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert!(house.agent.lines().contains(&"call StopContainer 14".to_owned()));
 }
