@@ -1,6 +1,7 @@
 //! A node: containerd, the daemon as a process in front of it, and a client that speaks as kubelet does.
 //! In: what a pod's author writes. Out: where the kernel and the runtime have its containers.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -129,7 +130,11 @@ impl Node {
     }
 
     fn wait_until_serving(&mut self) -> anyhow::Result<()> {
-        let proxied = Upstream::new(self.dir.path().join("bayplan.sock"), LIMIT);
+        let socket = self.dir.path().join("bayplan.sock");
+        // A call that fails costs far more than the attempt to connect.
+        wait_for("the daemon's socket", LIMIT, || Ok(UnixStream::connect(&socket).ok()))
+            .with_context(|| self.daemon.last_words())?;
+        let proxied = Upstream::new(socket, LIMIT);
         wait_for("the daemon", LIMIT, || Ok(self.tokio.block_on(proxied.version()).ok()))
             .with_context(|| self.daemon.last_words())?;
         Ok(())

@@ -61,7 +61,7 @@ impl Drop for Process {
     }
 }
 
-/// Asks until there is an answer.
+/// Asks until there is an answer, for half of the time at most: whoever waits for a busy machine is not to keep it busy.
 ///
 /// # Errors
 /// The first one of `ask`, or that there was no answer within `limit`.
@@ -72,13 +72,14 @@ pub fn wait_for<T>(
 ) -> anyhow::Result<T> {
     let started = Instant::now();
     loop {
+        let asked = Instant::now();
         if let Some(answer) = ask()? {
             return Ok(answer);
         }
         if started.elapsed() > limit {
             bail!("waited {limit:?} for {what}");
         }
-        sleep(Duration::from_millis(50));
+        sleep(asked.elapsed().max(Duration::from_millis(50)));
     }
 }
 
