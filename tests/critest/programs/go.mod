@@ -1,0 +1,3 @@
+module bayplan.dev/tests/critest/programs
+
+go 1.21
