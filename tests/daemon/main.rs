@@ -15,3 +15,4 @@ mod node;
 mod observing;
 mod placing;
 mod restarts;
+mod upgrade;
