@@ -17,3 +17,4 @@ mod node;
 mod observing;
 mod placing;
 mod restarts;
+mod upgrade;

@@ -1,10 +1,11 @@
 //! One node: a synthetic machine, the embedded runtime, the daemon in a tokio runtime of its own, and a client that asks as kubelet
 //! does. Everything lives in a temporary directory.
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use bayplan_cri::embedded::{ContainerSnapshot, EmbeddedRuntime};
@@ -18,6 +19,8 @@ use bayplan_daemon::{Daemon, Machine, StartError, query_control};
 use bayplan_host::journal::JournalError;
 use bayplan_topology::{Snapshot, Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuSet, QosClass};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
@@ -29,6 +32,9 @@ use tokio::time::Instant;
 pub(crate) const MACHINE: &str = "pack:1 numa:2 core:4 pu:2 mem:16";
 /// The first core.
 pub(crate) const RESERVED: &str = "0,8";
+
+/// `bayplan` as the tests build it.
+pub(crate) const DAEMON: &str = env!("CARGO_BIN_EXE_bayplan-under-test");
 
 /// Far beyond anything a test waits for; it turns a test that hangs into one that fails.
 const STUCK: Duration = Duration::from_secs(60);
@@ -124,7 +130,7 @@ impl Node {
         self.resync = Duration::from_secs(3600);
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -226,6 +232,22 @@ impl Node {
 
     /// Starts the daemon as a process, which reads the machine from files; `more` is added to its configuration.
     pub(crate) async fn spawn_daemon(&mut self, more: &str) {
+        let (arguments, metrics) = self.daemon_arguments(more);
+        let mut command = Command::new(DAEMON);
+        command.args(arguments).env_remove("BAYPLAN_LOG").stdin(Stdio::null());
+        self.adopt_daemon(command.spawn().unwrap(), metrics);
+        self.kubelet = kubelet(self.path("bayplan.sock"));
+        // It is the last socket that the daemon makes.
+        soon(async {
+            while UnixStream::connect(self.path("bayplan.sock")).await.is_err() {
+                tokio::time::sleep(POLL).await;
+            }
+        })
+        .await;
+    }
+
+    /// Writes machine and configuration for a daemon that is a process. Gives its arguments, and where its metrics will be.
+    pub(crate) fn daemon_arguments(&self, more: &str) -> ([OsString; 3], SocketAddr) {
         write_machine(&self.host_root(), &self.snapshot);
         let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let metrics = free.local_addr().unwrap();
@@ -237,18 +259,36 @@ impl Node {
         );
         let path = self.path("bayplan.yaml");
         fs::write(&path, config).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bayplan-under-test"));
-        command.arg("run").arg("--config").arg(&path).env_remove("BAYPLAN_LOG");
-        let child = command.stdin(Stdio::null()).spawn().unwrap();
+        (["run".into(), "--config".into(), path.into()], metrics)
+    }
+
+    /// From now on this process is the daemon.
+    pub(crate) fn adopt_daemon(&mut self, child: Child, metrics: SocketAddr) {
         self.running = Some(Running::Process { child, metrics });
-        self.kubelet = kubelet(self.path("bayplan.sock"));
-        // It is the last socket that the daemon makes.
-        soon(async {
-            while UnixStream::connect(self.path("bayplan.sock")).await.is_err() {
-                tokio::time::sleep(POLL).await;
+    }
+
+    /// Sends a signal to the daemon's process.
+    pub(crate) fn signal_daemon(&self, signal: Signal) {
+        let Some(Running::Process { child, .. }) = &self.running else {
+            panic!("the daemon is no process")
+        };
+        kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    /// Waits until the daemon's process has ended by itself.
+    pub(crate) async fn daemon_ended(&mut self) -> ExitStatus {
+        let Some(Running::Process { child, .. }) = &mut self.running else {
+            panic!("the daemon is no process")
+        };
+        let ended = async {
+            loop {
+                match child.try_wait().unwrap() {
+                    Some(status) => break status,
+                    None => tokio::time::sleep(POLL).await,
+                }
             }
-        })
-        .await;
+        };
+        soon(ended).await
     }
 
     /// The machine is another one from the next start on.
@@ -479,6 +519,6 @@ fn write_machine(root: &Path, machine: &Snapshot) {
     write("cpu/online".to_owned(), list(&machine.online));
 }
 
-fn kubelet(socket: PathBuf) -> Kubelet {
+pub(crate) fn kubelet(socket: PathBuf) -> Kubelet {
     Kubelet::new(socket, "test/app:1", &[], "")
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_daemon::status::Status;
 use bayplan_types::{Bytes, QosClass};
 
-use crate::node::{MACHINE, Node, set, soon};
+use crate::node::{Node, set, soon};
 
 /// What the runtime has on record about CPUs and memory nodes, by id.
 type Records = BTreeMap<String, (String, String)>;
@@ -142,7 +143,7 @@ async fn the_same_cpus_in_another_shape_keep_their_owners() {
     node.set_machine("pack:2 numa:1 core:4 pu:2 mem:16");
     start_and_sync(&mut node).await;
     let after = node.wait_until_in_line().await;
-    let own = |status: &bayplan_daemon::status::Status| -> Vec<String> {
+    let own = |status: &Status| -> Vec<String> {
         status.containers.iter().map(|held| held.exclusive.clone()).collect()
     };
     assert_eq!(own(&after), own(&before));
@@ -217,11 +218,31 @@ async fn a_kill_in_the_middle_of_a_creation_leaks_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_without_the_runtime_goes_on_from_the_journal() {
-    let mut node = Node::without_daemon(MACHINE);
-    node.start_daemon().await;
+    let mut node = Node::start().await;
     populate(&mut node).await;
-    let before = node.status().await;
-    let pinned = records(&node);
+    let (before, pinned) = (node.status().await, records(&node));
+    node.kill_daemon();
+    node.stop_runtime().await;
+    // It waits for the runtime for a while, and then serves without.
+    node.start_daemon().await;
+    let alone = node.status().await;
+    let sets = |status: &Status| -> Vec<(String, String, String)> {
+        let held = status.containers.iter().cloned();
+        held.map(|held| (held.container, held.exclusive, held.cpus)).collect()
+    };
+    assert_eq!((&alone.cpus, sets(&alone)), (&before.cpus, sets(&before)));
+    node.start_runtime();
+    assert_eq!(node.wait_until_in_line().await.cpus, before.cpus);
+    assert_eq!(records(&node), pinned);
+    node.guaranteed("after", 1000).await;
+    node.wait_until_in_line().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_kills_in_a_row_move_nobody() {
+    let mut node = Node::start().await;
+    populate(&mut node).await;
+    let (before, pinned) = (node.status().await, records(&node));
     for _ in 0..3 {
         node.kill_daemon();
         node.start_daemon().await;
