@@ -31,7 +31,8 @@ pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, matches_glob};
 
 use crate::translate::{NewContainer, RequestRules};
 use names::look_up;
-use values::{Misread, VALUE_MAX, shown, word};
+pub(crate) use values::shown;
+use values::{Misread, VALUE_MAX, word};
 
 /// What of a value is shown in a warning.
 const SHOWN_MAX: usize = 40;

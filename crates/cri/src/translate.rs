@@ -13,7 +13,7 @@ use bayplan_topology::Device;
 use bayplan_types::{Bytes, MilliCpu, QosClass};
 
 use crate::annotations::{
-    Warning, WarningKind, affinities, matches_glob, nears, read_annotations, relevant,
+    Warning, WarningKind, affinities, matches_glob, nears, read_annotations, relevant, shown,
 };
 use crate::devices::{device_names, mounted_devices};
 use crate::mates::pod_wishes;
@@ -278,7 +278,7 @@ pub fn derive_request<'a>(
         let text = format!(
             "cgroup parent `{}` does not tell a QoS class (expected .../kubepods/... or ...kubepods-...-pod*.slice); \
              treated as shared",
-            pod.cgroup_parent
+            shown(&pod.cgroup_parent, 200)
         );
         warnings.insert(0, Warning { kind: WarningKind::NotUnderstood, text });
     }
@@ -503,6 +503,13 @@ mod tests {
             &[],
             cpu(2048, 200_000),
             "2 shared, memory 0 B, ceiling 2; cgroup parent `/weird` does not tell a QoS class (expected \
+             .../kubepods/... or ...kubepods-...-pod*.slice); treated as shared",
+        );
+        check(
+            "/weird\u{1b}[2J",
+            &[],
+            cpu(2048, 200_000),
+            "2 shared, memory 0 B, ceiling 2; cgroup parent `/weird\\u{1b}[2J` does not tell a QoS class (expected \
              .../kubepods/... or ...kubepods-...-pod*.slice); treated as shared",
         );
         check(

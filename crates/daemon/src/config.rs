@@ -209,8 +209,20 @@ pub fn parse_config(path: &Path, text: &str) -> Result<Config, ConfigErrors> {
             }),
         },
     }
+    for error in &mut errors {
+        error.message = without_controls(&error.message);
+    }
     errors.sort_by_key(|error| error.at);
     if errors.is_empty() { Ok(config) } else { Err(ConfigErrors { path: path.to_owned(), errors }) }
+}
+
+/// What the file says is shown on terminals, which must not obey it.
+fn without_controls(message: &str) -> String {
+    let escape = |c: char| match c.is_control() && c != '\n' {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    message.chars().map(escape).collect()
 }
 
 /// Sets every key of a mapping; a key that stands twice is a mistake.
@@ -504,6 +516,12 @@ mod tests {
         for text in ["", "\n", "# nothing\n", "---\n"] {
             assert_eq!(parse_config(Path::new("f"), text), Ok(Config::default()), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_terminal_obeys_nothing_in_a_mistake() {
+        let mistake = parse_config(Path::new("f"), "\"re\\e[2J\": 1\n").unwrap_err().to_string();
+        assert!(mistake.contains("`re\\u{1b}[2J`"), "{mistake}");
     }
 
     #[test]

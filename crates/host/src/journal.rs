@@ -218,7 +218,8 @@ fn line(record: &str) -> String {
     format!("{:08x} {record}\n", crc32fast::hash(record.as_bytes()))
 }
 
-fn parse_journal(bytes: &[u8]) -> Recovered {
+/// What a journal file of these bytes holds. Every line but the header is a record or is dropped.
+pub fn parse_journal(bytes: &[u8]) -> Recovered {
     let mut recovered = Recovered::default();
     if bytes.is_empty() {
         return recovered;

@@ -1,12 +1,17 @@
-//! What the fuzz targets share: what must hold for everything that is read, and machines that are damaged edit by edit.
+//! What the fuzz targets share: what must hold for everything that is read, machines that are damaged edit by edit, and a small node
+//! with what kubelet says to it.
 
+mod call;
 mod damage;
+mod node;
 
 use bayplan_host::kernel_files::KernelFiles;
 use bayplan_host::{Depth, read_files};
 use bayplan_topology::{Snapshot, check_topology, derive, render_map, render_tree, to_json};
 
+pub use call::Call;
 pub use damage::{Damage, Edit};
+pub use node::{check_request, check_shown, container, fresh_node, rules};
 
 /// First line of the text form of kernel files.
 pub const HEADER: &str = "bayplan-files/1\n";
