@@ -35,7 +35,12 @@ pub(crate) async fn hear_exits(syncer: Syncer) {
                     }
                 }
                 Err(RuntimeError::Failed { code: UNIMPLEMENTED, .. }) => {
-                    tracing::info!("the runtime has no container events; it is asked now and then");
+                    // Said once, though it is tried again: the runtime may be replaced by a newer one.
+                    if retry < RETRY_MAX {
+                        tracing::info!(
+                            "the runtime has no container events; it is asked now and then"
+                        );
+                    }
                     retry = RETRY_MAX;
                 }
                 Err(error) => tracing::debug!("no container events: {error}"),

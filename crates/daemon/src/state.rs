@@ -292,12 +292,12 @@ impl NodeState {
         }
         step.notes.extend(notes);
         let name = full_name(&spec);
-        let placed = match offered {
-            Ok(offer) => Some((request, offer, decision.clone())),
-            Err(_) => self.share_instead(&name, &request, &decision, &mut step),
-        };
-        let Some((request, offer, decision)) = placed else {
-            return self.refuse(step, &spec, decision);
+        let (request, offer, decision) = match offered {
+            Ok(offer) => (request, offer, decision),
+            Err(_) => match self.share_instead(&name, &request, &decision, &mut step) {
+                Some(shared) => shared,
+                None => return self.refuse(step, &spec, decision),
+            },
         };
         if let Some(lacking) = render_lacking(&request, offer.allocation()) {
             let message = format!("{name}: {lacking}");
