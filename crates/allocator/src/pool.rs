@@ -165,6 +165,16 @@ impl Pools {
         self.pools.first().map(|pool| pool.cpus.clone()).unwrap_or_default()
     }
 
+    /// CPUs on which somebody may run whom nobody places: all but those in a cpuset partition of somebody else.
+    pub fn unplaced_cpus(&self) -> CpuSet {
+        self.cpus().difference(&self.partitioned)
+    }
+
+    /// Every NUMA node with memory.
+    pub fn memory_nodes(&self) -> NodeSet {
+        self.nodes.iter().map(|node| node.id).collect()
+    }
+
     /// CPUs kept for system pods.
     pub fn reserved(&self) -> &CpuSet {
         &self.reserved

@@ -22,12 +22,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::api::{Api, Reach, routes};
 use crate::config::Config;
-use crate::control::{control_routes, metrics_routes};
 use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
 use crate::exits::hear_exits;
 use crate::gate::Gate;
+use crate::health::Health;
 use crate::hotplug::Machine;
 use crate::inbox::inbox;
 use crate::keeper::Keeper;
@@ -112,7 +113,7 @@ impl Daemon {
             tracing::warn!("odd hardware description: {oddity}");
         }
         let config = Arc::new(config);
-        let metrics = Arc::new(Metrics::new());
+        let (metrics, health) = (Arc::new(Metrics::new()), Arc::new(Health::default()));
         let (state, keeper) = restore(&config, machine.topology(), &metrics).await?;
         let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
         let (inbox, events) = inbox(config.waiting_max);
@@ -128,6 +129,7 @@ impl Daemon {
             journal: keeper,
             writer,
             metrics: Arc::clone(&metrics),
+            health: Arc::clone(&health),
             sync_soon: Arc::clone(&sync_soon),
         };
         let mut tasks = vec![
@@ -143,6 +145,7 @@ impl Daemon {
             inbox: inbox.clone(),
             host_root: config.host_root.clone(),
             metrics: Arc::clone(&metrics),
+            health,
             turn: Arc::default(),
         };
         let has_synced = first_sync(&syncer).await;
@@ -185,16 +188,22 @@ impl Daemon {
     async fn serve(&mut self, gate: Gate, systemd: Systemd) -> Result<(), StartError> {
         let config = Arc::clone(&gate.config);
         let inbox = gate.syncer.inbox.clone();
+        let api = Api { syncer: gate.syncer.clone(), metrics: Arc::clone(&gate.metrics) };
         if let Some(address) = config.metrics_address {
+            let reach = Reach::of(address.ip());
+            if reach == Reach::Network {
+                tracing::warn!(
+                    "metricsAddress {address} is no loopback address: metrics can be read from the network; /api/v1 is not served there"
+                );
+            }
             let listen = |source| StartError::Listen { what: address.to_string(), source };
             let listener = TcpListener::bind(address).await.map_err(listen)?;
             self.metrics_address = Some(listener.local_addr().map_err(listen)?);
-            let routes = metrics_routes(Arc::clone(&gate.metrics), inbox.clone());
-            let served = axum::serve(listener, routes).into_future();
+            let served = axum::serve(listener, routes(reach, api.clone())).into_future();
             self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
         }
         let listener = self.listen(systemd.control, &config.control_socket).await?;
-        let served = axum::serve(listener, control_routes(inbox.clone())).into_future();
+        let served = axum::serve(listener, routes(Reach::Socket, api)).into_future();
         self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
         let listener = self.listen(systemd.cri, &config.socket).await?;
         let close = self.close.clone();
