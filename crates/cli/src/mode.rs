@@ -63,7 +63,7 @@ fn render_plan(plan: &ModePlan) -> String {
     let mut text = match (plan.to, plan.from == plan.to) {
         (to, true) => format!("The mode is {} already.\n", to.name()),
         (Mode::Draining, _) => format!(
-            "Containers that come from now on get no CPUs of their own, and share. {} of those that are there own CPUs, and keep them.\n\
+            "Containers that come from now on get no CPUs of their own, and share. Of those that are there, {} own CPUs and keep them.\n\
              `bayplan resume` ends this.\n",
             plan.owners
         ),
@@ -71,6 +71,9 @@ fn render_plan(plan: &ModePlan) -> String {
             "All containers may run everywhere again, and kubelet's calls pass through unchanged. Places are kept for \
              `bayplan resume`, which ends this.\n"
                 .to_owned()
+        }
+        (Mode::Placing, _) if plan.from == Mode::Draining => {
+            "Containers that come get CPUs of their own again; those that share go on sharing until they are made anew.\n".to_owned()
         }
         (Mode::Placing, _) => {
             "Containers are placed again. Those that have a place get it back; those that came while nothing was placed share.\n"
@@ -152,10 +155,10 @@ mod tests {
             Mode::Draining,
             &[],
             expect![[r#"
-            Containers that come from now on get no CPUs of their own, and share. 2 of those that are there own CPUs, and keep them.
-            `bayplan resume` ends this.
-            No container's CPUs or memory nodes change.
-        "#]],
+                Containers that come from now on get no CPUs of their own, and share. Of those that are there, 2 own CPUs and keep them.
+                `bayplan resume` ends this.
+                No container's CPUs or memory nodes change.
+            "#]],
         );
         check_plan(
             Mode::Draining,
@@ -178,6 +181,15 @@ mod tests {
             1 container changes:
              CONTAINER  CPUS         MEMS
              n/p/a      0-15 -> 2-3  0
+        "#]],
+        );
+        check_plan(
+            Mode::Draining,
+            Mode::Placing,
+            &[],
+            expect![[r#"
+            Containers that come get CPUs of their own again; those that share go on sharing until they are made anew.
+            No container's CPUs or memory nodes change.
         "#]],
         );
         check_plan(

@@ -56,7 +56,7 @@ fn watch(config: Option<&Path>, options: &TopOptions) -> anyhow::Result<()> {
             // It may be starting again.
             Err(error) if is_live => {
                 let error = anyhow::Error::new(error);
-                write!(io::stdout(), "{CLEAR}{error:#}\n")?;
+                writeln!(io::stdout(), "{CLEAR}{error:#}")?;
             }
             Err(error) => return Err(error.into()),
         }

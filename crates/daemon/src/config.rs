@@ -70,6 +70,8 @@ pub struct Config {
     pub runtime_socket: PathBuf,
     /// `bayplan status` and `bayplan explain` connect here.
     pub control_socket: PathBuf,
+    /// The group that may connect there beside root, by name or number.
+    pub control_group: String,
     /// Holds the journal.
     pub state_dir: PathBuf,
     /// Prometheus scrapes here; `None` when it is off.
@@ -108,6 +110,7 @@ impl Default for Config {
             socket: "/run/bayplan/bayplan.sock".into(),
             runtime_socket: "/run/containerd/containerd.sock".into(),
             control_socket: "/run/bayplan/control.sock".into(),
+            control_group: "root".to_owned(),
             state_dir: "/var/lib/bayplan".into(),
             metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 9478))),
             reserved_cpus: CpuSet::new(),

@@ -25,6 +25,7 @@ pub mod reconcile;
 pub mod record;
 mod reseat;
 mod run;
+mod socket;
 pub mod state;
 pub mod status;
 mod sync;

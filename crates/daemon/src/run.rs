@@ -1,7 +1,6 @@
 //! Starts and stops the daemon. In: a configuration and a machine. Out: sockets that are served.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use bayplan_host::{Depth, read_snapshot};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
 use jiff::{SignedDuration, Timestamp};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -34,6 +33,7 @@ use crate::inbox::inbox;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::record::replay;
+use crate::socket::{Access, listen_unix};
 use crate::state::NodeState;
 use crate::sync::Syncer;
 use crate::systemd::{Ear, Systemd, feed_watchdog};
@@ -202,10 +202,11 @@ impl Daemon {
             let served = axum::serve(listener, routes(reach, api.clone())).into_future();
             self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
         }
-        let listener = self.listen(systemd.control, &config.control_socket).await?;
+        let access = Access::Group(&config.control_group);
+        let listener = self.listen(systemd.control, &config.control_socket, access).await?;
         let served = axum::serve(listener, routes(Reach::Socket, api)).into_future();
         self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
-        let listener = self.listen(systemd.cri, &config.socket).await?;
+        let listener = self.listen(systemd.cri, &config.socket, Access::Owner).await?;
         let close = self.close.clone();
         let proxy = Proxy::new(gate.syncer.upstream.clone(), gate);
         let served = proxy::serve(listener, proxy, close.cancelled_owned(), self.drain);
@@ -228,13 +229,14 @@ impl Daemon {
         &mut self,
         passed: Option<StdUnixListener>,
         path: &Path,
+        access: Access<'_>,
     ) -> Result<UnixListener, StartError> {
+        let listen = |source| StartError::Listen { what: path.display().to_string(), source };
         let Some(passed) = passed else {
-            let listener = listen_unix(path).await?;
+            let listener = listen_unix(path, access).await.map_err(listen)?;
             self.sockets.push(path.to_owned());
             return Ok(listener);
         };
-        let listen = |source| StartError::Listen { what: path.display().to_string(), source };
         let address = passed.local_addr().map_err(listen)?;
         if address.as_pathname() != Some(path) {
             let path = path.display();
@@ -376,24 +378,4 @@ async fn first_sync(syncer: &Syncer) -> bool {
         tracing::warn!("the runtime does not answer; serving with what the journal says");
     }
     has_synced
-}
-
-/// Listens on a path, taking over a socket that a dead process left.
-async fn listen_unix(path: &Path) -> Result<UnixListener, StartError> {
-    let listen = |source| StartError::Listen { what: path.display().to_string(), source };
-    if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir).map_err(listen)?;
-    }
-    if UnixStream::connect(path).await.is_ok() {
-        let in_use = std::io::Error::from(std::io::ErrorKind::AddrInUse);
-        return Err(listen(in_use));
-    }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(listen(error)),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path).map_err(listen)?;
-    // Whoever can create containers owns the node.
-    std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).map_err(listen)?;
-    Ok(listener)
 }
