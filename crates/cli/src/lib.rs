@@ -7,9 +7,11 @@ mod args;
 mod check;
 mod demo;
 mod explain;
+mod journal;
 mod json_file;
 mod machine;
 mod machine_file;
+mod past;
 mod run;
 mod seats;
 mod simulate;
@@ -49,6 +51,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Simulate(options) => simulate::run(config, &options)?,
         Command::Status(options) => status::run(config, &options)?,
         Command::Explain(options) => explain::run(config, &options)?,
+        Command::Journal(options) => journal::run(config, &options)?,
         Command::Annotations(options) => annotations::run(&options)?,
         Command::Check(options) => return check::run(config, &options),
         Command::Version => println!("bayplan {}", env!("CARGO_PKG_VERSION")),

@@ -12,6 +12,8 @@ pub mod event;
 mod event_loop;
 mod exits;
 mod gate;
+mod historian;
+pub mod history;
 mod hotplug;
 mod inbox;
 mod keeper;

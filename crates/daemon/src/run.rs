@@ -12,7 +12,7 @@ use bayplan_allocator::{Ledger, Pools};
 use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::upstream::Upstream;
 use bayplan_host::journal::{Journal, JournalError};
-use bayplan_host::{Depth, read_snapshot};
+use bayplan_host::{Depth, read_snapshot, write_snapshot};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
 use jiff::{SignedDuration, Timestamp};
@@ -28,12 +28,14 @@ use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
 use crate::exits::hear_exits;
 use crate::gate::Gate;
+use crate::historian::start_history;
+use crate::history::Entry;
 use crate::hotplug::Machine;
 use crate::inbox::inbox;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::record::replay;
-use crate::state::NodeState;
+use crate::state::{NodeState, Origin};
 use crate::sync::Syncer;
 use crate::systemd::{Ear, Systemd, feed_watchdog};
 use crate::writer::{report_failures, run_writer};
@@ -42,6 +44,9 @@ use crate::writer::{report_failures, run_writer};
 const FIRST_SYNC: Duration = Duration::from_secs(10);
 /// How long a stop waits for writes that are under way; what is not written is written at the next start.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// What the history may have on disk.
+const HISTORY_BYTES_MAX: u64 = 16 << 20;
 
 /// Why the daemon does not start.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +73,13 @@ pub enum StartError {
 /// # Errors
 /// There is no CPU directory, or no CPU.
 pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
-    Ok(derive(&read_snapshot(root, Depth::Placement)?)?)
+    Ok(read_machine(root)?.0)
+}
+
+/// The same, and what was read of it, in the text form of `bayplan snapshot`.
+pub(crate) fn read_machine(root: &Path) -> anyhow::Result<(Topology, Arc<str>)> {
+    let snapshot = read_snapshot(root, Depth::Placement)?;
+    Ok((derive(&snapshot)?, write_snapshot(&snapshot).render().into()))
 }
 
 /// A running daemon.
@@ -113,7 +124,9 @@ impl Daemon {
         }
         let config = Arc::new(config);
         let metrics = Arc::new(Metrics::new());
-        let (state, keeper) = restore(&config, machine.topology(), &metrics).await?;
+        let (state, keeper, found) = restore(&config, &machine, &metrics).await?;
+        let (historian, history) =
+            start_history(&config.state_dir, HISTORY_BYTES_MAX, &state, found, &metrics);
         let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
         let (inbox, events) = inbox(config.waiting_max);
         let (writer, batches) = mpsc::unbounded_channel();
@@ -126,6 +139,7 @@ impl Daemon {
         let event_loop = EventLoop {
             state,
             journal: keeper,
+            historian,
             writer,
             metrics: Arc::clone(&metrics),
             sync_soon: Arc::clone(&sync_soon),
@@ -138,6 +152,8 @@ impl Daemon {
             ),
             vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
         ];
+        // Not vital: the node can do without.
+        tasks.push(tokio::spawn(history));
         let syncer = Syncer {
             upstream: upstream.clone(),
             inbox: inbox.clone(),
@@ -313,11 +329,13 @@ fn pools_at_start(topology: &Topology, reserved: &CpuSet) -> Result<Pools, Start
     }
 }
 
+/// The state as the journal has it, and what the history is told of how it came to be.
 async fn restore(
     config: &Config,
-    topology: &Topology,
+    machine: &Machine,
     metrics: &Metrics,
-) -> Result<(NodeState, Keeper), StartError> {
+) -> Result<(NodeState, Keeper, Vec<Entry>), StartError> {
+    let topology = machine.topology();
     let pools = pools_at_start(topology, &config.reserved_cpus)?;
     let (journal, recovered) = Journal::open(&config.state_dir).map_err(StartError::Journal)?;
     for dropped in &recovered.dropped {
@@ -340,18 +358,23 @@ async fn restore(
     tracing::info!(containers = live.containers.len(), "read the journal");
     let ledger = Ledger::new(Arc::new(pools));
     let mut state = NodeState::new(ledger, config.rules.clone(), fingerprint)
+        .with_origin(Origin { config: Arc::default(), machine: machine.files() })
         .with_devices(topology.devices().into())
         .with_doubt_grace(SignedDuration::try_from(config.resync_interval).unwrap_or_default())
         .with_compaction(config.compaction)
         .with_narrowing(config.narrows_memory)
         .with_on_no_capacity(config.on_no_capacity);
-    let step = state.restore(live, Timestamp::now());
+    let now = Timestamp::now();
+    let step = state.restore(live, now);
     for note in &step.notes {
         tell(note, metrics);
     }
     let mut keeper = Keeper::new(journal);
-    keeper.keep(Vec::new(), &state, metrics).await;
-    Ok((state, keeper))
+    let mut found = step.history;
+    if let Err(why) = keeper.keep(Vec::new(), &state, metrics).await {
+        found.push(Entry { at: now, ..Entry::failure(format!("journal: {why}")) });
+    }
+    Ok((state, keeper, found))
 }
 
 /// So that kubelet's first call finds a state that knows what runs; a runtime that is away does not hold the start up for long.

@@ -9,11 +9,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 pub use crate::lines::{Dropped, Recovered};
-use crate::lines::{line, parse_lines};
+use crate::lines::{line, parse_lines, parse_more};
 
 const HEADER: &str = "bayplan-history 1";
 /// A segment is full when it has this part of all that there may be.
@@ -164,6 +164,79 @@ pub fn segments(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(list(path)?.keys().map(|number| path.join(file_name(*number))).collect())
 }
 
+/// Reads a history from its beginning, and then what has been added since. Nothing is locked: a daemon may be writing it.
+#[derive(Debug)]
+pub struct Reader {
+    path: PathBuf,
+    /// The segment that was read last, and how many bytes and lines of it.
+    at: Option<(PathBuf, u64, usize)>,
+}
+
+/// What was added to a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The segment.
+    pub path: PathBuf,
+    /// What it holds.
+    pub recovered: Recovered,
+}
+
+impl Reader {
+    /// Of a directory with segments, or of one file.
+    pub fn new(path: &Path) -> Reader {
+        Reader { path: path.to_owned(), at: None }
+    }
+
+    /// What is new since the last time, segment by segment. `is_growing`: a last line that is not whole is left for the next time.
+    ///
+    /// # Errors
+    /// What the kernel said, for example that there is nothing of this name.
+    pub fn read(&mut self, is_growing: bool) -> io::Result<Vec<Piece>> {
+        let segments = segments(&self.path)?;
+        let last = segments.last().cloned();
+        let mut pieces = Vec::new();
+        for path in segments {
+            let (offset, lines) = match &self.at {
+                Some((at, ..)) if path < *at => continue,
+                Some((at, offset, lines)) if path == *at => (*offset, *lines),
+                _ => (0, 0),
+            };
+            let is_open = is_growing && last.as_ref() == Some(&path);
+            let Some(bytes) = read_from(&path, offset, is_open)? else { continue };
+            self.at =
+                Some((path.clone(), offset + bytes.len() as u64, lines + count_lines(&bytes)));
+            let recovered = match lines {
+                0 => parse_history(&bytes),
+                _ => parse_more(&bytes, lines + 1),
+            };
+            pieces.push(Piece { path, recovered });
+        }
+        Ok(pieces)
+    }
+}
+
+/// The bytes from `offset` on, of an open segment only whole lines; `None` where it is gone, because it was the oldest.
+fn read_from(path: &Path, offset: u64, is_open: bool) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|mut file| {
+        file.seek(SeekFrom::Start(offset))?;
+        file.read_to_end(&mut bytes)
+    });
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read?,
+    };
+    if is_open {
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        bytes.truncate(whole);
+    }
+    Ok(Some(bytes))
+}
+
+fn count_lines(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte == b'\n').count()
+}
+
 /// What a segment of these bytes holds. Every line but the header is a record or is dropped.
 pub fn parse_history(bytes: &[u8]) -> Recovered {
     parse_lines(HEADER, "not the header of a history of this version", bytes)
@@ -203,6 +276,38 @@ mod tests {
         assert_eq!(recovered.records, records(&["one", "two", "th ree"]));
         history.append(&records(&["four"])).unwrap();
         assert_eq!(read(&path), records(&["one", "two", "th ree", "four"]));
+    }
+
+    #[test]
+    fn whoever_follows_reads_everything_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut history, _) = History::open(dir.path(), 4096);
+        let mut reader = Reader::new(dir.path());
+        let mut check = |expected: &[&str], dropped: &[usize]| {
+            let pieces = reader.read(true).unwrap();
+            let records = pieces.iter().flat_map(|it| it.recovered.records.clone());
+            assert_eq!(records.collect::<Vec<_>>(), self::records(expected));
+            let lines = pieces.iter().flat_map(|it| &it.recovered.dropped).map(|it| it.line);
+            assert_eq!(lines.collect::<Vec<_>>(), dropped);
+        };
+        check(&[], &[]);
+        history.begin(&records(&["one", "two"])).unwrap();
+        check(&["one", "two"], &[]);
+        history.append(&records(&["three"])).unwrap();
+        // Half a line is being written.
+        let half = |text: &[u8]| {
+            let file = OpenOptions::new().append(true).open(dir.path().join("00000001"));
+            file.unwrap().write_all(text).unwrap();
+        };
+        half(b"0000");
+        check(&["three"], &[]);
+        check(&[], &[]);
+        half(b"0000 wrong\n");
+        check(&[], &[5]);
+        half(b"torn");
+        history.begin(&records(&["four"])).unwrap();
+        check(&["four"], &[6]);
+        check(&[], &[]);
     }
 
     #[test]

@@ -28,6 +28,23 @@ pub(crate) fn line(record: &str) -> String {
 
 /// Every line but the first is a record or is dropped; so is the first where it is not `header`, which is `not_header`.
 pub(crate) fn parse_lines(header: &str, not_header: &'static str, bytes: &[u8]) -> Recovered {
+    let is_header = |text: &[u8]| match text == header.as_bytes() {
+        true => Ok(()),
+        false => Err(not_header),
+    };
+    parse(bytes, 1, is_header)
+}
+
+/// The same for what follows the first lines of a file; `first` is the number of its first line.
+pub(crate) fn parse_more(bytes: &[u8], first: usize) -> Recovered {
+    parse(bytes, first, |_| Ok(()))
+}
+
+fn parse(
+    bytes: &[u8],
+    first: usize,
+    is_header: impl Fn(&[u8]) -> Result<(), &'static str>,
+) -> Recovered {
     let mut recovered = Recovered::default();
     if bytes.is_empty() {
         return recovered;
@@ -36,16 +53,15 @@ pub(crate) fn parse_lines(header: &str, not_header: &'static str, bytes: &[u8]) 
     let body = if is_torn { bytes } else { bytes.get(..bytes.len() - 1).unwrap_or_default() };
     let lines: Vec<&[u8]> = body.split(|byte| *byte == b'\n').collect();
     for (index, text) in lines.iter().enumerate() {
-        let is_last = index + 1 == lines.len();
-        let parsed = match index {
+        let (number, is_last) = (first + index, index + 1 == lines.len());
+        let parsed = match number {
             _ if is_last && is_torn => Err("torn: the daemon was stopped in the middle of a write"),
-            0 if *text == header.as_bytes() => continue,
-            0 => Err(not_header),
-            _ => parse_line(text),
+            1 => is_header(text).map(|()| None),
+            _ => parse_line(text).map(Some),
         };
         match parsed {
-            Ok(record) => recovered.records.push(record),
-            Err(why) => recovered.dropped.push(Dropped { line: index + 1, why }),
+            Ok(record) => recovered.records.extend(record),
+            Err(why) => recovered.dropped.push(Dropped { line: number, why }),
         }
     }
     recovered
