@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+mod journal;
 mod simulate;
 
 use std::process::{Command, Output};

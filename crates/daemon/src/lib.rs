@@ -22,6 +22,7 @@ mod narrowing;
 mod overflow;
 pub mod reconcile;
 pub mod record;
+mod recorded_machine;
 mod reseat;
 mod run;
 pub mod state;
@@ -33,6 +34,7 @@ mod yaml;
 
 pub use control::{ControlError, query_control};
 pub use hotplug::Machine;
+pub use recorded_machine::parse_recorded_machine;
 pub use run::{Daemon, StartError, derive_machine};
 pub use state::NodeState;
 pub use yaml::Position;

@@ -12,7 +12,7 @@ use bayplan_allocator::{Ledger, Pools};
 use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::upstream::Upstream;
 use bayplan_host::journal::{Journal, JournalError};
-use bayplan_host::{Depth, read_snapshot, write_snapshot};
+use bayplan_host::{Depth, read_snapshot};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
 use jiff::{SignedDuration, Timestamp};
@@ -35,6 +35,7 @@ use crate::inbox::inbox;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::record::replay;
+use crate::recorded_machine::render_machine;
 use crate::state::{NodeState, Origin};
 use crate::sync::Syncer;
 use crate::systemd::{Ear, Systemd, feed_watchdog};
@@ -76,10 +77,10 @@ pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
     Ok(read_machine(root)?.0)
 }
 
-/// The same, and what was read of it, in the text form of `bayplan snapshot`.
+/// The same, and what placement depends on, in the text form of `bayplan snapshot`.
 pub(crate) fn read_machine(root: &Path) -> anyhow::Result<(Topology, Arc<str>)> {
     let snapshot = read_snapshot(root, Depth::Placement)?;
-    Ok((derive(&snapshot)?, write_snapshot(&snapshot).render().into()))
+    Ok((derive(&snapshot)?, render_machine(&snapshot).into()))
 }
 
 /// A running daemon.
