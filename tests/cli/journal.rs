@@ -15,12 +15,12 @@ fn the_journal_is_read_without_the_daemon() {
     check(
         &["journal", "--state-dir", HISTORY, "--kind", "refused,moved"],
         expect![[r#"
-        exit 0
-        TIME (UTC)           WHAT     CONTAINER                  CPUS                          MEMS  WHY
-        2026-11-21 21:51:48  refused  default/big/big            -                             -     Guaranteed, 99 exclusive, memory 1 GiB; refused: needs 99 CPUs of its own, 11 can be given; 88 more would have to be freed
-        2026-11-21 21:51:48  refused  default/database/database  own 1-2,9-10                  0     Guaranteed, 40 exclusive, memory 1 GiB; refused: needs 40 CPUs of its own, 13 can be given; 27 more would have to be freed
-        2026-11-21 21:51:50  moved    default/database/database  own 1-2,9-10 -> own 2-3,9-10  0     lost CPUs 1; placed in numa 0
-    "#]],
+            exit 0
+            TIME (UTC)           WHAT     CONTAINER                  CPUS                          MEMS  WHY
+            2026-11-21 03:12:17  refused  default/big/big            -                             -     Guaranteed, 99 exclusive, memory 1 GiB; needs 99 CPUs of its own, 11 can be given; 88 more would have to be freed
+            2026-11-21 03:12:17  refused  default/database/database  own 1-2,9-10                  0     Guaranteed, 40 exclusive, memory 1 GiB; needs 40 CPUs of its own, 13 can be given; 27 more would have to be freed
+            2026-11-21 03:12:19  moved    default/database/database  own 1-2,9-10 -> own 2-3,9-10  0     lost CPUs 1; placed in numa 0
+        "#]],
     );
     let all = stdout(&["journal", "--state-dir", HISTORY]);
     let segment = format!("{HISTORY}/00000001");

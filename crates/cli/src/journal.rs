@@ -29,12 +29,14 @@ pub(crate) fn run(config: Option<&Path>, options: &JournalOptions) -> anyhow::Re
     if write(&entries, options.output.output, &mut columns).is_err() {
         return Ok(());
     }
-    while options.follow {
-        std::thread::sleep(POLL);
-        let mut entries = past.read(true)?;
-        entries.retain(|entry| filter.shows(entry));
-        if write(&entries, options.output.output, &mut columns).is_err() {
-            return Ok(());
+    if options.follow {
+        loop {
+            std::thread::sleep(POLL);
+            let mut entries = past.read(true)?;
+            entries.retain(|entry| filter.shows(entry));
+            if write(&entries, options.output.output, &mut columns).is_err() {
+                return Ok(());
+            }
         }
     }
     if let Some(damage) = past.render_damage() {
@@ -183,7 +185,7 @@ fn render_why(entry: &Entry) -> String {
         (true, _) => {}
     }
     if !entry.why.is_empty() {
-        parts.push(entry.why.clone());
+        parts.push(entry.why.strip_prefix("refused: ").unwrap_or(&entry.why).to_owned());
     }
     let said = matches!(entry.kind, Kind::Placed | Kind::Refused | Kind::Adopted | Kind::Resized);
     let warnings = entry.warnings.iter().filter(|_| said);

@@ -12,6 +12,7 @@ use bayplan_host::history::History;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
+use crate::config::Config;
 use crate::history::{Entry, HISTORY_DIR, Kind, news, parse_entries};
 use crate::metrics::Metrics;
 use crate::state::NodeState;
@@ -48,11 +49,9 @@ impl Historian {
     }
 }
 
-/// The history below a state directory, of which all together may have so many bytes: what takes entries, and the task that writes them
-/// until there is nobody who does. `found` is what the start itself has to tell.
+/// The history below the state directory: what takes entries, and the task that writes them until there is nobody who hands over any. `found` is what the start itself has to tell.
 pub(crate) fn start_history(
-    state_dir: &Path,
-    bytes_max: u64,
+    config: &Config,
     state: &NodeState,
     found: Vec<Entry>,
     metrics: &Arc<Metrics>,
@@ -60,7 +59,7 @@ pub(crate) fn start_history(
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     let wants_opening = Arc::new(AtomicBool::new(false));
     let metrics = Arc::clone(metrics);
-    let dir = state_dir.join(HISTORY_DIR);
+    let (dir, bytes_max) = (config.state_dir.join(HISTORY_DIR), config.history_max.0);
     let opening = state.opening(Kind::Started, Timestamp::now());
     let (wants, counts) = (Arc::clone(&wants_opening), Arc::clone(&metrics));
     let written = async move {

@@ -36,6 +36,8 @@ pub enum Kind {
     Moved,
     /// Kubelet changed what a container may have to `resources`.
     Resized,
+    /// Kubelet said that the pod of the container needs `resources` as a whole from now on.
+    PodResized,
     /// A container gave everything back.
     Ended,
     /// The node was found at rest, and it was looked whether holes can be joined or memory narrowed.
@@ -53,7 +55,7 @@ pub enum Kind {
 
 impl Kind {
     /// All that this version writes.
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 15] = [
         Kind::Started,
         Kind::Continued,
         Kind::Machine,
@@ -63,6 +65,7 @@ impl Kind {
         Kind::Adopted,
         Kind::Moved,
         Kind::Resized,
+        Kind::PodResized,
         Kind::Ended,
         Kind::Looked,
         Kind::RuntimeLost,
@@ -82,6 +85,7 @@ impl Kind {
             Kind::Adopted => "adopted",
             Kind::Moved => "moved",
             Kind::Resized => "resized",
+            Kind::PodResized => "pod_resized",
             Kind::Ended => "ended",
             Kind::Looked => "looked",
             Kind::RuntimeLost => "runtime_lost",

@@ -35,6 +35,6 @@ mod yaml;
 pub use control::{ControlError, query_control};
 pub use hotplug::Machine;
 pub use recorded_machine::parse_recorded_machine;
-pub use run::{Daemon, StartError, derive_machine};
+pub use run::{Daemon, StartError, derive_machine, new_state};
 pub use state::NodeState;
 pub use yaml::Position;

@@ -46,9 +46,6 @@ const FIRST_SYNC: Duration = Duration::from_secs(10);
 /// How long a stop waits for writes that are under way; what is not written is written at the next start.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// What the history may have on disk.
-const HISTORY_BYTES_MAX: u64 = 16 << 20;
-
 /// Why the daemon does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -126,8 +123,7 @@ impl Daemon {
         let config = Arc::new(config);
         let metrics = Arc::new(Metrics::new());
         let (state, keeper, found) = restore(&config, &machine, &metrics).await?;
-        let (historian, history) =
-            start_history(&config.state_dir, HISTORY_BYTES_MAX, &state, found, &metrics);
+        let (historian, history) = start_history(&config, &state, found, &metrics);
         let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
         let (inbox, events) = inbox(config.waiting_max);
         let (writer, batches) = mpsc::unbounded_channel();
@@ -330,6 +326,22 @@ fn pools_at_start(topology: &Topology, reserved: &CpuSet) -> Result<Pools, Start
     }
 }
 
+/// A node on which nobody runs yet, as this configuration wants it on this machine.
+///
+/// # Errors
+/// [`StartError::Pools`].
+pub fn new_state(config: &Config, topology: &Topology) -> Result<NodeState, StartError> {
+    let pools = pools_at_start(topology, &config.reserved_cpus)?;
+    let ledger = Ledger::new(Arc::new(pools));
+    let state = NodeState::new(ledger, config.rules(), fingerprint(topology))
+        .with_devices(topology.devices().into())
+        .with_doubt_grace(SignedDuration::try_from(config.resync_interval).unwrap_or_default())
+        .with_compaction(config.compaction)
+        .with_narrowing(config.narrows_memory)
+        .with_on_no_capacity(config.on_no_capacity);
+    Ok(state)
+}
+
 /// The state as the journal has it, and what the history is told of how it came to be.
 async fn restore(
     config: &Config,
@@ -337,7 +349,8 @@ async fn restore(
     metrics: &Metrics,
 ) -> Result<(NodeState, Keeper, Vec<Entry>), StartError> {
     let topology = machine.topology();
-    let pools = pools_at_start(topology, &config.reserved_cpus)?;
+    let origin = Origin { config: config.differences().into(), machine: machine.files() };
+    let mut state = new_state(config, topology)?.with_origin(origin);
     let (journal, recovered) = Journal::open(&config.state_dir).map_err(StartError::Journal)?;
     for dropped in &recovered.dropped {
         tracing::warn!(line = dropped.line, why = dropped.why, "a journal record was dropped");
@@ -349,22 +362,14 @@ async fn restore(
             Err(error) => tracing::warn!(%error, "the journal as it was could not be kept"),
         }
     }
-    let fingerprint = fingerprint(topology);
-    if live.fingerprint.as_ref().is_some_and(|other| *other != fingerprint) {
+    let is_other = |other: &String| *other != fingerprint(topology);
+    if live.fingerprint.as_ref().is_some_and(is_other) {
         tracing::warn!("the journal is about another machine; what fits this one is used");
     }
     if live.unreadable > 0 {
         tracing::warn!(records = live.unreadable, "unreadable journal records were dropped");
     }
     tracing::info!(containers = live.containers.len(), "read the journal");
-    let ledger = Ledger::new(Arc::new(pools));
-    let mut state = NodeState::new(ledger, config.rules.clone(), fingerprint)
-        .with_origin(Origin { config: Arc::default(), machine: machine.files() })
-        .with_devices(topology.devices().into())
-        .with_doubt_grace(SignedDuration::try_from(config.resync_interval).unwrap_or_default())
-        .with_compaction(config.compaction)
-        .with_narrowing(config.narrows_memory)
-        .with_on_no_capacity(config.on_no_capacity);
     let now = Timestamp::now();
     let step = state.restore(live, now);
     for note in &step.notes {

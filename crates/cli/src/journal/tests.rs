@@ -26,21 +26,21 @@ fn what_happened_is_one_line_each() {
     check(
         &[],
         expect![[r#"
-        TIME (UTC)           WHAT     CONTAINER                  CPUS                          MEMS  WHY
-        2026-11-21 21:51:48  machine  -                          -                             -     CPUs 0-15 of a machine 914b8fc6ae3317a2
-        2026-11-21 21:51:48  started  -                          -                             -     bayplan 0.1.0, 0 containers
-        2026-11-21 21:51:48  placed   default/database/database  own 1,9                       0     Guaranteed, 2 exclusive, memory 1 GiB; placed in numa 0
-        2026-11-21 21:51:48  placed   default/batch/batch        4-7,12-15                     1     Burstable, 500m shared; placed in numa 1
-        2026-11-21 21:51:48  refused  default/big/big            -                             -     Guaranteed, 99 exclusive, memory 1 GiB; refused: needs 99 CPUs of its own, 11 can be given; 88 more would have to be freed
-        2026-11-21 21:51:48  resized  default/database/database  own 1,9 -> own 1-2,9-10       0     Guaranteed, 4 exclusive, memory 1 GiB; placed in numa 0
-        2026-11-21 21:51:48  refused  default/database/database  own 1-2,9-10                  0     Guaranteed, 40 exclusive, memory 1 GiB; refused: needs 40 CPUs of its own, 13 can be given; 27 more would have to be freed
-        2026-11-21 21:51:50  machine  -                          -                             -     CPUs 0,2-15 of a machine a23193ed7fe60b3b
-        2026-11-21 21:51:50  moved    default/database/database  own 1-2,9-10 -> own 2-3,9-10  0     lost CPUs 1; placed in numa 0
-        2026-11-21 21:51:50  started  -                          -                             -     bayplan 0.1.0, 2 containers
-        2026-11-21 21:51:50  ended    default/batch/batch        4-7,12-15                     1     it ended
-        2026-11-21 21:51:50  adopted  default/stranger/stranger  4-7,11-15                     0-1   Burstable, 100m shared; found running, shares
-        2026-11-21 21:51:50  ended    default/database/database  own 2-3,9-10                  0     stopped or removed
-    "#]],
+            TIME (UTC)           WHAT     CONTAINER                  CPUS                          MEMS  WHY
+            2026-11-21 03:12:17  machine  -                          -                             -     CPUs 0-15 of a machine 914b8fc6ae3317a2
+            2026-11-21 03:12:17  started  -                          -                             -     bayplan 0.1.0, 0 containers
+            2026-11-21 03:12:17  placed   default/database/database  own 1,9                       0     Guaranteed, 2 exclusive, memory 1 GiB; placed in numa 0
+            2026-11-21 03:12:17  placed   default/batch/batch        4-7,12-15                     1     Burstable, 500m shared; placed in numa 1
+            2026-11-21 03:12:17  refused  default/big/big            -                             -     Guaranteed, 99 exclusive, memory 1 GiB; needs 99 CPUs of its own, 11 can be given; 88 more would have to be freed
+            2026-11-21 03:12:17  resized  default/database/database  own 1,9 -> own 1-2,9-10       0     Guaranteed, 4 exclusive, memory 1 GiB; placed in numa 0
+            2026-11-21 03:12:17  refused  default/database/database  own 1-2,9-10                  0     Guaranteed, 40 exclusive, memory 1 GiB; needs 40 CPUs of its own, 13 can be given; 27 more would have to be freed
+            2026-11-21 03:12:19  machine  -                          -                             -     CPUs 0,2-15 of a machine a23193ed7fe60b3b
+            2026-11-21 03:12:19  moved    default/database/database  own 1-2,9-10 -> own 2-3,9-10  0     lost CPUs 1; placed in numa 0
+            2026-11-21 03:12:19  started  -                          -                             -     bayplan 0.1.0, 2 containers
+            2026-11-21 03:12:19  ended    default/batch/batch        4-7,12-15                     1     it ended
+            2026-11-21 03:12:19  adopted  default/stranger/stranger  4-7,11-15                     0-1   Burstable, 100m shared; found running, shares
+            2026-11-21 03:12:19  ended    default/database/database  own 2-3,9-10                  0     stopped or removed
+        "#]],
     );
 }
 
@@ -49,12 +49,12 @@ fn filters_go_together() {
     check(
         &["--kind", "refused,ended", "--namespace", "def*"],
         expect![[r#"
-        TIME (UTC)           WHAT     CONTAINER                  CPUS          MEMS  WHY
-        2026-11-21 21:51:48  refused  default/big/big            -             -     Guaranteed, 99 exclusive, memory 1 GiB; refused: needs 99 CPUs of its own, 11 can be given; 88 more would have to be freed
-        2026-11-21 21:51:48  refused  default/database/database  own 1-2,9-10  0     Guaranteed, 40 exclusive, memory 1 GiB; refused: needs 40 CPUs of its own, 13 can be given; 27 more would have to be freed
-        2026-11-21 21:51:50  ended    default/batch/batch        4-7,12-15     1     it ended
-        2026-11-21 21:51:50  ended    default/database/database  own 2-3,9-10  0     stopped or removed
-    "#]],
+            TIME (UTC)           WHAT     CONTAINER                  CPUS          MEMS  WHY
+            2026-11-21 03:12:17  refused  default/big/big            -             -     Guaranteed, 99 exclusive, memory 1 GiB; needs 99 CPUs of its own, 11 can be given; 88 more would have to be freed
+            2026-11-21 03:12:17  refused  default/database/database  own 1-2,9-10  0     Guaranteed, 40 exclusive, memory 1 GiB; needs 40 CPUs of its own, 13 can be given; 27 more would have to be freed
+            2026-11-21 03:12:19  ended    default/batch/batch        4-7,12-15     1     it ended
+            2026-11-21 03:12:19  ended    default/database/database  own 2-3,9-10  0     stopped or removed
+        "#]],
     );
     check(
         &["--kind", "held,continued,looked"],
@@ -71,10 +71,10 @@ fn filters_go_together() {
     check(
         &["--since", "2s", "--kind", "ended"],
         expect![[r#"
-        TIME (UTC)           WHAT   CONTAINER                  CPUS          MEMS  WHY
-        2026-11-21 21:51:50  ended  default/batch/batch        4-7,12-15     1     it ended
-        2026-11-21 21:51:50  ended  default/database/database  own 2-3,9-10  0     stopped or removed
-    "#]],
+            TIME (UTC)           WHAT   CONTAINER                  CPUS          MEMS  WHY
+            2026-11-21 03:12:19  ended  default/batch/batch        4-7,12-15     1     it ended
+            2026-11-21 03:12:19  ended  default/database/database  own 2-3,9-10  0     stopped or removed
+        "#]],
     );
 }
 

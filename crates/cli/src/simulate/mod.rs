@@ -6,16 +6,16 @@
 #[cfg(test)]
 mod against_daemon;
 mod mover;
-mod placement;
+pub(crate) mod placement;
 mod progress;
-mod quality;
+pub(crate) mod quality;
 mod replay;
-mod summary;
-mod tally;
+pub(crate) mod summary;
+pub(crate) mod tally;
 #[cfg(test)]
 mod tests;
-mod times;
-mod trace;
+pub(crate) mod times;
+pub(crate) mod trace;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -160,7 +160,7 @@ fn simulate(
         None => format!("the machine {} cannot be used", machine.name),
     })?;
     let empty = Tally::new(&machine.topology, &pools.allocatable());
-    let rules = config.rules.clone();
+    let rules = config.rules();
     let mut times = Times::default();
     let mut progress = Progress::new(trace.events.len());
     let clock = clock_cost();

@@ -96,6 +96,12 @@ impl NodeState {
         })
     }
 
+    /// Kubelet has changed what the pod of this container needs as a whole.
+    pub(crate) fn pod_resizing(&self, id: ContainerId, needs: Resources) -> Option<Entry> {
+        let resources = Some(needs.into());
+        Some(Entry { who: Some(self.who(id)?), resources, ..Entry::new(Kind::PodResized) })
+    }
+
     /// It is somewhere else.
     pub(crate) fn relocation(&self, id: ContainerId, by: By, before: Place, why: &str) -> Entry {
         Entry {
