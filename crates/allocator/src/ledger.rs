@@ -59,6 +59,8 @@ pub struct Terms {
     pub is_immovable: bool,
     /// Its memory is on the nodes of its CPUs.
     pub is_memory_bound: bool,
+    /// What is set aside for it is what it will probably use; others may have it.
+    pub memory_is_expected: bool,
     /// What bayplan leaves alone.
     pub preserve: Preserve,
 }
@@ -404,8 +406,13 @@ impl Ledger {
         }
         allocation.idle.intersect_with(&self.free().union(self.open_isolated()));
         allocation.mems = self.known_mems(&allocation, &pool.nodes);
+        // What is expected is set aside from nobody, and may be more than is free.
+        let is_expected = allocation.terms.memory_is_expected;
         for (node, charge) in &mut allocation.charges {
-            *charge = (*charge).min(self.charged().free_on(&self.pools, *node));
+            *charge = match self.pools.node(*node) {
+                Some(_) if is_expected => *charge,
+                _ => (*charge).min(self.charged().free_on(&self.pools, *node)),
+            };
         }
         allocation.charges.retain(|(_, charge)| *charge > Bytes::ZERO);
         for HugeCharge { node, size, bytes } in &mut allocation.huge_charges {
