@@ -30,7 +30,7 @@ use tokio::time::MissedTickBehavior;
 use crate::event::{ChangedMachine, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
-use crate::run::derive_machine;
+use crate::run::read_machine;
 
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(1);
@@ -55,6 +55,7 @@ const TOLD_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Machine {
     topology: Topology,
+    files: Option<Arc<str>>,
     watched: Option<Watched>,
 }
 
@@ -73,18 +74,24 @@ impl Machine {
     pub fn of_host(root: &Path) -> anyhow::Result<Machine> {
         // What changes from here on differs at the first poll. Files that cannot be read now differ too, so the machine is read again.
         let texts = read_texts(root).unwrap_or_default();
-        let topology = derive_machine(root)?;
-        Ok(Machine { topology, watched: Some(Watched { root: root.to_owned(), texts }) })
+        let (topology, files) = read_machine(root)?;
+        let watched = Some(Watched { root: root.to_owned(), texts });
+        Ok(Machine { topology, files: Some(files), watched })
     }
 
     /// A machine that stays as it is and is nowhere looked up, as in the demo and in tests.
     pub fn fixed(topology: Topology) -> Machine {
-        Machine { topology, watched: None }
+        Machine { topology, files: None, watched: None }
     }
 
     /// The hardware as it was read.
     pub fn topology(&self) -> &Topology {
         &self.topology
+    }
+
+    /// What was read of it, in the text form of `bayplan snapshot`; `None` for a fixed one.
+    pub(crate) fn files(&self) -> Option<Arc<str>> {
+        self.files.clone()
     }
 
     /// What follows the machine from now on; `None` for a fixed one.
@@ -188,8 +195,9 @@ impl Watch {
         }
         let (root, reserved, expected) = (self.root.clone(), self.reserved.clone(), texts.clone());
         let read = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
-            let topology = derive_machine(&root)?;
-            let machine = Box::new(ChangedMachine::new(&topology, &reserved));
+            let (topology, files) = read_machine(&root)?;
+            let machine = ChangedMachine::new(&topology, &reserved).with_files(Some(files));
+            let machine = Box::new(machine);
             Ok((read_texts(&root)? == expected).then_some((topology, machine)))
         });
         // It is changing while we look: the next polls tell when it has come to rest again.
@@ -391,7 +399,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_fixed_machine_is_not_watched() {
-        let topology = derive_machine(Host::start(|_| {}).dir.path()).unwrap();
+        let (topology, _) = read_machine(Host::start(|_| {}).dir.path()).unwrap();
         let machine = Machine::fixed(topology);
         let (inbox, _events) = inbox(64);
         assert!(machine.watch(CpuSet::new(), inbox, Arc::new(Metrics::new())).is_none());
