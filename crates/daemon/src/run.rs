@@ -99,6 +99,12 @@ pub struct Daemon {
     drain: Duration,
 }
 
+fn warn_of_oddities(machine: &Machine) {
+    for oddity in machine.topology().oddities() {
+        tracing::warn!("odd hardware description: {oddity}");
+    }
+}
+
 impl Daemon {
     /// Reads the journal, asks the runtime what runs, and serves. The runtime may be away: then what the journal says counts until it
     /// is back.
@@ -118,9 +124,7 @@ impl Daemon {
         config: Config,
         machine: Machine,
     ) -> Result<Daemon, StartError> {
-        for oddity in machine.topology().oddities() {
-            tracing::warn!("odd hardware description: {oddity}");
-        }
+        warn_of_oddities(&machine);
         let config = Arc::new(config);
         let (metrics, health) = (Arc::new(Metrics::new()), Arc::new(Health::default()));
         let (state, keeper, found) = restore(&config, &machine, &metrics).await?;
