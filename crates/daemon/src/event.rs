@@ -68,6 +68,13 @@ pub enum Event {
     Explain(String),
 }
 
+impl Event {
+    /// Kubelet's call is not answered after it, but after another event, unless nothing was changed.
+    pub(crate) fn is_beginning(&self) -> bool {
+        matches!(self, Event::TryAdmit(..) | Event::Admit(..))
+    }
+}
+
 /// A container whose pinning could not be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedWrite {
