@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+mod config;
 mod simulate;
 
 use std::process::{Command, Output};
@@ -136,8 +137,9 @@ fn every_mistake_of_a_configuration_is_listed_and_the_exit_code_is_that_of_wrong
     expect![[r#"
         bayplan: FILE:1:9: `socket` is `relative`, expected an absolute path
         FILE:2:15: `reservedCpus` is a list, expected a CPU list such as "0,28" or "0-3"
-        FILE:3:12: `onFailure` is `maybe`, expected open (forward undecided calls unchanged) or closed (refuse them)
-    "#]].assert_eq(&text);
+        FILE:3:12: `onFailure` is `maybe`, expected one of open, closed
+    "#]]
+    .assert_eq(&text);
 }
 
 #[test]

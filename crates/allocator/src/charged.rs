@@ -1,5 +1,6 @@
 //! How much of the machine's memory is set aside. In: what containers hold. Out: what is free, per node, and per node and size of huge
-//! pages. Huge pages are memory of their own: a node's ordinary memory is counted without them.
+//! pages. Huge pages are memory of their own: a node's ordinary memory is counted without them. Memory that is only expected to be used
+//! is counted apart: it makes a node less attractive, and keeps nobody from it.
 
 use bayplan_types::{Bytes, NodeId};
 
@@ -21,6 +22,7 @@ pub struct HugeCharge {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Charged {
     memory: Vec<Bytes>,
+    expected: Vec<Bytes>,
     huge: Vec<Bytes>,
 }
 
@@ -28,7 +30,7 @@ impl Charged {
     /// Nothing at all.
     pub(crate) fn new(pools: &Pools) -> Charged {
         let memory = vec![Bytes::ZERO; pools.nodes.len()];
-        Charged { memory, huge: vec![Bytes::ZERO; pools.huge.len()] }
+        Charged { expected: memory.clone(), memory, huge: vec![Bytes::ZERO; pools.huge.len()] }
     }
 
     pub(crate) fn add(&mut self, pools: &Pools, held: &Allocation) {
@@ -40,9 +42,13 @@ impl Charged {
     }
 
     fn change(&mut self, pools: &Pools, held: &Allocation, change: fn(&mut Bytes, Bytes)) {
+        let memory = match held.terms.memory_is_expected {
+            true => &mut self.expected,
+            false => &mut self.memory,
+        };
         for (node, bytes) in &held.charges {
             let index = pools.node(*node).map(|(index, _)| index);
-            if let Some(charged) = index.and_then(|index| self.memory.get_mut(index)) {
+            if let Some(charged) = index.and_then(|index| memory.get_mut(index)) {
                 change(charged, *bytes);
             }
         }
@@ -60,7 +66,13 @@ impl Charged {
         index.and_then(|index| self.memory.get(index).copied()).unwrap_or_default()
     }
 
-    /// Memory that is free on a node.
+    /// Memory that somebody is expected to use on a node.
+    pub(crate) fn expected_on(&self, pools: &Pools, node: NodeId) -> Bytes {
+        let index = pools.node(node).map(|(index, _)| index);
+        index.and_then(|index| self.expected.get(index).copied()).unwrap_or_default()
+    }
+
+    /// Memory that is free on a node, also where somebody is expected to use it.
     pub(crate) fn free_on(&self, pools: &Pools, node: NodeId) -> Bytes {
         let Some((index, node)) = pools.node(node) else { return Bytes::ZERO };
         node.capacity().saturating_sub(self.memory.get(index).copied().unwrap_or_default())

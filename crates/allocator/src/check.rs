@@ -118,12 +118,18 @@ fn check_loads(ledger: &Ledger, breaches: &mut Vec<String>) {
 
 fn check_memory(ledger: &Ledger, breaches: &mut Vec<String>) {
     for node in &ledger.pools().nodes {
-        let charges = ledger.allocations().flat_map(|(_, allocation)| &allocation.charges);
-        let expected: Bytes =
-            charges.filter(|(id, _)| *id == node.id).map(|(_, bytes)| *bytes).sum();
+        let held = |is_expected: bool| -> Bytes {
+            let of_kind =
+                ledger.allocations().filter(|(_, it)| it.terms.memory_is_expected == is_expected);
+            let charges = of_kind.flat_map(|(_, allocation)| &allocation.charges);
+            charges.filter(|(id, _)| *id == node.id).map(|(_, bytes)| *bytes).sum()
+        };
         let actual = ledger.memory_charged(node.id);
-        if actual != expected {
-            breaches.push(format!("node {} counts {actual}, holds {expected}", node.id));
+        let likely = ledger.charged().expected_on(ledger.pools(), node.id);
+        for (actual, expected) in [(actual, held(false)), (likely, held(true))] {
+            if actual != expected {
+                breaches.push(format!("node {} counts {actual}, holds {expected}", node.id));
+            }
         }
         if node.memory.is_some_and(|capacity| actual > capacity) {
             breaches.push(format!("node {} has {actual} set aside, more than it has", node.id));

@@ -59,6 +59,8 @@ pub struct Terms {
     pub is_immovable: bool,
     /// Its memory is on the nodes of its CPUs.
     pub is_memory_bound: bool,
+    /// What is set aside for it is what it will probably use; others may have it.
+    pub memory_is_expected: bool,
     /// What bayplan leaves alone.
     pub preserve: Preserve,
 }

@@ -34,7 +34,8 @@ pub(crate) struct Memory<'a> {
     pools: &'a Pools,
     charged: &'a Charged,
     request: &'a Request,
-    /// Free on each node, in the order of `Pools::nodes`; zero where its kind is not wished.
+    /// Free on each node, in the order of `Pools::nodes`; zero where its kind is not wished. Less what others are expected to use, where
+    /// the machine has enough without it.
     free: SmallVec<[Bytes; 16]>,
 }
 
@@ -63,7 +64,14 @@ impl<'a> Memory<'a> {
             true => charged.free_on(pools, node.id),
             false => Bytes::ZERO,
         };
-        memory.free = pools.nodes.iter().map(free).collect();
+        let all: SmallVec<[Bytes; 16]> = pools.nodes.iter().map(free).collect();
+        let likely = |(node, free): (&Node, &Bytes)| {
+            free.saturating_sub(charged.expected_on(pools, node.id))
+        };
+        memory.free = pools.nodes.iter().zip(&all).map(likely).collect();
+        if request.wishes.memory.is_bound || memory.free_total() < request.memory {
+            memory.free = all;
+        }
         memory
     }
 
@@ -172,7 +180,8 @@ impl<'a> Memory<'a> {
             }
         }
         let Filling { mut grant, missing, .. } = filling;
-        if missing > Bytes::ZERO || grant.mems.is_empty() {
+        let is_short = missing > Bytes::ZERO && !self.request.memory_is_expected;
+        if is_short || grant.mems.is_empty() {
             return None;
         }
         self.add_huge(&mut grant, near, may);

@@ -91,9 +91,9 @@ fn narrowing(
 
 /// What it may use of the memory of these nodes. What is set aside does not limit it: the kernel takes pages where there are any.
 fn moved_at_most(ledger: &Ledger, request: &Request, left: &NodeSet) -> Option<Bytes> {
-    let limit = match request.memory {
-        Bytes::ZERO => request.memory_limit,
-        memory => Some(memory),
+    let limit = match request.memory_is_expected || request.memory == Bytes::ZERO {
+        true => request.memory_limit,
+        false => Some(request.memory),
     };
     let huge: Bytes = request.huge_pages.values().copied().sum();
     let pools = ledger.pools();

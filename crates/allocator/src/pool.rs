@@ -165,6 +165,13 @@ impl Pools {
         self.pools.first().map(|pool| pool.cpus.clone()).unwrap_or_default()
     }
 
+    /// All memory of the machine, huge pages included; `None` where that of some node is unknown.
+    pub fn memory(&self) -> Option<Bytes> {
+        let huge = self.huge.iter().map(|huge| Some(huge.capacity));
+        let all: Option<Bytes> = self.nodes.iter().map(|node| node.memory).chain(huge).sum();
+        all.filter(|memory| *memory > Bytes::ZERO)
+    }
+
     /// CPUs kept for system pods.
     pub fn reserved(&self) -> &CpuSet {
         &self.reserved

@@ -111,8 +111,11 @@ pub struct Request {
     pub ceiling: Option<MilliCpu>,
     /// Runs on the reserved CPUs, if the machine has any.
     pub is_reserved: bool,
-    /// Memory that is set aside on NUMA nodes: request and limit are equal, so all of it can be used.
+    /// Memory that is set aside on NUMA nodes.
     pub memory: Bytes,
+    /// `memory` is what it will probably use at least, and not what was promised: nobody is refused for the lack of it, neither this
+    /// container nor, later, others.
+    pub memory_is_expected: bool,
     /// The memory limit where nothing is set aside: the nodes given must be large enough to hold it.
     pub memory_limit: Option<Bytes>,
     /// Huge pages that are set aside: bytes by size of a page.
@@ -133,6 +136,7 @@ impl Request {
             ceiling: None,
             is_reserved: false,
             memory: Bytes::ZERO,
+            memory_is_expected: false,
             memory_limit: None,
             huge_pages: BTreeMap::new(),
             wishes: Wishes::default(),
@@ -156,6 +160,7 @@ impl Request {
             hides_hyperthreads: wishes.cpus.hides_hyperthreads,
             is_immovable: wishes.is_immovable,
             is_memory_bound: wishes.memory.is_bound,
+            memory_is_expected: self.memory_is_expected,
             preserve: wishes.preserve,
         }
     }

@@ -385,7 +385,7 @@ impl<'q, 'a> Search<'q, 'a> {
         let memory = &self.question.memory;
         if request.wishes.memory.is_bound {
             let (needed, free) = (request.memory, memory.free_near(pool));
-            if needed > free {
+            if needed > free && !request.memory_is_expected {
                 return Err(Rejection::TooLittleMemoryNear { needed, free });
             }
             memory.too_few_huge(&pool.memory).map_or(Ok(()), Err)?;
@@ -504,7 +504,8 @@ fn impossible(question: &Question<'_>) -> Option<Rejection> {
         return Some(Rejection::NotWholeCores { needed, width });
     }
     let free = question.memory.free_total();
-    (request.memory > free).then_some(Rejection::TooLittleMemory { needed: request.memory, free })
+    let is_short = request.memory > free && !request.memory_is_expected;
+    is_short.then_some(Rejection::TooLittleMemory { needed: request.memory, free })
 }
 
 /// Whether all of the pool lies in one domain of the level. A machine that has none, as with a kernel without NUMA, is one.

@@ -56,6 +56,9 @@ pub(crate) enum Command {
     Annotations(OutputOptions),
     /// Look for what would keep bayplan from working: configuration, machine, cgroups, rights, runtime, kubelet
     Check(OutputOptions),
+    /// The configuration file: what it can say, what is wrong with it, what holds
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Print the version
     Version,
     /// Print a completion script for a shell
@@ -63,6 +66,49 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print every key with its value and what it is for; the output is a configuration file
+    ///
+    /// Without a file it is all defaults, and a start for a file of your own:
+    ///
+    ///   bayplan config show > /etc/bayplan/config.yaml
+    #[command(verbatim_doc_comment)]
+    Show(ShowConfigOptions),
+    /// List every mistake of a file, with line and column, and what of it this machine lacks
+    ///
+    /// The exit code is 64 if there are mistakes, and 0 if not; warnings about this machine do not count, because the file may be for
+    /// another.
+    Check(CheckConfigOptions),
+    /// Print a JSON Schema (draft 2020-12) of the file, for editors and generators
+    ///
+    /// With the YAML language server, the first line of the file names it: # yaml-language-server: $schema=/path/to/schema.json
+    Schema,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ConfigForm {
+    /// A commented configuration file
+    Yaml,
+    /// For programs
+    Json,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ShowConfigOptions {
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t = ConfigForm::Yaml)]
+    pub(crate) output: ConfigForm,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CheckConfigOptions {
+    /// The file [default: that of --config]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

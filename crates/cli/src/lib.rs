@@ -5,6 +5,7 @@
 mod annotations;
 mod args;
 mod check;
+mod config;
 mod demo;
 mod explain;
 mod json_file;
@@ -51,6 +52,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Explain(options) => explain::run(config, &options)?,
         Command::Annotations(options) => annotations::run(&options)?,
         Command::Check(options) => return check::run(config, &options),
+        Command::Config(command) => return config::run(config, &command),
         Command::Version => println!("bayplan {}", env!("CARGO_PKG_VERSION")),
         Command::Completions { shell } => {
             let mut text = Vec::new();

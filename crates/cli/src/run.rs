@@ -2,14 +2,19 @@
 
 use std::io::IsTerminal as _;
 use std::path::Path;
+use std::thread::available_parallelism;
 
 use anyhow::Context as _;
 use bayplan_daemon::check::{Severity, check_kubelet};
 use bayplan_daemon::config::{Config, read_config};
 use bayplan_daemon::systemd::Systemd;
 use bayplan_daemon::{Daemon, Machine};
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+
+/// Threads that forward calls and decide.
+const THREADS_MAX: usize = 4;
 
 /// Runs until SIGTERM or SIGINT; a second signal ends the process at once.
 pub(crate) fn run(config: Option<&Path>) -> anyhow::Result<()> {
@@ -18,11 +23,17 @@ pub(crate) fn run(config: Option<&Path>) -> anyhow::Result<()> {
     let config = read_config(config)?;
     init_log(&config.log)?;
     let machine = Machine::of_host(&config.host_root)?;
-    let runtime = tokio::runtime::Runtime::new()?;
+    let runtime = runtime()?;
     let ended = runtime.block_on(serve(systemd, config, machine));
     // A disk that hangs must not keep the process.
     runtime.shutdown_background();
     ended
+}
+
+/// A thread per CPU would be hundreds on the machines that this is for, which all wait for one task that decides.
+fn runtime() -> std::io::Result<Runtime> {
+    let threads = available_parallelism()?.get().min(THREADS_MAX);
+    Builder::new_multi_thread().worker_threads(threads).enable_all().build()
 }
 
 async fn serve(systemd: Systemd, config: Config, machine: Machine) -> anyhow::Result<()> {

@@ -47,6 +47,8 @@ pub trait Agent: Clone + Send + Sync + 'static {
     /// `StopPodSandbox` or `RemovePodSandbox` succeeded, or the runtime does not know the sandbox (`NOT_FOUND`):
     /// none of its containers runs any more.
     fn pod_ended(&self, pod_id: &str) -> impl Future<Output = ()> + Send;
+    /// `UpdatePodSandboxResources` arrived: what the containers of the pod need together has changed.
+    fn pod_resized(&self, pod_id: &str, resources: Resources) -> impl Future<Output = ()> + Send;
     /// `CreateContainer` arrived.
     fn admit(
         &self,

@@ -14,6 +14,7 @@ mod page;
 mod source;
 mod table;
 mod values;
+mod webhook;
 mod yaml;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ pub use source::Sources;
 pub use table::{KEYS, Key, Values};
 pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, matches_glob};
 
+use crate::resources::ExactRequests;
 use crate::translate::{NewContainer, RequestRules};
 use names::look_up;
 pub(crate) use values::shown;
@@ -52,6 +54,8 @@ pub struct Asked {
     pub prefer_isolated_cpus: Option<bool>,
     /// Everything that placement takes as it is. `place` is filled from `affinity` and `hints` by those who know the others and the devices.
     pub wishes: Wishes,
+    /// What a webhook says that the container requests, and in which annotation.
+    pub requests: Option<(&'static str, ExactRequests)>,
     /// Which devices and mounts count.
     pub hints: Hints,
     /// Its relations to other containers.
@@ -123,6 +127,7 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
         ..Asked::default()
     };
     let mut warnings = Warnings::default();
+    webhook::read(container, &mut asked, &mut warnings);
     koordinator::read(&container.pod, &mut asked, &mut warnings);
     let lookup = look_up(&container.pod.annotations, &container.name, table::is_known);
     for name in lookup.unknown {

@@ -26,10 +26,11 @@ use crate::{deadline, delta, frame, translate, v1};
 use exchange::{Call, Exchange, Gathered};
 
 /// The paths that are decoded. All others, also of methods that do not exist yet, are forwarded unread.
-pub const DECODED: [&str; 8] = [
+pub const DECODED: [&str; 9] = [
     "/runtime.v1.RuntimeService/RunPodSandbox",
     "/runtime.v1.RuntimeService/StopPodSandbox",
     "/runtime.v1.RuntimeService/RemovePodSandbox",
+    "/runtime.v1.RuntimeService/UpdatePodSandboxResources",
     "/runtime.v1.RuntimeService/CreateContainer",
     "/runtime.v1.RuntimeService/StartContainer",
     "/runtime.v1.RuntimeService/StopContainer",
@@ -43,6 +44,7 @@ pub(crate) enum Method {
     RunPod,
     StopPod,
     RemovePod,
+    UpdatePod,
     Create,
     Start,
     Stop,
@@ -53,10 +55,11 @@ pub(crate) enum Method {
 impl Method {
     /// `None`: the call is not read.
     pub(crate) fn of(path: &str) -> Option<Method> {
-        const METHODS: [Method; 8] = [
+        const METHODS: [Method; 9] = [
             Method::RunPod,
             Method::StopPod,
             Method::RemovePod,
+            Method::UpdatePod,
             Method::Create,
             Method::Start,
             Method::Stop,
@@ -97,6 +100,7 @@ impl Window {
 enum Question {
     RunPod(Box<v1::RunPodSandboxRequest>),
     EndPod(String),
+    UpdatePod(Box<v1::UpdatePodSandboxResourcesRequest>),
     Create(Box<v1::CreateContainerRequest>),
     Start(String),
     End(String),
@@ -113,6 +117,7 @@ impl Question {
             Method::RemovePod => {
                 Question::EndPod(v1::RemovePodSandboxRequest::decode(message)?.pod_sandbox_id)
             }
+            Method::UpdatePod => Question::UpdatePod(Box::new(Message::decode(message)?)),
             Method::Create => Question::Create(Box::new(Message::decode(message)?)),
             Method::Start => {
                 Question::Start(v1::StartContainerRequest::decode(message)?.container_id)
@@ -191,6 +196,13 @@ impl<A: Agent> Call<A> {
                     agent.pod_ended(&pod_id).await;
                 }
                 Ok(exchange)
+            }
+            Question::UpdatePod(update) => {
+                // What the pod needs is for kubelet to say, whatever the runtime, which may not know the call, does with it.
+                if let Some(resources) = update.resources.as_ref().map(translate::resources) {
+                    agent.pod_resized(&update.pod_sandbox_id, resources).await;
+                }
+                Ok(self.forward(None).await)
             }
             Question::Start(container_id) => {
                 let exchange = self.forward(None).await;

@@ -121,10 +121,21 @@ impl Kubelet {
         }
     }
 
-    /// `RunPodSandbox`, on the host's network so that no CNI is needed.
+    /// `Version`, which runtimes answer without looking anything up.
     ///
     /// # Errors
     /// The runtime's status, as for every call of this client.
+    pub async fn version(&mut self) -> Result<(), Status> {
+        self.client.version(v1::VersionRequest::default()).await.map(|_| ())
+    }
+
+    /// `ListContainers`; gives their number.
+    pub async fn list(&mut self) -> Result<usize, Status> {
+        let request = v1::ListContainersRequest::default();
+        Ok(self.client.list_containers(request).await?.into_inner().containers.len())
+    }
+
+    /// `RunPodSandbox`, on the host's network so that no CNI is needed.
     pub async fn run_pod(&mut self, pod: &PodSpec) -> Result<RunningPod, Status> {
         let network =
             v1::NamespaceOption { network: v1::NamespaceMode::Node.into(), ..Default::default() };

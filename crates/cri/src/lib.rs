@@ -1,11 +1,11 @@
 //! The edge towards kubelet and the container runtime, both of which speak CRI (gRPC over a Unix socket).
 //!
-//! In: kubelet's calls, and the runtime's answers. Out: the same calls to the runtime, eight of them with the daemon's decisions
+//! In: kubelet's calls, and the runtime's answers. Out: the same calls to the runtime, nine of them with the daemon's decisions
 //! written in, and plain values for the daemon. No message type of the protocol leaves this crate except for tests.
 //!
 //! | Module | What it is |
 //! |---|---|
-//! | [`proxy`] | forwards every call; asks the [`agent`] about the eight that create, change or end something |
+//! | [`proxy`] | forwards every call; asks the [`agent`] about the nine that create, change or end something |
 //! | [`upstream`] | the one connection to the runtime, shared by the proxy and the daemon's own calls |
 //! | [`translate`] | CRI messages to requests; pure |
 //! | [`annotations`] | what a pod asks for beyond amounts; pure |
@@ -27,6 +27,7 @@ mod intercept;
 pub mod kubelet;
 pub mod mates;
 pub mod proxy;
+mod resources;
 mod server;
 pub mod translate;
 pub mod upstream;

@@ -8,7 +8,8 @@
 use bayplan_allocator::{ContainerId, PodWishes};
 use bayplan_types::{Bytes, MilliCpu, QosClass};
 
-use crate::translate::{NewContainer, Resources, positive};
+use crate::resources::positive;
+use crate::translate::{NewContainer, Resources};
 
 /// What a container wishes for its pod; nothing where kubelet does not say what the pod needs. `is_one`: the pod has to lie together.
 pub(crate) fn pod_wishes<'a>(

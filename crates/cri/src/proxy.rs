@@ -1,7 +1,7 @@
 //! The CRI proxy. In: kubelet's calls on one socket. Out: the same calls on the runtime's socket, and the answers back.
 //!
 //! Every call passes as raw bytes with its metadata, deadline, cancellation, status and details, also one that does not exist yet,
-//! and also a streaming one. The eight that create, change or end something ([`DECODED`]) are also read, shown to the [`Agent`], and
+//! and also a streaming one. The nine that create, change or end something ([`DECODED`]) are also read, shown to the [`Agent`], and
 //! two of them are written to; see [`crate::delta`] for how, so that what bayplan does not know survives.
 //!
 //! Guarantees: the runtime's answer to a create leaves only after [`Agent::created`] has returned; a client that goes away resets

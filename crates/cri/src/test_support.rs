@@ -102,6 +102,10 @@ impl Agent for Recorder {
         self.write(format!("pod ended {pod_id}"));
     }
 
+    async fn pod_resized(&self, pod_id: &str, resources: Resources) {
+        self.write(format!("pod resized {pod_id} shares {}", resources.cpu_shares));
+    }
+
     async fn admit(&self, ticket: Ticket, container: NewContainer) -> Admission {
         self.write(format!("admit #{} {}/{}", ticket.0, container.pod.name, container.name));
         self.admission()

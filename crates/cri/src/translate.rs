@@ -2,7 +2,7 @@
 //! allocator, and a warning for everything that could not be understood. Pure.
 //!
 //! CRI carries no pod spec, so requests are recovered from what kubelet derives from them: the QoS class from the parent cgroup's
-//! name, the CPU request from the shares, the limits from the quota and the memory limit.
+//! name, the rest from the cgroup settings (`resources.rs`).
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,15 @@ use bayplan_allocator::{
     ContainerId, Owner, Preferences, Request, Strictness, Wishes, derive_demand,
 };
 use bayplan_topology::Device;
-use bayplan_types::{Bytes, MilliCpu, QosClass};
+use bayplan_types::{Bytes, QosClass};
 
 use crate::annotations::{
-    Warning, WarningKind, affinities, matches_glob, nears, read_annotations, relevant, shown,
+    Asked, Warning, WarningKind, affinities, matches_glob, nears, read_annotations, relevant, shown,
 };
 use crate::devices::{device_names, mounted_devices};
 use crate::mates::pod_wishes;
+use crate::resources::positive;
+pub use crate::resources::{ExactRequests, Requests, Resources};
 use crate::v1;
 
 /// A pod as its sandbox configuration describes it.
@@ -90,60 +92,6 @@ pub struct NewContainer {
     pub mounts: Vec<String>,
 }
 
-/// Cgroup settings as CRI carries them; zero is "not set" for every field.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Resources {
-    /// `cpu.shares` of cgroup v1; 1024 per CPU requested.
-    pub cpu_shares: i64,
-    /// Microseconds of CPU time per period; -1 is no limit.
-    pub cpu_quota: i64,
-    /// Microseconds.
-    pub cpu_period: i64,
-    /// Bytes.
-    pub memory_limit: i64,
-}
-
-impl Resources {
-    /// These settings after an update: what the update leaves out stays.
-    pub fn updated_by(self, update: Resources) -> Resources {
-        let pick = |new: i64, old: i64| if new == 0 { old } else { new };
-        Resources {
-            cpu_shares: pick(update.cpu_shares, self.cpu_shares),
-            cpu_quota: pick(update.cpu_quota, self.cpu_quota),
-            cpu_period: pick(update.cpu_period, self.cpu_period),
-            memory_limit: pick(update.memory_limit, self.memory_limit),
-        }
-    }
-
-    /// The CPU limit; `None` is no limit.
-    pub fn cpu_limit(self) -> Option<MilliCpu> {
-        let (quota, period) = (positive(self.cpu_quota)?, positive(self.cpu_period)?);
-        Some(MilliCpu(quota.saturating_mul(1000).div_ceil(period)))
-    }
-
-    /// The CPU request. Kubelet writes `floor(milli * 1024 / 1000)` shares, at least 2 and at most 262,144 (kubelet's
-    /// `MilliCPUToShares`); rounding up gives the request back exactly. At the upper end only the limit can tell.
-    pub fn cpu_request(self, qos: Option<QosClass>) -> MilliCpu {
-        const SHARES_MIN: u64 = 2;
-        const SHARES_MAX: u64 = 262_144;
-        match positive(self.cpu_shares) {
-            Some(shares) if shares >= SHARES_MAX && qos == Some(QosClass::Guaranteed) => {
-                self.cpu_limit().unwrap_or(MilliCpu((SHARES_MAX * 1000).div_ceil(1024)))
-            }
-            Some(shares) if shares > SHARES_MIN => {
-                MilliCpu(shares.min(SHARES_MAX).saturating_mul(1000).div_ceil(1024))
-            }
-            Some(_) => MilliCpu::ZERO,
-            None if qos == Some(QosClass::Guaranteed) => self.cpu_limit().unwrap_or_default(),
-            None => MilliCpu::ZERO,
-        }
-    }
-}
-
-pub(crate) fn positive(value: i64) -> Option<u64> {
-    u64::try_from(value).ok().filter(|value| *value > 0)
-}
-
 /// A sandbox configuration as a pod; `id` is the runtime's sandbox id.
 pub fn pod(id: &str, config: &v1::PodSandboxConfig) -> Pod {
     let metadata = config.metadata.clone().unwrap_or_default();
@@ -196,6 +144,7 @@ pub fn resources(linux: &v1::LinuxContainerResources) -> Resources {
         cpu_quota: linux.cpu_quota,
         cpu_period: linux.cpu_period,
         memory_limit: linux.memory_limit_in_bytes,
+        oom_score_adj: linux.oom_score_adj,
     }
 }
 
@@ -262,14 +211,22 @@ pub struct RequestRules {
     pub wishes: Wishes,
 }
 
+/// What of the machine a request depends on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hardware<'a> {
+    /// Its devices.
+    pub devices: &'a [Device],
+    /// All its memory as kubelet counts it, huge pages included; `None` where that is unknown.
+    pub memory: Option<Bytes>,
+}
+
 /// The request of a container, and a warning for everything about it that could not be understood. A pod whose QoS class is
-/// unknown only shares: exclusive CPUs are for those who provably paid for them. `devices` are those of the machine, `others` the
-/// containers of the node.
+/// unknown only shares: exclusive CPUs are for those who provably paid for them. `others` are the containers of the node.
 pub fn derive_request<'a>(
     id: ContainerId,
     container: &NewContainer,
     rules: &RequestRules,
-    devices: &[Device],
+    hardware: Hardware<'_>,
     others: impl IntoIterator<Item = (ContainerId, &'a NewContainer), IntoIter: Clone>,
 ) -> (Request, Vec<Warning>) {
     let (pod, resources) = (&container.pod, container.resources);
@@ -283,7 +240,8 @@ pub fn derive_request<'a>(
         warnings.insert(0, Warning { kind: WarningKind::NotUnderstood, text });
     }
     let is_system = rules.reserved_namespaces.iter().any(|it| matches_glob(it, &pod.namespace));
-    let cpu = resources.cpu_request(pod.qos);
+    let requests = requests(container, &asked, hardware, &mut warnings);
+    let cpu = requests.cpu;
     let qos = pod.qos.unwrap_or(QosClass::Burstable);
     let preferences = Preferences { prefer_shared_cpus: asked.prefer_shared_cpus };
     let demand = derive_demand(qos, cpu, preferences);
@@ -293,7 +251,7 @@ pub fn derive_request<'a>(
         wishes.cpus.isolated = Some(Strictness::Preferred);
     }
     let others = others.into_iter();
-    wishes.place.near = nears(&asked.hints, container, devices);
+    wishes.place.near = nears(&asked.hints, container, hardware.devices);
     wishes.place.affinity = affinities(&asked.affinity, container, others.clone());
     wishes.pod = pod_wishes(container, others, wishes.pod.is_one);
     let memory_limit = positive(resources.memory_limit).map(Bytes);
@@ -302,13 +260,34 @@ pub fn derive_request<'a>(
         owner: pod.owner(),
         ceiling: resources.cpu_limit(),
         is_reserved: asked.prefer_reserved_cpus.unwrap_or(is_system),
-        memory: memory_limit.filter(|_| is_guaranteed).unwrap_or_default(),
+        memory: requests.memory,
+        memory_is_expected: !is_guaranteed,
         memory_limit: memory_limit.filter(|_| !is_guaranteed),
         huge_pages: container.huge_pages.clone(),
         wishes,
         ..Request::new(id, demand)
     };
     (request, warnings)
+}
+
+/// What a webhook copied of the pod's specification counts, as far as it can be true.
+fn requests(
+    container: &NewContainer,
+    asked: &Asked,
+    hardware: Hardware<'_>,
+    warnings: &mut Vec<Warning>,
+) -> Requests {
+    let (qos, resources) = (container.pod.qos, container.resources);
+    let exact = asked.requests.as_ref().map(|(name, said)| {
+        let requests = resources.exact_requests(qos, hardware.memory, said);
+        requests.map_err(|why| format!("annotation `{name}` {why}; ignored"))
+    });
+    match exact {
+        Some(Ok(exact)) => return exact,
+        Some(Err(text)) => warnings.push(Warning { kind: WarningKind::NotUnderstood, text }),
+        None => {}
+    }
+    resources.requests(qos, hardware.memory)
 }
 
 #[cfg(test)]
@@ -341,17 +320,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn every_cpu_request_survives_the_way_through_shares() {
-        for milli in 2u64..=256_000 {
-            let shares = i64::try_from((milli * 1024 / 1000).max(2)).unwrap();
-            let resources = Resources { cpu_shares: shares, ..Resources::default() };
-            let back = resources.cpu_request(Some(QosClass::Burstable));
-            let expected = if shares == 2 { 0 } else { milli };
-            assert_eq!(back, MilliCpu(expected), "{milli}");
-        }
-    }
-
     fn check(qos: &str, annotations: &[(&str, &str)], resources: Resources, expected: &str) {
         let container = NewContainer {
             pod: Pod {
@@ -369,8 +337,12 @@ mod tests {
             reserved_namespaces: vec!["kube-system".into()],
             ..RequestRules::default()
         };
-        let (request, warnings) = derive_request(ContainerId(1), &container, &rules, &[], []);
+        let hardware = Hardware { memory: Some(Bytes::gib(100)), ..Hardware::default() };
+        let (request, warnings) = derive_request(ContainerId(1), &container, &rules, hardware, []);
         let mut shown = format!("{}, memory {}", request.demand, request.memory);
+        if request.memory_is_expected && request.memory > Bytes::ZERO {
+            shown.push_str(" expected");
+        }
         if let Some(ceiling) = request.ceiling {
             shown.push_str(&format!(", ceiling {ceiling}"));
         }
@@ -389,6 +361,7 @@ mod tests {
             cpu_quota: quota,
             cpu_period: 100_000,
             memory_limit: 1 << 30,
+            oom_score_adj: 0,
         }
     }
 
@@ -416,12 +389,36 @@ mod tests {
     }
 
     #[test]
+    fn a_burstable_container_is_expected_to_use_what_its_score_and_its_webhook_tell() {
+        let resources = Resources { oom_score_adj: 900, memory_limit: 0, ..cpu(2048, -1) };
+        let name = "intel.com/resources";
+        for (says, expected) in [
+            ("", "2 shared, memory 10 GiB expected"),
+            (r#"{"memory":"5Gi"}"#, "2 shared, memory 5 GiB expected"),
+            (
+                r#"{"cpu":"8"}"#,
+                "2 shared, memory 10 GiB expected; annotation `intel.com/resources` says 8 CPUs, cpu.shares of 2048 say 2; ignored",
+            ),
+            (
+                r#"{"cpu":"-8"}"#,
+                "2 shared, memory 10 GiB expected; annotation `intel.com/resources` is `{\"containers\":{\"c\":{\"requests\":{\"cpu\":\"-...` \
+                 (cpu is `-8`), expected requests by container as JSON; ignored",
+            ),
+        ] {
+            let text = format!(r#"{{"containers":{{"c":{{"requests":{says}}}}}}}"#);
+            let annotations = if says.is_empty() { vec![] } else { vec![(name, text.as_str())] };
+            check(BURSTABLE, &annotations, resources, expected);
+        }
+    }
+
+    #[test]
     fn absurd_settings_are_treated_as_not_set() {
         let absurd = Resources {
             cpu_shares: i64::MIN,
             cpu_quota: i64::MIN,
             cpu_period: -5,
             memory_limit: i64::MIN,
+            oom_score_adj: i64::MIN,
         };
         check(GUARANTEED, &[], absurd, "0 shared, memory 0 B");
         let huge = Resources {
@@ -429,6 +426,7 @@ mod tests {
             cpu_quota: i64::MAX,
             cpu_period: 1,
             memory_limit: i64::MAX,
+            oom_score_adj: i64::MAX,
         };
         check(BURSTABLE, &[], huge, "256 shared, memory 0 B, ceiling 18446744073709551615m");
     }
@@ -460,7 +458,8 @@ mod tests {
             let message = v1::CreateContainerRequest { config: Some(config), ..Default::default() };
             let container = new_container(&message);
             let rules = RequestRules::default();
-            let (request, _) = derive_request(ContainerId(1), &container, &rules, &[], []);
+            let (request, _) =
+                derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
             let expected = expected.iter().map(|(size, bytes)| (Bytes(*size), Bytes(*bytes)));
             assert_eq!(request.huge_pages, expected.collect(), "{limits:?}");
         }
@@ -572,7 +571,8 @@ mod tests {
                 resources: cpu(cpus * 1024, cpus * 100_000),
                 ..NewContainer::default()
             };
-            let (request, _) = derive_request(ContainerId(1), &container, &rules, &[], []);
+            let (request, _) =
+                derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
             let found = (request.is_reserved, request.wishes.cpus.isolated);
             assert_eq!(found, (is_reserved, isolated), "{namespace} {annotation:?} {cpus}");
         }

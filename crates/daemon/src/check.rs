@@ -5,7 +5,7 @@ use std::path::Path;
 use bayplan_allocator::policy::topology_aware::{PoolsError, pools};
 use bayplan_cri::upstream::Upstream;
 use bayplan_host::{Depth, read_snapshot};
-use bayplan_topology::derive;
+use bayplan_topology::{Topology, derive};
 use serde::Serialize;
 
 use crate::config::Config;
@@ -47,7 +47,8 @@ pub async fn check_node(config: &Config) -> Vec<Finding> {
     findings
 }
 
-fn check_machine(config: &Config) -> Vec<Finding> {
+/// What is odd about the machine, and what the configuration wants that it does not have.
+pub fn check_machine(config: &Config) -> Vec<Finding> {
     // Every file, to see contradictions that a quick reading would not.
     let read = read_snapshot(&config.host_root, Depth::Cpus).map_err(anyhow::Error::from);
     let topology = match read.and_then(|snapshot| Ok(derive(&snapshot)?)) {
@@ -62,7 +63,13 @@ fn check_machine(config: &Config) -> Vec<Finding> {
             .map(|oddity| finding("machine", Severity::Warning, oddity.to_string()))
             .collect(),
     };
-    findings.push(match pools(&topology, &config.reserved_cpus) {
+    findings.push(check_reserved(config, &topology));
+    findings.extend(check_wants(config, &topology));
+    findings
+}
+
+fn check_reserved(config: &Config, topology: &Topology) -> Finding {
+    match pools(topology, &config.reserved_cpus) {
         Err(PoolsError::ReservedNotOnline { missing, .. })
             if missing.is_subset(topology.offline()) =>
         {
@@ -77,7 +84,29 @@ fn check_machine(config: &Config) -> Vec<Finding> {
              reserves (reservedSystemCPUs)",
         ),
         Ok(_) => finding("reserved", Severity::Ok, format!("CPUs {}", config.reserved_cpus)),
-    });
+    }
+}
+
+/// What is preferred for everybody, but nobody can have here.
+fn check_wants(config: &Config, topology: &Topology) -> Vec<Finding> {
+    let requests = &config.requests;
+    let lacks = |key: &str, what: &str| {
+        let message = format!("requests.{key} has no effect: this machine has no {what}");
+        finding("requests", Severity::Warning, message)
+    };
+    let mut findings = Vec::new();
+    if requests.prefer_isolated_cpus && topology.isolated().is_empty() {
+        findings.push(lacks(
+            "preferIsolatedCpus",
+            "isolated CPUs (isolcpus on the kernel's command line)",
+        ));
+    }
+    if let Some(priority) = requests.priority
+        && topology.cpus_of_priority(priority).is_empty()
+    {
+        let what = format!("CPUs of priority {}", format!("{priority:?}").to_lowercase());
+        findings.push(lacks("defaultCpuPriority", &what));
+    }
     findings
 }
 

@@ -21,6 +21,8 @@ pub enum Event {
     PodStarted(Pod),
     /// A pod sandbox was stopped or removed.
     PodEnded(String),
+    /// The containers of a sandbox need this together from now on.
+    PodResized(String, Resources),
     /// A container is to be created. If no pool can hold it, or its pod seems to hold too much, that is not the last word: the runtime is
     /// asked first what has ended.
     TryAdmit(Ticket, Box<NewContainer>),

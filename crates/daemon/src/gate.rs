@@ -96,6 +96,10 @@ impl Agent for Gate {
         self.tell(Event::PodEnded(pod_id.to_owned())).await;
     }
 
+    async fn pod_resized(&self, pod_id: &str, resources: Resources) {
+        self.tell(Event::PodResized(pod_id.to_owned(), resources)).await;
+    }
+
     async fn admit(&self, ticket: Ticket, container: NewContainer) -> Admission {
         if let Some(refused) = self.crowded() {
             return refused;

@@ -90,6 +90,8 @@ pub struct ContainerForm {
     cpu_quota: i64,
     cpu_period: i64,
     memory_limit: i64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    oom_score_adj: i64,
     /// Bytes by size of a page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     huge_pages: Vec<(u64, u64)>,
@@ -106,19 +108,27 @@ pub struct ResourcesForm {
     cpu_quota: i64,
     cpu_period: i64,
     memory_limit: i64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    oom_score_adj: i64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(value: &i64) -> bool {
+    *value == 0
 }
 
 impl From<Resources> for ResourcesForm {
     fn from(resources: Resources) -> ResourcesForm {
-        let Resources { cpu_shares, cpu_quota, cpu_period, memory_limit } = resources;
-        ResourcesForm { cpu_shares, cpu_quota, cpu_period, memory_limit }
+        let Resources { cpu_shares, cpu_quota, cpu_period, memory_limit, oom_score_adj } =
+            resources;
+        ResourcesForm { cpu_shares, cpu_quota, cpu_period, memory_limit, oom_score_adj }
     }
 }
 
 impl From<ResourcesForm> for Resources {
     fn from(form: ResourcesForm) -> Resources {
-        let ResourcesForm { cpu_shares, cpu_quota, cpu_period, memory_limit } = form;
-        Resources { cpu_shares, cpu_quota, cpu_period, memory_limit }
+        let ResourcesForm { cpu_shares, cpu_quota, cpu_period, memory_limit, oom_score_adj } = form;
+        Resources { cpu_shares, cpu_quota, cpu_period, memory_limit, oom_score_adj }
     }
 }
 
@@ -141,6 +151,7 @@ impl From<&NewContainer> for ContainerForm {
             cpu_quota: resources.cpu_quota,
             cpu_period: resources.cpu_period,
             memory_limit: resources.memory_limit,
+            oom_score_adj: resources.oom_score_adj,
             huge_pages: container
                 .huge_pages
                 .iter()
@@ -174,6 +185,7 @@ impl From<ContainerForm> for NewContainer {
                 cpu_quota: form.cpu_quota,
                 cpu_period: form.cpu_period,
                 memory_limit: form.memory_limit,
+                oom_score_adj: form.oom_score_adj,
             },
             huge_pages: form
                 .huge_pages
@@ -216,6 +228,7 @@ pub struct TermsForm {
     hides_hyperthreads: bool,
     is_immovable: bool,
     is_memory_bound: bool,
+    memory_is_expected: bool,
     preserves_cpus: bool,
     preserves_memory: bool,
 }
@@ -229,6 +242,7 @@ impl From<Terms> for TermsForm {
             hides_hyperthreads: terms.hides_hyperthreads,
             is_immovable: terms.is_immovable,
             is_memory_bound: terms.is_memory_bound,
+            memory_is_expected: terms.memory_is_expected,
             preserves_cpus: terms.preserve.cpus,
             preserves_memory: terms.preserve.memory,
         }
@@ -244,6 +258,7 @@ impl From<&TermsForm> for Terms {
             hides_hyperthreads: form.hides_hyperthreads,
             is_immovable: form.is_immovable,
             is_memory_bound: form.is_memory_bound,
+            memory_is_expected: form.memory_is_expected,
             preserve: Preserve { cpus: form.preserves_cpus, memory: form.preserves_memory },
         }
     }

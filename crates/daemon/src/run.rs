@@ -339,7 +339,7 @@ async fn restore(
     }
     tracing::info!(containers = live.containers.len(), "read the journal");
     let ledger = Ledger::new(Arc::new(pools));
-    let mut state = NodeState::new(ledger, config.rules.clone(), fingerprint)
+    let mut state = NodeState::new(ledger, config.rules(), fingerprint)
         .with_devices(topology.devices().into())
         .with_doubt_grace(SignedDuration::try_from(config.resync_interval).unwrap_or_default())
         .with_compaction(config.compaction)

@@ -13,6 +13,7 @@
 //! `observed` holds what every container was last told; a write counts as done when it is planned, and is forgotten when it fails,
 //! so that the next plan repeats it.
 
+mod pods;
 mod view;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +23,7 @@ use bayplan_allocator::{Allocation, ContainerId, Ledger, Move, Previous, Request
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::annotations::Warning;
 use bayplan_cri::mates::has_ended_mates;
-use bayplan_cri::translate::{NewContainer, Pod, RequestRules, Resources, derive_request};
+use bayplan_cri::translate::{Hardware, NewContainer, RequestRules, Resources, derive_request};
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
 use bayplan_topology::Device;
 use bayplan_types::Pinning;
@@ -183,6 +184,7 @@ impl NodeState {
         let mut step = match event {
             Event::PodStarted(pod) => self.pod_started(&pod, now),
             Event::PodEnded(pod_id) => self.pod_ended(&pod_id, now),
+            Event::PodResized(pod_id, needs) => self.pod_resized(&pod_id, needs),
             Event::TryAdmit(ticket, container) => self.admit(ticket, *container, false, now),
             Event::Admit(ticket, container) => self.admit(ticket, *container, true, now),
             Event::CreateEnded(ticket, outcome) => self.create_ended(ticket, outcome, now),
@@ -257,7 +259,8 @@ impl NodeState {
     pub(crate) fn request(&self, id: ContainerId, spec: &NewContainer) -> (Request, Vec<Warning>) {
         let others = self.containers.iter().filter(|(other, _)| **other != id);
         let others = others.map(|(id, container)| (*id, &container.spec));
-        derive_request(id, spec, &self.rules, &self.devices, others)
+        let hardware = Hardware { devices: &self.devices, memory: self.ledger.pools().memory() };
+        derive_request(id, spec, &self.rules, hardware, others)
     }
 
     fn admit(
@@ -516,31 +519,6 @@ impl NodeState {
     }
 
     /// Kubelet makes a new sandbox for a pod only after the old one has died, and its containers with it.
-    fn pod_started(&mut self, pod: &Pod, now: Timestamp) -> Step {
-        let mut step = Step::new(Answer::Done);
-        let of_old = self.containers.iter().filter(|(_, container)| {
-            let old = &container.spec.pod;
-            !pod.uid.is_empty() && old.uid == pod.uid && old.id != pod.id
-        });
-        let ids: Vec<ContainerId> = of_old.map(|(id, _)| *id).collect();
-        for id in ids {
-            self.release(id, "its sandbox was replaced", now, &mut step);
-        }
-        step
-    }
-
-    fn pod_ended(&mut self, pod_id: &str, now: Timestamp) -> Step {
-        let mut step = Step::new(Answer::Done);
-        let of_pod = self.containers.iter().filter(|(_, container)| {
-            container.spec.pod.id == pod_id && container.phase != Phase::Creating
-        });
-        let ids: Vec<ContainerId> = of_pod.map(|(id, _)| *id).collect();
-        for id in ids {
-            self.release(id, "its pod ended", now, &mut step);
-        }
-        step
-    }
-
     pub(crate) fn release(&mut self, id: ContainerId, why: &str, now: Timestamp, step: &mut Step) {
         let Some(container) = self.containers.remove(&id) else { return };
         self.ledger.release(id);

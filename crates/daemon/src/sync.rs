@@ -200,6 +200,7 @@ impl Syncer {
                 cpu_quota: details.quota.unwrap_or(0),
                 cpu_period: details.period.unwrap_or(0),
                 memory_limit: details.memory_limit.unwrap_or(0),
+                oom_score_adj: details.oom_score_adj.unwrap_or(0),
             },
             huge_pages: details.huge_pages.clone(),
             devices: details.devices.clone(),

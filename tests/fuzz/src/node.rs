@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use bayplan_allocator::{ContainerId, Ledger, check_ledger, offer};
-use bayplan_cri::translate::{NewContainer, Pod, RequestRules, derive_request};
+use bayplan_cri::translate::{Hardware, NewContainer, Pod, RequestRules, derive_request};
 use bayplan_daemon::NodeState;
 use bayplan_daemon::event::ChangedMachine;
 use bayplan_topology::{derive, parse_machine};
@@ -40,7 +40,8 @@ pub fn check_request(container: &NewContainer, others: &[NewContainer]) {
     for (id, newcomer) in everybody.iter().enumerate() {
         let there = everybody[..id].iter().zip(0..).map(|(it, id)| (ContainerId(id), *it));
         let id = ContainerId(id as u64);
-        let (request, warnings) = derive_request(id, newcomer, &rules(), &NODE.devices, there);
+        let hardware = Hardware { devices: &NODE.devices, memory: NODE.pools.memory() };
+        let (request, warnings) = derive_request(id, newcomer, &rules(), hardware, there);
         for warning in warnings {
             check_shown(&warning.text);
         }

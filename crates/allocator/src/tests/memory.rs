@@ -53,6 +53,42 @@ fn memory_widens_by_one_node_the_nearest() {
 }
 
 #[test]
+fn expected_memory_leads_to_where_room_is_and_refuses_nobody() {
+    check(
+        "pack:2 numa:1 core:4 pu:1 mem:10",
+        "",
+        &[
+            "1 0+100 expects:6",
+            "2 0+100 expects:6",
+            // Who is sure of his memory prefers nodes where nobody is expected to use it, and has all of the machine in the end.
+            "3 1 mem:4",
+            "4 1 mem:9",
+            "5 1 mem:7",
+            "6 1 mem:1",
+            // More than there is.
+            "7 0+100 expects:40",
+            "8 0+100 expects:4 bound",
+            "-1",
+            "-4",
+            "9 0+100 expects:3",
+        ],
+        expect![[r#"
+            1 0+100 expects:6: package 0, owns [] of 0-3, mems 0
+            2 0+100 expects:6: package 1, owns [] of 4-7, mems 1
+            3 1 mem:4: package 0, owns [1] of 1, mems 0
+            4 1 mem:9: package 1, owns [4] of 4, mems 1
+            5 1 mem:7: machine, owns [2] of 2, mems 0-1
+            6 1 mem:1: refused: needs 1 GiB, the machine has 0 B free
+            7 0+100 expects:40: package 1, owns [] of 5-7, mems 1
+            8 0+100 expects:4 bound: package 1, owns [] of 5-7, mems 1
+            -1: shared 0,3,5-7
+            -4: shared 0,3-7
+            9 0+100 expects:3: package 1, owns [] of 4-7, mems 1
+        "#]],
+    );
+}
+
+#[test]
 fn of_equally_near_nodes_one_that_holds_all_that_is_missing() {
     check(
         "pack:4 numa:1 core:2 pu:1 mem:10",

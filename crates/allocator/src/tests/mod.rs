@@ -44,6 +44,7 @@ fn wish(wanted: &mut Request, word: &str) {
     let Wishes { cpus, memory, place, pod, preserve, is_immovable } = &mut wanted.wishes;
     match name.trim_end_matches('!') {
         "mem" => wanted.memory = gib(value),
+        "expects" => (wanted.memory, wanted.memory_is_expected) = (gib(value), true),
         "limit" => wanted.memory_limit = Some(gib(value)),
         "ceiling" => wanted.ceiling = Some(MilliCpu(value.parse().unwrap())),
         "huge2M" => drop(wanted.huge_pages.insert(Bytes(2 << 20), gib(value))),

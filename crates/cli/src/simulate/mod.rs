@@ -160,7 +160,7 @@ fn simulate(
         None => format!("the machine {} cannot be used", machine.name),
     })?;
     let empty = Tally::new(&machine.topology, &pools.allocatable());
-    let rules = config.rules.clone();
+    let rules = config.rules();
     let mut times = Times::default();
     let mut progress = Progress::new(trace.events.len());
     let clock = clock_cost();

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use bayplan_allocator::{Allocation, ContainerId, Ledger, PoolId, Request};
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_cri::translate::{
-    NewContainer, Pod, RequestRules, derive_request, parse_qos, resources,
+    Hardware, NewContainer, Pod, RequestRules, derive_request, parse_qos, resources,
 };
 use bayplan_daemon::config::CompactionConfig;
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
@@ -152,7 +152,7 @@ impl Replay {
         self.next_id += 1;
         let spec = new_container(&event.id, wanted);
         let others = self.specs.iter().map(|(other, spec)| (*other, spec));
-        let (request, _) = derive_request(id, &spec, &self.rules, &[], others);
+        let (request, _) = derive_request(id, &spec, &self.rules, Hardware::default(), others);
         Asked::Place(&event.id, Box::new((spec, request)))
     }
 

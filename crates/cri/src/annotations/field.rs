@@ -3,6 +3,8 @@
 /// A field of [`Asked`](super::Asked) or of the request that is made from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
+    /// CPU and memory of the request.
+    Requests,
     /// `Preferences::prefer_shared_cpus`.
     PreferSharedCpus,
     /// `Request::is_reserved`.
@@ -49,6 +51,7 @@ impl Field {
     /// The field as it is called in the code.
     pub const fn path(self) -> &'static str {
         match self {
+            Field::Requests => "demand, memory",
             Field::PreferSharedCpus => "preferences.prefer_shared_cpus",
             Field::IsReserved => "is_reserved",
             Field::Siblings => "wishes.cpus.siblings",

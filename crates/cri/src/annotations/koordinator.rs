@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::field::Field;
 use super::values::{FLAG, Misread, word};
 use super::yaml::string;
-use super::{Asked, Warnings, check_length};
+use super::{Asked, Warnings, check_length, webhook};
 use crate::translate::Pod;
 
 /// A name of another system, for the reference page.
@@ -56,11 +56,25 @@ pub static FOREIGN: &[Foreign] = &[
         meaning: "as whole-cores-only and even-across-numa",
         fills: &[Field::OnlyWholeCores, Field::IsEven],
     },
+    Foreign {
+        name: webhook::NAMES[0],
+        values: WEBHOOK_VALUES,
+        meaning: "the exact requests, written by nri-plugins' resource annotator; what kubelet's cgroup settings contradict does not count",
+        fills: &[Field::Requests],
+    },
+    Foreign {
+        name: webhook::NAMES[1],
+        values: WEBHOOK_VALUES,
+        meaning: "the same, written by CRI Resource Manager's webhook",
+        fills: &[Field::Requests],
+    },
 ];
+
+const WEBHOOK_VALUES: &str = "JSON; requests of cpu and memory by container";
 
 /// Whether it is an annotation that is read here.
 pub(super) fn is_known(name: &str) -> bool {
-    [RESOURCE_SPEC, NUMA_SPEC, ENHANCEMENT].contains(&name)
+    [RESOURCE_SPEC, NUMA_SPEC, ENHANCEMENT].contains(&name) || webhook::NAMES.contains(&name)
 }
 
 /// What became of one field of one of these.

@@ -88,7 +88,7 @@ mod tests {
     use bayplan_topology::Level;
 
     use super::*;
-    use crate::translate::{RequestRules, derive_request};
+    use crate::translate::{Hardware, RequestRules, derive_request};
 
     fn check(pairs: &[(&str, &str)], rejection: &Rejection, expected: &str) {
         let mut container = NewContainer { name: "c".to_owned(), ..NewContainer::default() };
@@ -99,7 +99,8 @@ mod tests {
             map.insert((*name).to_owned(), (*value).to_owned());
         }
         let rules = RequestRules::default();
-        let (request, _) = derive_request(ContainerId(0), &container, &rules, &[], []);
+        let (request, _) =
+            derive_request(ContainerId(0), &container, &rules, Hardware::default(), []);
         let sources = Sources::new(&container).render(rejection, &request);
         assert_eq!(sources.unwrap_or_default(), expected);
     }

@@ -29,6 +29,8 @@ pub struct ContainerDetails {
     pub period: Option<i64>,
     /// Bytes; negative is no limit.
     pub memory_limit: Option<i64>,
+    /// `oom_score_adj` of its first process.
+    pub oom_score_adj: Option<i64>,
     /// Huge pages: bytes by size of a page.
     pub huge_pages: BTreeMap<Bytes, Bytes>,
     /// As the runtime spells it: `/kubepods/...` or `slice:prefix:name`.
@@ -62,6 +64,7 @@ pub(super) fn parse_container(info: &BTreeMap<String, String>) -> ContainerDetai
         quota: number("/cpu/quota"),
         period: number("/cpu/period"),
         memory_limit: number("/memory/limit"),
+        oom_score_adj: info.pointer("/runtimeSpec/process/oomScoreAdj").and_then(integer),
         huge_pages: huge_pages(
             list(&info, "/runtimeSpec/linux/resources/hugepageLimits")
                 .iter()
@@ -122,7 +125,7 @@ mod tests {
         let details = parse_container(&info(
             r#"{"sandboxID":"ab","pid":4711,"removing":false,"runtimeType":"io.containerd.runc.v2",
                 "config":{"metadata":{"name":"web"},"devices":[{"container_path":"/dev/a","host_path":"/dev/nvme0n1"}]},
-                "runtimeSpec":{"ociVersion":"1.2.1","process":{"args":["a"],"env":["A=b","PCIDEVICE_X=0000:10:00.1"]},
+                "runtimeSpec":{"ociVersion":"1.2.1","process":{"oomScoreAdj":985,"args":["a"],"env":["A=b","PCIDEVICE_X=0000:10:00.1"]},
                   "mounts":[{"source":"proc"},{"source":"/dev/nvme1n1"},{}],"linux":{
                   "cgroupsPath":"kubepods-burstable-pod1.slice:cri-containerd:cd",
                   "resources":{"devices":[{"allow":false}],"memory":{"limit":1073741824,"swap":1073741824},
@@ -137,6 +140,7 @@ mod tests {
             quota: Some(-1),
             period: Some(100_000),
             memory_limit: Some(1 << 30),
+            oom_score_adj: Some(985),
             huge_pages: BTreeMap::from([(Bytes(2 << 20), Bytes(4 << 20))]),
             cgroups_path: Some("kubepods-burstable-pod1.slice:cri-containerd:cd".to_owned()),
             devices: vec!["/dev/nvme0n1".to_owned(), "0000:10:00.1".to_owned()],

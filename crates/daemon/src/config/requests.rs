@@ -1,56 +1,114 @@
-//! The section `requests`: what holds for containers whose pods say nothing themselves. In: a mapping. Out: [`RequestRules`], and every
-//! mistake.
+//! The section `requests`: what holds for containers whose pods say nothing themselves.
 //!
 //! Kubelet's options and those of nri-plugins have the meaning that they have there, in the spelling of this file or in theirs. What they
 //! ask for is either done, or refused with a reason: an option that does nothing would be believed.
 
-use bayplan_allocator::{Packing, Strictness, Within};
-use bayplan_cri::annotations::{BURST, FLAG, PRIORITY, SIBLINGS};
+use bayplan_allocator::{Packing, Siblings, Strictness, Wishes, Within};
+use bayplan_cri::annotations::Words;
 use bayplan_cri::translate::RequestRules;
 use bayplan_topology::Level;
+use bayplan_types::CpuPriority;
+use serde_json::{Value as Json, json};
 
-use super::{ConfigError, Field, known_keys};
-use crate::yaml::{Node, Position, Value};
+use super::kind::scalars;
+use super::settings::{Settings, Source};
+use crate::yaml::Position;
 
-/// One key.
-struct Key {
-    name: &'static str,
-    set: fn(&mut Draft, &Field<'_>) -> Result<(), ConfigError>,
+/// The options as they are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Shared CPUs only.
+    pub prefer_shared_cpus: bool,
+    /// Who gets a single CPU of its own prefers an isolated one.
+    pub prefer_isolated_cpus: bool,
+    /// What becomes of the other threads of a core of which only some are owned.
+    pub siblings: Siblings,
+    /// Exclusive CPUs of this priority, if there are any.
+    pub priority: Option<CpuPriority>,
+    /// Where containers without a CPU limit run.
+    pub burst_level: Option<Level>,
+    /// Containers of a pod want to be near each other.
+    pub colocate_pods: bool,
+    /// Containers of a namespace want to be near each other.
+    pub colocate_namespaces: bool,
+    /// Exclusive CPUs are whole cores.
+    pub only_whole_cores: bool,
+    /// As many CPUs of every NUMA node.
+    pub across_numa: bool,
+    /// One thread per core.
+    pub across_cores: bool,
+    /// [`TopologyPolicy::Restricted`] is about packages.
+    pub by_socket: bool,
+    /// How strictly NUMA nodes bound a request.
+    pub policy: TopologyPolicy,
+    /// The policy is about whole pods.
+    pub is_for_pods: bool,
 }
 
-/// The rules so far, and what can only be judged when all keys are known.
-#[derive(Default)]
-struct Draft {
-    rules: RequestRules,
-    /// Options that are on, and where.
-    on: Vec<(&'static str, Position)>,
+/// Kubelet's `topologyManagerPolicy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TopologyPolicy {
+    /// As the next: fewest NUMA nodes first is the order of every score.
+    None,
+    /// The fewest NUMA nodes that there is room in.
+    #[default]
+    BestEffort,
+    /// No more NUMA nodes than on an empty machine.
+    Restricted,
+    /// One NUMA node.
+    SingleNumaNode,
 }
 
-impl Draft {
-    fn is_on(&self, name: &str) -> Option<Position> {
-        self.on.iter().find(|(on, _)| *on == name).map(|(_, at)| *at)
-    }
+pub(super) const POLICIES: &Words<TopologyPolicy> = &[
+    ("none", TopologyPolicy::None),
+    ("best-effort", TopologyPolicy::BestEffort),
+    ("restricted", TopologyPolicy::Restricted),
+    ("single-numa-node", TopologyPolicy::SingleNumaNode),
+];
 
-    /// An option of yes or no; true if yes.
-    fn option(&mut self, name: &'static str, field: &Field<'_>) -> Result<bool, ConfigError> {
-        let is_on = field.word(FLAG)?;
-        if is_on {
-            self.on.push((name, field.value.at));
+pub(super) const SCOPES: &Words<bool> = &[("container", false), ("pod", true)];
+
+impl Requests {
+    /// What they mean, together with the namespaces of reserved CPUs.
+    pub fn rules(&self, reserved_namespaces: &[String]) -> RequestRules {
+        let mut wishes = Wishes::default();
+        wishes.cpus.siblings = self.siblings;
+        wishes.cpus.priority = self.priority.map(|priority| (priority, Strictness::Preferred));
+        wishes.cpus.only_whole_cores = self.only_whole_cores;
+        wishes.cpus.is_even = self.across_numa;
+        wishes.cpus.packing = if self.across_cores { Packing::Spread } else { Packing::Packed };
+        wishes.cpus.within = match (self.policy, self.by_socket) {
+            (TopologyPolicy::None | TopologyPolicy::BestEffort, _) => None,
+            // Kubelet's align-by-socket: the hint is the package, not the NUMA nodes.
+            (TopologyPolicy::Restricted, true) => Some(Within::One(Level::Package)),
+            (TopologyPolicy::Restricted, false) => Some(Within::FewestNodes),
+            (TopologyPolicy::SingleNumaNode, _) => Some(Within::One(Level::NumaNode)),
+        };
+        wishes.place.burst_level = self.burst_level;
+        wishes.pod.is_one = self.is_for_pods;
+        RequestRules {
+            reserved_namespaces: reserved_namespaces.to_vec(),
+            prefer_shared_cpus: self.prefer_shared_cpus,
+            prefer_isolated_cpus: self.prefer_isolated_cpus,
+            colocate_pods: self.colocate_pods,
+            colocate_namespaces: self.colocate_namespaces,
+            wishes,
         }
-        Ok(is_on)
     }
 }
 
-const FULL: &str = "fullPcpusOnly";
-const ACROSS_NUMA: &str = "distributeCpusAcrossNuma";
-const ACROSS_CORES: &str = "distributeCpusAcrossCores";
-const UNCORE: &str = "preferAlignCpusByUncoreCache";
-const BY_SOCKET: &str = "alignBySocket";
-const SINGLE_NODE: &str = "topologyManagerPolicy: single-numa-node";
-const RESTRICTED: &str = "topologyManagerPolicy: restricted";
+/// A key of `requests`, and one of its words.
+type Said = (&'static str, &'static str);
+
+const FULL: Said = ("fullPcpusOnly", "true");
+const ACROSS_NUMA: Said = ("distributeCpusAcrossNuma", "true");
+const ACROSS_CORES: Said = ("distributeCpusAcrossCores", "true");
+const UNCORE: Said = ("preferAlignCpusByUncoreCache", "true");
+const BY_SOCKET: Said = ("alignBySocket", "true");
+const SINGLE_NODE: Said = ("topologyManagerPolicy", "single-numa-node");
 
 /// What kubelet refuses to have together.
-const EXCLUSIONS: [(&str, &str); 5] = [
+const EXCLUSIONS: [(Said, Said); 5] = [
     (FULL, ACROSS_CORES),
     (ACROSS_NUMA, ACROSS_CORES),
     (UNCORE, ACROSS_CORES),
@@ -58,198 +116,69 @@ const EXCLUSIONS: [(&str, &str); 5] = [
     (BY_SOCKET, SINGLE_NODE),
 ];
 
-/// In the order of the documentation.
-const KEYS: [Key; 15] = [
-    Key {
-        name: "preferSharedCpus",
-        set: |draft, field| put(&mut draft.rules.prefer_shared_cpus, field.word(FLAG)?),
-    },
-    Key {
-        name: "preferIsolatedCpus",
-        set: |draft, field| put(&mut draft.rules.prefer_isolated_cpus, field.word(FLAG)?),
-    },
-    Key {
-        name: "siblings",
-        set: |draft, field| put(&mut draft.rules.wishes.cpus.siblings, field.word(SIBLINGS)?),
-    },
-    Key {
-        name: "defaultCpuPriority",
-        set: |draft, field| {
-            let priority = field.word(PRIORITY)?;
-            let wish = priority.map(|priority| (priority, Strictness::Preferred));
-            put(&mut draft.rules.wishes.cpus.priority, wish)
-        },
-    },
-    Key {
-        name: "unlimitedBurstable",
-        set: |draft, field| put(&mut draft.rules.wishes.place.burst_level, field.word(BURST)?),
-    },
-    Key {
-        name: "colocatePods",
-        set: |draft, field| put(&mut draft.rules.colocate_pods, field.word(FLAG)?),
-    },
-    Key {
-        name: "colocateNamespaces",
-        set: |draft, field| put(&mut draft.rules.colocate_namespaces, field.word(FLAG)?),
-    },
-    Key {
-        name: FULL,
-        set: |draft, field| {
-            let is_on = draft.option(FULL, field)?;
-            put(&mut draft.rules.wishes.cpus.only_whole_cores, is_on)
-        },
-    },
-    Key {
-        name: ACROSS_NUMA,
-        set: |draft, field| {
-            let is_on = draft.option(ACROSS_NUMA, field)?;
-            put(&mut draft.rules.wishes.cpus.is_even, is_on)
-        },
-    },
-    Key {
-        name: ACROSS_CORES,
-        set: |draft, field| {
-            let is_on = draft.option(ACROSS_CORES, field)?;
-            let packing = if is_on { Packing::Spread } else { Packing::Packed };
-            put(&mut draft.rules.wishes.cpus.packing, packing)
-        },
-    },
-    Key {
-        name: UNCORE,
-        set: |draft, field| {
-            let is_on = draft.option(UNCORE, field)?;
-            always(is_on, field, "the tightest domain is always preferred, L3s too; leave it out")
-        },
-    },
-    Key { name: BY_SOCKET, set: |draft, field| draft.option(BY_SOCKET, field).map(|_| ()) },
-    Key {
-        name: "strictCpuReservation",
-        set: |_, field| {
-            let why = "reserved CPUs are always kept from all others; reserve fewer instead";
-            always(field.word(FLAG)?, field, why)
-        },
-    },
-    Key { name: "topologyManagerPolicy", set: set_policy },
-    Key { name: "topologyManagerScope", set: set_scope },
-];
-
-fn put<T>(place: &mut T, value: T) -> Result<(), ConfigError> {
-    *place = value;
-    Ok(())
-}
-
-fn always(is_on: bool, field: &Field<'_>, why: &str) -> Result<(), ConfigError> {
-    match is_on {
-        true => Ok(()),
-        false => Err(refusal(field.value.at, field.key, "false", why)),
-    }
-}
-
-fn refusal(at: Position, key: &str, value: &str, why: &str) -> ConfigError {
-    ConfigError { at, message: format!("`{key}` cannot be {value}: {why}") }
-}
-
-fn set_policy(draft: &mut Draft, field: &Field<'_>) -> Result<(), ConfigError> {
-    // Fewest NUMA nodes first is the order of every score, which is kubelet's best-effort and more than its none.
-    let (name, within) = field.word(&[
-        ("none", (None, None)),
-        ("best-effort", (None, None)),
-        ("restricted", (Some(RESTRICTED), Some(Within::FewestNodes))),
-        ("single-numa-node", (Some(SINGLE_NODE), Some(Within::One(Level::NumaNode)))),
-    ])?;
-    draft.on.extend(name.map(|name| (name, field.value.at)));
-    put(&mut draft.rules.wishes.cpus.within, within)
-}
-
-fn set_scope(draft: &mut Draft, field: &Field<'_>) -> Result<(), ConfigError> {
-    let is_one = field.word(&[("container", false), ("pod", true)])?;
-    put(&mut draft.rules.wishes.pod.is_one, is_one)
-}
-
-/// Reads the section.
-pub(super) fn set(rules: &mut RequestRules, section: &Node) -> Vec<ConfigError> {
-    let entries = match &section.value {
-        Value::Null => return Vec::new(),
-        Value::Map(entries) => entries,
-        Value::Scalar(_) | Value::List(_) => {
-            let message = "`requests` is no mapping, expected lines such as `siblings: pair`";
-            return vec![ConfigError { at: section.at, message: message.to_owned() }];
-        }
+/// What the file must not say together, where the later stands. Of defaults nothing is said.
+pub(super) fn exclusions(settings: &Settings) -> Vec<(Position, String)> {
+    let stands = |(key, word): Said| {
+        let setting = settings.iter().find(|it| it.key.strip_prefix("requests.") == Some(key))?;
+        let Source::File(at) = setting.source else { return None };
+        scalars(word).contains(&setting.value).then_some(at)
     };
-    let mut draft = Draft { rules: rules.clone(), ..Draft::default() };
-    let (mut errors, mut seen) = (Vec::new(), Vec::new());
-    for (at, name, value) in entries {
-        let Some(key) = KEYS.iter().find(|key| plain(key.name) == plain(name)) else {
-            errors.push(ConfigError { at: *at, message: unknown(name) });
-            continue;
-        };
-        if seen.contains(&key.name) {
-            let message = format!("`requests.{}` stands twice", key.name);
-            errors.push(ConfigError { at: *at, message });
-        }
-        seen.push(key.name);
-        let full = format!("requests.{}", key.name);
-        let field = Field { key: &full, value };
-        errors.extend((key.set)(&mut draft, &field).err());
-    }
-    errors.extend(judge(&mut draft));
-    *rules = draft.rules;
-    errors
-}
-
-/// What needs several keys at once.
-fn judge(draft: &mut Draft) -> Vec<ConfigError> {
-    let mut errors = Vec::new();
+    let mut found = Vec::new();
     for (one, other) in EXCLUSIONS {
-        if let (Some(first), Some(second)) = (draft.is_on(one), draft.is_on(other)) {
+        if let (Some(first), Some(second)) = (stands(one), stands(other)) {
             let message = format!(
-                "`requests.{one}` and `requests.{other}` exclude each other; take one of them"
+                "{} and {} exclude each other; take one of them",
+                render_said(one),
+                render_said(other)
             );
-            errors.push(ConfigError { at: first.max(second), message });
+            found.push((first.max(second), message));
         }
     }
-    // Kubelet's align-by-socket: the hint is the package, not the NUMA nodes.
-    if draft.is_on(RESTRICTED).is_some() && draft.is_on(BY_SOCKET).is_some() {
-        draft.rules.wishes.cpus.within = Some(Within::One(Level::Package));
-    }
-    errors
+    found
 }
 
-/// So that `full-pcpus-only`, `fullPCPUsOnly` and `fullPcpusOnly` are one.
-fn plain(name: &str) -> String {
-    name.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect()
+fn render_said((key, word): Said) -> String {
+    match word {
+        "true" => format!("`requests.{key}`"),
+        _ => format!("`requests.{key}: {word}`"),
+    }
 }
 
-fn unknown(name: &str) -> String {
-    if plain(name) == "reservedpoolnamespaces" {
-        return format!(
-            "`requests.{name}` is called `reservedNamespaces`, and is no part of `requests`"
-        );
-    }
-    let known: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
-    format!("unknown key `requests.{name}`; {}", known_keys(name, &known))
+/// The same in the words of JSON Schema.
+pub(super) fn exclusion_schema() -> Json {
+    let excludes = |((one, this), (other, that)): (Said, Said)| {
+        json!({ "not": {
+            "type": "object",
+            "required": [one, other],
+            "properties": { one: { "enum": scalars(this) }, other: { "enum": scalars(that) } },
+        }})
+    };
+    EXCLUSIONS.into_iter().map(excludes).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::yaml::parse_yaml;
+    use crate::config::parse_config;
 
-    /// Which lines differ from the defaults, or the mistakes.
+    /// Which lines differ from the defaults, or the mistakes. The text stands below `requests:`.
     fn check(text: &str, expected: Expect) {
-        let mut rules = RequestRules::default();
-        let errors = set(&mut rules, &parse_yaml(text).unwrap());
-        let usual = format!("{:?}", RequestRules::default());
-        let usual: Vec<&str> = usual.split(&[',', '{', '}']).collect();
-        let rules = format!("{rules:?}");
-        let changed = rules.split(&[',', '{', '}']).filter(|part| !usual.contains(part));
-        let mut lines: Vec<String> = changed.map(|part| part.trim().to_owned()).collect();
-        lines.extend(
-            errors.iter().map(|it| format!("{}:{}: {}", it.at.line, it.at.column, it.message)),
-        );
-        expected.assert_eq(&lines.join("\n"));
+        let text: String = text.lines().map(|line| format!("  {line}\n")).collect();
+        let lines = match parse_config(Path::new("f"), &format!("requests:\n{text}")) {
+            Ok(config) => {
+                let usual = format!("{:?}", RequestRules::default());
+                let usual: Vec<&str> = usual.split(&[',', '{', '}']).collect();
+                let rules = format!("{:?}", config.requests.rules(&[]));
+                let changed = rules.split(&[',', '{', '}']).filter(|part| !usual.contains(part));
+                changed.map(str::trim).collect::<Vec<_>>().join("\n")
+            }
+            Err(errors) => errors.to_string(),
+        };
+        expected.assert_eq(&lines);
     }
 
     #[test]
@@ -299,25 +228,22 @@ mod tests {
     fn what_excludes_each_other_is_named() {
         check(
             "full-pcpus-only: true\ndistribute-cpus-across-cores: true\n",
-            expect![[r#"
-            packing: Spread
-            only_whole_cores: true
-            2:31: `requests.fullPcpusOnly` and `requests.distributeCpusAcrossCores` exclude each other; take one of them"#]],
+            expect![
+                "f:3:33: `requests.fullPcpusOnly` and `requests.distributeCpusAcrossCores` exclude each other; take one of them"
+            ],
         );
         check(
             "preferAlignCpusByUncoreCache: true\ndistributeCpusAcrossCores: true\ndistributeCpusAcrossNuma: true\n",
             expect![[r#"
-                packing: Spread
-                is_even: true
-                3:27: `requests.distributeCpusAcrossNuma` and `requests.distributeCpusAcrossCores` exclude each other; take one of them
-                2:28: `requests.preferAlignCpusByUncoreCache` and `requests.distributeCpusAcrossCores` exclude each other; take one of them
-                3:27: `requests.preferAlignCpusByUncoreCache` and `requests.distributeCpusAcrossNuma` exclude each other; take one of them"#]],
+                f:3:30: `requests.preferAlignCpusByUncoreCache` and `requests.distributeCpusAcrossCores` exclude each other; take one of them
+                f:4:29: `requests.distributeCpusAcrossNuma` and `requests.distributeCpusAcrossCores` exclude each other; take one of them
+                f:4:29: `requests.preferAlignCpusByUncoreCache` and `requests.distributeCpusAcrossNuma` exclude each other; take one of them"#]],
         );
         check(
             "alignBySocket: true\ntopologyManagerPolicy: single-numa-node\n",
-            expect![[r#"
-                within: Some(One(NumaNode))
-                2:24: `requests.alignBySocket` and `requests.topologyManagerPolicy: single-numa-node` exclude each other; take one of them"#]],
+            expect![
+                "f:3:26: `requests.alignBySocket` and `requests.topologyManagerPolicy: single-numa-node` exclude each other; take one of them"
+            ],
         );
         check(
             "fullPcpusOnly: true\ndistributeCpusAcrossCores: false\n",
@@ -330,14 +256,14 @@ mod tests {
         check(
             "strictCpuReservation: false\npreferAlignCpusByUncoreCache: false\n",
             expect![[r#"
-                1:23: `requests.strictCpuReservation` cannot be false: reserved CPUs are always kept from all others; reserve fewer instead
-                2:31: `requests.preferAlignCpusByUncoreCache` cannot be false: the tightest domain is always preferred, L3s too; leave it out"#]],
+                f:2:25: `requests.strictCpuReservation` cannot be false: reserved CPUs are always kept from all others; reserve fewer instead
+                f:3:33: `requests.preferAlignCpusByUncoreCache` cannot be false: the tightest domain is always preferred, L3s too; leave it out"#]],
         );
         check(
             "topologyManagerPolicy: restricted\ntopologyManagerScope: node\n",
-            expect![[r#"
-                within: Some(FewestNodes)
-                2:23: `requests.topologyManagerScope` is `node`, expected one of container, pod"#]],
+            expect![
+                "f:3:25: `requests.topologyManagerScope` is `node`, expected one of container, pod"
+            ],
         );
     }
 
@@ -346,16 +272,17 @@ mod tests {
         check(
             "siblings: brothers\nreservedPoolNamespaces: [a]\ncolocate: true\npreferSharedCpus: [true]\npreferSharedCPUs: true",
             expect![[r#"
-                prefer_shared_cpus: true
-                1:11: `requests.siblings` is `brothers`, expected one of pair, shared, idle
-                2:1: `requests.reservedPoolNamespaces` is called `reservedNamespaces`, and is no part of `requests`
-                3:1: unknown key `requests.colocate`; did you mean `colocatePods`? known are preferSharedCpus, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope
-                4:19: `requests.preferSharedCpus` is a list, expected one of true, false
-                5:1: `requests.preferSharedCpus` stands twice"#]],
+                f:2:13: `requests.siblings` is `brothers`, expected one of pair, shared, idle
+                f:3:3: `requests.reservedPoolNamespaces` is called `reservedNamespaces`, and is no part of `requests`
+                f:4:3: unknown key `requests.colocate`; did you mean `colocatePods`? known are preferSharedCpus, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope
+                f:5:21: `requests.preferSharedCpus` is a list, expected one of true, false
+                f:6:3: `requests.preferSharedCpus` stands twice"#]],
         );
         check(
             "- a\n",
-            expect!["1:1: `requests` is no mapping, expected lines such as `siblings: pair`"],
+            expect![
+                "f:2:3: `requests` is not a mapping, expected lines of `key: value`; known are preferSharedCpus, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope"
+            ],
         );
     }
 }

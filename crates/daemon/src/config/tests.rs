@@ -1,13 +1,18 @@
-use bayplan_allocator::Wishes;
-use expect_test::{Expect, expect};
+use std::path::Path;
 
+use bayplan_types::{Bytes, CpuId};
+use expect_test::{Expect, expect, expect_file};
+use proptest::prelude::*;
+
+use super::kind::Kind;
+use super::requests::POLICIES;
+use super::table::{KEYS, Key};
 use super::*;
 
-/// The configuration, or the mistakes. Wishes that say nothing are not shown.
+/// The configuration, or the mistakes.
 fn check(text: &str, expected: Expect) {
-    let no_wishes = format!("{:#?}", Wishes::default()).replace('\n', "\n        ");
     let shown = match parse_config(Path::new("config.yaml"), text) {
-        Ok(config) => format!("{config:#?}").replace(&no_wishes, "none"),
+        Ok(config) => format!("{config:#?}"),
         Err(errors) => errors.to_string(),
     };
     expected.assert_eq(&shown);
@@ -34,11 +39,11 @@ fn every_mistake_is_listed_with_line_and_column() {
         expect![[r#"
             config.yaml:1:9: `socket` is `run/b.sock`, expected an absolute path
             config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3"
-            config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, runtimeTimeout, resyncInterval, onFailure, onNoCapacity, maxWaitingCalls, drainTimeout, compaction, memory, hostRoot, log
+            config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are socket, runtimeSocket, controlSocket, stateDir, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, hostRoot, log
             config.yaml:4:17: `metricsAddress` is `localhost`, expected IP:PORT such as 127.0.0.1:9478, or off
             config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
-            config.yaml:7:3: `onFailure` is a list, expected open (forward undecided calls unchanged) or closed (refuse them)
-            config.yaml:8:25: `reservedNamespaces` is not only names, expected a list of namespaces such as [kube-system, monitoring]
+            config.yaml:7:3: `onFailure` is a list, expected one of open, closed
+            config.yaml:8:25: `reservedNamespaces` is not only names, expected a list of names such as [kube-system, monitoring]
             config.yaml:9:4: `log` is empty, expected a filter such as info or bayplan_cri=debug,info
             config.yaml:10:1: `socket` stands twice"#]],
     );
@@ -51,14 +56,13 @@ fn mistakes_in_a_section_are_listed_too() {
         expect![[r#"
             config.yaml:3:21: `compaction.maxMovesPerEvent` is `0`, expected a number from 1 to 16
             config.yaml:4:22: `compaction.maxMemoryPerEvent` is `5`, expected an amount such as 512Mi, 16Gi or 1Ti, or unlimited
-            config.yaml:5:3: unknown key `gain`; known are enabled, maxMovesPerEvent, maxCpusPerEvent, maxMemoryPerEvent, minGainPercent
-            config.yaml:6:3: `enabled` stands twice"#]],
+            config.yaml:5:3: unknown key `compaction.gain`; known are enabled, maxMovesPerEvent, maxCpusPerEvent, maxMemoryPerEvent, minGainPercent
+            config.yaml:6:3: `compaction.enabled` stands twice"#]],
     );
     check(
         "compaction: true\n",
-        expect![
-            "config.yaml:1:13: `compaction` is not a mapping, expected lines such as `enabled: true`"
-        ],
+        expect![[r#"
+            config.yaml:1:13: `compaction` is not a mapping, expected lines of `key: value`; known are enabled, maxMovesPerEvent, maxCpusPerEvent, maxMemoryPerEvent, minGainPercent"#]],
     );
 }
 
@@ -95,15 +99,23 @@ fn every_key_is_understood() {
                 state_dir: "/d",
                 metrics_address: None,
                 reserved_cpus: CpuSet(0),
-                rules: RequestRules {
-                    reserved_namespaces: [
-                        "x",
-                    ],
+                reserved_namespaces: [
+                    "x",
+                ],
+                requests: Requests {
                     prefer_shared_cpus: false,
                     prefer_isolated_cpus: false,
+                    siblings: Pair,
+                    priority: None,
+                    burst_level: None,
                     colocate_pods: false,
                     colocate_namespaces: false,
-                    wishes: none,
+                    only_whole_cores: false,
+                    across_numa: false,
+                    across_cores: false,
+                    by_socket: false,
+                    policy: BestEffort,
+                    is_for_pods: false,
                 },
                 decision_timeout: 500ms,
                 runtime_timeout: 60s,
@@ -134,7 +146,211 @@ fn every_key_is_understood() {
 }
 
 #[test]
-fn the_example_configuration_is_the_defaults() {
-    let text = include_str!("../../../../deploy/config.yaml");
-    assert_eq!(parse_config(Path::new("f"), text), Ok(Config::default()));
+fn a_key_in_the_wrong_section_is_sent_to_the_right_one() {
+    check(
+        "siblings: pair\nmemory:\n  enabled: true\ncompaction:\n  socket: /a\nrequests: [a]\n",
+        expect![[r#"
+            config.yaml:1:1: `siblings` stands below `requests:`, not here
+            config.yaml:3:3: `enabled` stands below `compaction:`, not here
+            config.yaml:5:3: `socket` stands outside of all sections, not here
+            config.yaml:6:11: `requests` is not a mapping, expected lines of `key: value`; known are preferSharedCpus, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope"#]],
+    );
+}
+
+#[test]
+fn the_example_configuration_is_what_an_empty_file_shows() {
+    let shown = ConfigFile::default().settings().to_string();
+    expect_file!["../../../../deploy/config.yaml"].assert_eq(&shown);
+    assert_eq!(parse_config(Path::new("f"), &shown), Ok(Config::default()));
+}
+
+#[test]
+fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
+    let file = ConfigFile::parse(Path::new("f"), EVERY_KEY).unwrap();
+    let shown = file.settings().to_string();
+    assert_eq!(parse_config(Path::new("f"), &shown), Ok(file.config));
+    let values: Vec<&str> = shown.lines().filter(|it| !it.trim().starts_with('#')).collect();
+    expect![[r#"
+
+        socket: /a  # line 1 of the file
+
+        runtimeSocket: /b  # line 2 of the file
+
+        controlSocket: /c  # line 3 of the file
+
+        stateDir: /d  # line 4 of the file
+
+        metricsAddress: "off"  # line 5 of the file
+
+        reservedCpus: "0"  # line 6 of the file
+
+        reservedNamespaces: [x]  # line 7 of the file
+
+        requests:
+          preferSharedCpus: false
+          preferIsolatedCpus: false
+          siblings: pair
+          defaultCpuPriority: none
+          unlimitedBurstable: none
+          colocatePods: false
+          colocateNamespaces: false
+          fullPcpusOnly: false
+          distributeCpusAcrossNuma: false
+          distributeCpusAcrossCores: false
+          alignBySocket: false
+          topologyManagerPolicy: best-effort
+          topologyManagerScope: container
+
+        decisionTimeout: 500ms  # line 8 of the file
+
+        onFailure: closed  # line 11 of the file
+
+        onNoCapacity: share  # line 12 of the file
+
+        maxWaitingCalls: 7  # line 13 of the file
+
+        runtimeTimeout: 1m  # line 9 of the file
+
+        resyncInterval: 5s  # line 10 of the file
+
+        drainTimeout: 2m  # line 14 of the file
+
+        compaction:
+          enabled: true  # line 18 of the file
+          maxMovesPerEvent: 1  # line 19 of the file
+          maxCpusPerEvent: 2  # line 20 of the file
+          maxMemoryPerEvent: 3Gi  # line 21 of the file
+          minGainPercent: 4  # line 22 of the file
+
+        memory:
+          narrow: true  # line 24 of the file
+
+        hostRoot: /h  # line 15 of the file
+
+        log: debug  # line 16 of the file"#]]
+    .assert_eq(&values.join("\n"));
+}
+
+/// Whether a validator of schemas accepts a file, and whether we do.
+fn judge(text: &str) -> (bool, bool) {
+    let validator = jsonschema::draft202012::options().build(&schema()).unwrap();
+    let file: serde_json::Value = serde_yaml::from_str(text).unwrap();
+    (validator.is_valid(&file), parse_config(Path::new("f"), text).is_ok())
+}
+
+#[test]
+fn the_schema_is_one_and_says_so() {
+    assert!(jsonschema::draft202012::meta::is_valid(&schema()));
+    assert_eq!(schema()["$schema"], "https://json-schema.org/draft/2020-12/schema");
+}
+
+#[test]
+fn the_schema_accepts_what_is_understood() {
+    let example = include_str!("../../../../deploy/config.yaml");
+    for text in [
+        example,
+        EVERY_KEY,
+        "null\n",
+        "requests:\ncompaction: {}\n",
+        "requests:\n  full-pcpus-only: \"true\"\n  preferSharedCPUs: false\n  defaultCPUPriority: low\n",
+        "requests:\n  prefer-align-cpus-by-uncorecache: true\n  alignBySocket: true\n",
+        "metricsAddress: \"[::1]:80\"\nreservedCpus: 0-3,8,10-11\nreservedNamespaces: []\n",
+        "decisionTimeout: 1m 30s\n",
+    ] {
+        assert_eq!(judge(text), (true, true), "{text}");
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_is_refused() {
+    for text in [
+        "- a\n",
+        "text\n",
+        "sockets: /a\n",
+        "socket: a\n",
+        "socket:\n",
+        "socket: [/a]\n",
+        "metricsAddress: localhost\n",
+        "metricsAddress: true\n",
+        "reservedCpus: 0-x\n",
+        "reservedCpus: [0]\n",
+        "reservedNamespaces: kube-system\n",
+        "reservedNamespaces: [[a]]\n",
+        "reservedNamespaces: [\"\"]\n",
+        "decisionTimeout: 2\n",
+        "decisionTimeout: soon\n",
+        "onFailure: ajar\n",
+        "maxWaitingCalls: 0\n",
+        "maxWaitingCalls: 65537\n",
+        "maxWaitingCalls: 1.5\n",
+        "log:\n",
+        "compaction: true\n",
+        "compaction:\n  enabled: maybe\n",
+        "compaction:\n  enabled: 1\n",
+        "compaction:\n  gain: 1\n",
+        "compaction:\n  maxMemoryPerEvent: 5\n",
+        "compaction:\n  maxMemoryPerEvent: 5GB\n",
+        "requests:\n  siblings: brothers\n",
+        "requests:\n  strictCpuReservation: false\n",
+        "requests:\n  fullPcpusOnly: true\n  distributeCpusAcrossCores: true\n",
+        "requests:\n  alignBySocket: \"true\"\n  topologyManagerPolicy: single-numa-node\n",
+    ] {
+        assert_eq!(judge(text), (false, false), "{text}");
+    }
+}
+
+#[test]
+fn an_editor_is_told_what_a_key_is_for_and_what_it_is_by_default() {
+    let schema = schema();
+    let limit = &schema["properties"]["compaction"]["properties"]["maxMovesPerEvent"];
+    expect![[r#"
+        {
+          "default": 8,
+          "description": "Containers that may be moved after one event.",
+          "maximum": 16,
+          "minimum": 1,
+          "type": "integer"
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(limit).unwrap());
+    assert_eq!(schema["properties"]["requests"]["properties"]["siblings"]["default"], "pair");
+}
+
+#[test]
+fn every_key_has_a_text_of_its_own_and_stands_below_a_section() {
+    for (index, key) in KEYS.iter().enumerate() {
+        assert!(key.text.ends_with('.') && !key.text.contains("  "), "{}", key.name);
+        assert!(KEYS[..index].iter().all(|other| other.name != key.name), "{}", key.name);
+        let (section, _) = key.split();
+        let is_section = |it: &Key| it.name == section && matches!(it.kind, Kind::Section);
+        assert!(section.is_empty() || KEYS[..index].iter().any(is_section), "{}", key.name);
+    }
+}
+
+proptest! {
+    /// Whatever is configured, its file says the same.
+    #[test]
+    fn what_is_shown_is_read_back(
+        path in "/[ -~é\\u{1}]{0,8}",
+        names in proptest::collection::vec("[ -~é]{1,6}", 0..3),
+        address in any::<Option<SocketAddr>>(),
+        cpus in proptest::collection::vec(0u32..300, 0..9),
+        (millis, micros) in (10u64..3_599_000, 0u64..2),
+        kibs in proptest::option::of(1u64..1 << 40),
+        (policy, across_cores) in (0usize..4, any::<bool>()),
+    ) {
+        let mut config = Config {
+            socket: path.clone().into(),
+            reserved_namespaces: names,
+            // A zone has a name in text and a number in memory; nobody gives one here.
+            metrics_address: address.map(|it| SocketAddr::new(it.ip(), it.port())),
+            reserved_cpus: cpus.into_iter().map(CpuId).collect(),
+            decision_timeout: Duration::from_micros(millis * 1000 + micros),
+            ..Config::default()
+        };
+        config.compaction.limits.memory_max = kibs.map(|kibs| Bytes(kibs << 10));
+        config.requests.policy = POLICIES[policy].1;
+        config.requests.across_cores = across_cores;
+        let shown = Settings::of(&config, &[]).to_string();
+        prop_assert_eq!(parse_config(Path::new("f"), &shown), Ok(config), "{}", shown);
+    }
 }

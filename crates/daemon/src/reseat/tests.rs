@@ -151,6 +151,7 @@ impl Node {
                 cpu_quota: format!("{:.0}", milli * 100.0).parse().unwrap(),
                 cpu_period: 100_000,
                 memory_limit: gib << 30,
+                oom_score_adj: 0,
             },
             ..NewContainer::default()
         };

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use bayplan_allocator::check_ledger;
 use bayplan_allocator::policy::topology_aware::pools;
+use bayplan_cri::translate::Pod;
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuId, CpuSet, QosClass};
 use proptest::prelude::*;
@@ -221,6 +222,8 @@ fn resources(milli: i64) -> Resources {
         cpu_quota: milli * 100,
         cpu_period: 100_000,
         memory_limit: 0,
+        // A twentieth of the machine's memory, if it is Burstable.
+        oom_score_adj: 950,
     }
 }
 

@@ -121,6 +121,27 @@ async fn a_refusal_never_reaches_the_runtime() {
 }
 
 #[tokio::test]
+async fn what_a_pod_needs_is_told_also_where_the_runtime_knows_no_such_call() {
+    let house = House::new(place());
+    let pod_id = pod(&house).await;
+    let mut client = house.client();
+    let update = |resources| v1::UpdatePodSandboxResourcesRequest {
+        pod_sandbox_id: pod_id.clone(),
+        resources,
+        ..Default::default()
+    };
+    let needs = v1::LinuxContainerResources { cpu_shares: 4096, ..Default::default() };
+    soon(client.update_pod_sandbox_resources(update(Some(needs.clone())))).await.unwrap();
+    soon(client.update_pod_sandbox_resources(update(None))).await.unwrap();
+    house.runtime.inject("UpdatePodSandboxResources", Fault::Fail(12));
+    let status = soon(client.update_pod_sandbox_resources(update(Some(needs)))).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented);
+    let told = format!("pod resized {pod_id} shares 4096");
+    let call = |code: u32| format!("call UpdatePodSandboxResources {code}");
+    assert_eq!(house.agent.lines()[2..], [told.clone(), call(0), call(0), told, call(12)]);
+}
+
+#[tokio::test]
 async fn a_resize_is_pinned_and_keeps_what_kubelet_wrote() {
     let house = House::new(place());
     let mut client = house.client();

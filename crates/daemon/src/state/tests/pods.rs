@@ -2,6 +2,7 @@
 
 use bayplan_allocator::Within;
 use bayplan_topology::Level;
+use bayplan_types::MilliCpu;
 use expect_test::{Expect, expect};
 
 use super::*;
@@ -183,4 +184,35 @@ fn a_restart_asks_for_the_same_again_and_an_older_journal_is_read() {
     };
     assert_eq!(wishes(&before), wishes(&after));
     assert_eq!(wishes(&after)[0].pod.rest.to_string(), "2");
+}
+
+#[test]
+fn what_a_pod_needs_changes_in_place_and_is_kept_once() {
+    let mut state = state("numa:2 core:4");
+    for (ticket, line) in [(0, "a/x 1 of 2"), (1, "a/y 1 of 2"), (2, "b/x 1 of 2")] {
+        place(&mut state, ticket, line);
+    }
+    let resized = |state: &mut NodeState, milli: i64| {
+        let step = state.step(Event::PodResized("a".to_owned(), resources(milli)), NOW);
+        assert!(step.plan.is_empty(), "{step:?}");
+        step.records.len()
+    };
+    assert_eq!(resized(&mut state, 5000), 2);
+    assert_eq!(resized(&mut state, 5000), 0);
+    let needs = |state: &NodeState| -> Vec<MilliCpu> {
+        let specs = state.containers.values().map(|it| it.spec.pod.resources);
+        specs.map(|needs| needs.cpu_request(Some(QosClass::Guaranteed))).collect()
+    };
+    let expected = [MilliCpu(5000), MilliCpu(5000), MilliCpu(2000)];
+    assert_eq!(needs(&state), expected);
+    let lines: Vec<String> =
+        state.snapshot_records().iter().map(|it| serde_json::to_string(it).unwrap()).collect();
+    let mut after = super::state("numa:2 core:4");
+    after.restore(replay(&lines), NOW);
+    assert_eq!(needs(&after), expected);
+    // Nobody has ended twice, and nobody minds.
+    for _ in 0..2 {
+        state.step(Event::Ended("a/x".to_owned()), NOW);
+    }
+    assert_eq!(state.containers.len(), 2);
 }

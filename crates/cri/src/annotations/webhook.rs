@@ -1,0 +1,151 @@
+//! What a webhook copies of a pod's specification into an annotation: the requests of every container. In: the pod. Out: those of one
+//! container.
+//!
+//! CRI carries requests only as far as cgroup settings tell them. CRI Resource Manager's webhook and nri-plugins' resource annotator write
+//! `{"containers":{NAME:{"requests":{"cpu":"2","memory":"8Gi"},"limits":{...}}},"initContainers":{...}}`.
+
+use bayplan_types::{Bytes, MilliCpu};
+use serde_json::{Map, Value};
+
+use super::values::{Misread, shown};
+use super::yaml::string;
+use super::{Asked, Warnings, annotation, check_length};
+use crate::resources::ExactRequests;
+use crate::translate::NewContainer;
+
+/// nri-plugins' name counts more, as it is the living one.
+pub(super) const NAMES: [&str; 2] = ["noderesource.dev/resources", "intel.com/resources"];
+
+/// More digits than a quantity has (`apimachinery` cuts at 18).
+const DIGITS_MAX: usize = 18;
+
+/// Fills `requests` from the first of the names that there is.
+pub(super) fn read(container: &NewContainer, asked: &mut Asked, warnings: &mut Warnings) {
+    let annotations = &container.pod.annotations;
+    let said = NAMES.iter().find_map(|name| Some((*name, annotations.get(*name)?)));
+    let Some((name, text)) = said else { return };
+    match requests_of(&container.name, text) {
+        Ok(requests) => asked.requests = requests.map(|requests| (name, requests)),
+        Err(misread) => {
+            warnings.misread(&annotation(name), text, "requests by container as JSON", &misread);
+        }
+    }
+}
+
+/// `None`: it says nothing of this container.
+fn requests_of(container: &str, text: &str) -> Result<Option<ExactRequests>, Misread> {
+    check_length(text)?;
+    let pod: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
+        Misread::because(format!("line {}, column {}", error.line(), error.column()))
+    })?;
+    let mut lists = ["containers", "initContainers"].into_iter();
+    let Some(found) = lists.find_map(|list| pod.get(list)?.get(container)) else { return Ok(None) };
+    let amount = |resource: &str, per_unit: u128| {
+        let Some(value) = found.get("requests").and_then(|it| it.get(resource)) else {
+            return Ok(None);
+        };
+        let text = string(value).unwrap_or_else(|| value.to_string());
+        let parsed = parse_quantity(&text, per_unit);
+        let strange = || Misread::because(format!("{resource} is `{}`", shown(&text, 20)));
+        parsed.map(Some).ok_or_else(strange)
+    };
+    let (cpu, memory) = (amount("cpu", 1000)?.map(MilliCpu), amount("memory", 1)?.map(Bytes));
+    Ok(Some(ExactRequests { cpu, memory }))
+}
+
+/// A Kubernetes quantity (`apimachinery/pkg/api/resource`): a decimal number, then nothing, `n u m k M G T P E`, `Ki Mi Gi Ti Pi Ei`, or
+/// an exponent. In parts of which a unit has `per_unit`, rounded up; `None` also for what is negative or too large.
+fn parse_quantity(text: &str, per_unit: u128) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = [whole, fraction].concat();
+    if digits.is_empty() || digits.len() > DIGITS_MAX {
+        return None;
+    }
+    let (times, divided) = scale(suffix)?;
+    let divided = divided.checked_mul(10u128.checked_pow(u32::try_from(fraction.len()).ok()?)?)?;
+    let digits: u128 = digits.parse().ok()?;
+    let parts = digits.checked_mul(times)?.checked_mul(per_unit)?;
+    u64::try_from(parts.div_ceil(divided)).ok()
+}
+
+/// What a number with this suffix is multiplied with and divided by.
+fn scale(suffix: &str) -> Option<(u128, u128)> {
+    const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+    const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let power = |exponent: i32| match exponent {
+        0..=18 => Some((10u128.pow(exponent.unsigned_abs()), 1)),
+        -18..0 => Some((1, 10u128.pow(exponent.unsigned_abs()))),
+        _ => None,
+    };
+    if let Some(rank) = BINARY.iter().position(|known| *known == suffix) {
+        return Some((1 << (10 * (rank + 1)), 1));
+    }
+    if let Some(rank) = DECIMAL.iter().position(|known| *known == suffix) {
+        return power(3 * (i32::try_from(rank).ok()? - 3));
+    }
+    power(suffix.strip_prefix(['e', 'E'])?.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_read_as_kubernetes_reads_them() {
+        for (text, milli, bytes) in [
+            ("2", Some(2000), Some(2)),
+            ("1500m", Some(1500), Some(2)),
+            ("0.1", Some(100), Some(1)),
+            (".5", Some(500), Some(1)),
+            ("1.", Some(1000), Some(1)),
+            ("100u", Some(1), Some(1)),
+            ("1n", Some(1), Some(1)),
+            ("1k", Some(1_000_000), Some(1000)),
+            ("129M", Some(129_000_000_000), Some(129_000_000)),
+            ("1.5Gi", Some(3 << 29).map(|n: u64| n * 1000), Some(3 << 29)),
+            ("2e3", Some(2_000_000), Some(2000)),
+            ("2E+3", Some(2_000_000), Some(2000)),
+            ("5e-1", Some(500), Some(1)),
+            ("1E", None, Some(1_000_000_000_000_000_000)),
+            ("16Ei", None, None),
+            ("", None, None),
+            (".", None, None),
+            ("1.2.3", None, None),
+            ("-1", None, None),
+            ("1 Gi", None, None),
+            ("1gi", None, None),
+            ("1e99", None, None),
+            ("1234567890123456789", None, None),
+        ] {
+            let found = (parse_quantity(text, 1000), parse_quantity(text, 1));
+            assert_eq!(found, (milli, bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_container_finds_its_own_requests() {
+        let text = r#"{"containers":{"web":{"limits":{"cpu":"4"},"requests":{"cpu":"2","memory":"8Gi"}},"log":{},
+            "odd":{"requests":{"cpu":"many"}},"number":{"requests":{"cpu":2,"nvidia.com/gpu":"1"}}},
+            "initContainers":{"setup":{"requests":{"cpu":"500m"}}},"later":1}"#;
+        let exact = |cpu: Option<u64>, gib: Option<u64>| {
+            Ok(Some(ExactRequests { cpu: cpu.map(MilliCpu), memory: gib.map(Bytes::gib) }))
+        };
+        for (container, expected) in [
+            ("web", exact(Some(2000), Some(8))),
+            ("log", exact(None, None)),
+            ("number", exact(Some(2000), None)),
+            ("setup", exact(Some(500), None)),
+            ("other", Ok(None)),
+            ("odd", Err("cpu is `many`")),
+        ] {
+            let found = requests_of(container, text);
+            let found = found.map_err(|misread| misread.detail.unwrap_or_default());
+            assert_eq!(found, expected.map_err(str::to_owned), "{container}");
+        }
+        for text in ["", "{", "[]", "7"] {
+            assert!(requests_of("a", text).is_err(), "{text}");
+        }
+    }
+}

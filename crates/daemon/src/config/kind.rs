@@ -1,0 +1,299 @@
+//! What a key takes. In: a value of the file, or of a configuration. Out: the one as the other, or what was expected instead.
+//!
+//! A kind reads, shows and describes, so that the three cannot differ: what is shown is read back as the same.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bayplan_cri::annotations::Words;
+use bayplan_types::{Bytes, CpuSet};
+use serde_json::{Value as Json, json};
+use tracing_subscriber::EnvFilter;
+
+use super::Config;
+use super::read::ConfigError;
+use crate::yaml::{Node, Value};
+
+/// Where a value is kept.
+pub(super) type Place<T> = fn(&mut Config) -> &mut T;
+
+/// What a key takes, and where that is kept.
+pub(super) enum Kind {
+    /// Holds the keys whose names begin with its own.
+    Section,
+    /// An absolute path.
+    Path(Place<PathBuf>),
+    /// An address and a port, or `off`.
+    Address(Place<Option<SocketAddr>>),
+    /// A CPU list.
+    Cpus(Place<CpuSet>),
+    /// Several names.
+    Names(Place<Vec<String>>),
+    /// 10 ms to an hour.
+    Duration(Place<Duration>),
+    /// A whole number within bounds.
+    Count(usize, usize, Place<usize>),
+    /// An amount of memory, or `unlimited`.
+    Memory(Place<Option<Bytes>>),
+    /// One of some words.
+    Word(&'static dyn Choice),
+    /// `true`, because of what follows if somebody writes `false`.
+    Always(&'static str),
+    /// What is logged.
+    Filter(Place<String>),
+}
+
+/// Words of any meaning, and where the meaning is kept.
+pub(super) trait Choice: Sync {
+    /// All words.
+    fn words(&self) -> Vec<&'static str>;
+    /// Keeps what a word means; false if it means nothing.
+    fn set(&self, config: &mut Config, word: &str) -> bool;
+    /// The first word for what is kept.
+    fn shown(&self, config: &mut Config) -> &'static str;
+}
+
+/// The words of a table, whose meaning is kept as it is.
+pub(super) struct OneOf<T: 'static>(pub(super) &'static Words<T>, pub(super) Place<T>);
+
+impl<T: Clone + PartialEq + Sync> Choice for OneOf<T> {
+    fn words(&self) -> Vec<&'static str> {
+        self.0.iter().map(|(word, _)| *word).collect()
+    }
+
+    fn set(&self, config: &mut Config, word: &str) -> bool {
+        let found = self.0.iter().find(|(known, _)| *known == word);
+        if let Some((_, meaning)) = found {
+            *self.1(config) = meaning.clone();
+        }
+        found.is_some()
+    }
+
+    fn shown(&self, config: &mut Config) -> &'static str {
+        let kept = self.1(config);
+        self.0.iter().find(|(_, meaning)| meaning == kept).map_or("", |(word, _)| word)
+    }
+}
+
+/// What a file says of one key.
+pub(super) struct Field<'a> {
+    /// Its name with those of its sections.
+    pub(super) key: &'a str,
+    pub(super) value: &'a Node,
+}
+
+const DURATION_MIN: Duration = Duration::from_millis(10);
+const DURATION_MAX: Duration = Duration::from_secs(3600);
+const UNITS: [(&str, u32); 4] = [("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
+const PORTS: &str = "IP:PORT such as 127.0.0.1:9478, or off";
+
+impl Kind {
+    /// What it takes, for messages.
+    fn expected(&self) -> String {
+        match self {
+            Kind::Section => "lines of `key: value`".to_owned(),
+            Kind::Path(_) => "an absolute path".to_owned(),
+            Kind::Address(_) => PORTS.to_owned(),
+            Kind::Cpus(_) => "a CPU list such as \"0,28\" or \"0-3\"".to_owned(),
+            Kind::Names(_) => "a list of names such as [kube-system, monitoring]".to_owned(),
+            Kind::Duration(_) => "a duration from 10ms to 1h such as 500ms, 2s or 1m".to_owned(),
+            Kind::Count(min, max, _) => format!("a number from {min} to {max}"),
+            Kind::Memory(_) => "an amount such as 512Mi, 16Gi or 1Ti, or unlimited".to_owned(),
+            Kind::Word(choice) => format!("one of {}", choice.words().join(", ")),
+            Kind::Always(_) => "true".to_owned(),
+            Kind::Filter(_) => "a filter such as info or bayplan_cri=debug,info".to_owned(),
+        }
+    }
+
+    /// Keeps what the file says.
+    ///
+    /// # Errors
+    /// What it says, and what was expected.
+    pub(super) fn read(&self, config: &mut Config, field: &Field<'_>) -> Result<(), ConfigError> {
+        if let Kind::Names(place) = self {
+            *place(config) = self.names(field)?;
+            return Ok(());
+        }
+        let text = self.scalar(field)?;
+        let is_read = match self {
+            Kind::Section | Kind::Names(_) => false,
+            Kind::Path(place) => put(place(config), parse_path(text)),
+            Kind::Address(place) => put(place(config), parse_address(text)),
+            Kind::Cpus(place) => match text.parse() {
+                Ok(cpus) => put(place(config), Some(cpus)),
+                Err(error) => return Err(self.wrong(field, &format!("`{text}` ({error})"))),
+            },
+            Kind::Duration(place) => put(place(config), parse_duration(text)),
+            Kind::Count(min, max, place) => {
+                let count = text.parse().ok().filter(|count| (min..=max).contains(&count));
+                put(place(config), count)
+            }
+            Kind::Memory(place) => put(place(config), parse_memory(text)),
+            Kind::Word(choice) => choice.set(config, text),
+            Kind::Always(why) if text == "false" => {
+                let message = format!("`{}` cannot be false: {why}", field.key);
+                return Err(ConfigError { at: field.value.at, message });
+            }
+            Kind::Always(_) => text == "true",
+            Kind::Filter(place) => {
+                let is_filter = text.parse::<EnvFilter>().is_ok();
+                put(place(config), is_filter.then(|| text.clone()))
+            }
+        };
+        if is_read { Ok(()) } else { Err(self.wrong(field, &format!("`{text}`"))) }
+    }
+
+    fn wrong(&self, field: &Field<'_>, found: &str) -> ConfigError {
+        let message = format!("`{}` is {found}, expected {}", field.key, self.expected());
+        ConfigError { at: field.value.at, message }
+    }
+
+    fn scalar<'a>(&self, field: &Field<'a>) -> Result<&'a String, ConfigError> {
+        match &field.value.value {
+            Value::Scalar(text) => Ok(text),
+            Value::Null => Err(self.wrong(field, "empty")),
+            Value::List(_) => Err(self.wrong(field, "a list")),
+            Value::Map(_) => Err(self.wrong(field, "a mapping")),
+        }
+    }
+
+    fn names(&self, field: &Field<'_>) -> Result<Vec<String>, ConfigError> {
+        let Value::List(items) = &field.value.value else {
+            return Err(self.wrong(field, "not a list"));
+        };
+        let names = items.iter().map(|item| match &item.value {
+            Value::Scalar(name) if !name.is_empty() => Ok(name.clone()),
+            _ => Err(self.wrong(&Field { value: item, ..*field }, "not only names")),
+        });
+        names.collect()
+    }
+
+    /// What is kept, as a file would say it; a section has no value of its own.
+    pub(super) fn shown(&self, config: &mut Config) -> Option<Json> {
+        Some(match self {
+            Kind::Section => return None,
+            Kind::Path(place) => json!(place(config).display().to_string()),
+            Kind::Address(place) => match place(config) {
+                Some(address) => json!(address.to_string()),
+                None => json!("off"),
+            },
+            Kind::Cpus(place) => json!(place(config).to_string()),
+            Kind::Names(place) => json!(place(config)),
+            Kind::Duration(place) => json!(render_duration(*place(config))),
+            Kind::Count(_, _, place) => json!(place(config)),
+            Kind::Memory(place) => json!(render_memory(*place(config))),
+            Kind::Word(choice) => match choice.shown(config) {
+                "true" => json!(true),
+                "false" => json!(false),
+                word => json!(word),
+            },
+            Kind::Always(_) => json!(true),
+            Kind::Filter(place) => json!(place(config)),
+        })
+    }
+
+    /// What it takes, in the words of JSON Schema. A schema cannot say everything that is checked: it knows no order of the bounds of a CPU
+    /// list, no longest duration, no address.
+    pub(super) fn schema(&self) -> Json {
+        match self {
+            Kind::Section => json!({ "type": ["object", "null"] }),
+            Kind::Path(_) => json!({ "type": "string", "pattern": "^(unix://)?/" }),
+            Kind::Address(_) => json!({ "anyOf": [
+                { "enum": ["off", false] },
+                { "type": "string", "pattern": r"^([0-9.]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$" },
+            ]}),
+            Kind::Cpus(_) => json!({
+                "type": ["string", "integer"],
+                "minimum": 0,
+                "pattern": "^$|^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$",
+            }),
+            Kind::Names(_) => json!({
+                "type": "array",
+                "items": { "type": ["string", "integer"], "minLength": 1 },
+            }),
+            Kind::Duration(_) => json!({
+                "type": "string",
+                "pattern": r"^([0-9]+(\.[0-9]+)?(h|m|s|ms|us) ?)+$",
+            }),
+            Kind::Count(min, max, _) => {
+                json!({ "type": "integer", "minimum": min, "maximum": max })
+            }
+            Kind::Memory(_) => json!({
+                "type": "string",
+                "pattern": "^([0-9]+(Ki|Mi|Gi|Ti)|unlimited)$",
+            }),
+            Kind::Word(choice) => {
+                json!({ "enum": choice.words().into_iter().flat_map(scalars).collect::<Json>() })
+            }
+            Kind::Always(_) => json!({ "enum": scalars("true") }),
+            Kind::Filter(_) => json!({ "type": "string", "minLength": 1 }),
+        }
+    }
+}
+
+/// As YAML may write a word: `"true"` is the text, `true` is not.
+pub(super) fn scalars(word: &'static str) -> Vec<Json> {
+    match word {
+        "true" => vec![json!(true), json!(word)],
+        "false" => vec![json!(false), json!(word)],
+        _ => vec![json!(word)],
+    }
+}
+
+/// Whether there was something to keep.
+fn put<T>(place: &mut T, value: Option<T>) -> bool {
+    let is_there = value.is_some();
+    if let Some(value) = value {
+        *place = value;
+    }
+    is_there
+}
+
+fn parse_path(text: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(text.strip_prefix("unix://").unwrap_or(text));
+    path.is_absolute().then_some(path)
+}
+
+/// The outer `None` is no address; YAML reads a bare `off` as false.
+fn parse_address(text: &str) -> Option<Option<SocketAddr>> {
+    match text {
+        "off" | "false" => Some(None),
+        _ => text.parse().ok().map(Some),
+    }
+}
+
+fn parse_duration(text: &str) -> Option<Duration> {
+    let parsed: jiff::SignedDuration = text.parse().ok()?;
+    let duration = Duration::try_from(parsed).ok()?;
+    (DURATION_MIN..=DURATION_MAX).contains(&duration).then_some(duration)
+}
+
+fn render_duration(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let units = [("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000)];
+    let smaller = [("ms", 1_000_000), ("us", 1000)];
+    let mut units = units.iter().chain(&smaller);
+    match units.find(|(_, length)| nanos >= *length && nanos.is_multiple_of(*length)) {
+        Some((unit, length)) => format!("{}{unit}", nanos / length),
+        None => format!("{nanos}ns"),
+    }
+}
+
+/// The outer `None` is no amount.
+fn parse_memory(text: &str) -> Option<Option<Bytes>> {
+    if text == "unlimited" {
+        return Some(None);
+    }
+    UNITS.iter().find_map(|(unit, shift)| {
+        let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        count.checked_mul(1 << shift).map(|bytes| Some(Bytes(bytes)))
+    })
+}
+
+fn render_memory(memory: Option<Bytes>) -> String {
+    let Some(Bytes(bytes)) = memory else { return "unlimited".to_owned() };
+    let fits = |shift: u32| bytes > 0 && bytes.is_multiple_of(1 << shift);
+    let (unit, shift) = UNITS.into_iter().find(|(_, shift)| fits(*shift)).unwrap_or(("Ki", 10));
+    format!("{}{unit}", bytes >> shift)
+}

@@ -1,0 +1,139 @@
+//! Every key with its value. In: a configuration, and where its file says what. Out: the same as a commented file.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use super::Config;
+use super::kind::Kind;
+use super::table::{KEYS, Key, find};
+use crate::yaml::Position;
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "source", rename_all = "lowercase")]
+pub enum Source {
+    /// From nobody.
+    Default,
+    /// From the file, where it stands.
+    File(Position),
+}
+
+/// One key and its value.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Setting {
+    /// Its name with those of its sections, for example `compaction.enabled`.
+    pub key: &'static str,
+    /// As a file would say it.
+    pub value: Json,
+    /// Who says so.
+    #[serde(flatten)]
+    pub source: Source,
+    /// What it is for.
+    pub text: &'static str,
+}
+
+/// Every key with its value, in the order of the documentation. `Display` writes a file that means the same.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Settings(Vec<Setting>);
+
+const HEADER: &str = "Configuration of bayplan with every key. `bayplan config check FILE` lists every mistake with line and column, and \
+                      `bayplan config schema` is for editors. What is left out has its default.";
+
+/// Columns of a comment.
+const WIDTH: usize = 120;
+
+impl Settings {
+    pub(super) fn of(config: &Config, stands: &[(&'static str, Position)]) -> Settings {
+        let mut config = config.clone();
+        let setting = |key: &Key| {
+            let at = stands.iter().find(|(name, _)| *name == key.name).map(|(_, at)| *at);
+            Some(Setting {
+                key: key.name,
+                value: key.kind.shown(&mut config)?,
+                source: at.map_or(Source::Default, Source::File),
+                text: key.text,
+            })
+        };
+        Settings(KEYS.iter().filter_map(setting).collect())
+    }
+
+    /// In the order of the documentation.
+    pub fn iter(&self) -> impl Iterator<Item = &Setting> {
+        self.0.iter()
+    }
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        comment(f, "", HEADER)?;
+        let mut section = "";
+        for setting in self.iter() {
+            let (around, name) = setting.key.rsplit_once('.').unwrap_or(("", setting.key));
+            let indent = if around.is_empty() { "" } else { "  " };
+            if around != section || around.is_empty() {
+                writeln!(f)?;
+            }
+            if let Some(opened) = find(around).filter(|_| around != section) {
+                comment(f, "", opened.text)?;
+                writeln!(f, "{around}:")?;
+            }
+            section = around;
+            comment(f, indent, setting.text)?;
+            let line = format!("{name}: {}", render_yaml(setting));
+            match setting.source {
+                Source::File(at) => writeln!(f, "{indent}{line}  # line {} of the file", at.line)?,
+                // Somebody who says so says more than nobody: some options exclude it.
+                Source::Default if is_always(setting) => comment(f, indent, &line)?,
+                Source::Default => writeln!(f, "{indent}{line}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_always(setting: &Setting) -> bool {
+    find(setting.key).is_some_and(|key| matches!(key.kind, Kind::Always(_)))
+}
+
+/// Lines of a comment, broken between words.
+fn comment(f: &mut fmt::Formatter<'_>, indent: &str, text: &str) -> fmt::Result {
+    let mut line = format!("{indent}#");
+    for word in text.split(' ') {
+        if line.len() + 1 + word.len() > WIDTH {
+            writeln!(f, "{line}")?;
+            line = format!("{indent}#");
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    writeln!(f, "{line}")
+}
+
+/// A value in YAML. What could be taken for something else is quoted; JSON's escapes are YAML's, too.
+fn render_yaml(setting: &Setting) -> String {
+    let is_number_and_unit =
+        find(setting.key).is_some_and(|it| matches!(it.kind, Kind::Duration(_) | Kind::Memory(_)));
+    match &setting.value {
+        Json::String(text) if is_number_and_unit => text.clone(),
+        Json::String(text) => render_text(text),
+        Json::Array(items) => {
+            let items: Vec<String> = items
+                .iter()
+                .map(|item| item.as_str().map_or_else(|| item.to_string(), render_text))
+                .collect();
+            format!("[{}]", items.join(", "))
+        }
+        value => value.to_string(),
+    }
+}
+
+fn render_text(text: &str) -> String {
+    const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
+    let is_word = WORDS.iter().any(|word| text.eq_ignore_ascii_case(word));
+    let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-=".contains(c));
+    if is_plain && !is_word { text.to_owned() } else { Json::from(text).to_string() }
+}

@@ -1,0 +1,51 @@
+//! What happens to whole pods: a sandbox comes in place of another, ends, or needs something else.
+
+use bayplan_allocator::ContainerId;
+use bayplan_cri::translate::{Pod, Resources};
+use jiff::Timestamp;
+
+use crate::event::{Answer, Step};
+use crate::state::{NodeState, Phase};
+
+impl NodeState {
+    pub(super) fn pod_started(&mut self, pod: &Pod, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        let of_old = self.containers.iter().filter(|(_, container)| {
+            let old = &container.spec.pod;
+            !pod.uid.is_empty() && old.uid == pod.uid && old.id != pod.id
+        });
+        let ids: Vec<ContainerId> = of_old.map(|(id, _)| *id).collect();
+        for id in ids {
+            self.release(id, "its sandbox was replaced", now, &mut step);
+        }
+        step
+    }
+
+    pub(super) fn pod_ended(&mut self, pod_id: &str, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        let of_pod = self.containers.iter().filter(|(_, container)| {
+            container.spec.pod.id == pod_id && container.phase != Phase::Creating
+        });
+        let ids: Vec<ContainerId> = of_pod.map(|(id, _)| *id).collect();
+        for id in ids {
+            self.release(id, "its pod ended", now, &mut step);
+        }
+        step
+    }
+
+    /// Nobody moves for it; it counts when one of the pod's containers comes or is resized.
+    pub(super) fn pod_resized(&mut self, pod_id: &str, needs: Resources) -> Step {
+        let mut step = Step::new(Answer::Done);
+        let of_pod = self.containers.iter_mut().filter(|(_, it)| it.spec.pod.id == pod_id);
+        let mut changed = Vec::new();
+        for (id, container) in of_pod {
+            let now_needed = container.spec.pod.resources.updated_by(needs);
+            if container.spec.pod.resources != now_needed {
+                container.spec.pod.resources = now_needed;
+                changed.push(*id);
+            }
+        }
+        step.records.extend(changed.into_iter().filter_map(|id| self.placed_record(id)));
+        step
+    }
+}
