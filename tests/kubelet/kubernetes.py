@@ -8,14 +8,14 @@ from build import FLAGS
 @dataclass(frozen=True)
 class Release:
     version: str
-    gates: tuple  # features of kubelet that are not on by default
+    worlds: tuple  # in which it is run
     resizes: bool  # a running pod can be resized through the API
 
 
-# The oldest that Bayplan works with, and one in which pods are resized in place by default.
+# The oldest that Bayplan works with, and one in which pods are resized in place by default. What kube-apiserver adds is the same in both.
 RELEASES = {
-    "1.31": Release("1.31.14", (), False),
-    "1.34": Release("1.34.4", ("KubeletCrashLoopBackOffMax",), True),
+    "1.31": Release("1.31.0", ("standalone",), False),
+    "1.34": Release("1.34.4", ("standalone", "api"), True),
 }
 ETCD = "3.6.16"
 

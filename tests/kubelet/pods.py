@@ -28,12 +28,12 @@ def best_effort(name="main", **more):
     return container(name, **more)
 
 
-def pod(name, *containers, first=(), grace=5, restart="Always", labels=None):
+def pod(name, *containers, first=(), grace=5, restart="Always"):
     """A pod; `first` are its init containers."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels or {}},
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {}},
         "spec": {
             "containers": list(containers),
             "initContainers": list(first),
@@ -41,5 +41,6 @@ def pod(name, *containers, first=(), grace=5, restart="Always", labels=None):
             "terminationGracePeriodSeconds": grace,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
+            "dnsPolicy": "Default",
         },
     }

@@ -16,6 +16,8 @@ import node
 from say import Failure
 
 NODE = "testnode"
+# That of `isolated`. Without it kubelet asks a name server that is out of reach for its node, again and again.
+ADDRESS = "192.0.2.10"
 # Below it kubelet makes its control groups, so that it never takes those of somebody else for leftovers of its own.
 CGROUP_ROOT = "bayplan-kubelet"
 TOKEN = "testtoken"
@@ -139,13 +141,12 @@ class Bayplan:
 
 
 class Kubelet:
-    """Kubelet below Bayplan's socket."""
+    """Kubelet, which speaks to Bayplan until a test says otherwise."""
 
-    def __init__(self, program, release, work, with_api):
+    def __init__(self, program, work, with_api):
         self.work = work
-        config = kubelet_config(work, release)
-        (work / "kubelet.json").write_text(json.dumps(config, indent=1))
-        self.args = [program, "--config", str(work / "kubelet.json"), "--hostname-override", NODE, "--cert-dir", str(work / "kubelet-pki"), "--v", "2"]
+        self.point_at(node.BAYPLAN)
+        self.args = [program, "--config", str(work / "kubelet.json"), "--hostname-override", NODE, "--node-ip", ADDRESS, "--cert-dir", str(work / "kubelet-pki"), "--v", "2"]
         if with_api:
             (work / "kubeconfig").write_text(json.dumps(kubeconfig()))
             self.args += ["--kubeconfig", str(work / "kubeconfig")]
@@ -157,6 +158,12 @@ class Kubelet:
             self.process = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "PATH": path})
         await_healthy("kubelet", self.process, "http://127.0.0.1:10248/healthz", self.work)
 
+    def point_at(self, socket_path):
+        """From the next start on it speaks to this runtime."""
+        self.socket = socket_path
+        config = {**kubelet_config(self.work), "containerRuntimeEndpoint": f"unix://{socket_path}"}
+        (self.work / "kubelet.json").write_text(json.dumps(config, indent=1))
+
     def restart(self):
         signal_and_wait("kubelet", self.process, signal.SIGTERM)
         self.start()
@@ -165,15 +172,14 @@ class Kubelet:
         return fetch(f"{READ_ONLY}/pods")["items"] or []
 
 
-def kubelet_config(work, release):
-    config = {
+def kubelet_config(work):
+    return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": "127.0.0.1",
         "readOnlyPort": 10255,
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
-        "containerRuntimeEndpoint": f"unix://{node.BAYPLAN}",
         "staticPodPath": str(MANIFESTS),
         "volumePluginDir": str(work / "volume-plugins"),
         "cgroupDriver": "cgroupfs",
@@ -187,18 +193,13 @@ def kubelet_config(work, release):
         "makeIPTablesUtilChains": False,
         # Soon, because a test waits for it.
         "fileCheckFrequency": "1s",
-        "syncFrequency": "10s",
+        "syncFrequency": "2s",
         "nodeStatusUpdateFrequency": "2s",
         # However full the disk is.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%"},
     }
-    if release.gates:
-        config["featureGates"] = {it: True for it in release.gates}
-    if "KubeletCrashLoopBackOffMax" in release.gates:
-        config["crashLoopBackOff"] = {"maxContainerRestartPeriod": "1s"}
-    return config
 
 
 def kubeconfig():
@@ -220,7 +221,7 @@ def start_api(etcd, apiserver, work):
     (work / "tokens.csv").write_text(f'{TOKEN},admin,admin,"system:masters"\n')
     key = work / "accounts.pem"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True, timeout=60)
-    args = [apiserver, "--etcd-servers", "http://127.0.0.1:2379", "--bind-address", "127.0.0.1", "--advertise-address", "192.0.2.10",
+    args = [apiserver, "--etcd-servers", "http://127.0.0.1:2379", "--bind-address", "127.0.0.1", "--advertise-address", ADDRESS,
             "--cert-dir", str(work / "api-pki"), "--service-cluster-ip-range", "10.96.0.0/16", "--token-auth-file", str(work / "tokens.csv"),
             "--service-account-issuer", "https://test", "--service-account-key-file", str(key), "--service-account-signing-key-file", str(key),
             "--authorization-mode", "RBAC", "--disable-admission-plugins", "ServiceAccount"]

@@ -1,7 +1,6 @@
 """One round: containerd, Bayplan, kubelet and perhaps kube-apiserver in namespaces of their own, and the tests that are run on them."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import node
 import processes
 import registry
 import scenarios
-from kubernetes import RELEASES
 from say import Failure, say
 from world import Standalone, WithApi, wait
 
@@ -72,7 +70,6 @@ def run_test(scenario, world, name):
 
 def start_node(wanted, work):
     """Everything up to a kubelet that takes pods."""
-    release = RELEASES[wanted["release"]]
     isolated.make_surroundings(work)
     processes.make_surroundings(work)
     registry.start(Path(wanted["store"]))
@@ -80,11 +77,11 @@ def start_node(wanted, work):
     bayplan = processes.Bayplan(wanted["bayplan"], work)
     if wanted["api"]:
         processes.start_api(wanted["etcd"], wanted["api"], work)
-    kubelet = processes.Kubelet(wanted["kubelet"], release, work, bool(wanted["api"]))
+    kubelet = processes.Kubelet(wanted["kubelet"], work, bool(wanted["api"]))
     if not wanted["api"]:
-        return Standalone(bayplan, kubelet, release, work)
+        return Standalone(bayplan, kubelet, work)
     wait("the node", lambda: is_ready(processes.fetch(f"{processes.API}/api/v1/nodes")["items"]))
-    return WithApi(bayplan, kubelet, release, work)
+    return WithApi(bayplan, kubelet, work)
 
 
 def is_ready(nodes):
@@ -106,11 +103,9 @@ def main(wanted):
 
 def stay(wanted, work):
     """Until Ctrl-C, with everything running."""
-    # As the machine numbers it; our own /proc has only the namespace's numbers.
-    outside = re.search(r"(?m)^NSpid:\s*(\d+)", Path("/proc/self/status").read_text())[1]
     say(f"everything stays until Ctrl-C; logs are in {work}")
-    say("to look around: nsenter --mount --net --pid --target $(pgrep --oldest --full kubelet/rounds.py) /bin/bash")
-    say(f"then: {wanted['bayplan']} --config {work}/bayplan.yaml status; curl -s {processes.READ_ONLY}/pods ({outside})")
+    say("to look around: nsenter --mount --net --pid --target $(pgrep --newest --full kubelet/rounds.py) /bin/bash")
+    say(f"and there: {wanted['bayplan']} --config {work}/bayplan.yaml status; curl {processes.READ_ONLY}/pods")
     signal.pause()
 
 

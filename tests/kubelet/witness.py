@@ -66,12 +66,10 @@ def disagreements(status):
     owned = {}
     for it in status["containers"]:
         name = f"{it['pod']}/{it['container']}"
-        if it["phase"] != "running":
-            found.append(f"{name} is {it['phase']}")
-            continue
         processes = read_processes(known[it["id"]]) if it["id"] in known else []
-        if not processes:
-            found.append(f"{name} runs for Bayplan and has no process")
+        # One that was made and never started has none.
+        if bool(processes) != (it["phase"] == "running"):
+            found.append(f"{name} is {it['phase']} and has {len(processes)} processes")
         for seen in processes:
             for what, said, is_so in [("CPUs", it["cpus"], seen.cpus), ("memory nodes", it["mems"], seen.mems)]:
                 if parse_list(said) != is_so:

@@ -18,6 +18,8 @@ from say import Failure
 
 PODS = f"{API}/api/v1/namespaces/{NAMESPACE}/pods"
 LIMIT = 60
+# A container whose creation was cut off is nobody's until kubelet looks for such ones, every minute.
+LEFT = 100
 # Every failure that Bayplan counts but these is a decision that it did not make, or not in time.
 NO_TROUBLE = ["huge_pages", "no_effect"]
 MERGE = "application/merge-patch+json"
@@ -47,8 +49,8 @@ class World:
     # Kubelet adds it to the name of a pod that is a file.
     suffix = ""
 
-    def __init__(self, bayplan, kubelet, release, work):
-        self.bayplan, self.kubelet, self.release, self.work = bayplan, kubelet, release, work
+    def __init__(self, bayplan, kubelet, work):
+        self.bayplan, self.kubelet, self.work = bayplan, kubelet, work
         self.cpus = self.shared()
 
     def pod(self, name):
@@ -62,8 +64,9 @@ class World:
         self.settle()
 
     def await_gone(self, *names):
+        """Until neither kubelet nor Bayplan know them; kubelet does not show a pod that was a file and still ends."""
         for name in names:
-            wait(f"the end of {name}", lambda: self.pod(name) is None)
+            wait(f"the end of {name}", lambda: self.pod(name) is None and not any(it.startswith(f"{name}/") for it in self.containers()))
 
     def settle(self):
         """Until kernel and Bayplan agree; who may grow again does so a moment after somebody has left."""
@@ -101,11 +104,16 @@ class World:
         return {name: int(float(number)) for name, number in found}
 
     def clear(self):
-        """Removes all pods, and tells what is left of them anywhere."""
-        for name in list(self.pods()):
-            self.remove(name.removesuffix(self.suffix), grace=1)
+        """Removes all pods with kubelet on Bayplan, and tells what is left of them anywhere."""
+        if self.kubelet.socket != node.BAYPLAN:
+            self.kubelet.point_at(node.BAYPLAN)
+            self.kubelet.restart()
+        for path in MANIFESTS.glob("*.json"):
+            path.unlink()
+        for name in self.pods() if self.has_api else []:
+            self.remove(name, grace=1)
         wait("the end of all pods", lambda: f"{', '.join(self.pods())} left" if self.pods() else True, 90)
-        wait("the return of all CPUs", lambda: self.leftovers() or True, 30)
+        wait("the return of all CPUs", lambda: self.leftovers() or True, LEFT)
         return list(self.troubles())
 
     def leftovers(self):
@@ -130,10 +138,14 @@ class Standalone(World):
     """Kubelet reads pods from a directory (static pods)."""
 
     suffix = f"-{NODE}"
+    submitted = 0
 
     def submit(self, *pods):
         for pod in pods:
             name = pod["metadata"]["name"]
+            # Equal files are the same pod to kubelet, which then counts how often an earlier test has started it.
+            self.submitted += 1
+            pod["metadata"]["labels"]["submitted"] = str(self.submitted)
             # Kubelet reads whatever has another name than a hidden file as soon as it is there.
             partial = MANIFESTS / f".{name}"
             partial.write_text(json.dumps(pod))
