@@ -48,11 +48,13 @@ def late(*_):
     raise Failure(f"did not end within {TEST_LIMIT} s")
 
 
-def run_test(scenario, world, name):
-    """Its verdict; whatever is left behind by one that passed is a failure, too."""
+def run_test(scenario, world, name, keep):
+    """Its verdict; whatever it leaves behind is a failure, too. What has failed is not cleared up when it is to be looked at."""
     started = time.monotonic()
     against = []
     for step in [scenario.run, lambda it: against.extend(it.clear())]:
+        if against and keep:
+            break
         signal.alarm(TEST_LIMIT)
         try:
             step(world)
@@ -95,7 +97,11 @@ def main(wanted):
     world = start_node(wanted, work)
     signal.signal(signal.SIGALRM, late)
     chosen = [it for it in scenarios.SCENARIOS if it.name in wanted["tests"]]
-    results = [run_test(it, world, wanted["name"]) for it in chosen]
+    results = []
+    for scenario in chosen:
+        results.append(run_test(scenario, world, wanted["name"], wanted["keep"]))
+        if wanted["keep"] and results[-1]["verdict"] == "failed":
+            break
     (work / "results.json").write_text(json.dumps(results))
     if wanted["keep"]:
         stay(wanted, work)

@@ -20,8 +20,9 @@ PODS = f"{API}/api/v1/namespaces/{NAMESPACE}/pods"
 LIMIT = 60
 # A container whose creation was cut off is nobody's until kubelet looks for such ones, every minute.
 LEFT = 100
-# Every failure that Bayplan counts but these is a decision that it did not make, or not in time.
-NO_TROUBLE = ["huge_pages", "no_effect"]
+# Every failure that Bayplan counts but these is a decision that it did not make, or not in time. One that ends while it is told to let go of
+# CPUs is counted as `not_let_go`; whoever really has not is seen by the witness.
+NO_TROUBLE = ["huge_pages", "no_effect", "not_let_go"]
 MERGE = "application/merge-patch+json"
 
 

@@ -524,6 +524,7 @@ impl NodeState {
             self.by_runtime_id.remove(runtime_id);
             self.observed.remove(runtime_id);
             self.ended.insert(runtime_id.clone(), self.steps);
+            step.released.push(runtime_id.clone());
         }
         step.records.push(Record::Released { id: id.0, why: why.to_owned(), at: now });
         step.notes.push(Note::Released { container: container.full_name(), why: why.to_owned() });
