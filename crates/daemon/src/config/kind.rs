@@ -42,6 +42,8 @@ pub(super) enum Kind {
     Word(&'static dyn Choice),
     /// `true`, because of what follows if somebody writes `false`.
     Always(&'static str),
+    /// The name of a group, or its number.
+    Group(Place<String>),
     /// What is logged.
     Filter(Place<String>),
 }
@@ -105,6 +107,7 @@ impl Kind {
             Kind::Memory(_) => "an amount such as 512Mi, 16Gi or 1Ti, or unlimited".to_owned(),
             Kind::Word(choice) => format!("one of {}", choice.words().join(", ")),
             Kind::Always(_) => "true".to_owned(),
+            Kind::Group(_) => "the name or number of a group".to_owned(),
             Kind::Filter(_) => "a filter such as info or bayplan_cri=debug,info".to_owned(),
         }
     }
@@ -141,6 +144,10 @@ impl Kind {
                 return Err(ConfigError { at: field.value.at, message });
             }
             Kind::Always(_) => text == "true",
+            Kind::Group(place) => {
+                let is_name = !text.is_empty() && !text.contains([':', '/', ' ']);
+                put(place(config), is_name.then(|| text.clone()))
+            }
             Kind::Filter(place) => {
                 let is_filter = text.parse::<EnvFilter>().is_ok();
                 put(place(config), is_filter.then(|| text.clone()))
@@ -198,7 +205,7 @@ impl Kind {
                 word => json!(word),
             },
             Kind::Always(_) => json!(true),
-            Kind::Filter(place) => json!(place(config)),
+            Kind::Group(place) | Kind::Filter(place) => json!(place(config)),
         })
     }
 
@@ -239,6 +246,7 @@ impl Kind {
                 json!({ "enum": choice.words().into_iter().flat_map(scalars).collect::<Json>() })
             }
             Kind::Always(_) => json!({ "enum": scalars("true") }),
+            Kind::Group(_) => json!({ "type": ["string", "integer"], "pattern": "^[^:/ ]+$" }),
             Kind::Filter(_) => json!({ "type": "string", "minLength": 1 }),
         }
     }

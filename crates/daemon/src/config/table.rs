@@ -93,7 +93,12 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "controlSocket",
         kind: Kind::Path(|it| &mut it.control_socket),
-        text: "bayplan status and bayplan explain connect here.",
+        text: "bayplan status and the other commands that ask the daemon connect here.",
+    },
+    Key {
+        name: "controlGroup",
+        kind: Kind::Group(|it| &mut it.control_group),
+        text: "The group that may connect there beside root, by name or number. It may change where containers run.",
     },
     Key {
         name: "stateDir",
@@ -103,7 +108,7 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "metricsAddress",
         kind: Kind::Address(|it| &mut it.metrics_address),
-        text: "Prometheus scrapes http://ADDRESS/metrics; off turns it off.",
+        text: "Prometheus scrapes http://ADDRESS/metrics; off turns it off. On a loopback address /api/v1/status is served, too.",
     },
     Key {
         name: "reservedCpus",
