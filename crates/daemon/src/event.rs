@@ -305,6 +305,8 @@ pub struct Step {
     pub answers_after_plan: bool,
     /// Log lines and metrics.
     pub notes: Vec<Note>,
+    /// Runtime ids of containers that hold nothing any more.
+    pub released: Vec<String>,
     /// The runtime should be asked soon what runs.
     pub sync_soon: bool,
 }
@@ -318,6 +320,7 @@ impl Step {
             answer,
             answers_after_plan: false,
             notes: Vec::new(),
+            released: Vec::new(),
             sync_soon: false,
         }
     }
