@@ -13,6 +13,7 @@ mod json_file;
 mod machine;
 mod machine_file;
 mod past;
+mod replay;
 mod run;
 mod seats;
 mod simulate;
@@ -53,6 +54,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Status(options) => status::run(config, &options)?,
         Command::Explain(options) => explain::run(config, &options)?,
         Command::Journal(options) => journal::run(config, &options)?,
+        Command::Replay(options) => replay::run(config, &options)?,
         Command::Annotations(options) => annotations::run(&options)?,
         Command::Check(options) => return check::run(config, &options),
         Command::Config(command) => return config::run(config, &command),

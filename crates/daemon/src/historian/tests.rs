@@ -3,7 +3,7 @@ use std::fs;
 use bayplan_host::history::{parse_history, segments};
 
 use super::*;
-use crate::history::{MachineForm, NodeForm, Who};
+use crate::history::{Kind, MachineForm, NodeForm, Who};
 
 fn who(id: u64, container: &str) -> Option<Who> {
     Some(Who {
