@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use bayplan_cri::embedded::Fault;
@@ -12,7 +13,7 @@ use bayplan_types::{Bytes, QosClass};
 use expect_test::{Expect, expect};
 
 use crate::hotplug::all;
-use crate::node::{MACHINE, Node, set, soon};
+use crate::node::{DAEMON, MACHINE, Node, set, soon};
 use crate::observing::{metrics, sum};
 
 /// Every entry that is on disk.
@@ -87,6 +88,11 @@ async fn a_life_is_told_from_the_first_start_to_the_last_stop() {
             ended database numa 0:2-3,9-10/2-3,9-10 - stopped or removed
         "#]],
     );
+
+    let replayed = Command::new(DAEMON).arg("replay").arg(node.state_dir()).output().unwrap();
+    let text = String::from_utf8(replayed.stdout).unwrap();
+    let error = String::from_utf8(replayed.stderr).unwrap();
+    assert!(text.contains("all 6 decisions are as they were"), "{text}{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -233,7 +233,7 @@ impl ReplayOptions {
 /// What is replayed, and what not.
 const REPLAY_HELP: &str = "\
 The history has the machine and the configuration that it was recorded with. --config FILE is the configuration to try; without it, and
-without --machine, the replay has to come to the same decisions, and says so.
+without --machine, the replay has to come to the same decisions, and says so. With --machine, that machine stays as it is.
 
 What came to the daemon is replayed, what it did is done anew: creations with all that kubelet said, ends, resizes, changes of the machine,
 starts. Not in any history, and so not replayed, are how long the runtime took, writes that it refused, and creations that overlapped.

@@ -245,9 +245,8 @@ impl Player<'_> {
             }
             Kind::PodResized => self.resize_pod(entry),
             Kind::Moved => {
-                let number = self.number_of(entry);
-                if let (Some(number), Some(after)) = (number, &entry.after) {
-                    self.played.was.moved(number, after);
+                if let Some(number) = self.number_of(entry) {
+                    self.played.was.moved(number, entry);
                 }
             }
             Kind::Ended => self.end(entry),
@@ -531,9 +530,8 @@ impl Player<'_> {
             match entry.kind {
                 Kind::Placed | Kind::Refused | Kind::Resized => came = Some(fate(&entry)),
                 Kind::Moved => {
-                    let number = id.and_then(|id| self.by_id.get(&id)).copied();
-                    if let (Some(number), Some(after)) = (number, &entry.after) {
-                        self.played.would.moved(number, after);
+                    if let Some(number) = id.and_then(|id| self.by_id.get(&id)).copied() {
+                        self.played.would.moved(number, &entry);
                     }
                 }
                 Kind::Ended => {

@@ -100,7 +100,7 @@ fn render_limits(report: &Report) -> String {
     }
     if *machines > 0 {
         notes.push(format!(
-            "the machine changed {machines} times; figures are over that of the beginning"
+            "changes of the machine: {machines}; figures are over that of the beginning"
         ));
     }
     if saved > 0 {

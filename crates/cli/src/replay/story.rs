@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bayplan_cri::translate::NewContainer;
-use bayplan_daemon::history::Place;
+use bayplan_daemon::history::{Entry, Place};
 use bayplan_types::{Bytes, CpuSet, NodeSet, QosClass};
 
 use crate::simulate::placement::{Effect, Kind, Outcome, Placed, PlacementRow};
@@ -61,10 +61,11 @@ impl Story {
         self.push(number.to_string(), Op::Remove, Outcome::Removed(Effect::default()));
     }
 
-    /// The container of this number has another place because of somebody else.
-    pub(crate) fn moved(&mut self, number: usize, to: &Place) {
-        let cpus = set(&to.own);
-        if !cpus.is_empty() {
+    /// The container of this number has another place because of somebody else. Who keeps the CPUs of his own has not moved here.
+    pub(crate) fn moved(&mut self, number: usize, entry: &Entry) {
+        let own = |place: &Option<Place>| place.as_ref().map(|place| set(&place.own));
+        let (before, after) = (own(&entry.before), own(&entry.after));
+        if let Some(cpus) = after.filter(|cpus| !cpus.is_empty() && before.as_ref() != Some(cpus)) {
             self.moved.insert(number.to_string(), cpus);
         }
     }
