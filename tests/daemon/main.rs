@@ -14,6 +14,7 @@ mod exits;
 mod faults;
 mod history;
 mod hotplug;
+mod modes;
 mod node;
 mod observing;
 mod placing;

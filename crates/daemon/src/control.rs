@@ -1,23 +1,14 @@
-//! Questions to a running daemon: JSON over HTTP, on a Unix socket for the command line and on TCP for Prometheus.
+//! Asks a running daemon on its control socket. In: a path of `api.rs`. Out: what the JSON says.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
 use http_body_util::{BodyExt as _, Empty};
+use hyper::Method;
 use hyper::body::Bytes;
+use hyper::header::HOST;
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
-
-use crate::event::{Answer, Event};
-use crate::inbox::Inbox;
-use crate::metrics::Metrics;
 
 /// Why a daemon could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -53,61 +44,31 @@ pub enum ControlError {
     Form(#[source] serde_json::Error),
 }
 
-#[derive(Deserialize)]
-struct Named {
-    name: String,
-}
-
-/// `/v1/status`, `/v1/explain?name=`, `/healthz`.
-pub(crate) fn control_routes(inbox: Inbox) -> Router {
-    let status = async |State(inbox): State<Inbox>| match inbox.ask(Event::Status).await {
-        Some(Answer::Status(status)) => Json(*status).into_response(),
-        _ => stopping(),
-    };
-    let explain = async |State(inbox): State<Inbox>, Query(named): Query<Named>| match inbox
-        .ask(Event::Explain(named.name))
-        .await
-    {
-        Some(Answer::Explanations(found)) => Json(found).into_response(),
-        _ => stopping(),
-    };
-    Router::new()
-        .route("/v1/status", get(status))
-        .route("/v1/explain", get(explain))
-        .route("/healthz", get(health))
-        .with_state(inbox)
-}
-
-/// The state answers, so the daemon decides.
-async fn health(State(inbox): State<Inbox>) -> Response {
-    match inbox.ask(Event::Status).await {
-        Some(_) => "ok\n".into_response(),
-        None => stopping(),
-    }
-}
-
-fn stopping() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping\n").into_response()
-}
-
-/// `/metrics` and `/healthz`.
-pub(crate) fn metrics_routes(metrics: Arc<Metrics>, inbox: Inbox) -> Router {
-    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let render = async |State(metrics): State<Arc<Metrics>>| {
-        ([(header::CONTENT_TYPE, OPEN_METRICS)], metrics.render())
-    };
-    Router::new()
-        .route("/metrics", get(render))
-        .with_state(metrics)
-        .merge(Router::new().route("/healthz", get(health)).with_state(inbox))
-}
-
-/// Asks the daemon behind a control socket; `path` is for example `/v1/status`.
+/// Asks the daemon behind a control socket; `path` is for example `/api/v1/status`.
 ///
 /// # Errors
 /// [`ControlError`].
 pub async fn query_control<T: DeserializeOwned>(
     socket: &Path,
+    path: &str,
+) -> Result<T, ControlError> {
+    send(socket, Method::GET, path).await
+}
+
+/// As [`query_control`], for what changes something, such as `/api/v1/mode?to=draining`.
+///
+/// # Errors
+/// [`ControlError`].
+pub async fn post_control<T: DeserializeOwned>(
+    socket: &Path,
+    path: &str,
+) -> Result<T, ControlError> {
+    send(socket, Method::POST, path).await
+}
+
+async fn send<T: DeserializeOwned>(
+    socket: &Path,
+    method: Method,
     path: &str,
 ) -> Result<T, ControlError> {
     let connect = |source| ControlError::Connect { socket: socket.to_owned(), source };
@@ -116,8 +77,10 @@ pub async fn query_control<T: DeserializeOwned>(
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
     let connection = tokio::spawn(connection);
-    let request = hyper::Request::get(path)
-        .header(header::HOST, "localhost")
+    let request = hyper::Request::builder()
+        .method(method)
+        .uri(path)
+        .header(HOST, "localhost")
         .body(Empty::<Bytes>::new())
         .map_err(|_| ControlError::Refused { status: 400, message: format!("`{path}`") })?;
     let answer = sender.send_request(request).await.map_err(http)?;

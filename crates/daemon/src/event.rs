@@ -12,6 +12,7 @@ use bayplan_topology::{Device, Topology};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
 use crate::history::Entry;
+use crate::mode::{Mode, ModePlan, NotInPlace};
 use crate::record::Record;
 use crate::status::{Explanation, Status};
 
@@ -49,6 +50,12 @@ pub enum Event {
     SyncStarted,
     /// The runtime has told what runs.
     Synced(RuntimeView),
+    /// An operator wants another mode. The answer follows the writes.
+    SetMode(Mode),
+    /// What would change with this mode?
+    PlanMode(Mode),
+    /// Where everybody runs, to be compared with where they should.
+    ReadBack(RuntimeView),
     /// The runtime does not answer, for this reason.
     RuntimeLost(String),
     /// The runtime answers again.
@@ -176,6 +183,10 @@ pub enum Answer {
         /// Runtime ids whose pinning is known.
         known: BTreeSet<String>,
     },
+    /// To `PlanMode`.
+    ModePlan(Box<ModePlan>),
+    /// To `ReadBack`: who did not run where he should, and was written again.
+    NotInPlace(Vec<NotInPlace>),
     /// To `Status`.
     Status(Box<Status>),
     /// To `Explain`; empty when nothing matches.
@@ -240,6 +251,13 @@ pub enum Note {
         to: String,
         /// What for, and what it may cost.
         why: String,
+    },
+    /// An operator has chosen another mode.
+    ModeChanged {
+        /// The one until then.
+        from: Mode,
+        /// The one from then on.
+        to: Mode,
     },
     /// CPUs or memory nodes came or went, and everybody who had to has another place.
     MachineChanged {

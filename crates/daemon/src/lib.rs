@@ -2,6 +2,7 @@
 //!
 //! One task owns the [`NodeState`]; everything else sends it events and carries out what follows.
 
+mod api;
 pub mod check;
 mod compaction;
 pub mod compactor;
@@ -12,12 +13,14 @@ pub mod event;
 mod event_loop;
 mod exits;
 mod gate;
+mod health;
 mod historian;
 pub mod history;
 mod hotplug;
 mod inbox;
 mod keeper;
 mod metrics;
+pub mod mode;
 mod narrowing;
 mod overflow;
 pub mod reconcile;
@@ -25,6 +28,7 @@ pub mod record;
 mod recorded_machine;
 mod reseat;
 mod run;
+mod socket;
 pub mod state;
 pub mod status;
 mod sync;
@@ -32,7 +36,7 @@ pub mod systemd;
 mod writer;
 mod yaml;
 
-pub use control::{ControlError, query_control};
+pub use control::{ControlError, post_control, query_control};
 pub use hotplug::Machine;
 pub use recorded_machine::parse_recorded_machine;
 pub use run::{Daemon, StartError, derive_machine, new_state};

@@ -85,6 +85,7 @@ pub(crate) fn play(entries: &[Entry], setting: &Setting) -> anyhow::Result<Playe
         if let Some(node) = &entry.node {
             let skipped = entries.len() - rest.len() - 1;
             let mut player = begin.player(entry.at, &node.config, setting)?;
+            player.step(Event::SetMode(node.mode), None);
             player.played.skipped = skipped - usize::from(begin.machine.is_some());
             player.play_all(rest)?;
             return Ok(player.played);
@@ -250,6 +251,11 @@ impl Player<'_> {
                 }
             }
             Kind::Ended => self.end(entry),
+            Kind::Mode => {
+                if let Some(mode) = entry.mode() {
+                    self.step(Event::SetMode(mode), None);
+                }
+            }
             Kind::Looked => self.look(Vec::new()),
             Kind::RuntimeLost | Kind::Failure => self.played.failures += 1,
             Kind::Adopted | Kind::RuntimeBack | Kind::Unknown => {}

@@ -5,6 +5,7 @@ use bayplan_cri::translate::{NewContainer, Resources};
 use bayplan_daemon::NodeState;
 use bayplan_daemon::config::parse_config;
 use bayplan_daemon::event::{Answer, Event, RuntimeView, Seen};
+use bayplan_daemon::mode::Mode;
 use bayplan_daemon::state::Origin;
 use bayplan_topology::parse_machine;
 use jiff::{SignedDuration, Timestamp};
@@ -85,9 +86,13 @@ impl Daemon {
         }
     }
 
-    /// Every third creation is followed by a resize; a pause lets the runtime be asked.
-    fn play(&mut self, trace: &Trace) {
+    /// Every third creation is followed by a resize; now and then an operator drains the node and resumes; a pause lets the runtime be asked.
+    fn play(&mut self, trace: &Trace, drains: bool) {
         for (index, event) in trace.events.iter().enumerate() {
+            if drains && index % 9 == 8 {
+                let mode = [Mode::Draining, Mode::Placing][index / 9 % 2];
+                self.step(Event::SetMode(mode));
+            }
             self.now += SignedDuration::from_millis(900);
             match &event.op {
                 Op::Create(wanted) => {
@@ -129,6 +134,7 @@ proptest! {
         (pack, numa, l3, pu) in (1u32..3, 1u32..3, 1u32..3, 1u32..3),
         events in prop::collection::vec((0u8..12, 0u8..12), 0..50),
         (compacts, narrows, shares) in (any::<bool>(), any::<bool>(), any::<bool>()),
+        drains in any::<bool>(),
     ) {
         let line = format!("pack:{pack} numa:{numa} l3:{l3} core:4 pu:{pu} mem:8");
         let share = if shares { "share" } else { "refuse" };
@@ -136,7 +142,7 @@ proptest! {
             "reservedCpus: 0\nonNoCapacity: {share}\ncompaction:\n  enabled: {compacts}\nmemory:\n  narrow: {narrows}\n"
         );
         let mut daemon = Daemon::new(&config, &line);
-        daemon.play(&random_trace(&events));
+        daemon.play(&random_trace(&events), drains);
         let report = replayed(&daemon.told, &line, None);
         for arrival in &report.played.arrivals {
             prop_assert_eq!(&arrival.was, &arrival.would, "{} at {}", arrival.name, arrival.at);
@@ -156,7 +162,7 @@ proptest! {
     ) {
         let line = "numa:2 l3:1 core:4 pu:2 mem:8";
         let mut daemon = Daemon::new("reservedCpus: 0\n", line);
-        daemon.play(&random_trace(&events));
+        daemon.play(&random_trace(&events), false);
         let config = format!("reservedCpus: 0-3\ncompaction:\n  enabled: {compacts}\n");
         let report = replayed(&daemon.told, line, Some(&config));
         let [_, would] = &report.runs;

@@ -182,6 +182,7 @@ impl NodeState {
         let node = NodeForm {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: self.origin.config.as_ref().to_owned(),
+            mode: self.mode(),
             live: self.containers.keys().map(|id| id.0).collect(),
         };
         let node = Entry { node: Some(Box::new(node)), ..Entry::new(kind) };
