@@ -12,32 +12,32 @@ fn a_history_comes_to_the_same_decisions() {
     check(
         &["replay", HISTORY],
         expect![[r#"
-        exit 0
-        2026-11-21 03:12:17 to 2026-11-21 03:12:19 UTC: 11 entries, 16 CPUs
+            exit 0
+            2026-11-21 03:12:17 to 2026-11-21 03:12:19 UTC: 11 entries, 16 CPUs
 
-                                                               as it was     as it would have been
-         reserved CPUs                                         0,8           0,8
-         creates                                               6             6
-         . placed                                              4             4
-         . refused                                             2             2
-         . refused, although enough CPUs had no owner          0             0
-         exclusive containers (Guaranteed, whole CPUs)         2             2
-         . with another number of CPUs than requested          0             0
-         . with CPUs that had an owner                         0             0
-         . in one NUMA node, where one had room                100.0 % of 2  100.0 % of 2
-         . in one package, where one had room                  100.0 % of 2  100.0 % of 2
-         . NUMA nodes over the fewest possible                 1.000         1.000
-         . with half a core, where whole ones would have done  0.0 % of 2    0.0 % of 2
-         cores of two owners, mean                             0.00          0.00
-         cores half owned, mean                                0.75          0.75
-         largest hole in a NUMA node, over the ideal           100.0 %       100.0 %
-         . in whole cores                                      100.0 %       100.0 %
-         containers moved to other CPUs of their own           1             1
+                                                                   as it was     as it would have been
+             reserved CPUs                                         0,8           0,8
+             creates                                               6             6
+             . placed                                              4             4
+             . refused                                             2             2
+             . refused, although enough CPUs had no owner          0             0
+             exclusive containers (Guaranteed, whole CPUs)         2             2
+             . with another number of CPUs than requested          0             0
+             . with CPUs that had an owner                         0             0
+             . in one NUMA node, where one had room                100.0 % of 2  100.0 % of 2
+             . in one package, where one had room                  100.0 % of 2  100.0 % of 2
+             . NUMA nodes over the fewest possible                 1.000         1.000
+             . with half a core, where whole ones would have done  0.0 % of 2    0.0 % of 2
+             cores of two owners, mean                             0.00          0.00
+             cores half owned, mean                                0.75          0.75
+             largest hole in a NUMA node, over the ideal           100.0 %       100.0 %
+             . in whole cores                                      100.0 %       100.0 %
+             containers moved to other CPUs of their own           1             1
 
-        all 6 decisions are as they were
+            all 6 decisions are as they were
 
-        the machine changed 1 times; figures are over that of the beginning
-    "#]],
+            changes of the machine: 1; figures are over that of the beginning
+        "#]],
     );
 }
 
@@ -46,36 +46,36 @@ fn with_fewer_cpus_somebody_sits_elsewhere() {
     check(
         &["--config", "simulate/half.yaml", "replay", HISTORY],
         expect![[r#"
-        exit 0
-        2026-11-21 03:12:17 to 2026-11-21 03:12:19 UTC: 11 entries, 16 CPUs
+            exit 0
+            2026-11-21 03:12:17 to 2026-11-21 03:12:19 UTC: 11 entries, 16 CPUs
 
-                                                               as it was     simulate/half.yaml
-         reserved CPUs                                         0,8           0-3,8-11
-         creates                                               6             6
-         . placed                                              4             4
-         . refused                                             2             2
-         . refused, although enough CPUs had no owner          0             0
-         exclusive containers (Guaranteed, whole CPUs)         2             2
-         . with another number of CPUs than requested          0             0
-         . with CPUs that had an owner                         0             0
-         . in one NUMA node, where one had room                100.0 % of 2  100.0 % of 2
-         . in one package, where one had room                  100.0 % of 2  100.0 % of 2
-         . NUMA nodes over the fewest possible                 1.000         1.000
-         . with half a core, where whole ones would have done  0.0 % of 2    0.0 % of 2
-         cores of two owners, mean                             0.00          0.00
-         cores half owned, mean                                0.75          0.00
-         largest hole in a NUMA node, over the ideal           100.0 %       100.0 %
-         . in whole cores                                      100.0 %       100.0 %
-         containers moved to other CPUs of their own           1             0
+                                                                   as it was     simulate/half.yaml
+             reserved CPUs                                         0,8           0-3,8-11
+             creates                                               6             6
+             . placed                                              4             4
+             . refused                                             2             2
+             . refused, although enough CPUs had no owner          0             0
+             exclusive containers (Guaranteed, whole CPUs)         2             2
+             . with another number of CPUs than requested          0             0
+             . with CPUs that had an owner                         0             0
+             . in one NUMA node, where one had room                100.0 % of 2  100.0 % of 2
+             . in one package, where one had room                  100.0 % of 2  100.0 % of 2
+             . NUMA nodes over the fewest possible                 1.000         1.000
+             . with half a core, where whole ones would have done  0.0 % of 2    0.0 % of 2
+             cores of two owners, mean                             0.00          0.00
+             cores half owned, mean                                0.75          0.00
+             largest hole in a NUMA node, over the ideal           100.0 %       100.0 %
+             . in whole cores                                      100.0 %       100.0 %
+             containers moved to other CPUs of their own           1             0
 
-        2 of 6 decisions would have been different:
+            2 of 6 decisions would have been different:
 
-         TIME (UTC)           CONTAINER                  WAS                               WOULD HAVE BEEN
-         2026-11-21 03:12:17  default/database/database  own 1,9 in numa 0, memory 0       own 4,12 in numa 1, memory 1
-         2026-11-21 03:12:17  default/database/database  own 1-2,9-10 in numa 0, memory 0  own 4-5,12-13 in numa 1, memory 1
+             TIME (UTC)           CONTAINER                  WAS                               WOULD HAVE BEEN
+             2026-11-21 03:12:17  default/database/database  own 1,9 in numa 0, memory 0       own 4,12 in numa 1, memory 1
+             2026-11-21 03:12:17  default/database/database  own 1-2,9-10 in numa 0, memory 0  own 4-5,12-13 in numa 1, memory 1
 
-        the machine changed 1 times; figures are over that of the beginning
-    "#]],
+            changes of the machine: 1; figures are over that of the beginning
+        "#]],
     );
 }
 

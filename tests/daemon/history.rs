@@ -113,6 +113,22 @@ async fn every_container_is_described_once_with_all_that_kubelet_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn explain_knows_who_ended_before_a_restart() {
+    let mut node = Node::start().await;
+    let (_, gone) = node.guaranteed("gone", 2000).await;
+    soon(node.kubelet.stop(&gone)).await.unwrap();
+    node.stop_daemon().await;
+    node.start_daemon().await;
+    assert_eq!(node.explain("gone").await, []);
+    let ([_, config, path], _) = node.daemon_arguments("");
+    let explained = Command::new(DAEMON).args([config, path]).args(["explain", "gone"]).output();
+    let text = String::from_utf8(explained.unwrap().stdout).unwrap();
+    for said in ["default/gone/gone: placed in numa 0", "  now      gone", "stopped or removed"] {
+        assert!(text.contains(said), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_history_that_cannot_be_written_or_read_is_in_nobodys_way() {
     for damage in [&b"\xff\xff\n\n"[..], b"bayplan-history 9\nx\n", b"bayplan-history 1\n0000"] {
         let mut node = Node::without_daemon(MACHINE);
