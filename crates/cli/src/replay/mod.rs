@@ -3,6 +3,7 @@
 //! Files and the terminal are here; `player` lets the daemon's own state live through the history, `story` makes what `simulate` judges out
 //! of either side, `report` writes it down.
 
+mod played;
 mod player;
 mod report;
 mod story;
@@ -20,7 +21,8 @@ use bayplan_topology::{Topology, derive};
 use crate::args::{Output, Policy, ReplayOptions};
 use crate::machine::named_machine;
 use crate::past::Past;
-use crate::replay::player::{Played, Setting, play};
+use crate::replay::played::{Played, Setting};
+use crate::replay::player::play;
 use crate::replay::report::{Report, render_json, render_text};
 use crate::simulate::quality::{Mean, Quality, judge};
 use crate::simulate::summary::Run;

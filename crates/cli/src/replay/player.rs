@@ -20,55 +20,11 @@ use bayplan_topology::Topology;
 use bayplan_types::Pinning;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::replay::played::{Arrival, Played, Setting};
 use crate::replay::story::{Fate, Story, wanted};
 
 /// As long as the daemon waits between two looks at the runtime.
 const LOOK_AFTER: SignedDuration = SignedDuration::from_secs(2);
-
-/// What is to be different; `None`: as it was.
-#[derive(Debug, Default)]
-pub(crate) struct Setting {
-    pub(crate) config: Option<Config>,
-    pub(crate) topology: Option<Topology>,
-}
-
-impl Setting {
-    /// Nothing is.
-    pub(crate) fn is_as_it_was(&self) -> bool {
-        self.config.is_none() && self.topology.is_none()
-    }
-}
-
-/// Somebody who came, or was resized.
-#[derive(Clone, Debug)]
-pub(crate) struct Arrival {
-    pub(crate) at: Timestamp,
-    /// `namespace/pod/container`.
-    pub(crate) name: String,
-    pub(crate) was: Fate,
-    pub(crate) would: Fate,
-}
-
-/// A history that was played.
-#[derive(Debug)]
-pub(crate) struct Played {
-    pub(crate) was: Story,
-    pub(crate) would: Story,
-    pub(crate) arrivals: Vec<Arrival>,
-    /// Configuration and machine with which it begins, as they were and as they are to be.
-    pub(crate) recorded: (Config, Topology),
-    pub(crate) replayed: (Config, Topology),
-    pub(crate) from: Timestamp,
-    pub(crate) until: Timestamp,
-    /// Entries that were played.
-    pub(crate) entries: usize,
-    /// Entries before the first that says where everybody is.
-    pub(crate) skipped: usize,
-    /// Times that the machine became another.
-    pub(crate) machines: usize,
-    /// Writes that failed, and times that the runtime was lost: the replay knows nothing of what followed.
-    pub(crate) failures: usize,
-}
 
 /// Plays all of it.
 ///

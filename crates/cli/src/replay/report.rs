@@ -4,7 +4,7 @@
 use bayplan_daemon::history::Place;
 use serde::Serialize;
 
-use crate::replay::player::{Arrival, Played};
+use crate::replay::played::{Arrival, Played};
 use crate::replay::story::Fate;
 use crate::simulate::summary::{Run, RunForm, figures};
 use crate::{render_table, table};
