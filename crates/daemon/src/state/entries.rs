@@ -167,11 +167,22 @@ impl NodeState {
         Entry { machine: Some(Box::new(machine)), ..Entry::new(Kind::Machine) }
     }
 
+    /// What a history begins with.
+    pub fn opening_of_start(&self, now: Timestamp) -> Vec<Entry> {
+        self.opening(Kind::Started, now)
+    }
+
+    /// What a segment begins with while the daemon runs.
+    pub fn opening_of_segment(&self, now: Timestamp) -> Vec<Entry> {
+        self.opening(Kind::Continued, now)
+    }
+
     /// Everything that has to be known to understand what is told from now on.
-    pub(crate) fn opening(&self, kind: Kind, now: Timestamp) -> Vec<Entry> {
+    fn opening(&self, kind: Kind, now: Timestamp) -> Vec<Entry> {
         let node = NodeForm {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: self.origin.config.as_ref().to_owned(),
+            mode: self.mode(),
             live: self.containers.keys().map(|id| id.0).collect(),
         };
         let node = Entry { node: Some(Box::new(node)), ..Entry::new(kind) };
