@@ -14,6 +14,7 @@ mod exits;
 mod faults;
 mod hotplug;
 mod modes;
+mod neighbours;
 mod node;
 mod observing;
 mod placing;

@@ -11,7 +11,7 @@ use bayplan_allocator::{Ledger, Pools};
 use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::upstream::Upstream;
 use bayplan_host::journal::{Journal, JournalError};
-use bayplan_host::{Depth, read_snapshot};
+use bayplan_host::{Depth, read_claimed_cpus, read_snapshot};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
 use jiff::{SignedDuration, Timestamp};
@@ -32,6 +32,7 @@ use crate::hotplug::Machine;
 use crate::inbox::inbox;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
+use crate::neighbours::watch_neighbours;
 use crate::record::replay;
 use crate::socket::{Access, listen_unix};
 use crate::state::NodeState;
@@ -67,9 +68,18 @@ pub enum StartError {
 /// The topology of the machine under the configuration's root.
 ///
 /// # Errors
-/// There is no CPU directory, or no CPU.
+/// There is no CPU directory, or no CPU; or what is claimed of the DRA CPU driver cannot be read.
 pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
-    Ok(derive(&read_snapshot(root, Depth::Placement)?)?)
+    derive_with_claims(root, &read_claimed_cpus(root)?)
+}
+
+/// CPUs that somebody else gives out are nobody's here, as those of an isolated partition.
+pub(crate) fn derive_with_claims(root: &Path, claimed: &CpuSet) -> anyhow::Result<Topology> {
+    let mut snapshot = read_snapshot(root, Depth::Placement)?;
+    if !claimed.is_empty() {
+        snapshot.partitioned.get_or_insert_default().union_with(claimed);
+    }
+    Ok(derive(&snapshot)?)
 }
 
 /// A running daemon.
@@ -188,6 +198,9 @@ impl Daemon {
     async fn serve(&mut self, gate: Gate, systemd: Systemd) -> Result<(), StartError> {
         let config = Arc::clone(&gate.config);
         let inbox = gate.syncer.inbox.clone();
+        let neighbours =
+            watch_neighbours(config.host_root.clone(), inbox.clone(), Arc::clone(&gate.metrics));
+        self.tasks.push(tokio::spawn(until(self.stop.clone(), neighbours)));
         let api = Api { syncer: gate.syncer.clone(), metrics: Arc::clone(&gate.metrics) };
         if let Some(address) = config.metrics_address {
             let reach = Reach::of(address.ip());
