@@ -78,6 +78,8 @@ pub struct Config {
     pub socket: PathBuf,
     /// The runtime listens here.
     pub runtime_socket: PathBuf,
+    /// The image service listens here; `None`: where the runtime does.
+    pub image_socket: Option<PathBuf>,
     /// `bayplan status` and `bayplan explain` connect here.
     pub control_socket: PathBuf,
     /// The group that may connect there beside root, by name or number.
@@ -121,6 +123,7 @@ impl Default for Config {
         Config {
             socket: "/run/bayplan/bayplan.sock".into(),
             runtime_socket: "/run/containerd/containerd.sock".into(),
+            image_socket: None,
             control_socket: "/run/bayplan/control.sock".into(),
             control_group: "root".to_owned(),
             state_dir: "/var/lib/bayplan".into(),

@@ -221,7 +221,9 @@ impl Daemon {
         self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
         let listener = self.listen(systemd.cri, &config.socket, Access::Owner).await?;
         let close = self.close.clone();
-        let proxy = Proxy::new(gate.syncer.upstream.clone(), gate);
+        let images = config.image_socket.clone();
+        let images = images.map(|socket| Upstream::new(socket, config.runtime_timeout));
+        let proxy = Proxy::new(gate.syncer.upstream.clone(), images, gate);
         let served = proxy::serve(listener, proxy, close.cancelled_owned(), self.drain);
         self.proxy = tokio::spawn(served);
         self.ear.ready();

@@ -24,6 +24,8 @@ pub(super) enum Kind {
     Section,
     /// An absolute path.
     Path(Place<PathBuf>),
+    /// An absolute path, or the name of the key that has it otherwise.
+    PathOr(&'static str, Place<Option<PathBuf>>),
     /// An address and a port, or `off`.
     Address(Place<Option<SocketAddr>>),
     /// A CPU list.
@@ -96,6 +98,7 @@ impl Kind {
         match self {
             Kind::Section => "lines of `key: value`".to_owned(),
             Kind::Path(_) => "an absolute path".to_owned(),
+            Kind::PathOr(other, _) => format!("an absolute path, or {other}"),
             Kind::Address(_) => PORTS.to_owned(),
             Kind::Cpus(_) => "a CPU list such as \"0,28\" or \"0-3\"".to_owned(),
             Kind::Names(_) => "a list of names such as [kube-system, monitoring]".to_owned(),
@@ -122,6 +125,8 @@ impl Kind {
         let is_read = match self {
             Kind::Section | Kind::Names(_) => false,
             Kind::Path(place) => put(place(config), parse_path(text)),
+            Kind::PathOr(other, place) if text == other => put(place(config), Some(None)),
+            Kind::PathOr(_, place) => put(place(config), parse_path(text).map(Some)),
             Kind::Address(place) => put(place(config), parse_address(text)),
             Kind::Cpus(place) => match text.parse() {
                 Ok(cpus) => put(place(config), Some(cpus)),
@@ -181,6 +186,10 @@ impl Kind {
         Some(match self {
             Kind::Section => return None,
             Kind::Path(place) => json!(place(config).display().to_string()),
+            Kind::PathOr(other, place) => match place(config) {
+                Some(path) => json!(path.display().to_string()),
+                None => json!(other),
+            },
             Kind::Address(place) => match place(config) {
                 Some(address) => json!(address.to_string()),
                 None => json!("off"),
@@ -206,6 +215,9 @@ impl Kind {
         match self {
             Kind::Section => json!({ "type": ["object", "null"] }),
             Kind::Path(_) => json!({ "type": "string", "pattern": "^(unix://)?/" }),
+            Kind::PathOr(other, _) => {
+                json!({ "type": "string", "pattern": format!("^(unix://)?/|^{other}$") })
+            }
             Kind::Address(_) => json!({ "anyOf": [
                 { "enum": ["off", false] },
                 { "type": "string", "pattern": r"^([0-9.]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$" },

@@ -86,6 +86,11 @@ pub(super) const KEYS: &[Key] = &[
         text: "The runtime listens here; for CRI-O /run/crio/crio.sock.",
     },
     Key {
+        name: "imageSocket",
+        kind: Kind::PathOr("runtimeSocket", |it| &mut it.image_socket),
+        text: "Where image calls go, if they do not go to the runtime (kubelet's imageServiceEndpoint).",
+    },
+    Key {
         name: "controlSocket",
         kind: Kind::Path(|it| &mut it.control_socket),
         text: "bayplan status and the other commands that ask the daemon connect here.",
