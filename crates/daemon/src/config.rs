@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bayplan_allocator::Limits;
 use bayplan_cri::translate::RequestRules;
-use bayplan_types::CpuSet;
+use bayplan_types::{Bytes, CpuSet};
 
 pub use self::read::{ConfigError, ConfigErrors, ConfigFile, parse_config, read_config};
 pub use self::requests::{Requests, TopologyPolicy};
@@ -86,6 +86,8 @@ pub struct Config {
     pub control_group: String,
     /// Holds the journal.
     pub state_dir: PathBuf,
+    /// What the history may have on disk.
+    pub history_max: Bytes,
     /// Prometheus scrapes here; `None` when it is off.
     pub metrics_address: Option<SocketAddr>,
     /// CPUs for system pods.
@@ -127,6 +129,7 @@ impl Default for Config {
             control_socket: "/run/bayplan/control.sock".into(),
             control_group: "root".to_owned(),
             state_dir: "/var/lib/bayplan".into(),
+            history_max: Bytes(16 << 20),
             metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 9478))),
             reserved_cpus: CpuSet::new(),
             reserved_namespaces: vec!["kube-system".to_owned()],
@@ -151,6 +154,11 @@ impl Config {
     /// What is derived of a container that says nothing itself.
     pub fn rules(&self) -> RequestRules {
         self.requests.rules(&self.reserved_namespaces)
+    }
+
+    /// A file that means the same, in one line: only what differs from the defaults.
+    pub fn differences(&self) -> String {
+        Settings::of(self, &[]).differences().to_string()
     }
 }
 

@@ -31,7 +31,7 @@ use tokio::time::MissedTickBehavior;
 use crate::event::{ChangedMachine, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
-use crate::run::{derive_machine, derive_with_claims};
+use crate::run::read_machine;
 
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(1);
@@ -59,6 +59,7 @@ const TOLD_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Machine {
     topology: Topology,
+    files: Option<Arc<str>>,
     watched: Option<Watched>,
 }
 
@@ -84,18 +85,24 @@ impl Machine {
             texts = Texts::default();
             CpuSet::new()
         });
-        let topology = derive_with_claims(root, &claimed)?;
-        Ok(Machine { topology, watched: Some(Watched { root: root.to_owned(), texts }) })
+        let (topology, files) = read_machine(root, &claimed)?;
+        let watched = Some(Watched { root: root.to_owned(), texts });
+        Ok(Machine { topology, files: Some(files), watched })
     }
 
     /// A machine that stays as it is and is nowhere looked up, as in the demo and in tests.
     pub fn fixed(topology: Topology) -> Machine {
-        Machine { topology, watched: None }
+        Machine { topology, files: None, watched: None }
     }
 
     /// The hardware as it was read.
     pub fn topology(&self) -> &Topology {
         &self.topology
+    }
+
+    /// What was read of it, in the text form of `bayplan snapshot`; `None` for a fixed one.
+    pub(crate) fn files(&self) -> Option<Arc<str>> {
+        self.files.clone()
     }
 
     /// What follows the machine from now on; `None` for a fixed one.
@@ -199,8 +206,9 @@ impl Watch {
         }
         let (root, reserved, expected) = (self.root.clone(), self.reserved.clone(), texts.clone());
         let read = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
-            let topology = derive_machine(&root)?;
-            let machine = Box::new(ChangedMachine::new(&topology, &reserved));
+            let (topology, files) = read_machine(&root, &read_claimed_cpus(&root)?)?;
+            let machine = ChangedMachine::new(&topology, &reserved).with_files(Some(files));
+            let machine = Box::new(machine);
             Ok((read_texts(&root)? == expected).then_some((topology, machine)))
         });
         // It is changing while we look: the next polls tell when it has come to rest again.
@@ -420,7 +428,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_fixed_machine_is_not_watched() {
-        let topology = derive_machine(Host::start(|_| {}).dir.path()).unwrap();
+        let (topology, _) = read_machine(Host::start(|_| {}).dir.path(), &CpuSet::new()).unwrap();
         let machine = Machine::fixed(topology);
         let (inbox, _events) = inbox(64);
         assert!(machine.watch(CpuSet::new(), inbox, Arc::new(Metrics::new())).is_none());

@@ -24,6 +24,7 @@ use jiff::Timestamp;
 
 use crate::decision::Decision;
 use crate::event::{Answer, ChangedMachine, Note, Step};
+use crate::history::By;
 use crate::record::{AllocationForm, Live};
 use crate::state::{NodeState, Phase};
 
@@ -71,6 +72,8 @@ impl NodeState {
             places.push((id, placed.allocation));
         }
         self.reseat(&places, "not_restored", now, &mut step);
+        step.history.extend(self.reseated(&places, By::Restart));
+        NodeState::finish_entries(&mut step, now);
         step
     }
 
@@ -88,9 +91,12 @@ impl NodeState {
         let (before, cpus) = (self.ledger.pools().cpus(), machine.pools.cpus());
         self.ledger = Ledger::new(machine.pools.into());
         self.fingerprint = machine.fingerprint;
+        self.origin.machine = machine.files;
         step.records.push(self.machine_record());
         step.notes = machine.notes;
+        step.history.push(self.machine_entry());
         let Reseated { moved, displaced } = self.reseat(&places, "displaced", now, &mut step);
+        step.history.extend(self.reseated(&places, By::Machine));
         for (id, had) in &places {
             let is_decided_anew =
                 self.containers.get(id).is_some_and(|it| it.touched == self.steps);

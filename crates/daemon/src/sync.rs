@@ -61,6 +61,7 @@ impl Syncer {
     ) {
         let mut wait = if has_synced { every } else { RETRY.min(every) };
         let mut earliest = Instant::now();
+        let mut is_lost = false;
         loop {
             let asked = async {
                 soon.notified().await;
@@ -71,7 +72,12 @@ impl Syncer {
                 () = tokio::time::sleep(wait) => {}
                 () = asked => {}
             }
-            wait = match self.sync().await {
+            let synced = self.sync().await;
+            if synced.is_err() != is_lost {
+                is_lost = !is_lost;
+                self.inbox.ask(turn_of(synced.as_ref().err())).await;
+            }
+            wait = match synced {
                 Ok(()) => every,
                 Err(error) => {
                     tracing::warn!("cannot ask the runtime what runs: {error}");
@@ -262,6 +268,14 @@ impl Syncer {
             mems: details.mems.clone().unwrap_or_default(),
         };
         details.pid.and_then(|pid| read_pinning(&self.host_root, pid)).unwrap_or(told)
+    }
+}
+
+/// For the history: the runtime has stopped answering, or begun again.
+fn turn_of(error: Option<&RuntimeError>) -> Event {
+    match error {
+        Some(error) => Event::RuntimeLost(error.to_string()),
+        None => Event::RuntimeBack,
     }
 }
 
