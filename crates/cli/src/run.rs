@@ -5,7 +5,6 @@ use std::path::Path;
 use std::thread::available_parallelism;
 
 use anyhow::Context as _;
-use bayplan_daemon::check::{Severity, check_kubelet};
 use bayplan_daemon::config::{Config, read_config};
 use bayplan_daemon::systemd::Systemd;
 use bayplan_daemon::{Daemon, Machine};
@@ -45,11 +44,6 @@ async fn serve(systemd: Systemd, config: Config, machine: Machine) -> anyhow::Re
             tracing::warn!("reload is not there yet; restart to apply the configuration");
         }
     });
-    for finding in check_kubelet(&config.host_root) {
-        if finding.severity != Severity::Ok {
-            tracing::warn!(check = finding.check, "{}", finding.message);
-        }
-    }
     let daemon = tokio::select! {
         daemon = Daemon::start_under(systemd, config, machine) => daemon?,
         _ = terminate.recv() => return Ok(()),
