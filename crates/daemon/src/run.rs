@@ -394,7 +394,7 @@ async fn restore(
     }
     let mut keeper = Keeper::new(journal);
     let mut found = step.history;
-    if let Err(why) = keeper.keep(Vec::new(), &state, metrics).await {
+    if let Err(why) = keeper.keep(Vec::new(), true, &state, metrics).await {
         found.push(Entry { at: now, ..Entry::failure(format!("journal: {why}")) });
     }
     Ok((state, keeper, found))
