@@ -2,7 +2,7 @@
 //! everybody who came where he was put and where he would have been put.
 //!
 //! Replayed is what came to the daemon: creations, ends, resizes, machines, starts. What it did is not, but done anew. Each creation is
-//! answered at once, and every write succeeds; a history tells nothing else. The runtime is asked what runs where the history says that the
+//! answered and followed by the start at once, and every write succeeds; a history tells nothing else. The runtime is asked what runs where the history says that the
 //! node was found at rest; where that could not be told, because nothing was to be moved, two seconds after somebody came or went.
 
 use std::collections::BTreeMap;
@@ -359,6 +359,7 @@ impl Player<'_> {
             self.hold(number, true);
             let outcome = CreateOutcome::Created { id: runtime_id(number), pinned: true };
             self.step(Event::CreateEnded(ticket, outcome), None);
+            self.step(Event::Started(runtime_id(number)), None);
         }
         fate
     }

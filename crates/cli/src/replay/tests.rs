@@ -65,7 +65,9 @@ impl Daemon {
         if matches!(answer, Answer::Admission(Admission::Place(_))) {
             let id = format!("{}-{}", spec.name, self.tickets);
             self.live.push((id.clone(), spec));
-            self.step(Event::CreateEnded(ticket, CreateOutcome::Created { id, pinned: true }));
+            let created = CreateOutcome::Created { id: id.clone(), pinned: true };
+            self.step(Event::CreateEnded(ticket, created));
+            self.step(Event::Started(id));
         }
     }
 
