@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
 
 mod lab;
+mod package;
 mod setup;
 mod tidy;
 
@@ -24,13 +25,14 @@ fn main() -> ExitCode {
         ["setup"] => lab::prepare().map(Some),
         ["test"] => test().map(Some),
         ["tidy"] => tidy::run().map(Some),
+        ["package"] => package::run().map(Some),
         ["lab", args @ ..] => lab::run(args),
         _ => Ok(None),
     };
     match done {
         Ok(Some(())) => ExitCode::SUCCESS,
         Ok(None) => {
-            print!("{HELP}{}", lab::HELP);
+            print!("{HELP}{}{}", package::HELP, lab::HELP);
             if args == ["help"] { ExitCode::SUCCESS } else { ExitCode::from(64) }
         }
         Err(error) => {
