@@ -6,6 +6,7 @@ mod lab;
 mod package;
 mod setup;
 mod tidy;
+mod units;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -15,7 +16,7 @@ use anyhow::{Context as _, ensure};
 const HELP: &str = "\
 cargo xtask setup        install what the tests need: Debian packages, and kernels for virtual machines
 cargo xtask test         setup, then every test of the workspace, then the guest tests in one virtual machine with each kernel
-cargo xtask tidy         check the layers, that the pure crates stay pure, and the checksums of the protocol files
+cargo xtask tidy         check the layers, that the pure crates stay pure, the checksums of the protocol files, and the systemd units
 ";
 
 fn main() -> ExitCode {
