@@ -179,6 +179,17 @@ fn the_shell_gets_completions() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("explain"));
 }
 
+#[test]
+fn every_command_has_a_manual_page_and_a_missing_directory_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    stdout(&["man", dir.path().to_str().unwrap()]);
+    let page = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    assert!(page("bayplan.1").contains("kubelet") && page("bayplan-status.1").contains("json"));
+    let missing = bayplan(&["man", dir.path().join("missing").to_str().unwrap()]);
+    let told = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(!missing.status.success() && told.contains("cannot write manual pages into"), "{told}");
+}
+
 fn stdout(args: &[&str]) -> String {
     let output = bayplan(args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));

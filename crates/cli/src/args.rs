@@ -103,6 +103,12 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Write the manual pages into a directory; packages are made with it
+    #[command(hide = true)]
+    Man {
+        /// The directory, which must exist
+        dir: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]

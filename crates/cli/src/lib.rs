@@ -26,6 +26,7 @@ mod topology;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use bayplan_daemon::mode::Mode;
 use clap::{CommandFactory as _, Parser as _};
 
@@ -71,6 +72,8 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
             clap_complete::generate(shell, &mut Args::command(), "bayplan", &mut text);
             std::io::stdout().write_all(&text)?;
         }
+        Command::Man { dir } => clap_mangen::generate_to(Args::command(), &dir)
+            .with_context(|| format!("cannot write manual pages into {}", dir.display()))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,8 +3,10 @@
 #![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
 
 mod lab;
+mod package;
 mod setup;
 mod tidy;
+mod units;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -14,7 +16,7 @@ use anyhow::{Context as _, ensure};
 const HELP: &str = "\
 cargo xtask setup        install what the tests need: Debian packages, and kernels for virtual machines
 cargo xtask test         setup, then every test of the workspace, then the guest tests in one virtual machine with each kernel
-cargo xtask tidy         check the layers, that the pure crates stay pure, and the checksums of the protocol files
+cargo xtask tidy         check the layers, that the pure crates stay pure, the checksums of the protocol files, and the systemd units
 ";
 
 fn main() -> ExitCode {
@@ -24,13 +26,14 @@ fn main() -> ExitCode {
         ["setup"] => lab::prepare().map(Some),
         ["test"] => test().map(Some),
         ["tidy"] => tidy::run().map(Some),
+        ["package"] => package::run().map(Some),
         ["lab", args @ ..] => lab::run(args),
         _ => Ok(None),
     };
     match done {
         Ok(Some(())) => ExitCode::SUCCESS,
         Ok(None) => {
-            print!("{HELP}{}", lab::HELP);
+            print!("{HELP}{}{}", package::HELP, lab::HELP);
             if args == ["help"] { ExitCode::SUCCESS } else { ExitCode::from(64) }
         }
         Err(error) => {

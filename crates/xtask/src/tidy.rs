@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::units::check_units;
 use crate::{cargo, workspace};
 
 /// Layer of each crate: it may depend on lower ones only; on the highest, the command line also on the daemon.
@@ -36,6 +37,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     breaches.extend(check_purity(&metadata));
     breaches.extend(check_lints()?);
     breaches.extend(check_protocols()?);
+    breaches.extend(check_units());
     match breaches.as_slice() {
         [] => {
             println!("xtask: tidy");
