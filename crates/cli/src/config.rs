@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use bayplan_daemon::Position;
 use bayplan_daemon::check::{Finding, Severity, check_machine};
-use bayplan_daemon::config::{CONFIG_PATH, ConfigErrors, ConfigFile, Position, Settings, schema};
+use bayplan_daemon::config::{CONFIG_PATH, ConfigErrors, ConfigFile, Settings, schema};
 use serde::Serialize;
 
 use crate::EXIT_USAGE;

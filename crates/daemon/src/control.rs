@@ -6,9 +6,9 @@ use std::sync::Arc;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
@@ -18,6 +18,8 @@ use tokio::net::UnixStream;
 use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
+use crate::reload::{ConfigDiff, Reloader};
+use crate::status::Status;
 
 /// Why a daemon could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -58,10 +60,13 @@ struct Named {
     name: String,
 }
 
-/// `/v1/status`, `/v1/explain?name=`, `/healthz`.
-pub(crate) fn control_routes(inbox: Inbox) -> Router {
-    let status = async |State(inbox): State<Inbox>| match inbox.ask(Event::Status).await {
-        Some(Answer::Status(status)) => Json(*status).into_response(),
+/// `/v1/status`, `/v1/explain?name=`, `/healthz`; `/v1/config/reload`, and `/v1/config/diff?name=` with a file.
+pub(crate) fn control_routes(inbox: Inbox, reloader: Reloader) -> Router {
+    let asked = reloader.clone();
+    let status = async move |State(inbox): State<Inbox>| match inbox.ask(Event::Status).await {
+        Some(Answer::Status(status)) => {
+            Json(Status { config: Some(asked.status()), ..*status }).into_response()
+        }
         _ => stopping(),
     };
     let explain = async |State(inbox): State<Inbox>, Query(named): Query<Named>| match inbox
@@ -76,6 +81,26 @@ pub(crate) fn control_routes(inbox: Inbox) -> Router {
         .route("/v1/explain", get(explain))
         .route("/healthz", get(health))
         .with_state(inbox)
+        .merge(config_routes(reloader))
+}
+
+fn config_routes(reloader: Reloader) -> Router {
+    let reload = async |State(reloader): State<Reloader>| or_why_not(reloader.reload().await);
+    let diff =
+        async |State(reloader): State<Reloader>, Query(named): Query<Named>, text: String| {
+            or_why_not(reloader.preview(Path::new(&named.name), &text).await)
+        };
+    Router::new()
+        .route("/v1/config/reload", post(reload))
+        .route("/v1/config/diff", post(diff))
+        .with_state(reloader)
+}
+
+fn or_why_not(done: anyhow::Result<ConfigDiff>) -> Response {
+    match done {
+        Ok(diff) => Json(diff).into_response(),
+        Err(error) => (StatusCode::UNPROCESSABLE_ENTITY, format!("{error:#}\n")).into_response(),
+    }
 }
 
 /// The state answers, so the daemon decides.
@@ -110,15 +135,38 @@ pub async fn query_control<T: DeserializeOwned>(
     socket: &Path,
     path: &str,
 ) -> Result<T, ControlError> {
+    ask_control(socket, hyper::Method::GET, path, String::new()).await
+}
+
+/// Tells the daemon behind a control socket to do something; `path` is for example `/v1/config/reload`.
+///
+/// # Errors
+/// [`ControlError`].
+pub async fn order_control<T: DeserializeOwned>(
+    socket: &Path,
+    path: &str,
+    body: String,
+) -> Result<T, ControlError> {
+    ask_control(socket, hyper::Method::POST, path, body).await
+}
+
+async fn ask_control<T: DeserializeOwned>(
+    socket: &Path,
+    method: hyper::Method,
+    path: &str,
+    body: String,
+) -> Result<T, ControlError> {
     let connect = |source| ControlError::Connect { socket: socket.to_owned(), source };
     let http = |source| ControlError::Http { socket: socket.to_owned(), source };
     let stream = UnixStream::connect(socket).await.map_err(connect)?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
     let connection = tokio::spawn(connection);
-    let request = hyper::Request::get(path)
+    let request = hyper::Request::builder()
+        .method(method)
+        .uri(path)
         .header(header::HOST, "localhost")
-        .body(Empty::<Bytes>::new())
+        .body(Full::new(Bytes::from(body)))
         .map_err(|_| ControlError::Refused { status: 400, message: format!("`{path}`") })?;
     let answer = sender.send_request(request).await.map_err(http)?;
     let status = answer.status();

@@ -11,6 +11,7 @@ use bayplan_enforcement::Plan;
 use bayplan_topology::{Device, Topology};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
+use crate::reconfigure::{ChangedConfig, Shift};
 use crate::record::Record;
 use crate::status::{Explanation, Status};
 
@@ -44,6 +45,10 @@ pub enum Event {
     WritesFailed(Vec<FailedWrite>),
     /// CPUs or memory nodes have come or gone.
     MachineChanged(Box<ChangedMachine>),
+    /// The configuration is another one.
+    ConfigChanged(Box<ChangedConfig>),
+    /// Who would be elsewhere if this were the configuration?
+    PreviewConfig(Box<ChangedConfig>),
     /// The runtime is about to be asked what runs.
     SyncStarted,
     /// The runtime has told what runs.
@@ -164,6 +169,8 @@ pub enum Answer {
         /// Runtime ids whose pinning is known.
         known: BTreeSet<String>,
     },
+    /// To `ConfigChanged` and `PreviewConfig`: who is elsewhere.
+    Shifts(Vec<Shift>),
     /// To `Status`.
     Status(Box<Status>),
     /// To `Explain`; empty when nothing matches.
@@ -241,6 +248,11 @@ pub enum Note {
         moved: usize,
         /// Containers for which there was no place, and which share.
         displaced: usize,
+    },
+    /// Another configuration holds.
+    ConfigChanged {
+        /// Containers that are elsewhere because of it.
+        moved: usize,
     },
     /// The files that tell of a change did so, and it is the same machine.
     MachineUnchanged,

@@ -23,8 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bayplan_topology::{Oddity, Topology};
+use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
+use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
 
 use crate::event::{ChangedMachine, Event};
@@ -89,22 +90,14 @@ impl Machine {
 
     /// What follows the machine from now on; `None` for a fixed one.
     pub(crate) fn watch(
-        self,
-        reserved: CpuSet,
+        &self,
+        ground: Arc<Mutex<Ground>>,
         inbox: Inbox,
         metrics: Arc<Metrics>,
     ) -> Option<Watch> {
-        let Watched { root, texts } = self.watched?;
+        let Watched { root, texts } = self.watched.clone()?;
         let settling = Settling { in_use: texts, seen: None };
-        Some(Watch {
-            root,
-            oddities: self.topology.oddities().to_vec(),
-            settling,
-            reserved,
-            inbox,
-            metrics,
-            told: BTreeSet::new(),
-        })
+        Some(Watch { root, settling, ground, inbox, metrics, told: BTreeSet::new() })
     }
 }
 
@@ -151,13 +144,19 @@ impl Settling {
     }
 }
 
+/// The machine in use, and the CPUs that are reserved on it. Whoever changes the one needs the other, so he keeps the lock until the
+/// state knows.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(crate) topology: Topology,
+    pub(crate) reserved: CpuSet,
+}
+
 /// Follows one machine.
 pub(crate) struct Watch {
     root: PathBuf,
     settling: Settling,
-    /// Those of the machine in use, which have been logged.
-    oddities: Vec<Oddity>,
-    reserved: CpuSet,
+    ground: Arc<Mutex<Ground>>,
     inbox: Inbox,
     metrics: Arc<Metrics>,
     /// Errors that were logged since the machine was last as known; each is logged once, although it comes with every poll.
@@ -186,20 +185,22 @@ impl Watch {
             }
             return Ok(());
         }
-        let (root, reserved, expected) = (self.root.clone(), self.reserved.clone(), texts.clone());
+        let (root, expected) = (self.root.clone(), texts.clone());
         let read = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
             let topology = derive_machine(&root)?;
-            let machine = Box::new(ChangedMachine::new(&topology, &reserved));
-            Ok((read_texts(&root)? == expected).then_some((topology, machine)))
+            Ok((read_texts(&root)? == expected).then_some(topology))
         });
         // It is changing while we look: the next polls tell when it has come to rest again.
-        let Some((topology, machine)) = read.await?? else { return Ok(()) };
-        let is_new = |oddity| !self.oddities.contains(oddity);
+        let Some(topology) = read.await?? else { return Ok(()) };
+        let mut ground = self.ground.lock().await;
+        let machine = Box::new(ChangedMachine::new(&topology, &ground.reserved));
+        // The others have been logged.
+        let is_new = |oddity| !ground.topology.oddities().contains(oddity);
         for oddity in topology.oddities().iter().filter(|oddity| is_new(oddity)) {
             tracing::warn!("odd hardware description: {oddity}");
         }
         if self.inbox.ask(Event::MachineChanged(machine)).await.is_some() {
-            self.oddities = topology.oddities().to_vec();
+            ground.topology = topology;
             self.settling = Settling { in_use: texts, seen: None };
             self.told.clear();
         }
@@ -265,6 +266,11 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
+    fn ground(machine: &Machine) -> Arc<Mutex<Ground>> {
+        let reserved = "0".parse().unwrap();
+        Arc::new(Mutex::new(Ground { topology: machine.topology.clone(), reserved }))
+    }
+
     impl Host {
         /// `early` happens after the machine was read and before the first poll.
         fn start(early: impl FnOnce(&TempDir)) -> Host {
@@ -284,8 +290,7 @@ mod tests {
                     answer.send(Answer::Done).unwrap();
                 }
             });
-            let reserved = "0".parse().unwrap();
-            let watch = machine.watch(reserved, inbox, Arc::new(Metrics::new())).unwrap();
+            let watch = machine.watch(ground(&machine), inbox, Arc::new(Metrics::new())).unwrap();
             Host { dir, watch, events, machines }
         }
 
@@ -394,6 +399,6 @@ mod tests {
         let topology = derive_machine(Host::start(|_| {}).dir.path()).unwrap();
         let machine = Machine::fixed(topology);
         let (inbox, _events) = inbox(64);
-        assert!(machine.watch(CpuSet::new(), inbox, Arc::new(Metrics::new())).is_none());
+        assert!(machine.watch(ground(&machine), inbox, Arc::new(Metrics::new())).is_none());
     }
 }

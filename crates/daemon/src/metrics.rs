@@ -101,6 +101,8 @@ pub(crate) struct Metrics {
     calls: Family<Call, Counter>,
     updates: Family<Outcome, Counter>,
     machine_changes: Family<Outcome, Counter>,
+    config_reloads: Family<Outcome, Counter>,
+    config_is_good: Gauge<i64, AtomicI64>,
     compaction_moves: Counter,
     memory_narrowings: Counter,
     memory_narrowable: Gauge<i64, AtomicI64>,
@@ -121,6 +123,8 @@ impl Metrics {
             calls: Family::default(),
             updates: Family::default(),
             machine_changes: Family::default(),
+            config_reloads: Family::default(),
+            config_is_good: Gauge::default(),
             compaction_moves: Counter::default(),
             memory_narrowings: Counter::default(),
             memory_narrowable: Gauge::default(),
@@ -130,6 +134,7 @@ impl Metrics {
         };
         metrics.register();
         metrics.start_at_zero();
+        metrics.config_is_good.set(1);
         metrics
     }
 
@@ -163,6 +168,16 @@ impl Metrics {
             "machine_changes",
             "Times that CPUs or memory nodes came or went",
             self.machine_changes.clone(),
+        );
+        registry.register(
+            "config_reloads",
+            "Times that the configuration file was read again",
+            self.config_reloads.clone(),
+        );
+        registry.register(
+            "config_is_good",
+            "Whether the configuration file could be used when it was last read",
+            self.config_is_good.clone(),
         );
         registry.register(
             "compaction_moves",
@@ -211,6 +226,7 @@ impl Metrics {
         }
         for outcome in ["applied", "unchanged", "failed"] {
             self.machine_changes.get_or_create(&Outcome { outcome }).inc_by(0);
+            self.config_reloads.get_or_create(&Outcome { outcome }).inc_by(0);
         }
     }
 
@@ -243,6 +259,7 @@ impl Metrics {
                 return;
             }
             Note::MachineChanged { .. } => return self.machine_change("applied"),
+            Note::ConfigChanged { .. } => return self.config_read("applied"),
             Note::MachineUnchanged => return self.machine_change("unchanged"),
             Note::Failure { kind, .. } => return self.failed(kind),
         };
@@ -251,6 +268,12 @@ impl Metrics {
 
     pub(crate) fn failed(&self, kind: &'static str) {
         self.failures.get_or_create(&Kind { kind }).inc();
+    }
+
+    /// `failed`: the file cannot be used, and what held before goes on to hold.
+    pub(crate) fn config_read(&self, outcome: &'static str) {
+        self.config_reloads.get_or_create(&Outcome { outcome }).inc();
+        self.config_is_good.set(i64::from(outcome != "failed"));
     }
 
     /// `failed`: it could not be read, and is tried again.

@@ -27,6 +27,13 @@ pub(crate) fn render_moved(moves_memory: Option<Bytes>) -> String {
     }
 }
 
+impl Narrower {
+    /// From now on; what is due stays due where anything is taken away at all.
+    pub(crate) fn reconfigure(&mut self, is_enabled: bool) {
+        *self = Narrower { is_enabled, is_due: self.is_due && is_enabled };
+    }
+}
+
 impl NodeState {
     /// Memory nodes are taken away from running containers that can do with fewer.
     pub fn with_narrowing(mut self, is_enabled: bool) -> NodeState {

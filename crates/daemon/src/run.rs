@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_allocator::policy::topology_aware::{PoolsError, pools, surviving_pools};
+use bayplan_allocator::policy::topology_aware::{PoolsError, surviving_pools};
 use bayplan_allocator::{Ledger, Pools};
 use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::upstream::Upstream;
@@ -15,24 +15,26 @@ use bayplan_host::journal::{Journal, JournalError};
 use bayplan_host::{Depth, read_snapshot};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, LiveConfig};
 use crate::control::{control_routes, metrics_routes};
 use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
 use crate::exits::hear_exits;
 use crate::gate::Gate;
-use crate::hotplug::Machine;
+use crate::hotplug::{Ground, Machine};
 use crate::inbox::inbox;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
+use crate::reconfigure::check_reserved;
 use crate::record::replay;
+use crate::reload::{Followed, Reach, Reloader};
 use crate::state::NodeState;
 use crate::sync::Syncer;
 use crate::systemd::{Ear, Systemd, feed_watchdog};
@@ -86,7 +88,8 @@ pub struct Daemon {
     sockets: Vec<PathBuf>,
     metrics_address: Option<SocketAddr>,
     ear: Ear,
-    drain: Duration,
+    config: LiveConfig,
+    reloader: Reloader,
 }
 
 impl Daemon {
@@ -96,7 +99,7 @@ impl Daemon {
     /// # Errors
     /// [`StartError`].
     pub async fn start(config: Config, machine: Machine) -> Result<Daemon, StartError> {
-        Daemon::start_under(Systemd::default(), config, machine).await
+        Daemon::start_under(Systemd::default(), config.into(), machine).await
     }
 
     /// As [`Self::start`], on the sockets that were passed, and systemd is told how it goes.
@@ -105,13 +108,14 @@ impl Daemon {
     /// [`StartError`].
     pub async fn start_under(
         systemd: Systemd,
-        config: Config,
+        followed: Followed,
         machine: Machine,
     ) -> Result<Daemon, StartError> {
         for oddity in machine.topology().oddities() {
             tracing::warn!("odd hardware description: {oddity}");
         }
-        let config = Arc::new(config);
+        let config = Arc::new(followed.config.clone());
+        let (live, current) = watch::channel(Arc::clone(&config));
         let metrics = Arc::new(Metrics::new());
         let (state, keeper) = restore(&config, machine.topology(), &metrics).await?;
         let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
@@ -120,8 +124,6 @@ impl Daemon {
         let (failed, failures) = mpsc::unbounded_channel();
         let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
         let broken = CancellationToken::new();
-        // Three passes and some time for the rest.
-        let write_limit = config.runtime_timeout.min(config.decision_timeout / 4);
         let sync_soon = Arc::new(Notify::new());
         let event_loop = EventLoop {
             state,
@@ -134,7 +136,13 @@ impl Daemon {
             vital(&broken, event_loop.run(events, kill.clone())),
             vital(
                 &broken,
-                run_writer(batches, upstream.clone(), failed, write_limit, Arc::clone(&metrics)),
+                run_writer(
+                    batches,
+                    upstream.clone(),
+                    failed,
+                    current.clone(),
+                    Arc::clone(&metrics),
+                ),
             ),
             vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
         ];
@@ -147,27 +155,43 @@ impl Daemon {
         };
         let has_synced = first_sync(&syncer).await;
         let soon = Arc::clone(&sync_soon);
-        let synced = syncer.clone().run(config.resync_interval, has_synced, soon, stop.clone());
+        let synced = syncer.clone().run(current.clone(), has_synced, soon, stop.clone());
         tasks.push(vital(&broken, synced));
         tasks.push(vital(&broken, until(stop.clone(), hear_exits(syncer.clone()))));
-        let reserved = config.reserved_cpus.clone();
-        if let Some(watch) = machine.watch(reserved, inbox, Arc::clone(&metrics)) {
+        let ground = Arc::new(Mutex::new(Ground {
+            topology: machine.topology().clone(),
+            reserved: config.reserved_cpus.clone(),
+        }));
+        if let Some(watch) = machine.watch(Arc::clone(&ground), inbox.clone(), Arc::clone(&metrics))
+        {
             tasks.push(vital(&broken, until(stop.clone(), watch.run())));
         }
+        let reach = Reach {
+            live,
+            ground,
+            inbox,
+            upstream,
+            metrics: Arc::clone(&metrics),
+            sync_soon: Arc::clone(&sync_soon),
+            ear: systemd.ear,
+        };
+        let reloader = Reloader::new(followed, reach);
+        tasks.push(vital(&broken, until(stop.clone(), reloader.clone().watch())));
 
         let mut daemon = Daemon {
             proxy: tokio::spawn(async {}),
             metrics_address: None,
             sockets: Vec::new(),
             ear: systemd.ear,
-            drain: config.drain_timeout,
+            config: current.clone(),
+            reloader,
             close: CancellationToken::new(),
             stop,
             kill,
             broken,
             tasks,
         };
-        let gate = Gate { syncer, config, metrics, sync_soon };
+        let gate = Gate { syncer, config: current, metrics, sync_soon };
         match daemon.serve(gate, systemd).await {
             Ok(()) => Ok(daemon),
             Err(error) => {
@@ -177,13 +201,18 @@ impl Daemon {
         }
     }
 
+    /// What gives it another configuration.
+    pub fn reloader(&self) -> Reloader {
+        self.reloader.clone()
+    }
+
     /// Comes back when the daemon can no longer decide, which is a bug; the process should end and be started again.
     pub async fn broken(&self) {
         self.broken.cancelled().await;
     }
 
     async fn serve(&mut self, gate: Gate, systemd: Systemd) -> Result<(), StartError> {
-        let config = Arc::clone(&gate.config);
+        let config = Arc::clone(&gate.config.borrow());
         let inbox = gate.syncer.inbox.clone();
         if let Some(address) = config.metrics_address {
             let listen = |source| StartError::Listen { what: address.to_string(), source };
@@ -194,12 +223,15 @@ impl Daemon {
             self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
         }
         let listener = self.listen(systemd.control, &config.control_socket).await?;
-        let served = axum::serve(listener, control_routes(inbox.clone())).into_future();
+        let routes = control_routes(inbox.clone(), self.reloader.clone());
+        let served = axum::serve(listener, routes).into_future();
         self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
         let listener = self.listen(systemd.cri, &config.socket).await?;
         let close = self.close.clone();
+        let live = self.config.clone();
+        let drain = move || live.borrow().drain_timeout;
         let proxy = Proxy::new(gate.syncer.upstream.clone(), gate);
-        let served = proxy::serve(listener, proxy, close.cancelled_owned(), self.drain);
+        let served = proxy::serve(listener, proxy, close.cancelled_owned(), drain);
         self.proxy = tokio::spawn(served);
         self.ear.ready();
         if let Some(limit) = systemd.watchdog {
@@ -243,7 +275,7 @@ impl Daemon {
     /// Serves on until calls that take long have ended, then stops accepting, lets the others come to their end, and returns when
     /// everything is on disk. Containers keep running as they are.
     pub async fn stop(self) {
-        self.ear.stopping(self.drain);
+        self.ear.stopping(self.config.borrow().drain_timeout);
         self.close.cancel();
         if let Err(error) = self.proxy.await {
             tracing::error!(%error, "the proxy ended badly");
@@ -295,22 +327,17 @@ async fn quietly(served: impl Future<Output = std::io::Result<()>>) {
     }
 }
 
-/// Reserved CPUs that the machine does not have are a mistake in the configuration. Those that it has and that are offline just now must
-/// not keep a node from coming back.
 fn pools_at_start(topology: &Topology, reserved: &CpuSet) -> Result<Pools, StartError> {
-    match pools(topology, reserved) {
-        Err(PoolsError::ReservedNotOnline { missing, .. })
-            if missing.is_subset(topology.offline()) =>
-        {
-            let pools = surviving_pools(topology, reserved);
-            tracing::warn!(
-                "reservedCpus: {missing} are offline; {} are reserved until they are back",
-                pools.reserved()
-            );
-            Ok(pools)
-        }
-        other => other.map_err(StartError::Pools),
+    check_reserved(topology, reserved).map_err(StartError::Pools)?;
+    let pools = surviving_pools(topology, reserved);
+    let missing = reserved.difference(pools.reserved());
+    if !missing.is_empty() {
+        tracing::warn!(
+            "reservedCpus: {missing} are offline; {} are reserved until they are back",
+            pools.reserved()
+        );
     }
+    Ok(pools)
 }
 
 async fn restore(
@@ -341,7 +368,7 @@ async fn restore(
     let ledger = Ledger::new(Arc::new(pools));
     let mut state = NodeState::new(ledger, config.rules(), fingerprint)
         .with_devices(topology.devices().into())
-        .with_doubt_grace(SignedDuration::try_from(config.resync_interval).unwrap_or_default())
+        .with_doubt_grace(config.doubt_grace())
         .with_compaction(config.compaction)
         .with_narrowing(config.narrows_memory)
         .with_on_no_capacity(config.on_no_capacity);

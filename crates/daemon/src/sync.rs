@@ -17,6 +17,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::LiveConfig;
 use crate::event::{Answer, Event, RuntimeView, Seen, SeenDetails};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
@@ -49,11 +50,12 @@ impl Syncer {
     /// `has_synced`: it was done once already.
     pub(crate) async fn run(
         self,
-        every: Duration,
+        config: LiveConfig,
         has_synced: bool,
         soon: Arc<Notify>,
         stop: CancellationToken,
     ) {
+        let every = config.borrow().resync_interval;
         let mut wait = if has_synced { every } else { RETRY.min(every) };
         let mut earliest = Instant::now();
         loop {
@@ -66,6 +68,7 @@ impl Syncer {
                 () = tokio::time::sleep(wait) => {}
                 () = asked => {}
             }
+            let every = config.borrow().resync_interval;
             wait = match self.sync().await {
                 Ok(()) => every,
                 Err(error) => {

@@ -92,6 +92,7 @@ impl NodeState {
                 })
                 .collect(),
             containers,
+            config: None,
         }
     }
 
