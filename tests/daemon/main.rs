@@ -16,5 +16,6 @@ mod hotplug;
 mod node;
 mod observing;
 mod placing;
+mod reload;
 mod restarts;
 mod upgrade;

@@ -106,6 +106,7 @@ impl NodeState {
         let shifts = self.shifts(&places);
         step.notes.push(Note::ConfigChanged { moved: shifts.len() });
         step.answer = Answer::Shifts(shifts);
+        step.answers_after_plan = true;
         step
     }
 

@@ -7,6 +7,7 @@ mod huge_pages;
 mod narrowing;
 mod overflow;
 mod pods;
+mod reconfigured;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +30,8 @@ use crate::record::replay;
 struct Machine {
     line: String,
     reserved: String,
+    /// System pods run on them.
+    has_system: bool,
     offline: CpuSet,
     isolated: CpuSet,
     compacts: bool,
@@ -42,7 +45,8 @@ impl Machine {
         let (offline, isolated) = (CpuSet::new(), CpuSet::new());
         let (line, reserved) = (line.to_owned(), reserved.to_owned());
         let (compacts, narrows, shares) = (false, false, false);
-        Machine { line, reserved, offline, isolated, compacts, narrows, shares }
+        let has_system = true;
+        Machine { line, reserved, has_system, offline, isolated, compacts, narrows, shares }
     }
 
     /// `None`: every CPU is offline.
@@ -65,8 +69,7 @@ impl Machine {
 
 fn fresh(machine: &Machine) -> NodeState {
     let ChangedMachine { pools, fingerprint, .. } = machine.changed().unwrap();
-    let rules =
-        RequestRules { reserved_namespaces: vec!["kube-system".into()], ..RequestRules::default() };
+    let rules = machine.config().rules();
     let config = CompactionConfig { enabled: machine.compacts, ..CompactionConfig::default() };
     NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint)
         .with_compaction(config)
@@ -128,6 +131,7 @@ enum Op {
     Restart,
     Hotplug { offline: u64, isolated: u64 },
     Reshape(String),
+    Configure { reserved: u64, has_system: bool },
 }
 
 fn any_milli() -> impl Strategy<Value = i64> {
@@ -164,6 +168,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => (any_few_cpus(), any_few_cpus())
             .prop_map(|(offline, isolated)| Op::Hotplug { offline, isolated }),
         1 => any_machine().prop_map(|machine| Op::Reshape(machine.line)),
+        2 => (any_few_cpus(), any::<bool>())
+            .prop_map(|(reserved, has_system)| Op::Configure { reserved, has_system }),
     ]
 }
 
@@ -345,10 +351,11 @@ impl World {
             }
             Op::Reshape(line) => {
                 let reserved = self.machine.reserved.clone();
-                let Machine { compacts, narrows, shares, .. } = self.machine;
+                let Machine { compacts, narrows, shares, has_system, .. } = self.machine;
                 let machine = Machine::new(&line, &reserved);
-                self.change(Machine { compacts, narrows, shares, ..machine })?;
+                self.change(Machine { compacts, narrows, shares, has_system, ..machine })?;
             }
+            Op::Configure { reserved, has_system } => self.configure(reserved, has_system)?,
         }
         Ok(())
     }
