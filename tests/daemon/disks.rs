@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::node::Node;
+use crate::observing::get;
 
 /// A disk of its own, unmounted when dropped.
 struct Disk(PathBuf);
@@ -51,11 +52,16 @@ async fn a_disk_that_has_become_read_only_stops_neither_the_start_nor_placing() 
     let path = node.journal();
     let journal = || fs::read_to_string(&path).unwrap();
     assert!(!journal().contains("inference"));
+    let (head, lacking) = get(&node, "GET /readyz").await;
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    assert_eq!(lacking, "the journal cannot be written; see the log\n");
     disk.remount("rw");
     node.burstable("batch", 500).await;
     for name in ["database", "inference", "batch"] {
         assert!(journal().contains(name), "{name} is missing in {}", journal());
     }
+    let (head, _) = get(&node, "GET /readyz").await;
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,6 +13,7 @@ mod disks;
 mod exits;
 mod faults;
 mod hotplug;
+mod modes;
 mod node;
 mod observing;
 mod placing;

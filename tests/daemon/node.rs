@@ -315,11 +315,11 @@ impl Node {
     }
 
     pub(crate) async fn status(&self) -> Status {
-        soon(query_control(&self.path("control.sock"), "/v1/status")).await.unwrap()
+        soon(query_control(&self.path("control.sock"), "/api/v1/status")).await.unwrap()
     }
 
     pub(crate) async fn explain(&self, name: &str) -> Vec<Explanation> {
-        let path = format!("/v1/explain?name={name}");
+        let path = format!("/api/v1/explain?name={name}");
         soon(query_control(Path::new(&self.path("control.sock")), &path)).await.unwrap()
     }
 

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use crate::node::{Node, set, soon};
 
 /// Every family with its type, as users have them in their rules and dashboards.
-const FAMILIES: [&str; 12] = [
+const FAMILIES: [&str; 13] = [
     "bayplan_build info",
     "bayplan_decisions counter",
     "bayplan_decision_duration_seconds histogram",
@@ -22,19 +22,26 @@ const FAMILIES: [&str; 12] = [
     "bayplan_config_is_good gauge",
     "bayplan_containers gauge",
     "bayplan_cpus gauge",
+    "bayplan_mode gauge",
     "bayplan_journal_size_bytes gauge",
 ];
 
-pub(crate) async fn metrics(node: &Node) -> String {
+/// Head and body of the answer to a request such as `GET /metrics`.
+pub(crate) async fn get(node: &Node, request: &str) -> (String, String) {
     let mut stream = soon(TcpStream::connect(node.metrics_address())).await.unwrap();
-    let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    soon(stream.write_all(request)).await.unwrap();
+    let request = format!("{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    soon(stream.write_all(request.as_bytes())).await.unwrap();
     let mut answer = String::new();
     soon(stream.read_to_string(&mut answer)).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+pub(crate) async fn metrics(node: &Node) -> String {
+    let (head, body) = get(node, "GET /metrics").await;
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert!(head.contains("application/openmetrics-text"), "{head}");
-    body.to_owned()
+    body
 }
 
 /// The sum over all lines of a sample that have all these labels.

@@ -8,6 +8,7 @@ use bayplan_daemon::status::Status;
 use bayplan_types::{Bytes, QosClass};
 
 use crate::node::{Node, set, soon};
+use crate::observing::get;
 
 /// What the runtime has on record about CPUs and memory nodes, by id.
 type Records = BTreeMap<String, (String, String)>;
@@ -231,6 +232,9 @@ async fn a_restart_without_the_runtime_goes_on_from_the_journal() {
         held.map(|held| (held.container, held.exclusive, held.cpus)).collect()
     };
     assert_eq!((&alone.cpus, sets(&alone)), (&before.cpus, sets(&before)));
+    let (head, lacking) = get(&node, "GET /readyz").await;
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    assert_eq!(lacking, "the runtime has not told yet what runs\n");
     node.start_runtime();
     assert_eq!(node.wait_until_in_line().await.cpus, before.cpus);
     assert_eq!(records(&node), pinned);

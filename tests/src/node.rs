@@ -219,7 +219,7 @@ impl Node {
     /// It does not answer.
     pub fn status(&self) -> anyhow::Result<Status> {
         let socket = self.dir.path().join("control.sock");
-        Ok(self.tokio.block_on(query_control(&socket, "/v1/status"))?)
+        Ok(self.tokio.block_on(query_control(&socket, "/api/v1/status"))?)
     }
 
     /// What the daemon says of one container.

@@ -407,7 +407,12 @@ impl Ledger {
         allocation.idle.intersect_with(&self.free().union(self.open_isolated()));
         allocation.mems = self.known_mems(&allocation, &pool.nodes);
         for (node, charge) in &mut allocation.charges {
-            *charge = (*charge).min(self.charged().free_on(&self.pools, *node));
+            // What is only expected to be used, others may have.
+            let most = match allocation.terms.memory_is_expected {
+                true => self.pools.node(*node).map(|(_, it)| it.capacity()).unwrap_or_default(),
+                false => self.charged().free_on(&self.pools, *node),
+            };
+            *charge = (*charge).min(most);
         }
         allocation.charges.retain(|(_, charge)| *charge > Bytes::ZERO);
         for HugeCharge { node, size, bytes } in &mut allocation.huge_charges {

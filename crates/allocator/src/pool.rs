@@ -165,6 +165,16 @@ impl Pools {
         self.pools.first().map(|pool| pool.cpus.clone()).unwrap_or_default()
     }
 
+    /// CPUs on which somebody may run whom nobody places: all but those in a cpuset partition of somebody else.
+    pub fn unplaced_cpus(&self) -> CpuSet {
+        self.cpus().difference(&self.partitioned)
+    }
+
+    /// Every NUMA node with memory.
+    pub fn memory_nodes(&self) -> NodeSet {
+        self.nodes.iter().map(|node| node.id).collect()
+    }
+
     /// All memory of the machine, huge pages included; `None` where that of some node is unknown.
     pub fn memory(&self) -> Option<Bytes> {
         let huge = self.huge.iter().map(|huge| Some(huge.capacity));

@@ -43,6 +43,12 @@ impl Demand {
     pub fn shared(self) -> Option<MilliCpu> {
         self.shared
     }
+
+    /// The same amount without CPUs of one's own, so that others see how full the pool is.
+    pub fn all_shared(self) -> Demand {
+        let own = MilliCpu::from_cpus(self.exclusive);
+        Demand::new(0, Some(own + self.shared.unwrap_or_default()))
+    }
 }
 
 impl fmt::Display for Demand {

@@ -53,6 +53,27 @@ pub(crate) enum Command {
     Status(StatusOptions),
     /// Why a container is where it is: every pool that was considered, and why it won or lost
     Explain(ExplainOptions),
+    /// Which containers use how much CPU, and which are throttled, live
+    ///
+    /// Usage is read from the containers' cgroups below `hostRoot` of the configuration, so run it on the node. On a terminal the table is
+    /// drawn anew until Ctrl-C; elsewhere the tables follow each other, with -o json one object per line.
+    #[command(after_long_help = TOP_HELP)]
+    Top(TopOptions),
+    /// From now on, give nobody new CPUs of his own, for example before this node is upgraded
+    ///
+    /// Containers that come get a place among those who share; one that requires something of its own CPUs is refused. Those that own CPUs
+    /// keep them, also through a resize. It stays so, through restarts of the daemon too, until `bayplan resume`.
+    Drain(ModeOptions),
+    /// Give every container all CPUs and memory nodes back, and let kubelet's calls pass, for example before bayplan is removed
+    ///
+    /// Each container is set to all CPUs and memory nodes of the machine, as kubelet without a CPU manager leaves it; bayplan changes
+    /// nothing else. What was written is read back, and who does not run everywhere is named, with exit code 1. It stays so, through
+    /// restarts of the daemon too, until `bayplan resume`; the places are kept for it.
+    Restore(ModeOptions),
+    /// End `drain` and `restore`: place containers again
+    ///
+    /// After `restore`, containers get the places back that they had; those that came meanwhile are adopted where they run, and share.
+    Resume(ModeOptions),
     /// What pods can ask for by annotation: every key, its values, default, meaning and older names
     Annotations(OutputOptions),
     /// Look for what would keep bayplan from working: configuration, machine, cgroups, rights, runtime, kubelet
@@ -179,6 +200,54 @@ pub(crate) struct ExplainOptions {
     pub(crate) control: ControlOptions,
     #[command(flatten)]
     pub(crate) output: OutputOptions,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ModeOptions {
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Print only what would be done
+    #[arg(long, conflicts_with = "yes")]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) control: ControlOptions,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TopOptions {
+    /// Show so many containers [default: all that fit the terminal]
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    pub(crate) number: Option<usize>,
+    /// Time between two readings
+    #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = parse_delay)]
+    pub(crate) delay: Duration,
+    /// Print one table, after one delay, and end
+    #[arg(long)]
+    pub(crate) once: bool,
+    #[command(flatten)]
+    pub(crate) control: ControlOptions,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
+}
+
+/// What the columns mean.
+const TOP_HELP: &str = "\
+CPU        CPUs that it used on average since the last reading: 1.50 is one and a half
+THROTTLED  of the periods since then in which it ran, those in which its limit stopped it; `-` without a limit
+CLASS      exclusive (some CPUs are its own), shared or reserved
+CPUS       every CPU that it may run on
+
+`-` stands for what is not known yet or cannot be read. Rows are sorted by usage. JSON has the same: `cpu_usage` in CPUs, `throttled` from
+0 to 1, null for what is not known.";
+
+fn parse_delay(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|it| (0.1..=3600.0).contains(it));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "expected seconds from 0.1 to 3600".to_owned())
 }
 
 #[derive(Debug, ClapArgs)]

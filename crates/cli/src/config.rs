@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use bayplan_daemon::check::{Finding, Severity, check_machine};
 use bayplan_daemon::config::{CONFIG_PATH, ConfigErrors, ConfigFile, Settings, schema};
-use bayplan_daemon::{ConfigDiff, Position, order_control};
+use bayplan_daemon::{ConfigDiff, Position, post_control};
 use serde::Serialize;
 
 use crate::args::{
@@ -25,7 +25,7 @@ pub(crate) fn run(config: Option<&Path>, command: &ConfigCommand) -> anyhow::Res
         ConfigCommand::Diff(options) => diff(config, options)?,
         ConfigCommand::Reload(options) => {
             let socket = control_socket(config, &options.control)?;
-            let ordered = order_control(&socket, "/v1/config/reload", String::new());
+            let ordered = post_control(&socket, "/api/v1/config/reload", String::new());
             let done = tokio::runtime::Runtime::new()?.block_on(ordered)?;
             print_diff(&done, options.output.output, DID)?;
         }
@@ -141,8 +141,8 @@ fn diff(config: Option<&Path>, options: &DiffConfigOptions) -> anyhow::Result<()
     // Mistakes are told here, as by every other command.
     ConfigFile::parse(file, &text)?;
     let socket = control_socket(config, &options.control)?;
-    let path = format!("/v1/config/diff?name={}", encode(&file.to_string_lossy()));
-    let found = tokio::runtime::Runtime::new()?.block_on(order_control(&socket, &path, text))?;
+    let path = format!("/api/v1/config/diff?name={}", encode(&file.to_string_lossy()));
+    let found = tokio::runtime::Runtime::new()?.block_on(post_control(&socket, &path, text))?;
     print_diff(&found, options.output.output, WOULD)
 }
 

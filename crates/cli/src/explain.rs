@@ -14,7 +14,7 @@ use crate::{render_table, table};
 /// Asks the daemon and prints every pool that was considered.
 pub(crate) fn run(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Result<()> {
     let socket = control_socket(config, &options.control)?;
-    let path = format!("/v1/explain?name={}", encode(&options.name));
+    let path = format!("/api/v1/explain?name={}", encode(&options.name));
     let asked = query_control::<Vec<Explanation>>(&socket, &path);
     let found = tokio::runtime::Runtime::new()?.block_on(asked)?;
     if found.is_empty() {

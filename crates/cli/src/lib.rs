@@ -11,16 +11,19 @@ mod explain;
 mod json_file;
 mod machine;
 mod machine_file;
+mod mode;
 mod run;
 mod seats;
 mod simulate;
 mod snapshot;
 mod status;
+mod top;
 mod topology;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+use bayplan_daemon::mode::Mode;
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::args::{Args, Command};
@@ -50,6 +53,10 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Simulate(options) => simulate::run(config, &options)?,
         Command::Status(options) => status::run(config, &options)?,
         Command::Explain(options) => explain::run(config, &options)?,
+        Command::Top(options) => top::run(config, &options)?,
+        Command::Drain(options) => return mode::run(config, Mode::Draining, &options),
+        Command::Restore(options) => return mode::run(config, Mode::Restored, &options),
+        Command::Resume(options) => return mode::run(config, Mode::Placing, &options),
         Command::Annotations(options) => annotations::run(&options)?,
         Command::Check(options) => return check::run(config, &options),
         Command::Config(command) => return config::run(config, &command),

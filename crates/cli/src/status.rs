@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bayplan_daemon::config::read_config;
+use bayplan_daemon::mode::Mode;
 use bayplan_daemon::query_control;
 use bayplan_daemon::status::{ConfigStatus, Status};
 
@@ -12,7 +13,7 @@ use crate::{render_table, table};
 /// Asks the daemon and prints who has which CPUs.
 pub(crate) fn run(config: Option<&Path>, options: &StatusOptions) -> anyhow::Result<()> {
     let socket = control_socket(config, &options.control)?;
-    let asked = query_control::<Status>(&socket, "/v1/status");
+    let asked = query_control::<Status>(&socket, "/api/v1/status");
     let status = tokio::runtime::Runtime::new()?.block_on(asked)?;
     match options.output.output {
         Output::Text => print!("{}", render(&status)),
@@ -57,7 +58,18 @@ pub(crate) fn render(status: &Status) -> String {
             &container.phase,
         ]);
     }
-    let mut text = render_table(&classes);
+    let mut text = String::new();
+    match status.mode {
+        Mode::Placing => {}
+        Mode::Draining => text.push_str("DRAINING: who comes gets no CPUs of his own"),
+        Mode::Restored => text.push_str(
+            "RESTORED: everybody may run everywhere, and what is said below to be somebody's own is only kept for him",
+        ),
+    }
+    if let Some(since) = status.mode_since.filter(|_| status.mode != Mode::Placing) {
+        text.push_str(&format!("; since {since:.0}, until `bayplan resume`\n\n"));
+    }
+    text.push_str(&render_table(&classes));
     text.push('\n');
     match status.containers.is_empty() {
         true => text.push_str("no containers\n"),
@@ -113,6 +125,8 @@ mod tests {
         let cpus = r#"{"exclusive": "", "shared": "0", "reserved": "", "isolated": ""}"#;
         let status = Status {
             format: String::new(),
+            mode: Mode::Placing,
+            mode_since: None,
             cpus: serde_json::from_str(cpus).unwrap(),
             pools: Vec::new(),
             config: None,

@@ -24,7 +24,7 @@ pub(crate) fn run(config: Option<&Path>, options: &TopologyOptions) -> anyhow::R
     let seats = match options.ledger {
         true => {
             let socket = control_socket(config, &options.control)?;
-            let asked = query_control::<Status>(&socket, "/v1/status");
+            let asked = query_control::<Status>(&socket, "/api/v1/status");
             Some(Seats::new(&tokio::runtime::Runtime::new()?.block_on(asked)?))
         }
         false => None,

@@ -1,5 +1,4 @@
-//! Writes a pinning into an encoded message. In: the bytes of a create or update call. Out: the same bytes with a few more at the
-//! end. Pure.
+//! Writes a pinning into an encoded message. In: a pinning. Out: the bytes that have to follow those of a create or update call. Pure.
 //!
 //! Protobuf merges what is repeated: of a scalar the last one counts, messages are merged field by field (protobuf's "Encoding",
 //! "Last One Wins"). So a message that says only `cpuset_cpus` and `cpuset_mems`, appended to the original, changes these two and
@@ -10,10 +9,10 @@ use prost::Message;
 use crate::agent::Pinning;
 use crate::v1;
 
-/// Pins the container of an encoded `CreateContainerRequest`.
-pub fn append_to_create(message: &[u8], pinning: &Pinning) -> Vec<u8> {
+/// What pins the container of an encoded `CreateContainerRequest` when it follows it.
+pub fn for_create(pinning: &Pinning) -> Vec<u8> {
     if *pinning == Pinning::default() {
-        return message.to_vec();
+        return Vec::new();
     }
     let delta = v1::CreateContainerRequest {
         config: Some(v1::ContainerConfig {
@@ -25,19 +24,19 @@ pub fn append_to_create(message: &[u8], pinning: &Pinning) -> Vec<u8> {
         }),
         ..Default::default()
     };
-    append(message, &delta)
+    delta.encode_to_vec()
 }
 
-/// Pins the container of an encoded `UpdateContainerResourcesRequest`.
-pub fn append_to_update(message: &[u8], pinning: &Pinning) -> Vec<u8> {
+/// What pins the container of an encoded `UpdateContainerResourcesRequest` when it follows it.
+pub fn for_update(pinning: &Pinning) -> Vec<u8> {
     if *pinning == Pinning::default() {
-        return message.to_vec();
+        return Vec::new();
     }
     let delta = v1::UpdateContainerResourcesRequest {
         linux: Some(resources(pinning)),
         ..Default::default()
     };
-    append(message, &delta)
+    delta.encode_to_vec()
 }
 
 /// The two fields that make up a pinning. An empty set is left out by the encoding, and so leaves the original as it is; of a message
@@ -50,18 +49,12 @@ pub(crate) fn resources(pinning: &Pinning) -> v1::LinuxContainerResources {
     }
 }
 
-fn append(message: &[u8], delta: &impl Message) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(message.len() + delta.encoded_len());
-    bytes.extend_from_slice(message);
-    bytes.extend_from_slice(&delta.encode_to_vec());
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use bayplan_types::{CpuId, CpuSet, NodeId, NodeSet};
     use proptest::prelude::*;
+    use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint};
 
     /// A newer create call: every message on the way to the resources has a field that our protocol file does not know.
     #[derive(Clone, PartialEq, Message)]
@@ -157,10 +150,133 @@ mod tests {
         }
     }
 
+    /// A message as every parser has to merge it: what is beside the path, in order, and what lies on it.
+    #[derive(Debug, Default, PartialEq)]
+    struct Merged {
+        beside: Vec<(u32, Vec<u8>)>,
+        on_path: Option<Box<Merged>>,
+    }
+
+    fn merged(bytes: &[u8], path: &[u32]) -> Merged {
+        let mut merged = Merged::default();
+        let mut inner: Option<Vec<u8>> = None;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (number, wire) = decode_key(&mut rest).unwrap();
+            let length = match wire {
+                WireType::Varint => rest.iter().position(|byte| *byte < 0x80).unwrap() + 1,
+                WireType::SixtyFourBit => 8,
+                WireType::ThirtyTwoBit => 4,
+                WireType::LengthDelimited => {
+                    usize::try_from(decode_varint(&mut rest).unwrap()).unwrap()
+                }
+                other => panic!("{other:?}"),
+            };
+            let (value, behind) = rest.split_at(length);
+            rest = behind;
+            match path.first() == Some(&number) {
+                true => inner.get_or_insert_default().extend_from_slice(value),
+                false => merged.beside.push((number, value.to_vec())),
+            }
+        }
+        merged.on_path = inner.map(|inner| Box::new(self::merged(&inner, &path[1..])));
+        merged
+    }
+
+    fn any_number(known: &'static [u32]) -> impl Strategy<Value = u32> {
+        let all = prop_oneof![1..40u32, 1..(1u32 << 29)];
+        all.prop_filter("has a meaning here", |number| !known.contains(number))
+    }
+
+    /// Any field that is none of these, as it is encoded.
+    fn any_field(known: &'static [u32]) -> impl Strategy<Value = Vec<u8>> {
+        let value = prop_oneof![
+            any::<u64>().prop_map(|value| {
+                let mut bytes = Vec::new();
+                encode_varint(value, &mut bytes);
+                (WireType::Varint, bytes)
+            }),
+            any::<[u8; 8]>().prop_map(|bytes| (WireType::SixtyFourBit, bytes.to_vec())),
+            any::<[u8; 4]>().prop_map(|bytes| (WireType::ThirtyTwoBit, bytes.to_vec())),
+            prop::collection::vec(any::<u8>(), 0..200)
+                .prop_map(|bytes| { (WireType::LengthDelimited, with_length(&bytes)) }),
+        ];
+        (any_number(known), value).prop_map(|(number, (wire, bytes))| {
+            let mut field = Vec::new();
+            encode_key(number, wire, &mut field);
+            field.extend(bytes);
+            field
+        })
+    }
+
+    fn with_length(bytes: &[u8]) -> Vec<u8> {
+        let mut all = Vec::new();
+        encode_varint(bytes.len() as u64, &mut all);
+        all.extend_from_slice(bytes);
+        all
+    }
+
+    fn delimited(number: u32, bytes: &[u8]) -> Vec<u8> {
+        let mut field = Vec::new();
+        encode_key(number, WireType::LengthDelimited, &mut field);
+        field.extend(with_length(bytes));
+        field
+    }
+
+    /// Fields in any order, `inner` in any number of pieces between them as field `number`.
+    fn message_around(
+        number: u32,
+        known: &'static [u32],
+        inner: BoxedStrategy<Vec<u8>>,
+    ) -> BoxedStrategy<Vec<u8>> {
+        let piece = inner.prop_map(move |inner| delimited(number, &inner));
+        let field = prop_oneof![any_field(known), piece];
+        prop::collection::vec(field, 0..5).prop_map(|fields| fields.concat()).boxed()
+    }
+
+    const PATH_OF_CREATE: [u32; 3] = [2, 15, 1];
+    const PATH_OF_UPDATE: [u32; 1] = [2];
+
+    fn any_resources() -> BoxedStrategy<Vec<u8>> {
+        let set = (6..8u32, "[0-9,-]{0,5}").prop_map(|(n, set)| delimited(n, set.as_bytes()));
+        let field = prop_oneof![any_field(&[6, 7]), set];
+        prop::collection::vec(field, 0..5).prop_map(|fields| fields.concat()).boxed()
+    }
+
+    fn any_create() -> BoxedStrategy<Vec<u8>> {
+        let linux = message_around(1, &[1], any_resources());
+        message_around(2, &[2], message_around(15, &[15], linux))
+    }
+
+    /// The two fields are as pinned, and everything else is in its place.
+    fn check_pinned(before: &[u8], delta: &[u8], path: &[u32], pinning: &Pinning) {
+        let mut expected = merged(before, path);
+        if *pinning != Pinning::default() {
+            let mut at = &mut expected;
+            for _ in path {
+                at = at.on_path.get_or_insert_default();
+            }
+            let sets = [(6, pinning.cpus.to_string()), (7, pinning.mems.to_string())];
+            let said = sets.into_iter().filter(|(_, set)| !set.is_empty());
+            at.beside.extend(said.map(|(number, set)| (number, set.into_bytes())));
+        }
+        assert_eq!(merged(&[before, delta].concat(), path), expected);
+    }
+
     proptest! {
         #[test]
+        fn whatever_fields_there_are_stay_where_they_are(
+            create in any_create(),
+            update in message_around(2, &[2], any_resources()),
+            pinning in pinning(),
+        ) {
+            check_pinned(&create, &for_create(&pinning), &PATH_OF_CREATE, &pinning);
+            check_pinned(&update, &for_update(&pinning), &PATH_OF_UPDATE, &pinning);
+        }
+
+        #[test]
         fn a_pinned_create_differs_in_the_two_fields_only(mut create in newer_create(), pinning in pinning()) {
-            let bytes = append_to_create(&create.encode_to_vec(), &pinning);
+            let bytes = [create.encode_to_vec(), for_create(&pinning)].concat();
             if pinning != Pinning::default() {
                 let linux = create.config.get_or_insert_default().linux.get_or_insert_default();
                 edit(linux.resources.get_or_insert_default(), &pinning);
@@ -176,7 +292,7 @@ mod tests {
             pinning in pinning(),
         ) {
             let mut update = NewerUpdate { container_id, linux, new };
-            let bytes = append_to_update(&update.encode_to_vec(), &pinning);
+            let bytes = [update.encode_to_vec(), for_update(&pinning)].concat();
             if pinning != Pinning::default() {
                 edit(update.linux.get_or_insert_default(), &pinning);
             }
@@ -186,7 +302,7 @@ mod tests {
         #[test]
         fn the_known_fields_read_the_same_with_our_protocol_file(create in newer_create(), pinning in pinning()) {
             prop_assume!(!pinning.cpus.is_empty());
-            let bytes = append_to_create(&create.encode_to_vec(), &pinning);
+            let bytes = [create.encode_to_vec(), for_create(&pinning)].concat();
             let read = v1::CreateContainerRequest::decode(&*bytes).unwrap();
             let written = read.config.unwrap().linux.unwrap().resources.unwrap();
             prop_assert_eq!(written.cpuset_cpus, pinning.cpus.to_string());

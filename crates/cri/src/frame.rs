@@ -54,12 +54,14 @@ pub fn parse(body: &Bytes) -> Result<Bytes, NotOneMessage> {
     }
 }
 
-/// An uncompressed frame around a message. `None` for more than 4 GiB, which the format cannot say.
-pub fn wrap(message: &[u8]) -> Option<Bytes> {
-    let mut body = BytesMut::with_capacity(HEADER_LEN + message.len());
+/// An uncompressed frame around a message and what follows it. `None` for more than 4 GiB, which the format cannot say.
+pub fn wrap(message: &[u8], more: &[u8]) -> Option<Bytes> {
+    let length = message.len() + more.len();
+    let mut body = BytesMut::with_capacity(HEADER_LEN + length);
     body.put_u8(0);
-    body.put_u32(u32::try_from(message.len()).ok()?);
+    body.put_u32(u32::try_from(length).ok()?);
     body.put_slice(message);
+    body.put_slice(more);
     Some(body.freeze())
 }
 
@@ -87,7 +89,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_wrapped_message_comes_back(message in prop::collection::vec(any::<u8>(), 0..300)) {
-            let body = wrap(&message).unwrap();
+            let (first, second) = message.split_at(message.len() / 3);
+            let body = wrap(first, second).unwrap();
             prop_assert_eq!(parse(&body), Ok(Bytes::from(message)));
         }
 

@@ -231,9 +231,7 @@ impl<A: Agent> Call<A> {
         let ticket = shared.next_ticket();
         let work = async {
             let pinned = match agent.admit(ticket, translate::new_container(create)).await {
-                Admission::Place(pinning) => {
-                    frame::wrap(&delta::append_to_create(&message, &pinning))
-                }
+                Admission::Place(pinning) => frame::wrap(&message, &delta::for_create(&pinning)),
                 Admission::PassThrough => None,
                 Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
             };
@@ -258,9 +256,7 @@ impl<A: Agent> Call<A> {
         let work = async {
             let resources = update.linux.as_ref().map(translate::resources).unwrap_or_default();
             let pinned = match agent.resize(id, resources).await {
-                Admission::Place(pinning) => {
-                    frame::wrap(&delta::append_to_update(&message, &pinning))
-                }
+                Admission::Place(pinning) => frame::wrap(&message, &delta::for_update(&pinning)),
                 Admission::PassThrough => None,
                 Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
             };

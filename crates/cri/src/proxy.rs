@@ -43,6 +43,9 @@ use under_way::UnderWay;
 pub use crate::intercept::DECODED;
 pub(crate) use watched::{CallEnd, grpc_status};
 
+/// What paths of image calls begin with.
+const IMAGE_SERVICE: &str = "/runtime.v1.ImageService/";
+
 /// How long calls that the agent knows about may take to finish after the stop.
 const GRACE_DECODED: Duration = Duration::from_secs(5);
 
@@ -59,6 +62,8 @@ pub struct Proxy<A> {
 #[derive(Debug)]
 pub(crate) struct Shared<A> {
     pub(crate) upstream: Upstream,
+    /// `None`: the runtime is also the image service.
+    images: Option<Upstream>,
     pub(crate) agent: A,
     tickets: AtomicU64,
     /// Everything that was asked and not answered yet.
@@ -76,10 +81,11 @@ impl<A> Clone for Proxy<A> {
 }
 
 impl<A: Agent> Proxy<A> {
-    /// A proxy to this runtime that asks this agent.
-    pub fn new(upstream: Upstream, agent: A) -> Proxy<A> {
+    /// A proxy to this runtime that asks this agent. Image calls go to `images`, if that is somewhere else.
+    pub fn new(upstream: Upstream, images: Option<Upstream>, agent: A) -> Proxy<A> {
         let shared = Shared {
             upstream,
+            images,
             agent,
             tickets: AtomicU64::new(1),
             under_way: UnderWay::default(),
@@ -149,8 +155,11 @@ impl<A: Agent> Shared<A> {
 
     /// Forwards a call without reading it.
     pub(crate) async fn pass(&self, request: Request<Body>, mut end: CallEnd<A>) -> Response<Body> {
-        match self.upstream.forward(request).await {
-            Ok(response) => watched::watch(response, self.upstream.clone(), end),
+        let is_about_images = request.uri().path().starts_with(IMAGE_SERVICE);
+        let images = self.images.as_ref().filter(|_| is_about_images);
+        let upstream = images.unwrap_or(&self.upstream);
+        match upstream.forward(request).await {
+            Ok(response) => watched::watch(response, upstream.clone(), end),
             Err(error) => end.answer(error.status()),
         }
     }

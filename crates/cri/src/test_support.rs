@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -229,7 +229,7 @@ impl House {
         let agent = Recorder::new(admission);
         let runtime_listener = UnixListener::bind(&runtime_socket).unwrap();
         let proxy_listener = UnixListener::bind(&proxy_socket).unwrap();
-        let proxy = Proxy::new(Upstream::new(runtime_socket.clone(), STUCK), agent.clone());
+        let proxy = Proxy::new(Upstream::new(runtime_socket.clone(), STUCK), None, agent.clone());
         House {
             runtime,
             agent,
@@ -245,6 +245,10 @@ impl House {
 
     pub(crate) fn kubelet(&self) -> Upstream {
         Upstream::new(self.proxy_socket.clone(), STUCK)
+    }
+
+    pub(crate) fn kubelet_socket(&self) -> &Path {
+        &self.proxy_socket
     }
 
     pub(crate) fn client(&self) -> RuntimeServiceClient<Upstream> {

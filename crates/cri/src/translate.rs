@@ -113,8 +113,9 @@ pub fn pod(id: &str, config: &v1::PodSandboxConfig) -> Pod {
 
 /// A create call as a container. Everything that is missing in the message is empty.
 pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
-    let sandbox = request.sandbox_config.clone().unwrap_or_default();
-    let config = request.config.clone().unwrap_or_default();
+    let (no_sandbox, no_config) = Default::default();
+    let sandbox = request.sandbox_config.as_ref().unwrap_or(&no_sandbox);
+    let config = request.config.as_ref().unwrap_or(&no_config);
     let paths = config.devices.iter().map(|device| device.host_path.as_str());
     let variables = config
         .envs
@@ -122,16 +123,15 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         .filter_map(|it| Some((it.key.as_str(), str::from_utf8(&it.value).ok()?)));
     let sources = config.mounts.iter().map(|mount| mount.host_path.as_str());
     let (devices, mounts) = (device_names(paths, variables), mounted_devices(sources));
-    let metadata = config.metadata.unwrap_or_default();
-    let linux = config.linux.and_then(|linux| linux.resources).unwrap_or_default();
+    let metadata = config.metadata.clone().unwrap_or_default();
+    let linux = config.linux.as_ref().and_then(|linux| linux.resources.as_ref());
+    let limits = linux.map(|linux| linux.hugepage_limits.as_slice()).unwrap_or_default();
     NewContainer {
-        pod: pod(&request.pod_sandbox_id, &sandbox),
+        pod: pod(&request.pod_sandbox_id, sandbox),
         name: metadata.name,
         attempt: metadata.attempt,
-        resources: resources(&linux),
-        huge_pages: huge_pages(
-            linux.hugepage_limits.iter().map(|it| (it.page_size.as_str(), it.limit)),
-        ),
+        resources: linux.map(resources).unwrap_or_default(),
+        huge_pages: huge_pages(limits.iter().map(|it| (it.page_size.as_str(), it.limit))),
         devices,
         mounts,
     }

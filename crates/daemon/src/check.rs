@@ -9,6 +9,7 @@ use bayplan_topology::{Topology, derive};
 use serde::Serialize;
 
 use crate::config::Config;
+use crate::socket::find_group;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -144,6 +145,9 @@ fn check_rights(config: &Config) -> Finding {
             );
             return finding("rights", Severity::Failure, message);
         }
+    }
+    if let Err(error) = find_group(&config.control_group) {
+        return finding("rights", Severity::Failure, format!("controlGroup: {error:#}"));
     }
     finding("rights", Severity::Ok, "sockets and journal can be written")
 }

@@ -43,7 +43,7 @@ impl NodeState {
 
     /// Makes the largest hole in a NUMA node larger, if that is due.
     pub(crate) fn join_holes(&mut self, step: &mut Step) {
-        if self.compactor.is_due() && self.is_at_rest() {
+        if self.is_placing() && self.compactor.is_due() && self.is_at_rest() {
             let moves = self.compactor.plan_joining(&self.ledger, &self.movable());
             self.relocate(&moves, "so that free CPUs lie together", step);
         }

@@ -84,8 +84,12 @@ pub struct Config {
     pub socket: PathBuf,
     /// The runtime listens here.
     pub runtime_socket: PathBuf,
+    /// The image service listens here; `None`: where the runtime does.
+    pub image_socket: Option<PathBuf>,
     /// `bayplan status` and `bayplan explain` connect here.
     pub control_socket: PathBuf,
+    /// The group that may connect there beside root, by name or number.
+    pub control_group: String,
     /// Holds the journal.
     pub state_dir: PathBuf,
     /// Prometheus scrapes here; `None` when it is off.
@@ -125,7 +129,9 @@ impl Default for Config {
         Config {
             socket: "/run/bayplan/bayplan.sock".into(),
             runtime_socket: "/run/containerd/containerd.sock".into(),
+            image_socket: None,
             control_socket: "/run/bayplan/control.sock".into(),
+            control_group: "root".to_owned(),
             state_dir: "/var/lib/bayplan".into(),
             metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 9478))),
             reserved_cpus: CpuSet::new(),

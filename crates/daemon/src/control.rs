@@ -1,25 +1,14 @@
-//! Questions to a running daemon: JSON over HTTP, on a Unix socket for the command line and on TCP for Prometheus.
+//! Asks a running daemon on its control socket. In: a path of `api.rs`. Out: what the JSON says.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use http_body_util::{BodyExt as _, Full};
+use hyper::Method;
 use hyper::body::Bytes;
+use hyper::header::HOST;
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
-
-use crate::event::{Answer, Event};
-use crate::inbox::Inbox;
-use crate::metrics::Metrics;
-use crate::reload::{ConfigDiff, Reloader};
-use crate::status::Status;
 
 /// Why a daemon could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -55,79 +44,7 @@ pub enum ControlError {
     Form(#[source] serde_json::Error),
 }
 
-#[derive(Deserialize)]
-struct Named {
-    name: String,
-}
-
-/// `/v1/status`, `/v1/explain?name=`, `/healthz`; `/v1/config/reload`, and `/v1/config/diff?name=` with a file.
-pub(crate) fn control_routes(inbox: Inbox, reloader: Reloader) -> Router {
-    let asked = reloader.clone();
-    let status = async move |State(inbox): State<Inbox>| match inbox.ask(Event::Status).await {
-        Some(Answer::Status(status)) => {
-            Json(Status { config: Some(asked.status()), ..*status }).into_response()
-        }
-        _ => stopping(),
-    };
-    let explain = async |State(inbox): State<Inbox>, Query(named): Query<Named>| match inbox
-        .ask(Event::Explain(named.name))
-        .await
-    {
-        Some(Answer::Explanations(found)) => Json(found).into_response(),
-        _ => stopping(),
-    };
-    Router::new()
-        .route("/v1/status", get(status))
-        .route("/v1/explain", get(explain))
-        .route("/healthz", get(health))
-        .with_state(inbox)
-        .merge(config_routes(reloader))
-}
-
-fn config_routes(reloader: Reloader) -> Router {
-    let reload = async |State(reloader): State<Reloader>| or_why_not(reloader.reload().await);
-    let diff =
-        async |State(reloader): State<Reloader>, Query(named): Query<Named>, text: String| {
-            or_why_not(reloader.preview(Path::new(&named.name), &text).await)
-        };
-    Router::new()
-        .route("/v1/config/reload", post(reload))
-        .route("/v1/config/diff", post(diff))
-        .with_state(reloader)
-}
-
-fn or_why_not(done: anyhow::Result<ConfigDiff>) -> Response {
-    match done {
-        Ok(diff) => Json(diff).into_response(),
-        Err(error) => (StatusCode::UNPROCESSABLE_ENTITY, format!("{error:#}\n")).into_response(),
-    }
-}
-
-/// The state answers, so the daemon decides.
-async fn health(State(inbox): State<Inbox>) -> Response {
-    match inbox.ask(Event::Status).await {
-        Some(_) => "ok\n".into_response(),
-        None => stopping(),
-    }
-}
-
-fn stopping() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping\n").into_response()
-}
-
-/// `/metrics` and `/healthz`.
-pub(crate) fn metrics_routes(metrics: Arc<Metrics>, inbox: Inbox) -> Router {
-    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let render = async |State(metrics): State<Arc<Metrics>>| {
-        ([(header::CONTENT_TYPE, OPEN_METRICS)], metrics.render())
-    };
-    Router::new()
-        .route("/metrics", get(render))
-        .with_state(metrics)
-        .merge(Router::new().route("/healthz", get(health)).with_state(inbox))
-}
-
-/// Asks the daemon behind a control socket; `path` is for example `/v1/status`.
+/// Asks the daemon behind a control socket; `path` is for example `/api/v1/status`.
 ///
 /// # Errors
 /// [`ControlError`].
@@ -135,24 +52,24 @@ pub async fn query_control<T: DeserializeOwned>(
     socket: &Path,
     path: &str,
 ) -> Result<T, ControlError> {
-    ask_control(socket, hyper::Method::GET, path, String::new()).await
+    send(socket, Method::GET, path, String::new()).await
 }
 
-/// Tells the daemon behind a control socket to do something; `path` is for example `/v1/config/reload`.
+/// As [`query_control`], for what changes something, such as `/api/v1/mode?to=draining`, or takes a file.
 ///
 /// # Errors
 /// [`ControlError`].
-pub async fn order_control<T: DeserializeOwned>(
+pub async fn post_control<T: DeserializeOwned>(
     socket: &Path,
     path: &str,
     body: String,
 ) -> Result<T, ControlError> {
-    ask_control(socket, hyper::Method::POST, path, body).await
+    send(socket, Method::POST, path, body).await
 }
 
-async fn ask_control<T: DeserializeOwned>(
+async fn send<T: DeserializeOwned>(
     socket: &Path,
-    method: hyper::Method,
+    method: Method,
     path: &str,
     body: String,
 ) -> Result<T, ControlError> {
@@ -165,7 +82,7 @@ async fn ask_control<T: DeserializeOwned>(
     let request = hyper::Request::builder()
         .method(method)
         .uri(path)
-        .header(header::HOST, "localhost")
+        .header(HOST, "localhost")
         .body(Full::new(Bytes::from(body)))
         .map_err(|_| ControlError::Refused { status: 400, message: format!("`{path}`") })?;
     let answer = sender.send_request(request).await.map_err(http)?;

@@ -34,6 +34,12 @@ pub struct Decision {
 const MOVED: &str = "; moved from ";
 
 impl Decision {
+    /// A refusal for which no pool was asked.
+    pub(crate) fn refused(why: String, now: Timestamp) -> Decision {
+        let asked = "CPUs of its own".to_owned();
+        Decision { at: now, asked, outcome: why, pools: Vec::new(), warnings: Vec::new() }
+    }
+
     /// Adds to the outcome where the container was moved from and to, and why. Only the last move stays: who lives long is moved often.
     pub(crate) fn note_move(&mut self, from: &str, to: &str, why: &str) {
         self.outcome.truncate(self.outcome.find(MOVED).unwrap_or(self.outcome.len()));

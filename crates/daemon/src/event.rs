@@ -11,6 +11,7 @@ use bayplan_enforcement::Plan;
 use bayplan_topology::{Device, Topology};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
+use crate::mode::{Mode, ModePlan, NotInPlace};
 use crate::reconfigure::{ChangedConfig, Shift};
 use crate::record::Record;
 use crate::status::{Explanation, Status};
@@ -53,6 +54,12 @@ pub enum Event {
     SyncStarted,
     /// The runtime has told what runs.
     Synced(RuntimeView),
+    /// An operator wants another mode. The answer follows the writes.
+    SetMode(Mode),
+    /// What would change with this mode?
+    PlanMode(Mode),
+    /// Where everybody runs, to be compared with where they should.
+    ReadBack(RuntimeView),
     /// Are events dealt with?
     Ping,
     /// Who has which CPUs?
@@ -171,6 +178,10 @@ pub enum Answer {
     },
     /// To `ConfigChanged` and `PreviewConfig`: who is elsewhere.
     Shifts(Vec<Shift>),
+    /// To `PlanMode`.
+    ModePlan(Box<ModePlan>),
+    /// To `ReadBack`: who did not run where he should, and was written again.
+    NotInPlace(Vec<NotInPlace>),
     /// To `Status`.
     Status(Box<Status>),
     /// To `Explain`; empty when nothing matches.
@@ -235,6 +246,13 @@ pub enum Note {
         to: String,
         /// What for, and what it may cost.
         why: String,
+    },
+    /// An operator has chosen another mode.
+    ModeChanged {
+        /// The one until then.
+        from: Mode,
+        /// The one from then on.
+        to: Mode,
     },
     /// CPUs or memory nodes came or went, and everybody who had to has another place.
     MachineChanged {

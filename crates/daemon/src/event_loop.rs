@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::event::{Answer, Event, Note, Step};
+use crate::health::Health;
 use crate::inbox::{Envelope, Events};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
@@ -28,6 +29,7 @@ pub(crate) struct EventLoop {
     /// Unbounded: each batch comes from an event, and whoever makes events that matter waits for the batch.
     pub(crate) writer: mpsc::UnboundedSender<Batch>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: Arc<Health>,
     pub(crate) sync_soon: Arc<Notify>,
 }
 
@@ -36,6 +38,7 @@ impl EventLoop {
     pub(crate) async fn run(mut self, mut events: Events, stop: CancellationToken) {
         let mut batch = Vec::with_capacity(BATCH_MAX);
         self.metrics.show(&self.state, self.journal.bytes());
+        self.health.set_journal_behind(self.journal.is_behind());
         self.metrics.show_narrowable(self.state.narrowable_count());
         loop {
             let count = tokio::select! {
@@ -57,6 +60,7 @@ impl EventLoop {
             let records: Vec<Record> = records.collect();
             let has_changed = !records.is_empty();
             self.journal.keep(records, &self.state, &self.metrics).await;
+            self.health.set_journal_behind(self.journal.is_behind());
             if has_changed {
                 self.metrics.show(&self.state, self.journal.bytes());
             }
@@ -119,6 +123,9 @@ pub(crate) fn tell(note: &Note, metrics: &Metrics) {
         }
         Note::Narrowed { container, from, to, why } => {
             tracing::info!(container, from, to, why, "has fewer memory nodes");
+        }
+        Note::ModeChanged { from, to } => {
+            tracing::warn!(from = from.name(), to = to.name(), "the mode has changed");
         }
         Note::MachineChanged { cpus, came, went, moved, displaced } => {
             tracing::warn!(cpus, came, went, moved, displaced, "the machine has changed");

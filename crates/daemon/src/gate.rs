@@ -176,6 +176,7 @@ mod tests {
             inbox,
             host_root: "/".into(),
             metrics: Arc::clone(&metrics),
+            health: Arc::default(),
             turn: Arc::default(),
         };
         let sync_soon = Arc::default();

@@ -28,6 +28,11 @@ impl Keeper {
         self.bytes
     }
 
+    /// What has changed is not all on disk.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind || self.journal.is_none()
+    }
+
     pub(crate) async fn keep(
         &mut self,
         records: Vec<Record>,

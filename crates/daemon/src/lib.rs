@@ -2,6 +2,7 @@
 //!
 //! One task owns the [`NodeState`]; everything else sends it events and carries out what follows.
 
+mod api;
 pub mod check;
 mod compaction;
 pub mod compactor;
@@ -12,10 +13,12 @@ pub mod event;
 mod event_loop;
 mod exits;
 mod gate;
+mod health;
 mod hotplug;
 mod inbox;
 mod keeper;
 mod metrics;
+pub mod mode;
 mod narrowing;
 mod overflow;
 pub mod reconcile;
@@ -24,6 +27,7 @@ pub mod record;
 mod reload;
 mod reseat;
 mod run;
+mod socket;
 pub mod state;
 pub mod status;
 mod sync;
@@ -31,7 +35,7 @@ pub mod systemd;
 mod writer;
 mod yaml;
 
-pub use control::{ControlError, order_control, query_control};
+pub use control::{ControlError, post_control, query_control};
 pub use hotplug::Machine;
 pub use reconfigure::{ChangedConfig, Shift};
 pub use reload::{ConfigDiff, Followed, LogFilter, Reloader};

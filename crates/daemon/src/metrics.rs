@@ -15,6 +15,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::event::Note;
+use crate::mode::Mode;
 use crate::state::NodeState;
 
 /// Calls of CRI v1 as of Kubernetes 1.37; any other is counted under `other`, so that a client cannot fill the memory with names.
@@ -91,6 +92,11 @@ struct Cpus {
     class: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InMode {
+    mode: &'static str,
+}
+
 /// Every metric of the daemon.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -108,6 +114,7 @@ pub(crate) struct Metrics {
     memory_narrowable: Gauge<i64, AtomicI64>,
     containers: Family<Containers, Gauge<i64, AtomicI64>>,
     cpus: Family<Cpus, Gauge<i64, AtomicI64>>,
+    modes: Family<InMode, Gauge<i64, AtomicI64>>,
     journal: Gauge<u64, AtomicU64>,
 }
 
@@ -130,6 +137,7 @@ impl Metrics {
             memory_narrowable: Gauge::default(),
             containers: Family::default(),
             cpus: Family::default(),
+            modes: Family::default(),
             journal: Gauge::default(),
         };
         metrics.register();
@@ -199,6 +207,11 @@ impl Metrics {
             "Containers in the ledger, by class of their CPUs and QoS class",
             self.containers.clone(),
         );
+        registry.register(
+            "mode",
+            "1 for the mode that an operator has chosen, 0 for the others",
+            self.modes.clone(),
+        );
         registry.register("cpus", "CPUs by class", self.cpus.clone());
         registry.register_with_unit(
             "journal_size",
@@ -258,6 +271,7 @@ impl Metrics {
                 self.memory_narrowings.inc();
                 return;
             }
+            Note::ModeChanged { .. } => return,
             Note::MachineChanged { .. } => return self.machine_change("applied"),
             Note::ConfigChanged { .. } => return self.config_read("applied"),
             Note::MachineUnchanged => return self.machine_change("unchanged"),
@@ -315,6 +329,10 @@ impl Metrics {
         for class in CpuClass::ALL {
             let count = state.ledger().cpus_in_class(class);
             self.cpus.get_or_create(&Cpus { class: class.name() }).set(gauge(count));
+        }
+        for mode in Mode::ALL {
+            let is_it = i64::from(mode == state.mode());
+            self.modes.get_or_create(&InMode { mode: mode.name() }).set(is_it);
         }
         self.journal.set(journal_bytes);
     }

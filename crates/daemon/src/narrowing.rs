@@ -62,7 +62,7 @@ impl NodeState {
 
     /// Narrows one container, if that is due.
     pub(crate) fn narrow_one(&mut self, step: &mut Step) {
-        if !self.narrower.is_due || !self.is_at_rest() {
+        if !self.is_placing() || !self.narrower.is_due || !self.is_at_rest() {
             return;
         }
         let plan = self.narrowings();

@@ -1,7 +1,7 @@
 //! What becomes of a container for whose CPUs there is no room. In: its request, and why it was refused. Out: a place among those who
 //! share, where the configuration and the pod leave that open.
 
-use bayplan_allocator::{Demand, Offer, Request, offer};
+use bayplan_allocator::{Offer, Request, offer};
 use bayplan_types::MilliCpu;
 
 use crate::config::OnNoCapacity;
@@ -32,8 +32,7 @@ impl NodeState {
         if !is_open {
             return None;
         }
-        let shared = own + request.demand.shared().unwrap_or_default();
-        let request = Request { demand: Demand::new(0, Some(shared)), ..request.clone() };
+        let request = Request { demand: request.demand.all_shared(), ..request.clone() };
         let offer = offer(&self.ledger, &request).ok()?;
         let place = render_place(self.ledger.pools(), offer.allocation());
         let outcome = format!(

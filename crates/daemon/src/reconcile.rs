@@ -59,7 +59,7 @@ impl NodeState {
             match self.by_runtime_id.get(runtime_id).copied() {
                 Some(id) => self.observe(id, runtime_id, seen, view.basis),
                 None if self.ended.get(runtime_id).is_some_and(|step| *step > view.basis) => {}
-                None if self.is_superseded(seen, view) => {}
+                None if self.is_superseded(seen, view) || self.is_restored() => {}
                 None => self.adopt_seen(runtime_id, seen, now, &mut step),
             }
         }
@@ -183,7 +183,7 @@ impl NodeState {
         let Pinning { cpus, mems } = pinning;
         let wanted = request.demand.exclusive();
         let is_reserved = request.is_reserved && !self.ledger.pools().reserved().is_empty();
-        let may_own = !is_reserved && !request.wishes.preserve.cpus;
+        let may_own = !is_reserved && !request.wishes.preserve.cpus && !self.is_draining();
         if wanted > 0 && may_own && request.demand.shared().is_none() && cpus.len() == wanted {
             let around = self.ledger.pools().iter().filter(|pool| cpus.is_subset(&pool.cpus));
             let pool = around.min_by_key(|pool| pool.cpus.len()).map(|pool| pool.id);

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::decision::Decision;
+use crate::mode::Mode;
 
 /// Version of the records.
 pub(crate) const RECORD_VERSION: u32 = 1;
@@ -29,6 +30,13 @@ pub enum Record {
         version: u32,
         /// Shape of the machine.
         fingerprint: String,
+    },
+    /// An operator has chosen another mode.
+    Mode {
+        /// The one from then on.
+        mode: Mode,
+        /// When.
+        at: Timestamp,
     },
     /// A container was placed or adopted; also written for every live container when the journal is compacted.
     Placed(Box<PlacedRecord>),
@@ -328,6 +336,8 @@ pub struct Live {
     pub next_id: u64,
     /// Shape of the machine that the journal is about.
     pub fingerprint: Option<String>,
+    /// The last mode that an operator has chosen, and when.
+    pub mode: Option<(Mode, Timestamp)>,
     /// Lines that are not records of a version that this daemon knows.
     pub unreadable: usize,
 }
@@ -341,6 +351,7 @@ pub fn replay<'a>(lines: impl IntoIterator<Item = &'a String>) -> Live {
                 live.fingerprint = Some(fingerprint);
             }
             Ok(Record::Machine { .. }) | Err(_) => live.unreadable += 1,
+            Ok(Record::Mode { mode, at }) => live.mode = Some((mode, at)),
             Ok(Record::Placed(placed)) => {
                 live.next_id = live.next_id.max(placed.id.saturating_add(1));
                 live.containers.insert(ContainerId(placed.id), *placed);

@@ -141,9 +141,9 @@ impl ConfigDiff {
 #[derive(Clone, Debug)]
 pub struct Reloader(Arc<Inner>);
 
-/// What a configuration reaches.
+/// What a configuration has to reach.
 #[derive(Debug)]
-pub(crate) struct Reach {
+pub(crate) struct Parts {
     pub(crate) live: watch::Sender<Arc<Config>>,
     pub(crate) ground: Arc<Mutex<Ground>>,
     pub(crate) inbox: Inbox,
@@ -159,7 +159,7 @@ struct Inner {
     log: Option<LogFilter>,
     /// What the daemon was started with.
     started: Config,
-    reach: Reach,
+    parts: Parts,
     known: std::sync::Mutex<Known>,
 }
 
@@ -171,7 +171,7 @@ struct Known {
 }
 
 impl Reloader {
-    pub(crate) fn new(followed: Followed, reach: Reach) -> Reloader {
+    pub(crate) fn new(followed: Followed, parts: Parts) -> Reloader {
         let Followed { config, file, log } = followed;
         let stamp = file.as_ref().and_then(|file| file.stamp);
         let path = file.map(|file| file.path);
@@ -182,7 +182,7 @@ impl Reloader {
             restart_for: Vec::new(),
         };
         let known = std::sync::Mutex::new(Known { stamp, status });
-        Reloader(Arc::new(Inner { path, log, started: config, reach, known }))
+        Reloader(Arc::new(Inner { path, log, started: config, parts, known }))
     }
 
     /// Reads the file again, and goes on under what it says. Comes back when whoever had to move has moved.
@@ -190,9 +190,9 @@ impl Reloader {
     /// # Errors
     /// There is no file, it has mistakes, or it does not fit the machine; then everything is as it was.
     pub async fn reload(&self) -> anyhow::Result<ConfigDiff> {
-        self.0.reach.ear.reloading();
+        self.0.parts.ear.reloading();
         let done = self.read_again().await;
-        self.0.reach.ear.ready();
+        self.0.parts.ear.ready();
         self.tell(&done);
         done
     }
@@ -203,7 +203,7 @@ impl Reloader {
     /// It has mistakes, or does not fit the machine.
     pub(crate) async fn preview(&self, path: &Path, text: &str) -> anyhow::Result<ConfigDiff> {
         let new = ConfigFile::parse(path, text)?.config;
-        let ground = self.0.reach.ground.lock().await;
+        let ground = self.0.parts.ground.lock().await;
         let changes = self.changes(&new);
         let moves = self.shifts(&new, &ground, Event::PreviewConfig).await?;
         Ok(ConfigDiff::new(changes, moves))
@@ -241,7 +241,7 @@ impl Reloader {
         let Some(path) = self.0.path.clone() else {
             bail!("this daemon has no configuration file");
         };
-        let mut ground = self.0.reach.ground.lock().await;
+        let mut ground = self.0.parts.ground.lock().await;
         let had_file = self.known(|known| known.status.file.is_some());
         let read = tokio::task::spawn_blocking(move || {
             let stamp = Stamp::of(&path);
@@ -273,16 +273,16 @@ impl Reloader {
         new: Config,
         ground: &mut MutexGuard<'_, Ground>,
     ) -> anyhow::Result<Vec<Shift>> {
-        let Inner { reach, log, .. } = &*self.0;
+        let Inner { parts, log, .. } = &*self.0;
         let moves = self.shifts(&new, ground, Event::ConfigChanged).await?;
         ground.reserved = new.reserved_cpus.clone();
-        reach.upstream.set_limit(new.runtime_timeout);
-        if let Some(log) = log.as_ref().filter(|_| new.log != reach.live.borrow().log) {
+        parts.upstream.set_limit(new.runtime_timeout);
+        if let Some(log) = log.as_ref().filter(|_| new.log != parts.live.borrow().log) {
             log.0(&new.log)?;
         }
-        reach.live.send_replace(Arc::new(new));
+        parts.live.send_replace(Arc::new(new));
         // By the new interval from now on.
-        reach.sync_soon.notify_one();
+        parts.sync_soon.notify_one();
         Ok(moves)
     }
 
@@ -293,7 +293,7 @@ impl Reloader {
         event: impl FnOnce(Box<ChangedConfig>) -> Event,
     ) -> anyhow::Result<Vec<Shift>> {
         let changed = ChangedConfig::new(new, &ground.topology).context("reservedCpus")?;
-        match self.0.reach.inbox.ask(event(Box::new(changed))).await {
+        match self.0.parts.inbox.ask(event(Box::new(changed))).await {
             Some(Answer::Shifts(shifts)) => Ok(shifts),
             _ => bail!("the daemon is stopping"),
         }
@@ -301,11 +301,11 @@ impl Reloader {
 
     /// From what holds; of what needs a restart, from what the daemon was started with.
     fn changes(&self, new: &Config) -> Vec<Change> {
-        changes(&self.0.started, &self.0.reach.live.borrow(), new)
+        changes(&self.0.started, &self.0.parts.live.borrow(), new)
     }
 
     fn tell(&self, done: &anyhow::Result<ConfigDiff>) {
-        let metrics = &self.0.reach.metrics;
+        let metrics = &self.0.parts.metrics;
         match done {
             Err(error) => {
                 tracing::error!("the configuration that held goes on to hold: {error:#}");

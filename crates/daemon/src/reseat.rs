@@ -61,6 +61,9 @@ impl NodeState {
     pub fn restore(&mut self, live: Live, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
         self.skip_ids_below(live.next_id);
+        if let Some((mode, since)) = live.mode {
+            (self.mode, self.mode_since) = (mode, Some(since));
+        }
         let mut places = Vec::new();
         for (id, placed) in live.containers {
             let phase = match placed.runtime_id {
@@ -181,6 +184,9 @@ impl NodeState {
         let (name, old) = (container.full_name(), container.decision.clone());
         let spec = container.spec.clone();
         let (mut request, warnings) = self.request(seat.id, &spec);
+        if seat.had.as_ref().is_ok_and(|had| had.exclusive.is_empty()) {
+            request = self.as_mode_allows(request.clone()).map_or(request, |it| it.0);
+        }
         let offered = match &seat.had {
             Ok(had) => {
                 let previous = seat.previous(had, self.ledger.pools());

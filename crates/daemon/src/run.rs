@@ -1,7 +1,6 @@
 //! Starts and stops the daemon. In: a configuration and a machine. Out: sockets that are served.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,25 +15,27 @@ use bayplan_host::{Depth, read_snapshot};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
 use jiff::Timestamp;
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::api::{Api, Reach, routes};
 use crate::config::{Config, LiveConfig};
-use crate::control::{control_routes, metrics_routes};
 use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
 use crate::exits::hear_exits;
 use crate::gate::Gate;
+use crate::health::Health;
 use crate::hotplug::{Ground, Machine};
 use crate::inbox::inbox;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::reconfigure::check_reserved;
 use crate::record::replay;
-use crate::reload::{Followed, Reach, Reloader};
+use crate::reload::{Followed, Parts, Reloader};
+use crate::socket::{Access, listen_unix};
 use crate::state::NodeState;
 use crate::sync::Syncer;
 use crate::systemd::{Ear, Systemd, feed_watchdog};
@@ -116,7 +117,7 @@ impl Daemon {
         }
         let config = Arc::new(followed.config.clone());
         let (live, current) = watch::channel(Arc::clone(&config));
-        let metrics = Arc::new(Metrics::new());
+        let (metrics, health) = (Arc::new(Metrics::new()), Arc::new(Health::default()));
         let (state, keeper) = restore(&config, machine.topology(), &metrics).await?;
         let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
         let (inbox, events) = inbox(config.waiting_max);
@@ -130,6 +131,7 @@ impl Daemon {
             journal: keeper,
             writer,
             metrics: Arc::clone(&metrics),
+            health: Arc::clone(&health),
             sync_soon: Arc::clone(&sync_soon),
         };
         let mut tasks = vec![
@@ -151,6 +153,7 @@ impl Daemon {
             inbox: inbox.clone(),
             host_root: config.host_root.clone(),
             metrics: Arc::clone(&metrics),
+            health,
             turn: Arc::default(),
         };
         let has_synced = first_sync(&syncer).await;
@@ -166,7 +169,7 @@ impl Daemon {
         {
             tasks.push(vital(&broken, until(stop.clone(), watch.run())));
         }
-        let reach = Reach {
+        let parts = Parts {
             live,
             ground,
             inbox,
@@ -175,7 +178,7 @@ impl Daemon {
             sync_soon: Arc::clone(&sync_soon),
             ear: systemd.ear,
         };
-        let reloader = Reloader::new(followed, reach);
+        let reloader = Reloader::new(followed, parts);
         tasks.push(vital(&broken, until(stop.clone(), reloader.clone().watch())));
 
         let mut daemon = Daemon {
@@ -214,23 +217,35 @@ impl Daemon {
     async fn serve(&mut self, gate: Gate, systemd: Systemd) -> Result<(), StartError> {
         let config = Arc::clone(&gate.config.borrow());
         let inbox = gate.syncer.inbox.clone();
+        let api = Api {
+            syncer: gate.syncer.clone(),
+            metrics: Arc::clone(&gate.metrics),
+            reloader: self.reloader.clone(),
+        };
         if let Some(address) = config.metrics_address {
+            let reach = Reach::of(address.ip());
+            if reach == Reach::Network {
+                tracing::warn!(
+                    "metricsAddress {address} is no loopback address: metrics can be read from the network; /api/v1 is not served there"
+                );
+            }
             let listen = |source| StartError::Listen { what: address.to_string(), source };
             let listener = TcpListener::bind(address).await.map_err(listen)?;
             self.metrics_address = Some(listener.local_addr().map_err(listen)?);
-            let routes = metrics_routes(Arc::clone(&gate.metrics), inbox.clone());
-            let served = axum::serve(listener, routes).into_future();
+            let served = axum::serve(listener, routes(reach, api.clone())).into_future();
             self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
         }
-        let listener = self.listen(systemd.control, &config.control_socket).await?;
-        let routes = control_routes(inbox.clone(), self.reloader.clone());
-        let served = axum::serve(listener, routes).into_future();
+        let access = Access::Group(&config.control_group);
+        let listener = self.listen(systemd.control, &config.control_socket, access).await?;
+        let served = axum::serve(listener, routes(Reach::Socket, api)).into_future();
         self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
-        let listener = self.listen(systemd.cri, &config.socket).await?;
+        let listener = self.listen(systemd.cri, &config.socket, Access::Owner).await?;
         let close = self.close.clone();
+        let images = config.image_socket.clone();
+        let images = images.map(|socket| Upstream::new(socket, config.runtime_timeout));
         let live = self.config.clone();
         let drain = move || live.borrow().drain_timeout;
-        let proxy = Proxy::new(gate.syncer.upstream.clone(), gate);
+        let proxy = Proxy::new(gate.syncer.upstream.clone(), images, gate);
         let served = proxy::serve(listener, proxy, close.cancelled_owned(), drain);
         self.proxy = tokio::spawn(served);
         self.ear.ready();
@@ -251,13 +266,14 @@ impl Daemon {
         &mut self,
         passed: Option<StdUnixListener>,
         path: &Path,
+        access: Access<'_>,
     ) -> Result<UnixListener, StartError> {
+        let listen = |source| StartError::Listen { what: path.display().to_string(), source };
         let Some(passed) = passed else {
-            let listener = listen_unix(path).await?;
+            let listener = listen_unix(path, access).await.map_err(listen)?;
             self.sockets.push(path.to_owned());
             return Ok(listener);
         };
-        let listen = |source| StartError::Listen { what: path.display().to_string(), source };
         let address = passed.local_addr().map_err(listen)?;
         if address.as_pathname() != Some(path) {
             let path = path.display();
@@ -394,24 +410,4 @@ async fn first_sync(syncer: &Syncer) -> bool {
         tracing::warn!("the runtime does not answer; serving with what the journal says");
     }
     has_synced
-}
-
-/// Listens on a path, taking over a socket that a dead process left.
-async fn listen_unix(path: &Path) -> Result<UnixListener, StartError> {
-    let listen = |source| StartError::Listen { what: path.display().to_string(), source };
-    if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir).map_err(listen)?;
-    }
-    if UnixStream::connect(path).await.is_ok() {
-        let in_use = std::io::Error::from(std::io::ErrorKind::AddrInUse);
-        return Err(listen(in_use));
-    }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(listen(error)),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path).map_err(listen)?;
-    // Whoever can create containers owns the node.
-    std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).map_err(listen)?;
-    Ok(listener)
 }

@@ -33,6 +33,7 @@ use crate::compactor::Compactor;
 use crate::config::{CompactionConfig, OnNoCapacity};
 use crate::decision::{Decision, render_lacking};
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
+use crate::mode::{DRAINED, Mode};
 use crate::narrowing::Narrower;
 use crate::record::Record;
 
@@ -134,6 +135,9 @@ pub struct NodeState {
     pub(crate) compactor: Compactor,
     pub(crate) narrower: Narrower,
     pub(crate) on_no_capacity: OnNoCapacity,
+    pub(crate) mode: Mode,
+    /// When it was chosen; `None` for the one that a node begins with.
+    pub(crate) mode_since: Option<Timestamp>,
 }
 
 impl NodeState {
@@ -156,6 +160,8 @@ impl NodeState {
             compactor: Compactor::new(CompactionConfig::default()),
             narrower: Narrower::default(),
             on_no_capacity: OnNoCapacity::default(),
+            mode: Mode::default(),
+            mode_since: None,
         }
     }
 
@@ -179,17 +185,26 @@ impl NodeState {
         self.steps += 1;
         let version = self.ledger.version();
         // What is observed may have changed although the ledger has not.
-        let has_observed = matches!(event, Event::Synced(_) | Event::Resized(..));
+        let has_observed =
+            matches!(event, Event::Synced(_) | Event::Resized(..) | Event::ReadBack(_));
         let is_creation_over = matches!(event, Event::CreateEnded(..));
         let mut step = match event {
             Event::PodStarted(pod) => self.pod_started(&pod, now),
             Event::PodEnded(pod_id) => self.pod_ended(&pod_id, now),
+            Event::TryAdmit(_, container) | Event::Admit(_, container) if self.is_restored() => {
+                self.pass(&container, now)
+            }
             Event::PodResized(pod_id, needs) => self.pod_resized(&pod_id, needs),
             Event::TryAdmit(ticket, container) => self.admit(ticket, *container, false, now),
             Event::Admit(ticket, container) => self.admit(ticket, *container, true, now),
             Event::CreateEnded(ticket, outcome) => self.create_ended(ticket, outcome, now),
             Event::Started(id) => self.started(&id),
             Event::Ended(id) => self.ended(&id, "stopped or removed", now),
+            Event::TryResize(id, resources) | Event::Resize(id, resources)
+                if self.is_restored() =>
+            {
+                self.pass_resize(&id, resources, now)
+            }
             Event::TryResize(id, resources) => self.resize(&id, resources, false, now),
             Event::Resize(id, resources) => self.resize(&id, resources, true, now),
             Event::Resized(id, is_answered) => self.resized(&id, is_answered),
@@ -202,6 +217,9 @@ impl NodeState {
                 known: self.observed.keys().cloned().collect(),
             }),
             Event::Synced(view) => self.synced(&view, now),
+            Event::SetMode(mode) => self.set_mode(mode, now),
+            Event::PlanMode(mode) => Step::new(Answer::ModePlan(Box::new(self.plan_mode(mode)))),
+            Event::ReadBack(view) => self.read_back(&view),
             Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
             Event::Explain(name) => Step::new(Answer::Explanations(self.explain(&name))),
@@ -242,8 +260,14 @@ impl NodeState {
     pub(crate) fn pinning(&self, id: ContainerId) -> Option<Pinning> {
         let allocation = self.ledger.allocation(id)?;
         let preserve = allocation.terms.preserve;
-        let cpus = (!preserve.cpus).then(|| self.ledger.cpus_of(allocation));
-        let mems = (!preserve.memory).then(|| allocation.mems.clone());
+        let Pinning { cpus, mems } = match self.is_restored() {
+            true => self.everywhere(),
+            false => {
+                Pinning { cpus: self.ledger.cpus_of(allocation), mems: allocation.mems.clone() }
+            }
+        };
+        let cpus = (!preserve.cpus).then_some(cpus);
+        let mems = (!preserve.memory).then_some(mems);
         Some(Pinning { cpus: cpus.unwrap_or_default(), mems: mems.unwrap_or_default() })
     }
 
@@ -288,9 +312,20 @@ impl NodeState {
         self.release_earlier(&spec, now, &mut step);
         let id = self.take_id();
         let (request, warnings) = self.request(id, &spec);
+        let (request, is_drained) = match self.as_mode_allows(request) {
+            Ok(allowed) => allowed,
+            Err(why) if is_final => return self.refuse(step, &spec, Decision::refused(why, now)),
+            Err(why) => {
+                step.answer = Answer::Admission(Admission::Refuse(why));
+                return step;
+            }
+        };
         let offered = self.offer_with_room(&request, &full_name(&spec), is_final, &mut step);
         let notes = warning_notes(&spec, &warnings);
-        let decision = self.decision(&spec, &request, offered.as_ref(), warnings, now);
+        let mut decision = self.decision(&spec, &request, offered.as_ref(), warnings, now);
+        if is_drained && offered.is_ok() {
+            decision.outcome.push_str(DRAINED);
+        }
         if offered.is_err() && !is_final {
             step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
             return step;
@@ -351,7 +386,7 @@ impl NodeState {
     }
 
     /// Kubelet makes a new attempt only after the one before has ended, which nobody need have told.
-    fn release_earlier(&mut self, spec: &NewContainer, now: Timestamp, step: &mut Step) {
+    pub(crate) fn release_earlier(&mut self, spec: &NewContainer, now: Timestamp, step: &mut Step) {
         let earlier = self.containers.iter().filter(|(_, container)| {
             container.spec.pod.id == spec.pod.id
                 && container.spec.name == spec.name
@@ -558,6 +593,9 @@ impl NodeState {
         if spec.resources != container.spec.resources {
             let Some(held) = self.ledger.release(id) else { return step };
             let (mut request, warnings) = self.request(id, &spec);
+            if held.exclusive.is_empty() {
+                request = self.as_mode_allows(request.clone()).map_or(request, |it| it.0);
+            }
             request.previous =
                 Some(Previous { pool: held.pool, exclusive: held.exclusive.clone() });
             let offered = offer(&self.ledger, &request);

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::decision::Decision;
+use crate::mode::Mode;
 use crate::narrowing::render_moved;
 
 /// The node at one moment; format `bayplan-status/1`.
@@ -12,6 +13,12 @@ use crate::narrowing::render_moved;
 pub struct Status {
     /// Names the format.
     pub format: String,
+    /// Whether containers are placed.
+    #[serde(default)]
+    pub mode: Mode,
+    /// When an operator chose it; absent when nobody ever did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode_since: Option<Timestamp>,
     /// CPUs by class.
     pub cpus: ClassedCpus,
     /// Every pool.
@@ -78,6 +85,9 @@ pub struct ContainerStatus {
     pub container: String,
     /// QoS class; absent where the cgroup parent does not tell.
     pub qos: Option<String>,
+    /// The cgroup around its pod's containers as kubelet named it: a path, or a slice of systemd.
+    #[serde(default)]
+    pub cgroup_parent: String,
     /// `exclusive`, `shared` or `reserved`; mixed ones are `exclusive`.
     pub class: String,
     /// `creating`, `unconfirmed`, `created` or `running`.

@@ -19,12 +19,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::LiveConfig;
 use crate::event::{Answer, Event, RuntimeView, Seen, SeenDetails};
+use crate::health::Health;
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
+use crate::mode::{Mode, ModeReport, NotInPlace};
 
 /// The least time between two syncs out of turn; after a failure the runtime is asked again this soon.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// How often the pinnings are read back after a change of the mode.
+const READ_BACKS: usize = 2;
 /// Containers that the runtime is asked about at once.
 const DESCRIBED_AT_ONCE_MAX: usize = 8;
 
@@ -35,6 +39,7 @@ pub(crate) struct Syncer {
     pub(crate) inbox: Inbox,
     pub(crate) host_root: PathBuf,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: Arc<Health>,
     pub(crate) turn: Arc<Mutex<()>>,
 }
 
@@ -86,8 +91,49 @@ impl Syncer {
         let asked = self.inbox.ask(Event::SyncStarted).await;
         let Some(Answer::SyncBasis { basis, known }) = asked else { return Ok(()) };
         let containers = self.view(&known).await.inspect_err(|_| self.metrics.failed("sync"))?;
-        self.inbox.ask(Event::Synced(RuntimeView { basis, containers })).await;
+        if self.inbox.ask(Event::Synced(RuntimeView { basis, containers })).await.is_some() {
+            self.health.set_synced();
+        }
         Ok(())
+    }
+
+    /// Asks where everybody runs, and gives those who do not run where they should. Each has been written once more when this comes back.
+    async fn read_back(&self) -> Result<Vec<NotInPlace>, RuntimeError> {
+        let _turn = self.turn.lock().await;
+        let asked = self.inbox.ask(Event::SyncStarted).await;
+        let Some(Answer::SyncBasis { basis, .. }) = asked else { return Ok(Vec::new()) };
+        let containers = self.view(&BTreeSet::new()).await?;
+        let view = RuntimeView { basis, containers };
+        match self.inbox.ask(Event::ReadBack(view)).await {
+            Some(Answer::NotInPlace(found)) => Ok(found),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Changes the mode, and looks whether everybody runs where he should then. `None` when the daemon is stopping.
+    pub(crate) async fn change_mode(&self, mode: Mode) -> Option<ModeReport> {
+        self.inbox.ask(Event::SetMode(mode)).await?;
+        let mut report = ModeReport {
+            format: "bayplan-mode/1".to_owned(),
+            mode,
+            not_in_place: Vec::new(),
+            unchecked: None,
+        };
+        // Who came while nothing was placed is taken over first.
+        let mut checked = self.sync().await;
+        // Once to find what did not go as planned, and once to see whether writing it again has helped.
+        for _ in 0..READ_BACKS {
+            let Ok(()) = checked else { break };
+            match self.read_back().await {
+                Ok(found) => report.not_in_place = found,
+                Err(error) => checked = Err(error),
+            }
+            if report.not_in_place.is_empty() {
+                break;
+            }
+        }
+        report.unchecked = checked.err().map(|error| error.to_string());
+        Some(report)
     }
 
     async fn view(&self, known: &BTreeSet<String>) -> Result<BTreeMap<String, Seen>, RuntimeError> {

@@ -3,11 +3,13 @@
 pub mod journal;
 pub mod kernel_files;
 mod kernel_fs;
+mod read_cgroup;
 mod read_process;
 mod read_snapshot;
 mod snapshot_file;
 mod write_snapshot;
 
+pub use read_cgroup::{CgroupError, CpuFiles, CpuStat};
 pub use read_process::{ProcessError, read_process_pinning};
 pub use read_snapshot::{Depth, ReadError, capture, read_files, read_snapshot};
 pub use snapshot_file::{SnapshotFileError, pack_snapshot, read_snapshot_file};

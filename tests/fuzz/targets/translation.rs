@@ -2,7 +2,7 @@
 #![no_main]
 
 use bayplan_cri::agent::Pinning;
-use bayplan_cri::delta::append_to_create;
+use bayplan_cri::delta::for_create;
 use bayplan_cri::mates::has_ended_mates;
 use bayplan_cri::translate::new_container;
 use bayplan_cri::v1;
@@ -27,8 +27,7 @@ fn check_pinned(message: &[u8]) -> Option<v1::CreateContainerRequest> {
     let request = v1::CreateContainerRequest::decode(message).ok()?;
     let pinning =
         Pinning { cpus: CpuSet::first_n(3), mems: "0-1".parse::<NodeSet>().expect("a list") };
-    let pinned = append_to_create(message, &pinning);
-    assert!(pinned.starts_with(message));
+    let pinned = [message, &for_create(&pinning)].concat();
     let pinned = v1::CreateContainerRequest::decode(&*pinned).expect("two whole messages");
     let mut expected = request.clone();
     let config = expected.config.get_or_insert_default();

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bayplan_types::NodeSet;
+
 use super::*;
 
 /// Plays steps, and then narrows until nobody can do with fewer nodes: one line per plan.
@@ -86,6 +88,25 @@ fn expected_memory_leads_to_where_room_is_and_refuses_nobody() {
             9 0+100 expects:3: package 1, owns [] of 4-7, mems 1
         "#]],
     );
+}
+
+#[test]
+fn whoever_is_taken_over_keeps_what_he_is_expected_to_use_beside_what_is_set_aside() {
+    let mut ledger = machine("pack:2 numa:1 core:4 pu:1 mem:10", "").unwrap();
+    play(&mut ledger, "1 1 mem:8 near:0!");
+    let near = ledger.allocation(ContainerId(1)).unwrap().charges[0].0;
+    for (memory_is_expected, kept) in [(true, 6), (false, 2)] {
+        let held = Allocation {
+            shared: Some(MilliCpu(100)),
+            mems: NodeSet::from_iter([near]),
+            charges: vec![(near, Bytes::gib(6))],
+            terms: Terms { memory_is_expected, ..Terms::default() },
+            ..Allocation::new(PoolId::MACHINE)
+        };
+        ledger.adopt(ContainerId(2), held).unwrap();
+        let held = ledger.release(ContainerId(2)).unwrap();
+        assert_eq!(held.charges, [(near, Bytes::gib(kept))], "{memory_is_expected}");
+    }
 }
 
 #[test]

@@ -97,11 +97,11 @@ impl Stage {
     }
 
     pub(crate) async fn status(&self) -> anyhow::Result<Status> {
-        Ok(query_control(&self.control_socket(), "/v1/status").await?)
+        Ok(query_control(&self.control_socket(), "/api/v1/status").await?)
     }
 
     pub(crate) async fn explain(&self, container: &str) -> anyhow::Result<Vec<Explanation>> {
-        let path = format!("/v1/explain?name={container}");
+        let path = format!("/api/v1/explain?name={container}");
         Ok(query_control(Path::new(&self.control_socket()), &path).await?)
     }
 

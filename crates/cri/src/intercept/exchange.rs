@@ -81,16 +81,25 @@ fn frames_body(frames: Vec<Frame<Bytes>>, rest: Option<Body>) -> Body {
     }
 }
 
+/// Copies only what came in several pieces.
 fn whole(frames: Vec<Frame<Bytes>>, length: usize) -> Whole {
-    let mut data = BytesMut::with_capacity(length);
+    let mut pieces = Vec::with_capacity(frames.len());
     let mut trailers = None;
     for frame in frames {
         match frame.into_data() {
-            Ok(bytes) => data.extend_from_slice(&bytes),
+            Ok(bytes) => pieces.push(bytes),
             Err(frame) => trailers = frame.into_trailers().ok(),
         }
     }
-    Whole { data: data.freeze(), trailers }
+    let data = match pieces.as_slice() {
+        [only] => only.clone(),
+        several => {
+            let mut data = BytesMut::with_capacity(length);
+            several.iter().for_each(|piece| data.extend_from_slice(piece));
+            data.freeze()
+        }
+    };
+    Whole { data, trailers }
 }
 
 /// Comes back when the call must not go on, with the answer for a client that may have gone.

@@ -3,3 +3,4 @@
 mod decoded;
 mod endings;
 mod passthrough;
+mod streams;

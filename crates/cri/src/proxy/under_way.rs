@@ -239,7 +239,7 @@ mod tests {
     /// Enters a call, reads its request, and gives the line about it, without the time.
     async fn check(path: &str, message: impl Message, expected: &str) {
         let under_way = UnderWay::default();
-        let body = frame::wrap(&message.encode_to_vec()).unwrap();
+        let body = frame::wrap(&message.encode_to_vec(), &[]).unwrap();
         let request = Request::post(path).body(Body::new(Full::new(body.clone()))).unwrap();
         let (request, entry) = under_way.enter(request);
         let read = request.into_body().collect().await.unwrap().to_bytes();

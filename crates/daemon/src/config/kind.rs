@@ -24,6 +24,8 @@ pub(super) enum Kind {
     Section,
     /// An absolute path.
     Path(Place<PathBuf>),
+    /// An absolute path, or the name of the key that has it otherwise.
+    PathOr(&'static str, Place<Option<PathBuf>>),
     /// An address and a port, or `off`.
     Address(Place<Option<SocketAddr>>),
     /// A CPU list.
@@ -40,6 +42,8 @@ pub(super) enum Kind {
     Word(&'static dyn Choice),
     /// `true`, because of what follows if somebody writes `false`.
     Always(&'static str),
+    /// The name of a group, or its number.
+    Group(Place<String>),
     /// What is logged.
     Filter(Place<String>),
 }
@@ -94,6 +98,7 @@ impl Kind {
         match self {
             Kind::Section => "lines of `key: value`".to_owned(),
             Kind::Path(_) => "an absolute path".to_owned(),
+            Kind::PathOr(other, _) => format!("an absolute path, or {other}"),
             Kind::Address(_) => PORTS.to_owned(),
             Kind::Cpus(_) => "a CPU list such as \"0,28\" or \"0-3\"".to_owned(),
             Kind::Names(_) => "a list of names such as [kube-system, monitoring]".to_owned(),
@@ -102,6 +107,7 @@ impl Kind {
             Kind::Memory(_) => "an amount such as 512Mi, 16Gi or 1Ti, or unlimited".to_owned(),
             Kind::Word(choice) => format!("one of {}", choice.words().join(", ")),
             Kind::Always(_) => "true".to_owned(),
+            Kind::Group(_) => "the name or number of a group".to_owned(),
             Kind::Filter(_) => "a filter such as info or bayplan_cri=debug,info".to_owned(),
         }
     }
@@ -119,6 +125,8 @@ impl Kind {
         let is_read = match self {
             Kind::Section | Kind::Names(_) => false,
             Kind::Path(place) => put(place(config), parse_path(text)),
+            Kind::PathOr(other, place) if text == other => put(place(config), Some(None)),
+            Kind::PathOr(_, place) => put(place(config), parse_path(text).map(Some)),
             Kind::Address(place) => put(place(config), parse_address(text)),
             Kind::Cpus(place) => match text.parse() {
                 Ok(cpus) => put(place(config), Some(cpus)),
@@ -136,6 +144,10 @@ impl Kind {
                 return Err(ConfigError { at: field.value.at, message });
             }
             Kind::Always(_) => text == "true",
+            Kind::Group(place) => {
+                let is_name = !text.is_empty() && !text.contains([':', '/', ' ']);
+                put(place(config), is_name.then(|| text.clone()))
+            }
             Kind::Filter(place) => {
                 let is_filter = text.parse::<EnvFilter>().is_ok();
                 put(place(config), is_filter.then(|| text.clone()))
@@ -174,6 +186,10 @@ impl Kind {
         Some(match self {
             Kind::Section => return None,
             Kind::Path(place) => json!(place(config).display().to_string()),
+            Kind::PathOr(other, place) => match place(config) {
+                Some(path) => json!(path.display().to_string()),
+                None => json!(other),
+            },
             Kind::Address(place) => match place(config) {
                 Some(address) => json!(address.to_string()),
                 None => json!("off"),
@@ -189,7 +205,7 @@ impl Kind {
                 word => json!(word),
             },
             Kind::Always(_) => json!(true),
-            Kind::Filter(place) => json!(place(config)),
+            Kind::Group(place) | Kind::Filter(place) => json!(place(config)),
         })
     }
 
@@ -199,6 +215,9 @@ impl Kind {
         match self {
             Kind::Section => json!({ "type": ["object", "null"] }),
             Kind::Path(_) => json!({ "type": "string", "pattern": "^(unix://)?/" }),
+            Kind::PathOr(other, _) => {
+                json!({ "type": "string", "pattern": format!("^(unix://)?/|^{other}$") })
+            }
             Kind::Address(_) => json!({ "anyOf": [
                 { "enum": ["off", false] },
                 { "type": "string", "pattern": r"^([0-9.]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$" },
@@ -227,6 +246,7 @@ impl Kind {
                 json!({ "enum": choice.words().into_iter().flat_map(scalars).collect::<Json>() })
             }
             Kind::Always(_) => json!({ "enum": scalars("true") }),
+            Kind::Group(_) => json!({ "type": ["string", "integer"], "pattern": "^[^:/ ]+$" }),
             Kind::Filter(_) => json!({ "type": "string", "minLength": 1 }),
         }
     }

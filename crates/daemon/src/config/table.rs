@@ -99,10 +99,22 @@ pub(super) const KEYS: &[Key] = &[
         text: "The runtime listens here; for CRI-O /run/crio/crio.sock.",
     },
     Key {
+        name: "imageSocket",
+        when: When::Restart,
+        kind: Kind::PathOr("runtimeSocket", |it| &mut it.image_socket),
+        text: "Where image calls go, if they do not go to the runtime (kubelet's imageServiceEndpoint).",
+    },
+    Key {
         name: "controlSocket",
         when: When::Restart,
         kind: Kind::Path(|it| &mut it.control_socket),
-        text: "bayplan status and bayplan explain connect here.",
+        text: "bayplan status and the other commands that ask the daemon connect here.",
+    },
+    Key {
+        name: "controlGroup",
+        when: When::Restart,
+        kind: Kind::Group(|it| &mut it.control_group),
+        text: "The group that may connect there beside root, by name or number. It may change where containers run.",
     },
     Key {
         name: "stateDir",
@@ -114,7 +126,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "metricsAddress",
         when: When::Restart,
         kind: Kind::Address(|it| &mut it.metrics_address),
-        text: "Prometheus scrapes http://ADDRESS/metrics; off turns it off.",
+        text: "Prometheus scrapes http://ADDRESS/metrics; off turns it off. On a loopback address /api/v1/status is served, too.",
     },
     Key {
         name: "reservedCpus",

@@ -4,6 +4,7 @@
 mod annotations;
 mod compaction;
 mod huge_pages;
+mod modes;
 mod narrowing;
 mod overflow;
 mod pods;
@@ -132,6 +133,7 @@ enum Op {
     Hotplug { offline: u64, isolated: u64 },
     Reshape(String),
     Configure { reserved: u64, has_system: bool },
+    SetMode(Mode),
 }
 
 fn any_milli() -> impl Strategy<Value = i64> {
@@ -170,6 +172,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => any_machine().prop_map(|machine| Op::Reshape(machine.line)),
         2 => (any_few_cpus(), any::<bool>())
             .prop_map(|(reserved, has_system)| Op::Configure { reserved, has_system }),
+        2 => prop::sample::select(&Mode::ALL[..]).prop_map(Op::SetMode),
     ]
 }
 
@@ -254,6 +257,8 @@ struct World {
     notes: Vec<Note>,
     basis: Option<(u64, BTreeSet<String>)>,
     view: Option<RuntimeView>,
+    /// Who owned CPUs when draining began.
+    owners: BTreeSet<ContainerId>,
 }
 
 impl World {
@@ -274,6 +279,7 @@ impl World {
             notes: Vec::new(),
             basis: None,
             view: None,
+            owners: BTreeSet::new(),
         }
     }
 
@@ -356,8 +362,17 @@ impl World {
                 self.change(Machine { compacts, narrows, shares, has_system, ..machine })?;
             }
             Op::Configure { reserved, has_system } => self.configure(reserved, has_system)?,
+            Op::SetMode(mode) => {
+                self.owners = self.owners();
+                self.step(Event::SetMode(mode));
+            }
         }
         Ok(())
+    }
+
+    fn owners(&self) -> BTreeSet<ContainerId> {
+        let held = self.state.ledger.allocations();
+        held.filter(|(_, held)| !held.exclusive.is_empty()).map(|(id, _)| id).collect()
     }
 
     /// Alive or killed before anything of it was in the journal, the daemon comes to the same places.
@@ -388,6 +403,9 @@ impl World {
         let told = match answer {
             Answer::Admission(Admission::Place(told)) => told,
             Answer::Admission(Admission::Refuse(_)) => return,
+            Answer::Admission(Admission::PassThrough) if self.state.is_restored() => {
+                Pinning::default()
+            }
             other => panic!("{other:?}"),
         };
         self.pending.push(Pending {
@@ -575,7 +593,7 @@ impl World {
                     && container.is(&spec.pod.id, &spec.name, spec.attempt)
             });
             let is_held = self.state.by_runtime_id.contains_key(id);
-            let is_idle = self.is_superseded(real);
+            let is_idle = self.is_superseded(real) || self.state.is_restored();
             prop_assert!(is_held || is_being_made || is_idle, "{} lives and is not held", id);
         }
         Ok(())
@@ -599,6 +617,7 @@ impl World {
         let step = again.restore(replay(&self.journal), Timestamp::UNIX_EPOCH);
         prop_assert_eq!(&step.notes, &[]);
         prop_assert_eq!(again.ledger.holdings(), self.state.ledger.holdings());
+        prop_assert_eq!(again.mode, self.state.mode);
         let live = replay(&self.journal).fingerprint;
         prop_assert!(live.is_none_or(|live| live == self.state.fingerprint));
         let compacted = self.state.snapshot_records();
@@ -607,6 +626,7 @@ impl World {
         let mut third = fresh(&self.machine);
         third.restore(replay(&compacted), Timestamp::UNIX_EPOCH);
         prop_assert_eq!(third.ledger.holdings(), self.state.ledger.holdings());
+        prop_assert_eq!(third.mode, self.state.mode);
 
         self.state = again;
         self.journal = self.state.snapshot_records().iter().map(to_line).collect();
@@ -635,6 +655,10 @@ impl World {
             }
         }
         prop_assert!(state.by_ticket.values().all(|(id, _)| state.containers.contains_key(id)));
+        if state.is_draining() {
+            let owners = self.owners();
+            prop_assert!(owners.is_subset(&self.owners), "{:?} {:?}", owners, self.owners);
+        }
         self.check_pinnings()
     }
 
@@ -660,7 +684,7 @@ impl World {
             owned.union_with(own);
             shared.union_with(&cpus.difference(own));
         }
-        prop_assert!(owned.is_disjoint(&shared), "{} of {}", shared, owned);
+        prop_assert!(state.is_restored() || owned.is_disjoint(&shared), "{} of {}", shared, owned);
         Ok(())
     }
 

@@ -51,7 +51,8 @@ impl NodeState {
     /// The whole state as records: what a compacted journal holds.
     pub fn snapshot_records(&self) -> Vec<Record> {
         let placed = self.containers.keys().filter_map(|id| self.placed_record(*id));
-        std::iter::once(self.machine_record()).chain(placed).collect()
+        let mode = self.mode_since.map(|at| Record::Mode { mode: self.mode, at });
+        std::iter::once(self.machine_record()).chain(mode).chain(placed).collect()
     }
 
     /// How many containers hold each class of CPUs, by QoS class.
@@ -76,6 +77,8 @@ impl NodeState {
         containers.sort_by_key(ContainerStatus::full_name);
         Status {
             format: "bayplan-status/1".to_owned(),
+            mode: self.mode,
+            mode_since: self.mode_since,
             cpus: ClassedCpus {
                 exclusive: owned.to_string(),
                 shared: ledger.free().to_string(),
@@ -111,6 +114,7 @@ impl NodeState {
             pod: spec.pod.name.clone(),
             container: spec.name.clone(),
             qos: spec.pod.qos.map(|qos| qos.name().to_owned()),
+            cgroup_parent: spec.pod.cgroup_parent.clone(),
             class: allocation.class().name().to_owned(),
             phase: container.phase.name().to_owned(),
             asked: container.decision.asked.clone(),

@@ -199,10 +199,10 @@ fn note_requests(seen: &Arc<Mutex<Vec<(HeaderMap, Bytes)>>>) -> House {
 async fn what_cannot_be_read_is_forwarded_unchanged() {
     let seen = Arc::default();
     let house = note_requests(&seen);
-    let plain = frame::wrap(&create("p", "main").encode_to_vec()).unwrap();
+    let plain = frame::wrap(&create("p", "main").encode_to_vec(), &[]).unwrap();
     let mut compressed = BytesMut::from(&plain[..]);
     compressed[0] = 1;
-    let long = frame::wrap(&vec![0; frame::MESSAGE_LEN_MAX + 1]).unwrap();
+    let long = frame::wrap(&vec![0; frame::MESSAGE_LEN_MAX + 1], &[]).unwrap();
     let cases = [
         ("malformed", Bytes::from_static(b"\0\0\0\0\x03\xff\xff\xff")),
         ("malformed", Bytes::from_static(b"\0\0\0")),
@@ -230,7 +230,7 @@ async fn a_pinned_create_keeps_unknown_fields_and_has_the_right_length() {
     let mut message = BytesMut::from(&create("p", "main").encode_to_vec()[..]);
     prost::encoding::string::encode(900, &"from the future".to_owned(), &mut message);
     message.put_slice(b"\xf8\x7f\x01");
-    let body = frame::wrap(&message).unwrap();
+    let body = frame::wrap(&message, &[]).unwrap();
     let mut headers = HeaderMap::new();
     headers.insert("x-request", HeaderValue::from_static("1"));
     house.send(CREATE, headers, body).await;

@@ -183,7 +183,7 @@ async fn a_stop_waits_for_a_long_call_and_serves_on_meanwhile() {
     house.runtime.inject("PullImage", Fault::Delay(PULL));
     let image = v1::ImageSpec { image: "busybox".to_owned(), ..Default::default() };
     let pull = v1::PullImageRequest { image: Some(image), ..Default::default() };
-    let pull = frame::wrap(&pull.encode_to_vec()).unwrap();
+    let pull = frame::wrap(&pull.encode_to_vec(), &[]).unwrap();
     let pull = house.send("/runtime.v1.ImageService/PullImage", HeaderMap::new(), pull);
     let meanwhile = async {
         soon(house.runtime.called("PullImage", 1)).await;

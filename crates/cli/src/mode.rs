@@ -1,0 +1,248 @@
+//! `bayplan drain`, `bayplan restore` and `bayplan resume`: each shows what it will do, asks, and does it.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use bayplan_daemon::mode::{Mode, ModePlan, ModeReport};
+use bayplan_daemon::{post_control, query_control};
+
+use crate::args::{ModeOptions, Output};
+use crate::status::control_socket;
+use crate::{render_table, table};
+
+/// Changes the mode of the daemon; fails when somebody does not run where he should afterwards.
+pub(crate) fn run(
+    config: Option<&Path>,
+    to: Mode,
+    options: &ModeOptions,
+) -> anyhow::Result<ExitCode> {
+    let socket = control_socket(config, &options.control)?;
+    let tokio = tokio::runtime::Runtime::new()?;
+    let path = format!("/api/v1/mode?to={}", to.name());
+    let plan = tokio.block_on(query_control::<ModePlan>(&socket, &path))?;
+    let is_json = options.output.output == Output::Json;
+    if options.dry_run {
+        match is_json {
+            true => println!("{}", serde_json::to_string_pretty(&plan)?),
+            false => print!("{}", render_plan(&plan)),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !is_json {
+        print!("{}", render_plan(&plan));
+    }
+    if !options.yes && !is_confirmed()? {
+        println!("nothing was done");
+        return Ok(ExitCode::FAILURE);
+    }
+    let report = tokio.block_on(post_control::<ModeReport>(&socket, &path, String::new()))?;
+    match is_json {
+        true => println!("{}", serde_json::to_string_pretty(&report)?),
+        false => print!("{}", render_report(&report)),
+    }
+    let is_done = report.not_in_place.is_empty() && report.unchecked.is_none();
+    Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn is_confirmed() -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        bail!(
+            "nobody can be asked whether to do it; say --yes, or --dry-run to see only what would be done"
+        );
+    }
+    eprint!("Do it? [y/N] ");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+fn render_plan(plan: &ModePlan) -> String {
+    let mut text = match (plan.to, plan.from == plan.to) {
+        (to, true) => format!("The mode is {} already.\n", to.name()),
+        (Mode::Draining, _) => format!(
+            "Containers that come from now on get no CPUs of their own, and share. Of those that are there, {} own CPUs and keep them.\n\
+             `bayplan resume` ends this.\n",
+            plan.owners
+        ),
+        (Mode::Restored, _) => {
+            "All containers may run everywhere again, and kubelet's calls pass through unchanged. Places are kept for \
+             `bayplan resume`, which ends this.\n"
+                .to_owned()
+        }
+        (Mode::Placing, _) if plan.from == Mode::Draining => {
+            "Containers that come get CPUs of their own again; those that share go on sharing until they are made anew.\n".to_owned()
+        }
+        (Mode::Placing, _) => {
+            "Containers are placed again. Those that have a place get it back; those that came while nothing was placed share.\n"
+                .to_owned()
+        }
+    };
+    match plan.changes.len() {
+        0 => text.push_str("No container's CPUs or memory nodes change.\n"),
+        1 => text.push_str("1 container changes:\n"),
+        count => text.push_str(&format!("{count} containers change:\n")),
+    }
+    if !plan.changes.is_empty() {
+        let mut rows = table(&["CONTAINER", "CPUS", "MEMS"]);
+        for change in &plan.changes {
+            rows.add_row([
+                change.container.clone(),
+                arrow(&change.cpus_from, &change.cpus_to),
+                arrow(&change.mems_from, &change.mems_to),
+            ]);
+        }
+        text.push_str(&render_table(&rows));
+    }
+    text
+}
+
+fn arrow(from: &str, to: &str) -> String {
+    match from == to {
+        true if to.is_empty() => "-".to_owned(),
+        true => to.to_owned(),
+        false => format!("{from} -> {to}"),
+    }
+}
+
+fn render_report(report: &ModeReport) -> String {
+    let mut text = format!("The mode is {}.\n", report.mode.name());
+    for left in &report.not_in_place {
+        text.push_str(&format!("NOT IN PLACE {}: {}\n", left.container, left.why));
+    }
+    match &report.unchecked {
+        Some(why) => text.push_str(&format!(
+            "NOT CHECKED where containers run now: {why}. It is written again when the runtime answers.\n"
+        )),
+        None if report.not_in_place.is_empty() => {
+            text.push_str("Read back: every container runs where it should.\n");
+        }
+        None => text.push_str("They are written again; `bayplan status` shows who should run where.\n"),
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use bayplan_daemon::mode::{NotInPlace, PinningChange};
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn check_plan(from: Mode, to: Mode, changes: &[[&str; 5]], expected: Expect) {
+        let change = |[container, cpus_from, cpus_to, mems_from, mems_to]: &[&str; 5]| {
+            let text = |text: &str| text.to_owned();
+            PinningChange {
+                container: text(container),
+                cpus_from: text(cpus_from),
+                cpus_to: text(cpus_to),
+                mems_from: text(mems_from),
+                mems_to: text(mems_to),
+            }
+        };
+        let format = String::new();
+        let changes = changes.iter().map(change).collect();
+        let plan = ModePlan { format, from, to, owners: 2, changes };
+        expected.assert_eq(&render_plan(&plan));
+    }
+
+    #[test]
+    fn a_plan_says_what_will_be_and_who_changes() {
+        check_plan(
+            Mode::Placing,
+            Mode::Draining,
+            &[],
+            expect![[r#"
+                Containers that come from now on get no CPUs of their own, and share. Of those that are there, 2 own CPUs and keep them.
+                `bayplan resume` ends this.
+                No container's CPUs or memory nodes change.
+            "#]],
+        );
+        check_plan(
+            Mode::Draining,
+            Mode::Restored,
+            &[["n/p/a", "2-3", "0-15", "0", "0-1"], ["n/p/b", "4", "0-15", "", ""]],
+            expect![[r#"
+                All containers may run everywhere again, and kubelet's calls pass through unchanged. Places are kept for `bayplan resume`, which ends this.
+                2 containers change:
+                 CONTAINER  CPUS         MEMS
+                 n/p/a      2-3 -> 0-15  0 -> 0-1
+                 n/p/b      4 -> 0-15    -
+            "#]],
+        );
+        check_plan(
+            Mode::Restored,
+            Mode::Placing,
+            &[["n/p/a", "0-15", "2-3", "0", "0"]],
+            expect![[r#"
+            Containers are placed again. Those that have a place get it back; those that came while nothing was placed share.
+            1 container changes:
+             CONTAINER  CPUS         MEMS
+             n/p/a      0-15 -> 2-3  0
+        "#]],
+        );
+        check_plan(
+            Mode::Draining,
+            Mode::Placing,
+            &[],
+            expect![[r#"
+            Containers that come get CPUs of their own again; those that share go on sharing until they are made anew.
+            No container's CPUs or memory nodes change.
+        "#]],
+        );
+        check_plan(
+            Mode::Placing,
+            Mode::Placing,
+            &[],
+            expect![[r#"
+            The mode is placing already.
+            No container's CPUs or memory nodes change.
+        "#]],
+        );
+    }
+
+    fn check_report(not_in_place: &[(&str, &str)], unchecked: Option<&str>, expected: Expect) {
+        let left = |(container, why): &(&str, &str)| NotInPlace {
+            container: (*container).to_owned(),
+            why: (*why).to_owned(),
+        };
+        let report = ModeReport {
+            format: String::new(),
+            mode: Mode::Restored,
+            not_in_place: not_in_place.iter().map(left).collect(),
+            unchecked: unchecked.map(str::to_owned),
+        };
+        expected.assert_eq(&render_report(&report));
+    }
+
+    #[test]
+    fn a_report_names_who_does_not_run_where_he_should() {
+        check_report(
+            &[],
+            None,
+            expect![[r#"
+            The mode is restored.
+            Read back: every container runs where it should.
+        "#]],
+        );
+        check_report(
+            &[("n/p/a", "runs on CPUs 2-3, not 0-15")],
+            None,
+            expect![[r#"
+            The mode is restored.
+            NOT IN PLACE n/p/a: runs on CPUs 2-3, not 0-15
+            They are written again; `bayplan status` shows who should run where.
+        "#]],
+        );
+        check_report(
+            &[],
+            Some("the runtime does not answer"),
+            expect![[r#"
+            The mode is restored.
+            NOT CHECKED where containers run now: the runtime does not answer. It is written again when the runtime answers.
+        "#]],
+        );
+    }
+}

@@ -1,0 +1,308 @@
+//! What can be asked of a running daemon: JSON over HTTP. In: requests on the control socket and on `metricsAddress`. Out: answers.
+//!
+//! One table says what there is and who can ask it. The page `docs/api.md` has the same table, and a test keeps the two equal.
+//! Everything but GET is on the control socket only, which is root's and that of a group. Whoever is on the node, in a pod with the
+//! host's network too, can ask what is on loopback: names and CPU sets, but nothing that a pod says of itself in annotations.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::event::{Answer, Event};
+use crate::metrics::Metrics;
+use crate::mode::Mode;
+use crate::reload::{ConfigDiff, Reloader};
+use crate::status::Status;
+use crate::sync::Syncer;
+
+/// From where a listener can be reached; each has what the one before has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    /// By whoever can reach an address of the node.
+    Network,
+    /// By whoever is on the node.
+    Loopback,
+    /// By root, and the group of the control socket.
+    Socket,
+}
+
+impl Reach {
+    /// Of a listener at this address.
+    pub(crate) fn of(address: IpAddr) -> Reach {
+        if address.is_loopback() { Reach::Loopback } else { Reach::Network }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Reach::Network => "socket, `metricsAddress`",
+            Reach::Loopback => "socket, `metricsAddress` on loopback",
+            Reach::Socket => "socket",
+        }
+    }
+}
+
+/// What handlers need.
+#[derive(Clone, Debug)]
+pub(crate) struct Api {
+    pub(crate) syncer: Syncer,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) reloader: Reloader,
+}
+
+/// One thing that can be asked.
+#[derive(Serialize)]
+struct Route {
+    method: &'static str,
+    path: &'static str,
+    /// Those of its query.
+    parameters: &'static str,
+    #[serde(rename = "where", serialize_with = "serialize_reach")]
+    reach: Reach,
+    answer: &'static str,
+    #[serde(skip)]
+    handler: fn() -> MethodRouter<Api>,
+}
+
+fn serialize_reach<S: Serializer>(reach: &Reach, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(reach.text())
+}
+
+const ROUTES: [Route; 10] = [
+    Route {
+        method: "GET",
+        path: "/metrics",
+        parameters: "",
+        reach: Reach::Network,
+        answer: "metrics as OpenMetrics text",
+        handler: || get(metrics),
+    },
+    Route {
+        method: "GET",
+        path: "/healthz",
+        parameters: "",
+        reach: Reach::Network,
+        answer: "200 when the task that decides answers",
+        handler: || get(health),
+    },
+    Route {
+        method: "GET",
+        path: "/readyz",
+        parameters: "",
+        reach: Reach::Network,
+        answer: "200 when the runtime has told what runs and the journal is on disk, else 503 and what is lacking, a line each",
+        handler: || get(readiness),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1",
+        parameters: "",
+        reach: Reach::Loopback,
+        answer: "this table",
+        handler: || get(async || Json(ROUTES)),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/status",
+        parameters: "",
+        reach: Reach::Loopback,
+        answer: "`bayplan-status/1`: the mode, CPUs by class, pools, containers",
+        handler: || get(status),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/explain",
+        parameters: "`name`: as of `bayplan explain`",
+        reach: Reach::Socket,
+        answer: "a list of `bayplan-explain/1`: decisions about containers of this name",
+        handler: || get(explain),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/mode",
+        parameters: "`to`: placing, draining or restored",
+        reach: Reach::Socket,
+        answer: "`bayplan-mode-plan/1`: what would change with this mode",
+        handler: || get(plan_mode),
+    },
+    Route {
+        method: "POST",
+        path: "/api/v1/mode",
+        parameters: "`to`: placing, draining or restored",
+        reach: Reach::Socket,
+        answer: "`bayplan-mode/1`, after the change: the mode, and who does not run where he should",
+        handler: || post(change_mode),
+    },
+    Route {
+        method: "POST",
+        path: "/api/v1/config/diff",
+        parameters: "`name`: what to call the file in messages; the body is the file",
+        reach: Reach::Socket,
+        answer: "`bayplan-config-diff/1`: what this configuration would change; 422 and its mistakes where it cannot be used",
+        handler: || post(diff_config),
+    },
+    Route {
+        method: "POST",
+        path: "/api/v1/config/reload",
+        parameters: "",
+        reach: Reach::Socket,
+        answer: "`bayplan-config-diff/1`, after the change: what the file has changed; 422 and its mistakes where it cannot be used",
+        handler: || post(reload_config),
+    },
+];
+
+/// What a listener of this reach serves.
+pub(crate) fn routes(reach: Reach, api: Api) -> Router {
+    let served = ROUTES.iter().filter(|route| route.reach <= reach);
+    let add = |router: Router<Api>, route: &Route| router.route(route.path, (route.handler)());
+    served.fold(Router::new(), add).with_state(api)
+}
+
+async fn metrics(State(api): State<Api>) -> Response {
+    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], api.metrics.render()).into_response()
+}
+
+/// The state answers, so the daemon decides.
+async fn health(State(api): State<Api>) -> Response {
+    match api.syncer.inbox.ask(Event::Ping).await {
+        Some(_) => "ok\n".into_response(),
+        None => stopping(),
+    }
+}
+
+async fn readiness(State(api): State<Api>) -> Response {
+    if api.syncer.inbox.ask(Event::Ping).await.is_none() {
+        return stopping();
+    }
+    let lacking = api.syncer.health.lacking();
+    match lacking.is_empty() {
+        true => "ok\n".into_response(),
+        false => {
+            let text: String = lacking.iter().map(|lacking| format!("{lacking}\n")).collect();
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        }
+    }
+}
+
+async fn status(State(api): State<Api>) -> Response {
+    match api.syncer.inbox.ask(Event::Status).await {
+        Some(Answer::Status(status)) => {
+            Json(Status { config: Some(api.reloader.status()), ..*status }).into_response()
+        }
+        _ => stopping(),
+    }
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+async fn explain(State(api): State<Api>, Query(named): Query<Named>) -> Response {
+    match api.syncer.inbox.ask(Event::Explain(named.name)).await {
+        Some(Answer::Explanations(found)) => Json(found).into_response(),
+        _ => stopping(),
+    }
+}
+
+#[derive(Deserialize)]
+struct To {
+    to: Mode,
+}
+
+async fn plan_mode(State(api): State<Api>, Query(To { to }): Query<To>) -> Response {
+    match api.syncer.inbox.ask(Event::PlanMode(to)).await {
+        Some(Answer::ModePlan(plan)) => Json(*plan).into_response(),
+        _ => stopping(),
+    }
+}
+
+/// Goes on although whoever asked may give up: half of a change is no change.
+async fn change_mode(State(api): State<Api>, Query(To { to }): Query<To>) -> Response {
+    let changed = tokio::spawn(async move { api.syncer.change_mode(to).await });
+    match changed.await {
+        Ok(Some(report)) => Json(report).into_response(),
+        _ => stopping(),
+    }
+}
+
+/// Changes nothing, although it comes with a body.
+async fn diff_config(State(api): State<Api>, Query(named): Query<Named>, text: String) -> Response {
+    or_why_not(api.reloader.preview(Path::new(&named.name), &text).await)
+}
+
+/// Goes on although whoever asked may give up.
+async fn reload_config(State(api): State<Api>) -> Response {
+    match tokio::spawn(async move { api.reloader.reload().await }).await {
+        Ok(done) => or_why_not(done),
+        Err(_) => stopping(),
+    }
+}
+
+fn or_why_not(done: anyhow::Result<ConfigDiff>) -> Response {
+    match done {
+        Ok(diff) => Json(diff).into_response(),
+        Err(error) => (StatusCode::UNPROCESSABLE_ENTITY, format!("{error:#}\n")).into_response(),
+    }
+}
+
+fn stopping() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping\n").into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: &str =
+        "<!-- made from the table in crates/daemon/src/api.rs; UPDATE_EXPECT=1 rewrites it -->\n\n";
+    const END: &str = "\n<!-- end of the table -->";
+
+    fn render_page() -> String {
+        let mut page = "| Request | Parameters | Where | Answer |\n|---|---|---|---|\n".to_owned();
+        for route in ROUTES {
+            let Route { method, path, parameters, reach, answer, .. } = route;
+            let reach = reach.text();
+            page.push_str(&format!("| `{method} {path}` | {parameters} | {reach} | {answer} |\n"));
+        }
+        page
+    }
+
+    #[test]
+    fn the_page_has_this_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (before, rest) =
+            page.split_once(BEGIN).expect("docs/api.md has the mark at the beginning");
+        let (table, after) = rest.split_once(END).expect("docs/api.md has the mark at the end");
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(path, format!("{before}{BEGIN}{}{END}{after}", render_page())).unwrap();
+        } else {
+            assert_eq!(table, render_page(), "run with UPDATE_EXPECT=1 to rewrite docs/api.md");
+        }
+    }
+
+    #[test]
+    fn what_changes_something_is_on_the_socket_only() {
+        for route in ROUTES.iter().filter(|route| route.method != "GET") {
+            assert_eq!(route.reach, Reach::Socket, "{} {}", route.method, route.path);
+        }
+        for (address, reach) in [
+            ("127.0.0.1", Reach::Loopback),
+            ("127.8.0.1", Reach::Loopback),
+            ("::1", Reach::Loopback),
+            ("0.0.0.0", Reach::Network),
+            ("::", Reach::Network),
+            ("10.0.0.7", Reach::Network),
+        ] {
+            assert_eq!(Reach::of(address.parse().unwrap()), reach, "{address}");
+        }
+    }
+}

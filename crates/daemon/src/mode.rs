@@ -1,0 +1,260 @@
+//! Whether bayplan places containers. In: an operator's word. Out: a mode in the journal, and pinnings that follow from it.
+//!
+//! ```text
+//! placing ◀── resume ──┬── drain ──▶ draining    who comes owns no CPUs; who owns some keeps them
+//!                      └── restore ─▶ restored    everybody runs everywhere; kubelet's calls pass through
+//! ```
+//!
+//! The ledger stays as it is in every mode: what somebody holds while `restored` is kept for him and not enforced, so that resuming
+//! moves nobody to another place than the one that he had. Who came meanwhile is found by the next sync and adopted where he runs.
+
+use bayplan_allocator::{ContainerId, Request};
+use bayplan_cri::agent::Admission;
+use bayplan_cri::translate::{NewContainer, Resources};
+use bayplan_types::{CpuSet, Pinning};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Answer, Note, RuntimeView, Step};
+use crate::record::Record;
+use crate::state::NodeState;
+
+/// What bayplan does with containers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Places them.
+    #[default]
+    Placing,
+    /// Places them, and gives no CPUs of their own to those that have none.
+    Draining,
+    /// Lets all of them run everywhere, and kubelet's calls pass through.
+    Restored,
+}
+
+impl Mode {
+    /// Every mode.
+    pub const ALL: [Mode; 3] = [Mode::Placing, Mode::Draining, Mode::Restored];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Placing => "placing",
+            Mode::Draining => "draining",
+            Mode::Restored => "restored",
+        }
+    }
+}
+
+/// What a change of the mode would do; format `bayplan-mode-plan/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModePlan {
+    /// Names the format.
+    pub format: String,
+    /// The mode now.
+    pub from: Mode,
+    /// The mode afterwards.
+    pub to: Mode,
+    /// Containers that hold CPUs of their own, and keep them.
+    pub owners: usize,
+    /// Containers whose sets change.
+    pub changes: Vec<PinningChange>,
+}
+
+/// What changes for one container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinningChange {
+    /// `namespace/pod/container`.
+    pub container: String,
+    /// Its CPUs now.
+    pub cpus_from: String,
+    /// Its CPUs afterwards.
+    pub cpus_to: String,
+    /// Its memory nodes now.
+    pub mems_from: String,
+    /// Its memory nodes afterwards.
+    pub mems_to: String,
+}
+
+/// What came of a change of the mode; format `bayplan-mode/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModeReport {
+    /// Names the format.
+    pub format: String,
+    /// The mode now.
+    pub mode: Mode,
+    /// Containers that do not run where they should, as was read back. They are written again with the next change.
+    pub not_in_place: Vec<NotInPlace>,
+    /// Why nothing could be read back; absent where it could.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unchecked: Option<String>,
+}
+
+/// A container that does not run where it should.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotInPlace {
+    /// `namespace/pod/container`.
+    pub container: String,
+    /// Where it runs and where it should, or why that is not known.
+    pub why: String,
+}
+
+/// Why somebody who asks for CPUs of his own does not get them.
+pub(crate) const DRAINED: &str = " without CPUs of its own, because bayplan is draining";
+
+impl NodeState {
+    /// The mode now.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Nobody becomes an owner of CPUs.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.mode == Mode::Draining
+    }
+
+    /// Nothing is placed.
+    pub(crate) fn is_restored(&self) -> bool {
+        self.mode == Mode::Restored
+    }
+
+    /// Otherwise nobody is moved for the sake of a better place.
+    pub(crate) fn is_placing(&self) -> bool {
+        self.mode == Mode::Placing
+    }
+
+    /// The writes of the change travel before the answer.
+    pub(crate) fn set_mode(&mut self, mode: Mode, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        step.answers_after_plan = true;
+        if mode == self.mode {
+            return step;
+        }
+        step.records.push(Record::Mode { mode, at: now });
+        step.notes.push(Note::ModeChanged { from: self.mode, to: mode });
+        (self.mode, self.mode_since) = (mode, Some(now));
+        step
+    }
+
+    /// What [`Self::set_mode`] would do.
+    pub(crate) fn plan_mode(&self, to: Mode) -> ModePlan {
+        let mut after = self.clone();
+        after.mode = to;
+        let changes = self.by_runtime_id.values().filter_map(|id| {
+            let (old, new) = (self.pinning(*id)?, after.pinning(*id)?);
+            (old != new).then(|| PinningChange {
+                container: self.full_name_of(*id),
+                cpus_from: old.cpus.to_string(),
+                cpus_to: new.cpus.to_string(),
+                mems_from: old.mems.to_string(),
+                mems_to: new.mems.to_string(),
+            })
+        });
+        let mut changes: Vec<PinningChange> = changes.collect();
+        changes.sort_by(|a, b| a.container.cmp(&b.container));
+        let held = self.ledger.allocations();
+        ModePlan {
+            format: "bayplan-mode-plan/1".to_owned(),
+            from: self.mode,
+            to,
+            owners: held.filter(|(_, held)| !held.exclusive.is_empty()).count(),
+            changes,
+        }
+    }
+
+    /// Where everybody runs whom nobody places: as kubelet without a CPU manager leaves him, as far as that can be said through CRI, where
+    /// an empty set means "as it is".
+    pub(crate) fn everywhere(&self) -> Pinning {
+        let pools = self.ledger.pools();
+        Pinning { cpus: pools.unplaced_cpus(), mems: pools.memory_nodes() }
+    }
+
+    /// What a newcomer may ask for. `Err`: his pod requires something of the CPUs that he does not get.
+    pub(crate) fn as_mode_allows(&self, request: Request) -> Result<(Request, bool), String> {
+        if !self.is_draining() || request.demand.exclusive() == 0 {
+            return Ok((request, false));
+        }
+        if request.wishes.cpus.has_requirement() {
+            let why = "bayplan is draining, and what is required of its own CPUs cannot be had; `bayplan resume` ends that";
+            return Err(format!("refused: {why}"));
+        }
+        let demand = request.demand.all_shared();
+        Ok((Request { demand, ..request }, true))
+    }
+
+    /// While restored, a creation passes through, and the container is not bayplan's.
+    pub(crate) fn pass(&mut self, spec: &NewContainer, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Admission(Admission::PassThrough));
+        self.release_earlier(spec, now, &mut step);
+        step
+    }
+
+    /// While restored, a resize passes through. The place that is kept no longer suits the container, so it is given up, and it is adopted
+    /// where it runs when bayplan places again.
+    pub(crate) fn pass_resize(&mut self, id: &str, update: Resources, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Admission(Admission::PassThrough));
+        let Some(id) = self.by_runtime_id.get(id).copied() else { return step };
+        let Some(container) = self.containers.get(&id) else { return step };
+        let now_asked = container.spec.resources;
+        if now_asked.updated_by(update) != now_asked {
+            self.release(id, "it was resized while nothing was placed", now, &mut step);
+        }
+        step
+    }
+
+    /// Compares where everybody runs with where he should. Those who are elsewhere are written again, and named.
+    pub(crate) fn read_back(&mut self, view: &RuntimeView) -> Step {
+        let mut found = Vec::new();
+        for (runtime_id, id) in &self.by_runtime_id {
+            let (Some(seen), Some(wanted)) = (view.containers.get(runtime_id), self.pinning(*id))
+            else {
+                continue;
+            };
+            let touched = self.containers.get(id).map_or(0, |container| container.touched);
+            if !seen.is_alive {
+                continue;
+            }
+            let why = match &seen.details {
+                None => "the runtime does not describe it".to_owned(),
+                Some(details) => {
+                    let Some(why) = self.differs(&details.pinning, &wanted) else { continue };
+                    // Else it is as new as the view, or a write has failed since.
+                    if touched <= view.basis {
+                        self.observed.insert(runtime_id.clone(), details.pinning.clone());
+                    }
+                    why
+                }
+            };
+            found.push(NotInPlace { container: self.full_name_of(*id), why });
+        }
+        found.sort_by(|a, b| a.container.cmp(&b.container));
+        let mut step = Step::new(Answer::NotInPlace(found));
+        step.answers_after_plan = true;
+        step
+    }
+
+    /// For people; `None` where it runs as it should. What is left alone is right in any case.
+    fn differs(&self, seen: &Pinning, wanted: &Pinning) -> Option<String> {
+        // A container that was never told runs everywhere.
+        let is_free = self.mode == Mode::Restored && seen.cpus.is_empty();
+        let has_cpus = is_free || wanted.cpus.is_empty() || seen.cpus == wanted.cpus;
+        let has_mems =
+            wanted.mems.is_empty() || seen.mems == wanted.mems || is_free && seen.mems.is_empty();
+        let all = |cpus: &CpuSet| match cpus.is_empty() {
+            true => "all".to_owned(),
+            false => cpus.to_string(),
+        };
+        let mut texts = Vec::new();
+        if !has_cpus {
+            texts.push(format!("runs on CPUs {}, not {}", all(&seen.cpus), wanted.cpus));
+        }
+        if !has_mems {
+            texts.push(format!("has memory nodes {}, not {}", seen.mems, wanted.mems));
+        }
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
+    fn full_name_of(&self, id: ContainerId) -> String {
+        self.containers.get(&id).map(|container| container.full_name()).unwrap_or_default()
+    }
+}
