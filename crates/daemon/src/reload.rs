@@ -277,8 +277,9 @@ impl Reloader {
         let moves = self.shifts(&new, ground, Event::ConfigChanged).await?;
         ground.reserved = new.reserved_cpus.clone();
         parts.upstream.set_limit(new.runtime_timeout);
-        if let Some(log) = log.as_ref().filter(|_| new.log != parts.live.borrow().log) {
-            log.0(&new.log)?;
+        let is_other = new.log != parts.live.borrow().log;
+        if let Some(Err(error)) = log.as_ref().filter(|_| is_other).map(|log| log.0(&new.log)) {
+            tracing::warn!("the log filter cannot be changed: {error:#}");
         }
         parts.live.send_replace(Arc::new(new));
         // By the new interval from now on.
