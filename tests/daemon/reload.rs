@@ -88,11 +88,13 @@ async fn who_moves_is_who_the_diff_has_named() {
 
     let same = diff(&node, &format!("{base}reservedCpus: 0,8\n")).await;
     assert!(same.changes.is_empty() && same.moves.is_empty(), "{same:?}");
-    let text = format!("{base}reservedCpus: 0-1,8-9\nreservedNamespaces: [default]\n");
+    let text = format!("{base}reservedCpus: 0-1,8-9\nreservedNamespaces: [kube-public]\n");
     let told = diff(&node, &text).await;
     let keys: Vec<&str> = told.changes.iter().map(|it| it.key.as_str()).collect();
     assert_eq!(keys, ["reservedCpus", "reservedNamespaces"]);
-    assert!(!told.moves.is_empty());
+    let named: Vec<&str> = told.moves.iter().map(|it| it.container.as_str()).collect();
+    assert!(named.contains(&"default/owner/owner") && named.contains(&"kube-system/dns/dns"));
+    assert!(!named.contains(&"default/other/other"), "{named:?}");
     // Nobody has moved by being asked about.
     assert_eq!(places(&node.check_in_line().await), before);
 
