@@ -19,7 +19,7 @@ fn first_of(cpus: &CpuSet) -> CpuSet {
 }
 
 /// The CPUs of all classes together.
-fn all(status: &bayplan_daemon::status::Status) -> CpuSet {
+pub(crate) fn all(status: &bayplan_daemon::status::Status) -> CpuSet {
     let cpus = &status.cpus;
     let classes = [&cpus.exclusive, &cpus.shared, &cpus.reserved, &cpus.isolated];
     classes.iter().fold(CpuSet::new(), |all, class| all.union(&set(class)))

@@ -12,6 +12,7 @@ mod compacting;
 mod disks;
 mod exits;
 mod faults;
+mod history;
 mod hotplug;
 mod modes;
 mod node;

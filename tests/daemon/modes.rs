@@ -4,11 +4,13 @@ use std::fs;
 use std::process::{Command, Output};
 
 use bayplan_cri::embedded::Fault;
+use bayplan_daemon::history::Kind;
 use bayplan_daemon::mode::{Mode, ModePlan, ModeReport};
 use bayplan_daemon::{post_control, query_control};
 use bayplan_types::CpuSet;
 use serde_json::Value;
 
+use crate::history::told;
 use crate::node::{DAEMON, Node, set, soon};
 use crate::observing::{get, metrics, sum};
 
@@ -51,6 +53,10 @@ async fn a_drained_node_gives_nobody_cpus_of_his_own_until_it_is_resumed() {
     assert_eq!(set(&node.held("next").await.exclusive), node.cpus(&next));
     node.wait_until_in_line().await;
     assert_eq!(node.cpus(&owner), own);
+    node.stop_daemon().await;
+    let modes = told(&node.history()).into_iter().filter(|entry| entry.kind == Kind::Mode);
+    let modes: Vec<String> = modes.map(|entry| entry.why).collect();
+    assert_eq!(modes, ["placing -> draining", "draining -> placing"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

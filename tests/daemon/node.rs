@@ -142,6 +142,10 @@ impl Node {
         self.path("state")
     }
 
+    pub(crate) fn history(&self) -> PathBuf {
+        self.path("state/history")
+    }
+
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.path("control.sock")
     }

@@ -406,13 +406,13 @@ impl Ledger {
         }
         allocation.idle.intersect_with(&self.free().union(self.open_isolated()));
         allocation.mems = self.known_mems(&allocation, &pool.nodes);
+        // What is expected is set aside from nobody, and may be more than is free.
+        let is_expected = allocation.terms.memory_is_expected;
         for (node, charge) in &mut allocation.charges {
-            // What is only expected to be used, others may have.
-            let most = match allocation.terms.memory_is_expected {
-                true => self.pools.node(*node).map(|(_, it)| it.capacity()).unwrap_or_default(),
-                false => self.charged().free_on(&self.pools, *node),
+            *charge = match self.pools.node(*node) {
+                Some(_) if is_expected => *charge,
+                _ => (*charge).min(self.charged().free_on(&self.pools, *node)),
             };
-            *charge = (*charge).min(most);
         }
         allocation.charges.retain(|(_, charge)| *charge > Bytes::ZERO);
         for HugeCharge { node, size, bytes } in &mut allocation.huge_charges {

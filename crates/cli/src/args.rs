@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bayplan_daemon::history::Kind;
 use bayplan_topology::{JSON_HELP, SYNTHETIC_HELP};
+use clap::builder::PossibleValuesParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 
 use crate::machine_file::MACHINE_FORMAT;
 
@@ -74,6 +78,12 @@ pub(crate) enum Command {
     ///
     /// After `restore`, containers get the places back that they had; those that came meanwhile are adopted where they run, and share.
     Resume(ModeOptions),
+    /// What happened on this node: who was placed, refused, moved, resized and released, when and why; newest last
+    ///
+    /// Reads the history that the daemon keeps below its state directory; the daemon need not run. `bayplan explain` has every pool
+    /// that was considered for those that are there and for the last 256 that ended.
+    #[command(after_long_help = JOURNAL_HELP)]
+    Journal(JournalOptions),
     /// What pods can ask for by annotation: every key, its values, default, meaning and older names
     Annotations(OutputOptions),
     /// Look for what would keep bayplan from working: configuration, machine, cgroups, rights, runtime, kubelet
@@ -217,6 +227,46 @@ pub(crate) struct ModeOptions {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct PastOptions {
+    /// The daemon's state directory, or one file of its history [default: stateDir of the configuration]
+    #[arg(long, value_name = "DIR|FILE")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct JournalOptions {
+    #[command(flatten)]
+    pub(crate) past: PastOptions,
+    /// From this time on: 2026-11-21T03:10:00Z, or 10m, 2h, 3d before now
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    pub(crate) since: Option<Moment>,
+    /// Up to this time
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    pub(crate) until: Option<Moment>,
+    /// Only of this namespace; `*` and `?` stand for any text and any character, here and below
+    #[arg(long, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// Only of this pod
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pod: Option<String>,
+    /// Only of containers of this name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) container: Option<String>,
+    /// Only what is of this kind; see the end of `--help`
+    #[arg(long, value_name = "KIND", value_delimiter = ',', hide_possible_values = true,
+          value_parser = PossibleValuesParser::new(Kind::ALL.map(Kind::name)))]
+    pub(crate) kind: Vec<String>,
+    /// Only so many, the last ones
+    #[arg(short = 'n', long = "last", value_name = "COUNT")]
+    pub(crate) last: Option<usize>,
+    /// Go on with what happens from now on
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct TopOptions {
     /// Show so many containers [default: all that fit the terminal]
     #[arg(short = 'n', long, value_name = "COUNT")]
@@ -249,6 +299,62 @@ fn parse_delay(text: &str) -> Result<Duration, String> {
         .map(Duration::from_secs_f64)
         .ok_or_else(|| "expected seconds from 0.1 to 3600".to_owned())
 }
+
+/// A time as people type it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// This one.
+    At(Timestamp),
+    /// So long before now.
+    Ago(SignedDuration),
+}
+
+impl Moment {
+    /// The time, where it is `now`.
+    pub(crate) fn before(self, now: Timestamp) -> Timestamp {
+        match self {
+            Moment::At(at) => at,
+            Moment::Ago(ago) => now.checked_sub(ago).unwrap_or(Timestamp::MIN),
+        }
+    }
+}
+
+fn parse_moment(text: &str) -> Result<Moment, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(Moment::At(at));
+    }
+    let ago =
+        text.parse::<Span>().and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()));
+    match ago {
+        Ok(ago) if !ago.is_negative() => Ok(Moment::Ago(ago)),
+        _ => Err("expected a time such as 2026-11-21T03:10:00Z, or how long ago it was, such as 10m, 2h or 3d".to_owned()),
+    }
+}
+
+/// The kinds, and what -o json prints.
+const JOURNAL_HELP: &str = "\
+Kinds:
+  started, machine             the daemon started; the machine as it is from then on
+  placed, refused, adopted     a container came: it has a place, there is none, or it ran already
+  moved                        somebody else is the reason: room for a container, compaction, narrowing, the machine, a restart
+  resized, pod_resized, ended  kubelet changed what it, or its pod, may have; it gave everything back
+  mode                         bayplan drain, restore or resume
+  runtime_lost, runtime_back   the runtime does not answer, and answers again
+  failure                      a write failed, or something else that an operator should know
+  held, continued, looked      bookkeeping for `bayplan replay`, shown only when asked for
+
+CPUs are its own where it says `own`, and shared otherwise; `a -> b` is before and after.
+
+With -o json there is one object a line: `at`, `kind`; of whom: `who` (`namespace`, `pod`, `container`, `attempt`, `qos`, `id`,
+`runtime_id`); `asked`, `before` and `after` (`pool`, `own`, `cpus`, `mems`), `by` (of what is moved: room, compaction, narrowing, machine,
+restart), `why`, `warnings`; `spec` with all that kubelet said of the container; `resources`, `allocation`, `machine`, `node`. What does not
+apply is absent.
+
+Examples:
+  bayplan journal --since 1h
+  bayplan journal --pod 'web-*' --kind refused,moved
+  bayplan journal --follow -n 20
+  bayplan journal --state-dir /mnt/node7/var/lib/bayplan -o json | jq .why";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct MachineOptions {

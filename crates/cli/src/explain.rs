@@ -3,11 +3,14 @@
 use std::path::Path;
 
 use anyhow::bail;
-use bayplan_daemon::decision::{PoolVerdict, Verdict};
+use bayplan_daemon::decision::{Decision, PoolVerdict, Verdict};
+use bayplan_daemon::history::{Entry, Who};
 use bayplan_daemon::query_control;
 use bayplan_daemon::status::Explanation;
 
-use crate::args::{ExplainOptions, Output};
+use crate::args::{ExplainOptions, Output, PastOptions};
+use crate::journal::Columns;
+use crate::past::Past;
 use crate::status::control_socket;
 use crate::{render_table, table};
 
@@ -18,15 +21,52 @@ pub(crate) fn run(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Re
     let asked = query_control::<Vec<Explanation>>(&socket, &path);
     let found = tokio::runtime::Runtime::new()?.block_on(asked)?;
     if found.is_empty() {
-        bail!(
-            "no container is called `{}`; `bayplan status` lists them, and the last 256 that ended or were refused \
-             can be asked for too",
-            options.name
-        );
+        return explain_past(config, options);
     }
     match options.output.output {
         Output::Text => found.iter().for_each(|explanation| print!("{}", render(explanation))),
         Output::Json => println!("{}", serde_json::to_string_pretty(&found)?),
+    }
+    Ok(())
+}
+
+/// What the history knows of a container that the daemon does not remember: not every pool that was considered, but everything that
+/// happened to it.
+fn explain_past(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Result<()> {
+    let name = &options.name;
+    let mut entries = match Past::open(config, &PastOptions { state_dir: None }) {
+        Ok(mut past) => past.read(false)?,
+        Err(error) => {
+            bail!("no container is called `{name}`; `bayplan status` lists them ({error:#})")
+        }
+    };
+    entries.retain(|entry| entry.who.as_ref().is_some_and(|who| who.is_called(name)));
+    let arrival = entries.iter().rfind(|entry| entry.spec.is_some());
+    let Some((arrival, who)) = arrival.and_then(|entry| Some((entry, entry.who.as_ref()?))) else {
+        bail!(
+            "no container is called `{name}`; `bayplan status` lists them, and those that have ended can be asked for, too, as long as \
+             the history has them (`bayplan journal`)"
+        );
+    };
+    let explanation = Explanation {
+        container: who.full_name(),
+        now: None,
+        decision: Decision {
+            at: arrival.at,
+            asked: arrival.asked.clone(),
+            outcome: arrival.why.clone(),
+            pools: Vec::new(),
+            warnings: arrival.warnings.clone(),
+        },
+    };
+    match options.output.output {
+        Output::Text => {
+            let of_it =
+                |entry: &Entry| entry.who.as_ref().map(Who::full_name) == Some(who.full_name());
+            let told: Vec<Entry> = entries.iter().filter(|it| of_it(it)).cloned().collect();
+            print!("{}\n{}", render(&explanation), Columns::default().render(&told));
+        }
+        Output::Json => println!("{}", serde_json::to_string_pretty(&[explanation])?),
     }
     Ok(())
 }

@@ -8,10 +8,12 @@ mod check;
 mod config;
 mod demo;
 mod explain;
+mod journal;
 mod json_file;
 mod machine;
 mod machine_file;
 mod mode;
+mod past;
 mod run;
 mod seats;
 mod simulate;
@@ -57,6 +59,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Drain(options) => return mode::run(config, Mode::Draining, &options),
         Command::Restore(options) => return mode::run(config, Mode::Restored, &options),
         Command::Resume(options) => return mode::run(config, Mode::Placing, &options),
+        Command::Journal(options) => journal::run(config, &options)?,
         Command::Annotations(options) => annotations::run(&options)?,
         Command::Check(options) => return check::run(config, &options),
         Command::Config(command) => return config::run(config, &command),

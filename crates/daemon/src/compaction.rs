@@ -22,6 +22,7 @@ use bayplan_types::Bytes;
 use crate::compactor::Compactor;
 use crate::config::CompactionConfig;
 use crate::event::{Note, Step};
+use crate::history::By;
 use crate::record::Record;
 use crate::state::{Container, NodeState};
 
@@ -45,7 +46,7 @@ impl NodeState {
     pub(crate) fn join_holes(&mut self, step: &mut Step) {
         if self.is_placing() && self.compactor.is_due() && self.is_at_rest() {
             let moves = self.compactor.plan_joining(&self.ledger, &self.movable());
-            self.relocate(&moves, "so that free CPUs lie together", step);
+            self.relocate(&moves, By::Compaction, "so that free CPUs lie together", step);
         }
     }
 
@@ -66,23 +67,23 @@ impl NodeState {
         if moves.is_empty() {
             return first;
         }
-        self.relocate(&moves, &format!("to make room for {name}"), step);
+        self.relocate(&moves, By::Room, &format!("to make room for {name}"), step);
         offer(&self.ledger, request)
     }
 
-    fn relocate(&mut self, moves: &[Relocation], why: &str, step: &mut Step) {
+    fn relocate(&mut self, moves: &[Relocation], by: By, why: &str, step: &mut Step) {
         if let Err(error) = self.ledger.relocate(moves) {
             step.notes.push(Note::Failure { kind: "not_moved", message: error.to_string() });
             return;
         }
         for made in moves {
-            self.note_relocation(made, why, step);
+            self.note_relocation(made, by, why, step);
         }
     }
 
     /// Told like any other change: journal, log, metric and `explain`. In the order of the moves, so that the beginning of these records is a
     /// ledger, too.
-    fn note_relocation(&mut self, made: &Relocation, why: &str, step: &mut Step) {
+    fn note_relocation(&mut self, made: &Relocation, by: By, why: &str, step: &mut Step) {
         self.note_moves(&made.sharers, made.container, step);
         self.remember_home(made.container);
         let Some(container) = self.containers.get_mut(&made.container) else { return };
@@ -95,6 +96,8 @@ impl NodeState {
         container.decision.note_move(&format!("CPUs {from}"), &to, &why);
         container.touched = self.steps;
         let container = container.full_name();
+        let before = self.place_before(made.container, &made.from);
+        step.history.push(self.relocation(made.container, by, before, &why));
         step.notes.push(Note::Moved { container, from, to, why });
         step.records.extend(self.placed_record(made.container));
     }

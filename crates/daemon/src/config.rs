@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bayplan_allocator::Limits;
 use bayplan_cri::translate::RequestRules;
-use bayplan_types::CpuSet;
+use bayplan_types::{Bytes, CpuSet};
 use jiff::SignedDuration;
 use tokio::sync::watch;
 
@@ -92,6 +92,8 @@ pub struct Config {
     pub control_group: String,
     /// Holds the journal.
     pub state_dir: PathBuf,
+    /// What the history may have on disk.
+    pub history_max: Bytes,
     /// Prometheus scrapes here; `None` when it is off.
     pub metrics_address: Option<SocketAddr>,
     /// CPUs for system pods.
@@ -133,6 +135,7 @@ impl Default for Config {
             control_socket: "/run/bayplan/control.sock".into(),
             control_group: "root".to_owned(),
             state_dir: "/var/lib/bayplan".into(),
+            history_max: Bytes(16 << 20),
             metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 9478))),
             reserved_cpus: CpuSet::new(),
             reserved_namespaces: vec!["kube-system".to_owned()],
@@ -167,6 +170,11 @@ impl Config {
     /// How long one update of a CPU set may take: three passes and some time for the rest fit into a decision.
     pub(crate) fn write_limit(&self) -> Duration {
         self.runtime_timeout.min(self.decision_timeout / 4)
+    }
+
+    /// A file that means the same, in one line: only what differs from the defaults.
+    pub fn differences(&self) -> String {
+        Settings::of(self, &[]).differences().to_string()
     }
 }
 

@@ -11,6 +11,7 @@ use bayplan_enforcement::Plan;
 use bayplan_topology::{Device, Topology};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
+use crate::history::Entry;
 use crate::mode::{Mode, ModePlan, NotInPlace};
 use crate::reconfigure::{ChangedConfig, Shift};
 use crate::record::Record;
@@ -60,6 +61,10 @@ pub enum Event {
     PlanMode(Mode),
     /// Where everybody runs, to be compared with where they should.
     ReadBack(RuntimeView),
+    /// The runtime does not answer, for this reason.
+    RuntimeLost(String),
+    /// The runtime answers again.
+    RuntimeBack,
     /// Are events dealt with?
     Ping,
     /// Who has which CPUs?
@@ -88,6 +93,8 @@ pub struct ChangedMachine {
     pub devices: Arc<[Device]>,
     /// What of the configuration does not fit it.
     pub notes: Vec<Note>,
+    /// What was read of it, for the history.
+    pub files: Option<Arc<str>>,
 }
 
 impl ChangedMachine {
@@ -112,7 +119,12 @@ impl ChangedMachine {
             notes.push(Note::Failure { kind: "isolated_shared", message });
         }
         let devices = topology.devices().into();
-        ChangedMachine { pools, fingerprint: fingerprint(topology), devices, notes }
+        ChangedMachine { pools, fingerprint: fingerprint(topology), devices, notes, files: None }
+    }
+
+    /// With what was read of it, in the text form of `bayplan snapshot`.
+    pub fn with_files(self, files: Option<Arc<str>>) -> ChangedMachine {
+        ChangedMachine { files, ..self }
     }
 }
 
@@ -288,6 +300,8 @@ pub enum Note {
 pub struct Step {
     /// To be on disk before the answer leaves.
     pub records: Vec<Record>,
+    /// What the history is told.
+    pub history: Vec<Entry>,
     /// To be carried out; before the answer leaves where `answers_after_plan`.
     pub plan: Plan,
     /// To whoever sent the event.
@@ -304,11 +318,17 @@ impl Step {
     pub(crate) fn new(answer: Answer) -> Step {
         Step {
             records: Vec::new(),
+            history: Vec::new(),
             plan: Plan::default(),
             answer,
             answers_after_plan: false,
             notes: Vec::new(),
             sync_soon: false,
         }
+    }
+
+    /// Nothing follows but that the history is told.
+    pub(crate) fn told(entry: Entry) -> Step {
+        Step { history: vec![entry], ..Step::new(Answer::Done) }
     }
 }

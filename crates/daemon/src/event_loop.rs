@@ -1,6 +1,6 @@
 //! The one task that owns the state. In: events from a bounded queue. Out: records on disk, then writes at the runtime, then answers.
 //!
-//! Events that arrive together share one write to the journal. Plans go to a second task, the writer, in the order in which they
+//! Events that arrive together share one write to the journal. The history is handed to a task of its own, for which nobody waits. Plans go to a second task, the writer, in the order in which they
 //! were made; an answer that must wait for its plan travels with it, so nobody is told of a CPU before its old owner was told to let go.
 
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::event::{Answer, Event, Note, Step};
 use crate::health::Health;
+use crate::historian::Historian;
+use crate::history::Entry;
 use crate::inbox::{Envelope, Events};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
@@ -26,6 +28,7 @@ const BATCH_MAX: usize = 64;
 pub(crate) struct EventLoop {
     pub(crate) state: NodeState,
     pub(crate) journal: Keeper,
+    pub(crate) historian: Historian,
     /// Unbounded: each batch comes from an event, and whoever makes events that matter waits for the batch.
     pub(crate) writer: mpsc::UnboundedSender<Batch>,
     pub(crate) metrics: Arc<Metrics>,
@@ -59,7 +62,12 @@ impl EventLoop {
             let records = steps.iter_mut().flat_map(|(step, _)| std::mem::take(&mut step.records));
             let records: Vec<Record> = records.collect();
             let has_changed = !records.is_empty();
-            self.journal.keep(records, &self.state, &self.metrics).await;
+            let history = steps.iter_mut().flat_map(|(step, _)| std::mem::take(&mut step.history));
+            let mut history: Vec<Entry> = history.collect();
+            if let Err(why) = self.journal.keep(records, &self.state, &self.metrics).await {
+                history.push(Entry { at: now, ..Entry::failure(format!("journal: {why}")) });
+            }
+            self.historian.tell(history, &self.state, now);
             self.health.set_journal_behind(self.journal.is_behind());
             if has_changed {
                 self.metrics.show(&self.state, self.journal.bytes());

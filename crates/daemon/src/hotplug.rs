@@ -31,7 +31,7 @@ use tokio::time::MissedTickBehavior;
 use crate::event::{ChangedMachine, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
-use crate::run::derive_machine;
+use crate::run::read_machine;
 
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(1);
@@ -56,6 +56,7 @@ const TOLD_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Machine {
     topology: Topology,
+    files: Option<Arc<str>>,
     watched: Option<Watched>,
 }
 
@@ -74,18 +75,24 @@ impl Machine {
     pub fn of_host(root: &Path) -> anyhow::Result<Machine> {
         // What changes from here on differs at the first poll. Files that cannot be read now differ too, so the machine is read again.
         let texts = read_texts(root).unwrap_or_default();
-        let topology = derive_machine(root)?;
-        Ok(Machine { topology, watched: Some(Watched { root: root.to_owned(), texts }) })
+        let (topology, files) = read_machine(root)?;
+        let watched = Some(Watched { root: root.to_owned(), texts });
+        Ok(Machine { topology, files: Some(files), watched })
     }
 
     /// A machine that stays as it is and is nowhere looked up, as in the demo and in tests.
     pub fn fixed(topology: Topology) -> Machine {
-        Machine { topology, watched: None }
+        Machine { topology, files: None, watched: None }
     }
 
     /// The hardware as it was read.
     pub fn topology(&self) -> &Topology {
         &self.topology
+    }
+
+    /// What was read of it, in the text form of `bayplan snapshot`; `None` for a fixed one.
+    pub(crate) fn files(&self) -> Option<Arc<str>> {
+        self.files.clone()
     }
 
     /// What follows the machine from now on; `None` for a fixed one.
@@ -149,6 +156,8 @@ impl Settling {
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) topology: Topology,
+    /// What was read of it.
+    pub(crate) files: Option<Arc<str>>,
     pub(crate) reserved: CpuSet,
 }
 
@@ -187,20 +196,21 @@ impl Watch {
         }
         let (root, expected) = (self.root.clone(), texts.clone());
         let read = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
-            let topology = derive_machine(&root)?;
-            Ok((read_texts(&root)? == expected).then_some(topology))
+            let (topology, files) = read_machine(&root)?;
+            Ok((read_texts(&root)? == expected).then_some((topology, files)))
         });
         // It is changing while we look: the next polls tell when it has come to rest again.
-        let Some(topology) = read.await?? else { return Ok(()) };
+        let Some((topology, files)) = read.await?? else { return Ok(()) };
         let mut ground = self.ground.lock().await;
-        let machine = Box::new(ChangedMachine::new(&topology, &ground.reserved));
+        let machine = ChangedMachine::new(&topology, &ground.reserved);
+        let machine = Box::new(machine.with_files(Some(Arc::clone(&files))));
         // The others have been logged.
         let is_new = |oddity| !ground.topology.oddities().contains(oddity);
         for oddity in topology.oddities().iter().filter(|oddity| is_new(oddity)) {
             tracing::warn!("odd hardware description: {oddity}");
         }
         if self.inbox.ask(Event::MachineChanged(machine)).await.is_some() {
-            ground.topology = topology;
+            (ground.topology, ground.files) = (topology, Some(files));
             self.settling = Settling { in_use: texts, seen: None };
             self.told.clear();
         }
@@ -268,7 +278,7 @@ mod tests {
 
     fn ground(machine: &Machine) -> Arc<Mutex<Ground>> {
         let reserved = "0".parse().unwrap();
-        Arc::new(Mutex::new(Ground { topology: machine.topology.clone(), reserved }))
+        Arc::new(Mutex::new(Ground { topology: machine.topology.clone(), files: None, reserved }))
     }
 
     impl Host {
@@ -396,7 +406,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_fixed_machine_is_not_watched() {
-        let topology = derive_machine(Host::start(|_| {}).dir.path()).unwrap();
+        let (topology, _) = read_machine(Host::start(|_| {}).dir.path()).unwrap();
         let machine = Machine::fixed(topology);
         let (inbox, _events) = inbox(64);
         assert!(machine.watch(ground(&machine), inbox, Arc::new(Metrics::new())).is_none());

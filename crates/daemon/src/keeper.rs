@@ -33,16 +33,20 @@ impl Keeper {
         self.is_behind || self.journal.is_none()
     }
 
+    /// Writes what has changed, and waits until it is on disk.
+    ///
+    /// # Errors
+    /// What went wrong, in words; it is counted and logged already.
     pub(crate) async fn keep(
         &mut self,
         records: Vec<Record>,
         state: &NodeState,
         metrics: &Metrics,
-    ) {
+    ) -> Result<(), String> {
         if records.is_empty() && !self.is_behind {
-            return;
+            return Ok(());
         }
-        let Some(mut journal) = self.journal.take() else { return };
+        let Some(mut journal) = self.journal.take() else { return Ok(()) };
         let is_large = self.bytes > COMPACT_BYTES_MIN.max(self.bytes_compacted.saturating_mul(4));
         let is_rewrite = self.is_behind || is_large;
         let records = if is_rewrite { state.snapshot_records() } else { records };
@@ -64,17 +68,19 @@ impl Keeper {
                 }
                 self.is_behind = result.is_err();
                 self.journal = Some(journal);
-                if let Err(error) = result {
+                result.map_err(|error| {
                     metrics.failed("journal");
-                    let error = anyhow::Error::new(error);
+                    let error = format!("{:#}", anyhow::Error::new(error));
                     tracing::error!(
-                        "{error:#}; going on, a restart now would have to ask the runtime"
+                        "{error}; going on, a restart now would have to ask the runtime"
                     );
-                }
+                    error
+                })
             }
             Err(error) => {
                 metrics.failed("journal");
                 tracing::error!(%error, "the journal is lost; going on without it");
+                Err("it is lost until the daemon is started anew".to_owned())
             }
         }
     }

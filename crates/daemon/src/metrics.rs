@@ -224,6 +224,7 @@ impl Metrics {
     /// Counters that are expected to stay at zero must be there to be alerted on.
     fn start_at_zero(&self) {
         for kind in [
+            "history",
             "huge_pages",
             "journal",
             "late",

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Answer, Note, RuntimeView, Step};
+use crate::history::{Entry, Kind};
 use crate::record::Record;
 use crate::state::NodeState;
 
@@ -132,6 +133,8 @@ impl NodeState {
         }
         step.records.push(Record::Mode { mode, at: now });
         step.notes.push(Note::ModeChanged { from: self.mode, to: mode });
+        let why = format!("{} -> {}", self.mode.name(), mode.name());
+        step.history.push(Entry { why, ..Entry::new(Kind::Mode) });
         (self.mode, self.mode_since) = (mode, Some(now));
         step
     }

@@ -8,6 +8,7 @@ use bayplan_allocator::{ContainerId, Narrowing, plan_narrowing};
 use bayplan_types::Bytes;
 
 use crate::event::{Note, Step};
+use crate::history::{By, Place};
 use crate::record::Record;
 use crate::state::NodeState;
 
@@ -31,6 +32,11 @@ impl Narrower {
     /// From now on; what is due stays due where anything is taken away at all.
     pub(crate) fn reconfigure(&mut self, is_enabled: bool) {
         *self = Narrower { is_enabled, is_due: self.is_due && is_enabled };
+    }
+
+    /// Whether there is something to narrow, perhaps.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_due
     }
 }
 
@@ -68,21 +74,24 @@ impl NodeState {
         let plan = self.narrowings();
         self.narrower.is_due = plan.len() > 1;
         let Some(first) = plan.first() else { return };
+        let held = self.ledger.allocation(first.container);
+        let before = held.map(|held| self.place_before(first.container, held)).unwrap_or_default();
         if let Err(error) = self.ledger.narrow(first) {
             step.notes.push(Note::Failure { kind: "not_narrowed", message: error.to_string() });
             return;
         }
-        self.note_narrowing(first, step);
+        self.note_narrowing(first, before, step);
     }
 
     /// Told like any other change: journal, log, metric and `explain`.
-    fn note_narrowing(&mut self, made: &Narrowing, step: &mut Step) {
+    fn note_narrowing(&mut self, made: &Narrowing, before: Place, step: &mut Step) {
         let Some(container) = self.containers.get_mut(&made.container) else { return };
         let (from, to) = (made.from.to_string(), made.to.to_string());
         let why = format!("because fewer will do, {}", render_moved(made.moves_memory));
         container.decision.note_move(&format!("memory nodes {from}"), &to, &why);
         container.touched = self.steps;
         let container = container.full_name();
+        step.history.push(self.relocation(made.container, By::Narrowing, before, &why));
         step.notes.push(Note::Narrowed { container, from, to, why });
         step.records.extend(self.placed_record(made.container));
     }

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use crate::decision::{Decision, texts};
 use crate::event::{Answer, Note, RuntimeView, Seen, Step};
+use crate::history::{Entry, Kind};
 use crate::record::Record;
 use crate::state::{NodeState, Phase, full_name, warning_notes};
 use crate::status::LEFT_ALONE;
@@ -64,6 +65,9 @@ impl NodeState {
             }
         }
         self.ended.retain(|_, step| *step > view.basis);
+        if (self.compactor.is_due() || self.narrower.is_due()) && self.is_at_rest() {
+            step.history.push(Entry::new(Kind::Looked));
+        }
         self.join_holes(&mut step);
         self.narrow_one(&mut step);
         step
@@ -169,9 +173,11 @@ impl NodeState {
         let phase = if seen.is_running { Phase::Running } else { Phase::Created };
         let spec = details.container.clone();
         step.notes.push(Note::Adopted { container: full_name(&spec), how });
+        let found = &details.pinning;
         self.insert(id, spec, Some(runtime_id.to_owned()), phase, decision);
         self.observed.insert(runtime_id.to_owned(), details.pinning.clone());
         step.records.extend(self.placed_record(id));
+        step.history.extend(self.arrival(id, Some(found)));
     }
 
     fn adopt_details(

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{CompactionConfig, Config, OnNoCapacity};
 use crate::event::{Answer, ChangedMachine, Note, Step};
+use crate::history::{By, Kind};
 use crate::state::{Container, NodeState};
 
 /// A configuration as far as decisions depend on it.
@@ -32,6 +33,8 @@ pub struct ChangedConfig {
     pub on_no_capacity: OnNoCapacity,
     /// How long a creation in doubt keeps its place.
     pub doubt_grace: SignedDuration,
+    /// The configuration in YAML, as far as it says where containers go, for the history.
+    pub text: String,
     /// The machine in use with the reserved CPUs of this configuration.
     pub machine: ChangedMachine,
 }
@@ -47,6 +50,7 @@ impl ChangedConfig {
             narrows_memory: config.narrows_memory,
             on_no_capacity: config.on_no_capacity,
             doubt_grace: config.doubt_grace(),
+            text: config.differences(),
             machine: ChangedMachine::new(topology, &config.reserved_cpus),
         })
     }
@@ -100,8 +104,12 @@ impl NodeState {
         self.narrower.reconfigure(config.narrows_memory);
         self.on_no_capacity = config.on_no_capacity;
         self.doubt_grace = config.doubt_grace;
+        if *self.origin.config != *config.text {
+            self.origin.config = config.text.into();
+            step.history.push(self.node_entry(Kind::Configured));
+        }
         if config.machine.pools != *self.ledger.pools() || !sent_away.is_empty() {
-            self.reseat_all(config.machine, &sent_away, now, &mut step);
+            self.reseat_all(config.machine, By::Config, &sent_away, now, &mut step);
         }
         let shifts = self.shifts(&places);
         step.notes.push(Note::ConfigChanged { moved: shifts.len() });

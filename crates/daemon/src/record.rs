@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::decision::Decision;
+use crate::history::Place;
 use crate::mode::Mode;
 
 /// Version of the records.
@@ -293,6 +294,16 @@ impl AllocationForm {
                 .map(|charge| (charge.node.0, charge.size.0, charge.bytes.0))
                 .collect(),
             terms: allocation.terms.into(),
+        }
+    }
+
+    /// Where it is, for the history; which shared CPUs it may run on is not for it to say.
+    pub(crate) fn place(&self, cpus: String) -> Place {
+        Place {
+            pool: if self.reserved { "reserved" } else { &self.pool }.to_owned(),
+            own: self.exclusive.clone(),
+            cpus,
+            mems: self.mems.clone(),
         }
     }
 

@@ -26,6 +26,7 @@ use jiff::Timestamp;
 
 use crate::decision::Decision;
 use crate::event::{Answer, ChangedMachine, Note, Step};
+use crate::history::By;
 use crate::record::{AllocationForm, Live};
 use crate::state::{NodeState, Phase};
 
@@ -75,6 +76,8 @@ impl NodeState {
             places.push((id, placed.allocation));
         }
         self.reseat(&places, &BTreeMap::new(), "not_restored", now, &mut step);
+        step.history.extend(self.reseated(&places, By::Restart));
+        NodeState::finish_entries(&mut step, now);
         step
     }
 
@@ -87,8 +90,9 @@ impl NodeState {
             return step;
         }
         let (before, cpus) = (self.ledger.pools().cpus(), machine.pools.cpus());
+        self.origin.machine.clone_from(&machine.files);
         let Reseated { moved, displaced } =
-            self.reseat_all(machine, &BTreeMap::new(), now, &mut step);
+            self.reseat_all(machine, By::Machine, &BTreeMap::new(), now, &mut step);
         step.notes.push(Note::MachineChanged {
             came: cpus.difference(&before).to_string(),
             went: before.difference(&cpus).to_string(),
@@ -103,6 +107,7 @@ impl NodeState {
     pub(crate) fn reseat_all(
         &mut self,
         machine: ChangedMachine,
+        by: By,
         sent_away: &BTreeMap<ContainerId, String>,
         now: Timestamp,
         step: &mut Step,
@@ -114,7 +119,11 @@ impl NodeState {
         self.fingerprint = machine.fingerprint;
         step.records.push(self.machine_record());
         step.notes.extend(machine.notes);
+        if by == By::Machine {
+            step.history.push(self.machine_entry());
+        }
         let reseated = self.reseat(&places, sent_away, "displaced", now, step);
+        step.history.extend(self.reseated(&places, by));
         for (id, had) in &places {
             let is_decided_anew =
                 self.containers.get(id).is_some_and(|it| it.touched == self.steps);

@@ -28,15 +28,18 @@ use crate::event_loop::{EventLoop, tell};
 use crate::exits::hear_exits;
 use crate::gate::Gate;
 use crate::health::Health;
+use crate::historian::start_history;
+use crate::history::Entry;
 use crate::hotplug::{Ground, Machine};
 use crate::inbox::inbox;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::reconfigure::check_reserved;
 use crate::record::replay;
+use crate::recorded_machine::render_machine;
 use crate::reload::{Followed, Parts, Reloader};
 use crate::socket::{Access, listen_unix};
-use crate::state::NodeState;
+use crate::state::{NodeState, Origin};
 use crate::sync::Syncer;
 use crate::systemd::{Ear, Systemd, feed_watchdog};
 use crate::writer::{report_failures, run_writer};
@@ -71,7 +74,13 @@ pub enum StartError {
 /// # Errors
 /// There is no CPU directory, or no CPU.
 pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
-    Ok(derive(&read_snapshot(root, Depth::Placement)?)?)
+    Ok(read_machine(root)?.0)
+}
+
+/// The same, and what placement depends on, in the text form of `bayplan snapshot`.
+pub(crate) fn read_machine(root: &Path) -> anyhow::Result<(Topology, Arc<str>)> {
+    let snapshot = read_snapshot(root, Depth::Placement)?;
+    Ok((derive(&snapshot)?, render_machine(&snapshot).into()))
 }
 
 /// A running daemon.
@@ -93,6 +102,12 @@ pub struct Daemon {
     reloader: Reloader,
 }
 
+fn warn_of_oddities(machine: &Machine) {
+    for oddity in machine.topology().oddities() {
+        tracing::warn!("odd hardware description: {oddity}");
+    }
+}
+
 impl Daemon {
     /// Reads the journal, asks the runtime what runs, and serves. The runtime may be away: then what the journal says counts until it
     /// is back.
@@ -112,13 +127,12 @@ impl Daemon {
         followed: Followed,
         machine: Machine,
     ) -> Result<Daemon, StartError> {
-        for oddity in machine.topology().oddities() {
-            tracing::warn!("odd hardware description: {oddity}");
-        }
+        warn_of_oddities(&machine);
         let config = Arc::new(followed.config.clone());
         let (live, current) = watch::channel(Arc::clone(&config));
         let (metrics, health) = (Arc::new(Metrics::new()), Arc::new(Health::default()));
-        let (state, keeper) = restore(&config, machine.topology(), &metrics).await?;
+        let (state, keeper, found) = restore(&config, &machine, &metrics).await?;
+        let (historian, history) = start_history(&config, &state, found, &metrics);
         let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
         let (inbox, events) = inbox(config.waiting_max);
         let (writer, batches) = mpsc::unbounded_channel();
@@ -129,6 +143,7 @@ impl Daemon {
         let event_loop = EventLoop {
             state,
             journal: keeper,
+            historian,
             writer,
             metrics: Arc::clone(&metrics),
             health: Arc::clone(&health),
@@ -148,6 +163,8 @@ impl Daemon {
             ),
             vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
         ];
+        // Not vital: the node can do without.
+        tasks.push(tokio::spawn(history));
         let syncer = Syncer {
             upstream: upstream.clone(),
             inbox: inbox.clone(),
@@ -163,6 +180,7 @@ impl Daemon {
         tasks.push(vital(&broken, until(stop.clone(), hear_exits(syncer.clone()))));
         let ground = Arc::new(Mutex::new(Ground {
             topology: machine.topology().clone(),
+            files: machine.files(),
             reserved: config.reserved_cpus.clone(),
         }));
         if let Some(watch) = machine.watch(Arc::clone(&ground), inbox.clone(), Arc::clone(&metrics))
@@ -356,12 +374,31 @@ fn pools_at_start(topology: &Topology, reserved: &CpuSet) -> Result<Pools, Start
     Ok(pools)
 }
 
+/// A node on which nobody runs yet, as this configuration wants it on this machine.
+///
+/// # Errors
+/// [`StartError::Pools`].
+pub fn new_state(config: &Config, topology: &Topology) -> Result<NodeState, StartError> {
+    let pools = pools_at_start(topology, &config.reserved_cpus)?;
+    let ledger = Ledger::new(Arc::new(pools));
+    let state = NodeState::new(ledger, config.rules(), fingerprint(topology))
+        .with_devices(topology.devices().into())
+        .with_doubt_grace(config.doubt_grace())
+        .with_compaction(config.compaction)
+        .with_narrowing(config.narrows_memory)
+        .with_on_no_capacity(config.on_no_capacity);
+    Ok(state)
+}
+
+/// The state as the journal has it, and what the history is told of how it came to be.
 async fn restore(
     config: &Config,
-    topology: &Topology,
+    machine: &Machine,
     metrics: &Metrics,
-) -> Result<(NodeState, Keeper), StartError> {
-    let pools = pools_at_start(topology, &config.reserved_cpus)?;
+) -> Result<(NodeState, Keeper, Vec<Entry>), StartError> {
+    let topology = machine.topology();
+    let origin = Origin { config: config.differences().into(), machine: machine.files() };
+    let mut state = new_state(config, topology)?.with_origin(origin);
     let (journal, recovered) = Journal::open(&config.state_dir).map_err(StartError::Journal)?;
     for dropped in &recovered.dropped {
         tracing::warn!(line = dropped.line, why = dropped.why, "a journal record was dropped");
@@ -373,28 +410,25 @@ async fn restore(
             Err(error) => tracing::warn!(%error, "the journal as it was could not be kept"),
         }
     }
-    let fingerprint = fingerprint(topology);
-    if live.fingerprint.as_ref().is_some_and(|other| *other != fingerprint) {
+    let is_other = |other: &String| *other != fingerprint(topology);
+    if live.fingerprint.as_ref().is_some_and(is_other) {
         tracing::warn!("the journal is about another machine; what fits this one is used");
     }
     if live.unreadable > 0 {
         tracing::warn!(records = live.unreadable, "unreadable journal records were dropped");
     }
     tracing::info!(containers = live.containers.len(), "read the journal");
-    let ledger = Ledger::new(Arc::new(pools));
-    let mut state = NodeState::new(ledger, config.rules(), fingerprint)
-        .with_devices(topology.devices().into())
-        .with_doubt_grace(config.doubt_grace())
-        .with_compaction(config.compaction)
-        .with_narrowing(config.narrows_memory)
-        .with_on_no_capacity(config.on_no_capacity);
-    let step = state.restore(live, Timestamp::now());
+    let now = Timestamp::now();
+    let step = state.restore(live, now);
     for note in &step.notes {
         tell(note, metrics);
     }
     let mut keeper = Keeper::new(journal);
-    keeper.keep(Vec::new(), &state, metrics).await;
-    Ok((state, keeper))
+    let mut found = step.history;
+    if let Err(why) = keeper.keep(Vec::new(), &state, metrics).await {
+        found.push(Entry { at: now, ..Entry::failure(format!("journal: {why}")) });
+    }
+    Ok((state, keeper, found))
 }
 
 /// So that kubelet's first call finds a state that knows what runs; a runtime that is away does not hold the start up for long.

@@ -13,8 +13,9 @@
 //! `observed` holds what every container was last told; a write counts as done when it is planned, and is forgotten when it fails,
 //! so that the next plan repeats it.
 
+mod entries;
 mod pods;
-mod view;
+pub(crate) mod view;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use crate::compactor::Compactor;
 use crate::config::{CompactionConfig, OnNoCapacity};
 use crate::decision::{Decision, render_lacking};
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
+use crate::history::{Entry, Kind};
 use crate::mode::{DRAINED, Mode};
 use crate::narrowing::Narrower;
 use crate::record::Record;
@@ -112,12 +114,22 @@ pub(crate) fn warning_notes(spec: &NewContainer, warnings: &[Warning]) -> Vec<No
     warnings.iter().map(note).collect()
 }
 
+/// What the history is told of where the state comes from.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// The configuration in YAML, as far as it says where containers go.
+    pub config: Arc<str>,
+    /// What was read of the machine, in the text form of `bayplan snapshot`.
+    pub machine: Option<Arc<str>>,
+}
+
 /// Everything that bayplan knows about the node.
 #[derive(Clone, Debug)]
 pub struct NodeState {
     pub(crate) ledger: Ledger,
     pub(crate) rules: RequestRules,
     pub(crate) fingerprint: String,
+    pub(crate) origin: Origin,
     /// Those of the machine.
     pub(crate) devices: Arc<[Device]>,
     pub(crate) containers: BTreeMap<ContainerId, Container>,
@@ -147,6 +159,7 @@ impl NodeState {
             ledger,
             rules,
             fingerprint,
+            origin: Origin::default(),
             devices: Arc::default(),
             containers: BTreeMap::new(),
             by_ticket: BTreeMap::new(),
@@ -173,6 +186,11 @@ impl NodeState {
     /// Containers can be placed near these devices.
     pub fn with_devices(self, devices: Arc<[Device]>) -> NodeState {
         NodeState { devices, ..self }
+    }
+
+    /// The history is told this of where the state comes from.
+    pub fn with_origin(self, origin: Origin) -> NodeState {
+        NodeState { origin, ..self }
     }
 
     /// Who holds what.
@@ -220,6 +238,8 @@ impl NodeState {
             Event::SetMode(mode) => self.set_mode(mode, now),
             Event::PlanMode(mode) => Step::new(Answer::ModePlan(Box::new(self.plan_mode(mode)))),
             Event::ReadBack(view) => self.read_back(&view),
+            Event::RuntimeLost(why) => Step::told(Entry { why, ..Entry::new(Kind::RuntimeLost) }),
+            Event::RuntimeBack => Step::told(Entry::new(Kind::RuntimeBack)),
             Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
             Event::Explain(name) => Step::new(Answer::Explanations(self.explain(&name))),
@@ -231,6 +251,7 @@ impl NodeState {
         self.note_holes(&mut step, is_creation_over);
         self.note_room(&mut step, is_creation_over);
         step.answers_after_plan |= self.corrects_new(&step);
+        NodeState::finish_entries(&mut step, now);
         step
     }
 
@@ -336,7 +357,10 @@ impl NodeState {
             Ok(offer) => (request, offer, decision),
             Err(_) => match self.share_instead(&name, &request, &decision, &mut step) {
                 Some(shared) => shared,
-                None => return self.refuse(step, &spec, decision),
+                None => {
+                    step.history.push(self.refusal(None, &spec, &decision, None));
+                    return self.refuse(step, &spec, decision);
+                }
             },
         };
         if let Some(lacking) = render_lacking(&request, offer.allocation()) {
@@ -353,6 +377,7 @@ impl NodeState {
         self.insert(id, spec, None, Phase::Creating, decision);
         step.records.extend(self.placed_record(id));
         step.notes.extend(self.placed_note(id));
+        step.history.extend(self.arrival(id, None));
         self.note_moves(&moves, id, &mut step);
         self.tell(ticket, id, &mut step);
         step
@@ -377,8 +402,10 @@ impl NodeState {
             let pools = self.ledger.pools();
             let name = |pool| pools.get(pool).map_or("?", |pool| pool.name.as_str()).to_owned();
             let (from, to) = (name(made.from), name(made.to));
+            let why = format!("to make room for {owner}");
+            step.history.extend(self.sharer_relocation(made, &why));
             if let Some(container) = self.containers.get_mut(&made.container) {
-                container.decision.note_move(&from, &to, &format!("to make room for {owner}"));
+                container.decision.note_move(&from, &to, &why);
             }
             self.remember_home(made.container);
             step.records.extend(self.placed_record(made.container));
@@ -557,7 +584,9 @@ impl NodeState {
 
     /// Kubelet makes a new sandbox for a pod only after the old one has died, and its containers with it.
     pub(crate) fn release(&mut self, id: ContainerId, why: &str, now: Timestamp, step: &mut Step) {
+        let departure = self.departure(id, why);
         let Some(container) = self.containers.remove(&id) else { return };
+        step.history.push(departure);
         self.ledger.release(id);
         self.by_ticket.retain(|_, (other, _)| *other != id);
         if let Some(runtime_id) = &container.runtime_id {
@@ -592,6 +621,7 @@ impl NodeState {
         spec.resources = spec.resources.updated_by(update);
         if spec.resources != container.spec.resources {
             let Some(held) = self.ledger.release(id) else { return step };
+            let before = self.place_before(id, &held);
             let (mut request, warnings) = self.request(id, &spec);
             if held.exclusive.is_empty() {
                 request = self.as_mode_allows(request.clone()).map_or(request, |it| it.0);
@@ -610,6 +640,7 @@ impl NodeState {
                     step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
                     return step;
                 }
+                step.history.push(self.refusal(Some(id), &spec, &decision, Some(update)));
                 return self.refuse(step, &spec, decision);
             };
             self.note_moves(&moves, id, &mut step);
@@ -621,6 +652,7 @@ impl NodeState {
             self.remember_home(id);
             step.records.extend(self.placed_record(id));
             step.notes.extend(self.placed_note(id));
+            step.history.extend(self.resizing(id, before, update));
         }
         step.answers_after_plan = true;
         let told = self.pinning(id);
@@ -660,6 +692,7 @@ impl NodeState {
                     self.release(id, "the runtime no longer knows it", now, &mut step);
                 }
                 Some(id) => {
+                    step.history.extend(self.failed_write(id));
                     if let Some(container) = self.containers.get_mut(&id) {
                         container.touched = self.steps;
                     }

@@ -63,6 +63,7 @@ impl Syncer {
         let every = config.borrow().resync_interval;
         let mut wait = if has_synced { every } else { RETRY.min(every) };
         let mut earliest = Instant::now();
+        let mut is_lost = false;
         loop {
             let asked = async {
                 soon.notified().await;
@@ -74,7 +75,12 @@ impl Syncer {
                 () = asked => {}
             }
             let every = config.borrow().resync_interval;
-            wait = match self.sync().await {
+            let synced = self.sync().await;
+            if synced.is_err() != is_lost {
+                is_lost = !is_lost;
+                self.inbox.ask(turn_of(synced.as_ref().err())).await;
+            }
+            wait = match synced {
                 Ok(()) => every,
                 Err(error) => {
                     tracing::warn!("cannot ask the runtime what runs: {error}");
@@ -265,6 +271,14 @@ impl Syncer {
             mems: details.mems.clone().unwrap_or_default(),
         };
         details.pid.and_then(|pid| read_pinning(&self.host_root, pid)).unwrap_or(told)
+    }
+}
+
+/// For the history: the runtime has stopped answering, or begun again.
+fn turn_of(error: Option<&RuntimeError>) -> Event {
+    match error {
+        Some(error) => Event::RuntimeLost(error.to_string()),
+        None => Event::RuntimeBack,
     }
 }
 

@@ -1,9 +1,9 @@
 //! An append-only file of checksummed lines that survives being killed at any write. In: records, one line of text each. Out: the
 //! records again, and what could not be read.
 //!
-//! Form: a first line `bayplan-journal 1`, then per record eight hexadecimal digits of CRC-32 (IEEE), a space, the record. A torn
-//! last line, a line with a wrong checksum and a file of an unknown version cost what they hold and nothing else: every other
-//! record is returned, and the dropped ones are listed. Records must not depend on their neighbours.
+//! Form: a first line `bayplan-journal 1`, then lines as of `lines.rs`. A torn last line, a line with a wrong checksum and a file of an
+//! unknown version cost what they hold and nothing else: every other record is returned, and the dropped ones are listed. Records must
+//! not depend on their neighbours.
 //!
 //! A disk that refuses writes does not keep anybody from reading: the journal is open then, but has to be written anew before anything
 //! is appended. The same holds for a damaged one, so that nothing is ever appended to a torn line.
@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use tempfile::NamedTempFile;
+
+pub use crate::lines::{Dropped, Recovered};
+use crate::lines::{line, parse_lines};
 
 const HEADER: &str = "bayplan-journal 1";
 const FILE: &str = "journal";
@@ -40,24 +43,6 @@ pub enum JournalError {
         #[source]
         source: io::Error,
     },
-}
-
-/// A line that could not be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dropped {
-    /// Line number, from 1.
-    pub line: usize,
-    /// What was wrong with it.
-    pub why: &'static str,
-}
-
-/// What an existing journal held.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
-    /// Good records, in order.
-    pub records: Vec<String>,
-    /// Lines that were left out.
-    pub dropped: Vec<Dropped>,
 }
 
 /// The open journal. One process at a time, except where the disk has no lock to give.
@@ -212,46 +197,9 @@ fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-fn line(record: &str) -> String {
-    // A record with a line break would be two lines without a checksum.
-    let record = record.replace(['\n', '\r'], " ");
-    format!("{:08x} {record}\n", crc32fast::hash(record.as_bytes()))
-}
-
 /// What a journal file of these bytes holds. Every line but the header is a record or is dropped.
 pub fn parse_journal(bytes: &[u8]) -> Recovered {
-    let mut recovered = Recovered::default();
-    if bytes.is_empty() {
-        return recovered;
-    }
-    let is_torn = bytes.last() != Some(&b'\n');
-    let body = if is_torn { bytes } else { bytes.get(..bytes.len() - 1).unwrap_or_default() };
-    let lines: Vec<&[u8]> = body.split(|byte| *byte == b'\n').collect();
-    for (index, text) in lines.iter().enumerate() {
-        let is_last = index + 1 == lines.len();
-        let parsed = match index {
-            _ if is_last && is_torn => Err("torn: the daemon was stopped in the middle of a write"),
-            0 if *text == HEADER.as_bytes() => continue,
-            0 => Err("not the header of a journal of this version"),
-            _ => parse_line(text),
-        };
-        match parsed {
-            Ok(record) => recovered.records.push(record),
-            Err(why) => recovered.dropped.push(Dropped { line: index + 1, why }),
-        }
-    }
-    recovered
-}
-
-fn parse_line(text: &[u8]) -> Result<String, &'static str> {
-    let text = std::str::from_utf8(text).map_err(|_| "not UTF-8")?;
-    let (checksum, record) = text.split_once(' ').ok_or("no checksum")?;
-    let checksum = u32::from_str_radix(checksum, 16).map_err(|_| "no checksum")?;
-    if checksum == crc32fast::hash(record.as_bytes()) {
-        Ok(record.to_owned())
-    } else {
-        Err("wrong checksum")
-    }
+    parse_lines(HEADER, "not the header of a journal of this version", bytes)
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! The edge to kernel files and to the disk. Everything here does I/O; nothing here decides.
 
+pub mod history;
 pub mod journal;
 pub mod kernel_files;
 mod kernel_fs;
+mod lines;
 mod read_cgroup;
 mod read_process;
 mod read_snapshot;

@@ -6,16 +6,16 @@
 #[cfg(test)]
 mod against_daemon;
 mod mover;
-mod placement;
+pub(crate) mod placement;
 mod progress;
-mod quality;
+pub(crate) mod quality;
 mod replay;
-mod summary;
-mod tally;
+pub(crate) mod summary;
+pub(crate) mod tally;
 #[cfg(test)]
 mod tests;
-mod times;
-mod trace;
+pub(crate) mod times;
+pub(crate) mod trace;
 
 use std::path::Path;
 use std::sync::Arc;

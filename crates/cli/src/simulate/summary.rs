@@ -43,8 +43,9 @@ struct SummaryForm<'a> {
     runs: Vec<RunForm<'a>>,
 }
 
+/// The figures of a run for programs.
 #[derive(Serialize)]
-struct RunForm<'a> {
+pub(crate) struct RunForm<'a> {
     config: Option<&'a str>,
     reserved_cpus: &'a str,
     creates: usize,
@@ -76,7 +77,7 @@ struct RunForm<'a> {
 }
 
 impl<'a> RunForm<'a> {
-    fn new(run: &'a Run) -> RunForm<'a> {
+    pub(crate) fn new(run: &'a Run) -> RunForm<'a> {
         let it = &run.quality;
         let percent = |ratio: Option<f64>| rounded(ratio.map(|ratio| 100.0 * ratio), 1);
         let share = |share: Share| rounded(share.percent(), 1);
@@ -156,6 +157,19 @@ pub(crate) fn render_text(summary: &Summary) -> String {
 }
 
 fn rows(run: &Run) -> Vec<(&'static str, String)> {
+    let times = &run.times;
+    let mut rows = figures(run);
+    rows.extend([
+        ("CPU time to read requests: mean, median, p99, max", render_times(&times.requests)),
+        ("CPU time to place exclusive ones", render_times(&times.exclusive)),
+        ("CPU time to place sharers", render_times(&times.sharing)),
+        ("CPU time to release", render_times(&times.releases)),
+    ]);
+    rows
+}
+
+/// What does not depend on the computer that it runs on, each with its name.
+pub(crate) fn figures(run: &Run) -> Vec<(&'static str, String)> {
     let it = &run.quality;
     let number = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
@@ -168,7 +182,6 @@ fn rows(run: &Run) -> Vec<(&'static str, String)> {
         Some(percent) => format!("{percent:.1} % of {}", share.of),
         None => "-".to_owned(),
     };
-    let times = &run.times;
     vec![
         ("reserved CPUs", if run.reserved.is_empty() { "none" } else { &run.reserved }.to_owned()),
         ("creates", it.creates.to_string()),
@@ -189,9 +202,5 @@ fn rows(run: &Run) -> Vec<(&'static str, String)> {
         (". in whole cores", percent(it.whole_hole.value())),
         ("other containers rewritten per event", number(it.updates.value(), 2)),
         ("containers moved to other CPUs of their own", it.moved.to_string()),
-        ("CPU time to read requests: mean, median, p99, max", render_times(&times.requests)),
-        ("CPU time to place exclusive ones", render_times(&times.exclusive)),
-        ("CPU time to place sharers", render_times(&times.sharing)),
-        ("CPU time to release", render_times(&times.releases)),
     ]
 }

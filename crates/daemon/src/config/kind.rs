@@ -38,6 +38,8 @@ pub(super) enum Kind {
     Count(usize, usize, Place<usize>),
     /// An amount of memory, or `unlimited`.
     Memory(Place<Option<Bytes>>),
+    /// An amount of memory or of disk within bounds.
+    Size(Bytes, Bytes, Place<Bytes>),
     /// One of some words.
     Word(&'static dyn Choice),
     /// `true`, because of what follows if somebody writes `false`.
@@ -105,6 +107,10 @@ impl Kind {
             Kind::Duration(_) => "a duration from 10ms to 1h such as 500ms, 2s or 1m".to_owned(),
             Kind::Count(min, max, _) => format!("a number from {min} to {max}"),
             Kind::Memory(_) => "an amount such as 512Mi, 16Gi or 1Ti, or unlimited".to_owned(),
+            Kind::Size(min, max, _) => {
+                let [min, max] = [min, max].map(|bytes| render_memory(Some(*bytes)));
+                format!("an amount from {min} to {max}")
+            }
             Kind::Word(choice) => format!("one of {}", choice.words().join(", ")),
             Kind::Always(_) => "true".to_owned(),
             Kind::Group(_) => "the name or number of a group".to_owned(),
@@ -138,6 +144,10 @@ impl Kind {
                 put(place(config), count)
             }
             Kind::Memory(place) => put(place(config), parse_memory(text)),
+            Kind::Size(min, max, place) => {
+                let size = parse_memory(text).flatten();
+                put(place(config), size.filter(|size| (min..=max).contains(&size)))
+            }
             Kind::Word(choice) => choice.set(config, text),
             Kind::Always(why) if text == "false" => {
                 let message = format!("`{}` cannot be false: {why}", field.key);
@@ -199,6 +209,7 @@ impl Kind {
             Kind::Duration(place) => json!(render_duration(*place(config))),
             Kind::Count(_, _, place) => json!(place(config)),
             Kind::Memory(place) => json!(render_memory(*place(config))),
+            Kind::Size(_, _, place) => json!(render_memory(Some(*place(config)))),
             Kind::Word(choice) => match choice.shown(config) {
                 "true" => json!(true),
                 "false" => json!(false),
@@ -242,6 +253,7 @@ impl Kind {
                 "type": "string",
                 "pattern": "^([0-9]+(Ki|Mi|Gi|Ti)|unlimited)$",
             }),
+            Kind::Size(..) => json!({ "type": "string", "pattern": "^[0-9]+(Ki|Mi|Gi|Ti)$" }),
             Kind::Word(choice) => {
                 json!({ "enum": choice.words().into_iter().flat_map(scalars).collect::<Json>() })
             }

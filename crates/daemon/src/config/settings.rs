@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json, json};
 
 use super::Config;
 use super::kind::Kind;
@@ -89,6 +89,30 @@ impl Settings {
         Settings(KEYS.iter().filter_map(setting).collect())
     }
 
+    /// What differs from the defaults, section by section.
+    pub(super) fn differences(&self) -> Json {
+        let defaults = Settings::of(&Config::default(), &[]);
+        let mut all = Map::new();
+        for (setting, default) in self.iter().zip(defaults.iter()) {
+            if setting.value == default.value {
+                continue;
+            }
+            let (key, value) = (setting.key.to_owned(), setting.value.clone());
+            match setting.key.split_once('.') {
+                None => {
+                    all.insert(key, value);
+                }
+                Some((section, name)) => {
+                    let section = all.entry(section).or_insert_with(|| json!({}));
+                    if let Json::Object(keys) = section {
+                        keys.insert(name.to_owned(), value);
+                    }
+                }
+            }
+        }
+        Json::Object(all)
+    }
+
     /// In the order of the documentation.
     pub fn iter(&self) -> impl Iterator<Item = &Setting> {
         self.0.iter()
@@ -144,8 +168,8 @@ fn comment(f: &mut fmt::Formatter<'_>, indent: &str, text: &str) -> fmt::Result 
 
 /// A value in YAML. What could be taken for something else is quoted; JSON's escapes are YAML's, too.
 fn render_yaml(setting: &Setting) -> String {
-    let is_number_and_unit =
-        find(setting.key).is_some_and(|it| matches!(it.kind, Kind::Duration(_) | Kind::Memory(_)));
+    let is_number_and_unit = find(setting.key)
+        .is_some_and(|it| matches!(it.kind, Kind::Duration(_) | Kind::Memory(_) | Kind::Size(..)));
     match &setting.value {
         Json::String(text) if is_number_and_unit => text.clone(),
         Json::String(text) => render_text(text),

@@ -1,6 +1,7 @@
 //! Every key of the configuration, in the order of the documentation. A new key is one row here, and a field of [`super::Config`].
 
 use bayplan_cri::annotations::{BURST, FLAG, PRIORITY, SIBLINGS, Words};
+use bayplan_types::Bytes;
 
 use super::kind::{Kind, OneOf};
 use super::requests::{POLICIES, SCOPES};
@@ -120,7 +121,13 @@ pub(super) const KEYS: &[Key] = &[
         name: "stateDir",
         when: When::Restart,
         kind: Kind::Path(|it| &mut it.state_dir),
-        text: "Holds the journal. One daemon at a time.",
+        text: "Holds the journal and the history. One daemon at a time.",
+    },
+    Key {
+        name: "historySize",
+        when: When::Restart,
+        kind: Kind::Size(Bytes(1 << 20), Bytes::gib(64), |it| &mut it.history_max),
+        text: "What the history may have on disk, for `bayplan journal` and `bayplan replay`; the oldest goes first.",
     },
     Key {
         name: "metricsAddress",

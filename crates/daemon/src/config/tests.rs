@@ -39,7 +39,7 @@ fn every_mistake_is_listed_with_line_and_column() {
         expect![[r#"
             config.yaml:1:9: `socket` is `run/b.sock`, expected an absolute path
             config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3"
-            config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are socket, runtimeSocket, imageSocket, controlSocket, controlGroup, stateDir, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, hostRoot, log
+            config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are socket, runtimeSocket, imageSocket, controlSocket, controlGroup, stateDir, historySize, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, hostRoot, log
             config.yaml:4:17: `metricsAddress` is `localhost`, expected IP:PORT such as 127.0.0.1:9478, or off
             config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
             config.yaml:7:3: `onFailure` is a list, expected one of open, closed
@@ -82,7 +82,7 @@ fn what_is_not_a_mapping_is_refused() {
     );
 }
 
-const EVERY_KEY: &str = "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c\ncontrolGroup: 27\nstateDir: /d\nmetricsAddress: off\n\
+const EVERY_KEY: &str = "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c\ncontrolGroup: 27\nstateDir: /d\nhistorySize: 3Mi\nmetricsAddress: off\n\
          reservedCpus: 0\nreservedNamespaces: [x]\ndecisionTimeout: 500ms\nruntimeTimeout: 1m\n\
          resyncInterval: 5s\nonFailure: closed\nonNoCapacity: share\nmaxWaitingCalls: 7\ndrainTimeout: 2m\nhostRoot: /h\nlog: debug\ncompaction:\n  enabled: true\n  maxMovesPerEvent: 1\n  \
          maxCpusPerEvent: 2\n  maxMemoryPerEvent: 3Gi\n  minGainPercent: 4\nmemory:\n  narrow: true\n";
@@ -99,6 +99,9 @@ fn every_key_is_understood() {
                 control_socket: "/c",
                 control_group: "27",
                 state_dir: "/d",
+                history_max: Bytes(
+                    3145728,
+                ),
                 metrics_address: None,
                 reserved_cpus: CpuSet(0),
                 reserved_namespaces: [
@@ -186,11 +189,13 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
 
         stateDir: /d  # line 5 of the file
 
-        metricsAddress: "off"  # line 6 of the file
+        historySize: 3Mi  # line 6 of the file
 
-        reservedCpus: "0"  # line 7 of the file
+        metricsAddress: "off"  # line 7 of the file
 
-        reservedNamespaces: [x]  # line 8 of the file
+        reservedCpus: "0"  # line 8 of the file
+
+        reservedNamespaces: [x]  # line 9 of the file
 
         requests:
           preferSharedCpus: false
@@ -207,33 +212,33 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
           topologyManagerPolicy: best-effort
           topologyManagerScope: container
 
-        decisionTimeout: 500ms  # line 9 of the file
+        decisionTimeout: 500ms  # line 10 of the file
 
-        onFailure: closed  # line 12 of the file
+        onFailure: closed  # line 13 of the file
 
-        onNoCapacity: share  # line 13 of the file
+        onNoCapacity: share  # line 14 of the file
 
-        maxWaitingCalls: 7  # line 14 of the file
+        maxWaitingCalls: 7  # line 15 of the file
 
-        runtimeTimeout: 1m  # line 10 of the file
+        runtimeTimeout: 1m  # line 11 of the file
 
-        resyncInterval: 5s  # line 11 of the file
+        resyncInterval: 5s  # line 12 of the file
 
-        drainTimeout: 2m  # line 15 of the file
+        drainTimeout: 2m  # line 16 of the file
 
         compaction:
-          enabled: true  # line 19 of the file
-          maxMovesPerEvent: 1  # line 20 of the file
-          maxCpusPerEvent: 2  # line 21 of the file
-          maxMemoryPerEvent: 3Gi  # line 22 of the file
-          minGainPercent: 4  # line 23 of the file
+          enabled: true  # line 20 of the file
+          maxMovesPerEvent: 1  # line 21 of the file
+          maxCpusPerEvent: 2  # line 22 of the file
+          maxMemoryPerEvent: 3Gi  # line 23 of the file
+          minGainPercent: 4  # line 24 of the file
 
         memory:
-          narrow: true  # line 25 of the file
+          narrow: true  # line 26 of the file
 
-        hostRoot: /h  # line 16 of the file
+        hostRoot: /h  # line 17 of the file
 
-        log: debug  # line 17 of the file"#]]
+        log: debug  # line 18 of the file"#]]
     .assert_eq(&values.join("\n"));
 }
 
@@ -357,6 +362,9 @@ proptest! {
         config.requests.policy = POLICIES[policy].1;
         config.requests.across_cores = across_cores;
         let shown = Settings::of(&config, &[]).to_string();
-        prop_assert_eq!(parse_config(Path::new("f"), &shown), Ok(config), "{}", shown);
+        let differences = config.differences();
+        for text in [&shown, &differences] {
+            prop_assert_eq!(parse_config(Path::new("f"), text), Ok(config.clone()), "{}", text);
+        }
     }
 }

@@ -45,6 +45,7 @@ impl NodeState {
                 changed.push(*id);
             }
         }
+        step.history.extend(changed.first().and_then(|id| self.pod_resizing(*id, needs)));
         step.records.extend(changed.into_iter().filter_map(|id| self.placed_record(id)));
         step
     }

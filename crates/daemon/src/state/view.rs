@@ -162,7 +162,7 @@ impl NodeState {
 }
 
 /// `namespace/pod/container`, any tail of it that begins at a slash, or the pod.
-fn matches(full: &str, name: &str) -> bool {
+pub(crate) fn matches(full: &str, name: &str) -> bool {
     let parts: Vec<&str> = full.split('/').collect();
     let [namespace, pod, container] = parts[..] else { return full == name };
     [full, &format!("{pod}/{container}"), container, pod, &format!("{namespace}/{pod}")]

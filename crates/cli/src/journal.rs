@@ -1,0 +1,197 @@
+//! `bayplan journal`. In: the files of the history. Out: a line per entry, newest last.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+use bayplan_cri::annotations::matches_glob;
+use bayplan_daemon::history::{Entry, Kind, Place};
+use jiff::Timestamp;
+
+use crate::args::{JournalOptions, Moment, Output};
+use crate::past::Past;
+
+/// How often whoever follows looks for more.
+const POLL: Duration = Duration::from_millis(300);
+/// A column grows up to this width; a longer text pushes its own line only.
+const WIDTH_MAX: usize = 48;
+
+/// Prints what happened.
+pub(crate) fn run(config: Option<&Path>, options: &JournalOptions) -> anyhow::Result<()> {
+    let mut past = Past::open(config, &options.past)?;
+    let filter = Filter::new(options, Timestamp::now());
+    let mut columns = Columns::default();
+    let mut entries = past.read(options.follow)?;
+    entries.retain(|entry| filter.shows(entry));
+    let skipped = options.last.map_or(0, |last| entries.len().saturating_sub(last));
+    entries.drain(..skipped);
+    // Whoever reads may have seen enough, as `head` has.
+    if write(&entries, options.output.output, &mut columns).is_err() {
+        return Ok(());
+    }
+    if options.follow {
+        loop {
+            std::thread::sleep(POLL);
+            let mut entries = past.read(true)?;
+            entries.retain(|entry| filter.shows(entry));
+            if write(&entries, options.output.output, &mut columns).is_err() {
+                return Ok(());
+            }
+        }
+    }
+    if let Some(damage) = past.render_damage() {
+        eprintln!("bayplan: {damage}");
+    }
+    Ok(())
+}
+
+fn write(entries: &[Entry], output: Output, columns: &mut Columns) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match output {
+        Output::Text => out.write_all(columns.render(entries).as_bytes())?,
+        Output::Json => {
+            for entry in entries {
+                serde_json::to_writer(&mut out, entry)?;
+                out.write_all(b"\n")?;
+            }
+        }
+    }
+    out.flush()
+}
+
+/// What is asked for.
+struct Filter<'o> {
+    options: &'o JournalOptions,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+}
+
+impl<'o> Filter<'o> {
+    fn new(options: &'o JournalOptions, now: Timestamp) -> Filter<'o> {
+        let at = |moment: Option<Moment>| moment.map(|moment| moment.before(now));
+        Filter { options, since: at(options.since), until: at(options.until) }
+    }
+
+    fn shows(&self, entry: &Entry) -> bool {
+        let Filter { options, since, until } = self;
+        let is_kind = match options.kind.is_empty() {
+            true => !entry.kind.is_bookkeeping(),
+            false => options.kind.iter().any(|kind| kind == entry.kind.name()),
+        };
+        let named = [
+            (&options.namespace, entry.who.as_ref().map(|who| &who.namespace)),
+            (&options.pod, entry.who.as_ref().map(|who| &who.pod)),
+            (&options.container, entry.who.as_ref().map(|who| &who.container)),
+        ];
+        let is_named = named.into_iter().all(|(pattern, name)| match pattern {
+            Some(pattern) => name.is_some_and(|name| matches_glob(pattern, name)),
+            None => true,
+        });
+        is_kind
+            && is_named
+            && since.is_none_or(|since| entry.at >= since)
+            && until.is_none_or(|until| entry.at <= until)
+    }
+}
+
+/// The lines of a table that may go on: a column never becomes narrower.
+#[derive(Default)]
+pub(crate) struct Columns {
+    widths: [usize; 5],
+    has_header: bool,
+}
+
+const HEADER: [&str; 6] = ["TIME (UTC)", "WHAT", "CONTAINER", "CPUS", "MEMS", "WHY"];
+
+impl Columns {
+    /// A line per entry, and before the first the names of the columns.
+    pub(crate) fn render(&mut self, entries: &[Entry]) -> String {
+        let header = (!self.has_header).then(|| HEADER.map(str::to_owned));
+        self.has_header = true;
+        let rows: Vec<[String; 6]> = header.into_iter().chain(entries.iter().map(row)).collect();
+        for row in &rows {
+            for (width, cell) in self.widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count().min(WIDTH_MAX));
+            }
+        }
+        let mut text = String::new();
+        for row in &rows {
+            let mut line = String::new();
+            for (index, cell) in row.iter().enumerate() {
+                let width = self.widths.get(index).copied().unwrap_or(0);
+                line.push_str(&format!("{cell:width$}  "));
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn row(entry: &Entry) -> [String; 6] {
+    let places = [entry.before.as_ref(), entry.after.as_ref()];
+    let cells = [
+        entry.at.strftime("%F %T").to_string(),
+        entry.kind.name().replace('_', " "),
+        entry.who.as_ref().map_or_else(
+            || "-".to_owned(),
+            |who| match who.attempt {
+                0 => who.full_name(),
+                attempt => format!("{}#{attempt}", who.full_name()),
+            },
+        ),
+        change(places.map(|place| place.map(render_cpus))),
+        change(places.map(|place| place.map(|place| place.mems.clone()))),
+        render_why(entry),
+    ];
+    // Names and reasons come from elsewhere, and must not steer a terminal.
+    cells.map(|cell| cell.chars().map(plain).collect())
+}
+
+fn plain(character: char) -> char {
+    if character.is_control() { '\u{fffd}' } else { character }
+}
+
+/// What was and what is, where they differ.
+fn change([before, after]: [Option<String>; 2]) -> String {
+    match (before.filter(|it| !it.is_empty()), after.filter(|it| !it.is_empty())) {
+        (Some(before), Some(after)) if before != after => format!("{before} -> {after}"),
+        (_, Some(is)) | (Some(is), None) => is,
+        (None, None) => "-".to_owned(),
+    }
+}
+
+/// `own 1-2`, `0-7` for one who shares, `own 1 of 0-7` for one who does both.
+fn render_cpus(place: &Place) -> String {
+    match (place.own.as_str(), place.cpus.as_str()) {
+        ("", cpus) => cpus.to_owned(),
+        (own, cpus) if cpus.is_empty() || own == cpus => format!("own {own}"),
+        (own, cpus) => format!("own {own} of {cpus}"),
+    }
+}
+
+fn render_why(entry: &Entry) -> String {
+    let mut parts = Vec::new();
+    if let Some(node) = &entry.node {
+        parts.push(format!("bayplan {}, {} containers", node.version, node.live.len()));
+    }
+    if let Some(machine) = &entry.machine {
+        parts.push(format!("CPUs {} of a machine {}", machine.cpus, machine.fingerprint));
+    }
+    let qos = entry.who.as_ref().and_then(|who| who.qos.as_deref());
+    match (entry.asked.is_empty(), qos) {
+        (false, Some(qos)) => parts.push(format!("{qos}, {}", entry.asked)),
+        (false, None) => parts.push(entry.asked.clone()),
+        (true, _) => {}
+    }
+    if !entry.why.is_empty() {
+        parts.push(entry.why.strip_prefix("refused: ").unwrap_or(&entry.why).to_owned());
+    }
+    let said = matches!(entry.kind, Kind::Placed | Kind::Refused | Kind::Adopted | Kind::Resized);
+    let warnings = entry.warnings.iter().filter(|_| said);
+    parts.extend(warnings.map(|warning| format!("warning: {warning}")));
+    parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests;

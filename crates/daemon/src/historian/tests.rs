@@ -1,0 +1,105 @@
+use std::fs;
+
+use bayplan_host::history::{parse_history, segments};
+
+use super::*;
+use crate::history::{MachineForm, NodeForm, Who};
+
+fn who(id: u64, container: &str) -> Option<Who> {
+    Some(Who {
+        id: Some(id),
+        namespace: "n".to_owned(),
+        pod: "p".to_owned(),
+        container: container.to_owned(),
+        attempt: 0,
+        qos: None,
+        runtime_id: None,
+    })
+}
+
+/// `+ID NAME` comes, `-ID NAME` goes, `=ID NAME` is there.
+fn entry(word: &str) -> Entry {
+    let (id, name) = word[1..].split_once(' ').unwrap();
+    let kind = match &word[..1] {
+        "+" => Kind::Placed,
+        "=" => Kind::Held,
+        _ => Kind::Ended,
+    };
+    let form = r#"{"pod_id":"","pod_uid":"","namespace":"","pod":"","qos":null,"cgroup_parent":"","name":"","attempt":0,
+        "cpu_shares":0,"cpu_quota":0,"cpu_period":0,"memory_limit":0}"#;
+    let spec = (kind != Kind::Ended).then(|| serde_json::from_str(form).unwrap());
+    Entry { who: who(id.parse().unwrap(), name), spec, ..Entry::new(kind) }
+}
+
+fn entries(words: &[&str]) -> Vec<Entry> {
+    words.iter().map(|word| entry(word)).collect()
+}
+
+fn opening(kind: Kind, machine: &str, words: &[&str]) -> Vec<Entry> {
+    let form = MachineForm { fingerprint: machine.to_owned(), cpus: String::new(), files: None };
+    let machine = Entry { machine: Some(Box::new(form)), ..Entry::new(Kind::Machine) };
+    let node = NodeForm { version: String::new(), config: String::new(), live: Vec::new() };
+    let node = Entry { node: Some(Box::new(node)), ..Entry::new(kind) };
+    [machine, node].into_iter().chain(entries(words)).collect()
+}
+
+/// A word per entry, segments by bars.
+fn told(dir: &Path) -> String {
+    let shown = |entry: Entry| match (&entry.machine, &entry.who) {
+        (Some(machine), _) => machine.fingerprint.clone(),
+        (None, Some(who)) => format!("{} {}", entry.kind.name(), who.container),
+        (None, None) => format!("{} {}", entry.kind.name(), entry.why).trim().to_owned(),
+    };
+    let of = |path| {
+        let recovered = parse_history(&fs::read(path).unwrap());
+        let (entries, strange) = parse_entries(&recovered);
+        assert_eq!((strange, recovered.dropped.len()), (0, 0));
+        entries.into_iter().map(shown).collect::<Vec<_>>().join(", ")
+    };
+    segments(dir).unwrap().into_iter().map(of).collect::<Vec<_>>().join(" | ")
+}
+
+#[test]
+fn a_start_tells_only_what_the_segment_does_not_know() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = |machine: &str, words: &[&str], found: &[&str]| {
+        Scribe::open(dir.path(), 1 << 20, opening(Kind::Started, machine, words), entries(found))
+    };
+    let mut scribe = start("m1", &["=0 a"], &[]);
+    scribe.write(Told { entries: entries(&["+1 b", "+2 c", "-1 b"]), opening: None });
+    let expected = "m1, started, held a, placed b, placed c, ended b";
+    assert_eq!(told(dir.path()), expected);
+    // `d` has an id that was `b`'s.
+    start("m1", &["=0 a", "=1 d", "=2 c"], &[]);
+    let expected = format!("{expected}, started, held d");
+    assert_eq!(told(dir.path()), expected);
+    start("m2", &["=2 c"], &["-1 d"]);
+    assert_eq!(told(dir.path()), format!("{expected}, m2, started, ended d"));
+}
+
+#[test]
+fn what_is_lost_is_told_and_followed_by_an_opening() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history");
+    fs::write(&path, "a file is in the way").unwrap();
+    let mut scribe = Scribe::open(&path, 1 << 20, opening(Kind::Started, "m", &[]), Vec::new());
+    assert!(scribe.failure.is_some() && scribe.has_gap);
+    scribe.write(Told { entries: entries(&["+0 a"]), opening: None });
+    fs::remove_file(&path).unwrap();
+    let opening = opening(Kind::Continued, "m", &["=0 a", "=1 b"]);
+    scribe.write(Told { entries: entries(&["+1 b"]), opening: Some(opening) });
+    assert!(!scribe.has_gap);
+    scribe.write(Told { entries: entries(&["-0 a"]), opening: None });
+    let lost = "failure history: 3 entries before this one could not be written";
+    let expected = format!("{lost}, placed b, m, continued, held a, held b, ended a");
+    assert_eq!(told(&path), expected);
+}
+
+/// Words that have been given out are never changed.
+#[test]
+fn every_kind_has_the_name_that_files_have() {
+    for kind in Kind::ALL {
+        assert_eq!(serde_json::to_string(&kind).unwrap(), format!("{:?}", kind.name()));
+    }
+    assert_eq!(serde_json::from_str::<Kind>("\"from_the_future\"").unwrap(), Kind::Unknown);
+}

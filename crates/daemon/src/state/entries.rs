@@ -1,0 +1,237 @@
+//! What the history is told of the state. Nothing here changes anything.
+
+use bayplan_allocator::{Allocation, ContainerId, Move};
+use bayplan_cri::translate::{NewContainer, Resources};
+use bayplan_types::Pinning;
+use jiff::Timestamp;
+
+use crate::decision::Decision;
+use crate::event::{Note, Step};
+use crate::history::{By, Entry, Kind, MachineForm, NodeForm, Place, Who};
+use crate::record::{AllocationForm, ContainerForm};
+use crate::state::{Container, NodeState};
+
+/// Failures that the entry of the container tells of as warnings.
+const OF_CONTAINER: [&str; 4] = ["not_understood", "no_effect", "no_capacity", "huge_pages"];
+
+impl NodeState {
+    /// Names a container that is there.
+    pub(crate) fn who(&self, id: ContainerId) -> Option<Who> {
+        let Container { spec, runtime_id, .. } = self.containers.get(&id)?;
+        Some(Who { id: Some(id.0), runtime_id: runtime_id.clone(), ..who(spec) })
+    }
+
+    /// Where it is.
+    fn place_now(&self, id: ContainerId) -> Option<Place> {
+        Some(self.place_of(self.ledger.allocation(id)?, self.pinning(id).unwrap_or_default()))
+    }
+
+    /// Where it was, with CPUs and memory nodes as far as it was told of any.
+    pub(crate) fn place_before(&self, id: ContainerId, held: &Allocation) -> Place {
+        let runtime_id = self.containers.get(&id).and_then(|it| it.runtime_id.as_ref());
+        let told = runtime_id.and_then(|it| self.observed.get(it)).cloned();
+        self.place_of(held, told.unwrap_or_default())
+    }
+
+    fn place_of(&self, held: &Allocation, Pinning { cpus, mems }: Pinning) -> Place {
+        let pool = self.ledger.pools().get(held.pool);
+        Place {
+            pool: match held.is_reserved {
+                true => "reserved".to_owned(),
+                false => pool.map(|pool| pool.name.clone()).unwrap_or_default(),
+            },
+            own: held.exclusive.to_string(),
+            cpus: cpus.to_string(),
+            mems: mems.to_string(),
+        }
+    }
+
+    /// A container came: it was placed, or adopted from where it ran.
+    pub(crate) fn arrival(&self, id: ContainerId, found: Option<&Pinning>) -> Option<Entry> {
+        let Container { spec, decision, .. } = self.containers.get(&id)?;
+        let before = found.map(|Pinning { cpus, mems }| Place {
+            cpus: cpus.to_string(),
+            mems: mems.to_string(),
+            ..Place::default()
+        });
+        Some(Entry {
+            who: self.who(id),
+            before,
+            after: self.place_now(id),
+            spec: Some(Box::new(ContainerForm::from(spec))),
+            ..decided(if found.is_some() { Kind::Adopted } else { Kind::Placed }, decision)
+        })
+    }
+
+    /// There is no place for what it asks for; `update` is what kubelet wanted to change.
+    pub(crate) fn refusal(
+        &self,
+        id: Option<ContainerId>,
+        spec: &NewContainer,
+        decision: &Decision,
+        update: Option<Resources>,
+    ) -> Entry {
+        Entry {
+            who: id.and_then(|id| self.who(id)).or_else(|| Some(who(spec))),
+            before: id.and_then(|id| self.place_now(id)),
+            spec: id.is_none().then(|| Box::new(ContainerForm::from(spec))),
+            resources: update.map(Into::into),
+            ..decided(Kind::Refused, decision)
+        }
+    }
+
+    /// Kubelet has changed what it may have; it was at `before`.
+    pub(crate) fn resizing(
+        &self,
+        id: ContainerId,
+        before: Place,
+        update: Resources,
+    ) -> Option<Entry> {
+        Some(Entry {
+            who: self.who(id),
+            before: Some(before),
+            after: self.place_now(id),
+            resources: Some(update.into()),
+            ..decided(Kind::Resized, &self.containers.get(&id)?.decision)
+        })
+    }
+
+    /// Kubelet has changed what the pod of this container needs as a whole.
+    pub(crate) fn pod_resizing(&self, id: ContainerId, needs: Resources) -> Option<Entry> {
+        let resources = Some(needs.into());
+        Some(Entry { who: Some(self.who(id)?), resources, ..Entry::new(Kind::PodResized) })
+    }
+
+    /// It is somewhere else.
+    pub(crate) fn relocation(&self, id: ContainerId, by: By, before: Place, why: &str) -> Entry {
+        Entry {
+            who: self.who(id),
+            by: Some(by),
+            before: Some(before),
+            after: self.place_now(id),
+            why: why.to_owned(),
+            ..Entry::new(Kind::Moved)
+        }
+    }
+
+    /// A sharer has made room; only its pool was another before.
+    pub(crate) fn sharer_relocation(&self, made: &Move, why: &str) -> Option<Entry> {
+        let mut held = self.ledger.allocation(made.container)?.clone();
+        held.pool = made.from;
+        let before = self.place_before(made.container, &held);
+        Some(self.relocation(made.container, By::Room, before, why))
+    }
+
+    /// Its CPUs and memory nodes could not be written.
+    pub(crate) fn failed_write(&self, id: ContainerId) -> Option<Entry> {
+        let why = "its CPUs could not be written; the runtime is asked, and it is tried again";
+        let after = self.place_now(id);
+        Some(Entry { who: Some(self.who(id)?), after, ..Entry::failure(why.to_owned()) })
+    }
+
+    /// It is about to give everything back.
+    pub(crate) fn departure(&self, id: ContainerId, why: &str) -> Entry {
+        Entry {
+            who: self.who(id),
+            before: self.place_now(id),
+            why: why.to_owned(),
+            ..Entry::new(Kind::Ended)
+        }
+    }
+
+    /// Those who are no longer where they were when the machine or the daemon was another.
+    pub(crate) fn reseated<'a>(
+        &'a self,
+        places: &'a [(ContainerId, AllocationForm)],
+        by: By,
+    ) -> impl Iterator<Item = Entry> + 'a {
+        places.iter().filter_map(move |(id, had)| {
+            let container = self.containers.get(id)?;
+            let has_moved = self.place(*id)? != *had;
+            has_moved.then(|| {
+                let told = container.runtime_id.as_ref().and_then(|it| self.observed.get(it));
+                let told = told.cloned().unwrap_or_default();
+                let before = had.place(told.cpus.to_string());
+                self.relocation(*id, by, before, &container.decision.outcome)
+            })
+        })
+    }
+
+    /// The machine as it is now.
+    pub(crate) fn machine_entry(&self) -> Entry {
+        let machine = MachineForm {
+            fingerprint: self.fingerprint.clone(),
+            cpus: self.ledger.pools().cpus().to_string(),
+            files: self.origin.machine.as_ref().map(|files| files.as_ref().to_owned()),
+        };
+        Entry { machine: Some(Box::new(machine)), ..Entry::new(Kind::Machine) }
+    }
+
+    /// The configuration as it is now, and who is there.
+    pub(crate) fn node_entry(&self, kind: Kind) -> Entry {
+        let node = NodeForm {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            config: self.origin.config.as_ref().to_owned(),
+            live: self.containers.keys().map(|id| id.0).collect(),
+        };
+        Entry { node: Some(Box::new(node)), ..Entry::new(kind) }
+    }
+
+    /// Everything that has to be known to understand what is told from now on.
+    pub(crate) fn opening(&self, kind: Kind, now: Timestamp) -> Vec<Entry> {
+        let node = self.node_entry(kind);
+        let held = self.containers.iter().filter_map(|(id, container)| {
+            Some(Entry {
+                who: self.who(*id),
+                after: self.place_now(*id),
+                spec: Some(Box::new(ContainerForm::from(&container.spec))),
+                allocation: Some(Box::new(self.place(*id)?)),
+                ..decided(Kind::Held, &container.decision)
+            })
+        });
+        let mut opening: Vec<Entry> =
+            [self.machine_entry(), node].into_iter().chain(held).collect();
+        stamp(&mut opening, now);
+        opening
+    }
+
+    /// Failures are told last, and everything gets its time.
+    pub(crate) fn finish_entries(step: &mut Step, now: Timestamp) {
+        let failures = step.notes.iter().filter_map(|note| match note {
+            Note::Failure { kind, message } if !OF_CONTAINER.contains(kind) => {
+                Some(Entry::failure(format!("{kind}: {message}")))
+            }
+            _ => None,
+        });
+        step.history.extend(failures);
+        stamp(&mut step.history, now);
+    }
+}
+
+fn stamp(entries: &mut [Entry], now: Timestamp) {
+    for entry in entries {
+        entry.at = now;
+    }
+}
+
+/// Somebody who has no id yet.
+fn who(spec: &NewContainer) -> Who {
+    Who {
+        id: None,
+        namespace: spec.pod.namespace.clone(),
+        pod: spec.pod.name.clone(),
+        container: spec.name.clone(),
+        attempt: spec.attempt,
+        qos: spec.pod.qos.map(|qos| qos.name().to_owned()),
+        runtime_id: None,
+    }
+}
+
+fn decided(kind: Kind, decision: &Decision) -> Entry {
+    Entry {
+        asked: decision.asked.clone(),
+        why: decision.outcome.clone(),
+        warnings: decision.warnings.clone(),
+        ..Entry::new(kind)
+    }
+}
