@@ -73,6 +73,13 @@ pub enum Event {
     Explain(String),
 }
 
+impl Event {
+    /// Kubelet's call is not answered after it, but after another event, unless nothing was changed.
+    pub(crate) fn is_beginning(&self) -> bool {
+        matches!(self, Event::TryAdmit(..) | Event::Admit(..))
+    }
+}
+
 /// A container whose pinning could not be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedWrite {
@@ -310,6 +317,8 @@ pub struct Step {
     pub answers_after_plan: bool,
     /// Log lines and metrics.
     pub notes: Vec<Note>,
+    /// Runtime ids of containers that hold nothing any more.
+    pub released: Vec<String>,
     /// The runtime should be asked soon what runs.
     pub sync_soon: bool,
 }
@@ -323,6 +332,7 @@ impl Step {
             answer,
             answers_after_plan: false,
             notes: Vec::new(),
+            released: Vec::new(),
             sync_soon: false,
         }
     }

@@ -55,6 +55,7 @@ impl EventLoop {
                 return;
             }
             let now = Timestamp::now();
+            let is_final = batch.iter().any(|it| !it.event.is_beginning());
             let mut steps = Vec::with_capacity(batch.len());
             for Envelope { event, answer } in batch.drain(..) {
                 steps.push((self.step(event, now), answer));
@@ -64,7 +65,8 @@ impl EventLoop {
             let has_changed = !records.is_empty();
             let history = steps.iter_mut().flat_map(|(step, _)| std::mem::take(&mut step.history));
             let mut history: Vec<Entry> = history.collect();
-            if let Err(why) = self.journal.keep(records, &self.state, &self.metrics).await {
+            if let Err(why) = self.journal.keep(records, is_final, &self.state, &self.metrics).await
+            {
                 history.push(Entry { at: now, ..Entry::failure(format!("journal: {why}")) });
             }
             self.historian.tell(history, &self.state, now);
@@ -103,8 +105,8 @@ impl EventLoop {
             true => (None, Some((answer, step.answer))),
             false => (Some((answer, step.answer)), None),
         };
-        if !step.plan.is_empty() || later.is_some() {
-            let batch = Batch { plan: step.plan, answer: later };
+        if !step.plan.is_empty() || later.is_some() || !step.released.is_empty() {
+            let batch = Batch { plan: step.plan, answer: later, released: step.released };
             if self.writer.send(batch).is_err() {
                 tracing::error!("the writer is gone; nothing is written any more");
             }

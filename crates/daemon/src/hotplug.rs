@@ -156,9 +156,15 @@ impl Settling {
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) topology: Topology,
-    /// What was read of it.
-    pub(crate) files: Option<Arc<str>>,
     pub(crate) reserved: CpuSet,
+}
+
+impl Ground {
+    /// At the start.
+    pub(crate) fn new(machine: &Machine, reserved: &CpuSet) -> Arc<Mutex<Ground>> {
+        let (topology, reserved) = (machine.topology.clone(), reserved.clone());
+        Arc::new(Mutex::new(Ground { topology, reserved }))
+    }
 }
 
 /// Follows one machine.
@@ -203,14 +209,14 @@ impl Watch {
         let Some((topology, files)) = read.await?? else { return Ok(()) };
         let mut ground = self.ground.lock().await;
         let machine = ChangedMachine::new(&topology, &ground.reserved);
-        let machine = Box::new(machine.with_files(Some(Arc::clone(&files))));
+        let machine = Box::new(machine.with_files(Some(files)));
         // The others have been logged.
         let is_new = |oddity| !ground.topology.oddities().contains(oddity);
         for oddity in topology.oddities().iter().filter(|oddity| is_new(oddity)) {
             tracing::warn!("odd hardware description: {oddity}");
         }
         if self.inbox.ask(Event::MachineChanged(machine)).await.is_some() {
-            (ground.topology, ground.files) = (topology, Some(files));
+            ground.topology = topology;
             self.settling = Settling { in_use: texts, seen: None };
             self.told.clear();
         }
@@ -276,11 +282,6 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
-    fn ground(machine: &Machine) -> Arc<Mutex<Ground>> {
-        let reserved = "0".parse().unwrap();
-        Arc::new(Mutex::new(Ground { topology: machine.topology.clone(), files: None, reserved }))
-    }
-
     impl Host {
         /// `early` happens after the machine was read and before the first poll.
         fn start(early: impl FnOnce(&TempDir)) -> Host {
@@ -300,7 +301,13 @@ mod tests {
                     answer.send(Answer::Done).unwrap();
                 }
             });
-            let watch = machine.watch(ground(&machine), inbox, Arc::new(Metrics::new())).unwrap();
+            let watch = machine
+                .watch(
+                    Ground::new(&machine, &"0".parse().unwrap()),
+                    inbox,
+                    Arc::new(Metrics::new()),
+                )
+                .unwrap();
             Host { dir, watch, events, machines }
         }
 
@@ -409,6 +416,14 @@ mod tests {
         let (topology, _) = read_machine(Host::start(|_| {}).dir.path()).unwrap();
         let machine = Machine::fixed(topology);
         let (inbox, _events) = inbox(64);
-        assert!(machine.watch(ground(&machine), inbox, Arc::new(Metrics::new())).is_none());
+        assert!(
+            machine
+                .watch(
+                    Ground::new(&machine, &"0".parse().unwrap()),
+                    inbox,
+                    Arc::new(Metrics::new())
+                )
+                .is_none()
+        );
     }
 }

@@ -14,36 +14,48 @@ pub(crate) struct Keeper {
     journal: Option<Journal>,
     bytes: u64,
     bytes_compacted: u64,
+    /// The file does not say everything.
     is_behind: bool,
+    /// The file says everything, but perhaps not on the disk.
+    is_unsynced: bool,
 }
 
 impl Keeper {
     pub(crate) fn new(journal: Journal) -> Keeper {
         let bytes = journal.bytes();
         // Everything is written anew at the first change, without what is no longer live.
-        Keeper { journal: Some(journal), bytes, bytes_compacted: 0, is_behind: true }
+        Keeper {
+            journal: Some(journal),
+            bytes,
+            bytes_compacted: 0,
+            is_behind: true,
+            is_unsynced: false,
+        }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What has changed is not all on disk.
+    /// What has changed is not all in the file.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind || self.journal.is_none()
     }
 
-    /// Writes what has changed, and waits until it is on disk.
+    /// Writes what has changed, and waits until it and everything before is on disk, if a call of kubelet is to be answered after
+    /// that (`is_final`). What has only begun has to survive the process alone: with the machine, all containers are gone.
     ///
     /// # Errors
     /// What went wrong, in words; it is counted and logged already.
     pub(crate) async fn keep(
         &mut self,
         records: Vec<Record>,
+        is_final: bool,
         state: &NodeState,
         metrics: &Metrics,
     ) -> Result<(), String> {
-        if records.is_empty() && !self.is_behind {
+        let is_sync_due = is_final && (self.is_unsynced || !records.is_empty());
+        if records.is_empty() && !self.is_behind && !is_sync_due {
             return Ok(());
         }
         let Some(mut journal) = self.journal.take() else { return Ok(()) };
@@ -54,9 +66,10 @@ impl Keeper {
         let lines = records.iter().filter_map(|record| serde_json::to_string(record).ok());
         let lines: Vec<String> = lines.collect();
         let written = tokio::task::spawn_blocking(move || {
-            let result = match is_rewrite {
-                true => journal.rewrite(&lines),
-                false => journal.append(&lines),
+            let result = match (is_rewrite, is_sync_due) {
+                (true, _) => journal.rewrite(&lines),
+                (false, true) => journal.append(&lines).and_then(|()| journal.sync()),
+                (false, false) => journal.append(&lines),
             };
             (journal, result)
         });
@@ -67,6 +80,7 @@ impl Keeper {
                     self.bytes_compacted = self.bytes;
                 }
                 self.is_behind = result.is_err();
+                self.is_unsynced = !is_rewrite && !is_sync_due;
                 self.journal = Some(journal);
                 result.map_err(|error| {
                     metrics.failed("journal");

@@ -178,16 +178,6 @@ impl Metrics {
             self.machine_changes.clone(),
         );
         registry.register(
-            "config_reloads",
-            "Times that the configuration file was read again",
-            self.config_reloads.clone(),
-        );
-        registry.register(
-            "config_is_good",
-            "Whether the configuration file could be used when it was last read",
-            self.config_is_good.clone(),
-        );
-        registry.register(
             "compaction_moves",
             "Containers that were moved so that free CPUs lie together",
             self.compaction_moves.clone(),
@@ -218,6 +208,20 @@ impl Metrics {
             "Size of the journal on disk",
             Unit::Bytes,
             self.journal.clone(),
+        );
+        self.register_config();
+    }
+
+    fn register_config(&mut self) {
+        self.registry.register(
+            "config_reloads",
+            "Times that the configuration file was read again",
+            self.config_reloads.clone(),
+        );
+        self.registry.register(
+            "config_is_good",
+            "Whether the configuration file could be used when it was last read",
+            self.config_is_good.clone(),
         );
     }
 

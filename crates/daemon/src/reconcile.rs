@@ -122,8 +122,10 @@ impl NodeState {
     }
 
     fn observe(&mut self, id: ContainerId, runtime_id: &str, seen: &Seen, basis: u64) {
-        let Some(container) = self.containers.get_mut(&id) else { return };
-        container.phase = if seen.is_running { Phase::Running } else { container.phase };
+        if seen.is_running {
+            self.runs(runtime_id);
+        }
+        let Some(container) = self.containers.get(&id) else { return };
         // A write may have come, and failed, after it was looked at.
         if container.touched > basis {
             return;

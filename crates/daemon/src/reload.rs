@@ -24,7 +24,7 @@ use bayplan_cri::upstream::Upstream;
 
 use crate::config::{CONFIG_PATH, Change, Config, ConfigFile, changes};
 use crate::event::{Answer, Event};
-use crate::hotplug::Ground;
+use crate::hotplug::{Ground, Machine, Watch};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::reconfigure::{ChangedConfig, Shift};
@@ -34,9 +34,11 @@ use crate::systemd::Ear;
 /// How often the file is looked at.
 const POLL: Duration = Duration::from_secs(1);
 
+type SetFilter = dyn Fn(&str) -> anyhow::Result<()> + Send + Sync;
+
 /// Where logging can be told of another filter.
 #[derive(Clone)]
-pub struct LogFilter(Arc<dyn Fn(&str) -> anyhow::Result<()> + Send + Sync>);
+pub struct LogFilter(Arc<SetFilter>);
 
 impl LogFilter {
     /// Calls this with every new filter.
@@ -151,6 +153,13 @@ pub(crate) struct Parts {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) sync_soon: Arc<Notify>,
     pub(crate) ear: Ear,
+}
+
+impl Parts {
+    /// What follows the machine that the daemon runs on; `None` for a fixed one.
+    pub(crate) fn watch(&self, machine: &Machine) -> Option<Watch> {
+        machine.watch(Arc::clone(&self.ground), self.inbox.clone(), Arc::clone(&self.metrics))
+    }
 }
 
 #[derive(Debug)]

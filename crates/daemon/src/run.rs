@@ -16,7 +16,7 @@ use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
 use jiff::Timestamp;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Mutex, Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,7 @@ use crate::gate::Gate;
 use crate::health::Health;
 use crate::historian::start_history;
 use crate::history::Entry;
-use crate::hotplug::{Ground, Machine};
+use crate::hotplug::{Ground, Machine, Watch};
 use crate::inbox::inbox;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
@@ -137,8 +137,7 @@ impl Daemon {
         let (inbox, events) = inbox(config.waiting_max);
         let (writer, batches) = mpsc::unbounded_channel();
         let (failed, failures) = mpsc::unbounded_channel();
-        let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
-        let broken = CancellationToken::new();
+        let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
         let sync_soon = Arc::new(Notify::new());
         let event_loop = EventLoop {
             state,
@@ -149,18 +148,11 @@ impl Daemon {
             health: Arc::clone(&health),
             sync_soon: Arc::clone(&sync_soon),
         };
+        let limits = current.clone();
+        let writing = run_writer(batches, upstream.clone(), failed, limits, Arc::clone(&metrics));
         let mut tasks = vec![
             vital(&broken, event_loop.run(events, kill.clone())),
-            vital(
-                &broken,
-                run_writer(
-                    batches,
-                    upstream.clone(),
-                    failed,
-                    current.clone(),
-                    Arc::clone(&metrics),
-                ),
-            ),
+            vital(&broken, writing),
             vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
         ];
         // Not vital: the node can do without.
@@ -178,28 +170,19 @@ impl Daemon {
         let synced = syncer.clone().run(current.clone(), has_synced, soon, stop.clone());
         tasks.push(vital(&broken, synced));
         tasks.push(vital(&broken, until(stop.clone(), hear_exits(syncer.clone()))));
-        let ground = Arc::new(Mutex::new(Ground {
-            topology: machine.topology().clone(),
-            files: machine.files(),
-            reserved: config.reserved_cpus.clone(),
-        }));
-        if let Some(watch) = machine.watch(Arc::clone(&ground), inbox.clone(), Arc::clone(&metrics))
-        {
-            tasks.push(vital(&broken, until(stop.clone(), watch.run())));
-        }
         let parts = Parts {
             live,
-            ground,
+            ground: Ground::new(&machine, &config.reserved_cpus),
             inbox,
             upstream,
             metrics: Arc::clone(&metrics),
             sync_soon: Arc::clone(&sync_soon),
             ear: systemd.ear,
         };
+        let watch = parts.watch(&machine);
         let reloader = Reloader::new(followed, parts);
-        tasks.push(vital(&broken, until(stop.clone(), reloader.clone().watch())));
-
-        let mut daemon = Daemon {
+        tasks.push(vital(&broken, until(stop.clone(), follow(watch, reloader.clone()))));
+        let daemon = Daemon {
             proxy: tokio::spawn(async {}),
             metrics_address: None,
             sockets: Vec::new(),
@@ -212,11 +195,14 @@ impl Daemon {
             broken,
             tasks,
         };
-        let gate = Gate { syncer, config: current, metrics, sync_soon };
-        match daemon.serve(gate, systemd).await {
-            Ok(()) => Ok(daemon),
+        daemon.serve_or_stop(Gate { syncer, config: current, metrics, sync_soon }, systemd).await
+    }
+
+    async fn serve_or_stop(mut self, gate: Gate, systemd: Systemd) -> Result<Daemon, StartError> {
+        match self.serve(gate, systemd).await {
+            Ok(()) => Ok(self),
             Err(error) => {
-                daemon.stop().await;
+                self.stop().await;
                 Err(error)
             }
         }
@@ -348,6 +334,17 @@ fn vital(
     })
 }
 
+/// Follows the machine, if it is watched, and the configuration's file, for ever.
+async fn follow(machine: Option<Watch>, reloader: Reloader) {
+    let machine = async {
+        match machine {
+            Some(watch) => watch.run().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::join!(machine, reloader.watch());
+}
+
 async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
     tokio::select! {
         () = stop.cancelled() => {}
@@ -425,7 +422,7 @@ async fn restore(
     }
     let mut keeper = Keeper::new(journal);
     let mut found = step.history;
-    if let Err(why) = keeper.keep(Vec::new(), &state, metrics).await {
+    if let Err(why) = keeper.keep(Vec::new(), true, &state, metrics).await {
         found.push(Entry { at: now, ..Entry::failure(format!("journal: {why}")) });
     }
     Ok((state, keeper, found))

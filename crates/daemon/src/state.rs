@@ -15,6 +15,7 @@
 
 mod entries;
 mod pods;
+mod starting;
 pub(crate) mod view;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -81,6 +82,8 @@ pub(crate) struct Container {
     pub(crate) doubted_at: Option<Timestamp>,
     /// What kubelet's own update under way carries.
     update: Option<Pinning>,
+    /// It was written to when it existed and did not run yet.
+    is_rewritten: bool,
     /// The step in which it last changed; a view of the runtime that is older says nothing about it.
     pub(crate) touched: u64,
 }
@@ -203,8 +206,10 @@ impl NodeState {
         self.steps += 1;
         let version = self.ledger.version();
         // What is observed may have changed although the ledger has not.
-        let has_observed =
-            matches!(event, Event::Synced(_) | Event::Resized(..) | Event::ReadBack(_));
+        let has_observed = matches!(
+            event,
+            Event::Synced(_) | Event::Resized(..) | Event::Started(_) | Event::ReadBack(_)
+        );
         let is_creation_over = matches!(event, Event::CreateEnded(..));
         let mut step = match event {
             Event::PodStarted(pod) => self.pod_started(&pod, now),
@@ -268,6 +273,7 @@ impl NodeState {
     fn plan(&mut self, step: &mut Step) {
         step.plan = plan_pinnings(&self.desired(), &self.observed);
         for write in &step.plan.writes {
+            self.note_rewritten(&write.container);
             self.observed.insert(write.container.clone(), write.new.clone());
         }
     }
@@ -478,6 +484,8 @@ impl NodeState {
             has_doubt: false,
             doubted_at: None,
             update: None,
+            // Who knows what it was told before us.
+            is_rewritten: phase == Phase::Created,
             touched: self.steps,
         };
         self.containers.insert(id, container);
@@ -561,16 +569,6 @@ impl NodeState {
         }
     }
 
-    fn started(&mut self, runtime_id: &str) -> Step {
-        let steps = self.steps;
-        let id = self.by_runtime_id.get(runtime_id);
-        if let Some(container) = id.and_then(|id| self.containers.get_mut(id)) {
-            container.phase = Phase::Running;
-            container.touched = steps;
-        }
-        Step::new(Answer::Done)
-    }
-
     fn ended(&mut self, runtime_id: &str, why: &str, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
         match self.by_runtime_id.get(runtime_id).copied() {
@@ -593,6 +591,7 @@ impl NodeState {
             self.by_runtime_id.remove(runtime_id);
             self.observed.remove(runtime_id);
             self.ended.insert(runtime_id.clone(), self.steps);
+            step.released.push(runtime_id.clone());
         }
         step.records.push(Record::Released { id: id.0, why: why.to_owned(), at: now });
         step.notes.push(Note::Released { container: container.full_name(), why: why.to_owned() });

@@ -26,6 +26,8 @@ const FAILURES_MAX: usize = 64;
 pub(crate) struct Batch {
     pub(crate) plan: Plan,
     pub(crate) answer: Option<(oneshot::Sender<Answer>, Answer)>,
+    /// Containers that have ended, whatever they were told before.
+    pub(crate) released: Vec<String>,
 }
 
 /// Carries plans out, one after the other, until the loop is gone.
@@ -37,8 +39,9 @@ pub(crate) async fn run_writer(
     metrics: Arc<Metrics>,
 ) {
     let mut stuck = Stuck::default();
-    while let Some(Batch { plan, answer }) = batches.recv().await {
+    while let Some(Batch { plan, answer, released }) = batches.recv().await {
         let limit = config.borrow().write_limit();
+        stuck.forget(&released);
         for group in plan.groups() {
             let (withheld, writes): (Vec<Write>, Vec<Write>) =
                 group.into_iter().cloned().partition(|write| stuck.withholds(write));
@@ -76,6 +79,13 @@ impl Stuck {
             self.0.remove(&write.container);
         } else if let Some(old) = &write.old {
             self.0.insert(write.container.clone(), old.cpus.difference(&write.new.cpus));
+        }
+    }
+
+    /// Who has ended runs nowhere. It may have failed to shrink for just that reason, and is never told anything again.
+    fn forget(&mut self, released: &[String]) {
+        for container in released {
+            self.0.remove(container);
         }
     }
 
@@ -161,5 +171,15 @@ mod tests {
         }
         stuck.note(&write(Pass::Shrink, "a", "0-3", "0-1"), false);
         assert!(!stuck.withholds(&write(Pass::Grow, "b", "4", "2-4")));
+    }
+
+    #[test]
+    fn who_ended_while_told_to_let_go_holds_nobody_up() {
+        let mut stuck = Stuck::default();
+        stuck.note(&write(Pass::Shrink, "a", "0-3", "0-1"), true);
+        stuck.note(&write(Pass::Shrink, "c", "5-6", "5"), true);
+        stuck.forget(&["a".to_owned(), "never written".to_owned()]);
+        assert!(!stuck.withholds(&write(Pass::Grow, "b", "4", "2-4")));
+        assert!(stuck.withholds(&write(Pass::Grow, "b", "4", "4-6")));
     }
 }

@@ -93,7 +93,8 @@ impl Journal {
         Ok(old)
     }
 
-    /// Appends records and waits until they are on disk. After an error the file is as it was before.
+    /// Appends records. They survive the end of the process from now on, and that of the machine after [`Journal::sync`]. After an
+    /// error the file is as it was before.
     ///
     /// # Errors
     /// [`JournalError::Io`], for example on a full disk.
@@ -115,6 +116,15 @@ impl Journal {
                 Err(self.error("write", source))
             }
         }
+    }
+
+    /// Waits until everything that was appended is on disk.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`]; what is on disk is not known then, and [`Journal::rewrite`] mends it.
+    pub fn sync(&mut self) -> Result<(), JournalError> {
+        let synced = self.file.as_ref().map_or(Ok(()), File::sync_data);
+        synced.map_err(|source| self.error("sync", source))
     }
 
     /// Replaces everything by `records`; at no moment is there no whole journal on disk.
@@ -178,8 +188,7 @@ fn unless_disk_refuses<T>(result: Result<T, JournalError>) -> Result<Option<T>, 
 
 fn write_at(file: &mut File, offset: u64, bytes: &[u8]) -> io::Result<()> {
     file.seek(SeekFrom::Start(offset))?;
-    file.write_all(bytes)?;
-    file.sync_data()
+    file.write_all(bytes)
 }
 
 fn open_rw(path: &Path) -> io::Result<File> {

@@ -9,6 +9,7 @@ mod narrowing;
 mod overflow;
 mod pods;
 mod reconfigured;
+mod starting;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,6 +92,8 @@ fn cpus_of(bits: u64) -> CpuSet {
 struct Real {
     spec: NewContainer,
     pinning: Pinning,
+    /// The runtime has read where it is to run, and does not notice updates until it runs.
+    is_starting: bool,
     is_running: bool,
     is_alive: bool,
 }
@@ -150,7 +153,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         6 => which().prop_map(Op::Make),
         6 => (which(), prop::bool::weighted(0.7))
             .prop_map(|(which, is_answered)| Op::CreateEnds { which, is_answered }),
-        2 => which().prop_map(Op::Start),
+        4 => which().prop_map(Op::Start),
         3 => which().prop_map(Op::Remove),
         1 => (which(), any::<bool>())
             .prop_map(|(which, is_removed)| Op::Vanish { which, is_removed }),
@@ -302,6 +305,9 @@ impl World {
                     self.failures.push(fail(false));
                     self.wrong.insert(id);
                 }
+                Some(real) if real.is_starting => {
+                    self.wrong.insert(id);
+                }
                 Some(real) => {
                     real.pinning = write.new;
                     self.wrong.remove(&id);
@@ -430,7 +436,7 @@ impl World {
         self.made += 1;
         // Neither in the order of creation nor always in another.
         let id = format!("{:02x}-{}", self.made * 37 % 256, self.made);
-        let real = Real { spec, pinning, is_running: false, is_alive: true };
+        let real = Real { spec, pinning, is_starting: false, is_running: false, is_alive: true };
         self.real.insert(id.clone(), real);
         Some(id)
     }
@@ -477,12 +483,16 @@ impl World {
         pick(&ids, which).map(|id| (*id).clone())
     }
 
-    /// Kubelet starts only what it was told of.
+    /// Kubelet starts only what it was told of, which takes its time: the second call ends what the first has begun.
     fn start(&mut self, which: usize) {
         let Some(id) = self.any_real(which) else { return };
         let is_pending = self.pending.iter().any(|pending| pending.made.as_ref() == Some(&id));
-        if let Some(real) = self.real.get_mut(&id).filter(|real| real.is_alive && !is_pending) {
-            real.is_running = true;
+        let Some(real) = self.real.get_mut(&id).filter(|real| real.is_alive && !is_pending) else {
+            return;
+        };
+        real.is_running |= real.is_starting;
+        real.is_starting = !real.is_running;
+        if real.is_running {
             self.step(Event::Started(id));
         }
     }
@@ -580,7 +590,7 @@ impl World {
         let view = self.view.take().unwrap();
         self.step(Event::Synced(view));
         // Also who seemed to be wrong must be in place now; `check` looks.
-        self.wrong.clear();
+        self.wrong.retain(|id| self.real.get(id).is_some_and(|real| real.is_starting));
         let live: BTreeSet<&String> =
             self.real.iter().filter(|(_, real)| real.is_alive).map(|(id, _)| id).collect();
         for id in self.state.by_runtime_id.keys() {

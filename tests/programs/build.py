@@ -1,9 +1,10 @@
-"""Builds what the runner needs from Go modules as released, once, and keeps it in the cache.
+"""Builds what critest/ and kubelet/ run from Go modules as released, once, and keeps it in the cache.
 
 A module is copied out of Go's module cache, which has checked it against the public checksum database, and built as its own main
 module, so with the versions that its authors chose. The name of a cached directory is a digest of all that went into it.
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -26,17 +27,9 @@ GO_FETCHED = "1.26.8"
 
 CONTAINERDS = {"2": "2.4.2", "1.7": "1.7.35"}
 RUNC = "1.5.2"
-CRITEST = "1.30.0"
-# The release of Kubernetes whose libraries take the place of those that critest names: its own are no released modules.
-KUBERNETES = "30.14"
-LIBRARIES = """api apiextensions-apiserver apimachinery apiserver cli-runtime client-go cloud-provider cluster-bootstrap
-code-generator component-base component-helpers controller-manager cri-api csi-translation-lib dynamic-resource-allocation
-endpointslice kms kube-aggregator kube-controller-manager kube-proxy kube-scheduler kubectl kubelet metrics mount-utils
-pod-security-admission sample-apiserver""".split()
-
 FLAGS = ["-mod=mod", "-trimpath"]
 
-# What the runner or the build needs, and the Debian package that has it.
+# What every runner or build needs, and the Debian package that has it.
 NEEDS = {
     "gcc": "gcc",
     "pkg-config": "pkg-config",
@@ -75,8 +68,9 @@ def is_static(program):
     return subprocess.run(["ldd", program], capture_output=True, timeout=30).returncode != 0
 
 
-def install():
-    missing = sorted({package for need, package in NEEDS.items() if not has(need)})
+def install(more=()):
+    """Installs what is missing of `NEEDS` and of `more`, which has the same form."""
+    missing = sorted({package for need, package in {**NEEDS, **dict(more)}.items() if not has(need)})
     if not missing:
         return
     if shutil.which("apt-get") is None:
@@ -86,6 +80,31 @@ def install():
     run(["apt-get", "update", "--quiet"], 300, "updating Debian's list of packages", env=quiet)
     install = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *missing]
     run(install, 900, "installing Debian packages", env=quiet)
+
+
+def open_cache():
+    """The cache, locked: two runs at a time would build and clean up under each other's hands."""
+    base = os.environ.get("BAYPLAN_PROGRAMS_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayplan-programs"
+    cache = Path(base).resolve()
+    cache.mkdir(parents=True, exist_ok=True)
+    lock = (cache / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as busy:
+        raise Failure(f"another run uses {cache}") from busy
+    for left in cache.glob("round-*"):
+        shutil.rmtree(left)
+    return cache, lock
+
+
+def build_bayplan():
+    """As anybody builds it; cargo knows where its target directory is."""
+    workspace = HERE.parent.parent
+    say("building bayplan")
+    cargo = ["cargo", "build", "--locked", "--package", "bayplan-cli", "--bin", "bayplan", "--message-format", "json-render-diagnostics"]
+    told = run(cargo, 1800, "building bayplan", cwd=workspace)
+    built = [json.loads(line).get("executable") for line in told.splitlines()]
+    return Path([it for it in built if it][-1])
 
 
 class Builder:
@@ -127,16 +146,17 @@ class Builder:
         for program in [*(out / "bin").iterdir(), *(it for it in (out / "pkg/tool").rglob("*") if it.is_file())]:
             program.chmod(0o755)
 
-    def module(self, name, module, args, edits=(), patches=(), copies=(), cgo="0"):
-        """Copies `module`, and into it packages of others: (module, package, where to); edits its go.mod; replaces texts of its files:
-        (file, pattern, text); and runs `go` with `args` in it."""
+    def module(self, name, module, args, edits=(), patches=(), copies=(), cgo="0", siblings=None):
+        """Copies `module`, and into it packages of others: (module, package, where to); edits its go.mod, where modules of the same
+        repository get the version `siblings`, unless they have one; replaces texts of its files: (file, pattern, text); and runs `go` with
+        `args` in it."""
         def build(out):
             source = out / "source"
             shutil.copytree(download(self.go(), module, self.cache), source)
             run(["chmod", "-R", "u+w", source], 60, f"copying {module}")
             # Asking for the path again changes nothing; `go mod edit` refuses to have nothing to do.
             path = re.search(r"(?m)^module (\S+)", (source / "go.mod").read_text())[1]
-            self.go_run(["mod", "edit", f"-module={path}", *released(source), *edits], source, module)
+            self.go_run(["mod", "edit", f"-module={path}", *released(source, siblings), *edits], source, module)
             for other, package, to in copies:
                 shutil.copytree(Path(download(self.go(), other, self.cache)) / package, source / to, copy_function=shutil.copyfile)
             for file, pattern, text in patches:
@@ -148,7 +168,7 @@ class Builder:
             self.go_run([it.replace("OUT", str(out)) for it in args], source, module, CGO_ENABLED=cgo)
             shutil.rmtree(source)
 
-        return self.cached(name, [module, args, edits, patches, copies, cgo, ARCHITECTURE], build)
+        return self.cached(name, [module, args, edits, patches, copies, cgo, ARCHITECTURE, *([siblings] if siblings else [])], build)
 
     def go_run(self, args, source, what, **env):
         env = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", **env}
@@ -167,7 +187,7 @@ class Builder:
         return self.module("runc", f"github.com/opencontainers/runc@v{RUNC}", ["build", *flags, "-o", "OUT/", "."], cgo="1")
 
     def stand_in(self):
-        source = HERE / "programs"
+        source = HERE / "stand-in"
         recipe = [(source / "main.go").read_text(), ARCHITECTURE]
 
         def build(out):
@@ -180,28 +200,11 @@ class Builder:
         recipe = [hashlib.sha256(it.read_bytes()).hexdigest() for it in (busybox, stand_in, HERE / "images.py")]
         return self.cached("images", recipe, lambda out: images.build(out / "store", busybox, stand_in, ARCHITECTURE)) / "store"
 
-    def critest(self, store):
-        digest = images.names(store)[f"{images.BY_DIGEST}:latest"]
-        # The client of this release sends the socket's path as the authority, which is none and is refused by servers that look at it.
-        # Kubelet says `localhost` since Kubernetes 1.31, the oldest that Bayplan works with.
-        client = [(f"k8s.io/kubernetes@v1.{KUBERNETES}", "pkg/kubelet/cri/remote", "pkg/remote")]
-        dialer = (r"grpc\.WithContextDialer\(dialer\),", r'\g<0> grpc.WithAuthority("localhost"),')
-        patches = [
-            # A spec pulls an image by its digest, a constant; ours has another one.
-            ("pkg/validate/consts.go", "(test-image-digest@)sha256:[0-9a-f]{64}", rf"\g<1>{digest}"),
-            ("pkg/framework/util.go", "k8s.io/kubernetes/pkg/kubelet/cri/remote", "github.com/kubernetes-sigs/cri-tools/pkg/remote"),
-            ("pkg/remote/remote_runtime.go", *dialer),
-            ("pkg/remote/remote_image.go", *dialer),
-        ]
-        libraries = [f"-replace=k8s.io/{name}=k8s.io/{name}@v0.{KUBERNETES}" for name in LIBRARIES]
-        edits = [*libraries, f"-replace=k8s.io/kubernetes=k8s.io/kubernetes@v1.{KUBERNETES}"]
-        args = ["test", "-c", *FLAGS, "-ldflags=-s -w", "-o", "OUT/critest", "./cmd/critest"]
-        return self.module("critest", f"sigs.k8s.io/cri-tools@v{CRITEST}", args, edits, patches, client) / "critest"
 
-
-def released(source):
+def released(source, siblings):
     """Flags that undo replacements by a directory: modules that lie in the same repository are not part of this one."""
-    return [f"-dropreplace={it}" for it in re.findall(r"(?m)^\s*(?:replace )?(\S+) => \./", (source / "go.mod").read_text())]
+    replaced = re.findall(r"(?m)^\s*(?:replace )?(\S+) => \.\.?/", (source / "go.mod").read_text())
+    return [f"-replace={it}={it}@{siblings}" if siblings else f"-dropreplace={it}" for it in replaced]
 
 
 def download(go, module, anywhere):

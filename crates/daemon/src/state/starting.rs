@@ -1,0 +1,42 @@
+//! What happens to a container between its creation and its first instruction.
+//!
+//! The runtime is asked to start it, and meanwhile somebody else comes for whom it has to let go of CPUs. containerd takes an update of a
+//! container that does not run yet as one of what it is going to be started with, says that it is done, and goes on with the start for
+//! which it has read that before. So whoever was written to before it ran is written to once more when it does.
+
+use bayplan_types::Pinning;
+
+use crate::event::{Answer, Step};
+use crate::state::{NodeState, Phase};
+
+impl NodeState {
+    pub(super) fn started(&mut self, runtime_id: &str) -> Step {
+        let mut step = Step::new(Answer::Done);
+        let steps = self.steps;
+        let id = self.by_runtime_id.get(runtime_id);
+        if let Some(container) = id.and_then(|id| self.containers.get_mut(id)) {
+            container.touched = steps;
+            step.answers_after_plan = self.runs(runtime_id);
+        }
+        step
+    }
+
+    /// Whether what it was told last has to be repeated.
+    pub(crate) fn runs(&mut self, runtime_id: &str) -> bool {
+        let id = self.by_runtime_id.get(runtime_id);
+        let Some(container) = id.and_then(|id| self.containers.get_mut(id)) else { return false };
+        container.phase = Phase::Running;
+        let is_doubtful = std::mem::take(&mut container.is_rewritten);
+        if is_doubtful {
+            self.observed.insert(runtime_id.to_owned(), Pinning::default());
+        }
+        is_doubtful
+    }
+
+    pub(super) fn note_rewritten(&mut self, runtime_id: &str) {
+        let id = self.by_runtime_id.get(runtime_id);
+        if let Some(container) = id.and_then(|id| self.containers.get_mut(id)) {
+            container.is_rewritten |= container.phase == Phase::Created;
+        }
+    }
+}

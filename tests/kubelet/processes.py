@@ -1,0 +1,229 @@
+"""Starts kubelet, Bayplan behind a socket that outlives it, etcd and kube-apiserver inside the namespaces of `isolated`."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import node
+from say import Failure
+
+NODE = "testnode"
+# That of `isolated`. Without it kubelet asks a name server that is out of reach for its node, again and again.
+ADDRESS = "192.0.2.10"
+# Below it kubelet makes its control groups, so that it never takes those of somebody else for leftovers of its own.
+CGROUP_ROOT = "bayplan-kubelet"
+TOKEN = "testtoken"
+API = "https://127.0.0.1:6443"
+# Kubelet's port without authentication; nobody else is in its network.
+READ_ONLY = "http://127.0.0.1:10255"
+MANIFESTS = Path("/var/lib/kubelet/manifests")
+READY = 60
+
+# They belong to the whole machine, whichever namespace one is in; kubelet gets plain files in their place.
+SYSCTLS = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"]
+
+# What systemd does with the socket that it holds: it is the third file of the process, and the environment says so.
+PASS = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=cri exec \"$@\""
+
+UNVERIFIED = ssl.create_default_context()
+UNVERIFIED.check_hostname = False
+UNVERIFIED.verify_mode = ssl.CERT_NONE
+
+
+def is_cgroup_v2():
+    return Path("/sys/fs/cgroup/cgroup.controllers").exists()
+
+
+def make_surroundings(work):
+    """Beyond those of `isolated`: a /var/lib and a /var/log of our own, files in place of sysctls, and the root of kubelet's groups."""
+    for name in ["lib", "log"]:
+        (work / name).mkdir()
+        subprocess.run(["mount", "--bind", work / name, f"/var/{name}"], check=True, timeout=30)
+    (work / "sysctls").mkdir()
+    for name in SYSCTLS:
+        file = work / "sysctls" / name.replace("/", "-")
+        shutil.copyfile(Path("/proc/sys", name), file)
+        subprocess.run(["mount", "--bind", file, f"/proc/sys/{name}"], check=True, timeout=30)
+    root = Path("/sys/fs/cgroup")
+    for hierarchy in [root] if is_cgroup_v2() else [it for it in root.iterdir() if it.is_dir() and not it.is_symlink()]:
+        group = hierarchy / CGROUP_ROOT
+        group.mkdir(exist_ok=True)
+        for name in ["cpuset.cpus", "cpuset.mems"]:
+            if (hierarchy / name).exists():
+                (group / name).write_text((hierarchy / name).read_text())
+    MANIFESTS.mkdir(parents=True)
+
+
+def signal_and_wait(name, process, number, limit=60):
+    process.send_signal(number)
+    try:
+        return process.wait(timeout=limit)
+    except subprocess.TimeoutExpired as late:
+        raise Failure(f"{name} did not end within {limit} s of {signal.Signals(number).name}") from late
+
+
+def fetch(url, method="GET", body=None, kind="application/json", timeout=30):
+    """JSON of our servers; what they refuse is an `urllib.error.HTTPError`."""
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": kind}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data=data, method=method, headers=headers)
+    context = UNVERIFIED if url.startswith("https") else None
+    with urllib.request.urlopen(request, timeout=timeout, context=context) as answer:
+        return json.loads(answer.read() or b"null")
+
+
+def is_healthy(url):
+    """Whether somebody answers there that all is well."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
+    try:
+        with urllib.request.urlopen(request, timeout=5, context=UNVERIFIED if url.startswith("https") else None):
+            return True
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def await_healthy(name, process, url, work):
+    end = time.monotonic() + READY
+    while not is_healthy(url):
+        if process.poll() is not None or time.monotonic() > end:
+            raise Failure(f"{name} did not start:\n{node.tail(work / f'{name}.log')}")
+        time.sleep(0.1)
+
+
+class Bayplan:
+    """The daemon as systemd runs it: on a socket that stays when it ends."""
+
+    def __init__(self, program, work):
+        self.program, self.work = program, work
+        self.config = work / "bayplan.yaml"
+        self.config.write_text(node.BAYPLAN_CONFIG.format(socket=node.BAYPLAN, runtime=node.RUNTIME, metrics=node.METRICS, work=work))
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.bind(node.BAYPLAN)
+        self.socket.listen(128)
+        self.start()
+
+    def start(self):
+        args = ["sh", "-c", PASS, "sh", self.program, "--config", str(self.config), "run"]
+        with (self.work / "bayplan.log").open("ab") as log:
+            self.process = subprocess.Popen(args, stdin=self.socket, stdout=log, stderr=log)
+        await_healthy("bayplan", self.process, f"http://{node.METRICS}/healthz", self.work)
+
+    def restart(self):
+        """`systemctl restart`."""
+        code = signal_and_wait("bayplan", self.process, signal.SIGTERM)
+        if code != 0:
+            raise Failure(f"bayplan ended with {code}:\n{node.tail(self.work / 'bayplan.log')}")
+        self.start()
+
+    def kill(self):
+        """`kill -9`, and what `Restart=always` does."""
+        signal_and_wait("bayplan", self.process, signal.SIGKILL)
+        self.start()
+
+    def ask(self, *args):
+        """The output of a sub-command."""
+        command = [self.program, "--config", str(self.config), *args]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        if done.returncode != 0:
+            raise Failure(f"bayplan {' '.join(args)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def status(self):
+        return json.loads(self.ask("status", "-o", "json"))
+
+
+class Kubelet:
+    """Kubelet, which speaks to Bayplan until a test says otherwise."""
+
+    def __init__(self, program, work, with_api):
+        self.work = work
+        self.point_at(node.BAYPLAN)
+        self.args = [program, "--config", str(work / "kubelet.json"), "--hostname-override", NODE, "--node-ip", ADDRESS, "--cert-dir", str(work / "kubelet-pki"), "--v", "2"]
+        if with_api:
+            (work / "kubeconfig").write_text(json.dumps(kubeconfig()))
+            self.args += ["--kubeconfig", str(work / "kubeconfig")]
+        self.start()
+
+    def start(self):
+        path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+        with (self.work / "kubelet.log").open("ab") as log:
+            self.process = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "PATH": path})
+        await_healthy("kubelet", self.process, "http://127.0.0.1:10248/healthz", self.work)
+
+    def point_at(self, socket_path):
+        """From the next start on it speaks to this runtime."""
+        self.socket = socket_path
+        config = {**kubelet_config(self.work), "containerRuntimeEndpoint": f"unix://{socket_path}"}
+        (self.work / "kubelet.json").write_text(json.dumps(config, indent=1))
+
+    def restart(self):
+        signal_and_wait("kubelet", self.process, signal.SIGTERM)
+        self.start()
+
+    def pods(self):
+        return fetch(f"{READ_ONLY}/pods")["items"] or []
+
+
+def kubelet_config(work):
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "127.0.0.1",
+        "readOnlyPort": 10255,
+        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "staticPodPath": str(MANIFESTS),
+        "volumePluginDir": str(work / "volume-plugins"),
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{CGROUP_ROOT}",
+        # Both as bayplan needs them.
+        "cpuManagerPolicy": "none",
+        "memoryManagerPolicy": "None",
+        "enforceNodeAllocatable": [],
+        "failSwapOn": False,
+        "failCgroupV1": False,
+        "makeIPTablesUtilChains": False,
+        # Soon, because a test waits for it.
+        "fileCheckFrequency": "1s",
+        "syncFrequency": "2s",
+        "nodeStatusUpdateFrequency": "2s",
+        # However full the disk is.
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
+        "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%"},
+    }
+
+
+def kubeconfig():
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": {"server": API, "insecure-skip-tls-verify": True}}],
+        "users": [{"name": "test", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "current-context": "test",
+    }
+
+
+def start_api(etcd, apiserver, work):
+    """etcd and kube-apiserver, without a scheduler and controllers: whoever makes a pod says where it runs."""
+    args = [etcd, "--data-dir", str(work / "etcd"), "--unsafe-no-fsync", "--log-level", "warn"]
+    database = node.start("etcd", args, work)
+    await_healthy("etcd", database, "http://127.0.0.1:2379/health", work)
+    (work / "tokens.csv").write_text(f'{TOKEN},admin,admin,"system:masters"\n')
+    key = work / "accounts.pem"
+    subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True, timeout=60)
+    args = [apiserver, "--etcd-servers", "http://127.0.0.1:2379", "--bind-address", "127.0.0.1", "--advertise-address", ADDRESS,
+            "--cert-dir", str(work / "api-pki"), "--service-cluster-ip-range", "10.96.0.0/16", "--token-auth-file", str(work / "tokens.csv"),
+            "--service-account-issuer", "https://test", "--service-account-key-file", str(key), "--service-account-signing-key-file", str(key),
+            "--authorization-mode", "RBAC", "--disable-admission-plugins", "ServiceAccount"]
+    server = node.start("kube-apiserver", args, work)
+    await_healthy("kube-apiserver", server, f"{API}/readyz", work)

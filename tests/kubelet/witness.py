@@ -1,0 +1,93 @@
+"""What the kernel says about containers, against what Bayplan says.
+
+The kernel's side is read without Bayplan: a container's control group is found by its id, its processes are in it, and each says in
+/proc on which CPUs and memory nodes it may be.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from processes import CGROUP_ROOT, is_cgroup_v2
+
+TREE = Path("/sys/fs/cgroup" if is_cgroup_v2() else "/sys/fs/cgroup/cpuset") / CGROUP_ROOT
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Where one process of a container may be."""
+
+    pid: int
+    cpus: frozenset
+    mems: frozenset
+
+
+def parse_list(text):
+    """`0-2,5` as numbers."""
+    found = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def groups():
+    """Every container's control group by its id, sandboxes included."""
+    return {Path(dir).name: Path(dir) for dir, _, _ in os.walk(TREE) if re.fullmatch(r"[0-9a-f]{64}", Path(dir).name)}
+
+
+def read_processes(group):
+    """The processes of a group; those that end meanwhile are left out."""
+    seen = []
+    try:
+        pids = [int(it) for it in (group / "cgroup.procs").read_text().split()]
+    except OSError:
+        return []
+    for pid in pids:
+        try:
+            text = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        allowed = dict(re.findall(r"(?m)^(Cpus|Mems)_allowed_list:\s*(.*)$", text))
+        seen.append(Seen(pid, parse_list(allowed["Cpus"]), parse_list(allowed["Mems"])))
+    return seen
+
+
+def by_name(status):
+    """Containers of `bayplan status -o json` by `pod/container`."""
+    return {f"{it['pod']}/{it['container']}": it for it in status["containers"]}
+
+
+def disagreements(status):
+    """Everything in which kernel and Bayplan differ, and whoever runs on CPUs that somebody else owns."""
+    found = []
+    known = groups()
+    owned = {}
+    for it in status["containers"]:
+        name = f"{it['pod']}/{it['container']}"
+        processes = read_processes(known[it["id"]]) if it["id"] in known else []
+        # One that was made and never started has none.
+        if bool(processes) != (it["phase"] == "running"):
+            found.append(f"{name} is {it['phase']} and has {len(processes)} processes")
+        for seen in processes:
+            for what, said, is_so in [("CPUs", it["cpus"], seen.cpus), ("memory nodes", it["mems"], seen.mems)]:
+                if parse_list(said) != is_so:
+                    found.append(f"{name}: Bayplan says {what} {said}, the kernel {sorted(is_so)}")
+        owned.update({cpu: it["id"] for cpu in parse_list(it["exclusive"])})
+    ids = {it["id"] for it in status["containers"]}
+    for id_, group in known.items():
+        for seen in read_processes(group):
+            if not is_sandbox(seen.pid) and id_ not in ids:
+                found.append(f"{id_[:12]} runs and Bayplan does not know it")
+            if not is_sandbox(seen.pid) and any(owned.get(cpu, id_) != id_ for cpu in seen.cpus):
+                found.append(f"{id_[:12]} may run on CPUs {sorted(seen.cpus)}, of which somebody else owns some")
+    return found
+
+
+def is_sandbox(pid):
+    """Bayplan does not place the process that holds a pod's namespaces, which sleeps as long as the pod lives."""
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "pause"
+    except OSError:
+        return True

@@ -1,0 +1,112 @@
+"""Starts the programs of a node inside the namespaces of `isolated`: containerd and Bayplan."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+
+from say import Failure
+
+RUNTIME = "/run/containerd/containerd.sock"
+BAYPLAN = "/run/bayplan/bayplan.sock"
+METRICS = "127.0.0.1:9478"
+READY = 60
+
+CONTAINERD = {
+    "1.7": """
+version = 2
+root = "{work}/root"
+state = "/run/containerd"
+[grpc]
+  address = "{socket}"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "registry.k8s.io/pause:3.9"
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{work}/cni"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{work}/registries"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{work}/opt"
+""",
+    "2": """
+version = 3
+root = "{work}/root"
+state = "/run/containerd"
+[grpc]
+  address = "{socket}"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "registry.k8s.io/pause:3.10"
+[plugins."io.containerd.cri.v1.images".registry]
+  config_path = "{work}/registries"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["/usr/lib/cni"]
+    conf_dir = "{work}/cni"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{work}/opt"
+""",
+}
+
+BAYPLAN_CONFIG = """
+socket: {socket}
+runtimeSocket: {runtime}
+controlSocket: /run/bayplan/control.sock
+stateDir: {work}/state
+metricsAddress: {metrics}
+"""
+
+
+def start(name, args, work, **env):
+    log = (work / f"{name}.log").open("wb")
+    return subprocess.Popen(args, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **env})
+
+
+def await_socket(name, process, path, work):
+    """Waits until somebody listens at `path`."""
+    end = time.monotonic() + READY
+    while time.monotonic() < end and process.poll() is None:
+        with socket.socket(socket.AF_UNIX) as client:
+            try:
+                return client.connect(path)
+            except OSError:
+                time.sleep(0.05)
+    raise Failure(f"{name} did not start:\n{tail(work / f'{name}.log')}")
+
+
+def tail(path, lines=15):
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+
+def start_containerd(wanted, work):
+    config = work / "containerd.toml"
+    config.write_text(CONTAINERD[wanted["series"]].format(work=work, socket=RUNTIME))
+    path = f"{wanted['containerd']}:{wanted['runc']}:{os.environ['PATH']}"
+    args = [f"{wanted['containerd']}/containerd", "--config", str(config)]
+    process = start("containerd", args, work, PATH=path, TMPDIR=str(work / "tmp"))
+    await_socket("containerd", process, RUNTIME, work)
+
+
+def start_bayplan(program, work):
+    config = work / "bayplan.yaml"
+    config.write_text(BAYPLAN_CONFIG.format(socket=BAYPLAN, runtime=RUNTIME, metrics=METRICS, work=work))
+    process = start("bayplan", [program, "--config", str(config), "run"], work)
+    await_socket("bayplan", process, BAYPLAN, work)
+    return process
+
+
+def end_bayplan(process, work):
+    """Keeps its counters and stops it, as systemd would."""
+    with urllib.request.urlopen(f"http://{METRICS}/metrics", timeout=10) as answer:
+        (work / "metrics.txt").write_bytes(answer.read())
+    process.send_signal(signal.SIGTERM)
+    try:
+        code = process.wait(timeout=30)
+    except subprocess.TimeoutExpired as late:
+        raise Failure("bayplan did not stop within 30 s of SIGTERM") from late
+    if code != 0:
+        raise Failure(f"bayplan ended with {code}:\n{tail(work / 'bayplan.log')}")
