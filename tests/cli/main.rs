@@ -4,6 +4,7 @@
 
 mod config;
 mod journal;
+mod replay;
 mod simulate;
 
 use std::process::{Command, Output};

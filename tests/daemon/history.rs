@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use bayplan_cri::embedded::Fault;
@@ -12,7 +13,7 @@ use bayplan_types::{Bytes, QosClass};
 use expect_test::{Expect, expect};
 
 use crate::hotplug::all;
-use crate::node::{MACHINE, Node, set, soon};
+use crate::node::{DAEMON, MACHINE, Node, set, soon};
 use crate::observing::{metrics, sum};
 
 /// Every entry that is on disk.
@@ -87,6 +88,11 @@ async fn a_life_is_told_from_the_first_start_to_the_last_stop() {
             ended database numa 0:2-3,9-10/2-3,9-10 - stopped or removed
         "#]],
     );
+
+    let replayed = Command::new(DAEMON).arg("replay").arg(node.state_dir()).output().unwrap();
+    let text = String::from_utf8(replayed.stdout).unwrap();
+    let error = String::from_utf8(replayed.stderr).unwrap();
+    assert!(text.contains("all 6 decisions are as they were"), "{text}{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,6 +110,22 @@ async fn every_container_is_described_once_with_all_that_kubelet_said() {
     assert!(described.iter().all(|entry| entry.kind == Kind::Placed), "{described:#?}");
     assert_eq!(described.len(), 4);
     assert_eq!(told.iter().filter(|entry| entry.machine.is_some()).count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_knows_who_ended_before_a_restart() {
+    let mut node = Node::start().await;
+    let (_, gone) = node.guaranteed("gone", 2000).await;
+    soon(node.kubelet.stop(&gone)).await.unwrap();
+    node.stop_daemon().await;
+    node.start_daemon().await;
+    assert_eq!(node.explain("gone").await, []);
+    let ([_, config, path], _) = node.daemon_arguments("");
+    let explained = Command::new(DAEMON).args([config, path]).args(["explain", "gone"]).output();
+    let text = String::from_utf8(explained.unwrap().stdout).unwrap();
+    for said in ["default/gone/gone: placed in numa 0", "  now      gone", "stopped or removed"] {
+        assert!(text.contains(said), "{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

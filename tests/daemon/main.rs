@@ -15,6 +15,7 @@ mod faults;
 mod history;
 mod hotplug;
 mod modes;
+mod neighbours;
 mod node;
 mod observing;
 mod placing;

@@ -84,6 +84,12 @@ pub(crate) enum Command {
     /// that was considered for those that are there and for the last 256 that ended.
     #[command(after_long_help = JOURNAL_HELP)]
     Journal(JournalOptions),
+    /// What if: lets this node's history happen again under another configuration or on another machine, and compares
+    ///
+    /// Every container that came, was resized or went does so again, with the daemon's own code: how it was and how it would have been
+    /// stand side by side, and who would sit elsewhere is listed. Nothing is written; no root, no daemon.
+    #[command(after_long_help = REPLAY_HELP)]
+    Replay(ReplayOptions),
     /// What pods can ask for by annotation: every key, its values, default, meaning and older names
     Annotations(OutputOptions),
     /// Look for what would keep bayplan from working: configuration, machine, cgroups, rights, runtime, kubelet
@@ -265,6 +271,46 @@ pub(crate) struct JournalOptions {
     #[command(flatten)]
     pub(crate) output: OutputOptions,
 }
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ReplayOptions {
+    /// A state directory of the daemon, or one file of its history [default: stateDir of the configuration in /etc]
+    #[arg(value_name = "HISTORY")]
+    history: Option<PathBuf>,
+    /// How the machine is divided into pools
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = Policy::TopologyAware)]
+    pub(crate) policy: Policy,
+    /// On this machine instead of the recorded one
+    #[arg(long, value_name = "FILE|SPEC", long_help = machine_help())]
+    pub(crate) machine: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
+}
+
+impl ReplayOptions {
+    /// Where the history is.
+    pub(crate) fn history(&self) -> PastOptions {
+        PastOptions { state_dir: self.history.clone() }
+    }
+}
+
+/// What is replayed, and what not.
+const REPLAY_HELP: &str = "\
+The history has the machine and the configuration that it was recorded with. --config FILE is the configuration to try; without it, and
+without --machine, the replay has to come to the same decisions, and says so. With --machine, that machine stays as it is.
+
+What came to the daemon is replayed, what it did is done anew: creations with all that kubelet said, ends, resizes, changes of the machine,
+starts. Not in any history, and so not replayed, are how long the runtime took, writes that it refused, and creations that overlapped.
+Whoever was refused and would have had a place keeps it to the end, because nothing says when he would have ended. With compaction or
+memory.narrow, the node is looked at when the daemon did so; where it never did, two seconds after somebody came or went.
+
+Figures are those of `bayplan simulate`. A container that kubelet resized counts once more, one that it asked for again and again once.
+Containers that were there at the beginning stay where they were.
+
+Examples:
+  bayplan replay                                                  # does it come to the same decisions?
+  bayplan --config tomorrow.yaml replay                           # what if?
+  bayplan replay node7/var/lib/bayplan --machine epyc-9654 -o json";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TopOptions {

@@ -14,6 +14,7 @@ mod machine;
 mod machine_file;
 mod mode;
 mod past;
+mod replay;
 mod run;
 mod seats;
 mod simulate;
@@ -60,6 +61,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Restore(options) => return mode::run(config, Mode::Restored, &options),
         Command::Resume(options) => return mode::run(config, Mode::Placing, &options),
         Command::Journal(options) => journal::run(config, &options)?,
+        Command::Replay(options) => replay::run(config, &options)?,
         Command::Annotations(options) => annotations::run(&options)?,
         Command::Check(options) => return check::run(config, &options),
         Command::Config(command) => return config::run(config, &command),

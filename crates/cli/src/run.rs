@@ -5,7 +5,6 @@ use std::path::Path;
 use std::thread::available_parallelism;
 
 use anyhow::Context as _;
-use bayplan_daemon::check::{Severity, check_kubelet};
 use bayplan_daemon::systemd::Systemd;
 use bayplan_daemon::{Daemon, Followed, LogFilter, Machine};
 use tokio::runtime::{Builder, Runtime};
@@ -42,11 +41,6 @@ async fn serve(systemd: Systemd, followed: Followed, machine: Machine) -> anyhow
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
-    for finding in check_kubelet(&followed.config().host_root) {
-        if finding.severity != Severity::Ok {
-            tracing::warn!(check = finding.check, "{}", finding.message);
-        }
-    }
     let daemon = tokio::select! {
         daemon = Daemon::start_under(systemd, followed, machine) => daemon?,
         _ = terminate.recv() => return Ok(()),

@@ -203,12 +203,13 @@ fn print(reading: &Reading, options: &TopOptions, is_live: bool) -> anyhow::Resu
 /// A title, and so many rows.
 fn render(reading: &Reading, rows: usize) -> String {
     let count = reading.containers.len();
-    let total: f64 = reading.containers.iter().filter_map(|row| row.cpu_usage).sum();
-    let mut text = format!(
-        "{count} containers use {total:.2} CPUs; {}; {:.0}\n",
-        reading.mode.name(),
-        reading.at
-    );
+    let known = || reading.containers.iter().filter_map(|row| row.cpu_usage);
+    let use_of_all = match known().next() {
+        Some(_) => format!("use {:.2} CPUs", known().sum::<f64>()),
+        None => "of unknown usage".to_owned(),
+    };
+    let mut text =
+        format!("{count} containers {use_of_all}; {}; {:.0}\n", reading.mode.name(), reading.at);
     let mut lines = table(&["CONTAINER", "CLASS", "CPU", "THROTTLED", "CPUS"]);
     for row in reading.containers.iter().take(rows) {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
@@ -279,5 +280,7 @@ mod tests {
             not all could be read: cannot read /a: denied
         "#]]
         .assert_eq(&render(&reading, 2));
+        let nothing = Reading { containers: vec![row("n/p/new", None, None)], ..reading };
+        assert!(render(&nothing, 1).starts_with("1 containers of unknown usage; placing"));
     }
 }

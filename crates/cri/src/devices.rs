@@ -1,9 +1,13 @@
-//! Which devices a container is given, by name. In: device paths, environment variables and mounts, as kubelet and the runtime tell of them.
+//! Which devices a container is given, by name. In: device paths, CDI devices, environment variables and mounts, as kubelet and the runtime
+//! tell of them.
 //! Out: names that the machine may know. Pure.
 //!
 //! Kept are paths below `/dev` and PCI addresses: what else stands for a device (a symbolic link to it, as for raw block volumes, or a
 //! file system that lies on it) cannot be told without looking at the disk. What device plugins allocate without a path, they tell in
 //! variables `PCIDEVICE_*` with PCI addresses and commas between them (SR-IOV network device plugin, README, "Pod specification").
+//!
+//! CPUs that a pod claims of the DRA CPU driver are a device, too: kubelet names the CDI device `dra.k8s.io/cpu=CLAIM`, and the runtime
+//! makes of it a variable `DRA_CPUSET_*` (kubernetes-sigs/dra-driver-cpu, `pkg/driver/cdi.go`).
 
 use bayplan_topology::PciAddress;
 
@@ -13,16 +17,33 @@ const NAMES_MAX: usize = 128;
 const NAMES_SEEN_MAX: usize = 1024;
 const NAME_LEN_MAX: usize = 255;
 const VARIABLE: &str = "PCIDEVICE_";
+/// Begins the name of CPUs that were claimed, as kubelet and as the runtime tells of them.
+const CLAIMS: [&str; 2] = ["dra.k8s.io/cpu=", "DRA_CPUSET_"];
 
-/// Names of devices: paths first, then addresses out of the environment, each once.
+/// Names of devices: claimed CPUs first, then paths, then addresses out of the environment, each once. `cdi` are fully qualified names of CDI
+/// devices.
 pub fn device_names<'a>(
     paths: impl IntoIterator<Item = &'a str>,
-    variables: impl IntoIterator<Item = (&'a str, &'a str)>,
+    cdi: impl IntoIterator<Item = &'a str>,
+    variables: impl IntoIterator<Item = (&'a str, &'a str), IntoIter: Clone>,
 ) -> Vec<String> {
-    let variables = variables.into_iter().filter(|(name, _)| name.starts_with(VARIABLE));
+    let variables = variables.into_iter();
+    let claims = cdi.into_iter().chain(variables.clone().map(|(name, _)| name));
+    let claims = claims.filter(|name| is_claim(name) && name.len() <= NAME_LEN_MAX);
+    let variables = variables.filter(|(name, _)| name.starts_with(VARIABLE));
     let addresses = variables.flat_map(|(_, value)| value.split(',').map(str::trim));
     let addresses = addresses.filter(|name| name.parse::<PciAddress>().is_ok());
-    bounded(paths.into_iter().filter(|path| is_device_path(path)).chain(addresses))
+    let paths = paths.into_iter().filter(|path| is_device_path(path));
+    bounded(claims.chain(paths).chain(addresses))
+}
+
+/// Whether these names of devices say that somebody else has given the container CPUs.
+pub fn has_claimed_cpus(devices: &[String]) -> bool {
+    devices.iter().any(|name| is_claim(name))
+}
+
+fn is_claim(name: &str) -> bool {
+    CLAIMS.iter().any(|claim| name.starts_with(claim))
 }
 
 /// Sources of mounts that are devices.
@@ -52,8 +73,17 @@ mod tests {
     use super::*;
 
     fn check(paths: &[&str], variables: &[(&str, &str)], expected: &str) {
-        let names = device_names(paths.iter().copied(), variables.iter().copied());
+        let names = device_names(paths.iter().copied(), [], variables.iter().copied());
         assert_eq!(names.join(" "), expected);
+    }
+
+    #[test]
+    fn claimed_cpus_are_devices() {
+        let cdi = ["dra.k8s.io/cpu=claim-1", "nvidia.com/gpu=0"];
+        let variables = [("DRA_CPUSET_claim_2", "0-3"), ("MY_DRA_CPUSET_3", "1")];
+        let names = device_names(["/dev/null"], cdi, variables);
+        assert_eq!(names, ["dra.k8s.io/cpu=claim-1", "DRA_CPUSET_claim_2", "/dev/null"]);
+        assert!(has_claimed_cpus(&names) && !has_claimed_cpus(&names[2..]));
     }
 
     #[test]

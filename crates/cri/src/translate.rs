@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bayplan_allocator::{
-    ContainerId, Owner, Preferences, Request, Strictness, Wishes, derive_demand,
+    ContainerId, Owner, Preferences, Preserve, Request, Strictness, Wishes, derive_demand,
 };
 use bayplan_topology::Device;
 use bayplan_types::{Bytes, QosClass};
@@ -15,7 +15,7 @@ use bayplan_types::{Bytes, QosClass};
 use crate::annotations::{
     Asked, Warning, WarningKind, affinities, matches_glob, nears, read_annotations, relevant, shown,
 };
-use crate::devices::{device_names, mounted_devices};
+use crate::devices::{device_names, has_claimed_cpus, mounted_devices};
 use crate::mates::pod_wishes;
 use crate::resources::positive;
 pub use crate::resources::{ExactRequests, Requests, Resources};
@@ -122,7 +122,8 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         .iter()
         .filter_map(|it| Some((it.key.as_str(), str::from_utf8(&it.value).ok()?)));
     let sources = config.mounts.iter().map(|mount| mount.host_path.as_str());
-    let (devices, mounts) = (device_names(paths, variables), mounted_devices(sources));
+    let cdi = config.cdi_devices.iter().map(|device| device.name.as_str());
+    let (devices, mounts) = (device_names(paths, cdi, variables), mounted_devices(sources));
     let metadata = config.metadata.clone().unwrap_or_default();
     let linux = config.linux.as_ref().and_then(|linux| linux.resources.as_ref());
     let limits = linux.map(|linux| linux.hugepage_limits.as_slice()).unwrap_or_default();
@@ -249,6 +250,10 @@ pub fn derive_request<'a>(
     if rules.prefer_isolated_cpus && asked.prefer_isolated_cpus.is_none() && demand.exclusive() == 1
     {
         wishes.cpus.isolated = Some(Strictness::Preferred);
+    }
+    // Somebody else has chosen its CPUs, and knows which memory is near them.
+    if has_claimed_cpus(&container.devices) {
+        wishes.preserve = Preserve { cpus: true, memory: true };
     }
     let others = others.into_iter();
     wishes.place.near = nears(&asked.hints, container, hardware.devices);
@@ -462,6 +467,23 @@ mod tests {
                 derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
             let expected = expected.iter().map(|(size, bytes)| (Bytes(*size), Bytes(*bytes)));
             assert_eq!(request.huge_pages, expected.collect(), "{limits:?}");
+        }
+    }
+
+    #[test]
+    fn who_has_claimed_cpus_is_left_alone() {
+        let device = |name: &str| v1::CdiDevice { name: name.to_owned() };
+        for (name, is_left_alone) in [("dra.k8s.io/cpu=claim-1", true), ("nvidia.com/gpu=0", false)]
+        {
+            let config =
+                v1::ContainerConfig { cdi_devices: vec![device(name)], ..Default::default() };
+            let message = v1::CreateContainerRequest { config: Some(config), ..Default::default() };
+            let container = new_container(&message);
+            let rules = RequestRules::default();
+            let (request, _) =
+                derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
+            let preserve = Preserve { cpus: is_left_alone, memory: is_left_alone };
+            assert_eq!(request.wishes.preserve, preserve, "{name}");
         }
     }
 

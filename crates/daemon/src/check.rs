@@ -9,6 +9,7 @@ use bayplan_topology::{Topology, derive};
 use serde::Serialize;
 
 use crate::config::Config;
+use crate::neighbours::check_neighbours;
 use crate::socket::find_group;
 
 /// How bad a finding is.
@@ -34,7 +35,11 @@ pub struct Finding {
     pub message: String,
 }
 
-fn finding(check: &'static str, severity: Severity, message: impl Into<String>) -> Finding {
+pub(crate) fn finding(
+    check: &'static str,
+    severity: Severity,
+    message: impl Into<String>,
+) -> Finding {
     Finding { check, severity, message: message.into() }
 }
 
@@ -44,7 +49,7 @@ pub async fn check_node(config: &Config) -> Vec<Finding> {
     findings.push(check_cgroups(&config.host_root));
     findings.push(check_rights(config));
     findings.push(check_runtime(config).await);
-    findings.extend(check_kubelet(&config.host_root));
+    findings.extend(check_neighbours(&config.host_root));
     findings
 }
 
@@ -111,7 +116,7 @@ fn check_wants(config: &Config, topology: &Topology) -> Vec<Finding> {
     findings
 }
 
-fn check_cgroups(root: &Path) -> Finding {
+pub(crate) fn check_cgroups(root: &Path) -> Finding {
     let path = root.join("sys/fs/cgroup/cgroup.controllers");
     match std::fs::read_to_string(&path) {
         Ok(text) if text.split_whitespace().any(|name| name == "cpuset") => {
@@ -162,93 +167,24 @@ async fn check_runtime(config: &Config) -> Finding {
     }
 }
 
-/// Kubelet's own CPU and memory managers would write the same files as bayplan.
-pub fn check_kubelet(root: &Path) -> Vec<Finding> {
-    let managers = [
-        ("kubelet-cpu", "cpuManagerPolicy", "cpu_manager_state"),
-        ("kubelet-memory", "memoryManagerPolicy", "memory_manager_state"),
-    ];
-    managers.map(|(check, key, state)| check_manager(root, check, key, state)).to_vec()
-}
-
-fn check_manager(root: &Path, check: &'static str, key: &str, state: &str) -> Finding {
-    let dir = root.join("var/lib/kubelet");
-    let configured = std::fs::read_to_string(dir.join("config.yaml"))
-        .ok()
-        .and_then(|text| serde_yaml::from_str::<serde_json::Value>(&text).ok())
-        .map(|config| config.get(key).and_then(|it| it.as_str()).unwrap_or("none").to_owned());
-    let running = std::fs::read_to_string(dir.join(state))
-        .ok()
-        .and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok())
-        .and_then(|state| state.get("policyName")?.as_str().map(str::to_owned));
-    match running.or(configured) {
-        Some(policy) if policy.eq_ignore_ascii_case("none") => {
-            finding(check, Severity::Ok, format!("{key} is {policy}"))
-        }
-        Some(policy) => finding(
-            check,
-            Severity::Failure,
-            format!(
-                "{key} is {policy}, so kubelet and bayplan would both write CPU sets; set it to none, remove {} \
-                 and restart kubelet",
-                dir.join(state).display()
-            ),
-        ),
-        None => finding(
-            check,
-            Severity::Warning,
-            format!(
-                "neither {} nor {state} beside it can be read; make sure that {key} is none",
-                dir.join("config.yaml").display()
-            ),
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check_with(files: &[(&str, &str)], expected: &[(&str, Severity)]) {
+    fn check_with(controllers: Option<&str>, expected: Severity) {
         let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
+        let dir = root.path().join("sys/fs/cgroup");
+        std::fs::create_dir_all(&dir).unwrap();
+        if let Some(controllers) = controllers {
+            std::fs::write(dir.join("cgroup.controllers"), controllers).unwrap();
         }
-        let mut findings = vec![check_cgroups(root.path())];
-        findings.extend(check_kubelet(root.path()));
-        let found: Vec<_> = findings.iter().map(|found| (found.check, found.severity)).collect();
-        assert_eq!(found, expected, "{findings:?}");
+        assert_eq!(check_cgroups(root.path()).severity, expected, "{controllers:?}");
     }
 
     #[test]
-    fn kubelets_own_managers_are_found_in_its_configuration_or_its_state() {
-        use Severity::{Failure, Ok, Warning};
-        let cgroups = ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n");
-        check_with(
-            &[],
-            &[("cgroups", Warning), ("kubelet-cpu", Warning), ("kubelet-memory", Warning)],
-        );
-        check_with(
-            &[cgroups, ("var/lib/kubelet/config.yaml", "cpuManagerPolicy: static\n")],
-            &[("cgroups", Ok), ("kubelet-cpu", Failure), ("kubelet-memory", Ok)],
-        );
-        check_with(
-            &[
-                ("sys/fs/cgroup/cgroup.controllers", "cpu memory\n"),
-                ("var/lib/kubelet/cpu_manager_state", "{\"policyName\":\"none\"}"),
-                ("var/lib/kubelet/memory_manager_state", "{\"policyName\":\"Static\"}"),
-            ],
-            &[("cgroups", Failure), ("kubelet-cpu", Ok), ("kubelet-memory", Failure)],
-        );
-        check_with(
-            &[
-                cgroups,
-                ("var/lib/kubelet/config.yaml", "a: [\n"),
-                ("var/lib/kubelet/cpu_manager_state", "{"),
-            ],
-            &[("cgroups", Ok), ("kubelet-cpu", Warning), ("kubelet-memory", Warning)],
-        );
+    fn cgroups_without_cpuset_do_not_do_and_those_of_version_1_do() {
+        check_with(Some("cpuset cpu io memory\n"), Severity::Ok);
+        check_with(Some("cpu memory\n"), Severity::Failure);
+        check_with(None, Severity::Warning);
     }
 }

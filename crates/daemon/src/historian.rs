@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use crate::config::Config;
-use crate::history::{Entry, HISTORY_DIR, Kind, news, parse_entries};
+use crate::history::{Entry, HISTORY_DIR, news, parse_entries};
 use crate::metrics::Metrics;
 use crate::state::NodeState;
 
@@ -41,7 +41,7 @@ impl Historian {
             return;
         }
         let wants_opening = self.wants_opening.swap(false, Ordering::Relaxed);
-        let opening = wants_opening.then(|| state.opening(Kind::Continued, now));
+        let opening = wants_opening.then(|| state.opening_of_segment(now));
         if self.sender.try_send(Told { entries, opening }).is_err() {
             self.metrics.failed("history");
             self.wants_opening.store(true, Ordering::Relaxed);
@@ -60,7 +60,7 @@ pub(crate) fn start_history(
     let wants_opening = Arc::new(AtomicBool::new(false));
     let metrics = Arc::clone(metrics);
     let (dir, bytes_max) = (config.state_dir.join(HISTORY_DIR), config.history_max.0);
-    let opening = state.opening(Kind::Started, Timestamp::now());
+    let opening = state.opening_of_start(Timestamp::now());
     let (wants, counts) = (Arc::clone(&wants_opening), Arc::clone(&metrics));
     let written = async move {
         let opened =

@@ -8,6 +8,7 @@ use bayplan_host::history::Recovered;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::mode::Mode;
 use crate::record::{AllocationForm, ContainerForm, ResourcesForm};
 use crate::state::view::matches;
 
@@ -247,11 +248,25 @@ pub struct NodeForm {
     pub version: String,
     /// Its configuration in YAML, as far as it says where containers go.
     pub config: String,
+    /// What it does with containers.
+    #[serde(default, skip_serializing_if = "is_placing")]
+    pub mode: Mode,
     /// The ids of those who are there.
     pub live: Vec<u64>,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_placing(mode: &Mode) -> bool {
+    *mode == Mode::Placing
+}
+
 impl Entry {
+    /// The mode that an operator chose, where it tells of that.
+    pub fn mode(&self) -> Option<Mode> {
+        let name = self.why.rsplit(' ').next().filter(|_| self.kind == Kind::Mode)?;
+        Mode::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+
     /// Something of this kind happened, at a time that is still to be said.
     pub(crate) fn new(kind: Kind) -> Entry {
         Entry {

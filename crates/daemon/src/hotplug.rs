@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bayplan_host::{CLAIMS_FILE, read_claimed_cpus};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
 use tokio::sync::Mutex;
@@ -39,13 +40,16 @@ const POLL: Duration = Duration::from_secs(1);
 /// then worth another look. The CPUs of isolated cpuset partitions (`Documentation/admin-guide/cgroup-v2.rst`) have a list since Linux 6.7;
 /// before, it shows only in what partitions leave to the root that there are others now. The root loses its CPUs to partitions of either
 /// kind, so one that becomes isolated after it was made is not noticed there.
-const FILES: [&str; 6] = [
+///
+/// CPUs that are claimed of the DRA CPU driver are in a file of its own.
+const FILES: [&str; 7] = [
     "sys/devices/system/cpu/online",
     "sys/devices/system/cpu/isolated",
     "sys/devices/system/node/online",
     "sys/devices/system/node/has_memory",
     "sys/fs/cgroup/cpuset.cpus.isolated",
     "sys/fs/cgroup/cpuset.cpus.effective",
+    CLAIMS_FILE,
 ];
 /// A list of 8,192 CPUs without ranges has 40 KB.
 const BYTES_MAX: u64 = 64 * 1024;
@@ -74,8 +78,15 @@ impl Machine {
     /// There is no CPU directory, or no CPU.
     pub fn of_host(root: &Path) -> anyhow::Result<Machine> {
         // What changes from here on differs at the first poll. Files that cannot be read now differ too, so the machine is read again.
-        let texts = read_texts(root).unwrap_or_default();
-        let (topology, files) = read_machine(root)?;
+        let mut texts = read_texts(root).unwrap_or_default();
+        // Somebody else's file must not keep the node from starting; it is read again at the first poll.
+        let claimed = read_claimed_cpus(root).unwrap_or_else(|error| {
+            let error = anyhow::Error::new(error);
+            tracing::warn!("{error:#}; which CPUs are claimed of the DRA CPU driver is not known");
+            texts = Texts::default();
+            CpuSet::new()
+        });
+        let (topology, files) = read_machine(root, &claimed)?;
         let watched = Some(Watched { root: root.to_owned(), texts });
         Ok(Machine { topology, files: Some(files), watched })
     }
@@ -202,7 +213,7 @@ impl Watch {
         }
         let (root, expected) = (self.root.clone(), texts.clone());
         let read = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
-            let (topology, files) = read_machine(&root)?;
+            let (topology, files) = read_machine(&root, &read_claimed_cpus(&root)?)?;
             Ok((read_texts(&root)? == expected).then_some((topology, files)))
         });
         // It is changing while we look: the next polls tell when it has come to rest again.
@@ -249,8 +260,9 @@ mod tests {
 
     /// Letters stand for texts, `a` for those in use; capital letters for those at which the machine is read.
     fn check_settling(texts: &str) {
-        let of =
-            |letter: char| -> Texts { [Some(letter.to_string()), None, None, None, None, None] };
+        let of = |letter: char| -> Texts {
+            std::array::from_fn(|at| (at == 0).then(|| letter.to_string()))
+        };
         let mut settling = Settling { in_use: of('a'), seen: None };
         for (poll, letter) in texts.chars().enumerate() {
             let is_rest = settling.has_come_to_rest(&of(letter.to_ascii_lowercase()));
@@ -385,6 +397,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn claimed_cpus_are_nobodys_until_they_are_given_back() {
+        let mut host = Host::start(|_| {});
+        let claims = host.dir.path().join(CLAIMS_FILE);
+        let one = r#"{"devices":[{"containerEdits":{"env":["DRA_CPUSET_1=2-3"]}}]}"#;
+        for (text, isolated) in [(one, "2-3"), ("", "")] {
+            write_to(claims.clone(), text);
+            let machines = host.changes(3).await;
+            let now = machines.iter().map(|machine| machine.pools.isolated().to_string());
+            assert_eq!(now.collect::<Vec<_>>(), [isolated]);
+        }
+        // While it is being written, and for as long as it cannot be read, what was known holds.
+        write_to(claims, "{");
+        assert!(host.changes(3).await.is_empty());
+        assert_eq!(host.failures(), "2");
+    }
+
+    #[tokio::test]
     async fn what_changes_before_the_first_poll_is_noticed() {
         let mut host = Host::start(|dir| write(dir, "cpu/online", "0-1\n"));
         assert_eq!(host.poll(2).await, ["0-1"]);
@@ -413,7 +442,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_fixed_machine_is_not_watched() {
-        let (topology, _) = read_machine(Host::start(|_| {}).dir.path()).unwrap();
+        let (topology, _) = read_machine(Host::start(|_| {}).dir.path(), &CpuSet::new()).unwrap();
         let machine = Machine::fixed(topology);
         let (inbox, _events) = inbox(64);
         assert!(

@@ -22,6 +22,7 @@ mod keeper;
 mod metrics;
 pub mod mode;
 mod narrowing;
+mod neighbours;
 mod overflow;
 pub mod reconcile;
 mod reconfigure;

@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::check::{Finding, Severity};
 use crate::event::Note;
 use crate::mode::Mode;
 use crate::state::NodeState;
@@ -97,6 +98,11 @@ struct InMode {
     mode: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCheck {
+    check: &'static str,
+}
+
 /// Every metric of the daemon.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -114,6 +120,7 @@ pub(crate) struct Metrics {
     memory_narrowable: Gauge<i64, AtomicI64>,
     containers: Family<Containers, Gauge<i64, AtomicI64>>,
     cpus: Family<Cpus, Gauge<i64, AtomicI64>>,
+    findings: Family<OfCheck, Gauge<i64, AtomicI64>>,
     modes: Family<InMode, Gauge<i64, AtomicI64>>,
     journal: Gauge<u64, AtomicU64>,
 }
@@ -137,6 +144,7 @@ impl Metrics {
             memory_narrowable: Gauge::default(),
             containers: Family::default(),
             cpus: Family::default(),
+            findings: Family::default(),
             modes: Family::default(),
             journal: Gauge::default(),
         };
@@ -196,6 +204,11 @@ impl Metrics {
             "containers",
             "Containers in the ledger, by class of their CPUs and QoS class",
             self.containers.clone(),
+        );
+        registry.register(
+            "neighbours",
+            "Whether others on the node are in the way, by what was looked at: 0 no, 1 perhaps, 2 yes",
+            self.findings.clone(),
         );
         registry.register(
             "mode",
@@ -318,6 +331,19 @@ impl Metrics {
     /// Sets the gauge of containers that could do with fewer memory nodes.
     pub(crate) fn show_narrowable(&self, count: usize) {
         self.memory_narrowable.set(gauge(count));
+    }
+
+    /// The worst that was found by each check.
+    pub(crate) fn show_findings(&self, findings: &[Finding]) {
+        for Finding { check, .. } in findings {
+            let of_check = findings.iter().filter(|it| it.check == *check);
+            let worst = match of_check.map(|it| it.severity).max() {
+                None | Some(Severity::Ok) => 0,
+                Some(Severity::Warning) => 1,
+                Some(Severity::Failure) => 2,
+            };
+            self.findings.get_or_create(&OfCheck { check }).set(worst);
+        }
     }
 
     /// Sets the other gauges to what the state holds.

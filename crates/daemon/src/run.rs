@@ -11,7 +11,7 @@ use bayplan_allocator::{Ledger, Pools};
 use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::upstream::Upstream;
 use bayplan_host::journal::{Journal, JournalError};
-use bayplan_host::{Depth, read_snapshot};
+use bayplan_host::{Depth, read_claimed_cpus, read_snapshot};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
 use jiff::Timestamp;
@@ -34,6 +34,7 @@ use crate::hotplug::{Ground, Machine, Watch};
 use crate::inbox::inbox;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
+use crate::neighbours::watch_neighbours;
 use crate::reconfigure::check_reserved;
 use crate::record::replay;
 use crate::recorded_machine::render_machine;
@@ -72,14 +73,18 @@ pub enum StartError {
 /// The topology of the machine under the configuration's root.
 ///
 /// # Errors
-/// There is no CPU directory, or no CPU.
+/// There is no CPU directory, or no CPU; or what is claimed of the DRA CPU driver cannot be read.
 pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
-    Ok(read_machine(root)?.0)
+    Ok(read_machine(root, &read_claimed_cpus(root)?)?.0)
 }
 
-/// The same, and what placement depends on, in the text form of `bayplan snapshot`.
-pub(crate) fn read_machine(root: &Path) -> anyhow::Result<(Topology, Arc<str>)> {
-    let snapshot = read_snapshot(root, Depth::Placement)?;
+/// The same, and what placement depends on, in the text form of `bayplan snapshot`. CPUs that are claimed of somebody else are nobody's
+/// here, as those of an isolated partition.
+pub(crate) fn read_machine(root: &Path, claimed: &CpuSet) -> anyhow::Result<(Topology, Arc<str>)> {
+    let mut snapshot = read_snapshot(root, Depth::Placement)?;
+    if !claimed.is_empty() {
+        snapshot.partitioned.get_or_insert_default().union_with(claimed);
+    }
     Ok((derive(&snapshot)?, render_machine(&snapshot).into()))
 }
 
@@ -221,6 +226,9 @@ impl Daemon {
     async fn serve(&mut self, gate: Gate, systemd: Systemd) -> Result<(), StartError> {
         let config = Arc::clone(&gate.config.borrow());
         let inbox = gate.syncer.inbox.clone();
+        let neighbours =
+            watch_neighbours(config.host_root.clone(), inbox.clone(), Arc::clone(&gate.metrics));
+        self.tasks.push(tokio::spawn(until(self.stop.clone(), neighbours)));
         let api = Api {
             syncer: gate.syncer.clone(),
             metrics: Arc::clone(&gate.metrics),

@@ -341,7 +341,11 @@ impl NodeState {
         let (request, warnings) = self.request(id, &spec);
         let (request, is_drained) = match self.as_mode_allows(request) {
             Ok(allowed) => allowed,
-            Err(why) if is_final => return self.refuse(step, &spec, Decision::refused(why, now)),
+            Err(why) if is_final => {
+                let decision = Decision::refused(why, now);
+                step.history.push(self.refusal(None, &spec, &decision, None));
+                return self.refuse(step, &spec, decision);
+            }
             Err(why) => {
                 step.answer = Answer::Admission(Admission::Refuse(why));
                 return step;

@@ -6,12 +6,16 @@ pub mod kernel_files;
 mod kernel_fs;
 mod lines;
 mod read_cgroup;
+mod read_neighbours;
 mod read_process;
 mod read_snapshot;
 mod snapshot_file;
 mod write_snapshot;
 
 pub use read_cgroup::{CgroupError, CpuFiles, CpuStat};
+pub use read_neighbours::{
+    CLAIMS_FILE, ClaimsError, CommandLine, read_claimed_cpus, read_command_lines,
+};
 pub use read_process::{ProcessError, read_process_pinning};
 pub use read_snapshot::{Depth, ReadError, capture, read_files, read_snapshot};
 pub use snapshot_file::{SnapshotFileError, pack_snapshot, read_snapshot_file};

@@ -9,11 +9,11 @@ mod mover;
 pub(crate) mod placement;
 mod progress;
 pub(crate) mod quality;
-mod replay;
+pub(crate) mod replay;
 pub(crate) mod summary;
 pub(crate) mod tally;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod times;
 pub(crate) mod trace;
 

@@ -48,7 +48,7 @@ fn trace_file(events: &[String]) -> String {
     )
 }
 
-pub(super) fn trace(words: &[&str]) -> Trace {
+pub(crate) fn trace(words: &[&str]) -> Trace {
     let events: Vec<String> = words.iter().enumerate().map(|(i, it)| event(i, it)).collect();
     parse_trace(Path::new("tiny.json"), trace_file(&events).as_bytes()).unwrap()
 }
@@ -362,7 +362,7 @@ fn events() -> impl Strategy<Value = Vec<(u8, u8)>> {
 }
 
 /// The words of a random trace.
-pub(super) fn random_trace(events: &[(u8, u8)]) -> Trace {
+pub(crate) fn random_trace(events: &[(u8, u8)]) -> Trace {
     let mut live: Vec<String> = Vec::new();
     let mut words = Vec::new();
     for (index, (choice, amount)) in events.iter().enumerate() {

@@ -75,7 +75,11 @@ pub(super) fn parse_container(info: &BTreeMap<String, String>) -> ContainerDetai
             .and_then(Value::as_str)
             .filter(|path| !path.is_empty())
             .map(str::to_owned),
-        devices: device_names(texts(&info, "/config/devices", "host_path"), variables(&info)),
+        devices: device_names(
+            texts(&info, "/config/devices", "host_path"),
+            texts(&info, "/config/CDI_devices", "name"),
+            variables(&info),
+        ),
         mounts: mounted_devices(texts(&info, "/runtimeSpec/mounts", "source")),
     }
 }
@@ -89,7 +93,7 @@ fn texts<'a>(info: &'a Value, pointer: &str, field: &'static str) -> impl Iterat
     list(info, pointer).iter().filter_map(move |it| it.get(field)?.as_str())
 }
 
-fn variables(info: &Value) -> impl Iterator<Item = (&str, &str)> {
+fn variables(info: &Value) -> impl Iterator<Item = (&str, &str)> + Clone {
     list(info, "/runtimeSpec/process/env").iter().filter_map(|it| it.as_str()?.split_once('='))
 }
 

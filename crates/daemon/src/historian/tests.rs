@@ -3,7 +3,8 @@ use std::fs;
 use bayplan_host::history::{parse_history, segments};
 
 use super::*;
-use crate::history::{MachineForm, NodeForm, Who};
+use crate::history::{Kind, MachineForm, NodeForm, Who};
+use crate::mode::Mode;
 
 fn who(id: u64, container: &str) -> Option<Who> {
     Some(Who {
@@ -38,7 +39,12 @@ fn entries(words: &[&str]) -> Vec<Entry> {
 fn opening(kind: Kind, machine: &str, words: &[&str]) -> Vec<Entry> {
     let form = MachineForm { fingerprint: machine.to_owned(), cpus: String::new(), files: None };
     let machine = Entry { machine: Some(Box::new(form)), ..Entry::new(Kind::Machine) };
-    let node = NodeForm { version: String::new(), config: String::new(), live: Vec::new() };
+    let node = NodeForm {
+        version: String::new(),
+        config: String::new(),
+        mode: Mode::Placing,
+        live: Vec::new(),
+    };
     let node = Entry { node: Some(Box::new(node)), ..Entry::new(kind) };
     [machine, node].into_iter().chain(entries(words)).collect()
 }

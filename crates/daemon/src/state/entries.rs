@@ -167,18 +167,29 @@ impl NodeState {
         Entry { machine: Some(Box::new(machine)), ..Entry::new(Kind::Machine) }
     }
 
+    /// What a history begins with.
+    pub fn opening_of_start(&self, now: Timestamp) -> Vec<Entry> {
+        self.opening(Kind::Started, now)
+    }
+
+    /// What a segment begins with while the daemon runs.
+    pub fn opening_of_segment(&self, now: Timestamp) -> Vec<Entry> {
+        self.opening(Kind::Continued, now)
+    }
+
     /// The configuration as it is now, and who is there.
     pub(crate) fn node_entry(&self, kind: Kind) -> Entry {
         let node = NodeForm {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: self.origin.config.as_ref().to_owned(),
+            mode: self.mode(),
             live: self.containers.keys().map(|id| id.0).collect(),
         };
         Entry { node: Some(Box::new(node)), ..Entry::new(kind) }
     }
 
     /// Everything that has to be known to understand what is told from now on.
-    pub(crate) fn opening(&self, kind: Kind, now: Timestamp) -> Vec<Entry> {
+    fn opening(&self, kind: Kind, now: Timestamp) -> Vec<Entry> {
         let node = self.node_entry(kind);
         let held = self.containers.iter().filter_map(|(id, container)| {
             Some(Entry {

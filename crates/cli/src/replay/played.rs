@@ -1,0 +1,52 @@
+//! What goes into a replay and what comes of it: values only.
+
+use bayplan_daemon::config::Config;
+use bayplan_topology::Topology;
+use jiff::Timestamp;
+
+use crate::replay::story::{Fate, Story};
+
+/// What is to be different; `None`: as it was.
+#[derive(Debug, Default)]
+pub(crate) struct Setting {
+    pub(crate) config: Option<Config>,
+    pub(crate) topology: Option<Topology>,
+}
+
+impl Setting {
+    /// Nothing is.
+    pub(crate) fn is_as_it_was(&self) -> bool {
+        self.config.is_none() && self.topology.is_none()
+    }
+}
+
+/// Somebody who came, or was resized.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) at: Timestamp,
+    /// `namespace/pod/container`.
+    pub(crate) name: String,
+    pub(crate) was: Fate,
+    pub(crate) would: Fate,
+}
+
+/// A history that was played.
+#[derive(Debug)]
+pub(crate) struct Played {
+    pub(crate) was: Story,
+    pub(crate) would: Story,
+    pub(crate) arrivals: Vec<Arrival>,
+    /// Configuration and machine with which it begins, as they were and as they are to be.
+    pub(crate) recorded: (Config, Topology),
+    pub(crate) replayed: (Config, Topology),
+    pub(crate) from: Timestamp,
+    pub(crate) until: Timestamp,
+    /// Entries that were played.
+    pub(crate) entries: usize,
+    /// Entries before the first that says where everybody is.
+    pub(crate) skipped: usize,
+    /// Times that the machine became another.
+    pub(crate) machines: usize,
+    /// Writes that failed, and times that the runtime was lost: the replay knows nothing of what followed.
+    pub(crate) failures: usize,
+}

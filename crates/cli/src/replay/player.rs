@@ -1,0 +1,590 @@
+//! Lets the daemon's own state live through a recorded history. In: entries, and what is to be different. Out: both sides of it, and for
+//! everybody who came where he was put and where he would have been put.
+//!
+//! Replayed is what came to the daemon: creations, ends, resizes, machines, starts. What it did is not, but done anew. Each creation is
+//! answered at once, and every write succeeds; a history tells nothing else. The runtime is asked what runs where the history says that the
+//! node was found at rest; where that could not be told, because nothing was to be moved, two seconds after somebody came or went.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, bail};
+use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
+use bayplan_cri::translate::{NewContainer, Resources};
+use bayplan_daemon::config::{Config, parse_config};
+use bayplan_daemon::decision::Decision;
+use bayplan_daemon::event::{Answer, ChangedMachine, Event, RuntimeView, Seen, SeenDetails, Step};
+use bayplan_daemon::history::{Entry, Kind, Place};
+use bayplan_daemon::record::{Live, PlacedRecord, replay};
+use bayplan_daemon::{NodeState, new_state, parse_recorded_machine};
+use bayplan_topology::Topology;
+use bayplan_types::Pinning;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::replay::played::{Arrival, Played, Setting};
+use crate::replay::story::{Fate, Story, wanted};
+
+/// As long as the daemon waits between two looks at the runtime.
+const LOOK_AFTER: SignedDuration = SignedDuration::from_secs(2);
+
+/// Plays all of it.
+///
+/// # Errors
+/// It has no beginning, or does not say on which machine it was; the configuration does not suit the machine.
+pub(crate) fn play(entries: &[Entry], setting: &Setting) -> anyhow::Result<Played> {
+    let mut begin = Beginning::default();
+    let mut rest = entries;
+    while let [entry, after @ ..] = rest {
+        rest = after;
+        if let Some(machine) = &entry.machine {
+            begin.machine = machine.files.clone();
+        }
+        if let Some(node) = &entry.node {
+            let skipped = entries.len() - rest.len() - 1;
+            let mut player = begin.player(entry.at, &node.config, setting)?;
+            player.step(Event::SetMode(node.mode), None);
+            player.played.skipped = skipped - usize::from(begin.machine.is_some());
+            player.play_all(rest)?;
+            return Ok(player.played);
+        }
+    }
+    bail!("nothing in this history says where everybody was; is the beginning of the file missing?")
+}
+
+/// What is known before the first opening.
+#[derive(Default)]
+struct Beginning {
+    machine: Option<String>,
+}
+
+impl Beginning {
+    fn player<'s>(
+        &self,
+        at: Timestamp,
+        config: &str,
+        setting: &'s Setting,
+    ) -> anyhow::Result<Player<'s>> {
+        let recorded = match &self.machine {
+            Some(text) => Some(parse_recorded_machine(text).context("the machine in the history")?),
+            None => None,
+        };
+        let Some(topology) = setting.topology.clone().or_else(|| recorded.clone()) else {
+            bail!("the history does not say on which machine it was; name one with --machine");
+        };
+        let was = (recorded_config(config)?, recorded.unwrap_or_else(|| topology.clone()));
+        let would = (setting.config.clone().unwrap_or_else(|| was.0.clone()), topology);
+        Ok(Player {
+            setting,
+            state: new_state(&would.0, &would.1)?,
+            topology: would.1.clone(),
+            config: would.0.clone(),
+            tells_looks: tells_looks(&was.0),
+            people: Vec::new(),
+            live: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            by_id: BTreeMap::new(),
+            next_id: 0,
+            tickets: 0,
+            due: None,
+            pending: Vec::new(),
+            now: at,
+            played: Played {
+                was: Story::new(),
+                would: Story::new(),
+                arrivals: Vec::new(),
+                recorded: was,
+                replayed: would,
+                from: at,
+                until: at,
+                entries: 0,
+                skipped: 0,
+                machines: 0,
+                failures: 0,
+            },
+        })
+    }
+}
+
+fn recorded_config(text: &str) -> anyhow::Result<Config> {
+    let path = std::path::Path::new("the configuration in the history");
+    Ok(parse_config(path, text)?)
+}
+
+/// Whether a daemon of this configuration tells when it finds the node at rest.
+fn tells_looks(config: &Config) -> bool {
+    config.compaction.enabled || config.narrows_memory
+}
+
+/// Names a container for as long as it lives: sandbox, name, attempt.
+type Key = (String, String, u32);
+
+/// Somebody who came.
+#[derive(Debug)]
+struct Person {
+    key: Key,
+    spec: NewContainer,
+    /// It has a place in the replay.
+    is_held: bool,
+    /// It has had a place, or been refused one, in the history, and in the replay.
+    is_told: [bool; 2],
+}
+
+struct Player<'s> {
+    setting: &'s Setting,
+    state: NodeState,
+    config: Config,
+    topology: Topology,
+    tells_looks: bool,
+    /// By their numbers, in the order in which they came.
+    people: Vec<Person>,
+    /// Who has a place in the history, by the id that he has there.
+    live: BTreeMap<u64, usize>,
+    /// Who came and has not gone, or was refused.
+    keys: BTreeMap<Key, usize>,
+    /// Who has a place in the replay, by the id that he has there.
+    by_id: BTreeMap<u64, usize>,
+    /// Greater than all of these.
+    next_id: u64,
+    tickets: u64,
+    /// Since when there is something to look for.
+    due: Option<Timestamp>,
+    /// Those who were there when a segment was begun, and whom the replay does not know.
+    pending: Vec<Entry>,
+    now: Timestamp,
+    played: Played,
+}
+
+impl Player<'_> {
+    fn play_all(&mut self, entries: &[Entry]) -> anyhow::Result<()> {
+        let mut rest = entries;
+        while let [entry, after @ ..] = rest {
+            // Those who were adopted together were seen together.
+            let is_alike = |it: &Entry| it.kind == Kind::Adopted && it.at == entry.at;
+            let count = match entry.kind {
+                Kind::Adopted => 1 + after.iter().take_while(|it| is_alike(it)).count(),
+                _ => 1,
+            };
+            let (now, later) = rest.split_at(count);
+            rest = later;
+            self.played.entries += now.len();
+            self.played.until = entry.at;
+            self.now = entry.at;
+            self.look_if_due();
+            if entry.kind != Kind::Held {
+                self.take_over();
+            }
+            match now {
+                [entry] if entry.kind != Kind::Adopted => self.play(entry)?,
+                adopted => self.adopt(adopted),
+            }
+        }
+        self.take_over();
+        self.played.was.settle();
+        self.played.would.settle();
+        Ok(())
+    }
+
+    fn play(&mut self, entry: &Entry) -> anyhow::Result<()> {
+        let spec = || entry.spec.as_ref().map(|form| NewContainer::from((**form).clone()));
+        match entry.kind {
+            Kind::Started | Kind::Continued => self.reopen(entry)?,
+            Kind::Machine => self.change_machine(entry)?,
+            Kind::Held if self.is_known(entry) => {}
+            Kind::Held => self.pending.push(entry.clone()),
+            Kind::Placed | Kind::Refused => match (spec(), entry.resources) {
+                (Some(spec), _) => self.create(entry, spec),
+                (None, Some(update)) => self.resize(entry, update.into()),
+                (None, None) => {}
+            },
+            Kind::Resized => {
+                if let Some(update) = entry.resources {
+                    self.resize(entry, update.into());
+                }
+            }
+            Kind::PodResized => self.resize_pod(entry),
+            Kind::Moved => {
+                if let Some(number) = self.number_of(entry) {
+                    self.played.was.moved(number, entry);
+                }
+            }
+            Kind::Ended => self.end(entry),
+            Kind::Mode => {
+                if let Some(mode) = entry.mode() {
+                    self.step(Event::SetMode(mode), None);
+                }
+            }
+            Kind::Looked => self.look(Vec::new()),
+            Kind::RuntimeLost | Kind::Failure => self.played.failures += 1,
+            // Replayed is one configuration; which places changed because of another is told by who was moved.
+            Kind::Configured | Kind::Adopted | Kind::RuntimeBack | Kind::Unknown => {}
+        }
+        Ok(())
+    }
+
+    fn number_of(&self, entry: &Entry) -> Option<usize> {
+        self.live.get(&entry.who.as_ref()?.id?).copied()
+    }
+
+    fn is_known(&self, entry: &Entry) -> bool {
+        let person = self.number_of(entry).and_then(|number| self.people.get(number));
+        person.zip(entry.who.as_ref()).is_some_and(|(person, who)| {
+            (&person.key.1, person.key.2) == (&who.container, who.attempt)
+        })
+    }
+
+    /// The daemon was started again, or says anew where everybody is.
+    fn reopen(&mut self, entry: &Entry) -> anyhow::Result<()> {
+        let Some(node) = &entry.node else { return Ok(()) };
+        let gone = self.live.iter().filter(|(id, _)| !node.live.contains(id));
+        let gone: Vec<u64> = gone.map(|(id, _)| *id).collect();
+        for id in gone {
+            self.leave(id);
+        }
+        if entry.kind == Kind::Continued {
+            return Ok(());
+        }
+        let config = recorded_config(&node.config)?;
+        self.tells_looks = tells_looks(&config);
+        if self.setting.config.is_none() {
+            self.config = config;
+        }
+        // As the daemon does it: what is there is read from the journal.
+        let records = self.state.snapshot_records();
+        let lines: Vec<String> =
+            records.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        self.state = new_state(&self.config, &self.topology)?;
+        let step = self.state.restore(replay(&lines), self.now);
+        self.absorb(step, None);
+        self.due = None;
+        self.look(Vec::new());
+        Ok(())
+    }
+
+    fn change_machine(&mut self, entry: &Entry) -> anyhow::Result<()> {
+        let files = entry.machine.as_ref().and_then(|machine| machine.files.as_ref());
+        let Some(files) = files.filter(|_| self.setting.topology.is_none()) else { return Ok(()) };
+        let topology = parse_recorded_machine(files).context("a machine in the history")?;
+        if topology == self.topology {
+            return Ok(());
+        }
+        self.played.machines += 1;
+        let machine = ChangedMachine::new(&topology, &self.config.reserved_cpus);
+        self.topology = topology;
+        self.step(Event::MachineChanged(Box::new(machine)), None);
+        Ok(())
+    }
+
+    /// Those who were there already stay where they were, as after a restart.
+    fn take_over(&mut self) {
+        let mut live = Live::default();
+        let held = std::mem::take(&mut self.pending);
+        for entry in &held {
+            let (Some(who), Some(form), Some(allocation)) =
+                (&entry.who, &entry.spec, &entry.allocation)
+            else {
+                continue;
+            };
+            let number = self.person(NewContainer::from((**form).clone()));
+            let id = who.id.filter(|id| *id >= self.next_id).unwrap_or(self.next_id);
+            self.next_id = id + 1;
+            self.by_id.insert(id, number);
+            self.live.extend(who.id.map(|id| (id, number)));
+            let decision = Decision {
+                at: entry.at,
+                asked: entry.asked.clone(),
+                outcome: entry.why.clone(),
+                pools: Vec::new(),
+                warnings: entry.warnings.clone(),
+            };
+            let placed = PlacedRecord {
+                id,
+                runtime_id: Some(runtime_id(number)),
+                container: (**form).clone(),
+                allocation: (**allocation).clone(),
+                decision,
+            };
+            live.containers.insert(bayplan_allocator::ContainerId(id), placed);
+            self.tell(number, 0, Fate::Placed(entry.after.clone().unwrap_or_default()));
+        }
+        if live.containers.is_empty() {
+            return;
+        }
+        live.next_id = self.next_id;
+        let ids: Vec<u64> = live.containers.keys().map(|id| id.0).collect();
+        let step = self.state.restore(live, self.now);
+        let places = self.places();
+        for (id, entry) in ids.into_iter().zip(&held) {
+            let Some(number) = self.by_id.get(&id).copied() else { continue };
+            if let Some(place) = places.get(&runtime_id(number)) {
+                self.hold(number, true);
+                self.tell(number, 1, Fate::Placed(place.clone()));
+                self.arrive(entry, number, place);
+            }
+        }
+        // What moved did so before it was told of here.
+        drop(step);
+        self.look(Vec::new());
+    }
+
+    /// Compares somebody who was there already.
+    fn arrive(&mut self, entry: &Entry, number: usize, place: &Place) {
+        let was = Fate::Placed(entry.after.clone().unwrap_or_default());
+        let would = Fate::Placed(place.clone());
+        self.played.arrivals.push(Arrival { at: entry.at, name: self.name(number), was, would });
+    }
+
+    fn create(&mut self, entry: &Entry, spec: NewContainer) {
+        let number = self.person(spec.clone());
+        let was = fate(entry);
+        self.live.extend(entry.who.as_ref().and_then(|who| who.id).map(|id| (id, number)));
+        self.tell(number, 0, was.clone());
+        let would = match self.place_of(number) {
+            // It was refused in the history, where kubelet asks again, and not here.
+            Some(place) => Some(Fate::Placed(place)),
+            None => self.admit(number, spec),
+        };
+        let Some(would) = would else { return };
+        self.tell(number, 1, would.clone());
+        self.played.arrivals.push(Arrival { at: entry.at, name: self.name(number), was, would });
+    }
+
+    /// As kubelet's call goes through the daemon. `None`: it was passed through without a decision.
+    fn admit(&mut self, number: usize, spec: NewContainer) -> Option<Fate> {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        let spec = Box::new(spec);
+        let (mut answer, mut fate) = self.step(Event::TryAdmit(ticket, spec.clone()), Some(number));
+        if !matches!(answer, Answer::Admission(Admission::Place(_))) {
+            (answer, fate) = self.step(Event::Admit(ticket, spec), Some(number));
+        }
+        if matches!(answer, Answer::Admission(Admission::Place(_))) {
+            self.hold(number, true);
+            let outcome = CreateOutcome::Created { id: runtime_id(number), pinned: true };
+            self.step(Event::CreateEnded(ticket, outcome), None);
+        }
+        fate
+    }
+
+    fn adopt(&mut self, entries: &[Entry]) {
+        let mut found = Vec::new();
+        for entry in entries {
+            let Some(form) = &entry.spec else { continue };
+            let spec = NewContainer::from((**form).clone());
+            let number = self.person(spec.clone());
+            self.live.extend(entry.who.as_ref().and_then(|who| who.id).map(|id| (id, number)));
+            self.tell(number, 0, fate(entry));
+            let before = entry.before.clone().unwrap_or_default();
+            let pinning = Pinning {
+                cpus: before.cpus.parse().unwrap_or_default(),
+                mems: before.mems.parse().unwrap_or_default(),
+            };
+            if !self.people.get(number).is_some_and(|it| it.is_held) {
+                self.hold(number, true);
+                found.push((number, SeenDetails { container: spec, pinning }));
+            }
+        }
+        self.look(found);
+        for entry in entries {
+            let Some(number) = self.number_of(entry) else { continue };
+            match self.place_of(number) {
+                Some(place) => {
+                    self.tell(number, 1, Fate::Placed(place.clone()));
+                    self.arrive(entry, number, &place);
+                }
+                None => self.hold(number, false),
+            }
+        }
+    }
+
+    fn resize(&mut self, entry: &Entry, update: Resources) {
+        let Some(number) = self.number_of(entry) else { return };
+        let Some(person) = self.people.get_mut(number) else { return };
+        let mut spec = person.spec.clone();
+        spec.resources = spec.resources.updated_by(update);
+        let was = fate(entry);
+        if matches!(was, Fate::Placed(_)) {
+            person.spec = spec.clone();
+        }
+        self.played.was.change(number, &wanted(&spec), &was);
+        if self.place_of(number).is_none() {
+            return;
+        }
+        let (_, would) = self.step(Event::Resize(runtime_id(number), update), Some(number));
+        self.step(Event::Resized(runtime_id(number), true), None);
+        // What would have been refused then may have been asked for already.
+        let place = self.place_of(number).map(Fate::Placed);
+        let Some(would) = would.or(place) else { return };
+        self.played.would.change(number, &wanted(&spec), &would);
+        self.played.arrivals.push(Arrival { at: entry.at, name: self.name(number), was, would });
+    }
+
+    fn resize_pod(&mut self, entry: &Entry) {
+        let pod = self.number_of(entry).and_then(|number| self.people.get(number));
+        let pod = pod.map(|person| person.spec.pod.id.clone());
+        if let (Some(pod), Some(update)) = (pod, entry.resources) {
+            self.step(Event::PodResized(pod, update.into()), None);
+        }
+    }
+
+    fn end(&mut self, entry: &Entry) {
+        if let Some(id) = entry.who.as_ref().and_then(|who| who.id) {
+            self.leave(id);
+        }
+    }
+
+    /// Somebody with this id in the history is gone.
+    fn leave(&mut self, id: u64) {
+        let Some(number) = self.live.remove(&id) else { return };
+        self.played.was.go(number);
+        if let Some(person) = self.people.get(number) {
+            self.keys.remove(&person.key);
+        }
+        self.step(Event::Ended(runtime_id(number)), None);
+    }
+
+    /// Where there is something to look for, and where the history cannot say when that was done.
+    fn look_if_due(&mut self) {
+        let is_over = |due: Timestamp| self.now.duration_since(due) >= LOOK_AFTER;
+        if !self.tells_looks && self.due.is_some_and(is_over) {
+            self.look(Vec::new());
+        }
+    }
+
+    /// The runtime is asked what runs: everybody, and those who were found.
+    fn look(&mut self, found: Vec<(usize, SeenDetails)>) {
+        self.due = None;
+        let (answer, _) = self.step(Event::SyncStarted, None);
+        let Answer::SyncBasis { basis, known } = answer else { return };
+        let places = self.places();
+        let mut found: BTreeMap<usize, SeenDetails> = found.into_iter().collect();
+        let held = self.people.iter().enumerate().filter(|(_, person)| person.is_held);
+        let containers = held.map(|(number, person)| {
+            let id = runtime_id(number);
+            let place = places.get(&id).filter(|_| !known.contains(&id));
+            let where_it_is = place.map(|place| SeenDetails {
+                container: person.spec.clone(),
+                pinning: Pinning {
+                    cpus: place.cpus.parse().unwrap_or_default(),
+                    mems: place.mems.parse().unwrap_or_default(),
+                },
+            });
+            let (pod_id, name, attempt) = person.key.clone();
+            let details = found.remove(&number).or(where_it_is).map(Box::new);
+            (id, Seen { pod_id, name, attempt, is_alive: true, is_running: true, details })
+        });
+        let containers = containers.collect();
+        self.step(Event::Synced(RuntimeView { basis, containers }), None);
+    }
+
+    /// One step of the state, and what came of the person that it was about.
+    fn step(&mut self, event: Event, subject: Option<usize>) -> (Answer, Option<Fate>) {
+        let step = self.state.step(event, self.now);
+        let answer = step.answer.clone();
+        let fate = self.absorb(step, subject);
+        (answer, fate)
+    }
+
+    fn absorb(&mut self, step: Step, subject: Option<usize>) -> Option<Fate> {
+        if step.sync_soon {
+            self.due.get_or_insert(self.now);
+        }
+        let mut came = None;
+        for entry in step.history {
+            let id = entry.who.as_ref().and_then(|who| who.id);
+            match entry.kind {
+                Kind::Placed | Kind::Refused | Kind::Resized => came = Some(fate(&entry)),
+                Kind::Moved => {
+                    if let Some(number) = id.and_then(|id| self.by_id.get(&id)).copied() {
+                        self.played.would.moved(number, &entry);
+                    }
+                }
+                Kind::Ended => {
+                    if let Some(number) = id.and_then(|id| self.by_id.remove(&id)) {
+                        self.hold(number, false);
+                        self.played.would.go(number);
+                    }
+                }
+                _ => {}
+            }
+            if let (Kind::Placed, Some(id), Some(number)) = (entry.kind, id, subject) {
+                self.by_id.insert(id, number);
+                self.next_id = self.next_id.max(id + 1);
+            }
+            if let (Kind::Adopted, Some(id)) = (entry.kind, id) {
+                let runtime_id = entry.who.and_then(|who| who.runtime_id);
+                self.by_id.extend(runtime_id.and_then(|it| number_in(&it)).map(|it| (id, it)));
+                self.next_id = self.next_id.max(id + 1);
+            }
+        }
+        came
+    }
+
+    /// The number of a container that came; the one that it has already where it was refused before.
+    fn person(&mut self, spec: NewContainer) -> usize {
+        let key = (spec.pod.id.clone(), spec.name.clone(), spec.attempt);
+        if let Some(number) = self.keys.get(&key) {
+            return *number;
+        }
+        let number = self.people.len();
+        self.keys.insert(key.clone(), number);
+        self.people.push(Person { key, spec, is_held: false, is_told: [false; 2] });
+        number
+    }
+
+    fn hold(&mut self, number: usize, is_held: bool) {
+        if let Some(person) = self.people.get_mut(number) {
+            person.is_held = is_held;
+        }
+    }
+
+    /// Tells one side what became of a container. Kubelet asks again and again for one that was refused; only the first time counts.
+    fn tell(&mut self, number: usize, side: usize, fate: Fate) {
+        let Some(person) = self.people.get_mut(number) else { return };
+        let Some(is_told) = person.is_told.get_mut(side) else { return };
+        let is_placed = matches!(fate, Fate::Placed(_));
+        let was_told = std::mem::replace(is_told, true);
+        let story = if side == 0 { &mut self.played.was } else { &mut self.played.would };
+        if is_placed || !was_told {
+            story.come(number, &wanted(&person.spec), &fate);
+        }
+    }
+
+    fn name(&self, number: usize) -> String {
+        let spec = self.people.get(number).map(|person| &person.spec);
+        spec.map_or_else(String::new, |spec| {
+            format!("{}/{}/{}", spec.pod.namespace, spec.pod.name, spec.name)
+        })
+    }
+
+    fn place_of(&mut self, number: usize) -> Option<Place> {
+        let is_held = self.people.get(number).is_some_and(|person| person.is_held);
+        is_held.then(|| self.places().remove(&runtime_id(number))).flatten()
+    }
+
+    /// Where everybody is, by the runtime's id.
+    fn places(&mut self) -> BTreeMap<String, Place> {
+        let step = self.state.step(Event::Status, self.now);
+        let Answer::Status(status) = step.answer else { return BTreeMap::new() };
+        let places = status.containers.into_iter().filter_map(|it| {
+            let (pool, own, cpus, mems) = (it.pool, it.exclusive, it.cpus, it.mems);
+            Some((it.id?, Place { pool, own, cpus, mems }))
+        });
+        places.collect()
+    }
+}
+
+/// What an entry says became of a container.
+fn fate(entry: &Entry) -> Fate {
+    match entry.kind {
+        Kind::Refused => Fate::Refused(entry.why.clone()),
+        _ => Fate::Placed(entry.after.clone().unwrap_or_default()),
+    }
+}
+
+/// What the runtime of the replay calls a container.
+fn runtime_id(number: usize) -> String {
+    format!("replayed-{number}")
+}
+
+fn number_in(runtime_id: &str) -> Option<usize> {
+    runtime_id.strip_prefix("replayed-")?.parse().ok()
+}

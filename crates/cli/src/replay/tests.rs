@@ -1,0 +1,203 @@
+//! What the daemon tells of itself is what the replay makes of it: random histories through the daemon's state, whose entries are replayed.
+
+use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
+use bayplan_cri::translate::{NewContainer, Resources};
+use bayplan_daemon::NodeState;
+use bayplan_daemon::config::parse_config;
+use bayplan_daemon::event::{Answer, Event, RuntimeView, Seen};
+use bayplan_daemon::mode::Mode;
+use bayplan_daemon::state::Origin;
+use bayplan_topology::parse_machine;
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+use super::*;
+use crate::replay::story::Fate;
+use crate::simulate::replay::new_container;
+use crate::simulate::tests::random_trace;
+use crate::simulate::trace::{Op, Trace};
+
+/// A daemon whose runtime does what it is told.
+struct Daemon {
+    state: NodeState,
+    now: Timestamp,
+    told: Vec<Entry>,
+    live: Vec<(String, NewContainer)>,
+    tickets: u64,
+}
+
+impl Daemon {
+    fn new(config: &str, line: &str) -> Daemon {
+        let config = parse_config(Path::new("c"), config).unwrap();
+        let topology = derive(&parse_machine(line).unwrap()).unwrap();
+        let origin = Origin { config: config.differences().into(), machine: None };
+        let state = new_state(&config, &topology).unwrap().with_origin(origin);
+        let now = Timestamp::UNIX_EPOCH;
+        let told = state.opening_of_start(now);
+        Daemon { state, now, told, live: Vec::new(), tickets: 0 }
+    }
+
+    fn step(&mut self, event: Event) -> Answer {
+        let step = self.state.step(event, self.now);
+        self.told.extend(step.history);
+        step.answer
+    }
+
+    fn sync(&mut self) {
+        let Answer::SyncBasis { basis, .. } = self.step(Event::SyncStarted) else { return };
+        let seen = |(id, spec): &(String, NewContainer)| {
+            let (pod_id, name) = (spec.pod.id.clone(), spec.name.clone());
+            let (is_alive, is_running, attempt) = (true, true, spec.attempt);
+            (id.clone(), Seen { pod_id, name, attempt, is_alive, is_running, details: None })
+        };
+        let containers = self.live.iter().map(seen).collect();
+        self.step(Event::Synced(RuntimeView { basis, containers }));
+    }
+
+    fn create(&mut self, spec: NewContainer) {
+        self.tickets += 1;
+        let (ticket, container) = (Ticket(self.tickets), Box::new(spec.clone()));
+        let mut answer = self.step(Event::TryAdmit(ticket, container.clone()));
+        if !matches!(answer, Answer::Admission(Admission::Place(_))) {
+            self.sync();
+            answer = self.step(Event::Admit(ticket, container));
+        }
+        if matches!(answer, Answer::Admission(Admission::Place(_))) {
+            let id = format!("{}-{}", spec.name, self.tickets);
+            self.live.push((id.clone(), spec));
+            self.step(Event::CreateEnded(ticket, CreateOutcome::Created { id, pinned: true }));
+        }
+    }
+
+    fn resize(&mut self, which: usize, milli: i64) {
+        let update = Resources {
+            cpu_shares: (milli * 1024 / 1000).max(2),
+            cpu_quota: milli * 100,
+            cpu_period: 100_000,
+            ..Resources::default()
+        };
+        let Some((id, _)) = self.live.get(which % self.live.len().max(1)).cloned() else { return };
+        let mut answer = self.step(Event::TryResize(id.clone(), update));
+        if matches!(answer, Answer::Admission(Admission::Refuse(_))) {
+            answer = self.step(Event::Resize(id.clone(), update));
+        }
+        if matches!(answer, Answer::Admission(Admission::Place(_))) {
+            self.step(Event::Resized(id, true));
+        }
+    }
+
+    /// Every third creation is followed by a resize; now and then an operator drains the node and resumes; a pause lets the runtime be asked.
+    fn play(&mut self, trace: &Trace, drains: bool) {
+        for (index, event) in trace.events.iter().enumerate() {
+            if drains && index % 9 == 8 {
+                let mode = [Mode::Draining, Mode::Placing][index / 9 % 2];
+                self.step(Event::SetMode(mode));
+            }
+            self.now += SignedDuration::from_millis(900);
+            match &event.op {
+                Op::Create(wanted) => {
+                    let mut spec = new_container(&event.id, wanted);
+                    spec.pod.id = format!("sandbox-{}", wanted.pod);
+                    self.create(spec);
+                    if index % 3 == 2 {
+                        self.resize(index, i64::try_from(index % 5).unwrap() * 1000);
+                    }
+                }
+                Op::Remove => {
+                    let at = self.live.iter().position(|(_, spec)| spec.name == event.id);
+                    let gone = at.map(|at| self.live.remove(at).0);
+                    if let Some(id) = gone {
+                        self.step(Event::Ended(id));
+                    }
+                }
+            }
+            if index % 4 == 3 {
+                self.now += SignedDuration::from_secs(5);
+                self.sync();
+            }
+        }
+    }
+}
+
+/// Replays on this machine, with this configuration instead of the recorded one.
+fn replayed(told: &[Entry], line: &str, config: Option<&str>) -> Report {
+    let config = config.map(|text| parse_config(Path::new("c"), text).unwrap());
+    let topology = Some(derive(&parse_machine(line).unwrap()).unwrap());
+    replay(told, &Setting { config, topology }, None).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn without_a_change_everything_is_as_it_was(
+        (pack, numa, l3, pu) in (1u32..3, 1u32..3, 1u32..3, 1u32..3),
+        events in prop::collection::vec((0u8..12, 0u8..12), 0..50),
+        (compacts, narrows, shares) in (any::<bool>(), any::<bool>(), any::<bool>()),
+        drains in any::<bool>(),
+    ) {
+        let line = format!("pack:{pack} numa:{numa} l3:{l3} core:4 pu:{pu} mem:8");
+        let share = if shares { "share" } else { "refuse" };
+        let config = format!(
+            "reservedCpus: 0\nonNoCapacity: {share}\ncompaction:\n  enabled: {compacts}\nmemory:\n  narrow: {narrows}\n"
+        );
+        let mut daemon = Daemon::new(&config, &line);
+        daemon.play(&random_trace(&events), drains);
+        let report = replayed(&daemon.told, &line, None);
+        for arrival in &report.played.arrivals {
+            prop_assert_eq!(&arrival.was, &arrival.would, "{} at {}", arrival.name, arrival.at);
+        }
+        let [was, would] = &report.runs;
+        prop_assert_eq!(&was.quality, &would.quality);
+        let placed = daemon.told.iter().filter(|entry| entry.kind.name() == "placed").count();
+        let recorded = report.played.arrivals.iter();
+        let arrived = recorded.filter(|it| matches!(it.was, Fate::Placed(_))).count();
+        prop_assert!(placed <= arrived, "{placed} {arrived}");
+    }
+
+    #[test]
+    fn with_other_reserved_cpus_it_still_comes_to_an_end(
+        events in prop::collection::vec((0u8..12, 0u8..12), 0..50),
+        compacts in any::<bool>(),
+    ) {
+        let line = "numa:2 l3:1 core:4 pu:2 mem:8";
+        let mut daemon = Daemon::new("reservedCpus: 0\n", line);
+        daemon.play(&random_trace(&events), false);
+        let config = format!("reservedCpus: 0-3\ncompaction:\n  enabled: {compacts}\n");
+        let report = replayed(&daemon.told, line, Some(&config));
+        let [_, would] = &report.runs;
+        prop_assert_eq!(would.quality.overlaps, 0);
+        prop_assert_eq!((&*would.reserved, report.is_as_it_was), ("0-3", false));
+    }
+}
+
+/// From any entry on that says where everybody is, the rest of a history is one, too.
+#[test]
+fn a_history_may_begin_in_the_middle() {
+    let line = "numa:2 l3:1 core:4 pu:2 mem:8";
+    let mut daemon = Daemon::new("reservedCpus: 0\n", line);
+    let spec = |name: &str, milli: u32| -> NewContainer {
+        let words = format!("+{name} G {milli}");
+        let trace = crate::simulate::tests::trace(&[&words]);
+        let Op::Create(wanted) = &trace.events[0].op else { panic!("{words}") };
+        let mut spec = new_container(name, wanted);
+        spec.pod.id = name.to_owned();
+        spec
+    };
+    daemon.create(spec("a", 2000));
+    daemon.create(spec("b", 500));
+    let skipped = daemon.told.len();
+    daemon.told.extend(daemon.state.opening_of_segment(daemon.now));
+    daemon.create(spec("c", 4000));
+    let gone = daemon.live.remove(0).0;
+    daemon.step(Event::Ended(gone));
+    daemon.create(spec("d", 4000));
+    let report = replayed(&daemon.told[skipped..], line, None);
+    let names: Vec<&str> = report.played.arrivals.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["default/a/a", "default/b/b", "default/c/c", "default/d/d"]);
+    assert_eq!(report.elsewhere().len(), 0, "{:#?}", report.elsewhere());
+    let error = replay(&daemon.told[skipped + 4..], &Setting::default(), None).unwrap_err();
+    assert!(error.to_string().starts_with("nothing in this history says where"), "{error}");
+    let nowhere = replay(&daemon.told, &Setting::default(), None).unwrap_err().to_string();
+    assert!(nowhere.ends_with("name one with --machine"), "{nowhere}");
+}

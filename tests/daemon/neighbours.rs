@@ -1,0 +1,76 @@
+//! Other programs on the node that give CPUs to containers.
+
+use std::fs;
+
+use bayplan_types::CpuSet;
+
+use crate::node::{MACHINE, Node, set};
+use crate::observing::{metrics, sum};
+
+fn claim(node: &Node, cpus: &CpuSet) {
+    let dir = node.host_root().join("run/cdi");
+    fs::create_dir_all(&dir).unwrap();
+    let devices =
+        format!(r#"[{{"name":"claim-1","containerEdits":{{"env":["DRA_CPUSET_1={cpus}"]}}}}]"#);
+    let devices = if cpus.is_empty() { "[]" } else { &devices };
+    let text = format!(r#"{{"cdiVersion":"0.8.0","kind":"dra.k8s.io/cpu","devices":{devices}}}"#);
+    fs::write(dir.join("dra.cpu.json"), text).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cpus_that_are_claimed_of_somebody_else_are_left_alone_while_they_are() {
+    let mut node = Node::start_watching(MACHINE).await;
+    let (_, owner) = node.guaranteed("owner", 2000).await;
+    node.burstable("shared", 100).await;
+    let claimed = node.cpus(&owner);
+    claim(&node, &claimed);
+    node.wait_until("they are nobody's", |now| set(&now.cpus.isolated) == claimed).await;
+    let status = node.wait_until_in_line().await;
+    assert_eq!(set(&status.cpus.exclusive).len(), 2);
+    assert!(node.live().iter().all(|it| set(&it.cpus).is_disjoint(&claimed)));
+
+    node.kill_daemon();
+    node.start_daemon().await;
+    assert_eq!(node.wait_until_in_line().await.cpus, status.cpus);
+    claim(&node, &CpuSet::new());
+    node.wait_until("they are shared again", |now| claimed.is_subset(&set(&now.cpus.shared))).await;
+    node.wait_until_in_line().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_in_the_way_is_counted_by_what_was_looked_at() {
+    let mut node = Node::without_daemon(MACHINE);
+    for (path, text) in [
+        (
+            "proc/7/cmdline",
+            "/usr/bin/kubelet\0--cpu-manager-policy=static\0--memory-manager-policy=None\0",
+        ),
+        ("proc/8/cmdline", "/bin/koordlet\0"),
+    ] {
+        let path = node.host_root().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    node.start_daemon().await;
+    node.wait_until("it is at work", |_| true).await;
+    let expected = [
+        ("kubelet-cpu", 2.0),
+        ("kubelet-memory", 0.0),
+        ("pinner", 1.0),
+        ("claims", 0.0),
+        ("cgroups", 1.0),
+    ];
+    // The node is looked at beside everything else.
+    loop {
+        let text = metrics(&node).await;
+        if !text.contains("bayplan_neighbours{") {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        for (check, value) in expected {
+            let label = format!("check=\"{check}\"");
+            assert_eq!(sum(&text, "bayplan_neighbours", &[&label]), value, "{check}\n{text}");
+        }
+        return;
+    }
+}
