@@ -19,5 +19,6 @@ mod neighbours;
 mod node;
 mod observing;
 mod placing;
+mod reload;
 mod restarts;
 mod upgrade;

@@ -18,7 +18,7 @@ const ALL: &str = "0-15";
 
 async fn change(node: &Node, to: Mode) -> ModeReport {
     let path = format!("/api/v1/mode?to={}", to.name());
-    soon(post_control(&node.control_socket(), &path)).await.unwrap()
+    soon(post_control(&node.control_socket(), &path, String::new())).await.unwrap()
 }
 
 fn in_place(mode: Mode) -> ModeReport {
@@ -90,7 +90,8 @@ async fn a_kill_in_the_middle_of_a_restore_leaves_nobody_on_a_few_cpus() {
     node.runtime.inject("UpdateContainerResources", Fault::Hang);
     let socket = node.control_socket();
     let path = "/api/v1/mode?to=restored";
-    let restore = tokio::spawn(async move { post_control::<ModeReport>(&socket, path).await });
+    let restore =
+        tokio::spawn(async move { post_control::<ModeReport>(&socket, path, String::new()).await });
     soon(node.runtime.called("UpdateContainerResources", 1)).await;
     node.kill_daemon();
     restore.await.unwrap().unwrap_err();
@@ -212,7 +213,8 @@ async fn on_loopback_is_only_what_tells_no_secrets_and_changes_nothing() {
         routes.iter().any(|route| route["path"] == "/api/v1/mode" && route["where"] == "socket")
     );
     for wrong in ["/api/v1/mode", "/api/v1/mode?to=elsewhere"] {
-        let asked = soon(post_control::<ModeReport>(&node.control_socket(), wrong)).await;
+        let asked =
+            soon(post_control::<ModeReport>(&node.control_socket(), wrong, String::new())).await;
         assert!(asked.is_err_and(|error| error.to_string().contains("400")));
     }
     assert_eq!(node.status().await.mode, Mode::Placing);

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use crate::node::{Node, set, soon};
 
 /// Every family with its type, as users have them in their rules and dashboards.
-const FAMILIES: [&str; 11] = [
+const FAMILIES: [&str; 13] = [
     "bayplan_build info",
     "bayplan_decisions counter",
     "bayplan_decision_duration_seconds histogram",
@@ -18,6 +18,8 @@ const FAMILIES: [&str; 11] = [
     "bayplan_proxy_calls counter",
     "bayplan_container_updates counter",
     "bayplan_machine_changes counter",
+    "bayplan_config_reloads counter",
+    "bayplan_config_is_good gauge",
     "bayplan_containers gauge",
     "bayplan_cpus gauge",
     "bayplan_mode gauge",

@@ -31,7 +31,8 @@ pub(crate) enum Command {
     /// Run the daemon until SIGTERM or SIGINT
     ///
     /// At the first signal it serves on until calls that take long have ended, at most for `drainTimeout` of the configuration; a second
-    /// one ends it at once. Containers keep running as they are. SIGHUP does nothing yet: restart to apply a changed configuration.
+    /// one ends it at once. Containers keep running as they are. The configuration is read again at SIGHUP, and when its file has changed
+    /// (`bayplan config reload`).
     ///
     /// Under systemd it serves the socket that it is given (FileDescriptorName=cri, and `control` if there is one), says when it serves
     /// (Type=notify), and feeds the watchdog (WatchdogSec=).
@@ -125,6 +126,16 @@ pub(crate) enum ConfigCommand {
     /// The exit code is 64 if there are mistakes, and 0 if not; warnings about this machine do not count, because the file may be for
     /// another.
     Check(CheckConfigOptions),
+    /// Ask the daemon what a file would change: keys, which of them need a restart, and which containers would move
+    ///
+    /// Nothing changes. The daemon works it out with the code with which it would carry it out, on a copy of its state. To see it before
+    /// it happens, write the new configuration to another file first: the daemon reads its own as soon as that is another one.
+    Diff(DiffConfigOptions),
+    /// Have the daemon read its file again, as SIGHUP does, and wait until whoever has to move has moved
+    ///
+    /// A file with mistakes, or one that does not fit the machine, changes nothing, and the exit code is not 0. The daemon also reads the
+    /// file by itself about two seconds after it was changed.
+    Reload(ReloadConfigOptions),
     /// Print a JSON Schema (draft 2020-12) of the file, for editors and generators
     ///
     /// With the YAML language server, the first line of the file names it: # yaml-language-server: $schema=/path/to/schema.json
@@ -144,6 +155,24 @@ pub(crate) struct ShowConfigOptions {
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t = ConfigForm::Yaml)]
     pub(crate) output: ConfigForm,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DiffConfigOptions {
+    /// The file [default: that of --config]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) control: ControlOptions,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ReloadConfigOptions {
+    #[command(flatten)]
+    pub(crate) control: ControlOptions,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -3,12 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use bayplan_daemon::check::{Finding, Severity, check_machine};
-use bayplan_daemon::config::{CONFIG_PATH, ConfigErrors, ConfigFile, Position, Settings, schema};
+use bayplan_daemon::config::{CONFIG_PATH, ConfigErrors, ConfigFile, Settings, schema};
+use bayplan_daemon::{ConfigDiff, Position, post_control};
 use serde::Serialize;
 
-use crate::EXIT_USAGE;
-use crate::args::{CheckConfigOptions, ConfigCommand, ConfigForm, Output, ShowConfigOptions};
+use crate::args::{
+    CheckConfigOptions, ConfigCommand, ConfigForm, DiffConfigOptions, Output, ShowConfigOptions,
+};
+use crate::explain::encode;
+use crate::status::control_socket;
+use crate::{EXIT_USAGE, render_table, table};
 
 /// Runs a sub-command; `config` is what `--config` names.
 pub(crate) fn run(config: Option<&Path>, command: &ConfigCommand) -> anyhow::Result<ExitCode> {
@@ -16,6 +22,13 @@ pub(crate) fn run(config: Option<&Path>, command: &ConfigCommand) -> anyhow::Res
         ConfigCommand::Schema => println!("{}", serde_json::to_string_pretty(&schema())?),
         ConfigCommand::Show(options) => show(config, options)?,
         ConfigCommand::Check(options) => return check(config, options),
+        ConfigCommand::Diff(options) => diff(config, options)?,
+        ConfigCommand::Reload(options) => {
+            let socket = control_socket(config, &options.control)?;
+            let ordered = post_control(&socket, "/api/v1/config/reload", String::new());
+            let done = tokio::runtime::Runtime::new()?.block_on(ordered)?;
+            print_diff(&done, options.output.output, DID)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -118,4 +131,112 @@ fn render(checked: &Checked) -> String {
         (n, _) => format!("{n} mistakes\n"),
     });
     text
+}
+
+fn diff(config: Option<&Path>, options: &DiffConfigOptions) -> anyhow::Result<()> {
+    let usual = config.unwrap_or(Path::new(CONFIG_PATH));
+    let file = options.file.as_deref().unwrap_or(usual);
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    // Mistakes are told here, as by every other command.
+    ConfigFile::parse(file, &text)?;
+    let socket = control_socket(config, &options.control)?;
+    let path = format!("/api/v1/config/diff?name={}", encode(&file.to_string_lossy()));
+    let found = tokio::runtime::Runtime::new()?.block_on(post_control(&socket, &path, text))?;
+    print_diff(&found, options.output.output, WOULD)
+}
+
+/// Before, after, and that nobody moves.
+type Words = [&'static str; 3];
+
+const WOULD: Words = ["IS", "WOULD BE", "no container would move"];
+const DID: Words = ["WAS", "IS", "no container has moved"];
+
+fn print_diff(diff: &ConfigDiff, output: Output, words: Words) -> anyhow::Result<()> {
+    match output {
+        Output::Text => print!("{}", render_diff(diff, words)),
+        Output::Json => println!("{}", serde_json::to_string_pretty(diff)?),
+    }
+    Ok(())
+}
+
+fn render_diff(diff: &ConfigDiff, [from, to, nobody]: Words) -> String {
+    if diff.changes.is_empty() {
+        return "nothing changes\n".to_owned();
+    }
+    let mut keys = table(&["KEY", from, to, ""]);
+    for change in &diff.changes {
+        let restart = if change.needs_restart { "after a restart" } else { "" };
+        let (from, to) = (change.from.to_string(), change.to.to_string());
+        keys.add_row([change.key.as_str(), &from, &to, restart]);
+    }
+    let mut text = render_table(&keys);
+    text.push('\n');
+    if diff.moves.is_empty() {
+        return format!("{text}{nobody}\n");
+    }
+    let mut places = table(&["CONTAINER", "OWN CPUS", "CPUS", "MEMS"]);
+    for it in &diff.moves {
+        let own = arrow(&it.exclusive_from, &it.exclusive_to);
+        let cpus = arrow(&it.cpus_from, &it.cpus_to);
+        places.add_row([it.container.clone(), own, cpus, arrow(&it.mems_from, &it.mems_to)]);
+    }
+    text.push_str(&render_table(&places));
+    text
+}
+
+/// From one list to another, or the one that stays.
+fn arrow(from: &str, to: &str) -> String {
+    let dash = |list: &str| if list.is_empty() { "-".to_owned() } else { list.to_owned() };
+    match from == to {
+        true => dash(to),
+        false => format!("{} -> {}", dash(from), dash(to)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn check(diff: &str, expected: Expect) {
+        let diff = format!(r#"{{"format": "bayplan-config-diff/1", {diff}}}"#);
+        let diff = serde_json::from_str(&diff).unwrap();
+        expected.assert_eq(&render_diff(&diff, WOULD));
+    }
+
+    #[test]
+    fn keys_and_moves_are_tables() {
+        check(
+            r#""changes": [], "moves": []"#,
+            expect![[r#"
+            nothing changes
+        "#]],
+        );
+        check(
+            r#""changes": [{"key": "socket", "from": "/a", "to": "/b", "needs_restart": true}], "moves": []"#,
+            expect![[r#"
+                 KEY     IS    WOULD BE
+                 socket  "/a"  "/b"      after a restart
+
+                no container would move
+            "#]],
+        );
+        check(
+            r#""changes": [{"key": "reservedCpus", "from": "", "to": "0", "needs_restart": false}], "moves": [
+                {"container": "n/p/a", "exclusive_from": "0-1", "exclusive_to": "2-3", "cpus_from": "0-1", "cpus_to": "2-3",
+                 "mems_from": "0", "mems_to": "0"},
+                {"container": "n/p/b", "exclusive_from": "", "exclusive_to": "", "cpus_from": "0-3", "cpus_to": "1-3",
+                 "mems_from": "", "mems_to": ""}]"#,
+            expect![[r#"
+                 KEY           IS  WOULD BE
+                 reservedCpus  ""  "0"
+
+                 CONTAINER  OWN CPUS    CPUS        MEMS
+                 n/p/a      0-1 -> 2-3  0-1 -> 2-3  0
+                 n/p/b      -           0-3 -> 1-3  -
+            "#]],
+        );
+    }
 }

@@ -72,7 +72,7 @@ fn explain_past(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Resu
 }
 
 /// Percent-encodes what is not a letter, a digit or one of `-._~/` (RFC 3986, section 2.3).
-fn encode(name: &str) -> String {
+pub(crate) fn encode(name: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     name.bytes()
         .map(|byte| match is_plain(byte) {

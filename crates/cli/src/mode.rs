@@ -37,7 +37,7 @@ pub(crate) fn run(
         println!("nothing was done");
         return Ok(ExitCode::FAILURE);
     }
-    let report = tokio.block_on(post_control::<ModeReport>(&socket, &path))?;
+    let report = tokio.block_on(post_control::<ModeReport>(&socket, &path, String::new()))?;
     match is_json {
         true => println!("{}", serde_json::to_string_pretty(&report)?),
         false => print!("{}", render_report(&report)),

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::thread::available_parallelism;
 
 use anyhow::Context as _;
-use bayplan_daemon::config::{Config, read_config};
 use bayplan_daemon::systemd::Systemd;
-use bayplan_daemon::{Daemon, Machine};
+use bayplan_daemon::{Daemon, Followed, LogFilter, Machine};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, reload};
 
 /// Threads that forward calls and decide.
 const THREADS_MAX: usize = 4;
@@ -19,11 +20,12 @@ const THREADS_MAX: usize = 4;
 pub(crate) fn run(config: Option<&Path>) -> anyhow::Result<()> {
     // Before there is another thread, because it changes the environment.
     let systemd = Systemd::from_env()?;
-    let config = read_config(config)?;
-    init_log(&config.log)?;
-    let machine = Machine::of_host(&config.host_root)?;
+    let followed = Followed::read(config)?;
+    let log = init_log(&followed.config().log)?;
+    let machine = Machine::of_host(&followed.config().host_root)?;
+    let followed = followed.with_log(log);
     let runtime = runtime()?;
-    let ended = runtime.block_on(serve(systemd, config, machine));
+    let ended = runtime.block_on(serve(systemd, followed, machine));
     // A disk that hangs must not keep the process.
     runtime.shutdown_background();
     ended
@@ -35,20 +37,22 @@ fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(threads).enable_all().build()
 }
 
-async fn serve(systemd: Systemd, config: Config, machine: Machine) -> anyhow::Result<()> {
+async fn serve(systemd: Systemd, followed: Followed, machine: Machine) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
-    tokio::spawn(async move {
-        while hangup.recv().await.is_some() {
-            tracing::warn!("reload is not there yet; restart to apply the configuration");
-        }
-    });
     let daemon = tokio::select! {
-        daemon = Daemon::start_under(systemd, config, machine) => daemon?,
+        daemon = Daemon::start_under(systemd, followed, machine) => daemon?,
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };
+    let reloader = daemon.reloader();
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            // What comes of it is logged.
+            let _told = reloader.reload().await;
+        }
+    });
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -63,21 +67,33 @@ async fn serve(systemd: Systemd, config: Config, machine: Machine) -> anyhow::Re
     Ok(())
 }
 
-/// Logs go to standard error, where journald picks them up; it adds the time itself.
-fn init_log(filter: &str) -> anyhow::Result<()> {
-    let filter = std::env::var("BAYPLAN_LOG").unwrap_or_else(|_| filter.to_owned());
-    let filter: EnvFilter = filter.parse().with_context(|| {
-        format!("log: `{filter}` is not a filter such as info or bayplan_cri=debug,info")
-    })?;
+/// Logs go to standard error, where journald picks them up; it adds the time itself. The filter can be another one later, unless the
+/// variable names one.
+fn init_log(filter: &str) -> anyhow::Result<LogFilter> {
+    const VARIABLE: &str = "BAYPLAN_LOG";
+    let forced = std::env::var(VARIABLE).ok();
+    let filter = parse_filter(forced.as_deref().unwrap_or(filter))?;
+    let (filter, handle) = reload::Layer::new(filter);
     let is_journald = std::env::var_os("JOURNAL_STREAM").is_some();
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    if is_journald {
-        log.without_time().init()
-    } else {
-        log.init()
-    }
-    Ok(())
+    let lines = match is_journald {
+        true => lines.without_time().boxed(),
+        false => lines.boxed(),
+    };
+    tracing_subscriber::registry().with(filter).with(lines).init();
+    Ok(LogFilter::new(move |filter| {
+        if forced.is_some() {
+            tracing::warn!("log has no effect: {VARIABLE} is set");
+            return Ok(());
+        }
+        Ok(handle.reload(parse_filter(filter)?)?)
+    }))
+}
+
+fn parse_filter(text: &str) -> anyhow::Result<EnvFilter> {
+    text.parse().with_context(|| {
+        format!("log: `{text}` is not a filter such as info or bayplan_cri=debug,info")
+    })
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bayplan_daemon::config::read_config;
 use bayplan_daemon::mode::Mode;
 use bayplan_daemon::query_control;
-use bayplan_daemon::status::Status;
+use bayplan_daemon::status::{ConfigStatus, Status};
 
 use crate::args::{ControlOptions, Output, StatusOptions};
 use crate::{render_table, table};
@@ -32,7 +32,7 @@ pub(crate) fn control_socket(
     }
 }
 
-/// Two tables: CPUs by class, and containers; and who could do with fewer memory nodes.
+/// Two tables: CPUs by class, and containers; who could do with fewer memory nodes; what of the configuration does not hold.
 pub(crate) fn render(status: &Status) -> String {
     let mut classes = table(&["CLASS", "CPUS"]);
     let cpus = &status.cpus;
@@ -80,6 +80,24 @@ pub(crate) fn render(status: &Status) -> String {
             text.push_str(&format!("{} {narrowing}\n", container.full_name()));
         }
     }
+    text.push_str(&status.config.as_ref().map(render_config).unwrap_or_default());
+    text
+}
+
+/// What of the configuration does not hold; nothing if all does.
+fn render_config(config: &ConfigStatus) -> String {
+    let mut text = String::new();
+    if let Some(problem) = &config.problem {
+        let since = config.read_at;
+        text.push_str(&format!(
+            "the configuration of {since:.0} goes on to hold, because the file as it is now cannot be used:\n"
+        ));
+        problem.lines().for_each(|line| text.push_str(&format!("  {line}\n")));
+    }
+    if !config.restart_for.is_empty() {
+        let keys = config.restart_for.join(", ");
+        text.push_str(&format!("a restart is needed for what the configuration says of {keys}\n"));
+    }
     text
 }
 
@@ -90,6 +108,7 @@ fn dash(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use bayplan_daemon::status::ContainerStatus;
+    use expect_test::expect;
 
     use super::*;
 
@@ -110,6 +129,7 @@ mod tests {
             mode_since: None,
             cpus: serde_json::from_str(cpus).unwrap(),
             pools: Vec::new(),
+            config: None,
             containers: vec![
                 container("a", ""),
                 container("b", r#", "narrowing": {"to": "0", "moves_bytes": 4294967296}"#),
@@ -125,5 +145,19 @@ mod tests {
                 "n/p/c could be narrowed from nodes 0-1 to 1, moving any amount of memory",
             ]
         );
+    }
+
+    #[test]
+    fn a_configuration_that_does_not_hold_is_explained() {
+        let config = r#"{"file": "/c", "read_at": "2026-11-21T22:00:00Z",
+            "problem": "/c:1:1: a\n/c:2:1: b", "restart_for": ["socket"]}"#;
+        expect![[r#"
+            the configuration of 2026-11-21T22:00:00Z goes on to hold, because the file as it is now cannot be used:
+              /c:1:1: a
+              /c:2:1: b
+            a restart is needed for what the configuration says of socket
+        "#]].assert_eq(&render_config(&serde_json::from_str(config).unwrap()));
+        let good = r#"{"read_at": "2026-11-21T22:00:00Z"}"#;
+        assert_eq!(render_config(&serde_json::from_str(good).unwrap()), "");
     }
 }

@@ -96,19 +96,19 @@ impl<A: Agent> Proxy<A> {
     }
 }
 
-/// Serves the proxy until `shutdown`, and on until no call is under way that takes long, at most for `drain`. Then decoded calls get
+/// Serves the proxy until `shutdown`, and on until no call is under way that takes long, at most for `drain`, which is asked then. Then decoded calls get
 /// five seconds to finish, others one second more, and what still runs (streams such as `GetContainerEvents` never end by
 /// themselves) is cut off.
 pub async fn serve<A: Agent>(
     listener: UnixListener,
     proxy: Proxy<A>,
     shutdown: impl Future<Output = ()>,
-    drain: Duration,
+    drain: impl FnOnce() -> Duration,
 ) {
     let shared = Arc::clone(&proxy.shared);
     let stop = async {
         shutdown.await;
-        shared.finish_long_calls(drain).await;
+        shared.finish_long_calls(drain()).await;
     };
     let drained = async {
         shared.finish_calls().await;

@@ -235,7 +235,7 @@ impl House {
             agent,
             runtime_server: Running::start(|stop| serve(runtime_listener, stop)),
             proxy_server: Running::start(|stop| async move {
-                proxy::serve(proxy_listener, proxy, stop.cancelled(), DRAIN).await;
+                proxy::serve(proxy_listener, proxy, stop.cancelled(), || DRAIN).await;
             }),
             runtime_socket,
             proxy_socket,

@@ -16,6 +16,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -54,7 +55,8 @@ pub(crate) const HEADERS_LEN_MAX: u32 = 16 << 20;
 pub struct Upstream {
     client: Client<UnixConnector, Body>,
     socket: Arc<Path>,
-    limit: Duration,
+    /// Microseconds.
+    limit: Arc<AtomicU64>,
 }
 
 /// Why a call did not come back from the runtime.
@@ -109,7 +111,19 @@ impl Upstream {
             // The runtime's late answers to cancelled calls must not end the connection of the others.
             .http2_max_local_error_reset_streams(None)
             .build(UnixConnector { socket: Arc::clone(&socket) });
-        Upstream { client, socket, limit }
+        let upstream = Upstream { client, socket, limit: Arc::default() };
+        upstream.set_limit(limit);
+        upstream
+    }
+
+    /// Bounds bayplan's own calls by this from now on, those of all clones.
+    pub fn set_limit(&self, limit: Duration) {
+        let micros = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+        self.limit.store(micros, Ordering::Relaxed);
+    }
+
+    fn limit(&self) -> Duration {
+        Duration::from_micros(self.limit.load(Ordering::Relaxed))
     }
 
     /// The runtime's socket.

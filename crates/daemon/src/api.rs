@@ -5,6 +5,7 @@
 //! host's network too, can ask what is on loopback: names and CPU sets, but nothing that a pod says of itself in annotations.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::extract::{Query, State};
@@ -17,6 +18,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::event::{Answer, Event};
 use crate::metrics::Metrics;
 use crate::mode::Mode;
+use crate::reload::{ConfigDiff, Reloader};
+use crate::status::Status;
 use crate::sync::Syncer;
 
 /// From where a listener can be reached; each has what the one before has.
@@ -50,6 +53,7 @@ impl Reach {
 pub(crate) struct Api {
     pub(crate) syncer: Syncer,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) reloader: Reloader,
 }
 
 /// One thing that can be asked.
@@ -70,7 +74,7 @@ fn serialize_reach<S: Serializer>(reach: &Reach, to: S) -> Result<S::Ok, S::Erro
     to.serialize_str(reach.text())
 }
 
-const ROUTES: [Route; 8] = [
+const ROUTES: [Route; 10] = [
     Route {
         method: "GET",
         path: "/metrics",
@@ -135,6 +139,22 @@ const ROUTES: [Route; 8] = [
         answer: "`bayplan-mode/1`, after the change: the mode, and who does not run where he should",
         handler: || post(change_mode),
     },
+    Route {
+        method: "POST",
+        path: "/api/v1/config/diff",
+        parameters: "`name`: what to call the file in messages; the body is the file",
+        reach: Reach::Socket,
+        answer: "`bayplan-config-diff/1`: what this configuration would change; 422 and its mistakes where it cannot be used",
+        handler: || post(diff_config),
+    },
+    Route {
+        method: "POST",
+        path: "/api/v1/config/reload",
+        parameters: "",
+        reach: Reach::Socket,
+        answer: "`bayplan-config-diff/1`, after the change: what the file has changed; 422 and its mistakes where it cannot be used",
+        handler: || post(reload_config),
+    },
 ];
 
 /// What a listener of this reach serves.
@@ -173,7 +193,9 @@ async fn readiness(State(api): State<Api>) -> Response {
 
 async fn status(State(api): State<Api>) -> Response {
     match api.syncer.inbox.ask(Event::Status).await {
-        Some(Answer::Status(status)) => Json(*status).into_response(),
+        Some(Answer::Status(status)) => {
+            Json(Status { config: Some(api.reloader.status()), ..*status }).into_response()
+        }
         _ => stopping(),
     }
 }
@@ -208,6 +230,26 @@ async fn change_mode(State(api): State<Api>, Query(To { to }): Query<To>) -> Res
     match changed.await {
         Ok(Some(report)) => Json(report).into_response(),
         _ => stopping(),
+    }
+}
+
+/// Changes nothing, although it comes with a body.
+async fn diff_config(State(api): State<Api>, Query(named): Query<Named>, text: String) -> Response {
+    or_why_not(api.reloader.preview(Path::new(&named.name), &text).await)
+}
+
+/// Goes on although whoever asked may give up.
+async fn reload_config(State(api): State<Api>) -> Response {
+    match tokio::spawn(async move { api.reloader.reload().await }).await {
+        Ok(done) => or_why_not(done),
+        Err(_) => stopping(),
+    }
+}
+
+fn or_why_not(done: anyhow::Result<ConfigDiff>) -> Response {
+    match done {
+        Ok(diff) => Json(diff).into_response(),
+        Err(error) => (StatusCode::UNPROCESSABLE_ENTITY, format!("{error:#}\n")).into_response(),
     }
 }
 

@@ -32,6 +32,12 @@ impl Compactor {
         Compactor { config, left: config.limits, due: None }
     }
 
+    /// From now on by other rules; what is due stays due where anything is moved at all.
+    pub fn reconfigure(&mut self, config: CompactionConfig) {
+        let due = self.due.filter(|_| config.enabled).map(|_| config.limits);
+        *self = Compactor { due, ..Compactor::new(config) };
+    }
+
     /// Somebody asks for a place; `first` is what he would get. Whether room is to be made for him.
     pub fn wants_room(
         &mut self,

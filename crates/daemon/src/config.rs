@@ -12,17 +12,23 @@ mod table;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_allocator::Limits;
 use bayplan_cri::translate::RequestRules;
 use bayplan_types::{Bytes, CpuSet};
+use jiff::SignedDuration;
+use tokio::sync::watch;
 
 pub use self::read::{ConfigError, ConfigErrors, ConfigFile, parse_config, read_config};
 pub use self::requests::{Requests, TopologyPolicy};
 pub use self::schema::schema;
-pub use self::settings::{Setting, Settings, Source};
-pub use crate::yaml::Position;
+pub(crate) use self::settings::changes;
+pub use self::settings::{Change, Setting, Settings, Source};
+
+/// The configuration that holds now; it may be another one later.
+pub(crate) type LiveConfig = watch::Receiver<Arc<Config>>;
 
 /// Where `bayplan` looks when no file is named.
 pub const CONFIG_PATH: &str = "/etc/bayplan/config.yaml";
@@ -154,6 +160,16 @@ impl Config {
     /// What is derived of a container that says nothing itself.
     pub fn rules(&self) -> RequestRules {
         self.requests.rules(&self.reserved_namespaces)
+    }
+
+    /// How long a creation in doubt keeps its place although the runtime does not list the container: until it is asked again.
+    pub(crate) fn doubt_grace(&self) -> SignedDuration {
+        SignedDuration::try_from(self.resync_interval).unwrap_or_default()
+    }
+
+    /// How long one update of a CPU set may take: three passes and some time for the rest fit into a decision.
+    pub(crate) fn write_limit(&self) -> Duration {
+        self.runtime_timeout.min(self.decision_timeout / 4)
     }
 
     /// A file that means the same, in one line: only what differs from the defaults.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Full};
 use hyper::Method;
 use hyper::body::Bytes;
 use hyper::header::HOST;
@@ -52,24 +52,26 @@ pub async fn query_control<T: DeserializeOwned>(
     socket: &Path,
     path: &str,
 ) -> Result<T, ControlError> {
-    send(socket, Method::GET, path).await
+    send(socket, Method::GET, path, String::new()).await
 }
 
-/// As [`query_control`], for what changes something, such as `/api/v1/mode?to=draining`.
+/// As [`query_control`], for what changes something, such as `/api/v1/mode?to=draining`, or takes a file.
 ///
 /// # Errors
 /// [`ControlError`].
 pub async fn post_control<T: DeserializeOwned>(
     socket: &Path,
     path: &str,
+    body: String,
 ) -> Result<T, ControlError> {
-    send(socket, Method::POST, path).await
+    send(socket, Method::POST, path, body).await
 }
 
 async fn send<T: DeserializeOwned>(
     socket: &Path,
     method: Method,
     path: &str,
+    body: String,
 ) -> Result<T, ControlError> {
     let connect = |source| ControlError::Connect { socket: socket.to_owned(), source };
     let http = |source| ControlError::Http { socket: socket.to_owned(), source };
@@ -81,7 +83,7 @@ async fn send<T: DeserializeOwned>(
         .method(method)
         .uri(path)
         .header(HOST, "localhost")
-        .body(Empty::<Bytes>::new())
+        .body(Full::new(Bytes::from(body)))
         .map_err(|_| ControlError::Refused { status: 400, message: format!("`{path}`") })?;
     let answer = sender.send_request(request).await.map_err(http)?;
     let status = answer.status();

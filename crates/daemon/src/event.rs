@@ -13,6 +13,7 @@ use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
 use crate::history::Entry;
 use crate::mode::{Mode, ModePlan, NotInPlace};
+use crate::reconfigure::{ChangedConfig, Shift};
 use crate::record::Record;
 use crate::status::{Explanation, Status};
 
@@ -46,6 +47,10 @@ pub enum Event {
     WritesFailed(Vec<FailedWrite>),
     /// CPUs or memory nodes have come or gone.
     MachineChanged(Box<ChangedMachine>),
+    /// The configuration is another one.
+    ConfigChanged(Box<ChangedConfig>),
+    /// Who would be elsewhere if this were the configuration?
+    PreviewConfig(Box<ChangedConfig>),
     /// The runtime is about to be asked what runs.
     SyncStarted,
     /// The runtime has told what runs.
@@ -190,6 +195,8 @@ pub enum Answer {
         /// Runtime ids whose pinning is known.
         known: BTreeSet<String>,
     },
+    /// To `ConfigChanged` and `PreviewConfig`: who is elsewhere.
+    Shifts(Vec<Shift>),
     /// To `PlanMode`.
     ModePlan(Box<ModePlan>),
     /// To `ReadBack`: who did not run where he should, and was written again.
@@ -278,6 +285,11 @@ pub enum Note {
         moved: usize,
         /// Containers for which there was no place, and which share.
         displaced: usize,
+    },
+    /// Another configuration holds.
+    ConfigChanged {
+        /// Containers that are elsewhere because of it.
+        moved: usize,
     },
     /// The files that tell of a change did so, and it is the same machine.
     MachineUnchanged,

@@ -140,6 +140,7 @@ pub(crate) fn tell(note: &Note, metrics: &Metrics) {
         Note::MachineChanged { cpus, came, went, moved, displaced } => {
             tracing::warn!(cpus, came, went, moved, displaced, "the machine has changed");
         }
+        Note::ConfigChanged { moved } => tracing::info!(moved, "another configuration holds"),
         Note::MachineUnchanged => tracing::debug!("the machine is as it was"),
         Note::Failure { kind, message } => tracing::warn!(kind, "{message}"),
     }

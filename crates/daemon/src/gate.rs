@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::config::{Config, OnFailure};
+use crate::config::{LiveConfig, OnFailure};
 use crate::event::{Answer, Event};
 use crate::metrics::Metrics;
 use crate::sync::Syncer;
@@ -17,7 +17,7 @@ use crate::sync::Syncer;
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     pub(crate) syncer: Syncer,
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: LiveConfig,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) sync_soon: Arc<Notify>,
 }
@@ -38,7 +38,7 @@ impl Gate {
     /// does not tell when a process exits by itself. The first refusal stands where there is no time for a second look. `None`: no
     /// decision in time.
     async fn decide_twice(&self, first: Event, last: Event) -> Option<Admission> {
-        let (asked, limit) = (Instant::now(), self.config.decision_timeout);
+        let (asked, limit) = (Instant::now(), self.config.borrow().decision_timeout);
         let first = match self.ask(first, asked + limit).await? {
             Answer::Admission(refused @ Admission::Refuse(_)) => Some(refused),
             Answer::Admission(admission) => return Some(admission),
@@ -59,9 +59,12 @@ impl Gate {
     /// What the configuration says about decisions that were not made in time.
     fn undecided(&self) -> Admission {
         self.metrics.failed("undecided");
-        let limit = self.config.decision_timeout;
+        let (limit, on_failure) = {
+            let config = self.config.borrow();
+            (config.decision_timeout, config.on_failure)
+        };
         tracing::error!("no decision within {limit:?}; see decisionTimeout and onFailure");
-        match self.config.on_failure {
+        match on_failure {
             OnFailure::Open => Admission::PassThrough,
             OnFailure::Closed => Admission::Refuse(format!(
                 "bayplan did not decide within {limit:?}, and onFailure is closed"
@@ -73,7 +76,7 @@ impl Gate {
     fn crowded(&self) -> Option<Admission> {
         self.syncer.inbox.is_full().then(|| {
             self.metrics.failed("crowded");
-            let waiting = self.config.waiting_max;
+            let waiting = self.syncer.inbox.capacity();
             tracing::error!("{waiting} events wait already; see maxWaitingCalls");
             Admission::Refuse(format!("bayplan: {waiting} calls wait for a decision already"))
         })
@@ -81,7 +84,8 @@ impl Gate {
 
     /// Tells the loop; waits so that what follows the reply sees it, but not for ever.
     async fn tell(&self, event: Event) {
-        if timeout(self.config.decision_timeout, self.send(event)).await.is_err() {
+        let limit = self.config.borrow().decision_timeout;
+        if timeout(limit, self.send(event)).await.is_err() {
             self.metrics.failed("late");
         }
     }
@@ -157,8 +161,10 @@ mod tests {
     use std::time::Duration;
 
     use bayplan_cri::upstream::Upstream;
+    use tokio::sync::watch;
 
     use super::*;
+    use crate::config::Config;
     use crate::inbox::{Events, inbox};
 
     /// A gate to a loop that answers nothing.
@@ -174,7 +180,8 @@ mod tests {
             turn: Arc::default(),
         };
         let sync_soon = Arc::default();
-        (Gate { syncer, config: Arc::new(config), metrics, sync_soon }, events)
+        let (_, config) = watch::channel(Arc::new(config));
+        (Gate { syncer, config, metrics, sync_soon }, events)
     }
 
     fn impatient(on_failure: OnFailure) -> Config {

@@ -45,6 +45,8 @@ pub enum Kind {
     Looked,
     /// An operator chose another mode, `why` says which.
     Mode,
+    /// Another configuration holds, which `node` has.
+    Configured,
     /// The runtime does not answer.
     RuntimeLost,
     /// The runtime answers again.
@@ -58,7 +60,7 @@ pub enum Kind {
 
 impl Kind {
     /// All that this version writes.
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 17] = [
         Kind::Started,
         Kind::Continued,
         Kind::Machine,
@@ -72,6 +74,7 @@ impl Kind {
         Kind::Ended,
         Kind::Looked,
         Kind::Mode,
+        Kind::Configured,
         Kind::RuntimeLost,
         Kind::RuntimeBack,
         Kind::Failure,
@@ -93,6 +96,7 @@ impl Kind {
             Kind::Ended => "ended",
             Kind::Looked => "looked",
             Kind::Mode => "mode",
+            Kind::Configured => "configured",
             Kind::RuntimeLost => "runtime_lost",
             Kind::RuntimeBack => "runtime_back",
             Kind::Failure => "failure",
@@ -118,6 +122,8 @@ pub enum By {
     Narrowing,
     /// CPUs or memory nodes that came or went while the daemon ran.
     Machine,
+    /// Another configuration.
+    Config,
     /// Something that was different when the daemon started again.
     Restart,
     /// Something that only a newer version knows.

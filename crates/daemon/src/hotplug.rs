@@ -24,8 +24,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bayplan_host::{CLAIMS_FILE, read_claimed_cpus};
-use bayplan_topology::{Oddity, Topology};
+use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
+use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
 
 use crate::event::{ChangedMachine, Event};
@@ -107,22 +108,14 @@ impl Machine {
 
     /// What follows the machine from now on; `None` for a fixed one.
     pub(crate) fn watch(
-        self,
-        reserved: CpuSet,
+        &self,
+        ground: Arc<Mutex<Ground>>,
         inbox: Inbox,
         metrics: Arc<Metrics>,
     ) -> Option<Watch> {
-        let Watched { root, texts } = self.watched?;
+        let Watched { root, texts } = self.watched.clone()?;
         let settling = Settling { in_use: texts, seen: None };
-        Some(Watch {
-            root,
-            oddities: self.topology.oddities().to_vec(),
-            settling,
-            reserved,
-            inbox,
-            metrics,
-            told: BTreeSet::new(),
-        })
+        Some(Watch { root, settling, ground, inbox, metrics, told: BTreeSet::new() })
     }
 }
 
@@ -169,13 +162,27 @@ impl Settling {
     }
 }
 
+/// The machine in use, and the CPUs that are reserved on it. Whoever changes the one needs the other, so he keeps the lock until the
+/// state knows.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(crate) topology: Topology,
+    pub(crate) reserved: CpuSet,
+}
+
+impl Ground {
+    /// At the start.
+    pub(crate) fn new(machine: &Machine, reserved: &CpuSet) -> Arc<Mutex<Ground>> {
+        let (topology, reserved) = (machine.topology.clone(), reserved.clone());
+        Arc::new(Mutex::new(Ground { topology, reserved }))
+    }
+}
+
 /// Follows one machine.
 pub(crate) struct Watch {
     root: PathBuf,
     settling: Settling,
-    /// Those of the machine in use, which have been logged.
-    oddities: Vec<Oddity>,
-    reserved: CpuSet,
+    ground: Arc<Mutex<Ground>>,
     inbox: Inbox,
     metrics: Arc<Metrics>,
     /// Errors that were logged since the machine was last as known; each is logged once, although it comes with every poll.
@@ -204,21 +211,23 @@ impl Watch {
             }
             return Ok(());
         }
-        let (root, reserved, expected) = (self.root.clone(), self.reserved.clone(), texts.clone());
+        let (root, expected) = (self.root.clone(), texts.clone());
         let read = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
             let (topology, files) = read_machine(&root, &read_claimed_cpus(&root)?)?;
-            let machine = ChangedMachine::new(&topology, &reserved).with_files(Some(files));
-            let machine = Box::new(machine);
-            Ok((read_texts(&root)? == expected).then_some((topology, machine)))
+            Ok((read_texts(&root)? == expected).then_some((topology, files)))
         });
         // It is changing while we look: the next polls tell when it has come to rest again.
-        let Some((topology, machine)) = read.await?? else { return Ok(()) };
-        let is_new = |oddity| !self.oddities.contains(oddity);
+        let Some((topology, files)) = read.await?? else { return Ok(()) };
+        let mut ground = self.ground.lock().await;
+        let machine = ChangedMachine::new(&topology, &ground.reserved);
+        let machine = Box::new(machine.with_files(Some(files)));
+        // The others have been logged.
+        let is_new = |oddity| !ground.topology.oddities().contains(oddity);
         for oddity in topology.oddities().iter().filter(|oddity| is_new(oddity)) {
             tracing::warn!("odd hardware description: {oddity}");
         }
         if self.inbox.ask(Event::MachineChanged(machine)).await.is_some() {
-            self.oddities = topology.oddities().to_vec();
+            ground.topology = topology;
             self.settling = Settling { in_use: texts, seen: None };
             self.told.clear();
         }
@@ -304,8 +313,13 @@ mod tests {
                     answer.send(Answer::Done).unwrap();
                 }
             });
-            let reserved = "0".parse().unwrap();
-            let watch = machine.watch(reserved, inbox, Arc::new(Metrics::new())).unwrap();
+            let watch = machine
+                .watch(
+                    Ground::new(&machine, &"0".parse().unwrap()),
+                    inbox,
+                    Arc::new(Metrics::new()),
+                )
+                .unwrap();
             Host { dir, watch, events, machines }
         }
 
@@ -431,6 +445,14 @@ mod tests {
         let (topology, _) = read_machine(Host::start(|_| {}).dir.path(), &CpuSet::new()).unwrap();
         let machine = Machine::fixed(topology);
         let (inbox, _events) = inbox(64);
-        assert!(machine.watch(CpuSet::new(), inbox, Arc::new(Metrics::new())).is_none());
+        assert!(
+            machine
+                .watch(
+                    Ground::new(&machine, &"0".parse().unwrap()),
+                    inbox,
+                    Arc::new(Metrics::new())
+                )
+                .is_none()
+        );
     }
 }

@@ -26,6 +26,11 @@ impl Inbox {
         answered.await.ok()
     }
 
+    /// Events that may wait.
+    pub(crate) fn capacity(&self) -> usize {
+        self.sender.max_capacity()
+    }
+
     /// No event more can wait.
     pub(crate) fn is_full(&self) -> bool {
         self.sender.capacity() == 0

@@ -113,6 +113,8 @@ pub(crate) struct Metrics {
     calls: Family<Call, Counter>,
     updates: Family<Outcome, Counter>,
     machine_changes: Family<Outcome, Counter>,
+    config_reloads: Family<Outcome, Counter>,
+    config_is_good: Gauge<i64, AtomicI64>,
     compaction_moves: Counter,
     memory_narrowings: Counter,
     memory_narrowable: Gauge<i64, AtomicI64>,
@@ -135,6 +137,8 @@ impl Metrics {
             calls: Family::default(),
             updates: Family::default(),
             machine_changes: Family::default(),
+            config_reloads: Family::default(),
+            config_is_good: Gauge::default(),
             compaction_moves: Counter::default(),
             memory_narrowings: Counter::default(),
             memory_narrowable: Gauge::default(),
@@ -146,6 +150,7 @@ impl Metrics {
         };
         metrics.register();
         metrics.start_at_zero();
+        metrics.config_is_good.set(1);
         metrics
     }
 
@@ -217,6 +222,20 @@ impl Metrics {
             Unit::Bytes,
             self.journal.clone(),
         );
+        self.register_config();
+    }
+
+    fn register_config(&mut self) {
+        self.registry.register(
+            "config_reloads",
+            "Times that the configuration file was read again",
+            self.config_reloads.clone(),
+        );
+        self.registry.register(
+            "config_is_good",
+            "Whether the configuration file could be used when it was last read",
+            self.config_is_good.clone(),
+        );
     }
 
     /// Counters that are expected to stay at zero must be there to be alerted on.
@@ -238,6 +257,7 @@ impl Metrics {
         }
         for outcome in ["applied", "unchanged", "failed"] {
             self.machine_changes.get_or_create(&Outcome { outcome }).inc_by(0);
+            self.config_reloads.get_or_create(&Outcome { outcome }).inc_by(0);
         }
     }
 
@@ -271,6 +291,7 @@ impl Metrics {
             }
             Note::ModeChanged { .. } => return,
             Note::MachineChanged { .. } => return self.machine_change("applied"),
+            Note::ConfigChanged { .. } => return self.config_read("applied"),
             Note::MachineUnchanged => return self.machine_change("unchanged"),
             Note::Failure { kind, .. } => return self.failed(kind),
         };
@@ -279,6 +300,12 @@ impl Metrics {
 
     pub(crate) fn failed(&self, kind: &'static str) {
         self.failures.get_or_create(&Kind { kind }).inc();
+    }
+
+    /// `failed`: the file cannot be used, and what held before goes on to hold.
+    pub(crate) fn config_read(&self, outcome: &'static str) {
+        self.config_reloads.get_or_create(&Outcome { outcome }).inc();
+        self.config_is_good.set(i64::from(outcome != "failed"));
     }
 
     /// `failed`: it could not be read, and is tried again.

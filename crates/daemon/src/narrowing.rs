@@ -29,6 +29,11 @@ pub(crate) fn render_moved(moves_memory: Option<Bytes>) -> String {
 }
 
 impl Narrower {
+    /// From now on; what is due stays due where anything is taken away at all.
+    pub(crate) fn reconfigure(&mut self, is_enabled: bool) {
+        *self = Narrower { is_enabled, is_due: self.is_due && is_enabled };
+    }
+
     /// Whether there is something to narrow, perhaps.
     pub(crate) fn is_due(&self) -> bool {
         self.is_due

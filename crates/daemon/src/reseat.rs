@@ -1,6 +1,6 @@
-//! Gives containers their places on pools that are not those on which they were placed: after a restart, and when CPUs or memory nodes
-//! came or went while the daemon ran. In: who is there, and the place of each in the journal's words. Out: a ledger, and a reason
-//! for everybody who is no longer where he was.
+//! Gives containers their places on pools that are not those on which they were placed: after a restart, when CPUs or memory nodes
+//! came or went while the daemon ran, and when other CPUs are reserved. In: who is there, and the place of each in the journal's words. Out:
+//! a ledger, and a reason for everybody who is no longer where he was.
 //!
 //! 1. Who still fits exactly where he was stays there. CPUs that came back move nobody; shared sets have them at once.
 //! 2. Everybody else (an exclusive CPU is gone, the pool is gone or has no shared CPU left) is offered a place as by a resize, keeping
@@ -10,11 +10,13 @@
 //! In each of these: exclusive before mixed before shared, larger before smaller, older before newer. So a container with CPUs of its own
 //! that has lost nothing never makes room for others.
 //!
-//! Both occasions take the journal's words and this one way, so a daemon that is killed while its machine changes comes back to the
+//! All occasions take the journal's words and this one way, so a daemon that is killed while its machine changes comes back to the
 //! state that it would have come to alive. Every set in the outcome lies within the CPUs that are online: updates that name another one
 //! fail with cgroup v1.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bayplan_allocator::{
     Allocation, ContainerId, Ledger, Offer, PoolId, Pools, Previous, Refusal, Request, offer,
@@ -30,7 +32,7 @@ use crate::state::{NodeState, Phase};
 
 /// How many could not stay.
 #[derive(Clone, Copy, Debug, Default)]
-struct Reseated {
+pub(crate) struct Reseated {
     moved: usize,
     displaced: usize,
 }
@@ -42,6 +44,8 @@ struct Seat {
     pool: String,
     /// With the pool as far as it is still there; or why it cannot be read.
     had: Result<Allocation, String>,
+    /// Why it may not have that again.
+    sent_away: Option<String>,
 }
 
 /// Groups of containers, the first to be served first.
@@ -71,7 +75,7 @@ impl NodeState {
             self.insert(id, spec, placed.runtime_id, phase, placed.decision);
             places.push((id, placed.allocation));
         }
-        self.reseat(&places, "not_restored", now, &mut step);
+        self.reseat(&places, &BTreeMap::new(), "not_restored", now, &mut step);
         step.history.extend(self.reseated(&places, By::Restart));
         NodeState::finish_entries(&mut step, now);
         step
@@ -80,30 +84,15 @@ impl NodeState {
     /// Goes on with the machine as it is now.
     pub(crate) fn machine_changed(&mut self, machine: ChangedMachine, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
-        self.devices = machine.devices;
+        self.devices = Arc::clone(&machine.devices);
         if machine.pools == *self.ledger.pools() && machine.fingerprint == self.fingerprint {
             step.notes.push(Note::MachineUnchanged);
             return step;
         }
-        let ids = self.containers.keys();
-        let places: Vec<(ContainerId, AllocationForm)> =
-            ids.filter_map(|id| Some((*id, self.place(*id)?))).collect();
         let (before, cpus) = (self.ledger.pools().cpus(), machine.pools.cpus());
-        self.ledger = Ledger::new(machine.pools.into());
-        self.fingerprint = machine.fingerprint;
-        self.origin.machine = machine.files;
-        step.records.push(self.machine_record());
-        step.notes = machine.notes;
-        step.history.push(self.machine_entry());
-        let Reseated { moved, displaced } = self.reseat(&places, "displaced", now, &mut step);
-        step.history.extend(self.reseated(&places, By::Machine));
-        for (id, had) in &places {
-            let is_decided_anew =
-                self.containers.get(id).is_some_and(|it| it.touched == self.steps);
-            if is_decided_anew || self.place(*id).as_ref() != Some(had) {
-                step.records.extend(self.placed_record(*id));
-            }
-        }
+        self.origin.machine.clone_from(&machine.files);
+        let Reseated { moved, displaced } =
+            self.reseat_all(machine, By::Machine, &BTreeMap::new(), now, &mut step);
         step.notes.push(Note::MachineChanged {
             came: cpus.difference(&before).to_string(),
             went: before.difference(&cpus).to_string(),
@@ -114,10 +103,42 @@ impl NodeState {
         step
     }
 
+    /// Everybody on these pools. Who is sent away may not stay, for the reason that is given.
+    pub(crate) fn reseat_all(
+        &mut self,
+        machine: ChangedMachine,
+        by: By,
+        sent_away: &BTreeMap<ContainerId, String>,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Reseated {
+        let ids = self.containers.keys();
+        let places: Vec<(ContainerId, AllocationForm)> =
+            ids.filter_map(|id| Some((*id, self.place(*id)?))).collect();
+        self.ledger = Ledger::new(machine.pools.into());
+        self.fingerprint = machine.fingerprint;
+        step.records.push(self.machine_record());
+        step.notes.extend(machine.notes);
+        if by == By::Machine {
+            step.history.push(self.machine_entry());
+        }
+        let reseated = self.reseat(&places, sent_away, "displaced", now, step);
+        step.history.extend(self.reseated(&places, by));
+        for (id, had) in &places {
+            let is_decided_anew =
+                self.containers.get(id).is_some_and(|it| it.touched == self.steps);
+            if is_decided_anew || self.place(*id).as_ref() != Some(had) {
+                step.records.extend(self.placed_record(*id));
+            }
+        }
+        reseated
+    }
+
     /// Fills an empty ledger. `kind` counts those who can only share.
     fn reseat(
         &mut self,
         places: &[(ContainerId, AllocationForm)],
+        sent_away: &BTreeMap<ContainerId, String>,
         kind: &'static str,
         now: Timestamp,
         step: &mut Step,
@@ -125,6 +146,9 @@ impl NodeState {
         let pools = self.ledger.pools();
         let mut seats: Vec<Seat> =
             places.iter().map(|(id, form)| Seat::new(*id, form, pools)).collect();
+        for seat in &mut seats {
+            seat.sent_away = sent_away.get(&seat.id).cloned();
+        }
         refuse_double_claims(&mut seats);
         seats.sort_by_key(Seat::rank);
         let mut leaving = Vec::new();
@@ -244,7 +268,7 @@ impl NodeState {
 impl Seat {
     fn new(id: ContainerId, form: &AllocationForm, pools: &Pools) -> Seat {
         let had = form.allocation(pools).map_err(|error| error.to_string());
-        Seat { id, pool: form.pool().to_owned(), had }
+        Seat { id, pool: form.pool().to_owned(), had, sent_away: None }
     }
 
     fn rank(&self) -> (Group, Reverse<usize>, Reverse<MilliCpu>, ContainerId) {
@@ -262,6 +286,9 @@ impl Seat {
     /// What it had, on pools that have all of it; or why they have not.
     fn same_place(&self, pools: &Pools) -> Result<Allocation, String> {
         let had = self.had.clone()?;
+        if let Some(why) = &self.sent_away {
+            return Err(why.clone());
+        }
         let lost = had.exclusive.difference(&pools.ownable(&had.exclusive));
         if !lost.is_empty() {
             return Err(format!("lost CPUs {lost}"));
@@ -287,6 +314,9 @@ impl Seat {
 
     /// What a new place should keep of the old one.
     fn previous(&self, had: &Allocation, pools: &Pools) -> Option<Previous> {
+        if self.sent_away.is_some() {
+            return None;
+        }
         let exclusive = pools.ownable(&had.exclusive);
         let named = pools.named(&self.pool).map(|pool| pool.id);
         let pool = named.or_else(|| narrowest(pools, &exclusive))?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_allocator::policy::topology_aware::{PoolsError, pools, surviving_pools};
+use bayplan_allocator::policy::topology_aware::{PoolsError, surviving_pools};
 use bayplan_allocator::{Ledger, Pools};
 use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::upstream::Upstream;
@@ -14,15 +14,15 @@ use bayplan_host::journal::{Journal, JournalError};
 use bayplan_host::{Depth, read_claimed_cpus, read_snapshot};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Reach, routes};
-use crate::config::Config;
+use crate::config::{Config, LiveConfig};
 use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
 use crate::exits::hear_exits;
@@ -30,13 +30,15 @@ use crate::gate::Gate;
 use crate::health::Health;
 use crate::historian::start_history;
 use crate::history::Entry;
-use crate::hotplug::Machine;
+use crate::hotplug::{Ground, Machine, Watch};
 use crate::inbox::inbox;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::neighbours::watch_neighbours;
+use crate::reconfigure::check_reserved;
 use crate::record::replay;
 use crate::recorded_machine::render_machine;
+use crate::reload::{Followed, Parts, Reloader};
 use crate::socket::{Access, listen_unix};
 use crate::state::{NodeState, Origin};
 use crate::sync::Syncer;
@@ -101,7 +103,8 @@ pub struct Daemon {
     sockets: Vec<PathBuf>,
     metrics_address: Option<SocketAddr>,
     ear: Ear,
-    drain: Duration,
+    config: LiveConfig,
+    reloader: Reloader,
 }
 
 fn warn_of_oddities(machine: &Machine) {
@@ -117,7 +120,7 @@ impl Daemon {
     /// # Errors
     /// [`StartError`].
     pub async fn start(config: Config, machine: Machine) -> Result<Daemon, StartError> {
-        Daemon::start_under(Systemd::default(), config, machine).await
+        Daemon::start_under(Systemd::default(), config.into(), machine).await
     }
 
     /// As [`Self::start`], on the sockets that were passed, and systemd is told how it goes.
@@ -126,11 +129,12 @@ impl Daemon {
     /// [`StartError`].
     pub async fn start_under(
         systemd: Systemd,
-        config: Config,
+        followed: Followed,
         machine: Machine,
     ) -> Result<Daemon, StartError> {
         warn_of_oddities(&machine);
-        let config = Arc::new(config);
+        let config = Arc::new(followed.config.clone());
+        let (live, current) = watch::channel(Arc::clone(&config));
         let (metrics, health) = (Arc::new(Metrics::new()), Arc::new(Health::default()));
         let (state, keeper, found) = restore(&config, &machine, &metrics).await?;
         let (historian, history) = start_history(&config, &state, found, &metrics);
@@ -138,10 +142,7 @@ impl Daemon {
         let (inbox, events) = inbox(config.waiting_max);
         let (writer, batches) = mpsc::unbounded_channel();
         let (failed, failures) = mpsc::unbounded_channel();
-        let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
-        let broken = CancellationToken::new();
-        // Three passes and some time for the rest.
-        let write_limit = config.runtime_timeout.min(config.decision_timeout / 4);
+        let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
         let sync_soon = Arc::new(Notify::new());
         let event_loop = EventLoop {
             state,
@@ -152,12 +153,11 @@ impl Daemon {
             health: Arc::clone(&health),
             sync_soon: Arc::clone(&sync_soon),
         };
+        let limits = current.clone();
+        let writing = run_writer(batches, upstream.clone(), failed, limits, Arc::clone(&metrics));
         let mut tasks = vec![
             vital(&broken, event_loop.run(events, kill.clone())),
-            vital(
-                &broken,
-                run_writer(batches, upstream.clone(), failed, write_limit, Arc::clone(&metrics)),
-            ),
+            vital(&broken, writing),
             vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
         ];
         // Not vital: the node can do without.
@@ -172,34 +172,50 @@ impl Daemon {
         };
         let has_synced = first_sync(&syncer).await;
         let soon = Arc::clone(&sync_soon);
-        let synced = syncer.clone().run(config.resync_interval, has_synced, soon, stop.clone());
+        let synced = syncer.clone().run(current.clone(), has_synced, soon, stop.clone());
         tasks.push(vital(&broken, synced));
         tasks.push(vital(&broken, until(stop.clone(), hear_exits(syncer.clone()))));
-        let reserved = config.reserved_cpus.clone();
-        if let Some(watch) = machine.watch(reserved, inbox, Arc::clone(&metrics)) {
-            tasks.push(vital(&broken, until(stop.clone(), watch.run())));
-        }
-
-        let mut daemon = Daemon {
+        let parts = Parts {
+            live,
+            ground: Ground::new(&machine, &config.reserved_cpus),
+            inbox,
+            upstream,
+            metrics: Arc::clone(&metrics),
+            sync_soon: Arc::clone(&sync_soon),
+            ear: systemd.ear,
+        };
+        let watch = parts.watch(&machine);
+        let reloader = Reloader::new(followed, parts);
+        tasks.push(vital(&broken, until(stop.clone(), follow(watch, reloader.clone()))));
+        let daemon = Daemon {
             proxy: tokio::spawn(async {}),
             metrics_address: None,
             sockets: Vec::new(),
             ear: systemd.ear,
-            drain: config.drain_timeout,
+            config: current.clone(),
+            reloader,
             close: CancellationToken::new(),
             stop,
             kill,
             broken,
             tasks,
         };
-        let gate = Gate { syncer, config, metrics, sync_soon };
-        match daemon.serve(gate, systemd).await {
-            Ok(()) => Ok(daemon),
+        daemon.serve_or_stop(Gate { syncer, config: current, metrics, sync_soon }, systemd).await
+    }
+
+    async fn serve_or_stop(mut self, gate: Gate, systemd: Systemd) -> Result<Daemon, StartError> {
+        match self.serve(gate, systemd).await {
+            Ok(()) => Ok(self),
             Err(error) => {
-                daemon.stop().await;
+                self.stop().await;
                 Err(error)
             }
         }
+    }
+
+    /// What gives it another configuration.
+    pub fn reloader(&self) -> Reloader {
+        self.reloader.clone()
     }
 
     /// Comes back when the daemon can no longer decide, which is a bug; the process should end and be started again.
@@ -208,12 +224,16 @@ impl Daemon {
     }
 
     async fn serve(&mut self, gate: Gate, systemd: Systemd) -> Result<(), StartError> {
-        let config = Arc::clone(&gate.config);
+        let config = Arc::clone(&gate.config.borrow());
         let inbox = gate.syncer.inbox.clone();
         let neighbours =
             watch_neighbours(config.host_root.clone(), inbox.clone(), Arc::clone(&gate.metrics));
         self.tasks.push(tokio::spawn(until(self.stop.clone(), neighbours)));
-        let api = Api { syncer: gate.syncer.clone(), metrics: Arc::clone(&gate.metrics) };
+        let api = Api {
+            syncer: gate.syncer.clone(),
+            metrics: Arc::clone(&gate.metrics),
+            reloader: self.reloader.clone(),
+        };
         if let Some(address) = config.metrics_address {
             let reach = Reach::of(address.ip());
             if reach == Reach::Network {
@@ -235,8 +255,10 @@ impl Daemon {
         let close = self.close.clone();
         let images = config.image_socket.clone();
         let images = images.map(|socket| Upstream::new(socket, config.runtime_timeout));
+        let live = self.config.clone();
+        let drain = move || live.borrow().drain_timeout;
         let proxy = Proxy::new(gate.syncer.upstream.clone(), images, gate);
-        let served = proxy::serve(listener, proxy, close.cancelled_owned(), self.drain);
+        let served = proxy::serve(listener, proxy, close.cancelled_owned(), drain);
         self.proxy = tokio::spawn(served);
         self.ear.ready();
         if let Some(limit) = systemd.watchdog {
@@ -281,7 +303,7 @@ impl Daemon {
     /// Serves on until calls that take long have ended, then stops accepting, lets the others come to their end, and returns when
     /// everything is on disk. Containers keep running as they are.
     pub async fn stop(self) {
-        self.ear.stopping(self.drain);
+        self.ear.stopping(self.config.borrow().drain_timeout);
         self.close.cancel();
         if let Err(error) = self.proxy.await {
             tracing::error!(%error, "the proxy ended badly");
@@ -320,6 +342,17 @@ fn vital(
     })
 }
 
+/// Follows the machine, if it is watched, and the configuration's file, for ever.
+async fn follow(machine: Option<Watch>, reloader: Reloader) {
+    let machine = async {
+        match machine {
+            Some(watch) => watch.run().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::join!(machine, reloader.watch());
+}
+
 async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
     tokio::select! {
         () = stop.cancelled() => {}
@@ -333,22 +366,17 @@ async fn quietly(served: impl Future<Output = std::io::Result<()>>) {
     }
 }
 
-/// Reserved CPUs that the machine does not have are a mistake in the configuration. Those that it has and that are offline just now must
-/// not keep a node from coming back.
 fn pools_at_start(topology: &Topology, reserved: &CpuSet) -> Result<Pools, StartError> {
-    match pools(topology, reserved) {
-        Err(PoolsError::ReservedNotOnline { missing, .. })
-            if missing.is_subset(topology.offline()) =>
-        {
-            let pools = surviving_pools(topology, reserved);
-            tracing::warn!(
-                "reservedCpus: {missing} are offline; {} are reserved until they are back",
-                pools.reserved()
-            );
-            Ok(pools)
-        }
-        other => other.map_err(StartError::Pools),
+    check_reserved(topology, reserved).map_err(StartError::Pools)?;
+    let pools = surviving_pools(topology, reserved);
+    let missing = reserved.difference(pools.reserved());
+    if !missing.is_empty() {
+        tracing::warn!(
+            "reservedCpus: {missing} are offline; {} are reserved until they are back",
+            pools.reserved()
+        );
     }
+    Ok(pools)
 }
 
 /// A node on which nobody runs yet, as this configuration wants it on this machine.
@@ -360,7 +388,7 @@ pub fn new_state(config: &Config, topology: &Topology) -> Result<NodeState, Star
     let ledger = Ledger::new(Arc::new(pools));
     let state = NodeState::new(ledger, config.rules(), fingerprint(topology))
         .with_devices(topology.devices().into())
-        .with_doubt_grace(SignedDuration::try_from(config.resync_interval).unwrap_or_default())
+        .with_doubt_grace(config.doubt_grace())
         .with_compaction(config.compaction)
         .with_narrowing(config.narrows_memory)
         .with_on_no_capacity(config.on_no_capacity);

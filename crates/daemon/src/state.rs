@@ -233,6 +233,8 @@ impl NodeState {
             Event::Resized(id, is_answered) => self.resized(&id, is_answered),
             Event::WritesFailed(failed) => self.writes_failed(&failed, now),
             Event::MachineChanged(machine) => self.machine_changed(*machine, now),
+            Event::ConfigChanged(config) => self.config_changed(*config, now),
+            Event::PreviewConfig(config) => self.preview_config(*config, now),
             Event::SyncStarted => Step::new(Answer::SyncBasis {
                 basis: self.steps,
                 known: self.observed.keys().cloned().collect(),

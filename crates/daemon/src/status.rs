@@ -25,6 +25,25 @@ pub struct Status {
     pub pools: Vec<PoolStatus>,
     /// Every container, by pod and name.
     pub containers: Vec<ContainerStatus>,
+    /// The configuration that this is under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<ConfigStatus>,
+}
+
+/// The configuration that holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigStatus {
+    /// The file that it is from; absent if everything has its default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// When that was read.
+    pub read_at: Timestamp,
+    /// Why the file as it is now is not what holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Keys that the file has other values for than the daemon was started with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restart_for: Vec<String>,
 }
 
 /// CPU lists by class; together they are the machine.

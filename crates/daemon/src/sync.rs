@@ -17,6 +17,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::LiveConfig;
 use crate::event::{Answer, Event, RuntimeView, Seen, SeenDetails};
 use crate::health::Health;
 use crate::inbox::Inbox;
@@ -54,11 +55,12 @@ impl Syncer {
     /// `has_synced`: it was done once already.
     pub(crate) async fn run(
         self,
-        every: Duration,
+        config: LiveConfig,
         has_synced: bool,
         soon: Arc<Notify>,
         stop: CancellationToken,
     ) {
+        let every = config.borrow().resync_interval;
         let mut wait = if has_synced { every } else { RETRY.min(every) };
         let mut earliest = Instant::now();
         let mut is_lost = false;
@@ -72,6 +74,7 @@ impl Syncer {
                 () = tokio::time::sleep(wait) => {}
                 () = asked => {}
             }
+            let every = config.borrow().resync_interval;
             let synced = self.sync().await;
             if synced.is_err() != is_lost {
                 is_lost = !is_lost;

@@ -97,6 +97,15 @@ impl Ear {
         self.tell(&[NotifyState::Ready, NotifyState::Status("serving")]);
     }
 
+    /// The configuration is read again; [`Self::ready`] ends that.
+    pub(crate) fn reloading(self) {
+        let status = NotifyState::Status("reading the configuration again");
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => self.tell(&[NotifyState::Reloading, now, status]),
+            Err(error) => tracing::warn!(%error, "no clock; systemd is not told of a reload"),
+        }
+    }
+
     /// The stop may take this long, also where the unit's `TimeoutStopSec=` is shorter.
     pub(crate) fn stopping(self, drain: Duration) {
         let limit = u32::try_from((drain + STOP_MARGIN).as_micros()).unwrap_or(u32::MAX);

@@ -12,6 +12,7 @@ use futures::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+use crate::config::LiveConfig;
 use crate::event::{Answer, Event, FailedWrite};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
@@ -34,11 +35,12 @@ pub(crate) async fn run_writer(
     mut batches: mpsc::UnboundedReceiver<Batch>,
     upstream: Upstream,
     failures: mpsc::UnboundedSender<FailedWrite>,
-    limit: Duration,
+    config: LiveConfig,
     metrics: Arc<Metrics>,
 ) {
     let mut stuck = Stuck::default();
     while let Some(Batch { plan, answer, released }) = batches.recv().await {
+        let limit = config.borrow().write_limit();
         stuck.forget(&released);
         for group in plan.groups() {
             let (withheld, writes): (Vec<Write>, Vec<Write>) =

@@ -217,8 +217,9 @@ impl Upstream {
         F: Future<Output = Result<Response<R>, Status>>,
     {
         let mut request = Request::new(question);
-        request.set_timeout(self.limit);
-        match tokio::time::timeout(self.limit, send(request)).await {
+        let limit = self.limit();
+        request.set_timeout(limit);
+        match tokio::time::timeout(limit, send(request)).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(self.failed(call, id, &status)),
             Err(_) => Err(self.timed_out(call)),
@@ -226,7 +227,7 @@ impl Upstream {
     }
 
     fn timed_out(&self, call: &'static str) -> RuntimeError {
-        let (socket, limit) = (self.socket.to_path_buf(), self.limit);
+        let (socket, limit) = (self.socket.to_path_buf(), self.limit());
         RuntimeError::TimedOut { call, socket, limit }
     }
 

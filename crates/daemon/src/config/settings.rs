@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::Config;
 use super::kind::Kind;
-use super::table::{KEYS, Key, find};
+use super::table::{KEYS, Key, When, find};
 use crate::yaml::Position;
 
 /// Where a value comes from.
@@ -30,8 +30,36 @@ pub struct Setting {
     /// Who says so.
     #[serde(flatten)]
     pub source: Source,
+    /// Whether the daemon has to be started again for a change of it.
+    pub needs_restart: bool,
     /// What it is for.
     pub text: &'static str,
+}
+
+/// A key that has another value now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// Its name with those of its sections.
+    pub key: String,
+    /// The value until now.
+    pub from: Json,
+    /// The value from now on.
+    pub to: Json,
+    /// It is not used before the daemon is started again.
+    pub needs_restart: bool,
+}
+
+/// What differs in `new`: from what holds now, or from what the daemon was started with for what only a start can change.
+pub(crate) fn changes(started: &Config, now: &Config, new: &Config) -> Vec<Change> {
+    let [started, now, new] = [started, now, new].map(|config| Settings::of(config, &[]));
+    let of_each = started.0.into_iter().zip(now.0).zip(new.0);
+    let change = |((started, now), new): ((Setting, Setting), Setting)| {
+        let needs_restart = new.needs_restart;
+        let from = if needs_restart { started.value } else { now.value };
+        let key = new.key.to_owned();
+        (from != new.value).then_some(Change { key, from, to: new.value, needs_restart })
+    };
+    of_each.filter_map(change).collect()
 }
 
 /// Every key with its value, in the order of the documentation. `Display` writes a file that means the same.
@@ -54,6 +82,7 @@ impl Settings {
                 key: key.name,
                 value: key.kind.shown(&mut config)?,
                 source: at.map_or(Source::Default, Source::File),
+                needs_restart: key.when == When::Restart,
                 text: key.text,
             })
         };
@@ -105,7 +134,8 @@ impl fmt::Display for Settings {
                 writeln!(f, "{around}:")?;
             }
             section = around;
-            comment(f, indent, setting.text)?;
+            let restart = if setting.needs_restart { " A change needs a restart." } else { "" };
+            comment(f, indent, &format!("{}{restart}", setting.text))?;
             let line = format!("{name}: {}", render_yaml(setting));
             match setting.source {
                 Source::File(at) => writeln!(f, "{indent}{line}  # line {} of the file", at.line)?,

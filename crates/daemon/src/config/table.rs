@@ -7,10 +7,21 @@ use super::kind::{Kind, OneOf};
 use super::requests::{POLICIES, SCOPES};
 use super::{OnFailure, OnNoCapacity};
 
+/// When a changed key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// As soon as the file is read again.
+    Now,
+    /// From the next start of the daemon on.
+    Restart,
+}
+
 /// One key, or a section of keys.
 pub(super) struct Key {
     /// `resyncInterval`, or `compaction.enabled` in a section.
     pub(super) name: &'static str,
+    /// When a change of it holds.
+    pub(super) when: When,
     pub(super) kind: Kind,
     /// What it is for, for whoever writes the file.
     pub(super) text: &'static str,
@@ -78,216 +89,263 @@ const ON_NO_CAPACITY: &Words<OnNoCapacity> =
 pub(super) const KEYS: &[Key] = &[
     Key {
         name: "socket",
+        when: When::Restart,
         kind: Kind::Path(|it| &mut it.socket),
         text: "Kubelet connects here (containerRuntimeEndpoint: unix:///run/bayplan/bayplan.sock).",
     },
     Key {
         name: "runtimeSocket",
+        when: When::Restart,
         kind: Kind::Path(|it| &mut it.runtime_socket),
         text: "The runtime listens here; for CRI-O /run/crio/crio.sock.",
     },
     Key {
         name: "imageSocket",
+        when: When::Restart,
         kind: Kind::PathOr("runtimeSocket", |it| &mut it.image_socket),
         text: "Where image calls go, if they do not go to the runtime (kubelet's imageServiceEndpoint).",
     },
     Key {
         name: "controlSocket",
+        when: When::Restart,
         kind: Kind::Path(|it| &mut it.control_socket),
         text: "bayplan status and the other commands that ask the daemon connect here.",
     },
     Key {
         name: "controlGroup",
+        when: When::Restart,
         kind: Kind::Group(|it| &mut it.control_group),
         text: "The group that may connect there beside root, by name or number. It may change where containers run.",
     },
     Key {
         name: "stateDir",
+        when: When::Restart,
         kind: Kind::Path(|it| &mut it.state_dir),
         text: "Holds the journal and the history. One daemon at a time.",
     },
     Key {
         name: "historySize",
+        when: When::Restart,
         kind: Kind::Size(Bytes(1 << 20), Bytes::gib(64), |it| &mut it.history_max),
         text: "What the history may have on disk, for `bayplan journal` and `bayplan replay`; the oldest goes first.",
     },
     Key {
         name: "metricsAddress",
+        when: When::Restart,
         kind: Kind::Address(|it| &mut it.metrics_address),
         text: "Prometheus scrapes http://ADDRESS/metrics; off turns it off. On a loopback address /api/v1/status is served, too.",
     },
     Key {
         name: "reservedCpus",
+        when: When::Now,
         kind: Kind::Cpus(|it| &mut it.reserved_cpus),
         text: "CPUs for system pods, best those of kubelet's reservedSystemCPUs. Empty: system pods share with all others.",
     },
     Key {
         name: "reservedNamespaces",
+        when: When::Now,
         kind: Kind::Names(|it| &mut it.reserved_namespaces),
         text: "Pods of these namespaces run on the reserved CPUs; * and ? stand for any text and any character.",
     },
     Key {
         name: "requests",
+        when: When::Now,
         kind: Kind::Section,
         text: "What holds for containers whose pods say nothing themselves; `bayplan annotations` lists what pods can say. Kubelet's spelling \
                (full-pcpus-only) and that of nri-plugins (preferSharedCPUs) are accepted, too.",
     },
     Key {
         name: "requests.preferSharedCpus",
+        when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.prefer_shared_cpus)),
         text: "Shared CPUs also for whole CPUs.",
     },
     Key {
         name: "requests.preferIsolatedCpus",
+        when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.prefer_isolated_cpus)),
         text: "Isolated CPUs (isolcpus) for containers with a single CPU of their own.",
     },
     Key {
         name: "requests.siblings",
+        when: When::Now,
         kind: Kind::Word(&OneOf(SIBLINGS, |it| &mut it.requests.siblings)),
         text: "The other threads of a core of which a container owns only some: pair, shared or idle.",
     },
     Key {
         name: "requests.defaultCpuPriority",
+        when: When::Now,
         kind: Kind::Word(&OneOf(PRIORITY, |it| &mut it.requests.priority)),
         text: "Exclusive CPUs of this priority: high, normal, low or none.",
     },
     Key {
         name: "requests.unlimitedBurstable",
+        when: When::Now,
         kind: Kind::Word(&OneOf(BURST, |it| &mut it.requests.burst_level)),
         text: "Containers without a CPU limit burst over a system, package, die, numa or l3cache; none: wherever there is most room.",
     },
     Key {
         name: "requests.colocatePods",
+        when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.colocate_pods)),
         text: "Containers of a pod near each other.",
     },
     Key {
         name: "requests.colocateNamespaces",
+        when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.colocate_namespaces)),
         text: "Containers of a namespace near each other.",
     },
     Key {
         name: "requests.fullPcpusOnly",
+        when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.only_whole_cores)),
         text: "Options of kubelet's static CPU manager, as far as strictCpuReservation. Whole cores, or nothing.",
     },
     Key {
         name: "requests.distributeCpusAcrossNuma",
+        when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.across_numa)),
         text: "Who needs several NUMA nodes gets as much of each.",
     },
     Key {
         name: "requests.distributeCpusAcrossCores",
+        when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.across_cores)),
         text: "One thread per core, as far as there are cores.",
     },
     Key {
         name: "requests.preferAlignCpusByUncoreCache",
+        when: When::Now,
         kind: Kind::Always("the tightest domain is always preferred, L3s too; leave it out"),
         text: "Always true.",
     },
     Key {
         name: "requests.alignBySocket",
+        when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.by_socket)),
         text: "With topologyManagerPolicy: restricted, within one package instead of the fewest NUMA nodes.",
     },
     Key {
         name: "requests.strictCpuReservation",
+        when: When::Now,
         kind: Kind::Always("reserved CPUs are always kept from all others; reserve fewer instead"),
         text: "Always true.",
     },
     Key {
         name: "requests.topologyManagerPolicy",
+        when: When::Now,
         kind: Kind::Word(&OneOf(POLICIES, |it| &mut it.requests.policy)),
         text: "As kubelet's Topology Manager: none, best-effort (both: the fewest NUMA nodes first), restricted (no more NUMA nodes than on an \
                empty machine), or single-numa-node.",
     },
     Key {
         name: "requests.topologyManagerScope",
+        when: When::Now,
         kind: Kind::Word(&OneOf(SCOPES, |it| &mut it.requests.is_for_pods)),
         text: "restricted and single-numa-node hold for each container, or for all of a pod together (pod).",
     },
     Key {
         name: "decisionTimeout",
+        when: When::Now,
         kind: Kind::Duration(|it| &mut it.decision_timeout),
         text: "A call of kubelet waits this long for a decision.",
     },
     Key {
         name: "onFailure",
+        when: When::Now,
         kind: Kind::Word(&OneOf(ON_FAILURE, |it| &mut it.on_failure)),
         text: "A call without a decision in time is forwarded unchanged (open) or refused (closed).",
     },
     Key {
         name: "onNoCapacity",
+        when: When::Now,
         kind: Kind::Word(&OneOf(ON_NO_CAPACITY, |it| &mut it.on_no_capacity)),
         text: "A container for whose CPUs there is no room is refused (refuse), or runs without CPUs of its own (share) unless an annotation \
                requires them.",
     },
     Key {
         name: "maxWaitingCalls",
+        when: When::Restart,
         kind: Kind::Count(1, 65536, |it| &mut it.waiting_max),
         text: "Calls that may wait for a decision; kubelet is told RESOURCE_EXHAUSTED for those beyond.",
     },
     Key {
         name: "runtimeTimeout",
+        when: When::Now,
         kind: Kind::Duration(|it| &mut it.runtime_timeout),
         text: "One answer of the runtime may take this long; an update of a CPU set at most a quarter of decisionTimeout.",
     },
     Key {
         name: "resyncInterval",
+        when: When::Now,
         kind: Kind::Duration(|it| &mut it.resync_interval),
         text: "The runtime is asked this often what runs, to find what its events have missed.",
     },
     Key {
         name: "drainTimeout",
+        when: When::Now,
         kind: Kind::Duration(|it| &mut it.drain_timeout),
         text: "A stop serves on until no call is under way that takes long (a container that ends, an image that is pulled), at most for so long.",
     },
     Key {
         name: "compaction",
+        when: When::Now,
         kind: Kind::Section,
         text: "Moves running containers that own CPUs, so that free CPUs lie together in one NUMA node.",
     },
     Key {
         name: "compaction.enabled",
+        when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.compaction.enabled)),
         text: "Whether anybody is moved.",
     },
     Key {
         name: "compaction.maxMovesPerEvent",
+        when: When::Now,
         kind: Kind::Count(1, 16, |it| &mut it.compaction.limits.moves_max),
         text: "Containers that may be moved after one event.",
     },
     Key {
         name: "compaction.maxCpusPerEvent",
+        when: When::Now,
         kind: Kind::Count(1, 4096, |it| &mut it.compaction.limits.cpus_max),
         text: "CPUs of theirs that may change.",
     },
     Key {
         name: "compaction.maxMemoryPerEvent",
+        when: When::Now,
         kind: Kind::Memory(|it| &mut it.compaction.limits.memory_max),
         text: "Memory that may have to follow to another NUMA node (512Mi, 16Gi, unlimited).",
     },
     Key {
         name: "compaction.minGainPercent",
+        when: When::Now,
         kind: Kind::Count(0, 100, |it| &mut it.compaction.limits.gain_min_percent),
         text: "For 100 CPUs that change, the largest hole in a NUMA node has to gain so many CPUs.",
     },
-    Key { name: "memory", kind: Kind::Section, text: "Memory of running containers." },
+    Key {
+        name: "memory",
+        when: When::Now,
+        kind: Kind::Section,
+        text: "Memory of running containers.",
+    },
     Key {
         name: "memory.narrow",
+        when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.narrows_memory)),
         text: "Takes memory nodes away from containers that were widened, one after each departure, when fewer will do; the kernel moves their \
                memory.",
     },
     Key {
         name: "hostRoot",
+        when: When::Restart,
         kind: Kind::Path(|it| &mut it.host_root),
         text: "Directory under which /sys and /proc are read; a daemon in a container mounts the node's root elsewhere.",
     },
     Key {
         name: "log",
+        when: When::Now,
         kind: Kind::Filter(|it| &mut it.log),
         text: "A level, or levels by crate: bayplan_cri=debug,info. The variable BAYPLAN_LOG overrides it.",
     },

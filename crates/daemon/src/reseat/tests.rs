@@ -1,5 +1,7 @@
 //! Machines that change under running containers, as text: what happens, one step per line, and what is written, noted and held after it.
 
+mod config;
+
 use std::collections::BTreeMap;
 
 use bayplan_allocator::check_ledger;
@@ -21,6 +23,7 @@ use crate::record::replay;
 ///   what follows; `begin NAME CPUS` only asks, and `end NAME` is the runtime's answer;
 /// - `stop NAME`;
 /// - `off LIST`: these CPUs are offline, and no others; `isolate LIST` the same for isolated ones; `machine LINE`: it is another;
+/// - `reserve LIST`: other CPUs are configured as reserved, and `system NAMES` other namespaces for them;
 /// - `restart`: killed, and back with the journal; `same` if all have the places that they had.
 #[track_caller]
 fn check(line: &str, reserved: &str, steps: &[&str], expected: Expect) {
@@ -36,6 +39,7 @@ fn check(line: &str, reserved: &str, steps: &[&str], expected: Expect) {
 struct Node {
     line: String,
     reserved: CpuSet,
+    namespaces: Vec<String>,
     offline: String,
     isolated: String,
     state: NodeState,
@@ -48,10 +52,12 @@ impl Node {
         let reserved = reserved.parse().unwrap();
         let topology = derive(&parse_machine(line).unwrap()).unwrap();
         let pools = pools(&topology, &reserved).unwrap();
-        let state = fresh(pools, fingerprint(&topology));
+        let namespaces = vec!["kube-system".to_owned()];
+        let state = fresh(pools, fingerprint(&topology), &namespaces);
         Node {
             line: line.to_owned(),
             reserved,
+            namespaces,
             offline: String::new(),
             isolated: String::new(),
             state,
@@ -98,13 +104,20 @@ impl Node {
                 let done = self.step(Event::MachineChanged(Box::new(machine)));
                 format!("> {step}\n{}", self.show(&done))
             }
+            "reserve" | "system" => {
+                match words[0] {
+                    "reserve" => self.reserved = rest().parse().unwrap(),
+                    _ => self.namespaces = words[1..].iter().map(|&it| it.to_owned()).collect(),
+                }
+                format!("> {step}\n{}", self.configure())
+            }
             "restart" => {
                 let ChangedMachine { pools, fingerprint, .. } =
                     ChangedMachine::new(&self.topology(), &self.reserved);
                 let before = self.state.ledger.holdings().clone();
                 let live = replay(&self.journal);
                 assert_eq!(live.fingerprint.as_ref(), Some(&fingerprint));
-                let again = fresh(pools, fingerprint);
+                let again = fresh(pools, fingerprint, &self.namespaces);
                 let observed = std::mem::replace(&mut self.state, again).observed;
                 let step = self.state.restore(live, Timestamp::UNIX_EPOCH);
                 // As the first sync finds it.
@@ -185,11 +198,9 @@ impl Node {
     }
 }
 
-fn fresh(pools: Pools, fingerprint: String) -> NodeState {
-    let rules = RequestRules {
-        reserved_namespaces: vec!["kube-system".to_owned()],
-        ..RequestRules::default()
-    };
+fn fresh(pools: Pools, fingerprint: String, namespaces: &[String]) -> NodeState {
+    let rules =
+        RequestRules { reserved_namespaces: namespaces.to_vec(), ..RequestRules::default() };
     NodeState::new(Ledger::new(pools.into()), rules, fingerprint)
 }
 
@@ -200,6 +211,7 @@ fn notes(step: &Step) -> String {
         Note::MachineChanged { cpus, came, went, moved, displaced } => {
             format!("machine {cpus}: came [{came}] went [{went}], moved {moved}, displaced {displaced}\n")
         }
+        Note::ConfigChanged { moved } => format!("configured: moved {moved}\n"),
         Note::Failure { kind, message } => format!("{kind}: {message}\n"),
         other => format!("{other:?}\n"),
     });

@@ -177,15 +177,20 @@ impl NodeState {
         self.opening(Kind::Continued, now)
     }
 
-    /// Everything that has to be known to understand what is told from now on.
-    fn opening(&self, kind: Kind, now: Timestamp) -> Vec<Entry> {
+    /// The configuration as it is now, and who is there.
+    pub(crate) fn node_entry(&self, kind: Kind) -> Entry {
         let node = NodeForm {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: self.origin.config.as_ref().to_owned(),
             mode: self.mode(),
             live: self.containers.keys().map(|id| id.0).collect(),
         };
-        let node = Entry { node: Some(Box::new(node)), ..Entry::new(kind) };
+        Entry { node: Some(Box::new(node)), ..Entry::new(kind) }
+    }
+
+    /// Everything that has to be known to understand what is told from now on.
+    fn opening(&self, kind: Kind, now: Timestamp) -> Vec<Entry> {
+        let node = self.node_entry(kind);
         let held = self.containers.iter().filter_map(|(id, container)| {
             Some(Entry {
                 who: self.who(*id),

@@ -8,6 +8,7 @@ mod modes;
 mod narrowing;
 mod overflow;
 mod pods;
+mod reconfigured;
 mod starting;
 mod wishes;
 
@@ -31,6 +32,8 @@ use crate::record::replay;
 struct Machine {
     line: String,
     reserved: String,
+    /// System pods run on them.
+    has_system: bool,
     offline: CpuSet,
     isolated: CpuSet,
     compacts: bool,
@@ -44,7 +47,8 @@ impl Machine {
         let (offline, isolated) = (CpuSet::new(), CpuSet::new());
         let (line, reserved) = (line.to_owned(), reserved.to_owned());
         let (compacts, narrows, shares) = (false, false, false);
-        Machine { line, reserved, offline, isolated, compacts, narrows, shares }
+        let has_system = true;
+        Machine { line, reserved, has_system, offline, isolated, compacts, narrows, shares }
     }
 
     /// `None`: every CPU is offline.
@@ -67,8 +71,7 @@ impl Machine {
 
 fn fresh(machine: &Machine) -> NodeState {
     let ChangedMachine { pools, fingerprint, .. } = machine.changed().unwrap();
-    let rules =
-        RequestRules { reserved_namespaces: vec!["kube-system".into()], ..RequestRules::default() };
+    let rules = machine.config().rules();
     let config = CompactionConfig { enabled: machine.compacts, ..CompactionConfig::default() };
     NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint)
         .with_compaction(config)
@@ -132,6 +135,7 @@ enum Op {
     Restart,
     Hotplug { offline: u64, isolated: u64 },
     Reshape(String),
+    Configure { reserved: u64, has_system: bool },
     SetMode(Mode),
 }
 
@@ -169,6 +173,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => (any_few_cpus(), any_few_cpus())
             .prop_map(|(offline, isolated)| Op::Hotplug { offline, isolated }),
         1 => any_machine().prop_map(|machine| Op::Reshape(machine.line)),
+        2 => (any_few_cpus(), any::<bool>())
+            .prop_map(|(reserved, has_system)| Op::Configure { reserved, has_system }),
         2 => prop::sample::select(&Mode::ALL[..]).prop_map(Op::SetMode),
     ]
 }
@@ -357,10 +363,11 @@ impl World {
             }
             Op::Reshape(line) => {
                 let reserved = self.machine.reserved.clone();
-                let Machine { compacts, narrows, shares, .. } = self.machine;
+                let Machine { compacts, narrows, shares, has_system, .. } = self.machine;
                 let machine = Machine::new(&line, &reserved);
-                self.change(Machine { compacts, narrows, shares, ..machine })?;
+                self.change(Machine { compacts, narrows, shares, has_system, ..machine })?;
             }
+            Op::Configure { reserved, has_system } => self.configure(reserved, has_system)?,
             Op::SetMode(mode) => {
                 self.owners = self.owners();
                 self.step(Event::SetMode(mode));

@@ -95,6 +95,7 @@ impl NodeState {
                 })
                 .collect(),
             containers,
+            config: None,
         }
     }
 

@@ -201,7 +201,7 @@ async fn image_calls_go_to_a_socket_of_their_own_if_there_is_one() {
     let runtime = Upstream::new(house.runtime_socket.clone(), limit);
     let proxy = Proxy::new(runtime, Some(Upstream::new(image_socket, limit)), house.agent.clone());
     let listener = UnixListener::bind(&socket).unwrap();
-    tokio::spawn(proxy::serve(listener, proxy, std::future::pending(), limit));
+    tokio::spawn(proxy::serve(listener, proxy, std::future::pending(), move || limit));
     let kubelet = Upstream::new(socket, limit);
     let mut client = v1::image_service_client::ImageServiceClient::new(kubelet.clone());
     soon(client.list_images(v1::ListImagesRequest::default())).await.unwrap();

@@ -1,0 +1,351 @@
+//! Reads the configuration file again: when somebody asks (SIGHUP, `bayplan config reload`), and when the file is another one. In: the file.
+//! Out: the same daemon under the new configuration, or under the old one and word of what is wrong with the new.
+//!
+//! All or nothing: a file with a mistake, or one that does not fit the machine, changes nothing. What only a start can change (sockets,
+//! directories) is told and waits for it; the rest of the file holds.
+//!
+//! The file is polled, like the files of the machine, by what `stat` says of it. Editors rename a new file over the old one, and mounted
+//! ConfigMaps change a link above it; to watch all of that would be more than one call a second costs. A file is read when it is another
+//! one and the same twice in a row, so nobody's half-written file is. One that has gone changes nothing: an empty file means the defaults.
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex, MutexGuard, Notify, watch};
+use tokio::time::MissedTickBehavior;
+
+use bayplan_cri::upstream::Upstream;
+
+use crate::config::{CONFIG_PATH, Change, Config, ConfigFile, changes};
+use crate::event::{Answer, Event};
+use crate::hotplug::{Ground, Machine, Watch};
+use crate::inbox::Inbox;
+use crate::metrics::Metrics;
+use crate::reconfigure::{ChangedConfig, Shift};
+use crate::status::ConfigStatus;
+use crate::systemd::Ear;
+
+/// How often the file is looked at.
+const POLL: Duration = Duration::from_secs(1);
+
+type SetFilter = dyn Fn(&str) -> anyhow::Result<()> + Send + Sync;
+
+/// Where logging can be told of another filter.
+#[derive(Clone)]
+pub struct LogFilter(Arc<SetFilter>);
+
+impl LogFilter {
+    /// Calls this with every new filter.
+    pub fn new(set: impl Fn(&str) -> anyhow::Result<()> + Send + Sync + 'static) -> LogFilter {
+        LogFilter(Arc::new(set))
+    }
+}
+
+impl fmt::Debug for LogFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LogFilter")
+    }
+}
+
+/// A configuration, and the file that it is in, if that is to be followed.
+#[derive(Clone, Debug)]
+pub struct Followed {
+    pub(crate) config: Config,
+    file: Option<FollowedFile>,
+    log: Option<LogFilter>,
+}
+
+#[derive(Clone, Debug)]
+struct FollowedFile {
+    path: PathBuf,
+    /// What it was when it was read; `None`: there was none, and everything has its default.
+    stamp: Option<Stamp>,
+}
+
+impl From<Config> for Followed {
+    fn from(config: Config) -> Followed {
+        Followed { config, file: None, log: None }
+    }
+}
+
+impl Followed {
+    /// Reads a file as [`ConfigFile::read`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(path: Option<&Path>) -> anyhow::Result<Followed> {
+        let followed = path.unwrap_or(Path::new(CONFIG_PATH)).to_owned();
+        // Before it is read, so that no change is missed.
+        let stamp = Stamp::of(&followed);
+        let config = ConfigFile::read(path)?.config;
+        let file = Some(FollowedFile { path: followed, stamp });
+        Ok(Followed { config, file, log: None })
+    }
+
+    /// What the file said.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The key `log` can change while the daemon runs.
+    pub fn with_log(self, log: LogFilter) -> Followed {
+        Followed { log: Some(log), ..self }
+    }
+}
+
+/// What tells one file from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: (u64, u64),
+    size: u64,
+    modified: (i64, i64),
+    /// Also when somebody gives a file an old time.
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// `None`: it is not there, or nobody may look.
+    fn of(path: &Path) -> Option<Stamp> {
+        let file = std::fs::metadata(path).ok()?;
+        Some(Stamp {
+            inode: (file.dev(), file.ino()),
+            size: file.size(),
+            modified: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        })
+    }
+}
+
+/// What another configuration changes; format `bayplan-config-diff/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigDiff {
+    /// Names the format.
+    pub format: String,
+    /// Keys whose values differ.
+    pub changes: Vec<Change>,
+    /// Containers that are elsewhere because of it.
+    pub moves: Vec<Shift>,
+}
+
+impl ConfigDiff {
+    fn new(changes: Vec<Change>, moves: Vec<Shift>) -> ConfigDiff {
+        ConfigDiff { format: "bayplan-config-diff/1".to_owned(), changes, moves }
+    }
+}
+
+/// Gives a daemon another configuration. Cheap to clone; clones are about the same daemon.
+#[derive(Clone, Debug)]
+pub struct Reloader(Arc<Inner>);
+
+/// What a configuration has to reach.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) live: watch::Sender<Arc<Config>>,
+    pub(crate) ground: Arc<Mutex<Ground>>,
+    pub(crate) inbox: Inbox,
+    pub(crate) upstream: Upstream,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) sync_soon: Arc<Notify>,
+    pub(crate) ear: Ear,
+}
+
+impl Parts {
+    /// What follows the machine that the daemon runs on; `None` for a fixed one.
+    pub(crate) fn watch(&self, machine: &Machine) -> Option<Watch> {
+        machine.watch(Arc::clone(&self.ground), self.inbox.clone(), Arc::clone(&self.metrics))
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    path: Option<PathBuf>,
+    log: Option<LogFilter>,
+    /// What the daemon was started with.
+    started: Config,
+    parts: Parts,
+    known: std::sync::Mutex<Known>,
+}
+
+/// What was last read.
+#[derive(Debug)]
+struct Known {
+    stamp: Option<Stamp>,
+    status: ConfigStatus,
+}
+
+impl Reloader {
+    pub(crate) fn new(followed: Followed, parts: Parts) -> Reloader {
+        let Followed { config, file, log } = followed;
+        let stamp = file.as_ref().and_then(|file| file.stamp);
+        let path = file.map(|file| file.path);
+        let status = ConfigStatus {
+            file: path.as_ref().filter(|_| stamp.is_some()).map(|it| it.display().to_string()),
+            read_at: Timestamp::now(),
+            problem: None,
+            restart_for: Vec::new(),
+        };
+        let known = std::sync::Mutex::new(Known { stamp, status });
+        Reloader(Arc::new(Inner { path, log, started: config, parts, known }))
+    }
+
+    /// Reads the file again, and goes on under what it says. Comes back when whoever had to move has moved.
+    ///
+    /// # Errors
+    /// There is no file, it has mistakes, or it does not fit the machine; then everything is as it was.
+    pub async fn reload(&self) -> anyhow::Result<ConfigDiff> {
+        self.0.parts.ear.reloading();
+        let done = self.read_again().await;
+        self.0.parts.ear.ready();
+        self.tell(&done);
+        done
+    }
+
+    /// What that file would change.
+    ///
+    /// # Errors
+    /// It has mistakes, or does not fit the machine.
+    pub(crate) async fn preview(&self, path: &Path, text: &str) -> anyhow::Result<ConfigDiff> {
+        let new = ConfigFile::parse(path, text)?.config;
+        let ground = self.0.parts.ground.lock().await;
+        let changes = self.changes(&new);
+        let moves = self.shifts(&new, &ground, Event::PreviewConfig).await?;
+        Ok(ConfigDiff::new(changes, moves))
+    }
+
+    /// What holds, and what is wrong with what does not.
+    pub(crate) fn status(&self) -> ConfigStatus {
+        self.known(|known| known.status.clone())
+    }
+
+    /// Looks at the file for ever; does nothing for a configuration without one.
+    pub(crate) async fn watch(self) {
+        let Some(path) = self.0.path.clone() else { return std::future::pending().await };
+        let mut polls = tokio::time::interval(POLL);
+        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut seen = None;
+        loop {
+            polls.tick().await;
+            let path = path.clone();
+            let Ok(stamp) = tokio::task::spawn_blocking(move || Stamp::of(&path)).await else {
+                continue;
+            };
+            if self.known(|known| known.stamp == stamp) {
+                seen = None;
+            } else if seen == Some(stamp) {
+                // Whatever comes of it has been told.
+                let _told = self.reload().await;
+            } else {
+                seen = Some(stamp);
+            }
+        }
+    }
+
+    async fn read_again(&self) -> anyhow::Result<ConfigDiff> {
+        let Some(path) = self.0.path.clone() else {
+            bail!("this daemon has no configuration file");
+        };
+        let mut ground = self.0.parts.ground.lock().await;
+        let had_file = self.known(|known| known.status.file.is_some());
+        let read = tokio::task::spawn_blocking(move || {
+            let stamp = Stamp::of(&path);
+            // Without a file at the start, there need not be one now.
+            let read = match had_file || stamp.is_some() {
+                true => ConfigFile::read(Some(&path)),
+                false => Ok(ConfigFile::default()),
+            };
+            (stamp, read)
+        });
+        let (stamp, read) = read.await?;
+        self.known(|known| known.stamp = stamp);
+        let new = read?.config;
+        let changes = self.changes(&new);
+        let needs_step = changes.iter().any(|change| !change.needs_restart);
+        let moves = match needs_step {
+            true => self.apply(new, &mut ground).await?,
+            false => Vec::new(),
+        };
+        self.known(|known| {
+            let path = self.0.path.as_ref().filter(|_| stamp.is_some());
+            known.status.file = path.map(|it| it.display().to_string());
+        });
+        Ok(ConfigDiff::new(changes, moves))
+    }
+
+    async fn apply(
+        &self,
+        new: Config,
+        ground: &mut MutexGuard<'_, Ground>,
+    ) -> anyhow::Result<Vec<Shift>> {
+        let Inner { parts, log, .. } = &*self.0;
+        let moves = self.shifts(&new, ground, Event::ConfigChanged).await?;
+        ground.reserved = new.reserved_cpus.clone();
+        parts.upstream.set_limit(new.runtime_timeout);
+        let is_other = new.log != parts.live.borrow().log;
+        if let Some(Err(error)) = log.as_ref().filter(|_| is_other).map(|log| log.0(&new.log)) {
+            tracing::warn!("the log filter cannot be changed: {error:#}");
+        }
+        parts.live.send_replace(Arc::new(new));
+        // By the new interval from now on.
+        parts.sync_soon.notify_one();
+        Ok(moves)
+    }
+
+    async fn shifts(
+        &self,
+        new: &Config,
+        ground: &Ground,
+        event: impl FnOnce(Box<ChangedConfig>) -> Event,
+    ) -> anyhow::Result<Vec<Shift>> {
+        let changed = ChangedConfig::new(new, &ground.topology).context("reservedCpus")?;
+        match self.0.parts.inbox.ask(event(Box::new(changed))).await {
+            Some(Answer::Shifts(shifts)) => Ok(shifts),
+            _ => bail!("the daemon is stopping"),
+        }
+    }
+
+    /// From what holds; of what needs a restart, from what the daemon was started with.
+    fn changes(&self, new: &Config) -> Vec<Change> {
+        changes(&self.0.started, &self.0.parts.live.borrow(), new)
+    }
+
+    fn tell(&self, done: &anyhow::Result<ConfigDiff>) {
+        let metrics = &self.0.parts.metrics;
+        match done {
+            Err(error) => {
+                tracing::error!("the configuration that held goes on to hold: {error:#}");
+                metrics.config_read("failed");
+                self.known(|known| known.status.problem = Some(format!("{error:#}")));
+            }
+            Ok(diff) => {
+                for Change { key, from, to, needs_restart } in &diff.changes {
+                    match needs_restart {
+                        true => tracing::warn!(key, %from, %to, "configured, and needs a restart"),
+                        false => tracing::info!(key, %from, %to, "configured"),
+                    }
+                }
+                let restart_for = diff.changes.iter().filter(|it| it.needs_restart);
+                let restart_for: Vec<String> = restart_for.map(|it| it.key.clone()).collect();
+                if diff.changes.len() == restart_for.len() {
+                    metrics.config_read("unchanged");
+                }
+                self.known(|known| {
+                    let ConfigStatus { file, .. } = known.status.clone();
+                    let read_at = Timestamp::now();
+                    known.status = ConfigStatus { file, read_at, problem: None, restart_for };
+                });
+            }
+        }
+    }
+
+    fn known<T>(&self, look: impl FnOnce(&mut Known) -> T) -> T {
+        // Nothing that is done under the lock can panic half way.
+        let mut known = self.0.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        look(&mut known)
+    }
+}
