@@ -296,12 +296,17 @@ impl Model {
             let is_here = seat.home == Some(*index);
             let holes = target.leaves.iter().filter_map(|leaf| state.leaves.get(*leaf).copied());
             let free: usize = holes.clone().map(|hole| hole.cpus).sum();
+            // Who is spread may have some of his CPUs there.
+            let is_there = |(core, _): &&Part| {
+                self.leaf_of.get(*core).is_some_and(|leaf| target.leaves.contains(leaf))
+            };
+            let own: usize = seat.parts.iter().filter(is_there).map(|(_, count)| count).sum();
             // Who has only whole cores gains nothing by staying in the same place.
-            let is_of_use = if is_here { seat.split_cores > 0 } else { free >= seat.size };
+            let is_of_use = if is_here { seat.split_cores > 0 } else { free + own >= seat.size };
             if !is_of_use {
                 continue;
             }
-            let kind = (is_here, target.domain, holes.collect::<Vec<Hole>>());
+            let kind = (is_here, own, target.domain, holes.collect::<Vec<Hole>>());
             if !kinds.contains(&kind) {
                 kinds.push(kind);
                 found.push(*index);

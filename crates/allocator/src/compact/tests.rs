@@ -418,6 +418,20 @@ fn can_make_room(ledger: &Ledger, node: &Node, wanted: &Wish, moves: usize) -> b
     })
 }
 
+#[test]
+fn who_is_spread_may_join_the_cpus_that_he_has_in_one_of_his_nodes() {
+    let comers = [2, 1, 3, 2, 3].map(|size| (size, None, 0, true));
+    let node = played("pack:1 numa:3 core:4 pu:1", &comers, &[3, 0]);
+    let held: Vec<String> =
+        node.ledger.allocations().map(|(_, held)| held.exclusive.to_string()).collect();
+    assert_eq!(held, ["3", "4-6", "0,10-11"]);
+    let limits = Limits { gain_min_percent: 0, ..GENEROUS };
+    let wanted = wish(4, Level::NumaNode);
+    let plan = plan_compaction(&node.ledger, &node.requests, Some(&wanted), &limits);
+    let moves: Vec<String> = plan.moves.iter().map(|it| it.to.exclusive.to_string()).collect();
+    assert_eq!(moves, ["0-2"]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
