@@ -203,7 +203,9 @@ mod tests {
     fn check(diff: &str, expected: Expect) {
         let diff = format!(r#"{{"format": "bayplan-config-diff/1", {diff}}}"#);
         let diff = serde_json::from_str(&diff).unwrap();
-        expected.assert_eq(&render_diff(&diff, WOULD));
+        // With the margin, which would be lost where all lines begin with a blank.
+        let shown = render_diff(&diff, WOULD);
+        expected.assert_eq(&shown.lines().map(|line| format!("|{line}\n")).collect::<String>());
     }
 
     #[test]
@@ -211,16 +213,16 @@ mod tests {
         check(
             r#""changes": [], "moves": []"#,
             expect![[r#"
-            nothing changes
-        "#]],
+                |nothing changes
+            "#]],
         );
         check(
             r#""changes": [{"key": "socket", "from": "/a", "to": "/b", "needs_restart": true}], "moves": []"#,
             expect![[r#"
-                 KEY     IS    WOULD BE
-                 socket  "/a"  "/b"      after a restart
-
-                no container would move
+                | KEY     IS    WOULD BE
+                | socket  "/a"  "/b"      after a restart
+                |
+                |no container would move
             "#]],
         );
         check(
@@ -230,12 +232,12 @@ mod tests {
                 {"container": "n/p/b", "exclusive_from": "", "exclusive_to": "", "cpus_from": "0-3", "cpus_to": "1-3",
                  "mems_from": "", "mems_to": ""}]"#,
             expect![[r#"
-                 KEY           IS  WOULD BE
-                 reservedCpus  ""  "0"
-
-                 CONTAINER  OWN CPUS    CPUS        MEMS
-                 n/p/a      0-1 -> 2-3  0-1 -> 2-3  0
-                 n/p/b      -           0-3 -> 1-3  -
+                | KEY           IS  WOULD BE
+                | reservedCpus  ""  "0"
+                |
+                | CONTAINER  OWN CPUS    CPUS        MEMS
+                | n/p/a      0-1 -> 2-3  0-1 -> 2-3  0
+                | n/p/b      -           0-3 -> 1-3  -
             "#]],
         );
     }

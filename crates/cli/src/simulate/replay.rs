@@ -15,7 +15,7 @@ use bayplan_cri::translate::{
 };
 use bayplan_daemon::config::CompactionConfig;
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
-use bayplan_types::{CpuSet, NodeSet, Pinning};
+use bayplan_types::{CpuSet, MilliCpu, NodeSet, Pinning};
 
 use crate::simulate::mover::{Mover, Touched};
 use crate::simulate::placement::{Effect, Kind, Outcome, Placed, PlacementRow};
@@ -300,12 +300,13 @@ impl Replay {
         Pinning { cpus, mems: home.mems.clone() }
     }
 
-    /// The shared CPUs of every pool that somebody shares, by its name.
+    /// Where the sharers of every pool that has some run, by its name; on the reserved CPUs where all others are owned.
     fn desired(&self) -> DesiredState {
         let shared = self.sharers.iter().filter(|(_, count)| **count > 0);
         let pinned = shared.filter_map(|(id, _)| {
             let pool = self.ledger.pools().get(*id)?;
-            let cpus = self.ledger.shared_cpus(*id);
+            let sharer = Allocation { shared: Some(MilliCpu::ZERO), ..Allocation::new(*id) };
+            let cpus = self.ledger.cpus_of(&sharer);
             Some((pool.name.clone(), Pinning { cpus, ..Pinning::default() }))
         });
         pinned.collect()
@@ -354,7 +355,47 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::simulate::tests::random_trace;
+    use crate::simulate::tests::{random_trace, trace};
+    use crate::simulate::trace::Trace;
+
+    /// What is counted is what changes for whom.
+    fn check_updates(trace: &Trace, enabled: bool) {
+        let topology = derive(&parse_machine("pack:2 l3:1 numa:2 core:4 pu:2").unwrap()).unwrap();
+        let ledger = Ledger::new(Arc::new(pools(&topology, &"0,16".parse().unwrap()).unwrap()));
+        let mut compaction = CompactionConfig { enabled, ..CompactionConfig::default() };
+        compaction.limits.moves_max = 2;
+        let mut replay = Replay::new(ledger, RequestRules::default(), compaction);
+        let pinnings = |replay: &Replay| -> BTreeMap<ContainerId, Pinning> {
+            let pinning = |it: &Allocation| Pinning {
+                cpus: replay.ledger.cpus_of(it),
+                mems: it.mems.clone(),
+            };
+            replay.ledger.allocations().map(|(id, it)| (id, pinning(it))).collect()
+        };
+        for event in &trace.events {
+            let before = pinnings(&replay);
+            let asked = replay.understand(event);
+            let decided = replay.decide(asked);
+            let after = pinnings(&replay);
+            let has_changed = |(id, now): &(&ContainerId, &Pinning)| {
+                before.get(id).is_some_and(|before| before != *now)
+            };
+            let expected = after.iter().filter(has_changed).count();
+            let effect = match replay.settle(decided) {
+                Outcome::Placed(placed) => placed.effect,
+                Outcome::Removed(effect) => effect,
+                Outcome::Refused { .. } | Outcome::Skipped => Effect::default(),
+            };
+            assert_eq!(effect.updates, expected);
+        }
+    }
+
+    #[test]
+    fn who_flees_to_the_reserved_cpus_is_counted() {
+        let came = [(4, 0), (11, 0), (4, 23), (7, 28), (7, 28)];
+        check_updates(&random_trace(&came), false);
+        check_updates(&trace(&["+e E", "+all G 30000", "-all"]), false);
+    }
 
     proptest! {
         #[test]
@@ -362,34 +403,7 @@ mod tests {
             events in prop::collection::vec((0u8..12, 0u8..30), 0..60),
             enabled in any::<bool>(),
         ) {
-            let topology = derive(&parse_machine("pack:2 l3:1 numa:2 core:4 pu:2").unwrap()).unwrap();
-            let ledger = Ledger::new(Arc::new(pools(&topology, &"0,16".parse().unwrap()).unwrap()));
-            let mut compaction = CompactionConfig { enabled, ..CompactionConfig::default() };
-            compaction.limits.moves_max = 2;
-            let mut replay = Replay::new(ledger, RequestRules::default(), compaction);
-            let pinnings = |replay: &Replay| -> BTreeMap<ContainerId, Pinning> {
-                let pinning = |it: &Allocation| Pinning {
-                    cpus: replay.ledger.cpus_of(it),
-                    mems: it.mems.clone(),
-                };
-                replay.ledger.allocations().map(|(id, it)| (id, pinning(it))).collect()
-            };
-            for event in &random_trace(&events).events {
-                let before = pinnings(&replay);
-                let asked = replay.understand(event);
-                let decided = replay.decide(asked);
-                let after = pinnings(&replay);
-                let changed = after.iter().filter(|(id, now)| {
-                    before.get(id).is_some_and(|before| before != *now)
-                });
-                let expected = changed.count();
-                let effect = match replay.settle(decided) {
-                    Outcome::Placed(placed) => placed.effect,
-                    Outcome::Removed(effect) => effect,
-                    Outcome::Refused { .. } | Outcome::Skipped => Effect::default(),
-                };
-                prop_assert_eq!(effect.updates, expected);
-            }
+            check_updates(&random_trace(&events), enabled);
         }
     }
 }
