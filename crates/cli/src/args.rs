@@ -118,7 +118,9 @@ pub(crate) enum ConfigCommand {
     ///
     /// Without a file it is all defaults, and a start for a file of your own:
     ///
-    ///   bayplan config show > /etc/bayplan/config.yaml
+    ///   bayplan config show > bayplan.yaml
+    ///
+    /// Never onto the file that it reads: the shell empties that first.
     #[command(verbatim_doc_comment)]
     Show(ShowConfigOptions),
     /// List every mistake of a file, with line and column, and what of it this machine lacks

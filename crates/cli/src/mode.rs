@@ -30,8 +30,10 @@ pub(crate) fn run(
         }
         return Ok(ExitCode::SUCCESS);
     }
-    if !is_json {
-        print!("{}", render_plan(&plan));
+    match is_json {
+        // What programs read is the report.
+        true => eprint!("{}", render_plan(&plan)),
+        false => print!("{}", render_plan(&plan)),
     }
     if !options.yes && !is_confirmed()? {
         println!("nothing was done");

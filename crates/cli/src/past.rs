@@ -32,10 +32,7 @@ impl Past {
             None => {
                 let path = read_config(config)?.state_dir.join(HISTORY_DIR);
                 let message = || {
-                    format!(
-                        "cannot read {}: has a daemon run with this stateDir? --state-dir names another",
-                        path.display()
-                    )
+                    format!("cannot read {}: has a daemon run with this stateDir?", path.display())
                 };
                 segments(&path).with_context(message)?;
                 path

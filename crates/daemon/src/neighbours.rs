@@ -198,8 +198,8 @@ fn check_manager(root: &Path, arguments: &[String], manager: &Manager) -> Findin
             check,
             Severity::Failure,
             format!(
-                "{key} is {policy}, so kubelet and bayplan would both write CPU sets; set it to none, remove {} \
-                 and restart kubelet",
+                "{key} is {policy}, so kubelet and bayplan would both write CPU sets; stop kubelet, set it to none, \
+                 remove {} and start kubelet",
                 dir.join(state).display()
             ),
         ),
