@@ -23,7 +23,7 @@ async fn change(node: &Node, to: Mode) -> ModeReport {
 
 fn in_place(mode: Mode) -> ModeReport {
     let format = "bayplan-mode/1".to_owned();
-    ModeReport { format, mode, not_in_place: Vec::new(), unchecked: None }
+    ModeReport { format, mode, not_in_place: Vec::new(), unchecked: None, is_unkept: false }
 }
 
 fn cpus(node: &Node, ids: &[&String]) -> Vec<CpuSet> {

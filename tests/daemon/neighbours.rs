@@ -38,6 +38,18 @@ async fn cpus_that_are_claimed_of_somebody_else_are_left_alone_while_they_are() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_cpus_are_all_claimed_starts() {
+    let mut node = Node::start_watching(MACHINE).await;
+    node.burstable("shared", 100).await;
+    claim(&node, &set("0-15"));
+    node.wait_until("they are claimed", |now| !set(&now.cpus.isolated).is_empty()).await;
+    node.kill_daemon();
+    node.start_daemon().await;
+    let status = node.wait_until_in_line().await;
+    assert!(!set(&status.cpus.shared).is_empty(), "somebody has to run somewhere");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_is_in_the_way_is_counted_by_what_was_looked_at() {
     let mut node = Node::without_daemon(MACHINE);
     for (path, text) in [

@@ -44,7 +44,7 @@ pub(crate) fn run(
         true => println!("{}", serde_json::to_string_pretty(&report)?),
         false => print!("{}", render_report(&report)),
     }
-    let is_done = report.not_in_place.is_empty() && report.unchecked.is_none();
+    let is_done = report.not_in_place.is_empty() && report.unchecked.is_none() && !report.is_unkept;
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -122,6 +122,9 @@ fn render_report(report: &ModeReport) -> String {
             text.push_str("Read back: every container runs where it should.\n");
         }
         None => text.push_str("They are written again; `bayplan status` shows who should run where.\n"),
+    }
+    if report.is_unkept {
+        text.push_str("NOT ON DISK: the mode ends with the daemon, see its log. Mend the disk and repeat it.\n");
     }
     text
 }
@@ -215,6 +218,7 @@ mod tests {
             mode: Mode::Restored,
             not_in_place: not_in_place.iter().map(left).collect(),
             unchecked: unchecked.map(str::to_owned),
+            is_unkept: false,
         };
         expected.assert_eq(&render_report(&report));
     }

@@ -21,15 +21,14 @@ const VARIABLE: &str = "PCIDEVICE_";
 const CLAIMS: [&str; 2] = ["dra.k8s.io/cpu=", "DRA_CPUSET_"];
 
 /// Names of devices: claimed CPUs first, then paths, then addresses out of the environment, each once. `cdi` are fully qualified names of CDI
-/// devices.
+/// devices. Claims are believed there only: a variable can be anybody's.
 pub fn device_names<'a>(
     paths: impl IntoIterator<Item = &'a str>,
     cdi: impl IntoIterator<Item = &'a str>,
     variables: impl IntoIterator<Item = (&'a str, &'a str), IntoIter: Clone>,
 ) -> Vec<String> {
     let variables = variables.into_iter();
-    let claims = cdi.into_iter().chain(variables.clone().map(|(name, _)| name));
-    let claims = claims.filter(|name| is_claim(name) && name.len() <= NAME_LEN_MAX);
+    let claims = cdi.into_iter().filter(|name| is_claim(name) && name.len() <= NAME_LEN_MAX);
     let variables = variables.filter(|(name, _)| name.starts_with(VARIABLE));
     let addresses = variables.flat_map(|(_, value)| value.split(',').map(str::trim));
     let addresses = addresses.filter(|name| name.parse::<PciAddress>().is_ok());
@@ -80,10 +79,10 @@ mod tests {
     #[test]
     fn claimed_cpus_are_devices() {
         let cdi = ["dra.k8s.io/cpu=claim-1", "nvidia.com/gpu=0"];
-        let variables = [("DRA_CPUSET_claim_2", "0-3"), ("MY_DRA_CPUSET_3", "1")];
+        let variables = [("DRA_CPUSET_of_anybody", "0-3"), ("MY_DRA_CPUSET_3", "1")];
         let names = device_names(["/dev/null"], cdi, variables);
-        assert_eq!(names, ["dra.k8s.io/cpu=claim-1", "DRA_CPUSET_claim_2", "/dev/null"]);
-        assert!(has_claimed_cpus(&names) && !has_claimed_cpus(&names[2..]));
+        assert_eq!(names, ["dra.k8s.io/cpu=claim-1", "/dev/null"]);
+        assert!(has_claimed_cpus(&names) && !has_claimed_cpus(&names[1..]));
     }
 
     #[test]

@@ -39,7 +39,8 @@ impl NodeState {
         if has_left {
             self.compactor.has_left();
         }
-        step.sync_soon |= self.compactor.is_due() && (has_left || is_creation_over);
+        let is_due = self.is_placing() && self.compactor.is_due();
+        step.sync_soon |= is_due && (has_left || is_creation_over);
     }
 
     /// Makes the largest hole in a NUMA node larger, if that is due.

@@ -318,7 +318,7 @@ pub struct Step {
     /// Log lines and metrics.
     pub notes: Vec<Note>,
     /// Runtime ids of containers that hold nothing any more.
-    pub released: Vec<String>,
+    pub forgiven: Vec<String>,
     /// The runtime should be asked soon what runs.
     pub sync_soon: bool,
 }
@@ -332,7 +332,7 @@ impl Step {
             answer,
             answers_after_plan: false,
             notes: Vec::new(),
-            released: Vec::new(),
+            forgiven: Vec::new(),
             sync_soon: false,
         }
     }

@@ -105,8 +105,8 @@ impl EventLoop {
             true => (None, Some((answer, step.answer))),
             false => (Some((answer, step.answer)), None),
         };
-        if !step.plan.is_empty() || later.is_some() || !step.released.is_empty() {
-            let batch = Batch { plan: step.plan, answer: later, released: step.released };
+        if !step.plan.is_empty() || later.is_some() || !step.forgiven.is_empty() {
+            let batch = Batch { plan: step.plan, answer: later, forgiven: step.forgiven };
             if self.writer.send(batch).is_err() {
                 tracing::error!("the writer is gone; nothing is written any more");
             }

@@ -20,13 +20,18 @@ impl Health {
         self.is_journal_behind.store(is_behind, Ordering::Relaxed);
     }
 
+    /// As it was told last.
+    pub(crate) fn is_journal_behind(&self) -> bool {
+        self.is_journal_behind.load(Ordering::Relaxed)
+    }
+
     /// Sentences for people; none when nothing is.
     pub(crate) fn lacking(&self) -> Vec<&'static str> {
         let mut lacking = Vec::new();
         if !self.has_synced.load(Ordering::Relaxed) {
             lacking.push("the runtime has not told yet what runs");
         }
-        if self.is_journal_behind.load(Ordering::Relaxed) {
+        if self.is_journal_behind() {
             lacking.push("the journal cannot be written; see the log");
         }
         lacking

@@ -1,4 +1,4 @@
-//! Notices that CPUs and memory nodes come and go. In: six small files below the root of the host. Out: [`Event::MachineChanged`] with
+//! Notices that CPUs and memory nodes come and go. In: seven small files below the root of the host. Out: [`Event::MachineChanged`] with
 //! the machine read and derived anew.
 //!
 //! Problem: kubelet is not told when a CPU goes offline, and the ledger would go on giving it away. The files are polled, because the
@@ -69,6 +69,7 @@ pub struct Machine {
 struct Watched {
     root: PathBuf,
     texts: Texts,
+    claimed: CpuSet,
 }
 
 impl Machine {
@@ -87,7 +88,7 @@ impl Machine {
             CpuSet::new()
         });
         let (topology, files) = read_machine(root, &claimed)?;
-        let watched = Some(Watched { root: root.to_owned(), texts });
+        let watched = Some(Watched { root: root.to_owned(), texts, claimed });
         Ok(Machine { topology, files: Some(files), watched })
     }
 
@@ -113,9 +114,9 @@ impl Machine {
         inbox: Inbox,
         metrics: Arc<Metrics>,
     ) -> Option<Watch> {
-        let Watched { root, texts } = self.watched.clone()?;
+        let Watched { root, texts, claimed } = self.watched.clone()?;
         let settling = Settling { in_use: texts, seen: None };
-        Some(Watch { root, settling, ground, inbox, metrics, told: BTreeSet::new() })
+        Some(Watch { root, settling, claimed, ground, inbox, metrics, told: BTreeSet::new() })
     }
 }
 
@@ -126,7 +127,11 @@ fn read_texts(root: &Path) -> anyhow::Result<Texts> {
     let mut texts = Texts::default();
     for (text, file) in texts.iter_mut().zip(FILES) {
         let path = root.join(file);
-        *text = read_text(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        *text = match read_text(&path) {
+            // Somebody else's file must not hide what happens to the machine.
+            Err(_) if file == CLAIMS_FILE => None,
+            read => read.with_context(|| format!("cannot read {}", path.display()))?,
+        };
     }
     Ok(texts)
 }
@@ -182,6 +187,8 @@ impl Ground {
 pub(crate) struct Watch {
     root: PathBuf,
     settling: Settling,
+    /// CPUs that were claimed of the DRA CPU driver when that could be read last.
+    claimed: CpuSet,
     ground: Arc<Mutex<Ground>>,
     inbox: Inbox,
     metrics: Arc<Metrics>,
@@ -211,13 +218,22 @@ impl Watch {
             }
             return Ok(());
         }
-        let (root, expected) = (self.root.clone(), texts.clone());
+        let (root, expected, known) = (self.root.clone(), texts.clone(), self.claimed.clone());
         let read = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
-            let (topology, files) = read_machine(&root, &read_claimed_cpus(&root)?)?;
-            Ok((read_texts(&root)? == expected).then_some((topology, files)))
+            let (claimed, strange) = match read_claimed_cpus(&root) {
+                Ok(claimed) => (claimed, None),
+                Err(error) => (known, Some(anyhow::Error::new(error))),
+            };
+            let (topology, files) = read_machine(&root, &claimed)?;
+            let is_at_rest = read_texts(&root)? == expected;
+            Ok(is_at_rest.then_some((topology, files, claimed, strange)))
         });
         // It is changing while we look: the next polls tell when it has come to rest again.
-        let Some((topology, files)) = read.await?? else { return Ok(()) };
+        let Some((topology, files, claimed, strange)) = read.await?? else { return Ok(()) };
+        self.claimed = claimed;
+        if let Some(error) = strange {
+            tracing::warn!("{error:#}; claimed of the DRA CPU driver is what was before");
+        }
         let mut ground = self.ground.lock().await;
         let machine = ChangedMachine::new(&topology, &ground.reserved);
         let machine = Box::new(machine.with_files(Some(files)));
@@ -401,16 +417,20 @@ mod tests {
         let mut host = Host::start(|_| {});
         let claims = host.dir.path().join(CLAIMS_FILE);
         let one = r#"{"devices":[{"containerEdits":{"env":["DRA_CPUSET_1=2-3"]}}]}"#;
-        for (text, isolated) in [(one, "2-3"), ("", "")] {
+        for (text, isolated) in [(one, "2-3"), ("", ""), (one, "2-3")] {
             write_to(claims.clone(), text);
             let machines = host.changes(3).await;
             let now = machines.iter().map(|machine| machine.pools.isolated().to_string());
             assert_eq!(now.collect::<Vec<_>>(), [isolated]);
         }
-        // While it is being written, and for as long as it cannot be read, what was known holds.
+        // While it is being written, and for as long as it cannot be read, what was known holds, and what else happens is not missed.
         write_to(claims, "{");
-        assert!(host.changes(3).await.is_empty());
-        assert_eq!(host.failures(), "2");
+        host.changes(3).await;
+        write(&host.dir, "cpu/online", "0-2\n");
+        let machines = host.changes(3).await;
+        let now = machines.iter().map(|machine| machine.pools.isolated().to_string());
+        assert_eq!(now.collect::<Vec<_>>(), ["2"]);
+        assert_eq!(host.failures(), "0");
     }
 
     #[tokio::test]

@@ -89,6 +89,9 @@ pub struct ModeReport {
     /// Why nothing could be read back; absent where it could.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unchecked: Option<String>,
+    /// The mode is not on disk, and would end with the daemon.
+    #[serde(default)]
+    pub is_unkept: bool,
 }
 
 /// A container that does not run where it should.
@@ -183,6 +186,14 @@ impl NodeState {
         }
         let demand = request.demand.all_shared();
         Ok((Request { demand, ..request }, true))
+    }
+
+    /// What somebody who owns no CPUs may ask for: while draining, he goes on sharing, whatever he requires.
+    pub(crate) fn as_sharer(&self, request: Request) -> Request {
+        match self.is_draining() {
+            true => Request { demand: request.demand.all_shared(), ..request },
+            false => request,
+        }
     }
 
     /// While restored, a creation passes through, and the container is not bayplan's.

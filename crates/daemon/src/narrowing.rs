@@ -63,7 +63,8 @@ impl NodeState {
     pub(crate) fn note_room(&mut self, step: &mut Step, is_creation_over: bool) {
         let has_left = step.records.iter().any(|record| matches!(record, Record::Released { .. }));
         self.narrower.is_due |= has_left && self.narrower.is_enabled;
-        step.sync_soon |= self.narrower.is_due && (has_left || is_creation_over);
+        let is_due = self.is_placing() && self.narrower.is_due;
+        step.sync_soon |= is_due && (has_left || is_creation_over);
     }
 
     /// Narrows one container, if that is due.

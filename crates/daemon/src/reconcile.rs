@@ -58,14 +58,15 @@ impl NodeState {
         self.release_missing(view, now, &mut step);
         for (runtime_id, seen) in view.containers.iter().filter(|(_, seen)| seen.is_alive) {
             match self.by_runtime_id.get(runtime_id).copied() {
-                Some(id) => self.observe(id, runtime_id, seen, view.basis),
+                Some(id) => self.observe(id, runtime_id, seen, view.basis, &mut step),
                 None if self.ended.get(runtime_id).is_some_and(|step| *step > view.basis) => {}
                 None if self.is_superseded(seen, view) || self.is_restored() => {}
                 None => self.adopt_seen(runtime_id, seen, now, &mut step),
             }
         }
         self.ended.retain(|_, step| *step > view.basis);
-        if (self.compactor.is_due() || self.narrower.is_due()) && self.is_at_rest() {
+        let is_due = self.compactor.is_due() || self.narrower.is_due();
+        if self.is_placing() && is_due && self.is_at_rest() {
             step.history.push(Entry::new(Kind::Looked));
         }
         self.join_holes(&mut step);
@@ -121,7 +122,15 @@ impl NodeState {
         }
     }
 
-    fn observe(&mut self, id: ContainerId, runtime_id: &str, seen: &Seen, basis: u64) {
+    /// Where the kernel is asked, its word counts, and not what failed before.
+    fn observe(
+        &mut self,
+        id: ContainerId,
+        runtime_id: &str,
+        seen: &Seen,
+        basis: u64,
+        step: &mut Step,
+    ) {
         if seen.is_running {
             self.runs(runtime_id);
         }
@@ -133,6 +142,7 @@ impl NodeState {
         let is_unknown = self.observed.get(runtime_id).is_none_or(|seen| seen.cpus.is_empty());
         if let Some(details) = seen.details.as_ref().filter(|_| is_unknown) {
             self.observed.insert(runtime_id.to_owned(), details.pinning.clone());
+            step.forgiven.push(runtime_id.to_owned());
         }
     }
 

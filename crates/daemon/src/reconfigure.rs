@@ -65,8 +65,16 @@ pub(crate) fn check_reserved(topology: &Topology, reserved: &CpuSet) -> Result<(
         {
             Ok(())
         }
+        // What others have claimed is no mistake in the configuration, and passes.
+        Err(PoolsError::NothingLeft { .. }) if would_have_some(topology, reserved) => Ok(()),
         other => other.map(|_| ()),
     }
+}
+
+/// Whether something would be left if nobody else had taken CPUs.
+fn would_have_some(topology: &Topology, reserved: &CpuSet) -> bool {
+    let kept = reserved.union(topology.isolated());
+    !topology.partitioned().is_empty() && !topology.cpus().is_subset(&kept)
 }
 
 /// A container that is elsewhere under another configuration. Lists of CPUs and nodes, as in `status`.

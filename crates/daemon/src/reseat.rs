@@ -194,7 +194,7 @@ impl NodeState {
         let spec = container.spec.clone();
         let (mut request, warnings) = self.request(seat.id, &spec);
         if seat.had.as_ref().is_ok_and(|had| had.exclusive.is_empty()) {
-            request = self.as_mode_allows(request.clone()).map_or(request, |it| it.0);
+            request = self.as_sharer(request);
         }
         let offered = match &seat.had {
             Ok(had) => {

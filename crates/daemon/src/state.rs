@@ -595,7 +595,7 @@ impl NodeState {
             self.by_runtime_id.remove(runtime_id);
             self.observed.remove(runtime_id);
             self.ended.insert(runtime_id.clone(), self.steps);
-            step.released.push(runtime_id.clone());
+            step.forgiven.push(runtime_id.clone());
         }
         step.records.push(Record::Released { id: id.0, why: why.to_owned(), at: now });
         step.notes.push(Note::Released { container: container.full_name(), why: why.to_owned() });
@@ -627,7 +627,7 @@ impl NodeState {
             let before = self.place_before(id, &held);
             let (mut request, warnings) = self.request(id, &spec);
             if held.exclusive.is_empty() {
-                request = self.as_mode_allows(request.clone()).map_or(request, |it| it.0);
+                request = self.as_sharer(request);
             }
             request.previous =
                 Some(Previous { pool: held.pool, exclusive: held.exclusive.clone() });

@@ -27,7 +27,7 @@ pub(crate) struct Batch {
     pub(crate) plan: Plan,
     pub(crate) answer: Option<(oneshot::Sender<Answer>, Answer)>,
     /// Containers that have ended, whatever they were told before.
-    pub(crate) released: Vec<String>,
+    pub(crate) forgiven: Vec<String>,
 }
 
 /// Carries plans out, one after the other, until the loop is gone.
@@ -39,9 +39,9 @@ pub(crate) async fn run_writer(
     metrics: Arc<Metrics>,
 ) {
     let mut stuck = Stuck::default();
-    while let Some(Batch { plan, answer, released }) = batches.recv().await {
+    while let Some(Batch { plan, answer, forgiven }) = batches.recv().await {
         let limit = config.borrow().write_limit();
-        stuck.forget(&released);
+        stuck.forget(&forgiven);
         for group in plan.groups() {
             let (withheld, writes): (Vec<Write>, Vec<Write>) =
                 group.into_iter().cloned().partition(|write| stuck.withholds(write));

@@ -8,8 +8,9 @@
 //! power the last moments. Guarantees: a record is there whole or not at all, and damage costs what it touches.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 pub use crate::lines::{Dropped, Recovered};
@@ -29,6 +30,8 @@ pub struct History {
     segments: BTreeMap<u64, u64>,
     /// The last segment; `None`: a new one has to be begun.
     file: Option<File>,
+    /// Bytes with which the last segment was begun, where it was begun here.
+    opening: u64,
 }
 
 impl History {
@@ -36,7 +39,8 @@ impl History {
     /// is: a new segment has to be begun then.
     pub fn open(dir: &Path, bytes_max: u64) -> (History, Recovered) {
         let segments = list(dir).unwrap_or_default();
-        let mut history = History { dir: dir.to_owned(), bytes_max, segments, file: None };
+        let mut history =
+            History { dir: dir.to_owned(), bytes_max, segments, file: None, opening: 0 };
         let Some(number) = history.last() else { return (history, Recovered::default()) };
         let path = history.path(number);
         let Ok(bytes) = fs::read(&path) else { return (history, Recovered::default()) };
@@ -51,7 +55,9 @@ impl History {
     /// Whether the next records belong into a new segment.
     pub fn wants_segment(&self) -> bool {
         let size = self.last().and_then(|number| self.segments.get(&number)).copied();
-        self.file.is_none() || size.is_none_or(|size| size >= self.bytes_max / SEGMENTS)
+        // A segment is not to be mostly what it begins with.
+        let full = (self.bytes_max / SEGMENTS).max((2 * self.opening).min(self.bytes_max / 4));
+        self.file.is_none() || size.is_none_or(|size| size >= full)
     }
 
     /// Appends records to the last segment.
@@ -87,16 +93,25 @@ impl History {
         self.segments = list(&self.dir)?;
         let mut text = format!("{HEADER}\n");
         text.extend(records.iter().map(|record| line(record)));
+        if text.len() as u64 > self.bytes_max {
+            // To delete everything for it would not help.
+            let bytes = text.len();
+            let error =
+                format!("a segment begins with {bytes} bytes, and it may have {}", self.bytes_max);
+            return Err(io::Error::other(error));
+        }
         self.make_room(text.len() as u64)?;
-        fs::create_dir_all(&self.dir)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let number = self.last().map_or(1, |last| last.saturating_add(1));
         let path = self.path(number);
-        let mut file = OpenOptions::new().append(true).create_new(true).open(&path)?;
+        let mut options = OpenOptions::new();
+        let mut file = options.append(true).create_new(true).mode(0o600).open(&path)?;
         if let Err(error) = file.write_all(text.as_bytes()) {
             fs::remove_file(&path)?;
             return Err(error);
         }
         self.segments.insert(number, text.len() as u64);
+        self.opening = text.len() as u64;
         self.file = Some(file);
         Ok(())
     }

@@ -77,7 +77,9 @@ pub(super) fn parse_container(info: &BTreeMap<String, String>) -> ContainerDetai
             .map(str::to_owned),
         devices: device_names(
             texts(&info, "/config/devices", "host_path"),
-            texts(&info, "/config/CDI_devices", "name"),
+            // The runtime has made the variables of the devices, whose names it does not always repeat.
+            texts(&info, "/config/CDI_devices", "name")
+                .chain(variables(&info).map(|(name, _)| name)),
             variables(&info),
         ),
         mounts: mounted_devices(texts(&info, "/runtimeSpec/mounts", "source")),

@@ -956,6 +956,30 @@ fn an_attempt_that_was_never_started_is_not_adopted_beside_a_later_one() {
 }
 
 #[test]
+fn whose_write_failed_is_forgiven_when_the_kernel_was_asked() {
+    let mut state = state("core:4");
+    let id = make(&mut state, 0, new_container("1", "app", 0, 2));
+    let failed = FailedWrite { container: id.clone(), is_gone: false };
+    state.step(Event::WritesFailed(vec![failed]), Timestamp::UNIX_EPOCH);
+    let details = SeenDetails {
+        container: new_container("1", "app", 0, 2),
+        pinning: Pinning { cpus: "1-2".parse().unwrap(), ..Pinning::default() },
+    };
+    let seen = Seen {
+        pod_id: "1".to_owned(),
+        name: "app".to_owned(),
+        attempt: 0,
+        is_alive: true,
+        is_running: true,
+        details: Some(Box::new(details)),
+    };
+    state.step(Event::SyncStarted, Timestamp::UNIX_EPOCH);
+    let view = RuntimeView { basis: state.steps, containers: [(id.clone(), seen)].into() };
+    let step = state.step(Event::Synced(view), Timestamp::UNIX_EPOCH);
+    assert_eq!(step.forgiven, [id]);
+}
+
+#[test]
 fn a_refused_resize_is_not_the_last_word_and_leaves_everything() {
     let mut state = state("core:4");
     let id = make(&mut state, 0, new_container("1", "app", 0, 2));
