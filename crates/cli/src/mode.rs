@@ -208,19 +208,33 @@ mod tests {
         );
     }
 
-    fn check_report(not_in_place: &[(&str, &str)], unchecked: Option<&str>, expected: Expect) {
+    fn report(not_in_place: &[(&str, &str)], unchecked: Option<&str>) -> ModeReport {
         let left = |(container, why): &(&str, &str)| NotInPlace {
             container: (*container).to_owned(),
             why: (*why).to_owned(),
         };
-        let report = ModeReport {
+        ModeReport {
             format: String::new(),
             mode: Mode::Restored,
             not_in_place: not_in_place.iter().map(left).collect(),
             unchecked: unchecked.map(str::to_owned),
             is_unkept: false,
-        };
-        expected.assert_eq(&render_report(&report));
+        }
+    }
+
+    fn check_report(not_in_place: &[(&str, &str)], unchecked: Option<&str>, expected: Expect) {
+        expected.assert_eq(&render_report(&report(not_in_place, unchecked)));
+    }
+
+    #[test]
+    fn a_report_says_that_the_mode_would_not_survive_the_daemon() {
+        let shown = render_report(&ModeReport { is_unkept: true, ..report(&[], None) });
+        expect![[r#"
+            The mode is restored.
+            Read back: every container runs where it should.
+            NOT ON DISK: the mode ends with the daemon, see its log. Mend the disk and repeat it.
+        "#]]
+        .assert_eq(&shown);
     }
 
     #[test]

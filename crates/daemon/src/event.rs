@@ -317,7 +317,7 @@ pub struct Step {
     pub answers_after_plan: bool,
     /// Log lines and metrics.
     pub notes: Vec<Note>,
-    /// Runtime ids of containers that hold nothing any more.
+    /// Runtime ids of containers whose failed writes no longer count: they hold nothing any more, or it was read back where they run.
     pub forgiven: Vec<String>,
     /// The runtime should be asked soon what runs.
     pub sync_soon: bool,

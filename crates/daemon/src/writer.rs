@@ -26,7 +26,7 @@ const FAILURES_MAX: usize = 64;
 pub(crate) struct Batch {
     pub(crate) plan: Plan,
     pub(crate) answer: Option<(oneshot::Sender<Answer>, Answer)>,
-    /// Containers that have ended, whatever they were told before.
+    /// Containers whose failed writes no longer count.
     pub(crate) forgiven: Vec<String>,
 }
 
@@ -82,9 +82,10 @@ impl Stuck {
         }
     }
 
-    /// Who has ended runs nowhere. It may have failed to shrink for just that reason, and is never told anything again.
-    fn forget(&mut self, released: &[String]) {
-        for container in released {
+    /// Who has ended runs nowhere; he may have failed to shrink for just that reason, and is never told anything again. Where it was read
+    /// back where somebody runs, what he still has to let go of is written again.
+    fn forget(&mut self, forgiven: &[String]) {
+        for container in forgiven {
             self.0.remove(container);
         }
     }
