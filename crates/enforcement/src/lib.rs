@@ -1,8 +1,16 @@
 //! From what should hold to what must be written. In: desired and observed state. Out: an ordered plan that leaves no choice to
 //! whoever carries it out.
+//!
+//! Where containers run goes through the runtime ([`plan_pinnings`]); everything else is a kernel file ([`plan_files`]).
 
+mod file_plan;
 mod pinning;
 mod plan;
+mod setting;
 
+pub use file_plan::{
+    FilePass, FilePlan, FileWrite, Impossible, files_to_read, plan_files, render_file_plan,
+};
 pub use pinning::{DesiredState, ObservedState};
 pub use plan::{Pass, Plan, Write, plan_pinnings, render_plan};
+pub use setting::{Form, Observed, Original, Setting, Settings, Slot, is_same, text_of, value_in};
