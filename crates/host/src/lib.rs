@@ -1,7 +1,9 @@
 //! The edge to kernel files and to the disk. Everything here does I/O; nothing here decides.
 
+pub mod fake_kernel;
 pub mod history;
 pub mod journal;
+pub mod kernel;
 pub mod kernel_files;
 mod kernel_fs;
 mod lines;
