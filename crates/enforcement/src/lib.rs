@@ -2,11 +2,13 @@
 //! whoever carries it out.
 //!
 //! Where containers run goes through the runtime ([`plan_pinnings`]); everything else is a kernel file ([`plan_files`]).
+//! Classes of cache and memory bandwidth are in [`resctrl`].
 
 mod file_plan;
 mod patience;
 mod pinning;
 mod plan;
+pub mod resctrl;
 mod setting;
 
 pub use file_plan::{
