@@ -3,11 +3,18 @@
 //!
 //! Where containers run goes through the runtime ([`plan_pinnings`]); everything else is a kernel file ([`plan_files`]).
 
+mod block_io;
+mod cgroup;
 mod file_plan;
 mod pinning;
 mod plan;
 mod setting;
 
+pub use block_io::{
+    BlockDevice, BlockIoClass, BlockIoMember, BlockIoRule, CgroupFiles, ResolvedDevices,
+    settings_for_block_io,
+};
+pub use cgroup::{CgroupWants, CpuQuota, MemoryQos, MemoryWants, settings_for_cgroups};
 pub use file_plan::{
     FilePass, FilePlan, FileWrite, Impossible, files_to_read, plan_files, render_file_plan,
 };
