@@ -6,6 +6,8 @@
 mod block_io;
 mod cgroup;
 mod file_plan;
+mod interrupts;
+mod partition;
 mod pinning;
 mod plan;
 mod setting;
@@ -17,6 +19,10 @@ pub use block_io::{
 pub use cgroup::{CgroupWants, CpuQuota, MemoryQos, MemoryWants, settings_for_cgroups};
 pub use file_plan::{
     FilePass, FilePlan, FileWrite, Impossible, files_to_read, plan_files, render_file_plan,
+};
+pub use interrupts::{Interrupts, Unmovable, settings_for_interrupts};
+pub use partition::{
+    PartitionGiven, PartitionKind, PartitionOffer, PartitionWants, settings_for_partitions,
 };
 pub use pinning::{DesiredState, ObservedState};
 pub use plan::{Pass, Plan, Write, plan_pinnings, render_plan};
