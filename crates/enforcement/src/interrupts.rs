@@ -137,12 +137,12 @@ mod tests {
             &[],
             &[30],
             expect![[r#"
-            /proc/irq/0/smp_affinity_list = 0-1,4-7  (irq 0)
-            /proc/irq/25/smp_affinity_list = 0-1,4-7  (irq 25)
-            /proc/irq/9/smp_affinity_list = 0-1,4-7  (irq 9)
-            /proc/irq/default_smp_affinity = 000000f3  (irq)
-            /sys/devices/virtual/workqueue/cpumask = 000000f3  (workqueue)
-        "#]],
+                /proc/irq/0/smp_affinity_list = 0-1,4-7  (irq 0)
+                /proc/irq/25/smp_affinity_list = 0-1,4-7  (irq 25)
+                /proc/irq/9/smp_affinity_list = 0-1,4-7  (irq 9)
+                /proc/irq/default_smp_affinity = 000000f3  (new interrupts)
+                /sys/devices/virtual/workqueue/cpumask = 000000f3  (work queues)
+            "#]],
         );
         check("", &now, &[(9, "2-3")], &[], expect![[r#""#]]);
         check(
@@ -166,11 +166,11 @@ mod tests {
             &before,
             &[],
             expect![[r#"
-            /proc/irq/0/smp_affinity_list = 0-1,3-7  (irq 0)
-            /proc/irq/9/smp_affinity_list = 3  (irq 9)
-            /proc/irq/default_smp_affinity = 000000fb  (irq)
-            /sys/devices/virtual/workqueue/cpumask = 000000fb  (workqueue)
-        "#]],
+                /proc/irq/0/smp_affinity_list = 0-1,3-7  (irq 0)
+                /proc/irq/9/smp_affinity_list = 3  (irq 9)
+                /proc/irq/default_smp_affinity = 000000fb  (new interrupts)
+                /sys/devices/virtual/workqueue/cpumask = 000000fb  (work queues)
+            "#]],
         );
         let balanced = Interrupts { is_balanced: true, ..now };
         check(
@@ -179,11 +179,11 @@ mod tests {
             &before,
             &[],
             expect![[r#"
-            /proc/irq/0/smp_affinity_list = 0-1,4-7  (irq 0)
-            /proc/irq/9/smp_affinity_list = 4  (irq 9)
-            /proc/irq/default_smp_affinity = 000000fb  (irq)
-            /sys/devices/virtual/workqueue/cpumask = 000000fb  (workqueue)
-        "#]],
+                /proc/irq/0/smp_affinity_list = 0-1,4-7  (irq 0)
+                /proc/irq/9/smp_affinity_list = 4  (irq 9)
+                /proc/irq/default_smp_affinity = 000000fb  (new interrupts)
+                /sys/devices/virtual/workqueue/cpumask = 000000fb  (work queues)
+            "#]],
         );
     }
 

@@ -8,6 +8,7 @@ mod cgroup;
 mod file_plan;
 mod interrupts;
 mod partition;
+mod patience;
 mod pinning;
 mod plan;
 mod setting;
@@ -24,6 +25,7 @@ pub use interrupts::{Interrupts, Unmovable, settings_for_interrupts};
 pub use partition::{
     PartitionGiven, PartitionKind, PartitionOffer, PartitionWants, settings_for_partitions,
 };
+pub use patience::{Notice, Patience, REPAIRS_MAX, REPAIRS_WITHIN, TRUCE};
 pub use pinning::{DesiredState, ObservedState};
 pub use plan::{Pass, Plan, Write, plan_pinnings, render_plan};
 pub use setting::{Form, Observed, Original, Setting, Settings, Slot, is_same, text_of, value_in};
