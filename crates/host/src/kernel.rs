@@ -218,7 +218,9 @@ pub fn apply(kernel: &mut dyn Kernel, plan: &FilePlan) -> Report {
         let end = end.map_err(|errno| failure(kernel, &write.slot.path, errno));
         outcomes.push((write.clone(), end));
     }
-    for (write, end) in outcomes.iter_mut().filter(|(_, end)| end.is_ok()) {
+    let is_last =
+        |(write, end): &&mut (FileWrite, Result<(), WriteFailure>)| end.is_ok() && !write.is_step;
+    for (write, end) in outcomes.iter_mut().filter(is_last) {
         *end = match kernel.read(&write.slot.path) {
             Ok(text) if write.is_done(&text) => Ok(()),
             Ok(found) => Err(WriteFailure::Differs { found }),
