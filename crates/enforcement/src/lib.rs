@@ -4,6 +4,8 @@
 //! Where containers run goes through the runtime ([`plan_pinnings`]); everything else is a kernel file ([`plan_files`]).
 //! Classes of cache and memory bandwidth are in [`resctrl`].
 
+mod block_io;
+mod cgroup;
 mod file_plan;
 mod patience;
 mod pinning;
@@ -11,6 +13,11 @@ mod plan;
 pub mod resctrl;
 mod setting;
 
+pub use block_io::{
+    BlockDevice, BlockIoClass, BlockIoMember, BlockIoRule, CgroupFiles, ResolvedDevices,
+    settings_for_block_io,
+};
+pub use cgroup::{CgroupWants, CpuQuota, MemoryQos, MemoryWants, settings_for_cgroups};
 pub use file_plan::{
     FilePass, FilePlan, FileWrite, Impossible, files_to_read, plan_files, render_file_plan,
 };
