@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn the_kernel_says_why_not() {
-    let xeon = FakeResctrl::xeon;
-    let l2 = FakeResctrl::with_l2;
-    let rows: [(fn() -> FakeResctrl, &str, &str); 17] = [
+    type Machine = fn() -> FakeResctrl;
+    let (xeon, l2) = (FakeResctrl::xeon, FakeResctrl::with_l2);
+    let rows: [(Machine, &str, &str); 17] = [
         (xeon, "g/schemata", "L3CODE:0=f;1=f0\nMB:0=50\n"),
         (xeon, "g/schemata", "L3CODE:0=5\n"),
         (FakeResctrl::epyc, "g/schemata", "L3:0=5\n"),
