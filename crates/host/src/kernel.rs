@@ -230,7 +230,7 @@ pub fn apply(kernel: &mut dyn Kernel, plan: &FilePlan) -> Report {
     Report { outcomes }
 }
 
-fn failure(kernel: &mut dyn Kernel, path: &str, errno: Errno) -> WriteFailure {
+pub(crate) fn failure(kernel: &mut dyn Kernel, path: &str, errno: Errno) -> WriteFailure {
     if matches!(errno, Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) {
         return WriteFailure::Gone;
     }
