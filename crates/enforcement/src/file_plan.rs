@@ -202,6 +202,7 @@ fn order(writes: &mut [FileWrite], observed: &Observed) {
         let rank = match (write.pass, &write.form) {
             (FilePass::Shrink, _) => -depth,
             (FilePass::Grow, _) => depth,
+            (FilePass::Set, Form::Mode) => -1,
             (FilePass::Set, Form::Lowest { highest }) => {
                 let highest = observed.get(highest).and_then(|text| text.as_ref().ok());
                 let highest = highest.and_then(|text| number(text.trim()));
@@ -280,6 +281,25 @@ mod tests {
             "#]],
         );
         check(&range("800", "2000"), &has, expect![[""]]);
+    }
+
+    #[test]
+    fn what_others_depend_on_is_written_first() {
+        let settings = [
+            (Slot::file("a/preference"), setting(Form::Text, "power")),
+            (Slot::file("b/governor"), setting(Form::Mode, "powersave")),
+            (Slot::file("c/max"), setting(Form::Highest, "1000")),
+        ];
+        let has = [("a/preference", "0"), ("b/governor", "performance"), ("c/max", "2000")];
+        check(
+            &settings.into(),
+            &observed(&has),
+            expect![[r#"
+                set    /b/governor performance -> powersave  (u: r)
+                set    /a/preference 0 -> power  (u: r)
+                set    /c/max 2000 -> 1000  (u: r)
+            "#]],
+        );
     }
 
     #[test]

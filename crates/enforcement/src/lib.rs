@@ -1,11 +1,13 @@
 //! From what should hold to what must be written. In: desired and observed state. Out: an ordered plan that leaves no choice to
 //! whoever carries it out.
 //!
-//! Where containers run goes through the runtime ([`plan_pinnings`]); everything else is a kernel file ([`plan_files`]).
+//! Where containers run goes through the runtime ([`plan_pinnings`]); everything else is a kernel file ([`plan_files`]), and
+//! which values these want is said by one function per family: [`power`].
 
 mod file_plan;
 mod pinning;
 mod plan;
+pub mod power;
 mod setting;
 
 pub use file_plan::{

@@ -9,6 +9,7 @@ mod kernel_fs;
 mod lines;
 mod read_cgroup;
 mod read_neighbours;
+mod read_power;
 mod read_process;
 mod read_snapshot;
 mod snapshot_file;
@@ -18,6 +19,7 @@ pub use read_cgroup::{CgroupError, CpuFiles, CpuStat};
 pub use read_neighbours::{
     CLAIMS_FILE, ClaimsError, CommandLine, read_claimed_cpus, read_command_lines,
 };
+pub use read_power::read_power;
 pub use read_process::{ProcessError, read_process_pinning};
 pub use read_snapshot::{Depth, ReadError, capture, read_files, read_snapshot};
 pub use snapshot_file::{SnapshotFileError, pack_snapshot, read_snapshot_file};
