@@ -63,6 +63,10 @@ pub(crate) enum Command {
     /// drawn anew until Ctrl-C; elsewhere the tables follow each other, with -o json one object per line.
     #[command(after_long_help = TOP_HELP)]
     Top(TopOptions),
+    /// What the daemon would write into kernel files now, one line per write, with the reason; nothing when all of them are right
+    ///
+    /// CPU sets go through the runtime and are not listed here. What cannot be had on this machine is listed, too.
+    Plan(StatusOptions),
     /// From now on, give nobody new CPUs of his own, for example before this node is upgraded
     ///
     /// Containers that come get a place among those who share; one that requires something of its own CPUs is refused. Those that own CPUs
@@ -70,8 +74,8 @@ pub(crate) enum Command {
     Drain(ModeOptions),
     /// Give every container all CPUs and memory nodes back, and let kubelet's calls pass, for example before bayplan is removed
     ///
-    /// Each container is set to all CPUs and memory nodes of the machine, as kubelet without a CPU manager leaves it; bayplan changes
-    /// nothing else. What was written is read back, and who does not run everywhere is named, with exit code 1. It stays so, through
+    /// Each container is set to all CPUs and memory nodes of the machine, as kubelet without a CPU manager leaves it, and kernel files
+    /// that bayplan has changed get back what they said before. What was written is read back, and who does not run everywhere is named, with exit code 1. It stays so, through
     /// restarts of the daemon too, until `bayplan resume`; the places are kept for it.
     Restore(ModeOptions),
     /// End `drain` and `restore`: place containers again

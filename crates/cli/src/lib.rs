@@ -14,6 +14,7 @@ mod machine;
 mod machine_file;
 mod mode;
 mod past;
+mod plan;
 mod replay;
 mod run;
 mod seats;
@@ -58,6 +59,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Status(options) => status::run(config, &options)?,
         Command::Explain(options) => explain::run(config, &options)?,
         Command::Top(options) => top::run(config, &options)?,
+        Command::Plan(options) => plan::run(config, &options)?,
         Command::Drain(options) => return mode::run(config, Mode::Draining, &options),
         Command::Restore(options) => return mode::run(config, Mode::Restored, &options),
         Command::Resume(options) => return mode::run(config, Mode::Placing, &options),

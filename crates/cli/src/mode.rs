@@ -44,7 +44,10 @@ pub(crate) fn run(
         true => println!("{}", serde_json::to_string_pretty(&report)?),
         false => print!("{}", render_report(&report)),
     }
-    let is_done = report.not_in_place.is_empty() && report.unchecked.is_none() && !report.is_unkept;
+    let is_done = report.not_in_place.is_empty()
+        && report.unchecked.is_none()
+        && !report.is_unkept
+        && report.files_not_written.is_empty();
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -122,6 +125,9 @@ fn render_report(report: &ModeReport) -> String {
             text.push_str("Read back: every container runs where it should.\n");
         }
         None => text.push_str("They are written again; `bayplan status` shows who should run where.\n"),
+    }
+    for file in &report.files_not_written {
+        text.push_str(&format!("NOT WRITTEN {file}. It is tried again.\n"));
     }
     if report.is_unkept {
         text.push_str("NOT ON DISK: the mode ends with the daemon, see its log. Mend the disk and repeat it.\n");
@@ -218,6 +224,7 @@ mod tests {
             mode: Mode::Restored,
             not_in_place: not_in_place.iter().map(left).collect(),
             unchecked: unchecked.map(str::to_owned),
+            files_not_written: Vec::new(),
             is_unkept: false,
         }
     }
@@ -233,6 +240,19 @@ mod tests {
             The mode is restored.
             Read back: every container runs where it should.
             NOT ON DISK: the mode ends with the daemon, see its log. Mend the disk and repeat it.
+        "#]]
+        .assert_eq(&shown);
+    }
+
+    #[test]
+    fn a_report_names_files_that_were_not_given_back() {
+        let file = "/sys/a/scaling_governor to powersave (restore): EBUSY: busy".to_owned();
+        let shown =
+            render_report(&ModeReport { files_not_written: vec![file], ..report(&[], None) });
+        expect![[r#"
+            The mode is restored.
+            Read back: every container runs where it should.
+            NOT WRITTEN /sys/a/scaling_governor to powersave (restore): EBUSY: busy. It is tried again.
         "#]]
         .assert_eq(&shown);
     }

@@ -5,6 +5,7 @@
 //! which values these want is said by one function per family: [`power`].
 
 mod file_plan;
+mod patience;
 mod pinning;
 mod plan;
 pub mod power;
@@ -13,6 +14,7 @@ mod setting;
 pub use file_plan::{
     FilePass, FilePlan, FileWrite, Impossible, files_to_read, plan_files, render_file_plan,
 };
+pub use patience::{Notice, Patience, REPAIRS_MAX, REPAIRS_WITHIN, TRUCE};
 pub use pinning::{DesiredState, ObservedState};
 pub use plan::{Pass, Plan, Write, plan_pinnings, render_plan};
 pub use setting::{Form, Observed, Original, Setting, Settings, Slot, is_same, text_of, value_in};

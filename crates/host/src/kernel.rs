@@ -154,6 +154,13 @@ pub enum WriteFailure {
     },
 }
 
+impl WriteFailure {
+    /// Nothing is left to write, and nobody has failed.
+    pub fn is_gone(&self) -> bool {
+        *self == WriteFailure::Gone
+    }
+}
+
 impl std::fmt::Display for WriteFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
