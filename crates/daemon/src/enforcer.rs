@@ -46,6 +46,24 @@ pub(crate) struct Outcome {
     pub(crate) changed: usize,
 }
 
+impl Outcome {
+    /// Of two looks, one right after the other.
+    fn then(mut self, next: Outcome) -> Outcome {
+        self.plan.writes.extend(next.plan.writes);
+        self.report.outcomes.extend(next.report.outcomes);
+        self.failures.extend(next.failures);
+        self.notices.extend(next.notices);
+        Outcome {
+            plan: FilePlan { writes: self.plan.writes, ..next.plan },
+            report: self.report,
+            failures: self.failures,
+            notices: self.notices,
+            unkept: self.unkept.or(next.unkept),
+            ..next
+        }
+    }
+}
+
 /// What is kept from one look to the next.
 pub(crate) struct Enforcer {
     kernel: Box<dyn Kernel + Send>,
@@ -83,7 +101,14 @@ impl Enforcer {
         now: Duration,
     ) -> Outcome {
         let gathered = self.wanted(config, occupancy);
-        self.carry_out(gathered, now)
+        let first = self.carry_out(gathered, now);
+        if !first.plan.changes_modes() {
+            return first;
+        }
+        // A governor or a switch has changed what other files say and take.
+        self.patience.unsettle();
+        let gathered = self.wanted(config, occupancy);
+        first.then(self.carry_out(gathered, now))
     }
 
     fn carry_out(&mut self, gathered: Gathered, now: Duration) -> Outcome {
@@ -101,7 +126,9 @@ impl Enforcer {
                     .push(format!("{} to {} ({}): {failure}", write.slot, write.new, write.unit));
             }
         }
-        self.originals.forget(&sifted.forget);
+        let mut returned = sifted.forget;
+        returned.extend(report.given_back().cloned());
+        self.originals.forget(&returned);
         let contested = self.patience.contested().count();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         Outcome { plan, report, failures, notices, problems, unkept, contested, failing, changed }

@@ -51,6 +51,12 @@ pub enum Form {
     Text,
     /// A word on which depends what other files take or say: a governor, a switch for turbo. Compared as it is, written before all others.
     Mode,
+    /// A word that a driver takes under other governors than `performance` only, which sets it itself (intel_pstate, amd-pstate,
+    /// `energy_performance_preference`).
+    Preference {
+        /// The file with the governor.
+        governor: String,
+    },
     /// The lower end of a range whose upper end is in the other file. Numbers.
     Lowest {
         /// The file with the upper end.
@@ -129,7 +135,7 @@ pub fn is_same(form: &Form, wanted: &str, found: &str) -> bool {
         return true;
     }
     match form {
-        Form::Text | Form::Mode | Form::Value => false,
+        Form::Text | Form::Mode | Form::Preference { .. } | Form::Value => false,
         Form::Lowest { .. } | Form::Highest => {
             number(wanted).is_some_and(|it| Some(it) == number(found))
         }

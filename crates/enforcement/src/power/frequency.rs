@@ -1,7 +1,8 @@
 //! The frequency of the CPUs of one policy. In: what the policy offers, and the classes of its CPUs. Out: settings of its files.
 //!
 //! Each class is first held against what the driver offers. Where the CPUs of a policy have several classes, the fastest of what they wish counts,
-//! value by value: who names no highest frequency wishes no limit, and who names no governor is not slowed down by another's. The kernel rounds
+//! value by value: who names no highest frequency wishes no limit, and who names no governor is not slowed down by another's. Where one end of the
+//! range is named, the other is that of the CPU. The kernel rounds
 //! to the steps that a table has, the lowest frequency up and the highest down (`cpufreq.c`, `cpufreq_set_policy`), and so do we, because
 //! the files are read back (`Documentation/admin-guide/pm/cpufreq.rst`, "Policy Interface in sysfs").
 
@@ -48,7 +49,11 @@ pub(super) fn policy_settings(
     if wishes.len() > 1 {
         tell_sharing(policy, wearers, problems);
     }
-    let wish = fastest(&wishes);
+    let mut wish = fastest(&wishes);
+    // Drivers show one end inside the other: who moves one end says where the other is, or else it would be remembered wrongly.
+    if wish.min.is_some() || wish.max.is_some() {
+        (wish.min, wish.max) = (wish.min.or(policy.min), wish.max.or(policy.max));
+    }
     let names: Vec<&str> = wearers.iter().map(|it| it.name).collect();
     let names = names.join("\", \"");
     let mut set = |file: &str, form, value: String, what: &str| {
@@ -62,8 +67,11 @@ pub(super) fn policy_settings(
         set("scaling_governor", Form::Mode, governor.to_owned(), "governor");
     }
     if let Some(preference) = wish.preference {
-        let file = "energy_performance_preference";
-        set(file, Form::Text, preference.to_string(), "preference");
+        let form = match policy.is_active() {
+            true => Form::Preference { governor: format!("{}/scaling_governor", policy.dir) },
+            false => Form::Text,
+        };
+        set("energy_performance_preference", form, preference.to_string(), "preference");
     }
     if let Some(min) = wish.min {
         let highest = format!("{}/scaling_max_freq", policy.dir);

@@ -230,9 +230,10 @@ fn who_shares_a_policy_gets_the_faster_wish() {
         &offer,
         &[("slow", slow, "0-1")],
         expect![[r#"
-        cpufreq/policy0/scaling_min_freq = 800000  (CPUs 0-3: class "slow": lowest frequency)
-        ! class "slow" on CPUs 0-1: the frequency is set together with CPUs 2-3 without a class: the faster wish counts
-    "#]],
+            cpufreq/policy0/scaling_max_freq = 2001000  (CPUs 0-3: class "slow": highest frequency)
+            cpufreq/policy0/scaling_min_freq = 800000  (CPUs 0-3: class "slow": lowest frequency)
+            ! class "slow" on CPUs 0-1: the frequency is set together with CPUs 2-3 without a class: the faster wish counts
+        "#]],
     );
     let fast = "governor=performance max=turbo min=base";
     check(
@@ -250,10 +251,11 @@ fn who_shares_a_policy_gets_the_faster_wish() {
         &offer,
         &[("lazy", "latency=any", "2-3"), ("slow", slow, "0-1")],
         expect![[r#"
-        cpufreq/policy0/scaling_min_freq = 800000  (CPUs 0-3: class "lazy", "slow": lowest frequency)
-        ! class "lazy" on CPUs 2-3: idle states: the kernel has none for these CPUs
-        ! class "slow" on CPUs 0-1: the frequency is set together with CPUs 2-3 of class "lazy": the faster wish counts
-    "#]],
+            cpufreq/policy0/scaling_max_freq = 2001000  (CPUs 0-3: class "lazy", "slow": highest frequency)
+            cpufreq/policy0/scaling_min_freq = 800000  (CPUs 0-3: class "lazy", "slow": lowest frequency)
+            ! class "lazy" on CPUs 2-3: idle states: the kernel has none for these CPUs
+            ! class "slow" on CPUs 0-1: the frequency is set together with CPUs 2-3 of class "lazy": the faster wish counts
+        "#]],
     );
 }
 
@@ -263,15 +265,17 @@ fn turbo_is_left_out_where_the_base_is_known_and_switched_elsewhere() {
         &machine("intel_pstate", &["0"]),
         &[("a", "turbo=off", "0")],
         expect![[r#"
-        cpufreq/policy0/scaling_max_freq = 2000000  (CPU 0: class "a": highest frequency)
-    "#]],
+            cpufreq/policy0/scaling_max_freq = 2000000  (CPU 0: class "a": highest frequency)
+            cpufreq/policy0/scaling_min_freq = 800000  (CPU 0: class "a": lowest frequency)
+        "#]],
     );
     check(
         &machine("intel_pstate", &["0"]),
         &[("a", "turbo=off max=3GHz", "0")],
         expect![[r#"
-        cpufreq/policy0/scaling_max_freq = 2000000  (CPU 0: class "a": highest frequency)
-    "#]],
+            cpufreq/policy0/scaling_max_freq = 2000000  (CPU 0: class "a": highest frequency)
+            cpufreq/policy0/scaling_min_freq = 800000  (CPU 0: class "a": lowest frequency)
+        "#]],
     );
     let mut offer = machine("amd-pstate-epp", &["0", "1"]);
     let rows = [("a", "turbo=off", "0"), ("b", "turbo=on", "1")];
@@ -279,10 +283,12 @@ fn turbo_is_left_out_where_the_base_is_known_and_switched_elsewhere() {
         &offer,
         &rows,
         expect![[r#"
-        cpufreq/policy0/scaling_max_freq = 2000000  (CPU 0: class "a": highest frequency)
-        cpufreq/policy1/boost = 1  (CPU 1: class "b": turbo)
-        cpufreq/policy1/scaling_max_freq = 3600000  (CPU 1: class "b": highest frequency)
-    "#]],
+            cpufreq/policy0/scaling_max_freq = 2000000  (CPU 0: class "a": highest frequency)
+            cpufreq/policy0/scaling_min_freq = 800000  (CPU 0: class "a": lowest frequency)
+            cpufreq/policy1/boost = 1  (CPU 1: class "b": turbo)
+            cpufreq/policy1/scaling_max_freq = 3600000  (CPU 1: class "b": highest frequency)
+            cpufreq/policy1/scaling_min_freq = 800000  (CPU 1: class "b": lowest frequency)
+        "#]],
     );
     for policy in &mut offer.policies {
         policy.base = None;
@@ -291,10 +297,11 @@ fn turbo_is_left_out_where_the_base_is_known_and_switched_elsewhere() {
         &offer,
         &rows,
         expect![[r#"
-        cpufreq/policy0/boost = 0  (CPU 0: class "a": turbo)
-        cpufreq/policy1/boost = 1  (CPU 1: class "b": turbo)
-        cpufreq/policy1/scaling_max_freq = 3600000  (CPU 1: class "b": highest frequency)
-    "#]],
+            cpufreq/policy0/boost = 0  (CPU 0: class "a": turbo)
+            cpufreq/policy1/boost = 1  (CPU 1: class "b": turbo)
+            cpufreq/policy1/scaling_max_freq = 3600000  (CPU 1: class "b": highest frequency)
+            cpufreq/policy1/scaling_min_freq = 800000  (CPU 1: class "b": lowest frequency)
+        "#]],
     );
     for policy in &mut offer.policies {
         policy.has_boost = false;
@@ -303,18 +310,20 @@ fn turbo_is_left_out_where_the_base_is_known_and_switched_elsewhere() {
         &offer,
         &rows,
         expect![[r#"
-        cpufreq/policy1/scaling_max_freq = 3600000  (CPU 1: class "b": highest frequency)
-        ! class "a" on CPU 0: no turbo: amd-pstate-epp has no switch for it and does not say which frequency is the highest without
-    "#]],
+            cpufreq/policy1/scaling_max_freq = 3600000  (CPU 1: class "b": highest frequency)
+            cpufreq/policy1/scaling_min_freq = 800000  (CPU 1: class "b": lowest frequency)
+            ! class "a" on CPU 0: no turbo: amd-pstate-epp has no switch for it and does not say which frequency is the highest without
+        "#]],
     );
     offer.turbo = Some(TurboSwitch::Boost);
     check(
         &offer,
         &rows,
         expect![[r#"
-        cpufreq/boost = 1  (machine: class "b": turbo)
-        cpufreq/policy1/scaling_max_freq = 3600000  (CPU 1: class "b": highest frequency)
-    "#]],
+            cpufreq/boost = 1  (machine: class "b": turbo)
+            cpufreq/policy1/scaling_max_freq = 3600000  (CPU 1: class "b": highest frequency)
+            cpufreq/policy1/scaling_min_freq = 800000  (CPU 1: class "b": lowest frequency)
+        "#]],
     );
     check(
         &offer,
@@ -335,9 +344,10 @@ fn turbo_is_left_out_where_the_base_is_known_and_switched_elsewhere() {
         &offer,
         &[("a", "turbo=on max=1GHz", "0")],
         expect![[r#"
-        cpufreq/policy0/scaling_max_freq = 1000000  (CPU 0: class "a": highest frequency)
-        intel_pstate/no_turbo = 0  (machine: class "a": turbo)
-    "#]],
+            cpufreq/policy0/scaling_max_freq = 1000000  (CPU 0: class "a": highest frequency)
+            cpufreq/policy0/scaling_min_freq = 800000  (CPU 0: class "a": lowest frequency)
+            intel_pstate/no_turbo = 0  (machine: class "a": turbo)
+        "#]],
     );
 }
 

@@ -115,6 +115,10 @@ pub(super) fn machine(start: &Start) -> FakeKernel {
         put(format!("intel_uncore_frequency/package_00_die_00/initial_{file}"), &text.to_string());
     }
     settle(&mut files);
+    with_rules(files)
+}
+
+fn with_rules(files: Files) -> FakeKernel {
     let mut kernel = FakeKernel::default();
     kernel.files = files;
     kernel

@@ -49,7 +49,7 @@ fn carry_out(
     let plan = plan_files(settings, &observed, originals);
     originals.extend(plan.remember.clone());
     let report = apply(kernel, &plan);
-    for slot in &plan.forget {
+    for slot in plan.forget.iter().chain(report.given_back()) {
         originals.remove(slot);
     }
     (plan, report)
@@ -350,7 +350,7 @@ fn any_class() -> impl Strategy<Value = PowerClass> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
     /// From any start, through any classes on any CPUs: two rounds are enough (one where no switch for turbo moves), nothing is refused, and at the
     /// end everything is as it was.
     #[test]
@@ -359,11 +359,6 @@ proptest! {
         classes in prop::collection::vec(any_class(), 3),
         ways in prop::collection::vec(prop::collection::vec(prop::option::of(0usize..3), 4), 1..4),
     ) {
-        let mut start = start;
-        // A lowest frequency alone does not raise a highest that somebody has lowered before: it is told that it reads back as that.
-        if classes.iter().any(|class| class.min.is_some()) {
-            start.highest = 28;
-        }
         let begin = machine(&start);
         let classes: BTreeMap<String, PowerClass> =
             classes.into_iter().zip(0..).map(|(class, i)| (format!("c{i}"), class)).collect();
