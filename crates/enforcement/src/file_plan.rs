@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::setting::{
-    Form, Observed, Original, Setting, Settings, Slot, cpus, is_same, number, text_of, value_in,
+    Form, Observed, Original, Setting, Settings, Slot, cpus, is_same, number, text_of, unwritten,
+    value_in,
 };
 
 /// Which pass a write belongs to. Each follows the one before.
@@ -138,7 +139,7 @@ pub fn plan_files(
         match found(observed, slot, &setting.form) {
             Ok(old) if is_same(&setting.form, &setting.value, old) => {}
             Ok(old) => {
-                if !originals.contains_key(slot) {
+                if !originals.contains_key(slot) || setting.form == Form::CpuMax {
                     let original = original_of(setting, old);
                     plan.remember.insert(slot.clone(), original);
                 }
@@ -211,7 +212,8 @@ fn original_of(setting: &Setting, old: &str) -> Original {
         Form::Limits => {
             let names = setting.value.split(' ').filter_map(|it| it.split_once('='));
             let had = |name| old.split(' ').find_map(|it| it.strip_prefix(name)?.strip_prefix('='));
-            let limits = names.map(|(name, _)| format!("{name}={}", had(name).unwrap_or("max")));
+            let limits =
+                names.map(|(name, _)| format!("{name}={}", had(name).unwrap_or(unwritten(name))));
             limits.collect::<Vec<_>>().join(" ")
         }
         _ => old.to_owned(),
@@ -452,6 +454,23 @@ mod tests {
         let back = plan_files(&Settings::new(), &has, &plan.remember);
         expect![[r#"
             set    /io.max [8:16] rbps=100 wbps=max riops=max wiops=7 -> rbps=max wiops=max  (restore: as it was before)
+        "#]]
+        .assert_eq(&render_file_plan(&back));
+    }
+
+    #[test]
+    fn a_limit_that_the_runtime_has_changed_is_given_back_as_it_is_now() {
+        let settings: Settings = [(Slot::file("cpu.max"), setting(Form::CpuMax, "max"))].into();
+        let mut originals = BTreeMap::new();
+        for written in ["200000 100000", "300000 100000"] {
+            let plan = plan_files(&settings, &observed(&[("cpu.max", written)]), &originals);
+            originals.extend(plan.remember);
+        }
+        let right = observed(&[("cpu.max", "max 100000")]);
+        assert_eq!(plan_files(&settings, &right, &originals), FilePlan::default());
+        let back = plan_files(&Settings::new(), &right, &originals);
+        expect![[r#"
+            set    /cpu.max max 100000 -> 300000 100000  (restore: as it was before)
         "#]]
         .assert_eq(&render_file_plan(&back));
     }

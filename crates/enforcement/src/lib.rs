@@ -1,16 +1,24 @@
 //! From what should hold to what must be written. In: desired and observed state. Out: an ordered plan that leaves no choice to
 //! whoever carries it out.
 //!
-//! Where containers run goes through the runtime ([`plan_pinnings`]); everything else is a kernel file ([`plan_files`]), and
-//! which values these want is said by one function per family: [`power`].
+//! Where containers run goes through the runtime ([`plan_pinnings`]); everything else is a kernel file ([`plan_files`]).
+//! Classes of cache and memory bandwidth are in [`resctrl`], those of frequency and sleep in [`power`].
 
+mod block_io;
+mod cgroup;
 mod file_plan;
 mod patience;
 mod pinning;
 mod plan;
 pub mod power;
+pub mod resctrl;
 mod setting;
 
+pub use block_io::{
+    BlockDevice, BlockIoClass, BlockIoMember, BlockIoRule, CgroupFiles, ResolvedDevices,
+    settings_for_block_io,
+};
+pub use cgroup::{CgroupWants, CpuQuota, MemoryQos, MemoryWants, settings_for_cgroups};
 pub use file_plan::{
     FilePass, FilePlan, FileWrite, Impossible, files_to_read, plan_files, render_file_plan,
 };

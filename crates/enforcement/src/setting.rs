@@ -66,11 +66,15 @@ pub enum Form {
     Highest,
     /// A number of bytes that the kernel rounds down to whole pages, or `max` (cgroup v2, `memory.high`).
     Bytes,
+    /// A limit of CPU time, `QUOTA PERIOD` (cgroup v2, `cpu.max`); a quota alone leaves the period as it is. The runtime writes it, too, so what it has
+    /// written last is what is given back.
+    CpuMax,
     /// A set of CPUs as a list; it shrinks before others grow.
     Cpus,
     /// A set of CPUs as a hexadecimal mask with commas (`/proc/irq/default_smp_affinity`, workqueue `cpumask`).
     CpuMask,
-    /// A line `KEY name=value ...` in which names that are not wanted keep what they have (cgroup v2, `io.max`). Without a line, every value is `max`.
+    /// A line `KEY name=value ...` in which names that are not wanted keep what they have (cgroup v2, `io.max`, `io.latency`, `io.cost.qos`). Without a
+    /// line, every value is `max`, and `enable` is 0.
     Limits,
     /// A line `KEY value` (cgroup v2, `io.weight`). Without a line, the value is `default`.
     Value,
@@ -143,11 +147,15 @@ pub fn is_same(form: &Form, wanted: &str, found: &str) -> bool {
             const PAGE: u64 = 4096;
             number(wanted).zip(number(found)).is_some_and(|(a, b)| a / PAGE == b / PAGE)
         }
+        Form::CpuMax => {
+            let mut found = found.split_ascii_whitespace();
+            wanted.split_ascii_whitespace().all(|it| Some(it) == found.next())
+        }
         Form::Cpus => cpus(wanted).is_some_and(|it| Some(it) == cpus(found)),
         Form::CpuMask => mask_words(wanted).is_some_and(|it| Some(it) == mask_words(found)),
         Form::Limits => pairs(wanted, ' ').all(|(name, value)| {
-            let has = pairs(found, ' ').find(|(it, _)| *it == name).map_or("max", |(_, it)| it);
-            has == value
+            let has = pairs(found, ' ').find(|(it, _)| *it == name).map(|(_, it)| it);
+            has.unwrap_or(unwritten(name)) == value
         }),
         Form::Schemata => pairs(wanted, ';').all(|(id, value)| {
             let has = pairs(found, ';').find(|(it, _)| *it == id).map(|(_, it)| it);
@@ -158,6 +166,11 @@ pub fn is_same(form: &Form, wanted: &str, found: &str) -> bool {
 
 fn pairs(text: &str, separator: char) -> impl Iterator<Item = (&str, &str)> {
     text.split(separator).filter_map(|pair| pair.trim().split_once('='))
+}
+
+/// What the kernel has where a line of limits does not name one.
+pub(crate) fn unwritten(name: &str) -> &'static str {
+    if name == "enable" { "0" } else { "max" }
 }
 
 /// Bit masks without regard to leading zeros, which the kernel pads with.
@@ -200,6 +213,10 @@ mod tests {
             (Form::Bytes, "1000000", "999424", true),
             (Form::Bytes, "max", "max", true),
             (Form::Bytes, "4096", "max", false),
+            (Form::CpuMax, "max", "max 100000\n", true),
+            (Form::CpuMax, "max", "50000 100000", false),
+            (Form::CpuMax, "50000 100000", "50000 20000", false),
+            (Form::CpuMax, "max", "", false),
             (Form::Cpus, "0,1,2", "0-2", true),
             (Form::Cpus, "", "0-2", false),
             (Form::Cpus, "0-", "0-2", false),
@@ -209,6 +226,8 @@ mod tests {
             (Form::Limits, "rbps=1000 wbps=max", "rbps=1000 wbps=max riops=7 wiops=max", true),
             (Form::Limits, "rbps=max", "", true),
             (Form::Limits, "rbps=1000", "", false),
+            (Form::Limits, "enable=0", "", true),
+            (Form::Limits, "enable=1", "enable=0 ctrl=auto", false),
             (Form::Value, "200", "default", false),
             (Form::Schemata, "0=f;1=f0", "0=0000f;1=000f0;2=fffff", true),
             (Form::Schemata, "0=f;3=f0", "0=0000f;1=000f0", false),

@@ -260,7 +260,7 @@ fn who_shares_a_policy_gets_the_faster_wish() {
 }
 
 #[test]
-fn turbo_is_left_out_where_the_base_is_known_and_switched_elsewhere() {
+fn no_turbo_is_a_limit_where_the_base_is_known() {
     check(
         &machine("intel_pstate", &["0"]),
         &[("a", "turbo=off", "0")],
@@ -277,7 +277,7 @@ fn turbo_is_left_out_where_the_base_is_known_and_switched_elsewhere() {
             cpufreq/policy0/scaling_min_freq = 800000  (CPU 0: class "a": lowest frequency)
         "#]],
     );
-    let mut offer = machine("amd-pstate-epp", &["0", "1"]);
+    let offer = machine("amd-pstate-epp", &["0", "1"]);
     let rows = [("a", "turbo=off", "0"), ("b", "turbo=on", "1")];
     check(
         &offer,
@@ -290,6 +290,12 @@ fn turbo_is_left_out_where_the_base_is_known_and_switched_elsewhere() {
             cpufreq/policy1/scaling_min_freq = 800000  (CPU 1: class "b": lowest frequency)
         "#]],
     );
+}
+
+#[test]
+fn where_the_base_is_not_known_turbo_is_switched() {
+    let mut offer = machine("amd-pstate-epp", &["0", "1"]);
+    let rows = [("a", "turbo=off", "0"), ("b", "turbo=on", "1")];
     for policy in &mut offer.policies {
         policy.base = None;
     }
