@@ -8,6 +8,7 @@
 )]
 
 mod absurd;
+mod chaos;
 mod compacting;
 mod disks;
 mod exits;
