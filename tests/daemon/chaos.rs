@@ -8,15 +8,15 @@
 mod disk;
 mod plan;
 mod play;
+mod pod;
 mod quiet;
 
 use std::env;
-use std::sync::Arc;
+use std::panic::catch_unwind;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use bayplan_daemon::config::Config;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
 use self::plan::{Round, rounds};
 use self::play::Stage;
@@ -50,25 +50,31 @@ fn number(name: &str, default: u64) -> u64 {
     said.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: no number")))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn after_every_round_of_chaos_all_agree_and_nothing_has_leaked() {
+#[test]
+fn after_every_round_of_chaos_all_agree_and_nothing_has_leaked() {
     let first = number("BAYPLAN_CHAOS_SEED", 1);
     let count = number("BAYPLAN_CHAOS_ROUNDS", ROUNDS as u64);
-    let seeds = first..first + count.div_ceil(ROUNDS_PER_NODE as u64);
-    let places = Arc::new(Semaphore::new(NODES_AT_ONCE));
-    let mut nodes = JoinSet::new();
-    for seed in seeds {
-        let places = Arc::clone(&places);
-        nodes.spawn(async move {
-            let _place = places.acquire().await.unwrap();
-            check_node(seed).await;
-        });
-    }
-    let mut failed = 0;
-    while let Some(ended) = nodes.join_next().await {
-        failed += usize::from(ended.is_err());
-    }
+    let seeds = Mutex::new(first..first + count.div_ceil(ROUNDS_PER_NODE as u64));
+    let live = || {
+        let mut lived = Vec::new();
+        loop {
+            let next = seeds.lock().unwrap().next();
+            let Some(seed) = next else { return lived };
+            let tokio = tokio::runtime::Runtime::new().unwrap();
+            lived.push(catch_unwind(|| tokio.block_on(check_node(seed))).ok());
+        }
+    };
+    let lived: Vec<Option<(usize, usize)>> = std::thread::scope(|scope| {
+        let nodes: Vec<_> = (0..NODES_AT_ONCE).map(|_| scope.spawn(live)).collect();
+        nodes.into_iter().flat_map(|it| it.join().unwrap()).collect()
+    });
+    let failed = lived.iter().filter(|it| it.is_none()).count();
     assert_eq!(failed, 0, "nodes; each has said why, with its seed");
+    // Or else the test tests nothing.
+    for (answered, deaths) in lived.into_iter().flatten() {
+        assert!(answered >= ROUNDS_PER_NODE, "{answered} calls went well");
+        assert!(deaths > 0, "no daemon was killed");
+    }
 }
 
 /// Says the seed and what had happened, should it panic.
@@ -86,31 +92,35 @@ impl Drop for Teller<'_> {
                 "seed {seed}, round {begun}; once more: BAYPLAN_CHAOS_SEED={seed} BAYPLAN_CHAOS_ROUNDS={ROUNDS_PER_NODE}"
             );
             for (index, round) in self.played.iter().take(*begun).enumerate() {
-                eprintln!("round {}: {round:#?}", index + 1);
+                eprintln!("round {}, then {:?}", index + 1, round.pause);
+                round.mishaps.iter().for_each(|it| eprintln!("    {it:?}"));
+                round.acts.iter().for_each(|it| eprintln!("  {it:?}"));
             }
         }
     }
 }
 
-async fn check_node(seed: u64) {
+/// Gives how many calls went well, and how often the daemon was killed.
+async fn check_node(seed: u64) -> (usize, usize) {
     let rounds = rounds(seed, ROUNDS_PER_NODE);
     let mut teller = Teller { seed, played: &rounds, begun: 0 };
     let mut node = Node::without_daemon(MACHINE);
-    node.adjust = if seed % 3 == 0 { compacting } else { impatient };
+    node.adjust = if seed.is_multiple_of(3) { compacting } else { impatient };
     check_panics(&node);
     let mut stage = Stage::new(node).await;
-    let empty = check_quiet(&stage).await;
+    let empty = check_quiet(&mut stage).await;
     for round in &rounds {
         teller.begun += 1;
         stage.play(round).await;
-        let before = check_quiet(&stage).await;
+        let before = check_quiet(&mut stage).await;
         stage.pause(round.pause).await;
-        let after = check_quiet(&stage).await;
-        if seed % 3 != 0 {
+        let after = check_quiet(&mut stage).await;
+        if !seed.is_multiple_of(3) {
             assert_eq!(seats(&after), seats(&before), "a restart has moved somebody");
         }
     }
     stage.end().await;
-    let end = check_quiet(&stage).await;
+    let end = check_quiet(&mut stage).await;
     assert_eq!((end.cpus, end.containers), (empty.cpus, empty.containers));
+    (stage.pods.iter().map(|pod| pod.answered).sum(), stage.deaths)
 }

@@ -298,7 +298,7 @@ mod tests {
         for at in 0.. {
             let dir = tempfile::tempdir().unwrap();
             let disk = Arc::new(Failing { at, is_lasting, errno, done: Mutex::default() });
-            let (kept, tried) = live(disk.clone(), dir.path(), &names);
+            let (kept, tried) = live(Arc::<Failing>::clone(&disk), dir.path(), &names);
             let done = disk.done.lock().unwrap().clone();
             let (mut journal, recovered) = Journal::open(dir.path()).unwrap();
             let what = format!("{errno} at operation {at} of {done:?}: {recovered:?}");

@@ -98,7 +98,7 @@ fn round() -> impl Strategy<Value = Round> {
         4 => Just(Pause::Nothing),
         1 => Just(Pause::Kill),
         1 => Just(Pause::Stop),
-        1 => (0usize..14).prop_map(|at| Pause::KillTwice { at }),
+        3 => (0usize..12).prop_map(|at| Pause::KillTwice { at }),
     ];
     (vec(mishap(), 0..4), vec(act(), 3..14), pause).prop_map(|(mishaps, acts, pause)| Round {
         mishaps,
@@ -137,11 +137,11 @@ fn call() -> impl Strategy<Value = Call> {
 
 fn mishap() -> impl Strategy<Value = Mishap> {
     let wrong = prop_oneof![
-        prop::sample::select(vec![EIO, ENOSPC, EROFS]).prop_map(Wrong::Refuses),
-        prop::sample::select(vec![EIO, ENOSPC, EROFS]).prop_map(Wrong::IsBroken),
+        1 => prop::sample::select(vec![EIO, ENOSPC, EROFS]).prop_map(Wrong::Refuses),
+        1 => prop::sample::select(vec![EIO, ENOSPC, EROFS]).prop_map(Wrong::IsBroken),
         2 => Just(Wrong::Kills),
     ];
-    let trouble = (0usize..40, wrong, 0usize..1000)
+    let trouble = (prop_oneof![0usize..6, 0usize..30], wrong, 0usize..1000)
         .prop_map(|(after, wrong, part)| Mishap::Disk(Trouble { after, wrong, part }));
     let millis = |most: u64| (0..most).prop_map(Duration::from_millis);
     let dies = (millis(60), millis(30), prop::bool::weighted(0.3))

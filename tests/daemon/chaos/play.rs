@@ -1,182 +1,34 @@
-//! Carries a round out. In: what happens, and the node. Out: pods as kubelet knows them afterwards.
+//! Carries a round out. In: what happens, and the node. Out: the same node, on which nothing goes wrong any more.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_cri::embedded::EmbeddedRuntime;
-use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec, RunningPod};
-use bayplan_cri::upstream::ContainerState;
-use bayplan_types::{Bytes, QosClass};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::disk::{Trouble, TroubledDisk, Wrong};
-use super::plan::{Act, Call, Class, Mishap, PODS, Pause, Round};
-use crate::node::{Node, kubelet, soon};
-
-/// A pod as kubelet knows it.
-#[derive(Clone, Debug)]
-pub(crate) struct Pod {
-    name: String,
-    /// How many pods there were in its place before.
-    generation: u32,
-    /// The sandbox, once the runtime has told of it.
-    sandbox: Option<RunningPod>,
-    container: Option<Container>,
-}
-
-#[derive(Clone, Debug)]
-struct Container {
-    spec: ContainerSpec,
-    class: Class,
-    attempt: u32,
-    /// `None`: the runtime did not answer.
-    id: Option<String>,
-}
-
-impl Pod {
-    pub(crate) fn new(index: usize) -> Pod {
-        Pod { name: format!("pod{index}"), generation: 0, sandbox: None, container: None }
-    }
-
-    fn spec(&self, class: Class) -> PodSpec {
-        let name = format!("{}-{}", self.name, self.generation);
-        match class {
-            Class::Guaranteed => PodSpec::new(&name, QosClass::Guaranteed),
-            Class::Burstable => PodSpec::new(&name, QosClass::Burstable),
-            Class::System => PodSpec {
-                namespace: "kube-system".to_owned(),
-                ..PodSpec::new(&name, QosClass::Burstable)
-            },
-        }
-    }
-
-    /// There will be another pod in its place.
-    fn forget(&mut self) {
-        *self = Pod {
-            name: self.name.clone(),
-            generation: self.generation + 1,
-            sandbox: None,
-            container: None,
-        };
-    }
-
-    /// Kubelet looks at what the runtime has, and believes it.
-    fn relist(&mut self, runtime: &EmbeddedRuntime) {
-        let Some(sandbox) = &self.sandbox else { return };
-        let mut found = runtime.containers();
-        found.retain(|it| it.pod_id == sandbox.id && it.name == self.name);
-        let latest = found.into_iter().max_by_key(|it| it.attempt);
-        if let Some(container) = &mut self.container {
-            match latest {
-                Some(latest) => {
-                    (container.attempt, container.id) = (latest.attempt, Some(latest.id));
-                }
-                None => self.container = None,
-            }
-        }
-    }
-
-    async fn launch(&mut self, kubelet: &mut Kubelet, milli: u64, class: Class) -> Option<()> {
-        let spec = || match class {
-            Class::Guaranteed => ContainerSpec::guaranteed(&self.name, milli, Bytes::gib(1)),
-            Class::Burstable | Class::System => ContainerSpec::burstable(&self.name, milli),
-        };
-        let wanted = spec();
-        let class = self.container.as_ref().map_or(class, |it| it.class);
-        if self.sandbox.is_none() {
-            self.sandbox = Some(kubelet.run_pod(&self.spec(class)).await.ok()?);
-        }
-        let container =
-            self.container.get_or_insert(Container { spec: wanted, class, attempt: 0, id: None });
-        if container.id.is_none() {
-            let made = kubelet.create(self.sandbox.as_ref()?, &container.spec, container.attempt);
-            container.id = Some(made.await.ok()?);
-        }
-        kubelet.start(container.id.as_ref()?).await.ok()
-    }
-
-    async fn restart(&mut self, kubelet: &mut Kubelet, past: &mut Kubelet) -> Option<()> {
-        past.stop(&self.id()?).await.ok()?;
-        let container = self.container.as_mut()?;
-        let old = container.id.take()?;
-        container.attempt += 1;
-        let made = kubelet.create(self.sandbox.as_ref()?, &container.spec, container.attempt);
-        container.id = Some(made.await.ok()?);
-        kubelet.remove(&old).await.ok()?;
-        kubelet.start(container.id.as_ref()?).await.ok()
-    }
-
-    fn id(&self) -> Option<String> {
-        self.container.as_ref()?.id.clone()
-    }
-
-    /// As far as it goes: kubelet takes an error for a reason to try again later.
-    async fn call(&mut self, call: Call, kubelet: &mut Kubelet, past: &mut Kubelet) -> Option<()> {
-        match call {
-            Call::Launch { milli, class } => self.launch(kubelet, milli, class).await,
-            Call::Restart => self.restart(kubelet, past).await,
-            Call::Resize { milli } => {
-                let id = self.id()?;
-                let spec = &mut self.container.as_mut()?.spec;
-                let mut wanted = spec.clone();
-                wanted.cpu_request.0 = milli;
-                wanted.cpu_limit = wanted.cpu_limit.map(|_| wanted.cpu_request);
-                kubelet.resize(&id, &wanted).await.ok()?;
-                *spec = wanted;
-                Some(())
-            }
-            Call::Exit => past.stop(&self.id()?).await.ok(),
-            Call::Stop => kubelet.stop(&self.id()?).await.ok(),
-            Call::Remove => {
-                kubelet.remove(&self.id()?).await.ok()?;
-                self.container = None;
-                Some(())
-            }
-            Call::End => {
-                kubelet.end_pod(self.sandbox.as_ref()?).await.ok()?;
-                self.forget();
-                Some(())
-            }
-        }
-    }
-}
-
-/// The clients of a round.
-#[derive(Clone)]
-struct Clients {
-    shared: Kubelet,
-    socket: std::path::PathBuf,
-    past: Kubelet,
-    runtime: EmbeddedRuntime,
-}
-
-impl Clients {
-    async fn play(mut self, mut pod: Pod, acts: Vec<Act>) -> Pod {
-        for act in acts {
-            let mut alone = act.is_alone.then(|| kubelet(self.socket.clone()));
-            let client = alone.as_mut().unwrap_or(&mut self.shared);
-            // Who gives up hangs up.
-            let _gave_up = timeout(act.patience, pod.call(act.call, client, &mut self.past)).await;
-            pod.relist(&self.runtime);
-        }
-        pod
-    }
-}
+use super::plan::{Mishap, PODS, Pause, Round};
+use super::pod::{Clients, Pod};
+use crate::node::{Node, soon};
 
 /// The node with its daemon's disk.
 pub(crate) struct Stage {
     pub(crate) node: Node,
     pub(crate) disk: Arc<TroubledDisk>,
     pub(crate) pods: Vec<Pod>,
+    /// Of the journal nothing was ever lost.
+    pub(crate) is_disk_good: bool,
+    /// Daemons that have died.
+    pub(crate) deaths: usize,
 }
 
 impl Stage {
     pub(crate) async fn new(mut node: Node) -> Stage {
         let disk = Arc::new(TroubledDisk::default());
-        node.disk = disk.clone();
+        node.disk = Arc::<TroubledDisk>::clone(&disk);
         node.start_daemon().await;
-        Stage { node, disk, pods: (0..PODS).map(Pod::new).collect() }
+        let pods = (0..PODS).map(Pod::new).collect();
+        Stage { node, disk, pods, is_disk_good: true, deaths: 0 }
     }
 
     /// Comes back when all calls have ended and everything that went wrong has had its time.
@@ -192,7 +44,7 @@ impl Stage {
         let mut calls = JoinSet::new();
         for (index, pod) in std::mem::take(&mut self.pods).into_iter().enumerate() {
             let acts = round.acts.iter().filter(|act| act.pod == index).copied().collect();
-            calls.spawn(clients.clone().play(pod, acts));
+            calls.spawn(pod.play(clients.clone(), acts));
         }
         let mut timed: Vec<Mishap> = round.mishaps.clone();
         timed.retain(|it| when(it).is_some());
@@ -218,10 +70,13 @@ impl Stage {
         self.calm().await;
     }
 
-    fn arm(&self, round: &Round) {
+    fn arm(&mut self, round: &Round) {
         for mishap in &round.mishaps {
             match *mishap {
-                Mishap::Disk(trouble) => self.disk.expect(trouble),
+                Mishap::Disk(trouble) => {
+                    self.is_disk_good &= trouble.wrong == Wrong::Kills;
+                    self.disk.expect(trouble);
+                }
                 Mishap::Runtime { method, after, fault } => {
                     let calls = self.node.runtime.calls(method);
                     self.node.runtime.inject_after(method, calls + after, fault);
@@ -251,7 +106,7 @@ impl Stage {
                 if forgets {
                     self.node.runtime.forget();
                 }
-                tokio::time::sleep(away).await;
+                sleep(away).await;
                 self.node.start_runtime();
             }
             Mishap::Disk(_) | Mishap::Runtime { .. } => {}
@@ -271,7 +126,7 @@ impl Stage {
             Pause::KillTwice { at } => {
                 self.kill_daemon().await;
                 self.disk.expect(Trouble { after: at, wrong: Wrong::Kills, part: 500 });
-                let (disk, node) = (self.disk.clone(), &mut self.node);
+                let (disk, node) = (Arc::clone(&self.disk), &mut self.node);
                 let has_started = tokio::select! {
                     () = node.start_daemon() => true,
                     () = disk.killed() => false,
@@ -293,6 +148,7 @@ impl Stage {
     }
 
     async fn kill_daemon(&mut self) {
+        self.deaths += 1;
         self.disk.die();
         self.node.bury_daemon().await;
         self.disk.bury();
@@ -301,16 +157,20 @@ impl Stage {
 
     fn new_disk(&mut self) {
         self.disk = Arc::new(TroubledDisk::default());
-        self.node.disk = self.disk.clone();
+        self.node.disk = Arc::<TroubledDisk>::clone(&self.disk);
     }
 
-    /// Nothing goes wrong any more, the daemon is there, and kubelet knows what there is.
+    /// Nothing goes wrong any more, and the daemon is there.
     async fn calm(&mut self) {
         self.node.runtime.clear_faults();
         self.disk.mend();
         if self.disk.is_dead() {
             self.restart_daemon().await;
         }
+    }
+
+    /// Kubelet looks at what there is, and ends what it does not know.
+    pub(crate) async fn relist(&mut self) {
         let mut past = self.node.past_daemon();
         let known = soon(past.pods()).await.unwrap();
         for pod in &mut self.pods {
@@ -350,12 +210,8 @@ impl Stage {
     pub(crate) fn known(&self) -> Vec<String> {
         let live = self.node.live();
         let ids = self.pods.iter().filter_map(Pod::id);
-        ids.filter(|id| live.iter().any(|it| it.id == *id && is_live(it.state))).collect()
+        ids.filter(|id| live.iter().any(|it| it.id == *id)).collect()
     }
-}
-
-fn is_live(state: ContainerState) -> bool {
-    matches!(state, ContainerState::Created | ContainerState::Running)
 }
 
 fn when(mishap: &Mishap) -> Option<Duration> {
