@@ -36,7 +36,7 @@ pub(crate) enum Command {
     ///
     /// Under systemd it serves the socket that it is given (FileDescriptorName=cri, and `control` if there is one), says when it serves
     /// (Type=notify), and feeds the watchdog (WatchdogSec=).
-    Run,
+    Run(RunOptions),
     /// Watch bayplan place pods on a synthetic two-socket machine; needs no root, no Kubernetes, no network
     Demo(DemoOptions),
     /// Print the hardware of this machine, of a captured one, or of a synthetic one
@@ -63,6 +63,10 @@ pub(crate) enum Command {
     /// drawn anew until Ctrl-C; elsewhere the tables follow each other, with -o json one object per line.
     #[command(after_long_help = TOP_HELP)]
     Top(TopOptions),
+    /// What the daemon would write into kernel files now, one line per write, with the reason; nothing when all of them are right
+    ///
+    /// CPU sets go through the runtime and are not listed here. What cannot be had on this machine is listed, too.
+    Plan(StatusOptions),
     /// From now on, give nobody new CPUs of his own, for example before this node is upgraded
     ///
     /// Containers that come get a place among those who share; one that requires something of its own CPUs is refused. Those that own CPUs
@@ -70,10 +74,12 @@ pub(crate) enum Command {
     Drain(ModeOptions),
     /// Give every container all CPUs and memory nodes back, and let kubelet's calls pass, for example before bayplan is removed
     ///
-    /// Each container is set to all CPUs and memory nodes of the machine, as kubelet without a CPU manager leaves it; bayplan changes
-    /// nothing else. What was written is read back, and who does not run everywhere is named, with exit code 1. It stays so, through
+    /// Each container is set to all CPUs and memory nodes of the machine, as kubelet without a CPU manager leaves it, and kernel files
+    /// that bayplan has changed get back what they said before. What was written is read back, and who does not run everywhere is named, with exit code 1. It stays so, through
     /// restarts of the daemon too, until `bayplan resume`; the places are kept for it.
-    Restore(ModeOptions),
+    ///
+    /// With --files-only, and only while no daemon runs: gives back what is left in kernel files of one that ended without restoring them.
+    Restore(RestoreOptions),
     /// End `drain` and `restore`: place containers again
     ///
     /// After `restore`, containers get the places back that they had; those that came meanwhile are adopted where they run, and share.
@@ -205,6 +211,24 @@ pub(crate) struct ControlOptions {
     /// The daemon's control socket [default: controlSocket of the configuration]
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RunOptions {
+    /// Write nothing into kernel files, whatever the configuration says; what would be written goes into the log
+    ///
+    /// CPU sets go through the runtime, and are written all the same.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RestoreOptions {
+    #[command(flatten)]
+    pub(crate) mode: ModeOptions,
+    /// Without a daemon: give back what one that ended has changed in kernel files
+    #[arg(long, conflicts_with_all = ["control", "dry_run", "yes"])]
+    pub(crate) files_only: bool,
 }
 
 #[derive(Debug, ClapArgs)]

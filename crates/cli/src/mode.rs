@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use bayplan_daemon::config::read_config;
 use bayplan_daemon::mode::{Mode, ModePlan, ModeReport};
-use bayplan_daemon::{post_control, query_control};
+use bayplan_daemon::{RestoredFiles, post_control, query_control};
 
 use crate::args::{ModeOptions, Output};
 use crate::status::control_socket;
@@ -44,8 +45,29 @@ pub(crate) fn run(
         true => println!("{}", serde_json::to_string_pretty(&report)?),
         false => print!("{}", render_report(&report)),
     }
-    let is_done = report.not_in_place.is_empty() && report.unchecked.is_none() && !report.is_unkept;
+    let is_done = report.not_in_place.is_empty()
+        && report.unchecked.is_none()
+        && !report.is_unkept
+        && report.files_not_written.is_empty();
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Gives kernel files back without a daemon; fails when some of them cannot be.
+pub(crate) fn restore_files(config: Option<&Path>, output: Output) -> anyhow::Result<ExitCode> {
+    let restored = bayplan_daemon::restore_files(&read_config(config)?)?;
+    match output {
+        Output::Json => println!("{}", serde_json::to_string_pretty(&restored)?),
+        Output::Text => print!("{}", render_restored(&restored)),
+    }
+    Ok(if restored.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn render_restored(restored: &RestoredFiles) -> String {
+    let mut text = format!("{} values in kernel files are as they were.\n", restored.given_back);
+    for failure in &restored.failures {
+        text.push_str(&format!("NOT WRITTEN {failure}\n"));
+    }
+    text
 }
 
 fn is_confirmed() -> anyhow::Result<bool> {
@@ -122,6 +144,9 @@ fn render_report(report: &ModeReport) -> String {
             text.push_str("Read back: every container runs where it should.\n");
         }
         None => text.push_str("They are written again; `bayplan status` shows who should run where.\n"),
+    }
+    for file in &report.files_not_written {
+        text.push_str(&format!("NOT WRITTEN {file}. It is tried again.\n"));
     }
     if report.is_unkept {
         text.push_str("NOT ON DISK: the mode ends with the daemon, see its log. Mend the disk and repeat it.\n");
@@ -218,6 +243,7 @@ mod tests {
             mode: Mode::Restored,
             not_in_place: not_in_place.iter().map(left).collect(),
             unchecked: unchecked.map(str::to_owned),
+            files_not_written: Vec::new(),
             is_unkept: false,
         }
     }
@@ -233,6 +259,19 @@ mod tests {
             The mode is restored.
             Read back: every container runs where it should.
             NOT ON DISK: the mode ends with the daemon, see its log. Mend the disk and repeat it.
+        "#]]
+        .assert_eq(&shown);
+    }
+
+    #[test]
+    fn a_report_names_files_that_were_not_given_back() {
+        let file = "/sys/a/scaling_governor to powersave (restore): EBUSY: busy".to_owned();
+        let shown =
+            render_report(&ModeReport { files_not_written: vec![file], ..report(&[], None) });
+        expect![[r#"
+            The mode is restored.
+            Read back: every container runs where it should.
+            NOT WRITTEN /sys/a/scaling_governor to powersave (restore): EBUSY: busy. It is tried again.
         "#]]
         .assert_eq(&shown);
     }

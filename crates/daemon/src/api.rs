@@ -15,9 +15,10 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::enforcer::Enforcement;
 use crate::event::{Answer, Event};
 use crate::metrics::Metrics;
-use crate::mode::Mode;
+use crate::mode::{Mode, ModeReport};
 use crate::reload::{ConfigDiff, Reloader};
 use crate::status::Status;
 use crate::sync::Syncer;
@@ -54,6 +55,7 @@ pub(crate) struct Api {
     pub(crate) syncer: Syncer,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) reloader: Reloader,
+    pub(crate) enforcement: Enforcement,
 }
 
 /// One thing that can be asked.
@@ -74,7 +76,7 @@ fn serialize_reach<S: Serializer>(reach: &Reach, to: S) -> Result<S::Ok, S::Erro
     to.serialize_str(reach.text())
 }
 
-const ROUTES: [Route; 10] = [
+const ROUTES: [Route; 11] = [
     Route {
         method: "GET",
         path: "/metrics",
@@ -122,6 +124,14 @@ const ROUTES: [Route; 10] = [
         reach: Reach::Socket,
         answer: "a list of `bayplan-explain/1`: decisions about containers of this name",
         handler: || get(explain),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/plan",
+        parameters: "",
+        reach: Reach::Socket,
+        answer: "`bayplan-plan/1`: what is to be written to kernel files now, and what cannot be",
+        handler: || get(plan_files),
     },
     Route {
         method: "GET",
@@ -217,6 +227,13 @@ struct To {
     to: Mode,
 }
 
+async fn plan_files(State(api): State<Api>) -> Response {
+    match api.enforcement.preview().await {
+        Some(view) => Json(view).into_response(),
+        None => stopping(),
+    }
+}
+
 async fn plan_mode(State(api): State<Api>, Query(To { to }): Query<To>) -> Response {
     match api.syncer.inbox.ask(Event::PlanMode(to)).await {
         Some(Answer::ModePlan(plan)) => Json(*plan).into_response(),
@@ -226,7 +243,11 @@ async fn plan_mode(State(api): State<Api>, Query(To { to }): Query<To>) -> Respo
 
 /// Goes on although whoever asked may give up: half of a change is no change.
 async fn change_mode(State(api): State<Api>, Query(To { to }): Query<To>) -> Response {
-    let changed = tokio::spawn(async move { api.syncer.change_mode(to).await });
+    let changed = tokio::spawn(async move {
+        let report = api.syncer.change_mode(to).await?;
+        let files_not_written = api.enforcement.enforce().await?;
+        Some(ModeReport { files_not_written, ..report })
+    });
     match changed.await {
         Ok(Some(report)) => Json(report).into_response(),
         _ => stopping(),

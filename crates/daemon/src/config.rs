@@ -52,6 +52,18 @@ pub enum OnNoCapacity {
     Share,
 }
 
+/// Whether kernel files are written, beside the CPU sets that go through the runtime.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EnforcementMode {
+    /// They are written.
+    #[default]
+    On,
+    /// What would be written goes into the log.
+    DryRun,
+    /// Nothing is wanted of them, and what was changed is given back.
+    Off,
+}
+
 /// Moves that compaction tries before it takes the best plan that it has: about 5 ms on 512 CPUs.
 const STATES_MAX: usize = 2000;
 
@@ -120,7 +132,11 @@ pub struct Config {
     pub compaction: CompactionConfig,
     /// Whether memory nodes are taken away from running containers that can do with fewer.
     pub narrows_memory: bool,
-    /// Directory under which `/sys` and `/proc` are read.
+    /// Whether kernel files are written.
+    pub enforcement: EnforcementMode,
+    /// How often those that are written are looked at, beside changes that are heard of.
+    pub sweep_interval: Duration,
+    /// Directory under which `/sys` and `/proc` are read, and written.
     pub host_root: PathBuf,
     /// A filter as of `tracing-subscriber`, for example `info` or `bayplan_cri=debug,info`.
     pub log: String,
@@ -150,6 +166,8 @@ impl Default for Config {
             drain_timeout: Duration::from_secs(40),
             compaction: CompactionConfig::default(),
             narrows_memory: false,
+            enforcement: EnforcementMode::default(),
+            sweep_interval: Duration::from_secs(15),
             host_root: "/".into(),
             log: "info".to_owned(),
         }

@@ -13,6 +13,7 @@ use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
 use crate::history::Entry;
 use crate::mode::{Mode, ModePlan, NotInPlace};
+use crate::occupancy::Occupancy;
 use crate::reconfigure::{ChangedConfig, Shift};
 use crate::record::Record;
 use crate::status::{Explanation, Status};
@@ -69,6 +70,8 @@ pub enum Event {
     Ping,
     /// Who has which CPUs?
     Status,
+    /// Who runs where, for what is written beside CPU sets?
+    Occupancy,
     /// Why is this container where it is?
     Explain(String),
 }
@@ -203,6 +206,8 @@ pub enum Answer {
     NotInPlace(Vec<NotInPlace>),
     /// To `Status`.
     Status(Box<Status>),
+    /// To `Occupancy`.
+    Occupancy(Box<Occupancy>),
     /// To `Explain`; empty when nothing matches.
     Explanations(Vec<Explanation>),
 }

@@ -34,6 +34,8 @@ pub(crate) struct EventLoop {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Arc<Health>,
     pub(crate) sync_soon: Arc<Notify>,
+    /// Kernel files may have to be written.
+    pub(crate) enforce_soon: Arc<Notify>,
 }
 
 impl EventLoop {
@@ -55,6 +57,7 @@ impl EventLoop {
                 return;
             }
             let now = Timestamp::now();
+            let is_started = batch.iter().any(|it| matches!(it.event, Event::Started(_)));
             let is_final = batch.iter().any(|it| !it.event.is_beginning());
             let mut steps = Vec::with_capacity(batch.len());
             for Envelope { event, answer } in batch.drain(..) {
@@ -74,8 +77,12 @@ impl EventLoop {
             if has_changed {
                 self.metrics.show(&self.state, self.journal.bytes());
             }
+            let is_moved = steps.iter().any(|(step, _)| !step.plan.is_empty());
             for (step, answer) in steps {
                 self.carry_out(step, answer);
+            }
+            if has_changed || is_started || is_moved {
+                self.enforce_soon.notify_one();
             }
             // Grows with the containers whose memory is spread, so nobody waits for it.
             if has_changed {

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
 use bayplan_cri::upstream::RuntimeError;
+use bayplan_enforcement::Notice;
+use bayplan_host::kernel::WriteFailure;
 use bayplan_types::{CpuClass, QosClass};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -15,6 +17,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::check::{Finding, Severity};
+use crate::enforcer;
 use crate::event::Note;
 use crate::mode::Mode;
 use crate::state::NodeState;
@@ -99,6 +102,16 @@ struct InMode {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfFile {
+    file: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InState {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfCheck {
     check: &'static str,
 }
@@ -123,6 +136,9 @@ pub(crate) struct Metrics {
     findings: Family<OfCheck, Gauge<i64, AtomicI64>>,
     modes: Family<InMode, Gauge<i64, AtomicI64>>,
     journal: Gauge<u64, AtomicU64>,
+    file_writes: Family<Outcome, Counter>,
+    file_drifts: Family<OfFile, Counter>,
+    files: Family<InState, Gauge<i64, AtomicI64>>,
 }
 
 impl Metrics {
@@ -147,6 +163,9 @@ impl Metrics {
             findings: Family::default(),
             modes: Family::default(),
             journal: Gauge::default(),
+            file_writes: Family::default(),
+            file_drifts: Family::default(),
+            files: Family::default(),
         };
         metrics.register();
         metrics.start_at_zero();
@@ -223,6 +242,25 @@ impl Metrics {
             self.journal.clone(),
         );
         self.register_config();
+        self.register_files();
+    }
+
+    fn register_files(&mut self) {
+        self.registry.register(
+            "file_writes",
+            "Writes to kernel files, by how they ended; differs: the file does not say what was written",
+            self.file_writes.clone(),
+        );
+        self.registry.register(
+            "file_drifts",
+            "Kernel files that somebody else has changed, by the file's name",
+            self.file_drifts.clone(),
+        );
+        self.registry.register(
+            "files",
+            "Values in kernel files: changed by bayplan, failing to be written, and contested (left to whoever else changes them)",
+            self.files.clone(),
+        );
     }
 
     fn register_config(&mut self) {
@@ -244,6 +282,7 @@ impl Metrics {
             "history",
             "huge_pages",
             "journal",
+            "originals",
             "late",
             "no_effect",
             "not_understood",
@@ -254,6 +293,12 @@ impl Metrics {
         }
         for outcome in ["ok", "gone", "failed"] {
             self.updates.get_or_create(&Outcome { outcome }).inc_by(0);
+        }
+        for outcome in ["ok", "gone", "refused", "differs"] {
+            self.file_writes.get_or_create(&Outcome { outcome }).inc_by(0);
+        }
+        for state in ["changed", "failing", "contested"] {
+            self.files.get_or_create(&InState { state }).set(0);
         }
         for outcome in ["applied", "unchanged", "failed"] {
             self.machine_changes.get_or_create(&Outcome { outcome }).inc_by(0);
@@ -326,6 +371,34 @@ impl Metrics {
             Some(_) => "failed",
         };
         self.updates.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// What came of looking at kernel files once.
+    pub(crate) fn enforced(&self, outcome: &enforcer::Outcome) {
+        for (_, end) in &outcome.report.outcomes {
+            let outcome = match end {
+                Ok(()) => "ok",
+                Err(WriteFailure::Gone) => "gone",
+                Err(WriteFailure::Refused { .. }) => "refused",
+                Err(WriteFailure::Differs { .. }) => "differs",
+            };
+            self.file_writes.get_or_create(&Outcome { outcome }).inc();
+        }
+        for notice in &outcome.notices {
+            let (Notice::Drifted { write } | Notice::Contested { write }) = notice;
+            let file = write.slot.file_name().to_owned();
+            self.file_drifts.get_or_create(&OfFile { file }).inc();
+        }
+        for (state, count) in [
+            ("changed", outcome.changed),
+            ("failing", outcome.failing),
+            ("contested", outcome.contested),
+        ] {
+            self.files.get_or_create(&InState { state }).set(gauge(count));
+        }
+        if outcome.unkept.is_some() {
+            self.failed("originals");
+        }
     }
 
     /// Sets the gauge of containers that could do with fewer memory nodes.

@@ -89,6 +89,9 @@ pub struct ModeReport {
     /// Why nothing could be read back; absent where it could.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unchecked: Option<String>,
+    /// Kernel files that do not say what they should, and why; they are tried again.
+    #[serde(default)]
+    pub files_not_written: Vec<String>,
     /// The mode is not on disk, and would end with the daemon.
     #[serde(default)]
     pub is_unkept: bool,

@@ -11,6 +11,7 @@ use bayplan_allocator::{Ledger, Pools};
 use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::upstream::Upstream;
 use bayplan_host::journal::{Journal, JournalError};
+use bayplan_host::kernel::DiskKernel;
 use bayplan_host::{Depth, read_claimed_cpus, read_snapshot};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
@@ -23,6 +24,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Reach, routes};
 use crate::config::{Config, LiveConfig};
+use crate::enforcer::{
+    Enforcement, Enforcer, EnforcerTask, Originals, Questions, RestoredFiles, run_enforcer,
+};
 use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
 use crate::exits::hear_exits;
@@ -31,7 +35,7 @@ use crate::health::Health;
 use crate::historian::start_history;
 use crate::history::Entry;
 use crate::hotplug::{Ground, Machine, Watch};
-use crate::inbox::inbox;
+use crate::inbox::{Inbox, inbox};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::neighbours::watch_neighbours;
@@ -59,6 +63,15 @@ pub enum StartError {
     /// The state directory cannot be used.
     #[error(transparent)]
     Journal(JournalError),
+    /// The directory under which `/sys` and `/proc` are cannot be opened.
+    #[error("cannot open hostRoot {what}")]
+    Root {
+        /// The directory.
+        what: String,
+        /// What the kernel said.
+        #[source]
+        source: std::io::Error,
+    },
     /// A socket cannot be made.
     #[error("cannot listen on {what}")]
     Listen {
@@ -104,7 +117,78 @@ pub struct Daemon {
     metrics_address: Option<SocketAddr>,
     ear: Ear,
     config: LiveConfig,
+    enforcement: Enforcement,
     reloader: Reloader,
+}
+
+/// What decides and what writes, and the ways to both.
+struct Core {
+    inbox: Inbox,
+    upstream: Upstream,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    sync_soon: Arc<Notify>,
+    enforcement: Enforcement,
+    enforcer: Enforcer,
+    questions: Questions,
+    stop: CancellationToken,
+    kill: CancellationToken,
+    broken: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Core {
+    /// Reads the journal, and decides from then on. Nobody else does anything yet.
+    async fn start(
+        config: &Config,
+        machine: &Machine,
+        current: &LiveConfig,
+    ) -> Result<Core, StartError> {
+        let (metrics, health) = (Arc::new(Metrics::new()), Arc::new(Health::default()));
+        let (state, keeper, found) = restore(config, machine, &metrics).await?;
+        let enforcer = new_enforcer(config)?;
+        let (historian, history) = start_history(config, &state, found, &metrics);
+        let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
+        let (inbox, events) = inbox(config.waiting_max);
+        let (writer, batches) = mpsc::unbounded_channel();
+        let (failed, failures) = mpsc::unbounded_channel();
+        let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
+        let sync_soon = Arc::new(Notify::new());
+        let (enforcement, questions) = Enforcement::new();
+        let event_loop = EventLoop {
+            state,
+            journal: keeper,
+            historian,
+            writer,
+            metrics: Arc::clone(&metrics),
+            health: Arc::clone(&health),
+            sync_soon: Arc::clone(&sync_soon),
+            enforce_soon: Arc::clone(&enforcement.soon),
+        };
+        let limits = current.clone();
+        let writing = run_writer(batches, upstream.clone(), failed, limits, Arc::clone(&metrics));
+        let tasks = vec![
+            vital(&broken, event_loop.run(events, kill.clone())),
+            vital(&broken, writing),
+            vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
+            // Not vital: the node can do without.
+            tokio::spawn(history),
+        ];
+        Ok(Core {
+            inbox,
+            upstream,
+            metrics,
+            health,
+            sync_soon,
+            enforcement,
+            enforcer,
+            questions,
+            stop,
+            kill,
+            broken,
+            tasks,
+        })
+    }
 }
 
 fn warn_of_oddities(machine: &Machine) {
@@ -135,46 +219,34 @@ impl Daemon {
         warn_of_oddities(&machine);
         let config = Arc::new(followed.config.clone());
         let (live, current) = watch::channel(Arc::clone(&config));
-        let (metrics, health) = (Arc::new(Metrics::new()), Arc::new(Health::default()));
-        let (state, keeper, found) = restore(&config, &machine, &metrics).await?;
-        let (historian, history) = start_history(&config, &state, found, &metrics);
-        let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
-        let (inbox, events) = inbox(config.waiting_max);
-        let (writer, batches) = mpsc::unbounded_channel();
-        let (failed, failures) = mpsc::unbounded_channel();
-        let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
-        let sync_soon = Arc::new(Notify::new());
-        let event_loop = EventLoop {
-            state,
-            journal: keeper,
-            historian,
-            writer,
-            metrics: Arc::clone(&metrics),
-            health: Arc::clone(&health),
-            sync_soon: Arc::clone(&sync_soon),
-        };
-        let limits = current.clone();
-        let writing = run_writer(batches, upstream.clone(), failed, limits, Arc::clone(&metrics));
-        let mut tasks = vec![
-            vital(&broken, event_loop.run(events, kill.clone())),
-            vital(&broken, writing),
-            vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
-        ];
-        // Not vital: the node can do without.
-        tasks.push(tokio::spawn(history));
+        let core = Core::start(&config, &machine, &current).await?;
+        let Core { inbox, upstream, metrics, sync_soon, enforcement, stop, broken, .. } = core;
         let syncer = Syncer {
             upstream: upstream.clone(),
             inbox: inbox.clone(),
             host_root: config.host_root.clone(),
             metrics: Arc::clone(&metrics),
-            health,
+            health: core.health,
             turn: Arc::default(),
         };
         let has_synced = first_sync(&syncer).await;
         let soon = Arc::clone(&sync_soon);
         let synced = syncer.clone().run(current.clone(), has_synced, soon, stop.clone());
-        tasks.push(vital(&broken, synced));
-        tasks.push(vital(&broken, until(stop.clone(), hear_exits(syncer.clone()))));
+        let mut tasks = vec![
+            vital(&broken, synced),
+            vital(&broken, until(stop.clone(), hear_exits(syncer.clone()))),
+        ];
+        // After the first sync: what belongs to nobody is given back.
+        let enforcing = EnforcerTask {
+            enforcer: core.enforcer,
+            is_dry_run: followed.is_dry_run,
+            questions: core.questions,
+            inbox: inbox.clone(),
+            config: current.clone(),
+            metrics: Arc::clone(&metrics),
+        };
+        // Not vital: containers run where they should without.
+        tasks.push(tokio::spawn(run_enforcer(enforcing, stop.clone())));
         let parts = Parts {
             live,
             ground: Ground::new(&machine, &config.reserved_cpus),
@@ -193,12 +265,13 @@ impl Daemon {
             sockets: Vec::new(),
             ear: systemd.ear,
             config: current.clone(),
+            enforcement,
             reloader,
             close: CancellationToken::new(),
             stop,
-            kill,
+            kill: core.kill,
             broken,
-            tasks,
+            tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
         daemon.serve_or_stop(Gate { syncer, config: current, metrics, sync_soon }, systemd).await
     }
@@ -233,6 +306,7 @@ impl Daemon {
             syncer: gate.syncer.clone(),
             metrics: Arc::clone(&gate.metrics),
             reloader: self.reloader.clone(),
+            enforcement: self.enforcement.clone(),
         };
         if let Some(address) = config.metrics_address {
             let reach = Reach::of(address.ip());
@@ -435,6 +509,27 @@ async fn restore(
         found.push(Entry { at: now, ..Entry::failure(format!("journal: {why}")) });
     }
     Ok((state, keeper, found))
+}
+
+/// Gives back what a daemon that no longer runs has changed in kernel files, as far as they are still there. CPU sets stay as they are: only the
+/// runtime can change them for good.
+///
+/// # Errors
+/// A daemon runs, or what was changed cannot be read.
+pub fn restore_files(config: &Config) -> Result<RestoredFiles, StartError> {
+    Ok(new_enforcer(config)?.give_back())
+}
+
+/// With what earlier daemons have changed and not given back.
+fn new_enforcer(config: &Config) -> Result<Enforcer, StartError> {
+    let what = || config.host_root.display().to_string();
+    let root = |source| StartError::Root { what: what(), source };
+    let kernel = DiskKernel::open(&config.host_root).map_err(root)?;
+    let (originals, told) = Originals::open(&config.state_dir).map_err(StartError::Journal)?;
+    for line in told {
+        tracing::warn!("of what kernel files said before: {line}");
+    }
+    Ok(Enforcer::new(Box::new(kernel), originals))
 }
 
 /// So that kubelet's first call finds a state that knows what runs; a runtime that is away does not hold the start up for long.

@@ -247,6 +247,7 @@ impl NodeState {
             Event::RuntimeBack => Step::told(Entry::new(Kind::RuntimeBack)),
             Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
+            Event::Occupancy => Step::new(Answer::Occupancy(Box::new(self.occupancy()))),
             Event::Explain(name) => Step::new(Answer::Explanations(self.explain(&name))),
         };
         // A failed write is repeated with the next change or after the next sync: at once it would fail again.

@@ -124,6 +124,7 @@ impl Syncer {
             mode,
             not_in_place: Vec::new(),
             unchecked: None,
+            files_not_written: Vec::new(),
             is_unkept: self.health.is_journal_behind(),
         };
         // Who came while nothing was placed is taken over first.

@@ -1,8 +1,27 @@
 //! From what should hold to what must be written. In: desired and observed state. Out: an ordered plan that leaves no choice to
 //! whoever carries it out.
+//!
+//! Where containers run goes through the runtime ([`plan_pinnings`]); everything else is a kernel file ([`plan_files`]).
+//! Classes of cache and memory bandwidth are in [`resctrl`].
 
+mod block_io;
+mod cgroup;
+mod file_plan;
+mod patience;
 mod pinning;
 mod plan;
+pub mod resctrl;
+mod setting;
 
+pub use block_io::{
+    BlockDevice, BlockIoClass, BlockIoMember, BlockIoRule, CgroupFiles, ResolvedDevices,
+    settings_for_block_io,
+};
+pub use cgroup::{CgroupWants, CpuQuota, MemoryQos, MemoryWants, settings_for_cgroups};
+pub use file_plan::{
+    FilePass, FilePlan, FileWrite, Impossible, files_to_read, plan_files, render_file_plan,
+};
+pub use patience::{Notice, Patience, REPAIRS_MAX, REPAIRS_WITHIN, TRUCE};
 pub use pinning::{DesiredState, ObservedState};
 pub use plan::{Pass, Plan, Write, plan_pinnings, render_plan};
+pub use setting::{Form, Observed, Original, Setting, Settings, Slot, is_same, text_of, value_in};

@@ -1,11 +1,15 @@
 //! The edge to kernel files and to the disk. Everything here does I/O; nothing here decides.
 
 pub mod disk;
+pub mod fake_kernel;
+mod find_cgroup;
 pub mod history;
 pub mod journal;
+pub mod kernel;
 pub mod kernel_files;
 mod kernel_fs;
 mod lines;
+mod read_block_devices;
 mod read_cgroup;
 mod read_neighbours;
 mod read_process;
@@ -13,7 +17,9 @@ mod read_snapshot;
 mod snapshot_file;
 mod write_snapshot;
 
-pub use read_cgroup::{CgroupError, CpuFiles, CpuStat};
+pub use find_cgroup::{ContainerCgroup, find_container_cgroup};
+pub use read_block_devices::read_block_devices;
+pub use read_cgroup::{CgroupError, CpuFiles, CpuStat, read_cgroup_files};
 pub use read_neighbours::{
     CLAIMS_FILE, ClaimsError, CommandLine, read_claimed_cpus, read_command_lines,
 };

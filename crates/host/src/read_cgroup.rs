@@ -4,10 +4,15 @@
 //! With cgroup v2 all of them are in `cpu.stat` (Documentation/admin-guide/cgroup-v2.rst, "CPU Interface Files"); with v1 usage is in
 //! `cpuacct.usage`, in nanoseconds (cgroup-v1/cpuacct.rst), and throttling in another `cpu.stat` (scheduler/sched-bwc.rst).
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+
+use bayplan_enforcement::CgroupFiles;
+
+use crate::find_cgroup::{CGROUPS, find_below};
+use crate::kernel::{DiskKernel, Kernel};
 
 /// Why counters could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +34,16 @@ pub enum CgroupError {
         /// The line's key.
         key: &'static str,
     },
+}
+
+/// The names of the files that cgroups (version 2) below the root have, as far as some group there has them now: each controller brings its
+/// own, and not every kernel has all of them. Empty where cgroups are of version 1.
+pub fn read_cgroup_files(kernel: &mut dyn Kernel) -> CgroupFiles {
+    let is_v2 = kernel.read(&format!("{CGROUPS}/cgroup.controllers")).is_ok();
+    let groups = if is_v2 { kernel.list(CGROUPS).unwrap_or_default() } else { Vec::new() };
+    // Whatever is no directory has no names in it.
+    let files = groups.iter().flat_map(|it| kernel.list(&format!("{CGROUPS}/{it}")));
+    files.flatten().filter(|name| name.contains('.')).collect()
 }
 
 /// What a cgroup has used since it was made.
@@ -65,21 +80,23 @@ impl CpuFiles {
     /// # Errors
     /// [`CgroupError`] when it cannot be looked for.
     pub fn open(root: &Path, parent: &str, id: &str) -> Result<Option<CpuFiles>, CgroupError> {
-        let Some(dir) = cgroup_dir(parent).filter(|_| !id.is_empty()) else { return Ok(None) };
-        let cgroups = root.join("sys/fs/cgroup");
-        if cgroups.join("cgroup.controllers").exists() {
-            let Some(own) = find_container(&cgroups.join(dir), id)? else { return Ok(None) };
-            let stat = OpenFile::open(own.join("cpu.stat"))?;
-            return Ok(stat.map(|stat| CpuFiles { stat, usage: None }));
+        let kernel = DiskKernel::open(root);
+        let mut kernel =
+            kernel.map_err(|source| CgroupError::Read { path: root.to_owned(), source })?;
+        let below = |dir: String, file: &str| OpenFile::open(root.join(dir).join(file));
+        if root.join(CGROUPS).join("cgroup.controllers").exists() {
+            let found = find_below(&mut kernel, CGROUPS, parent, id)?;
+            let Some(own) = found else { return Ok(None) };
+            return Ok(below(own, "cpu.stat")?.map(|stat| CpuFiles { stat, usage: None }));
         }
-        let Some(own) = find_container(&cgroups.join("cpu").join(&dir), id)? else {
+        let mut find = |controller: &str| {
+            find_below(&mut kernel, &format!("{CGROUPS}/{controller}"), parent, id)
+        };
+        let (Some(cpu), Some(cpuacct)) = (find("cpu")?, find("cpuacct")?) else {
             return Ok(None);
         };
-        let Some(stat) = OpenFile::open(own.join("cpu.stat"))? else { return Ok(None) };
-        let Some(own) = find_container(&cgroups.join("cpuacct").join(dir), id)? else {
-            return Ok(None);
-        };
-        let usage = OpenFile::open(own.join("cpuacct.usage"))?;
+        let Some(stat) = below(cpu, "cpu.stat")? else { return Ok(None) };
+        let usage = below(cpuacct, "cpuacct.usage")?;
         Ok(usage.map(|usage| CpuFiles { stat, usage: Some(usage) }))
     }
 
@@ -137,63 +154,12 @@ fn parse_line(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// The directory itself, or the one in it whose name holds the id: runtimes put prefixes and suffixes around it.
-fn find_container(dir: &Path, id: &str) -> Result<Option<PathBuf>, CgroupError> {
-    if dir.file_name().is_some_and(|name| name.to_string_lossy().contains(id)) {
-        return Ok(Some(dir.to_owned()));
-    }
-    let read = |source| CgroupError::Read { path: dir.to_owned(), source };
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(read(error)),
-    };
-    for entry in entries {
-        let entry = entry.map_err(read)?;
-        if entry.file_name().to_string_lossy().contains(id) {
-            return Ok(Some(entry.path()));
-        }
-    }
-    Ok(None)
-}
-
-/// Where a cgroup is below the mount; a slice lies in all slices that its name begins with (systemd.slice(5)). `None`: it is none.
-fn cgroup_dir(parent: &str) -> Option<PathBuf> {
-    let parent = parent.split(':').next().unwrap_or_default();
-    let path = match parent.strip_suffix(".slice") {
-        Some(name) if !parent.contains('/') => {
-            let ends = name.match_indices('-').map(|(at, _)| at).chain([name.len()]);
-            ends.map(|end| format!("{}.slice", name.get(..end).unwrap_or_default())).collect()
-        }
-        _ => PathBuf::from(parent.trim_start_matches('/')),
-    };
-    let is_inside = path.components().all(|part| matches!(part, Component::Normal(_)));
-    (is_inside && path.components().next().is_some()).then_some(path)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs;
 
-    #[test]
-    fn cgroups_are_found_by_path_and_by_slice() {
-        for (parent, expected) in [
-            ("/kubepods/burstable/pod1", Some("kubepods/burstable/pod1")),
-            ("kubepods.slice", Some("kubepods.slice")),
-            (
-                "kubepods-burstable-pod1_2.slice",
-                Some("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice"),
-            ),
-            ("kubepods-pod1.slice:cri-containerd:ab", Some("kubepods.slice/kubepods-pod1.slice")),
-            ("/kubepods.slice/kubepods-pod1.slice", Some("kubepods.slice/kubepods-pod1.slice")),
-            ("", None),
-            ("/", None),
-            ("/../etc", None),
-            ("/kubepods/../../etc", None),
-        ] {
-            assert_eq!(cgroup_dir(parent), expected.map(PathBuf::from), "{parent}");
-        }
-    }
+    use super::*;
+    use crate::fake_kernel::FakeKernel;
 
     /// Files below `sys/fs/cgroup`; a container `ab` of the pod `/kubepods/pod1`.
     fn check(files: &[(&str, &str)], expected: Result<Option<(u64, u64, u64)>, &str>) {
@@ -246,6 +212,21 @@ mod tests {
             ],
             Err("/cpuacct/kubepods/pod1/ab/cpuacct.usage has no usable `number of nanoseconds`"),
         );
+    }
+
+    #[test]
+    fn files_of_controllers_are_known_from_any_group() {
+        let v2 = ("sys/fs/cgroup/cgroup.controllers", "cpu io\n");
+        let groups = [
+            ("sys/fs/cgroup/io.cost.qos", ""),
+            ("sys/fs/cgroup/system.slice/io.max", ""),
+            ("sys/fs/cgroup/kubepods/cpu.max.burst", ""),
+            ("sys/fs/cgroup/kubepods/pods/io.weight", ""),
+        ];
+        let read = |files: &[(&str, &str)]| read_cgroup_files(&mut FakeKernel::new(files));
+        let found = read(&[&[v2][..], &groups].concat());
+        assert_eq!(found, ["cpu.max.burst", "io.max"].map(str::to_owned).into());
+        assert!(read(&groups).is_empty());
     }
 
     #[test]

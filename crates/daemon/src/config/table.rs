@@ -5,7 +5,7 @@ use bayplan_types::Bytes;
 
 use super::kind::{Kind, OneOf};
 use super::requests::{POLICIES, SCOPES};
-use super::{OnFailure, OnNoCapacity};
+use super::{EnforcementMode, OnFailure, OnNoCapacity};
 
 /// When a changed key holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,12 @@ const ON_FAILURE: &Words<OnFailure> = &[("open", OnFailure::Open), ("closed", On
 
 const ON_NO_CAPACITY: &Words<OnNoCapacity> =
     &[("refuse", OnNoCapacity::Refuse), ("share", OnNoCapacity::Share)];
+
+const ENFORCEMENT: &Words<EnforcementMode> = &[
+    ("on", EnforcementMode::On),
+    ("dry-run", EnforcementMode::DryRun),
+    ("off", EnforcementMode::Off),
+];
 
 /// All of them.
 pub(super) const KEYS: &[Key] = &[
@@ -336,6 +342,19 @@ pub(super) const KEYS: &[Key] = &[
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.narrows_memory)),
         text: "Takes memory nodes away from containers that were widened, one after each departure, when fewer will do; the kernel moves their \
                memory.",
+    },
+    Key {
+        name: "enforcement",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(ENFORCEMENT, |it| &mut it.enforcement)),
+        text: "Whether kernel files are written, beside the CPU sets that go through the runtime: on, dry-run (they go into the log), or off, which gives back \
+               what was changed. `bayplan plan` shows what is to be written.",
+    },
+    Key {
+        name: "sweepInterval",
+        when: When::Now,
+        kind: Kind::Duration(|it| &mut it.sweep_interval),
+        text: "How often kernel files are looked at that somebody else may have changed.",
     },
     Key {
         name: "hostRoot",

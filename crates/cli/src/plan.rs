@@ -1,0 +1,20 @@
+//! `bayplan plan`.
+
+use std::path::Path;
+
+use bayplan_daemon::{FilePlanView, query_control, render_file_plan_view};
+
+use crate::args::{Output, StatusOptions};
+use crate::status::control_socket;
+
+/// Asks the daemon what it would write into kernel files.
+pub(crate) fn run(config: Option<&Path>, options: &StatusOptions) -> anyhow::Result<()> {
+    let socket = control_socket(config, &options.control)?;
+    let asked = query_control::<FilePlanView>(&socket, "/api/v1/plan");
+    let view = tokio::runtime::Runtime::new()?.block_on(asked)?;
+    match options.output.output {
+        Output::Text => print!("{}", render_file_plan_view(&view)),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&view)?),
+    }
+    Ok(())
+}

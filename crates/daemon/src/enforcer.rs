@@ -1,0 +1,180 @@
+//! Makes kernel files say what the placement needs, and gives them back. In: who runs where, the configuration, the kernel's files. Out: files that
+//! are as wanted, and a report.
+//!
+//! Everything that is wanted is gathered anew each time (`families.rs`), so there is no state to go wrong but the originals (`originals.rs`), which are on disk
+//! before the first write, and the patience with files that others change. The task around it is `task.rs`.
+
+mod families;
+mod originals;
+mod task;
+mod view;
+mod watcher;
+
+use std::time::Duration;
+
+use bayplan_enforcement::{FilePlan, Notice, Patience, Settings, files_to_read, plan_files};
+use bayplan_host::kernel::{Kernel, Report, apply, observe};
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use originals::Originals;
+pub(crate) use task::{Enforcement, EnforcerTask, Questions, run_enforcer};
+pub use view::{FilePlanView, render_file_plan_view};
+
+use crate::config::{Config, EnforcementMode};
+use crate::enforcer::families::{Gathered, gather};
+use crate::occupancy::Occupancy;
+
+/// What came of looking once.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Everything that was to be written, before patience had its word.
+    pub(crate) plan: FilePlan,
+    /// What was written.
+    pub(crate) report: Report,
+    /// Failures that an operator has not been told yet: what and why.
+    pub(crate) failures: Vec<String>,
+    /// What others did.
+    pub(crate) notices: Vec<Notice>,
+    /// What cannot be had here, in words.
+    pub(crate) problems: Vec<String>,
+    /// Why originals could not be kept; what needs them was not written.
+    pub(crate) unkept: Option<String>,
+    /// Files that are left to somebody else.
+    pub(crate) contested: usize,
+    /// Files whose last write failed.
+    pub(crate) failing: usize,
+    /// Values that bayplan has changed.
+    pub(crate) changed: usize,
+}
+
+/// What came of giving everything back; format `bayplan-restored-files/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredFiles {
+    /// Values that are as they were before.
+    pub given_back: usize,
+    /// Those that are not, and why.
+    pub failures: Vec<String>,
+}
+
+/// What is kept from one look to the next.
+pub(crate) struct Enforcer {
+    kernel: Box<dyn Kernel + Send>,
+    originals: Originals,
+    patience: Patience,
+    /// Something is wanted here, or was and cannot be had yet.
+    has_work: bool,
+}
+
+impl std::fmt::Debug for Enforcer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Enforcer").field("originals", &self.originals).finish_non_exhaustive()
+    }
+}
+
+impl Enforcer {
+    pub(crate) fn new(kernel: Box<dyn Kernel + Send>, originals: Originals) -> Enforcer {
+        Enforcer { kernel, originals, patience: Patience::default(), has_work: false }
+    }
+
+    /// What would be written now.
+    pub(crate) fn preview(&mut self, config: &Config, occupancy: &Occupancy) -> Outcome {
+        let Gathered { settings, problems } = self.wanted(config, occupancy);
+        let plan = self.plan(&settings);
+        let contested = self.patience.contested().count();
+        let (failing, changed) = (self.patience.failing().count(), self.originals.count());
+        Outcome { plan, problems, contested, failing, changed, ..Outcome::default() }
+    }
+
+    /// Writes what is to be written. `now` only ever grows.
+    pub(crate) fn enforce(
+        &mut self,
+        config: &Config,
+        occupancy: &Occupancy,
+        now: Duration,
+    ) -> Outcome {
+        let gathered = self.wanted(config, occupancy);
+        self.carry_out(gathered, now)
+    }
+
+    fn carry_out(&mut self, gathered: Gathered, now: Duration) -> Outcome {
+        let Gathered { settings, problems } = gathered;
+        let plan = self.plan(&settings);
+        let (mut sifted, notices) = self.patience.sift(&settings, plan.clone(), now);
+        let unkept = self.remember(&mut sifted).err();
+        let report = apply(self.kernel.as_mut(), &sifted);
+        let mut failures = Vec::new();
+        for (write, end) in &report.outcomes {
+            let failure = end.as_ref().err().filter(|it| !it.is_gone());
+            let is_new = self.patience.note(write, failure.is_some(), now);
+            if let Some(failure) = failure.filter(|_| is_new) {
+                failures
+                    .push(format!("{} to {} ({}): {failure}", write.slot, write.new, write.unit));
+            }
+        }
+        self.originals.forget(&sifted.forget);
+        let contested = self.patience.contested().count();
+        let (failing, changed) = (self.patience.failing().count(), self.originals.count());
+        Outcome { plan, report, failures, notices, problems, unkept, contested, failing, changed }
+    }
+
+    /// Gives everything back.
+    pub(crate) fn give_back(&mut self) -> RestoredFiles {
+        let Outcome { report, unkept: _, .. } = self.carry_out(Gathered::default(), Duration::ZERO);
+        let failures = report.failures().filter(|(_, why)| !why.is_gone());
+        let failures =
+            failures.map(|(write, why)| format!("{} to {}: {why}", write.slot, write.new));
+        let failures: Vec<String> = failures.collect();
+        RestoredFiles { given_back: report.outcomes.len() - failures.len(), failures }
+    }
+
+    /// When a failed write is due again.
+    pub(crate) fn next_try(&self) -> Option<Duration> {
+        self.patience.next_try()
+    }
+
+    /// Directories in which changes of others matter.
+    pub(crate) fn directories(&self) -> Vec<String> {
+        let mut directories: Vec<String> = self
+            .patience
+            .slots()
+            .filter_map(|slot| Some(slot.path.rsplit_once('/')?.0.to_owned()))
+            .collect();
+        directories.dedup();
+        directories
+    }
+
+    fn wanted(&mut self, config: &Config, occupancy: &Occupancy) -> Gathered {
+        let gathered = match occupancy.is_restored || config.enforcement == EnforcementMode::Off {
+            true => Gathered::default(),
+            false => gather(self.kernel.as_mut(), config, occupancy),
+        };
+        let Gathered { settings, problems } = &gathered;
+        self.has_work = !settings.is_empty() || !problems.is_empty() || self.originals.count() > 0;
+        gathered
+    }
+
+    /// Otherwise nothing has to be looked at until the state changes.
+    pub(crate) fn has_work(&self) -> bool {
+        self.has_work
+    }
+
+    fn plan(&mut self, settings: &Settings) -> FilePlan {
+        let originals = self.originals.all();
+        let observed = observe(self.kernel.as_mut(), files_to_read(settings, originals));
+        plan_files(settings, &observed, originals)
+    }
+
+    /// What cannot be given back is not changed.
+    fn remember(&mut self, plan: &mut FilePlan) -> Result<(), String> {
+        plan.remember.retain(|slot, _| plan.writes.iter().any(|write| write.slot == *slot));
+        let kept = self.originals.remember(&plan.remember);
+        if kept.is_err() {
+            plan.writes.retain(|write| !plan.remember.contains_key(&write.slot));
+        }
+        kept
+    }
+}
+
+#[cfg(test)]
+mod tests;

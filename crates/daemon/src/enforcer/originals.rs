@@ -1,0 +1,210 @@
+//! What kernel files said before bayplan changed them. In: values, before the first write. Out: the same after any end of the daemon.
+//!
+//! A file of its own beside the journal, in the same lines: the journal is written anew by the task that decides, and these by the enforcer.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bayplan_enforcement::{Original, Slot};
+use bayplan_host::journal::{Journal, JournalError};
+use serde::{Deserialize, Serialize};
+
+/// Its directory below the state directory.
+const DIRECTORY: &str = "originals";
+/// The file is written anew when it is this large, and four times as large as it would have to be.
+const COMPACT_BYTES_MIN: u64 = 256 * 1024;
+const RECORD_BYTES: u64 = 200;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+enum Record {
+    /// The value before the first write.
+    Original {
+        #[serde(flatten)]
+        slot: Slot,
+        #[serde(flatten)]
+        original: Original,
+    },
+    /// It has that value again, or is gone.
+    Returned {
+        #[serde(flatten)]
+        slot: Slot,
+    },
+}
+
+/// Originals, in memory and on disk.
+#[derive(Debug)]
+pub(crate) struct Originals {
+    journal: Journal,
+    all: BTreeMap<Slot, Original>,
+    /// The file does not say everything, or cannot be appended to.
+    is_behind: bool,
+}
+
+impl Originals {
+    /// Those of earlier runs. What cannot be read of the file is dropped, and told.
+    pub(crate) fn open(state_dir: &Path) -> Result<(Originals, Vec<String>), JournalError> {
+        let (journal, recovered) = Journal::open(&state_dir.join(DIRECTORY))?;
+        let mut told: Vec<String> = recovered
+            .dropped
+            .iter()
+            .map(|dropped| format!("line {}: {}", dropped.line, dropped.why))
+            .collect();
+        let mut all = BTreeMap::new();
+        for record in &recovered.records {
+            match serde_json::from_str(record) {
+                Ok(Record::Original { slot, original }) => {
+                    // A second one is of a file that others write, too: they have written this.
+                    all.insert(slot, original);
+                }
+                Ok(Record::Returned { slot }) => {
+                    all.remove(&slot);
+                }
+                Err(error) => told.push(error.to_string()),
+            }
+        }
+        if !told.is_empty() {
+            let kept = journal.set_aside();
+            told.push(match kept {
+                Ok(old) => format!("the file as it was is in {}", old.display()),
+                Err(error) => format!("the file as it was could not be kept: {error}"),
+            });
+        }
+        Ok((Originals { journal, all, is_behind: true }, told))
+    }
+
+    pub(crate) fn all(&self) -> &BTreeMap<Slot, Original> {
+        &self.all
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// On disk when this comes back.
+    ///
+    /// # Errors
+    /// Why they are not; then they are not in memory, either.
+    pub(crate) fn remember(&mut self, new: &BTreeMap<Slot, Original>) -> Result<(), String> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.all.extend(new.iter().map(|(slot, original)| (slot.clone(), original.clone())));
+        let kept = self.write(new);
+        if kept.is_err() {
+            self.is_behind = true;
+            self.all.retain(|slot, _| !new.contains_key(slot));
+        }
+        kept
+    }
+
+    fn write(&mut self, new: &BTreeMap<Slot, Original>) -> Result<(), String> {
+        let records = if self.is_behind || self.is_large() { &self.all } else { new };
+        let lines: Vec<String> = records
+            .iter()
+            .filter_map(|(slot, original)| {
+                let (slot, original) = (slot.clone(), original.clone());
+                // Does not fail: records are maps with text keys.
+                serde_json::to_string(&Record::Original { slot, original }).ok()
+            })
+            .collect();
+        let is_rewrite = self.is_behind || self.is_large();
+        let written = match is_rewrite {
+            true => self.journal.rewrite(&lines),
+            false => self.journal.append(&lines).and_then(|()| self.journal.sync()),
+        };
+        self.is_behind = written.is_err();
+        written.map_err(|error| format!("{:#}", anyhow::Error::new(error)))
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_behind_for_tests(&mut self) {
+        self.is_behind = true;
+    }
+
+    fn is_large(&self) -> bool {
+        let needed = RECORD_BYTES.saturating_mul(self.all.len() as u64);
+        self.journal.bytes() > COMPACT_BYTES_MIN.max(needed.saturating_mul(4))
+    }
+
+    /// Need not be on disk: what is remembered too long is compared, found right, and forgotten again.
+    pub(crate) fn forget(&mut self, slots: &[Slot]) {
+        if slots.is_empty() {
+            return;
+        }
+        let returned = |slot: &Slot| Record::Returned { slot: slot.clone() };
+        let lines = slots.iter().filter_map(|slot| serde_json::to_string(&returned(slot)).ok());
+        let lines: Vec<String> = lines.collect();
+        for slot in slots {
+            self.all.remove(slot);
+        }
+        if !self.is_behind && self.journal.append(&lines).is_err() {
+            self.is_behind = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use bayplan_enforcement::Form;
+
+    use super::*;
+
+    fn originals(rows: &[(&str, &str)]) -> BTreeMap<Slot, Original> {
+        let original = |value: &str| Original { form: Form::Text, value: value.to_owned() };
+        rows.iter().map(|(path, value)| (Slot::file(*path), original(value))).collect()
+    }
+
+    fn reopened(dir: &Path) -> (BTreeMap<Slot, Original>, usize) {
+        let (read, told) = Originals::open(dir).unwrap();
+        (read.all, told.len())
+    }
+
+    #[test]
+    fn what_was_remembered_is_there_after_the_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut kept, _) = Originals::open(dir.path()).unwrap();
+        kept.remember(&originals(&[("a", "1"), ("b", "2")])).unwrap();
+        kept.remember(&originals(&[("c", "3")])).unwrap();
+        kept.forget(&[Slot::file("a")]);
+        drop(kept);
+        assert_eq!(reopened(dir.path()), (originals(&[("b", "2"), ("c", "3")]), 0));
+    }
+
+    #[test]
+    fn a_torn_line_costs_what_it_says_and_the_last_value_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut kept, _) = Originals::open(dir.path()).unwrap();
+        kept.remember(&originals(&[("a", "1")])).unwrap();
+        kept.remember(&originals(&[("b", "2")])).unwrap();
+        kept.remember(&originals(&[("a", "3")])).unwrap();
+        drop(kept);
+        assert_eq!(reopened(dir.path()).0, originals(&[("a", "3"), ("b", "2")]));
+        let file = fs::read_dir(dir.path().join(DIRECTORY)).unwrap();
+        let file =
+            file.map(|it| it.unwrap().path()).max_by_key(|it| fs::metadata(it).unwrap().len());
+        let file = file.unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, &text[..text.len() - 9]).unwrap();
+        let (all, told) = reopened(dir.path());
+        assert_eq!(all, originals(&[("a", "1"), ("b", "2")]));
+        assert!(told > 0);
+    }
+
+    #[test]
+    fn the_file_does_not_grow_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut kept, _) = Originals::open(dir.path()).unwrap();
+        for round in 0..200 {
+            let rows: Vec<(String, String)> =
+                (0..20).map(|i| (format!("round{round}/{i}"), "x".repeat(60))).collect();
+            let rows: Vec<(&str, &str)> = rows.iter().map(|(a, b)| (&**a, &**b)).collect();
+            let new = originals(&rows);
+            kept.remember(&new).unwrap();
+            kept.forget(&new.keys().cloned().collect::<Vec<_>>());
+        }
+        assert!(kept.journal.bytes() < 2 * COMPACT_BYTES_MIN);
+    }
+}

@@ -1,0 +1,244 @@
+//! The task that enforces. In: a wake-up after the state has changed, a write by somebody else, the time, a question. Out: kernel files as they are
+//! wanted, log lines and metrics.
+//!
+//! Nobody on kubelet's way waits for it. Files are read and written on a thread for blocking work, one look at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bayplan_enforcement::Notice;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{EnforcementMode, LiveConfig};
+use crate::enforcer::watcher::Watcher;
+use crate::enforcer::{Enforcer, FilePlanView, Outcome};
+use crate::event::{Answer, Event};
+use crate::inbox::Inbox;
+use crate::metrics::Metrics;
+
+/// Changes that follow a look sooner are dealt with together: a pod comes with several containers.
+const SETTLE: Duration = Duration::from_millis(20);
+/// The least time between two looks that others' writes have caused.
+const CALM: Duration = Duration::from_secs(1);
+
+/// A question to the enforcer, and who waits for its answer.
+#[derive(Debug)]
+enum Ask {
+    /// What would be written?
+    Preview(oneshot::Sender<FilePlanView>),
+    /// Write it, and what of it failed?
+    Enforce(oneshot::Sender<Vec<String>>),
+}
+
+/// The way to the enforcer.
+#[derive(Clone, Debug)]
+pub(crate) struct Enforcement {
+    asks: mpsc::Sender<Ask>,
+    /// Notified when the state has changed.
+    pub(crate) soon: Arc<Notify>,
+}
+
+/// What the task waits for.
+#[derive(Debug)]
+pub(crate) struct Questions {
+    asks: mpsc::Receiver<Ask>,
+    soon: Arc<Notify>,
+}
+
+impl Enforcement {
+    pub(crate) fn new() -> (Enforcement, Questions) {
+        let (asks, questions) = mpsc::channel(16);
+        let soon = Arc::<Notify>::default();
+        let questions = Questions { asks: questions, soon: Arc::clone(&soon) };
+        (Enforcement { asks, soon }, questions)
+    }
+
+    /// What would be written; `None` when the daemon is stopping.
+    pub(crate) async fn preview(&self) -> Option<FilePlanView> {
+        let (answer, answered) = oneshot::channel();
+        self.asks.send(Ask::Preview(answer)).await.ok()?;
+        answered.await.ok()
+    }
+
+    /// Writes what is to be written, and names what failed; `None` when the daemon is stopping.
+    pub(crate) async fn enforce(&self) -> Option<Vec<String>> {
+        let (answer, answered) = oneshot::channel();
+        self.asks.send(Ask::Enforce(answer)).await.ok()?;
+        answered.await.ok()
+    }
+}
+
+/// What the task works with.
+pub(crate) struct EnforcerTask {
+    pub(crate) enforcer: Enforcer,
+    /// Whatever the configuration says.
+    pub(crate) is_dry_run: bool,
+    pub(crate) questions: Questions,
+    pub(crate) inbox: Inbox,
+    pub(crate) config: LiveConfig,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// Why it looks.
+enum Wake {
+    Changed,
+    Ask(Ask),
+}
+
+/// Enforces until `stop`.
+pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken) {
+    let started = Instant::now();
+    let mut watcher = Watcher::new(task.config.borrow().host_root.clone());
+    let mut told = Told::default();
+    let mut last = started;
+    task.questions.soon.notify_one();
+    loop {
+        let wake = tokio::select! {
+            () = stop.cancelled() => return,
+            wake = task.wake(&mut watcher, started, last) => wake,
+        };
+        let Some(Answer::Occupancy(occupancy)) = task.inbox.ask(Event::Occupancy).await else {
+            return;
+        };
+        let config = Arc::clone(&task.config.borrow_and_update());
+        let is_dry = task.is_dry_run
+            || config.enforcement == EnforcementMode::DryRun
+            || matches!(wake, Wake::Ask(Ask::Preview(_)));
+        let mut enforcer = task.enforcer;
+        let now = started.elapsed();
+        let worked = tokio::task::spawn_blocking(move || {
+            let outcome = match is_dry {
+                true => enforcer.preview(&config, &occupancy),
+                false => enforcer.enforce(&config, &occupancy, now),
+            };
+            (enforcer, outcome)
+        });
+        let (enforcer, outcome) = match worked.await {
+            Ok(done) => done,
+            Err(error) => {
+                tracing::error!(%error, "kernel files are not written any more until the daemon is started anew");
+                task.metrics.failed("enforcer");
+                return;
+            }
+        };
+        task.enforcer = enforcer;
+        last = Instant::now();
+        told.tell(&outcome, is_dry, &task.metrics);
+        watcher.watch(&task.enforcer.directories());
+        match wake {
+            Wake::Changed => {}
+            // Whoever asked may have given up.
+            Wake::Ask(Ask::Preview(answer)) => {
+                let _gave_up = answer.send(outcome.into());
+            }
+            Wake::Ask(Ask::Enforce(answer)) => {
+                let failures = outcome.report.failures().map(|(write, why)| {
+                    format!("{} to {} ({}): {why}", write.slot, write.new, write.unit)
+                });
+                let _gave_up = answer.send(failures.chain(outcome.unkept.clone()).collect());
+            }
+        }
+    }
+}
+
+impl EnforcerTask {
+    async fn wake(&mut self, watcher: &mut Watcher, started: Instant, last: Instant) -> Wake {
+        let config = Arc::clone(&self.config.borrow());
+        let retry = self.enforcer.next_try().map(|at| started + at);
+        let has_work = self.enforcer.has_work();
+        let sweep = last + config.sweep_interval;
+        let due = retry.map_or(sweep, |retry| retry.max(last + CALM).min(sweep));
+        // What happens meanwhile is kept by the notification and by the kernel.
+        let changed = async {
+            tokio::time::sleep_until(last + SETTLE).await;
+            self.questions.soon.notified().await;
+        };
+        let heard = async {
+            tokio::time::sleep_until(last + CALM).await;
+            watcher.changed().await;
+        };
+        tokio::select! {
+            ask = self.questions.asks.recv() => match ask {
+                Some(ask) => Wake::Ask(ask),
+                None => std::future::pending().await,
+            },
+            () = changed => Wake::Changed,
+            _ = self.config.changed() => Wake::Changed,
+            () = heard => Wake::Changed,
+            // On a node on which nothing is wanted, nothing is done.
+            () = tokio::time::sleep_until(due), if has_work => Wake::Changed,
+        }
+    }
+}
+
+/// What was told already.
+#[derive(Default)]
+struct Told {
+    problems: Vec<String>,
+    unkept: Option<String>,
+    dry: String,
+}
+
+impl Told {
+    /// Each thing once, until it changes.
+    fn tell(&mut self, outcome: &Outcome, is_dry: bool, metrics: &Metrics) {
+        for problem in &outcome.problems {
+            if !self.problems.contains(problem) {
+                tracing::warn!("{problem}");
+            }
+        }
+        self.problems.clone_from(&outcome.problems);
+        if outcome.unkept.is_some() && outcome.unkept != self.unkept {
+            let why = outcome.unkept.as_deref().unwrap_or_default();
+            tracing::error!(
+                "{why}; values that could not be given back after a crash are not changed"
+            );
+        }
+        self.unkept.clone_from(&outcome.unkept);
+        for failure in &outcome.failures {
+            tracing::warn!("cannot write {failure}; it is tried again");
+        }
+        for notice in &outcome.notices {
+            match notice {
+                Notice::Drifted { write } => tracing::warn!(
+                    "{} was changed to {:?} by somebody else; it is {:?} again ({})",
+                    write.slot,
+                    write.old,
+                    write.new,
+                    write.unit
+                ),
+                Notice::Contested { write } => tracing::error!(
+                    "{} is changed to {:?} by somebody else again and again; it is left alone for a while, \
+                     although {} needs {:?}",
+                    write.slot,
+                    write.old,
+                    write.unit,
+                    write.new
+                ),
+            }
+        }
+        if is_dry {
+            let text = bayplan_enforcement::render_file_plan(&outcome.plan);
+            if text != self.dry && !text.is_empty() {
+                tracing::info!("would write:\n{text}");
+            }
+            self.dry = text;
+        } else {
+            for (write, end) in &outcome.report.outcomes {
+                if end.is_ok() {
+                    tracing::debug!(
+                        "{} {:?} -> {:?} ({}: {})",
+                        write.slot,
+                        write.old,
+                        write.new,
+                        write.unit,
+                        write.reason
+                    );
+                }
+            }
+            metrics.enforced(outcome);
+        }
+    }
+}

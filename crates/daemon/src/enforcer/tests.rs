@@ -1,0 +1,157 @@
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use bayplan_enforcement::{Form, Setting, Slot};
+use bayplan_host::fake_kernel::FakeKernel;
+use nix::errno::Errno;
+
+use super::*;
+
+/// A fake that the test can reach, too.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<FakeKernel>>);
+
+impl Shared {
+    fn with(files: &[(&str, &str)]) -> Shared {
+        Shared(Arc::new(Mutex::new(FakeKernel::new(files))))
+    }
+
+    fn text(&self, path: &str) -> String {
+        self.0.lock().unwrap().files[path].clone()
+    }
+
+    fn set(&self, path: &str, text: &str) {
+        self.0.lock().unwrap().files.insert(path.to_owned(), text.to_owned());
+    }
+
+    fn writes(&self) -> usize {
+        self.0.lock().unwrap().written.len()
+    }
+}
+
+impl Kernel for Shared {
+    fn read(&mut self, path: &str) -> Result<String, Errno> {
+        self.0.lock().unwrap().read(path)
+    }
+    fn write(&mut self, path: &str, text: &str) -> Result<(), Errno> {
+        self.0.lock().unwrap().write(path, text)
+    }
+    fn list(&mut self, dir: &str) -> Result<Vec<String>, Errno> {
+        self.0.lock().unwrap().list(dir)
+    }
+    fn make_dir(&mut self, dir: &str) -> Result<(), Errno> {
+        self.0.lock().unwrap().make_dir(dir)
+    }
+    fn remove_dir(&mut self, dir: &str) -> Result<(), Errno> {
+        self.0.lock().unwrap().remove_dir(dir)
+    }
+}
+
+fn enforcer(kernel: &Shared, dir: &Path) -> Enforcer {
+    let (originals, told) = Originals::open(dir).unwrap();
+    assert_eq!(told, [""; 0]);
+    Enforcer::new(Box::new(kernel.clone()), originals)
+}
+
+fn wanted(rows: &[(&str, &str)]) -> Gathered {
+    let setting = |value: &str| Setting {
+        form: Form::Text,
+        value: value.to_owned(),
+        unit: "u".to_owned(),
+        reason: "r".to_owned(),
+    };
+    let settings = rows.iter().map(|(path, value)| (Slot::file(*path), setting(value)));
+    Gathered { settings: settings.collect(), problems: Vec::new() }
+}
+
+const fn second(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn what_is_right_is_not_written_again() {
+    let (kernel, dir) = (Shared::with(&[("a", "0")]), tempfile::tempdir().unwrap());
+    let mut enforcer = enforcer(&kernel, dir.path());
+    let done = enforcer.carry_out(wanted(&[("a", "1")]), second(0));
+    assert_eq!((done.plan.writes.len(), done.changed), (1, 1));
+    for now in 1..4 {
+        let done = enforcer.carry_out(wanted(&[("a", "1")]), second(now));
+        assert!(done.plan.is_empty());
+    }
+    assert_eq!(kernel.writes(), 1);
+}
+
+#[test]
+fn what_nobody_wants_any_more_is_as_it_was() {
+    let (kernel, dir) = (Shared::with(&[("a", "0"), ("b", "0")]), tempfile::tempdir().unwrap());
+    let mut enforcer = enforcer(&kernel, dir.path());
+    enforcer.carry_out(wanted(&[("a", "1"), ("b", "1")]), second(0));
+    enforcer.carry_out(wanted(&[("b", "2")]), second(1));
+    assert_eq!((kernel.text("a"), kernel.text("b")), ("0".to_owned(), "2".to_owned()));
+    enforcer.carry_out(wanted(&[]), second(2));
+    let done = enforcer.carry_out(wanted(&[]), second(3));
+    assert_eq!((kernel.text("b"), done.changed), ("0".to_owned(), 0));
+}
+
+#[test]
+fn a_daemon_that_was_killed_leaves_the_way_back_to_the_next_one() {
+    let (kernel, dir) = (Shared::with(&[("a", "0"), ("b", "0")]), tempfile::tempdir().unwrap());
+    let mut first = enforcer(&kernel, dir.path());
+    first.carry_out(wanted(&[("a", "1"), ("b", "1")]), second(0));
+    drop(first);
+    let mut next = enforcer(&kernel, dir.path());
+    next.carry_out(wanted(&[("b", "2")]), second(0));
+    assert_eq!((kernel.text("a"), kernel.text("b")), ("0".to_owned(), "2".to_owned()));
+    drop(next);
+    enforcer(&kernel, dir.path()).carry_out(wanted(&[]), second(0));
+    assert_eq!(kernel.text("b"), "0");
+}
+
+#[test]
+fn what_cannot_be_remembered_is_not_changed() {
+    let (kernel, dir) = (Shared::with(&[("a", "0"), ("b", "0")]), tempfile::tempdir().unwrap());
+    let mut enforcer = enforcer(&kernel, dir.path());
+    enforcer.carry_out(wanted(&[("a", "1")]), second(0));
+    // Nothing can be made in a directory that is a file.
+    fs::remove_dir_all(dir.path().join("originals")).unwrap();
+    fs::write(dir.path().join("originals"), "").unwrap();
+    enforcer.originals.is_behind_for_tests();
+    kernel.set("a", "7");
+    let done = enforcer.carry_out(wanted(&[("a", "1"), ("b", "1")]), second(1));
+    assert!(done.unkept.is_some());
+    assert_eq!((kernel.text("a"), kernel.text("b")), ("1".to_owned(), "0".to_owned()));
+}
+
+#[test]
+fn a_failure_is_told_once_and_tried_again() {
+    let (kernel, dir) = (Shared::with(&[("a", "0"), ("b", "0")]), tempfile::tempdir().unwrap());
+    let mut enforcer = enforcer(&kernel, dir.path());
+    for _ in 0..3 {
+        kernel.0.lock().unwrap().fail_next("a", Errno::EBUSY);
+    }
+    let mut told = Vec::new();
+    for now in [0, 1, 2, 3, 10] {
+        let done = enforcer.carry_out(wanted(&[("a", "1"), ("b", "1")]), second(now));
+        told.extend(done.failures);
+        assert_eq!(kernel.text("b"), "1");
+    }
+    assert_eq!(told, ["/a to 1 (u): EBUSY: Device or resource busy"]);
+    assert_eq!((kernel.text("a"), enforcer.next_try()), ("1".to_owned(), None));
+}
+
+#[test]
+fn others_are_seen_and_after_a_while_left_alone() {
+    let (kernel, dir) = (Shared::with(&[("a", "0")]), tempfile::tempdir().unwrap());
+    let mut enforcer = enforcer(&kernel, dir.path());
+    enforcer.carry_out(wanted(&[("a", "1")]), second(0));
+    let mut seen = Vec::new();
+    for now in 1..=7 {
+        kernel.set("a", "theirs");
+        let done = enforcer.carry_out(wanted(&[("a", "1")]), second(now));
+        seen.push((done.notices.len(), kernel.text("a") == "1", done.contested));
+    }
+    let repaired = (1, true, 0);
+    let expected = [[repaired; 5].as_slice(), &[(1, false, 1), (0, false, 1)]].concat();
+    assert_eq!(seen, expected);
+}

@@ -1,0 +1,127 @@
+//! What is to be written to kernel files, for people and programs.
+
+use bayplan_enforcement::{FilePass, FileWrite, Impossible};
+use serde::{Deserialize, Serialize};
+
+use crate::enforcer::Outcome;
+
+/// Format `bayplan-plan/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilePlanView {
+    /// Names the format.
+    pub format: String,
+    /// In the order in which they would be made.
+    pub writes: Vec<WriteView>,
+    /// Files that are wanted and cannot be read.
+    pub impossible: Vec<ImpossibleView>,
+    /// What else cannot be had here, a sentence each.
+    pub problems: Vec<String>,
+    /// Values that bayplan has changed, and remembers as they were.
+    pub changed: usize,
+    /// Files whose last write failed; they are tried again.
+    pub failing: usize,
+    /// Files that somebody else changed again and again, and that are left to him for a while.
+    pub contested: usize,
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteView {
+    /// `shrink`, `set` or `grow`.
+    pub pass: String,
+    /// The file.
+    pub path: String,
+    /// The line, in a file whose lines have keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// What it says.
+    pub old: String,
+    /// What it is to say.
+    pub new: String,
+    /// For whom.
+    pub unit: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A file that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImpossibleView {
+    /// The file, with its line.
+    pub slot: String,
+    /// For whom.
+    pub unit: String,
+    /// What the kernel says.
+    pub why: String,
+}
+
+impl From<&FileWrite> for WriteView {
+    fn from(write: &FileWrite) -> WriteView {
+        let pass = match write.pass {
+            FilePass::Shrink => "shrink",
+            FilePass::Set => "set",
+            FilePass::Grow => "grow",
+        };
+        WriteView {
+            pass: pass.to_owned(),
+            path: format!("/{}", write.slot.path),
+            key: write.slot.key.clone(),
+            old: write.old.clone(),
+            new: write.new.clone(),
+            unit: write.unit.clone(),
+            reason: write.reason.clone(),
+        }
+    }
+}
+
+impl From<&Impossible> for ImpossibleView {
+    fn from(it: &Impossible) -> ImpossibleView {
+        let (unit, why) = (it.unit.clone(), it.why.clone());
+        ImpossibleView { slot: it.slot.to_string(), unit, why }
+    }
+}
+
+impl From<Outcome> for FilePlanView {
+    fn from(outcome: Outcome) -> FilePlanView {
+        FilePlanView {
+            format: "bayplan-plan/1".to_owned(),
+            writes: outcome.plan.writes.iter().map(WriteView::from).collect(),
+            impossible: outcome.plan.impossible.iter().map(ImpossibleView::from).collect(),
+            problems: outcome.problems,
+            changed: outcome.changed,
+            failing: outcome.failing,
+            contested: outcome.contested,
+        }
+    }
+}
+
+/// One line per write, and what cannot be had.
+pub fn render_file_plan_view(view: &FilePlanView) -> String {
+    let or_none = |text: &str| if text.is_empty() { "(none)".to_owned() } else { text.to_owned() };
+    let mut text = String::new();
+    for write in &view.writes {
+        let WriteView { pass, path, key, old, new, unit, reason } = write;
+        let key = key.as_ref().map(|key| format!(" [{key}]")).unwrap_or_default();
+        let (old, new) = (or_none(old), or_none(new));
+        text.push_str(&format!("{pass:<6} {path}{key} {old} -> {new}  ({unit}: {reason})\n"));
+    }
+    if view.writes.is_empty() {
+        text.push_str("Nothing is to be written.\n");
+    }
+    for ImpossibleView { slot, unit, why } in &view.impossible {
+        text.push_str(&format!("cannot {slot}: {why}  ({unit})\n"));
+    }
+    for problem in &view.problems {
+        text.push_str(&format!("cannot: {problem}\n"));
+    }
+    for (count, what) in [
+        (view.changed, "changed by bayplan, and remembered as before"),
+        (view.failing, "could not be written, and tried again"),
+        (view.contested, "changed by somebody else again and again, and left alone for a while"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!("{count} values are {what}.\n"));
+        }
+    }
+    text
+}

@@ -1,0 +1,102 @@
+//! Hears of writes to kernel files by others. In: directories. Out: a wake-up.
+//!
+//! Writes of processes to files of kernfs are told like any others (inotify(7), `IN_MODIFY`); what the kernel changes by itself is not, and is
+//! found by the sweep. Where there is no inotify left, the sweep has to do.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use futures::{FutureExt as _, StreamExt as _};
+use inotify::{EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
+
+/// Room for a few events with their names; which they are does not matter.
+const BUFFER: usize = 4096;
+
+/// Watches directories.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    root: PathBuf,
+    ear: Option<(Watches, EventStream<Vec<u8>>)>,
+    watched: BTreeMap<String, WatchDescriptor>,
+}
+
+fn open() -> io::Result<(Watches, EventStream<Vec<u8>>)> {
+    let inotify = Inotify::init()?;
+    Ok((inotify.watches(), inotify.into_event_stream(vec![0; BUFFER])?))
+}
+
+impl Watcher {
+    pub(super) fn new(root: PathBuf) -> Watcher {
+        let ear = open().inspect_err(|error| {
+            tracing::info!(%error, "changes by others are found by the sweep only");
+        });
+        Watcher { root, ear: ear.ok(), watched: BTreeMap::new() }
+    }
+
+    /// From now on these, in order, and no others. What was heard until now is forgotten: it was our own, or is seen at the next sweep.
+    pub(super) fn watch(&mut self, directories: &[String]) {
+        let Some((watches, events)) = &mut self.ear else { return };
+        self.watched.retain(|directory, descriptor| {
+            let is_kept = directories.binary_search(directory).is_ok();
+            if !is_kept {
+                // Those of containers that are gone went with them.
+                let _gone = watches.remove(descriptor.clone());
+            }
+            is_kept
+        });
+        for directory in directories {
+            if !self.watched.contains_key(directory) {
+                let path = self.root.join(directory);
+                if let Ok(descriptor) = watches.add(&path, WatchMask::MODIFY) {
+                    self.watched.insert(directory.clone(), descriptor);
+                }
+            }
+        }
+        while let Some(Some(Ok(_))) = events.next().now_or_never() {}
+    }
+
+    /// Comes back when somebody has written to a file.
+    pub(super) async fn changed(&mut self) {
+        if let Some((_, events)) = &mut self.ear {
+            if let Some(Ok(_)) = events.next().await {
+                return;
+            }
+            self.ear = None;
+        }
+        std::future::pending().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn writes_of_others_are_heard_and_earlier_ones_are_not() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str| fs::write(root.path().join(path), "1").unwrap();
+        for directory in ["a", "b"] {
+            fs::create_dir(root.path().join(directory)).unwrap();
+            write(&format!("{directory}/file"));
+        }
+        let mut watcher = Watcher::new(root.path().to_owned());
+        watcher.watch(&["a".to_owned(), "none".to_owned()]);
+        write("b/file");
+        write("a/file");
+        let limit = Duration::from_secs(5);
+        timeout(limit, watcher.changed()).await.unwrap();
+        write("a/file");
+        watcher.watch(&["b".to_owned()]);
+        write("a/file");
+        let none = timeout(Duration::from_millis(50), watcher.changed()).await;
+        assert!(none.is_err());
+        write("b/file");
+        timeout(limit, watcher.changed()).await.unwrap();
+    }
+}

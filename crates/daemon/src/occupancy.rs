@@ -1,0 +1,68 @@
+//! Who runs where, for everything that is written beside CPU sets. In: the state. Out: values that stand for themselves.
+
+use bayplan_cri::translate::NewContainer;
+use bayplan_types::{CpuClass, CpuSet};
+
+use crate::state::NodeState;
+
+/// The node at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Containers that the runtime has made, by their full names.
+    pub occupants: Vec<Occupant>,
+    /// CPUs for system pods.
+    pub reserved: CpuSet,
+    /// CPUs that nobody owns and that are not reserved.
+    pub shared: CpuSet,
+    /// Nothing of the machine is to be changed.
+    pub is_restored: bool,
+}
+
+/// One container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occupant {
+    /// `namespace/pod/container`.
+    pub name: String,
+    /// The runtime's id.
+    pub runtime_id: String,
+    /// What kubelet said of it, with those annotations that bayplan knows.
+    pub spec: NewContainer,
+    /// Class of its CPUs.
+    pub class: CpuClass,
+    /// All CPUs that it may run on.
+    pub cpus: CpuSet,
+    /// Those of them that it owns.
+    pub exclusive: CpuSet,
+    /// Its CPU set is not bayplan's to say.
+    pub is_left_alone: bool,
+}
+
+impl NodeState {
+    /// Who runs where. Grows with the containers; asked for after something has changed, and not on kubelet's way.
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        let pools = self.ledger.pools();
+        let mut occupants: Vec<Occupant> = self
+            .containers
+            .iter()
+            .filter_map(|(id, container)| {
+                let allocation = self.ledger.allocation(*id)?;
+                Some(Occupant {
+                    name: container.full_name(),
+                    runtime_id: container.runtime_id.clone()?,
+                    spec: container.spec.clone(),
+                    class: allocation.class(),
+                    cpus: self.ledger.cpus_of(allocation),
+                    exclusive: allocation.exclusive.clone(),
+                    is_left_alone: allocation.terms.preserve.cpus,
+                })
+            })
+            .collect();
+        occupants.sort_by(|a, b| a.name.cmp(&b.name).then(a.runtime_id.cmp(&b.runtime_id)));
+        Occupancy {
+            occupants,
+            reserved: pools.reserved().clone(),
+            shared: self.ledger.free().clone(),
+            is_restored: self.is_restored(),
+        }
+    }
+}

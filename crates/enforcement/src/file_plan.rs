@@ -1,0 +1,417 @@
+//! Wanted and observed kernel files to an ordered plan. In: settings, what was read, and what the files said before the first write. Out: writes that
+//! leave no choice, and what must be remembered before the first of them.
+//!
+//! A file that nobody wants changed any more gets back its original. Sets of CPUs shrink before others grow; parents grow first, children shrink first.
+//! Of a range, the end that moves away from the other is written first, because drivers refuse or clamp a lower end above the upper
+//! one. Guarantees: the plan for files that are already right is empty; after a plan whose writes all succeed, the next one is empty; an original is
+//! in `remember` before its file is in `writes`, and only a file that is as it was is in `forget`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::setting::{
+    Form, Observed, Original, Setting, Settings, Slot, cpus, is_same, number, text_of, unwritten,
+    value_in,
+};
+
+/// Which pass a write belongs to. Each follows the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FilePass {
+    /// CPUs are taken away only.
+    Shrink,
+    /// Anything else is changed.
+    Set,
+    /// CPUs are given.
+    Grow,
+}
+
+impl fmt::Display for FilePass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            FilePass::Shrink => "shrink",
+            FilePass::Set => "set",
+            FilePass::Grow => "grow",
+        })
+    }
+}
+
+/// One write to one kernel file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileWrite {
+    /// The pass.
+    pub pass: FilePass,
+    /// Where.
+    pub slot: Slot,
+    /// How it is compared and written.
+    pub form: Form,
+    /// What the slot has.
+    pub old: String,
+    /// What it gets.
+    pub new: String,
+    /// For whom.
+    pub unit: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl FileWrite {
+    /// The text for the file.
+    pub fn text(&self) -> String {
+        text_of(&self.new, &self.slot, &self.form)
+    }
+
+    /// Whether the file, read back, says what was written.
+    pub fn is_done(&self, text: &str) -> bool {
+        let found = value_in(text, &self.slot, &self.form);
+        found.is_some_and(|found| is_same(&self.form, &self.new, found))
+    }
+}
+
+/// A setting that cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Impossible {
+    /// Where.
+    pub slot: Slot,
+    /// For whom.
+    pub unit: String,
+    /// What the kernel says of the file, or that it lacks the line.
+    pub why: String,
+}
+
+/// Writes in the order in which they must be made, and what belongs to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilePlan {
+    /// Must be on disk before the first write.
+    pub remember: BTreeMap<Slot, Original>,
+    /// In order.
+    pub writes: Vec<FileWrite>,
+    /// Originals that the files have again, or whose files are gone.
+    pub forget: Vec<Slot>,
+    /// Settings whose files cannot be read.
+    pub impossible: Vec<Impossible>,
+}
+
+impl FilePlan {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+}
+
+/// Which files have to be read for a plan.
+pub fn files_to_read<'a>(
+    settings: &'a Settings,
+    originals: &'a BTreeMap<Slot, Original>,
+) -> impl Iterator<Item = &'a str> {
+    let mut last = "";
+    let mut slots: Vec<&str> =
+        settings.keys().chain(originals.keys()).map(|slot| slot.path.as_str()).collect();
+    slots.sort_unstable();
+    slots.into_iter().filter(move |path| std::mem::replace(&mut last, path) != *path)
+}
+
+/// From what was observed to what is wanted, and back to the original where nothing is wanted.
+pub fn plan_files(
+    settings: &Settings,
+    observed: &Observed,
+    originals: &BTreeMap<Slot, Original>,
+) -> FilePlan {
+    let mut plan = FilePlan::default();
+    for (slot, setting) in settings {
+        match found(observed, slot, &setting.form) {
+            Ok(old) if is_same(&setting.form, &setting.value, old) => {}
+            Ok(old) => {
+                if !originals.contains_key(slot) || setting.form == Form::CpuMax {
+                    let original = original_of(setting, old);
+                    plan.remember.insert(slot.clone(), original);
+                }
+                plan.writes.push(write_for(slot, setting, old));
+            }
+            Err(why) => {
+                let unit = setting.unit.clone();
+                plan.impossible.push(Impossible { slot: slot.clone(), unit, why });
+            }
+        }
+    }
+    for (slot, original) in originals.iter().filter(|(slot, _)| !settings.contains_key(slot)) {
+        match found(observed, slot, &original.form) {
+            Ok(old) if !is_same(&original.form, &original.value, old) => {
+                let setting = Setting {
+                    form: original.form.clone(),
+                    value: original.value.clone(),
+                    unit: "restore".to_owned(),
+                    reason: "as it was before".to_owned(),
+                };
+                plan.writes.push(write_for(slot, &setting, old));
+            }
+            _ => plan.forget.push(slot.clone()),
+        }
+    }
+    order(&mut plan.writes, observed);
+    plan
+}
+
+fn found<'a>(observed: &'a Observed, slot: &Slot, form: &Form) -> Result<&'a str, String> {
+    match observed.get(&slot.path) {
+        Some(Ok(text)) => value_in(text, slot, form).ok_or_else(|| "no such line".to_owned()),
+        Some(Err(why)) => Err(why.clone()),
+        None => Err("not read".to_owned()),
+    }
+}
+
+/// Limits that the line does not name are unlimited, and are to be so again.
+fn original_of(setting: &Setting, old: &str) -> Original {
+    let value = match setting.form {
+        Form::Limits => {
+            let names = setting.value.split(' ').filter_map(|it| it.split_once('='));
+            let had = |name| old.split(' ').find_map(|it| it.strip_prefix(name)?.strip_prefix('='));
+            let limits =
+                names.map(|(name, _)| format!("{name}={}", had(name).unwrap_or(unwritten(name))));
+            limits.collect::<Vec<_>>().join(" ")
+        }
+        _ => old.to_owned(),
+    };
+    Original { form: setting.form.clone(), value }
+}
+
+fn write_for(slot: &Slot, setting: &Setting, old: &str) -> FileWrite {
+    let pass = match setting.form {
+        Form::Cpus => cpus_pass(old, &setting.value),
+        _ => FilePass::Set,
+    };
+    FileWrite {
+        pass,
+        slot: slot.clone(),
+        form: setting.form.clone(),
+        old: old.to_owned(),
+        new: setting.value.clone(),
+        unit: setting.unit.clone(),
+        reason: setting.reason.clone(),
+    }
+}
+
+fn cpus_pass(old: &str, new: &str) -> FilePass {
+    match cpus(old).zip(cpus(new)) {
+        Some((old, new)) if new.is_subset(&old) => FilePass::Shrink,
+        _ => FilePass::Grow,
+    }
+}
+
+/// Stable: otherwise by path.
+fn order(writes: &mut [FileWrite], observed: &Observed) {
+    writes.sort_by_cached_key(|write| {
+        let depth = i64::try_from(write.slot.path.matches('/').count()).unwrap_or(i64::MAX);
+        let rank = match (write.pass, &write.form) {
+            (FilePass::Shrink, _) => -depth,
+            (FilePass::Grow, _) => depth,
+            (FilePass::Set, Form::Lowest { highest }) => {
+                let highest = observed.get(highest).and_then(|text| text.as_ref().ok());
+                let highest = highest.and_then(|text| number(text.trim()));
+                let is_above = number(&write.new).zip(highest).is_some_and(|(new, it)| new > it);
+                if is_above { 2 } else { 0 }
+            }
+            (FilePass::Set, _) => 1,
+        };
+        (write.pass, rank)
+    });
+}
+
+/// The plan as text, one write per line: what `--dry-run`, logs and tests show.
+pub fn render_file_plan(plan: &FilePlan) -> String {
+    let mut text = String::new();
+    for write in &plan.writes {
+        let FileWrite { pass, slot, old, new, unit, reason, .. } = write;
+        let old = if old.is_empty() { "(none)" } else { old };
+        let new = if new.is_empty() { "(none)" } else { new };
+        text.push_str(&format!("{pass:<6} {slot} {old} -> {new}  ({unit}: {reason})\n"));
+    }
+    for Impossible { slot, unit, why } in &plan.impossible {
+        text.push_str(&format!("cannot {slot}: {why}  ({unit})\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn setting(form: Form, value: &str) -> Setting {
+        let (unit, reason) = ("u".to_owned(), "r".to_owned());
+        Setting { form, value: value.to_owned(), unit, reason }
+    }
+
+    fn range(low: &str, high: &str) -> Settings {
+        let lowest = Form::Lowest { highest: "c/max".to_owned() };
+        [
+            (Slot::file("c/min"), setting(lowest, low)),
+            (Slot::file("c/max"), setting(Form::Highest, high)),
+        ]
+        .into()
+    }
+
+    fn observed(rows: &[(&str, &str)]) -> Observed {
+        rows.iter().map(|(path, text)| ((*path).to_owned(), Ok((*text).to_owned()))).collect()
+    }
+
+    fn check(settings: &Settings, has: &Observed, expected: Expect) -> FilePlan {
+        let plan = plan_files(settings, has, &BTreeMap::new());
+        expected.assert_eq(&render_file_plan(&plan));
+        plan
+    }
+
+    #[test]
+    fn a_range_moves_its_leading_end_first() {
+        let has = observed(&[("c/min", "800\n"), ("c/max", "2000\n")]);
+        check(
+            &range("2500", "3000"),
+            &has,
+            expect![[r#"
+                set    /c/max 2000 -> 3000  (u: r)
+                set    /c/min 800 -> 2500  (u: r)
+            "#]],
+        );
+        check(
+            &range("400", "600"),
+            &has,
+            expect![[r#"
+                set    /c/min 800 -> 400  (u: r)
+                set    /c/max 2000 -> 600  (u: r)
+            "#]],
+        );
+        check(&range("800", "2000"), &has, expect![[""]]);
+    }
+
+    #[test]
+    fn sets_shrink_from_below_and_grow_from_above() {
+        let rows = [("a", "0-3"), ("a/b", "0-3"), ("d", "0-7"), ("d/e", "0-3")];
+        let settings = rows.map(|(path, cpus)| (Slot::file(path), setting(Form::Cpus, cpus)));
+        check(
+            &settings.into(),
+            &observed(&[("a", "0-7"), ("a/b", "0-7"), ("d", "0-3"), ("d/e", "0-1")]),
+            expect![[r#"
+                shrink /a/b 0-7 -> 0-3  (u: r)
+                shrink /a 0-7 -> 0-3  (u: r)
+                grow   /d 0-3 -> 0-7  (u: r)
+                grow   /d/e 0-1 -> 0-3  (u: r)
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_and_stops_nobody_else() {
+        let settings: Settings = [
+            (Slot::file("gone"), setting(Form::Text, "1")),
+            (Slot::file("here"), setting(Form::Text, "1")),
+            (Slot::line("schemata", "L2"), setting(Form::Schemata, "0=f")),
+            (Slot::file("unread"), setting(Form::Text, "1")),
+        ]
+        .into();
+        let mut has = observed(&[("here", "0"), ("schemata", "L3:0=f\n")]);
+        has.insert("gone".to_owned(), Err("ENOENT".to_owned()));
+        let plan = check(
+            &settings,
+            &has,
+            expect![[r#"
+                set    /here 0 -> 1  (u: r)
+                cannot /gone: ENOENT  (u)
+                cannot /schemata [L2]: no such line  (u)
+                cannot /unread: not read  (u)
+            "#]],
+        );
+        assert_eq!(plan.remember.keys().collect::<Vec<_>>(), [&Slot::file("here")]);
+    }
+
+    #[test]
+    fn a_limit_that_was_not_there_is_given_back_as_none() {
+        let limits = |value| [(Slot::line("io.max", "8:16"), setting(Form::Limits, value))].into();
+        let has = observed(&[("io.max", "8:0 rbps=5\n")]);
+        let plan = check(
+            &limits("rbps=100 wiops=7"),
+            &has,
+            expect![[r#"
+                set    /io.max [8:16] (none) -> rbps=100 wiops=7  (u: r)
+            "#]],
+        );
+        let has = observed(&[("io.max", "8:16 rbps=100 wbps=max riops=max wiops=7\n")]);
+        let back = plan_files(&Settings::new(), &has, &plan.remember);
+        expect![[r#"
+            set    /io.max [8:16] rbps=100 wbps=max riops=max wiops=7 -> rbps=max wiops=max  (restore: as it was before)
+        "#]]
+        .assert_eq(&render_file_plan(&back));
+    }
+
+    #[test]
+    fn a_limit_that_the_runtime_has_changed_is_given_back_as_it_is_now() {
+        let settings: Settings = [(Slot::file("cpu.max"), setting(Form::CpuMax, "max"))].into();
+        let mut originals = BTreeMap::new();
+        for written in ["200000 100000", "300000 100000"] {
+            let plan = plan_files(&settings, &observed(&[("cpu.max", written)]), &originals);
+            originals.extend(plan.remember);
+        }
+        let right = observed(&[("cpu.max", "max 100000")]);
+        assert_eq!(plan_files(&settings, &right, &originals), FilePlan::default());
+        let back = plan_files(&Settings::new(), &right, &originals);
+        expect![[r#"
+            set    /cpu.max max 100000 -> 300000 100000  (restore: as it was before)
+        "#]]
+        .assert_eq(&render_file_plan(&back));
+    }
+
+    #[test]
+    fn originals_of_files_that_are_gone_or_as_they_were_are_forgotten() {
+        let original = |value: &str| Original { form: Form::Text, value: value.to_owned() };
+        let originals = BTreeMap::from([
+            (Slot::file("gone"), original("1")),
+            (Slot::file("right"), original("1")),
+            (Slot::file("wrong"), original("1")),
+        ]);
+        let mut has = observed(&[("right", "1"), ("wrong", "2")]);
+        has.insert("gone".to_owned(), Err("ENOENT".to_owned()));
+        let plan = plan_files(&Settings::new(), &has, &originals);
+        assert_eq!(plan.forget, [Slot::file("gone"), Slot::file("right")]);
+        assert_eq!(plan.writes.len(), 1);
+    }
+
+    /// Carries a plan out on texts that are whole files.
+    fn carry_out(plan: &FilePlan, has: &mut Observed, originals: &mut BTreeMap<Slot, Original>) {
+        originals.extend(plan.remember.clone());
+        for write in &plan.writes {
+            has.insert(write.slot.path.clone(), Ok(write.text()));
+        }
+        for slot in &plan.forget {
+            originals.remove(slot);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_plan_is_enough_and_leads_back(
+            before in prop::collection::vec(0u32..4, 6),
+            wishes in prop::collection::vec(prop::collection::vec(prop::option::of(0u32..4), 6), 1..5),
+        ) {
+            let path = |i: usize| format!("f{i}");
+            let texts = before.iter().enumerate().map(|(i, it)| (path(i), Ok(it.to_string())));
+            let first: Observed = texts.collect();
+            let (mut has, mut originals) = (first.clone(), BTreeMap::new());
+            for wish in wishes.iter().chain([&vec![None; 6]]) {
+                let settings: Settings = wish.iter().enumerate().filter_map(|(i, it)| {
+                    let value = (*it)?.to_string();
+                    let form = if i % 2 == 0 { Form::Text } else { Form::Cpus };
+                    Some((Slot::file(path(i)), setting(form, &value)))
+                }).collect();
+                let plan = plan_files(&settings, &has, &originals);
+                carry_out(&plan, &mut has, &mut originals);
+                let again = plan_files(&settings, &has, &originals);
+                prop_assert!(again.is_empty() && again.remember.is_empty());
+                carry_out(&again, &mut has, &mut originals);
+                for slot in originals.keys() {
+                    prop_assert!(settings.contains_key(slot));
+                }
+            }
+            prop_assert_eq!(has, first);
+        }
+    }
+}

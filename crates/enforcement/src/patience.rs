@@ -1,0 +1,252 @@
+//! How long to insist. In: plans, what became of their writes, and the time. Out: the writes to make now, and what an operator should know.
+//!
+//! A write that fails is tried again after 1, 2, 4 ... 300 seconds. A file that was right and is not any more was changed by somebody else (drift): it is
+//! repaired, up to [`REPAIRS_MAX`] times in [`REPAIRS_WITHIN`]; then it is left to the other for [`TRUCE`] and reported as contested.
+//! What is wanted anew is always tried at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::file_plan::{FilePlan, FileWrite};
+use crate::setting::{Settings, Slot};
+
+/// Repairs of one file before it is left to whoever changes it.
+pub const REPAIRS_MAX: usize = 5;
+/// The time in which that many repairs are a fight.
+pub const REPAIRS_WITHIN: Duration = Duration::from_secs(600);
+/// How long a contested file is left alone.
+pub const TRUCE: Duration = Duration::from_secs(1800);
+const RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// What is known of each file that is, or was, to be changed.
+#[derive(Clone, Debug, Default)]
+pub struct Patience {
+    slots: BTreeMap<Slot, Seen>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// What was wanted of it when it was last looked at.
+    wanted: String,
+    /// It had that.
+    was_right: bool,
+    failures: u32,
+    not_before: Duration,
+    repairs: Vec<Duration>,
+    truce_until: Option<Duration>,
+}
+
+/// Something that has changed for one file, to be told once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Somebody else has changed it; it is repaired.
+    Drifted {
+        /// The repair.
+        write: FileWrite,
+    },
+    /// Somebody else changes it again and again; it is left alone for [`TRUCE`].
+    Contested {
+        /// The repair that is not made.
+        write: FileWrite,
+    },
+}
+
+impl Patience {
+    /// Takes out of the plan what is not to be written now. `now` only ever grows, from any beginning.
+    pub fn sift(
+        &mut self,
+        settings: &Settings,
+        plan: FilePlan,
+        now: Duration,
+    ) -> (FilePlan, Vec<Notice>) {
+        let mut notices = Vec::new();
+        let wrong: BTreeSet<&Slot> = plan.writes.iter().map(|write| &write.slot).collect();
+        let unread: BTreeSet<&Slot> = plan.impossible.iter().map(|it| &it.slot).collect();
+        self.slots.retain(|slot, _| settings.contains_key(slot) || wrong.contains(slot));
+        for (slot, setting) in settings.iter().filter(|(slot, _)| !wrong.contains(slot)) {
+            let was_right = !unread.contains(slot);
+            // Copies nothing of what it knows already: this is done for every file at every look.
+            match self.slots.get_mut(slot) {
+                Some(seen) if seen.wanted == setting.value => {
+                    (seen.was_right, seen.failures) = (was_right, 0);
+                }
+                _ => {
+                    let wanted = setting.value.clone();
+                    self.slots.insert(slot.clone(), Seen { wanted, was_right, ..Seen::default() });
+                }
+            }
+        }
+        let FilePlan { remember, writes, forget, impossible } = plan;
+        let keep = |write: &FileWrite| self.may_write(write, now, &mut notices);
+        let writes: Vec<FileWrite> = writes.into_iter().filter(keep).collect();
+        (FilePlan { remember, writes, forget, impossible }, notices)
+    }
+
+    fn entry(&mut self, slot: &Slot, wanted: &str) -> &mut Seen {
+        let seen = self.slots.entry(slot.clone()).or_default();
+        if seen.wanted != wanted {
+            *seen = Seen { wanted: wanted.to_owned(), ..Seen::default() };
+        }
+        seen
+    }
+
+    /// All files that are, or were, to be changed, in the order of their paths.
+    pub fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.keys()
+    }
+
+    fn may_write(&mut self, write: &FileWrite, now: Duration, notices: &mut Vec<Notice>) -> bool {
+        let seen = self.entry(&write.slot, &write.new);
+        if seen.truce_until.is_some_and(|until| now < until) || now < seen.not_before {
+            return false;
+        }
+        seen.truce_until = None;
+        if !std::mem::take(&mut seen.was_right) {
+            return true;
+        }
+        seen.repairs.retain(|at| now.saturating_sub(*at) < REPAIRS_WITHIN);
+        if seen.repairs.len() >= REPAIRS_MAX {
+            seen.repairs.clear();
+            seen.truce_until = Some(now + TRUCE);
+            notices.push(Notice::Contested { write: write.clone() });
+            return false;
+        }
+        seen.repairs.push(now);
+        notices.push(Notice::Drifted { write: write.clone() });
+        true
+    }
+
+    /// A write has succeeded or failed. Whether it is the first of several failures, which is the one to tell.
+    pub fn note(&mut self, write: &FileWrite, has_failed: bool, now: Duration) -> bool {
+        let seen = self.entry(&write.slot, &write.new);
+        if !has_failed {
+            (seen.failures, seen.was_right) = (0, true);
+            return false;
+        }
+        let wait = Duration::from_secs(1 << seen.failures.min(16)).min(RETRY_MAX);
+        seen.not_before = now + wait;
+        seen.failures += 1;
+        seen.failures == 1
+    }
+
+    /// When the first of the failed writes is due again.
+    pub fn next_try(&self) -> Option<Duration> {
+        let failing = self.slots.values().filter(|seen| seen.failures > 0);
+        failing.map(|seen| seen.not_before).min()
+    }
+
+    /// Files that are left to somebody else.
+    pub fn contested(&self) -> impl Iterator<Item = &Slot> {
+        let contested = self.slots.iter().filter(|(_, seen)| seen.truce_until.is_some());
+        contested.map(|(slot, _)| slot)
+    }
+
+    /// Files whose last write failed.
+    pub fn failing(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|(_, seen)| seen.failures > 0).map(|(slot, _)| slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file_plan::plan_files;
+    use crate::setting::{Form, Observed, Setting};
+
+    fn settings(value: &str) -> Settings {
+        let (unit, reason) = ("u".to_owned(), "r".to_owned());
+        let setting = Setting { form: Form::Text, value: value.to_owned(), unit, reason };
+        [(Slot::file("f"), setting)].into()
+    }
+
+    struct Story {
+        patience: Patience,
+        lines: Vec<String>,
+    }
+
+    impl Story {
+        /// The file says `found` at this second; a write then succeeds or not.
+        fn look(&mut self, second: u64, wanted: &str, found: &str, succeeds: bool) {
+            let now = Duration::from_secs(second);
+            let observed: Observed = [("f".to_owned(), Ok(found.to_owned()))].into();
+            let settings = settings(wanted);
+            let plan = plan_files(&settings, &observed, &BTreeMap::new());
+            let (plan, notices) = self.patience.sift(&settings, plan, now);
+            let mut line = format!("{second}:");
+            for notice in notices {
+                line += match notice {
+                    Notice::Drifted { .. } => " drifted",
+                    Notice::Contested { .. } => " contested",
+                };
+            }
+            for write in &plan.writes {
+                let is_first = self.patience.note(write, !succeeds, now);
+                line += if succeeds { " written" } else { " failed" };
+                line += if is_first { ", told" } else { "" };
+            }
+            self.lines.push(line);
+        }
+    }
+
+    fn story() -> Story {
+        Story { patience: Patience::default(), lines: Vec::new() }
+    }
+
+    #[test]
+    fn a_failed_write_waits_longer_each_time() {
+        let mut story = story();
+        for second in [0, 1, 2, 3, 6, 7, 100] {
+            story.look(second, "1", "0", false);
+        }
+        assert_eq!(story.patience.next_try(), Some(Duration::from_secs(116)));
+        story.look(101, "2", "0", true);
+        story.look(102, "2", "2", true);
+        let expected = [
+            "0: failed, told",
+            "1: failed",
+            "2:",
+            "3: failed",
+            "6:",
+            "7: failed",
+            "100: failed",
+            "101: written",
+            "102:",
+        ];
+        assert_eq!(story.lines, expected);
+        assert_eq!(story.patience.next_try(), None);
+    }
+
+    #[test]
+    fn drift_is_repaired_but_not_fought_over() {
+        let mut story = story();
+        story.look(0, "1", "0", true);
+        for second in 1..=7 {
+            story.look(second, "1", "0", true);
+        }
+        assert_eq!(story.patience.contested().count(), 1);
+        story.look(1806, "1", "0", true);
+        story.look(1807, "1", "0", true);
+        let expected = [
+            "0: written",
+            "1: drifted written",
+            "2: drifted written",
+            "3: drifted written",
+            "4: drifted written",
+            "5: drifted written",
+            "6: contested",
+            "7:",
+            "1806: written",
+            "1807: drifted written",
+        ];
+        assert_eq!(story.lines, expected);
+    }
+
+    #[test]
+    fn what_is_wanted_anew_is_no_drift() {
+        let mut story = story();
+        story.look(0, "1", "0", true);
+        story.look(1, "2", "1", true);
+        story.look(2, "2", "2", true);
+        assert_eq!(story.lines, ["0: written", "1: written", "2:"]);
+    }
+}

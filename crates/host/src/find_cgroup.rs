@@ -1,0 +1,223 @@
+//! Where a container's cgroup is. In: the pod's cgroup as kubelet names it, the runtime's id, a process. Out: directories that exist.
+//!
+//! Kubelet names the pod's cgroup as a path (driver `cgroupfs`, `/kubepods/burstable/podUID`) or as a slice (driver `systemd`,
+//! `kubepods-burstable-podUID.slice`), which lies in all slices that its name begins with (systemd.slice(5)). In there each runtime names a
+//! container's in its own way: `ID`, `crio-ID`, `cri-containerd-ID.scope`, `crio-ID.scope`; crun puts the processes into `container` below it.
+//! Where kubelet's name does not lead there, a process tells (cgroups(7), "/proc/pid/cgroup").
+
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+
+use crate::kernel::Kernel;
+use crate::read_cgroup::CgroupError;
+
+/// Where cgroup v2 is mounted, below the root.
+pub(crate) const CGROUPS: &str = "sys/fs/cgroup";
+
+/// A container's directories, below the root and without a slash in front.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerCgroup {
+    /// The one around the containers of its pod; `None` where kubelet has named none.
+    pub pod: Option<String>,
+    /// Its own; then, if the runtime has made one, that with its processes.
+    pub dirs: Vec<String>,
+}
+
+/// The cgroup (version 2) of the container with this id, whose pod's cgroup kubelet calls `parent`; `pid` is a process of the container.
+/// `None`: it has none, or none any more.
+///
+/// # Errors
+/// [`CgroupError`] when it cannot be looked for.
+pub fn find_container_cgroup(
+    kernel: &mut dyn Kernel,
+    parent: &str,
+    id: &str,
+    pid: Option<u32>,
+) -> Result<Option<ContainerCgroup>, CgroupError> {
+    let named = find_below(kernel, CGROUPS, parent, id)?;
+    let found = match (named, pid) {
+        (None, Some(pid)) => find_by_process(kernel, id, pid)?,
+        (named, _) => named,
+    };
+    let Some(own) = found else { return Ok(None) };
+    let mut dirs = vec![own.clone()];
+    let inner = list(kernel, &own)?.unwrap_or_default().into_iter().find(|it| it == "container");
+    dirs.extend(inner.map(|it| format!("{own}/{it}")));
+    let is_pod = |dir: &&str| {
+        let kubelets = cgroup_dir(parent);
+        kubelets.is_some_and(|it| it.file_name() == Path::new(dir).file_name())
+    };
+    let pod = own.rsplit_once('/').map(|(dir, _)| dir).filter(is_pod).map(str::to_owned);
+    Ok(Some(ContainerCgroup { pod, dirs }))
+}
+
+/// The container's directory in its pod's, in one mounted hierarchy. `parent` may be the container's own path, too, as runtimes tell it.
+pub(crate) fn find_below(
+    kernel: &mut dyn Kernel,
+    mount: &str,
+    parent: &str,
+    id: &str,
+) -> Result<Option<String>, CgroupError> {
+    let Some(dir) = cgroup_dir(parent).filter(|_| !id.is_empty()) else { return Ok(None) };
+    let Some(dir) = dir.to_str().map(|dir| format!("{mount}/{dir}")) else { return Ok(None) };
+    let Some(names) = list(kernel, &dir)? else { return Ok(None) };
+    if dir.rsplit('/').next().is_some_and(|name| is_of(name, id)) {
+        return Ok(Some(dir));
+    }
+    Ok(names.iter().find(|name| is_of(name, id)).map(|name| format!("{dir}/{name}")))
+}
+
+/// From the process's own cgroup up to the one with the id in its name: a container may have made cgroups of its own in its.
+fn find_by_process(
+    kernel: &mut dyn Kernel,
+    id: &str,
+    pid: u32,
+) -> Result<Option<String>, CgroupError> {
+    let path = format!("proc/{pid}/cgroup");
+    let text = match kernel.read(&path) {
+        Ok(text) => text,
+        Err(Errno::ENOENT | Errno::ESRCH) => return Ok(None),
+        Err(errno) => return Err(failed(&path, errno)),
+    };
+    let Some(dir) = text.lines().find_map(|line| line.strip_prefix("0::/")) else {
+        return Ok(None);
+    };
+    let names: Vec<&str> = dir.trim().split('/').collect();
+    // From a cgroup namespace of one's own the paths of others begin with `..` and lead nowhere.
+    let Some(at) = names.iter().position(|name| is_of(name, id)).filter(|_| !dir.contains(".."))
+    else {
+        return Ok(None);
+    };
+    let own = format!("{CGROUPS}/{}", names.get(..=at).unwrap_or_default().join("/"));
+    Ok(list(kernel, &own)?.map(|_| own))
+}
+
+/// Whether a directory is the container's: its id, or that behind the runtime's name. The runtime's own monitor is another
+/// (`crio-conmon-ID.scope`).
+fn is_of(name: &str, id: &str) -> bool {
+    let name = name.strip_suffix(".scope").unwrap_or(name);
+    match name.strip_suffix(id) {
+        Some("") => !id.is_empty(),
+        Some(prefix) => !id.is_empty() && prefix.ends_with('-') && !prefix.ends_with("conmon-"),
+        None => false,
+    }
+}
+
+fn list(kernel: &mut dyn Kernel, dir: &str) -> Result<Option<Vec<String>>, CgroupError> {
+    match kernel.list(dir) {
+        Ok(names) => Ok(Some(names)),
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ENODEV) => Ok(None),
+        Err(errno) => Err(failed(dir, errno)),
+    }
+}
+
+fn failed(path: &str, errno: Errno) -> CgroupError {
+    CgroupError::Read { path: PathBuf::from(format!("/{path}")), source: io::Error::from(errno) }
+}
+
+/// Where a cgroup is below the mount. `None`: it is none.
+fn cgroup_dir(parent: &str) -> Option<PathBuf> {
+    // Runtimes tell `SLICE:PREFIX:ID`.
+    let parent = parent.split(':').next().unwrap_or_default();
+    let path = match parent.strip_suffix(".slice") {
+        Some(name) if !parent.contains('/') => {
+            let ends = name.match_indices('-').map(|(at, _)| at).chain([name.len()]);
+            ends.map(|end| format!("{}.slice", name.get(..end).unwrap_or_default())).collect()
+        }
+        _ => PathBuf::from(parent.trim_start_matches('/')),
+    };
+    let is_inside = path.components().all(|part| matches!(part, Component::Normal(_)));
+    (is_inside && path.components().next().is_some()).then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_kernel::FakeKernel;
+
+    #[test]
+    fn cgroups_are_found_by_path_and_by_slice() {
+        for (parent, expected) in [
+            ("/kubepods/burstable/pod1", Some("kubepods/burstable/pod1")),
+            ("kubepods.slice", Some("kubepods.slice")),
+            (
+                "kubepods-burstable-pod1_2.slice",
+                Some("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice"),
+            ),
+            ("kubepods-pod1.slice:cri-containerd:ab", Some("kubepods.slice/kubepods-pod1.slice")),
+            ("/kubepods.slice/kubepods-pod1.slice", Some("kubepods.slice/kubepods-pod1.slice")),
+            ("", None),
+            ("/", None),
+            ("/../etc", None),
+            ("/kubepods/../../etc", None),
+        ] {
+            assert_eq!(cgroup_dir(parent), expected.map(PathBuf::from), "{parent}");
+        }
+    }
+
+    /// A container `ab` with process 7: the directories that are there, what the process says, and what is found.
+    fn check(
+        dirs: &[&str],
+        process: &str,
+        parent: &str,
+        expected: Option<(Option<&str>, &[&str])>,
+    ) {
+        let mut kernel = FakeKernel::new(&[("proc/7/cgroup", process)]);
+        for dir in dirs {
+            let file = format!("sys/fs/cgroup/{dir}/cgroup.procs");
+            kernel.files.insert(file, String::new());
+        }
+        let below = |dir: &str| format!("sys/fs/cgroup/{dir}");
+        let expected = expected.map(|(pod, dirs)| ContainerCgroup {
+            pod: pod.map(below),
+            dirs: dirs.iter().map(|dir| below(dir)).collect(),
+        });
+        let found = find_container_cgroup(&mut kernel, parent, "ab", Some(7)).unwrap();
+        assert_eq!(found, expected, "{dirs:?} {parent}");
+    }
+
+    #[test]
+    fn every_runtime_is_found_with_both_drivers() {
+        let pod = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice";
+        for name in ["cri-containerd-ab.scope", "crio-ab.scope", "docker-ab.scope"] {
+            let own = format!("{pod}/{name}");
+            let conmon = format!("{pod}/crio-conmon-ab.scope");
+            let dirs = [conmon.as_str(), &own];
+            check(&dirs, "", "kubepods-burstable-pod1.slice", Some((Some(pod), &[&own])));
+        }
+        for name in ["ab", "crio-ab"] {
+            let own = format!("kubepods/besteffort/pod1/{name}");
+            let pod = Some("kubepods/besteffort/pod1");
+            check(&[&own], "", "/kubepods/besteffort/pod1", Some((pod, &[&own])));
+        }
+        let own = format!("{pod}/crio-ab.scope");
+        let inner = format!("{own}/container");
+        check(&[&inner], "", "kubepods-burstable-pod1.slice", Some((Some(pod), &[&own, &inner])));
+    }
+
+    #[test]
+    fn a_process_tells_where_kubelets_name_does_not_lead() {
+        let own = "node/kubepods/pod1/ab";
+        let says = "1:name=systemd:/x\n0::/node/kubepods/pod1/ab/init.scope\n";
+        check(&[own], says, "/kubepods/pod1", Some((Some("node/kubepods/pod1"), &[own])));
+        check(&["k8s.io/ab"], "0::/k8s.io/ab\n", "", Some((None, &["k8s.io/ab"])));
+        // Gone, in another namespace, another container, cgroup v1.
+        check(&[], "0::/k8s.io/ab\n", "", None);
+        check(&["k8s.io/ab"], "0::/../../k8s.io/ab\n", "", None);
+        check(&["k8s.io/cab"], "0::/k8s.io/cab\n", "", None);
+        check(&["k8s.io/ab"], "4:cpu:/k8s.io/ab\n", "", None);
+    }
+
+    #[test]
+    fn without_a_name_or_an_id_nothing_is_found() {
+        let mut kernel = FakeKernel::new(&[("sys/fs/cgroup/kubepods/pod1/ab/cpu.stat", "")]);
+        for (parent, id, pid) in
+            [("", "ab", None), ("/kubepods/pod1", "", None), ("", "ab", Some(8))]
+        {
+            let found = find_container_cgroup(&mut kernel, parent, id, pid).unwrap();
+            assert_eq!(found, None, "{parent} {id}");
+        }
+    }
+}
