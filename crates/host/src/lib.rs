@@ -11,6 +11,7 @@ mod kernel_fs;
 mod lines;
 mod read_block_devices;
 mod read_cgroup;
+mod read_interrupts;
 mod read_neighbours;
 mod read_process;
 mod read_snapshot;
@@ -20,6 +21,7 @@ mod write_snapshot;
 pub use find_cgroup::{ContainerCgroup, find_container_cgroup};
 pub use read_block_devices::read_block_devices;
 pub use read_cgroup::{CgroupError, CpuFiles, CpuStat, read_cgroup_files};
+pub use read_interrupts::read_interrupts;
 pub use read_neighbours::{
     CLAIMS_FILE, ClaimsError, CommandLine, read_claimed_cpus, read_command_lines,
 };
