@@ -22,4 +22,5 @@ mod observing;
 mod placing;
 mod reload;
 mod restarts;
+mod soak;
 mod upgrade;

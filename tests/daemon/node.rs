@@ -127,8 +127,8 @@ impl Node {
         write_machine(&self.host_root(), &parse_machine(machine).unwrap());
     }
 
-    /// Below it lie the files of a machine that is watched; otherwise there is no such directory, because the machine is not this
-    /// host's, and neither are its processes.
+    /// Below it lie the files of a machine that is watched; otherwise it is empty, because the machine is not this host's, and neither
+    /// are its processes.
     pub(crate) fn host_root(&self) -> PathBuf {
         self.path("host")
     }
@@ -150,6 +150,7 @@ impl Node {
             kubelet: kubelet(dir.path().join("bayplan.sock")),
             dir,
         };
+        fs::create_dir(node.host_root()).unwrap();
         node.start_runtime();
         node
     }
@@ -331,12 +332,17 @@ impl Node {
         self.running = Some(Running::Process { child, metrics });
     }
 
+    /// The daemon's process.
+    pub(crate) fn daemon_pid(&self) -> u32 {
+        match &self.running {
+            Some(Running::Process { child, .. }) => child.id(),
+            _ => panic!("the daemon is no process"),
+        }
+    }
+
     /// Sends a signal to the daemon's process.
     pub(crate) fn signal_daemon(&self, signal: Signal) {
-        let Some(Running::Process { child, .. }) = &self.running else {
-            panic!("the daemon is no process")
-        };
-        kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+        kill(Pid::from_raw(self.daemon_pid().try_into().unwrap()), signal).unwrap();
     }
 
     /// Waits until the daemon's process has ended by itself.
@@ -538,7 +544,7 @@ fn is_held(error: &StartError) -> bool {
     match error {
         StartError::Journal(error) => matches!(error, JournalError::Locked { .. }),
         StartError::Listen { source, .. } => source.kind() == std::io::ErrorKind::AddrInUse,
-        StartError::Pools(_) => false,
+        StartError::Pools(_) | StartError::Root { .. } => false,
     }
 }
 
