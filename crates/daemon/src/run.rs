@@ -478,7 +478,8 @@ async fn restore(
     let topology = machine.topology();
     let origin = Origin { config: config.differences().into(), machine: machine.files() };
     let mut state = new_state(config, topology)?.with_origin(origin);
-    let (journal, recovered) = Journal::open(&config.state_dir).map_err(StartError::Journal)?;
+    let opened = Journal::open_on(machine.disk(), &config.state_dir);
+    let (journal, recovered) = opened.map_err(StartError::Journal)?;
     for dropped in &recovered.dropped {
         tracing::warn!(line = dropped.line, why = dropped.why, "a journal record was dropped");
     }
