@@ -2,8 +2,8 @@
 //! leave no choice, and what must be remembered before the first of them.
 //!
 //! A file that nobody wants changed any more gets back its original. Sets of CPUs shrink before others grow; parents grow first, children shrink first.
-//! Of a range, the end that moves away from the other is written first, because drivers refuse or clamp a lower end above the upper
-//! one. Guarantees: the plan for files that are already right is empty; after a plan whose writes all succeed, the next one is empty, or,
+//! Partitions of CPUs are members while their CPUs change. Of a range, the end that moves away from the other is written first, because drivers
+//! refuse or clamp a lower end above the upper one. Guarantees: the plan for files that are already right is empty; after a plan whose writes all succeed, the next one is empty, or,
 //! where modes were changed, the one after that; an original is in `remember` before its file is in `writes`, and only a file that is as it was, or
 //! gone, is in `forget`.
 
@@ -18,20 +18,26 @@ use crate::setting::{
 /// Which pass a write belongs to. Each follows the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FilePass {
+    /// Partitions become members.
+    Leave,
     /// CPUs are taken away only.
     Shrink,
     /// Anything else is changed.
     Set,
     /// CPUs are given.
     Grow,
+    /// Members become partitions.
+    Enter,
 }
 
 impl fmt::Display for FilePass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            FilePass::Leave => "leave",
             FilePass::Shrink => "shrink",
             FilePass::Set => "set",
             FilePass::Grow => "grow",
+            FilePass::Enter => "enter",
         })
     }
 }
@@ -55,6 +61,8 @@ pub struct FileWrite {
     pub reason: String,
     /// It is the original.
     pub gives_back: bool,
+    /// A later write of the plan gives the slot another value: this one only leads there.
+    pub is_step: bool,
 }
 
 impl FileWrite {
@@ -137,13 +145,13 @@ pub fn plan_files(
     let mut plan = FilePlan::default();
     for (slot, setting) in settings {
         match found(observed, slot, &setting.form) {
-            Ok(old) if is_same(&setting.form, &setting.value, old) => {}
+            Ok(old) if is_right(settings, observed, setting, old) => {}
             Ok(old) => {
                 if !originals.contains_key(slot) || setting.form == Form::CpuMax {
                     let original = original_of(setting, old);
                     plan.remember.insert(slot.clone(), original);
                 }
-                plan.writes.push(write_for(slot, setting, old));
+                plan.writes.extend(writes_for(slot, setting, old));
             }
             Err(why) => {
                 let unit = setting.unit.clone();
@@ -161,8 +169,8 @@ pub fn plan_files(
                     unit: "restore".to_owned(),
                     reason: "as it was before".to_owned(),
                 };
-                let write = write_for(slot, &setting, old);
-                plan.writes.push(FileWrite { gives_back: true, ..write });
+                let writes = writes_for(slot, &setting, old).into_iter();
+                plan.writes.extend(writes.map(|it| FileWrite { gives_back: true, ..it }));
             }
             Ok(_) => returned.push(slot.clone()),
             Err(_) => plan.forget.push(slot.clone()),
@@ -216,27 +224,65 @@ fn original_of(setting: &Setting, old: &str) -> Original {
                 names.map(|(name, _)| format!("{name}={}", had(name).unwrap_or(unwritten(name))));
             limits.collect::<Vec<_>>().join(" ")
         }
+        // Why it is invalid stands behind the type.
+        Form::Partition { .. } => old.split(' ').next().unwrap_or_default().to_owned(),
         _ => old.to_owned(),
     };
     Original { form: setting.form.clone(), value }
 }
 
-fn write_for(slot: &Slot, setting: &Setting, old: &str) -> FileWrite {
-    let pass = match setting.form {
-        Form::Cpus => cpus_pass(old, &setting.value),
-        _ => FilePass::Set,
+/// A partition whose CPUs are not right yet is not right either.
+fn is_right(settings: &Settings, observed: &Observed, setting: &Setting, old: &str) -> bool {
+    let has_right_cpus = match &setting.form {
+        Form::Partition { cpus } => {
+            let slot = Slot::file(cpus);
+            let wanted = settings.get(&slot).zip(found(observed, &slot, &Form::OwnCpus).ok());
+            wanted.is_none_or(|(it, found)| is_same(&it.form, &it.value, found))
+        }
+        _ => true,
     };
-    FileWrite {
+    has_right_cpus && is_same(&setting.form, &setting.value, old)
+}
+
+/// One write, or two where there is something to let go of first.
+fn writes_for(slot: &Slot, setting: &Setting, old: &str) -> Vec<FileWrite> {
+    let write = |pass, old: &str, new: &str, is_step| FileWrite {
         pass,
         slot: slot.clone(),
         form: setting.form.clone(),
         old: old.to_owned(),
-        new: setting.value.clone(),
+        new: new.to_owned(),
         unit: setting.unit.clone(),
         reason: setting.reason.clone(),
         gives_back: false,
+        is_step,
+    };
+    let new = setting.value.as_str();
+    let one = |pass| vec![write(pass, old, new, false)];
+    match &setting.form {
+        Form::Cpus => one(cpus_pass(old, new)),
+        Form::OwnCpus => match cpus(old).zip(cpus(new)) {
+            Some((has, gets)) if !has.is_subset(&gets) && !gets.is_subset(&has) => {
+                let kept = has.intersection(&gets).to_string();
+                let first = write(FilePass::Shrink, old, &kept, true);
+                vec![first, write(FilePass::Grow, &kept, new, false)]
+            }
+            _ => one(cpus_pass(old, new)),
+        },
+        Form::Partition { .. } => match (old, new) {
+            (_, MEMBER) => one(FilePass::Leave),
+            (MEMBER, _) => one(FilePass::Enter),
+            _ => {
+                let first = write(FilePass::Leave, old, MEMBER, true);
+                vec![first, write(FilePass::Enter, MEMBER, new, false)]
+            }
+        },
+        _ => one(FilePass::Set),
     }
 }
+
+/// A group that is no partition.
+const MEMBER: &str = "member";
 
 fn cpus_pass(old: &str, new: &str) -> FilePass {
     match cpus(old).zip(cpus(new)) {
@@ -250,9 +296,9 @@ fn order(writes: &mut [FileWrite], observed: &Observed) {
     writes.sort_by_cached_key(|write| {
         let depth = i64::try_from(write.slot.path.matches('/').count()).unwrap_or(i64::MAX);
         let rank = match (write.pass, &write.form) {
-            (FilePass::Shrink, _) => -depth,
-            (FilePass::Grow, _) => depth,
             (FilePass::Set, Form::Mode) => -1,
+            (FilePass::Leave | FilePass::Shrink, _) => -depth,
+            (FilePass::Grow | FilePass::Enter, _) => depth,
             (FilePass::Set, Form::Lowest { highest }) => {
                 let highest = observed.get(highest).and_then(|text| text.as_ref().ok());
                 let highest = highest.and_then(|text| number(text.trim()));
@@ -413,6 +459,72 @@ mod tests {
                 grow   /d/e 0-1 -> 0-3  (u: r)
             "#]],
         );
+    }
+
+    #[test]
+    fn partitions_are_left_while_their_cpus_change() {
+        let partition = |group: &str, kind: &str, cpus: &str| {
+            let file = format!("{group}/cpus");
+            let form = Form::Partition { cpus: file.clone() };
+            [
+                (Slot::file(format!("{group}/partition")), setting(form, kind)),
+                (Slot::file(file), setting(Form::OwnCpus, cpus)),
+            ]
+        };
+        let has = observed(&[
+            ("p/cpus", "0-7"),
+            ("p/moves/cpus", "0-1"),
+            ("p/moves/partition", "isolated"),
+            ("p/new/cpus", ""),
+            ("p/new/partition", "member"),
+            ("p/broken/cpus", "4"),
+            ("p/broken/partition", "isolated invalid (CPUs not available)"),
+            ("p/stays/cpus", "6-7"),
+            ("p/stays/partition", "root"),
+        ]);
+        let mut settings: Settings = [
+            partition("p/moves", "isolated", "2-3"),
+            partition("p/new", "isolated", "0-1"),
+            partition("p/broken", "isolated", "4"),
+            partition("p/stays", "root", "6,7"),
+        ]
+        .concat()
+        .into_iter()
+        .collect();
+        settings.insert(Slot::file("p/cpus"), setting(Form::OwnCpus, "0-4,6-7"));
+        let plan = check(
+            &settings,
+            &has,
+            expect![[r#"
+            leave  /p/broken/partition isolated invalid (CPUs not available) -> member  (u: r)
+            leave  /p/moves/partition isolated -> member  (u: r)
+            shrink /p/moves/cpus 0-1 -> (none)  (u: r)
+            shrink /p/cpus 0-7 -> 0-4,6-7  (u: r)
+            grow   /p/moves/cpus (none) -> 2-3  (u: r)
+            grow   /p/new/cpus (none) -> 0-1  (u: r)
+            enter  /p/broken/partition member -> isolated  (u: r)
+            enter  /p/moves/partition member -> isolated  (u: r)
+            enter  /p/new/partition member -> isolated  (u: r)
+        "#]],
+        );
+        let after = observed(&[
+            ("p/cpus", "0-4,6-7"),
+            ("p/moves/cpus", "2-3"),
+            ("p/moves/partition", "isolated"),
+            ("p/new/cpus", "0-1"),
+            ("p/new/partition", "isolated"),
+            ("p/broken/cpus", "4"),
+            ("p/broken/partition", "isolated"),
+        ]);
+        let back = plan_files(&Settings::new(), &after, &plan.remember);
+        expect![[r#"
+            leave  /p/new/partition isolated -> member  (restore: as it was before)
+            shrink /p/moves/cpus 2-3 -> (none)  (restore: as it was before)
+            shrink /p/new/cpus 0-1 -> (none)  (restore: as it was before)
+            grow   /p/cpus 0-4,6-7 -> 0-7  (restore: as it was before)
+            grow   /p/moves/cpus (none) -> 0-1  (restore: as it was before)
+        "#]]
+        .assert_eq(&render_file_plan(&back));
     }
 
     #[test]
