@@ -22,6 +22,9 @@ enum preempter {
 #define DELAY_BUCKETS 19
 #define DELAY_BUCKET_FIRST_LOG2 10
 
+/* The slot of the counters of everybody who is in no container. */
+#define SLOT_OUTSIDE 0
+
 /* What happened to the tasks of one container on one CPU since it was first watched. */
 struct counters {
 	u64 exec_ns;     /* on a CPU, by the scheduler's own clock (`sum_exec_runtime`) */

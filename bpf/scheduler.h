@@ -9,25 +9,31 @@
 /* A container may have made cgroups of its own inside its. */
 #define CGROUP_DEPTH_MAX 8
 
-/* The cgroup above `cgroup`, itself included, that is watched; 0: none. */
-inlined u64 find_container(struct cgroup *cgroup)
+/* Finds the cgroup above `cgroup`, itself included, that is watched. */
+inlined void find_container(struct cgroup *cgroup, struct task_state *state)
 {
 #pragma unroll
 	for (int i = 0; i < CGROUP_DEPTH_MAX; i++) {
 		struct cgroup_subsys_state *parent;
 		u64 id = cgroup->kn->id;
+		u32 *slot = bpf_map_lookup_elem(&containers, &id);
 
-		if (bpf_map_lookup_elem(&containers, &id))
-			return id;
+		if (slot) {
+			state->container = id;
+			state->slot = *slot;
+			return;
+		}
 		parent = cgroup->self.parent;
 		if (!parent)
-			return 0;
+			break;
 		cgroup = parent->cgroup;
 	}
-	return 0;
+	state->container = 0;
+	state->slot = SLOT_OUTSIDE;
 }
 
-inlined u64 container_of_task(struct task_struct *task, struct task_state *state, struct settings *set)
+/* Brings `container` and `slot` up to date. */
+inlined void find_container_of_task(struct task_struct *task, struct task_state *state, struct settings *set)
 {
 	struct cgroup *cgroup = task->cgroups->dfl_cgrp;
 	u64 id = cgroup->kn->id;
@@ -35,10 +41,9 @@ inlined u64 container_of_task(struct task_struct *task, struct task_state *state
 	if (state->cgroup != id || state->generation != set->generation) {
 		/* First, so that a change meanwhile is noticed at the next time. */
 		state->generation = set->generation;
-		state->container = find_container(cgroup);
+		find_container(cgroup, state);
 		state->cgroup = id;
 	}
-	return state->container;
 }
 
 /* What is known of a task. Of one that is older than the probe only what comes from now on counts. */
@@ -55,14 +60,6 @@ inlined struct task_state *remember(struct task_struct *task, struct settings *s
 		state->is_known = 1;
 	}
 	return state;
-}
-
-inlined struct counters *counters_of(u64 container)
-{
-	struct counters *counters = container ? bpf_map_lookup_elem(&containers, &container) : 0;
-	u32 zero = 0;
-
-	return counters ? counters : bpf_map_lookup_elem(&outside, &zero);
 }
 
 inlined u32 delay_bucket(u64 ns)
@@ -114,7 +111,10 @@ inlined u32 preempter(u64 container, struct task_struct *next, struct settings *
 	if (next->pid == 0)
 		return BY_NOBODY;
 	state = remember(next, set);
-	other = state ? container_of_task(next, state, set) : 0;
+	if (!state)
+		return BY_SYSTEM;
+	find_container_of_task(next, state, set);
+	other = state->container;
 	if (other == container)
 		return BY_ITSELF;
 	return other ? BY_CONTAINER : BY_SYSTEM;
@@ -138,8 +138,9 @@ int switched(u64 *ctx)
 	state = remember(prev, set);
 	if (!state)
 		return 0;
-	container = container_of_task(prev, state, set);
-	counters = counters_of(container);
+	find_container_of_task(prev, state, set);
+	container = state->container;
+	counters = bpf_map_lookup_elem(&slots, &state->slot);
 	if (!counters)
 		return 0;
 
@@ -203,7 +204,8 @@ int migrated(u64 *ctx)
 	state = remember(task, set);
 	if (!state)
 		return 0;
-	counters = counters_of(container_of_task(task, state, set));
+	find_container_of_task(task, state, set);
+	counters = bpf_map_lookup_elem(&slots, &state->slot);
 	far = distance(task->thread_info.cpu, to);
 	if (counters && far < DISTANCES)
 		counters->migrations[far] += 1;
@@ -232,8 +234,9 @@ int look_at_running(struct bpf_iter__task *ctx)
 	state = remember(task, set);
 	if (!state || !task->on_cpu)
 		return 0;
-	container = container_of_task(task, state, set);
-	counters = counters_of(container);
+	find_container_of_task(task, state, set);
+	container = state->container;
+	counters = bpf_map_lookup_elem(&slots, &state->slot);
 	if (!counters)
 		return 0;
 	now = task->se.sum_exec_runtime;

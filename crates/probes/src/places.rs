@@ -44,7 +44,10 @@ mod tests {
 
     #[test]
     fn objects_are_named_by_their_lowest_cpu() {
-        check("pack:2 numa:1 l3:2 core:1 pu:2", 8, expect![[r#"
+        check(
+            "pack:2 numa:1 l3:2 core:1 pu:2",
+            8,
+            expect![[r#"
             0: [1, 1, 1, 1]
             1: [2, 2, 1, 1]
             2: [3, 3, 3, 3]
@@ -53,15 +56,20 @@ mod tests {
             5: [2, 2, 1, 1]
             6: [3, 3, 3, 3]
             7: [4, 4, 3, 3]
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn a_cpu_that_is_not_there_belongs_to_nothing() {
-        check("pack:1 core:1 pu:1", 3, expect![[r#"
+        check(
+            "pack:1 core:1 pu:1",
+            3,
+            expect![[r#"
             0: [1, 0, 0, 1]
             1: [0, 0, 0, 0]
             2: [0, 0, 0, 0]
-        "#]]);
+        "#]],
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::io::Read as _;
 use std::time::Instant;
 
-use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuHashMap, PerCpuValues};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues};
 use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
 use bayplan_topology::Topology;
 use bayplan_types::{CpuId, CpuSet};
@@ -14,7 +14,7 @@ use crate::audit::Audit;
 use crate::places::derive_places;
 use crate::programs::Programs;
 use crate::records::{
-    CountersRecord, IntruderRecord, IntrusionRecord, PlaceRecord, SettingsRecord,
+    CountersRecord, IntruderRecord, IntrusionRecord, PlaceRecord, SLOT_OUTSIDE, SettingsRecord,
 };
 use crate::refusal::{Surroundings, judge};
 use crate::{CgroupId, Counters, Intrusion, Intrusions, Refusal};
@@ -28,12 +28,18 @@ pub struct Probes {
     maps: Maps,
     /// Possible CPUs of the machine, online or not.
     cpus: u32,
-    /// What every container had at the last drain. A counter that the kernel has corrected downwards stands still meanwhile.
-    watched: BTreeMap<CgroupId, Counters>,
+    watched: BTreeMap<CgroupId, Watched>,
     owners: BTreeMap<CpuId, CgroupId>,
     generation: u64,
     outside: Counters,
     audit: Audit,
+}
+
+/// A container.
+struct Watched {
+    slot: u32,
+    /// At the last drain.
+    counters: Counters,
 }
 
 /// Everything that was counted, since each container is watched.
@@ -85,8 +91,8 @@ pub struct ProbeError {
 
 /// What both sides share, see `bpf/maps.h`.
 struct Maps {
-    containers: PerCpuHashMap<MapData, u64, CountersRecord>,
-    outside: PerCpuArray<MapData, CountersRecord>,
+    containers: HashMap<MapData, u64, u32>,
+    slots: PerCpuArray<MapData, CountersRecord>,
     settings: Array<MapData, SettingsRecord>,
     places: Array<MapData, PlaceRecord>,
     owners: Array<MapData, u64>,
@@ -142,7 +148,7 @@ impl Probes {
         Ok(())
     }
 
-    /// Watches these cgroups from now on, with those below them, and no others; with each the CPUs that it owns. What is not watched any more
+    /// Watches these cgroups from now on, with those below them, and no others (1,023 at most); with each the CPUs that it owns. What is not watched any more
     /// is forgotten; what goes on being watched goes on to count.
     ///
     /// # Errors
@@ -160,30 +166,19 @@ impl Probes {
             self.watched.keys().filter(|id| !containers.contains_key(id)).copied().collect();
         let new: Vec<CgroupId> =
             containers.keys().filter(|id| !self.watched.contains_key(id)).copied().collect();
+        // Slots are used again only when no task is charged to them any more.
         for id in &gone {
-            match self.maps.containers.remove(&id.0) {
-                Ok(()) | Err(MapError::KeyNotFound) => {}
-                Err(error) => return Err(failed(|| format!("forget cgroup {}", id.0))(error)),
-            }
-            self.watched.remove(id);
+            self.forget(*id)?;
         }
-        for id in &new {
-            let zero = PerCpuValues::try_from(vec![[0; 32]; self.cpus as usize]);
-            let zero = zero.map_err(failed(|| "make counters".to_owned()))?;
-            let put = self.maps.containers.insert(id.0, zero, 0);
-            put.map_err(failed(|| format!("watch cgroup {}", id.0)))?;
-            self.watched.insert(*id, Counters::default());
+        if !gone.is_empty() {
+            self.have_containers_found_anew()?;
         }
         self.audit.retain(|owner| containers.contains_key(&owner));
-        if gone.is_empty() && new.is_empty() {
+        if new.is_empty() {
             return Ok(());
         }
-        // Tasks remember in which container they are until this number changes.
-        self.generation += 1;
-        let read = self.maps.settings.get(&0, 0);
-        let [since, _] = read.map_err(failed(|| "read the settings".to_owned()))?;
-        let set = self.maps.settings.set(0, [since, self.generation], 0);
-        set.map_err(failed(|| "write the settings".to_owned()))
+        let begun = new.iter().try_for_each(|id| self.begin(*id));
+        begun.and(self.have_containers_found_anew())
     }
 
     /// Reads everything that was counted, tasks that are running at this moment included. `now` is the moment.
@@ -192,14 +187,12 @@ impl Probes {
     /// [`ProbeError`] when the kernel does not answer.
     pub fn drain(&mut self, now: Instant) -> Result<Drain, ProbeError> {
         self.look_at_running()?;
-        for (id, last) in &mut self.watched {
-            let read = self.maps.containers.get(&id.0, 0);
-            let cpus = read.map_err(failed(|| format!("read the counters of cgroup {}", id.0)))?;
-            last.rise_to(Counters::sum(cpus.iter()));
+        let slots = self.watched.values_mut().map(|it| (it.slot, &mut it.counters));
+        for (slot, counters) in slots.chain([(SLOT_OUTSIDE, &mut self.outside)]) {
+            let read = self.maps.slots.get(&slot, 0);
+            let cpus = read.map_err(failed(|| format!("read the counters of slot {slot}")))?;
+            counters.rise_to(Counters::sum(cpus.iter()));
         }
-        let outside = self.maps.outside.get(&0, 0);
-        let outside = outside.map_err(failed(|| "read the counters of the system".to_owned()))?;
-        self.outside.rise_to(Counters::sum(outside.iter()));
         self.absorb_intrusions()?;
         let unnamed = self.maps.unnamed.get(&0, 0);
         let unnamed = unnamed.map_err(failed(|| "read unnamed intruders".to_owned()))?;
@@ -207,7 +200,7 @@ impl Probes {
         unnamed.iter().for_each(|cpu| sum.add(Intrusion::from(cpu)));
         Ok(Drain {
             at: now,
-            containers: self.watched.clone(),
+            containers: self.watched.iter().map(|(id, it)| (*id, it.counters.clone())).collect(),
             outside: self.outside.clone(),
             intrusions: self.audit.intrusions(),
             unnamed: sum,
@@ -254,6 +247,39 @@ impl Probes {
         Ok(())
     }
 
+    fn begin(&mut self, id: CgroupId) -> Result<(), ProbeError> {
+        let taken: BTreeSet<u32> = self.watched.values().map(|it| it.slot).collect();
+        let free = (SLOT_OUTSIDE + 1..self.maps.slots.len()).find(|slot| !taken.contains(slot));
+        let full = || failed(|| format!("watch cgroup {}", id.0))("as many as can be are watched");
+        let slot = free.ok_or_else(full)?;
+        let zero = PerCpuValues::try_from(vec![[0; 32]; self.cpus as usize]);
+        let zero = zero.map_err(failed(|| "make counters".to_owned()))?;
+        let cleared = self.maps.slots.set(slot, zero, 0);
+        cleared.map_err(failed(|| format!("clear slot {slot}")))?;
+        let put = self.maps.containers.insert(id.0, slot, 0);
+        put.map_err(failed(|| format!("watch cgroup {}", id.0)))?;
+        self.watched.insert(id, Watched { slot, counters: Counters::default() });
+        Ok(())
+    }
+
+    fn forget(&mut self, id: CgroupId) -> Result<(), ProbeError> {
+        match self.maps.containers.remove(&id.0) {
+            Ok(()) | Err(MapError::KeyNotFound) => {}
+            Err(error) => return Err(failed(|| format!("forget cgroup {}", id.0))(error)),
+        }
+        self.watched.remove(&id);
+        Ok(())
+    }
+
+    /// Tasks remember in which container they are until this number changes.
+    fn have_containers_found_anew(&mut self) -> Result<(), ProbeError> {
+        self.generation += 1;
+        let read = self.maps.settings.get(&0, 0);
+        let [since, _] = read.map_err(failed(|| "read the settings".to_owned()))?;
+        let set = self.maps.settings.set(0, [since, self.generation], 0);
+        set.map_err(failed(|| "write the settings".to_owned()))
+    }
+
     fn absorb_intrusions(&mut self) -> Result<(), ProbeError> {
         let read = self.maps.intrusions.iter().collect::<Result<Vec<_>, _>>();
         let read = read.map_err(failed(|| "read intruders".to_owned()))?;
@@ -293,8 +319,8 @@ impl Maps {
             object.take_map(name).ok_or_else(missing)
         };
         Ok(Maps {
-            containers: PerCpuHashMap::try_from(take("containers")?)?,
-            outside: PerCpuArray::try_from(take("outside")?)?,
+            containers: HashMap::try_from(take("containers")?)?,
+            slots: PerCpuArray::try_from(take("slots")?)?,
             settings: Array::try_from(take("settings")?)?,
             places: Array::try_from(take("places")?)?,
             owners: Array::try_from(take("owners")?)?,
@@ -308,4 +334,32 @@ fn failed<E: Into<Box<dyn Error + Send + Sync>>>(
     doing: impl FnOnce() -> String,
 ) -> impl FnOnce(E) -> ProbeError {
     move |error| ProbeError { doing: doing(), source: error.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use sha2::{Digest as _, Sha256};
+
+    /// `bpf/build` writes `bpf/prebuilt/BUILD` with the object, and this fails when a source was changed without it.
+    #[test]
+    fn the_compiled_probes_are_those_of_the_sources() {
+        let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+        let build = std::fs::read_to_string(bpf.join("prebuilt/BUILD")).unwrap();
+        let listed: Vec<(&str, &str)> =
+            build.lines().filter_map(|line| line.split_once("  ")).collect();
+        for (sum, file) in &listed {
+            let found = Sha256::digest(std::fs::read(bpf.join(file)).unwrap());
+            let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(found, *sum, "{file} has changed; run bpf/build");
+        }
+        let sources = std::fs::read_dir(&bpf).unwrap().map(|entry| entry.unwrap().path());
+        let sources = sources.filter(|path| path.is_file()).count();
+        assert_eq!(
+            listed.len(),
+            sources + 1,
+            "a source or the object is not in BUILD; run bpf/build"
+        );
+    }
 }

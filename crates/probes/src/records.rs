@@ -6,6 +6,8 @@ use bayplan_types::CpuId;
 
 use crate::{CgroupId, Intruder, Intrusion, Softirq, Vector, Who};
 
+/// The slot of the counters of everybody who is in no container.
+pub(crate) const SLOT_OUTSIDE: u32 = 0;
 /// `struct counters`.
 pub(crate) type CountersRecord = [u64; 32];
 /// `struct place`: core, L3, NUMA node, package, each the lowest CPU in it plus one, or 0.

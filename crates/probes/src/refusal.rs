@@ -129,13 +129,55 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_would_mend_it() {
-        check(Errno::EPERM, None, expect!["loading switched: not permitted; give the process CAP_BPF and CAP_PERFMON, and allow it the system call bpf (SystemCallFilter=bpf; in a container a seccomp profile that does)"]);
-        check(Errno::EPERM, Some("none [integrity] confidentiality\n"), expect!["loading switched: not permitted; give the process CAP_BPF and CAP_PERFMON, and allow it the system call bpf (SystemCallFilter=bpf; in a container a seccomp profile that does)"]);
-        check(Errno::EPERM, Some("none integrity [confidentiality]\n"), expect!["loading switched: the kernel is locked down (confidentiality); boot with lockdown=integrity or without lockdown"]);
-        check(Errno::ENOMEM, None, expect!["loading switched: no memory; raise the limit of the cgroup of the process (MemoryMax=), or on kernels before 5.11 LimitMEMLOCK="]);
-        check(Errno::ENOSYS, None, expect!["loading switched: the kernel has no bpf system call, or a filter hides it; use a kernel with CONFIG_BPF_SYSCALL=y, and allow the system call bpf"]);
-        check(Errno::EINVAL, None, expect!["loading switched: the kernel refuses it (Invalid argument (os error 22)); use a kernel from 5.13 on; if it is one, please report this with `bayplan check -o json`"]);
-        check(Errno::ENOENT, None, expect!["loading switched: No such file or directory (os error 2); use a kernel from 5.13 on with CONFIG_DEBUG_INFO_BTF=y, as distributions ship them"]);
+        check(
+            Errno::EPERM,
+            None,
+            expect![
+                "loading switched: not permitted; give the process CAP_BPF and CAP_PERFMON, and allow it the system call bpf (SystemCallFilter=bpf; in a container a seccomp profile that does)"
+            ],
+        );
+        check(
+            Errno::EPERM,
+            Some("none [integrity] confidentiality\n"),
+            expect![
+                "loading switched: not permitted; give the process CAP_BPF and CAP_PERFMON, and allow it the system call bpf (SystemCallFilter=bpf; in a container a seccomp profile that does)"
+            ],
+        );
+        check(
+            Errno::EPERM,
+            Some("none integrity [confidentiality]\n"),
+            expect![
+                "loading switched: the kernel is locked down (confidentiality); boot with lockdown=integrity or without lockdown"
+            ],
+        );
+        check(
+            Errno::ENOMEM,
+            None,
+            expect![
+                "loading switched: no memory; raise the limit of the cgroup of the process (MemoryMax=), or on kernels before 5.11 LimitMEMLOCK="
+            ],
+        );
+        check(
+            Errno::ENOSYS,
+            None,
+            expect![
+                "loading switched: the kernel has no bpf system call, or a filter hides it; use a kernel with CONFIG_BPF_SYSCALL=y, and allow the system call bpf"
+            ],
+        );
+        check(
+            Errno::EINVAL,
+            None,
+            expect![
+                "loading switched: the kernel refuses it (Invalid argument (os error 22)); use a kernel from 5.13 on; if it is one, please report this with `bayplan check -o json`"
+            ],
+        );
+        check(
+            Errno::ENOENT,
+            None,
+            expect![
+                "loading switched: No such file or directory (os error 2); use a kernel from 5.13 on with CONFIG_DEBUG_INFO_BTF=y, as distributions ship them"
+            ],
+        );
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //!
 //! The machine may be busy with other things, so nothing is compared with the clock: the kernel's own counters of the same tasks
 //! (`/proc/PID/schedstat`, `cpu.stat`, `cpuacct.usage`) are the measure. Tests run one after the other.
+//!
+//! `--hold LIST` is for measuring: it watches 250 cgroups, the first of which owns the CPUs of the list, and drains every two seconds until its
+//! input ends. `sysctl kernel.bpf_stats_enabled=1` and `bpftool prog show` tell what the programs take.
 
 mod tests;
 mod work;
@@ -14,6 +17,10 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     if let ["--work", rest @ ..] = args.as_slice() {
         work::perform(rest);
+        return ExitCode::SUCCESS;
+    }
+    if let ["--hold", cpus] = args.as_slice() {
+        tests::hold(cpus);
         return ExitCode::SUCCESS;
     }
     if args.contains(&"--list") {

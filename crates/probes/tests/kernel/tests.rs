@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::Instant;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
 
 use bayplan_probes::{
     CgroupId, Counters, Distance, Drain, Intrusion, Preempter, Probes, Vector, Who,
@@ -13,7 +14,7 @@ use bayplan_types::{CpuId, CpuSet};
 use crate::work::{Cgroup, Worker, path};
 
 /// Every test, in the order in which they run.
-pub const ALL: &[(&str, fn())] = &[
+pub(crate) const ALL: &[(&str, fn())] = &[
     ("a_bounced_task_is_counted_by_distance", a_bounced_task_is_counted_by_distance),
     ("time_on_cpus_is_what_the_kernel_counts", time_on_cpus_is_what_the_kernel_counts),
     ("all_together_are_what_the_kernel_counts", all_together_are_what_the_kernel_counts),
@@ -101,7 +102,7 @@ fn time_on_cpus_is_what_the_kernel_counts() {
     watch(&mut probes, &[(&a, ""), (&b, "")]);
     let before = [&a, &b].map(Cgroup::usage_ns);
     workers.iter_mut().for_each(Worker::begin);
-    workers.iter_mut().for_each(|worker| drop(worker.wait()));
+    workers.iter_mut().for_each(|worker| _ = worker.wait());
     for (cgroup, before) in [&a, &b].into_iter().zip(before) {
         let usage = cgroup.usage_ns() - before;
         let found = counters(&mut probes, cgroup);
@@ -129,7 +130,7 @@ fn all_together_are_what_the_kernel_counts() {
     };
     let (before, usage_before) = (total(&drain(&mut probes)), all().unwrap());
     workers.iter_mut().for_each(Worker::begin);
-    workers.iter_mut().for_each(|worker| drop(worker.wait()));
+    workers.iter_mut().for_each(|worker| _ = worker.wait());
     let (after, usage_after) = (total(&drain(&mut probes)), all().unwrap());
     assert_near("all", after - before, usage_after - usage_before, 1);
 }
@@ -196,7 +197,7 @@ fn the_owner_himself_is_no_intruder() {
 
 fn a_cpu_that_changes_hands_is_charged_to_each_owner() {
     let (mut probes, first, second) = (attach(), Cgroup::new(), Cgroup::new());
-    let mut hog = |probes: &mut Probes, millis: u64| {
+    let hog = |probes: &mut Probes, millis: u64| {
         let mut worker = Worker::new(None, 1, &format!("hog guest {millis}"));
         worker.begin();
         let counted = worker.wait();
@@ -292,4 +293,24 @@ fn every_probe_is_in_the_table() {
     assert_eq!(table(&probes), resting.replace("Waiting", "Attached"));
     watch(&mut probes, &[(&cgroup, "")]);
     assert_eq!(table(&probes), resting);
+}
+
+/// Watches many until the input ends, and says which cgroup owns `cpus`, and what a drain takes.
+pub(crate) fn hold(cpus: &str) {
+    let mut probes = attach();
+    let cgroups: Vec<Cgroup> = (0..250).map(|_| Cgroup::new()).collect();
+    let mut containers: Vec<(&Cgroup, &str)> = cgroups.iter().map(|it| (it, "")).collect();
+    containers[0].1 = cpus;
+    watch(&mut probes, &containers);
+    println!("{} owns {cpus}", path(&cgroups[0]));
+    let (send, ended) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        drop(send);
+    });
+    while ended.recv_timeout(Duration::from_secs(2)) == Err(RecvTimeoutError::Timeout) {
+        let start = Instant::now();
+        let drain = drain(&mut probes);
+        println!("drained {} containers in {:?}", drain.containers.len(), start.elapsed());
+    }
 }

@@ -14,11 +14,11 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
 /// A cgroup (version 2) that goes with the value.
-pub struct Cgroup(PathBuf);
+pub(crate) struct Cgroup(PathBuf);
 
 impl Cgroup {
     /// A new one below the root of the hierarchy.
-    pub fn new() -> Cgroup {
+    pub(crate) fn new() -> Cgroup {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let mounts = fs::read_to_string("/proc/mounts").unwrap();
         let mount = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
@@ -29,7 +29,7 @@ impl Cgroup {
         Cgroup::make(Path::new(mount).join(name))
     }
 
-    pub fn child(&self, name: &str) -> Cgroup {
+    pub(crate) fn child(&self, name: &str) -> Cgroup {
         Cgroup::make(self.0.join(name))
     }
 
@@ -38,12 +38,12 @@ impl Cgroup {
         Cgroup(path)
     }
 
-    pub fn id(&self) -> CgroupId {
+    pub(crate) fn id(&self) -> CgroupId {
         CgroupId(fs::metadata(&self.0).unwrap().ino())
     }
 
     /// CPU time of all that ever ran in it, by the kernel, in ns.
-    pub fn usage_ns(&self) -> u64 {
+    pub(crate) fn usage_ns(&self) -> u64 {
         let stat = fs::read_to_string(self.0.join("cpu.stat")).unwrap();
         let usage = stat.lines().find_map(|line| line.strip_prefix("usage_usec "));
         usage.unwrap().parse::<u64>().unwrap() * 1000
@@ -64,21 +64,21 @@ impl Drop for Cgroup {
 }
 
 /// A process that has come to its cgroup and its CPU, and waits for the word to begin.
-pub struct Worker {
+pub(crate) struct Worker {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
 }
 
 /// What the kernel has counted of a worker's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counted {
-    pub exec_ns: u64,
-    pub delay_ns: u64,
+pub(crate) struct Counted {
+    pub(crate) exec_ns: u64,
+    pub(crate) delay_ns: u64,
 }
 
 impl Worker {
     /// `work` is one of those in [`perform`], with its arguments.
-    pub fn new(cgroup: Option<&Cgroup>, cpu: u32, work: &str) -> Worker {
+    pub(crate) fn new(cgroup: Option<&Cgroup>, cpu: u32, work: &str) -> Worker {
         let dir = cgroup.map_or(String::from("-"), |cgroup| cgroup.0.display().to_string());
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--work", &dir, &cpu.to_string()])
@@ -94,12 +94,12 @@ impl Worker {
         Worker { child, output }
     }
 
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         writeln!(self.child.stdin.as_mut().unwrap(), "begin").unwrap();
     }
 
     /// Waits until the work is done, without ending the process.
-    pub fn wait(&mut self) -> Counted {
+    pub(crate) fn wait(&mut self) -> Counted {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         let numbers: Vec<u64> = line.split_whitespace().map(|it| it.parse().unwrap()).collect();
@@ -115,7 +115,7 @@ impl Drop for Worker {
 }
 
 /// In the worker: takes its place, waits for the word, works, says what the kernel has counted, and waits to be ended.
-pub fn perform(args: &[&str]) {
+pub(crate) fn perform(args: &[&str]) {
     let [cgroup, cpu, work @ ..] = args else { panic!("{args:?}") };
     pin(cpu.parse().unwrap());
     if *cgroup != "-" {
@@ -148,7 +148,7 @@ pub fn perform(args: &[&str]) {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-pub fn path(cgroup: &Cgroup) -> String {
+pub(crate) fn path(cgroup: &Cgroup) -> String {
     cgroup.0.display().to_string()
 }
 
