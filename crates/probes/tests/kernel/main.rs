@@ -7,6 +7,14 @@
 //! `--hold LIST` is for measuring: it watches 250 cgroups, the first of which owns the CPUs of the list, and drains every two seconds until its
 //! input ends. `sysctl kernel.bpf_stats_enabled=1` and `bpftool prog show` tell what the programs take.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, and a worker that cannot go on stops"
+)]
+#![allow(clippy::print_stdout, reason = "tests tell what they do, and workers what was counted")]
+
 mod tests;
 mod work;
 
