@@ -167,7 +167,7 @@ impl Default for Config {
             compaction: CompactionConfig::default(),
             narrows_memory: false,
             enforcement: EnforcementMode::default(),
-            sweep_interval: Duration::from_secs(15),
+            sweep_interval: Duration::from_secs(30),
             host_root: "/".into(),
             log: "info".to_owned(),
         }

@@ -15,6 +15,8 @@ use std::time::Duration;
 use bayplan_enforcement::{FilePlan, Notice, Patience, Settings, files_to_read, plan_files};
 use bayplan_host::kernel::{Kernel, Report, apply, observe};
 
+use serde::{Deserialize, Serialize};
+
 pub(crate) use originals::Originals;
 pub(crate) use task::{Enforcement, EnforcerTask, Questions, run_enforcer};
 pub use view::{FilePlanView, render_file_plan_view};
@@ -44,6 +46,33 @@ pub(crate) struct Outcome {
     pub(crate) failing: usize,
     /// Values that bayplan has changed.
     pub(crate) changed: usize,
+}
+
+impl Outcome {
+    /// Of two looks, one right after the other.
+    fn then(mut self, next: Outcome) -> Outcome {
+        self.plan.writes.extend(next.plan.writes);
+        self.report.outcomes.extend(next.report.outcomes);
+        self.failures.extend(next.failures);
+        self.notices.extend(next.notices);
+        Outcome {
+            plan: FilePlan { writes: self.plan.writes, ..next.plan },
+            report: self.report,
+            failures: self.failures,
+            notices: self.notices,
+            unkept: self.unkept.or(next.unkept),
+            ..next
+        }
+    }
+}
+
+/// What came of giving everything back; format `bayplan-restored-files/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredFiles {
+    /// Values that are as they were before.
+    pub given_back: usize,
+    /// Those that are not, and why.
+    pub failures: Vec<String>,
 }
 
 /// What is kept from one look to the next.
@@ -82,8 +111,19 @@ impl Enforcer {
         occupancy: &Occupancy,
         now: Duration,
     ) -> Outcome {
-        let gathered = self.wanted(config, occupancy);
-        self.carry_out(gathered, now)
+        self.look(now, |enforcer| enforcer.wanted(config, occupancy))
+    }
+
+    /// Twice, where a governor or a switch has changed what other files say and take.
+    fn look(&mut self, now: Duration, gather: impl Fn(&mut Enforcer) -> Gathered) -> Outcome {
+        let gathered = gather(self);
+        let first = self.carry_out(gathered, now);
+        if !first.plan.changes_modes() {
+            return first;
+        }
+        self.patience.unsettle();
+        let gathered = gather(self);
+        first.then(self.carry_out(gathered, now))
     }
 
     fn carry_out(&mut self, gathered: Gathered, now: Duration) -> Outcome {
@@ -101,10 +141,22 @@ impl Enforcer {
                     .push(format!("{} to {} ({}): {failure}", write.slot, write.new, write.unit));
             }
         }
-        self.originals.forget(&sifted.forget);
+        let mut returned = sifted.forget;
+        returned.extend(report.given_back().cloned());
+        self.originals.forget(&returned);
         let contested = self.patience.contested().count();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         Outcome { plan, report, failures, notices, problems, unkept, contested, failing, changed }
+    }
+
+    /// Gives everything back.
+    pub(crate) fn give_back(&mut self) -> RestoredFiles {
+        let Outcome { report, .. } = self.look(Duration::ZERO, |_| Gathered::default());
+        let failures = report.failures().filter(|(_, why)| !why.is_gone());
+        let failures =
+            failures.map(|(write, why)| format!("{} to {}: {why}", write.slot, write.new));
+        let failures: Vec<String> = failures.collect();
+        RestoredFiles { given_back: report.outcomes.len() - failures.len(), failures }
     }
 
     /// When a failed write is due again.

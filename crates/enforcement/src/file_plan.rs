@@ -2,9 +2,10 @@
 //! leave no choice, and what must be remembered before the first of them.
 //!
 //! A file that nobody wants changed any more gets back its original. Sets of CPUs shrink before others grow; parents grow first, children shrink first.
-//! Of a range, the end that moves away from the other is written first, because drivers refuse or clamp a lower end above the upper
-//! one. Guarantees: the plan for files that are already right is empty; after a plan whose writes all succeed, the next one is empty; an original is
-//! in `remember` before its file is in `writes`, and only a file that is as it was is in `forget`.
+//! Partitions of CPUs are members while their CPUs change. Of a range, the end that moves away from the other is written first, because drivers
+//! refuse or clamp a lower end above the upper one. Guarantees: the plan for files that are already right is empty; after a plan whose writes all succeed, the next one is empty, or,
+//! where modes were changed, the one after that; an original is in `remember` before its file is in `writes`, and only a file that is as it was, or
+//! gone, is in `forget`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,20 +18,26 @@ use crate::setting::{
 /// Which pass a write belongs to. Each follows the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FilePass {
+    /// Partitions become members.
+    Leave,
     /// CPUs are taken away only.
     Shrink,
     /// Anything else is changed.
     Set,
     /// CPUs are given.
     Grow,
+    /// Members become partitions.
+    Enter,
 }
 
 impl fmt::Display for FilePass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            FilePass::Leave => "leave",
             FilePass::Shrink => "shrink",
             FilePass::Set => "set",
             FilePass::Grow => "grow",
+            FilePass::Enter => "enter",
         })
     }
 }
@@ -52,6 +59,10 @@ pub struct FileWrite {
     pub unit: String,
     /// Why.
     pub reason: String,
+    /// It is the original.
+    pub gives_back: bool,
+    /// A later write of the plan gives the slot another value: this one only leads there.
+    pub is_step: bool,
 }
 
 impl FileWrite {
@@ -60,8 +71,12 @@ impl FileWrite {
         text_of(&self.new, &self.slot, &self.form)
     }
 
-    /// Whether the file, read back, says what was written.
+    /// Whether the file, read back, says what was written. Of a range that is given back drivers keep what it was and say what of it is possible now,
+    /// with turbo switched off again (`cpufreq.c`, `cpufreq_set_policy`).
     pub fn is_done(&self, text: &str) -> bool {
+        if self.gives_back && matches!(self.form, Form::Lowest { .. } | Form::Highest) {
+            return true;
+        }
         let found = value_in(text, &self.slot, &self.form);
         found.is_some_and(|found| is_same(&self.form, &self.new, found))
     }
@@ -96,6 +111,11 @@ impl FilePlan {
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
+
+    /// Whether other files may say something else after it than was observed.
+    pub fn changes_modes(&self) -> bool {
+        self.writes.iter().any(|write| write.form == Form::Mode)
+    }
 }
 
 /// Which files have to be read for a plan.
@@ -106,6 +126,12 @@ pub fn files_to_read<'a>(
     let mut last = "";
     let mut slots: Vec<&str> =
         settings.keys().chain(originals.keys()).map(|slot| slot.path.as_str()).collect();
+    let forms = settings.values().map(|it| &it.form).chain(originals.values().map(|it| &it.form));
+    slots.extend(forms.filter_map(|form| match form {
+        Form::Preference { governor } => Some(governor.as_str()),
+        Form::Lowest { highest } => Some(highest.as_str()),
+        _ => None,
+    }));
     slots.sort_unstable();
     slots.into_iter().filter(move |path| std::mem::replace(&mut last, path) != *path)
 }
@@ -119,13 +145,13 @@ pub fn plan_files(
     let mut plan = FilePlan::default();
     for (slot, setting) in settings {
         match found(observed, slot, &setting.form) {
-            Ok(old) if is_same(&setting.form, &setting.value, old) => {}
+            Ok(old) if is_right(settings, observed, setting, old) => {}
             Ok(old) => {
                 if !originals.contains_key(slot) || setting.form == Form::CpuMax {
                     let original = original_of(setting, old);
                     plan.remember.insert(slot.clone(), original);
                 }
-                plan.writes.push(write_for(slot, setting, old));
+                plan.writes.extend(writes_for(slot, setting, old));
             }
             Err(why) => {
                 let unit = setting.unit.clone();
@@ -133,6 +159,7 @@ pub fn plan_files(
             }
         }
     }
+    let mut returned = Vec::new();
     for (slot, original) in originals.iter().filter(|(slot, _)| !settings.contains_key(slot)) {
         match found(observed, slot, &original.form) {
             Ok(old) if !is_same(&original.form, &original.value, old) => {
@@ -142,13 +169,41 @@ pub fn plan_files(
                     unit: "restore".to_owned(),
                     reason: "as it was before".to_owned(),
                 };
-                plan.writes.push(write_for(slot, &setting, old));
+                let writes = writes_for(slot, &setting, old).into_iter();
+                plan.writes.extend(writes.map(|it| FileWrite { gives_back: true, ..it }));
             }
-            _ => plan.forget.push(slot.clone()),
+            Ok(_) => returned.push(slot.clone()),
+            Err(_) => plan.forget.push(slot.clone()),
         }
     }
+    // What is as it was may not be any more when something has changed on which it depends.
+    if !plan.changes_modes() {
+        plan.forget.append(&mut returned);
+    }
+    leave_to_governors(&mut plan, observed);
     order(&mut plan.writes, observed);
     plan
+}
+
+/// A preference that was before a governor `performance` is not written: with the governor it is back.
+fn leave_to_governors(plan: &mut FilePlan, observed: &Observed) {
+    let governors: BTreeMap<String, String> = plan
+        .writes
+        .iter()
+        .filter(|write| write.form == Form::Mode)
+        .map(|write| (write.slot.path.clone(), write.new.clone()))
+        .collect();
+    let forget = &mut plan.forget;
+    plan.writes.retain(|write| {
+        let Form::Preference { governor } = &write.form else { return true };
+        let now = observed.get(governor).and_then(|it| it.as_ref().ok());
+        let then = governors.get(governor).or(now).map(|it| it.trim());
+        let is_left = write.gives_back && then == Some("performance");
+        if is_left {
+            forget.push(write.slot.clone());
+        }
+        !is_left
+    });
 }
 
 fn found<'a>(observed: &'a Observed, slot: &Slot, form: &Form) -> Result<&'a str, String> {
@@ -169,26 +224,65 @@ fn original_of(setting: &Setting, old: &str) -> Original {
                 names.map(|(name, _)| format!("{name}={}", had(name).unwrap_or(unwritten(name))));
             limits.collect::<Vec<_>>().join(" ")
         }
+        // Why it is invalid stands behind the type.
+        Form::Partition { .. } => old.split(' ').next().unwrap_or_default().to_owned(),
         _ => old.to_owned(),
     };
     Original { form: setting.form.clone(), value }
 }
 
-fn write_for(slot: &Slot, setting: &Setting, old: &str) -> FileWrite {
-    let pass = match setting.form {
-        Form::Cpus => cpus_pass(old, &setting.value),
-        _ => FilePass::Set,
+/// A partition whose CPUs are not right yet is not right either.
+fn is_right(settings: &Settings, observed: &Observed, setting: &Setting, old: &str) -> bool {
+    let has_right_cpus = match &setting.form {
+        Form::Partition { cpus } => {
+            let slot = Slot::file(cpus);
+            let wanted = settings.get(&slot).zip(found(observed, &slot, &Form::OwnCpus).ok());
+            wanted.is_none_or(|(it, found)| is_same(&it.form, &it.value, found))
+        }
+        _ => true,
     };
-    FileWrite {
+    has_right_cpus && is_same(&setting.form, &setting.value, old)
+}
+
+/// One write, or two where there is something to let go of first.
+fn writes_for(slot: &Slot, setting: &Setting, old: &str) -> Vec<FileWrite> {
+    let write = |pass, old: &str, new: &str, is_step| FileWrite {
         pass,
         slot: slot.clone(),
         form: setting.form.clone(),
         old: old.to_owned(),
-        new: setting.value.clone(),
+        new: new.to_owned(),
         unit: setting.unit.clone(),
         reason: setting.reason.clone(),
+        gives_back: false,
+        is_step,
+    };
+    let new = setting.value.as_str();
+    let one = |pass| vec![write(pass, old, new, false)];
+    match &setting.form {
+        Form::Cpus => one(cpus_pass(old, new)),
+        Form::OwnCpus => match cpus(old).zip(cpus(new)) {
+            Some((has, gets)) if !has.is_subset(&gets) && !gets.is_subset(&has) => {
+                let kept = has.intersection(&gets).to_string();
+                let first = write(FilePass::Shrink, old, &kept, true);
+                vec![first, write(FilePass::Grow, &kept, new, false)]
+            }
+            _ => one(cpus_pass(old, new)),
+        },
+        Form::Partition { .. } => match (old, new) {
+            (_, MEMBER) => one(FilePass::Leave),
+            (MEMBER, _) => one(FilePass::Enter),
+            _ => {
+                let first = write(FilePass::Leave, old, MEMBER, true);
+                vec![first, write(FilePass::Enter, MEMBER, new, false)]
+            }
+        },
+        _ => one(FilePass::Set),
     }
 }
+
+/// A group that is no partition.
+const MEMBER: &str = "member";
 
 fn cpus_pass(old: &str, new: &str) -> FilePass {
     match cpus(old).zip(cpus(new)) {
@@ -202,8 +296,9 @@ fn order(writes: &mut [FileWrite], observed: &Observed) {
     writes.sort_by_cached_key(|write| {
         let depth = i64::try_from(write.slot.path.matches('/').count()).unwrap_or(i64::MAX);
         let rank = match (write.pass, &write.form) {
-            (FilePass::Shrink, _) => -depth,
-            (FilePass::Grow, _) => depth,
+            (FilePass::Set, Form::Mode) => -1,
+            (FilePass::Leave | FilePass::Shrink, _) => -depth,
+            (FilePass::Grow | FilePass::Enter, _) => depth,
             (FilePass::Set, Form::Lowest { highest }) => {
                 let highest = observed.get(highest).and_then(|text| text.as_ref().ok());
                 let highest = highest.and_then(|text| number(text.trim()));
@@ -285,6 +380,72 @@ mod tests {
     }
 
     #[test]
+    fn what_others_depend_on_is_written_first() {
+        let settings = [
+            (Slot::file("a/preference"), setting(Form::Text, "power")),
+            (Slot::file("b/governor"), setting(Form::Mode, "powersave")),
+            (Slot::file("c/max"), setting(Form::Highest, "1000")),
+        ];
+        let has = [("a/preference", "0"), ("b/governor", "performance"), ("c/max", "2000")];
+        check(
+            &settings.into(),
+            &observed(&has),
+            expect![[r#"
+                set    /b/governor performance -> powersave  (u: r)
+                set    /a/preference 0 -> power  (u: r)
+                set    /c/max 2000 -> 1000  (u: r)
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_preference_comes_back_with_its_governor() {
+        let preference = || Form::Preference { governor: "governor".to_owned() };
+        let original = |form, value: &str| Original { form, value: value.to_owned() };
+        let back = |governor: &str, expected: Expect| {
+            let originals = BTreeMap::from([
+                (Slot::file("governor"), original(Form::Mode, governor)),
+                (Slot::file("preference"), original(preference(), "balance_power")),
+            ]);
+            let has = observed(&[("governor", "schedutil"), ("preference", "power")]);
+            let plan = plan_files(&Settings::new(), &has, &originals);
+            expected.assert_eq(&render_file_plan(&plan));
+            plan.forget.len()
+        };
+        let forgotten = back(
+            "powersave",
+            expect![[r#"
+                set    /governor schedutil -> powersave  (restore: as it was before)
+                set    /preference power -> balance_power  (restore: as it was before)
+            "#]],
+        );
+        assert_eq!(forgotten, 0);
+        let forgotten = back(
+            "performance",
+            expect![[r#"
+                set    /governor schedutil -> performance  (restore: as it was before)
+            "#]],
+        );
+        assert_eq!(forgotten, 1);
+    }
+
+    #[test]
+    fn a_range_that_is_given_back_may_be_seen_in_part() {
+        let originals = BTreeMap::from([(
+            Slot::file("max"),
+            Original { form: Form::Highest, value: "3600".to_owned() },
+        )]);
+        let plan = plan_files(&Settings::new(), &observed(&[("max", "1000")]), &originals);
+        assert!(plan.writes.iter().all(|write| write.gives_back && write.is_done("2000")));
+        let plan = plan_files(
+            &range("800", "3600"),
+            &observed(&[("c/min", "1"), ("c/max", "1")]),
+            &originals,
+        );
+        assert!(plan.writes.iter().filter(|write| write.is_done("2000")).count() == 0);
+    }
+
+    #[test]
     fn sets_shrink_from_below_and_grow_from_above() {
         let rows = [("a", "0-3"), ("a/b", "0-3"), ("d", "0-7"), ("d/e", "0-3")];
         let settings = rows.map(|(path, cpus)| (Slot::file(path), setting(Form::Cpus, cpus)));
@@ -298,6 +459,72 @@ mod tests {
                 grow   /d/e 0-1 -> 0-3  (u: r)
             "#]],
         );
+    }
+
+    #[test]
+    fn partitions_are_left_while_their_cpus_change() {
+        let partition = |group: &str, kind: &str, cpus: &str| {
+            let file = format!("{group}/cpus");
+            let form = Form::Partition { cpus: file.clone() };
+            [
+                (Slot::file(format!("{group}/partition")), setting(form, kind)),
+                (Slot::file(file), setting(Form::OwnCpus, cpus)),
+            ]
+        };
+        let has = observed(&[
+            ("p/cpus", "0-7"),
+            ("p/moves/cpus", "0-1"),
+            ("p/moves/partition", "isolated"),
+            ("p/new/cpus", ""),
+            ("p/new/partition", "member"),
+            ("p/broken/cpus", "4"),
+            ("p/broken/partition", "isolated invalid (CPUs not available)"),
+            ("p/stays/cpus", "6-7"),
+            ("p/stays/partition", "root"),
+        ]);
+        let mut settings: Settings = [
+            partition("p/moves", "isolated", "2-3"),
+            partition("p/new", "isolated", "0-1"),
+            partition("p/broken", "isolated", "4"),
+            partition("p/stays", "root", "6,7"),
+        ]
+        .concat()
+        .into_iter()
+        .collect();
+        settings.insert(Slot::file("p/cpus"), setting(Form::OwnCpus, "0-4,6-7"));
+        let plan = check(
+            &settings,
+            &has,
+            expect![[r#"
+            leave  /p/broken/partition isolated invalid (CPUs not available) -> member  (u: r)
+            leave  /p/moves/partition isolated -> member  (u: r)
+            shrink /p/moves/cpus 0-1 -> (none)  (u: r)
+            shrink /p/cpus 0-7 -> 0-4,6-7  (u: r)
+            grow   /p/moves/cpus (none) -> 2-3  (u: r)
+            grow   /p/new/cpus (none) -> 0-1  (u: r)
+            enter  /p/broken/partition member -> isolated  (u: r)
+            enter  /p/moves/partition member -> isolated  (u: r)
+            enter  /p/new/partition member -> isolated  (u: r)
+        "#]],
+        );
+        let after = observed(&[
+            ("p/cpus", "0-4,6-7"),
+            ("p/moves/cpus", "2-3"),
+            ("p/moves/partition", "isolated"),
+            ("p/new/cpus", "0-1"),
+            ("p/new/partition", "isolated"),
+            ("p/broken/cpus", "4"),
+            ("p/broken/partition", "isolated"),
+        ]);
+        let back = plan_files(&Settings::new(), &after, &plan.remember);
+        expect![[r#"
+            leave  /p/new/partition isolated -> member  (restore: as it was before)
+            shrink /p/moves/cpus 2-3 -> (none)  (restore: as it was before)
+            shrink /p/new/cpus 0-1 -> (none)  (restore: as it was before)
+            grow   /p/cpus 0-4,6-7 -> 0-7  (restore: as it was before)
+            grow   /p/moves/cpus (none) -> 0-1  (restore: as it was before)
+        "#]]
+        .assert_eq(&render_file_plan(&back));
     }
 
     #[test]

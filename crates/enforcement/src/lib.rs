@@ -2,14 +2,17 @@
 //! whoever carries it out.
 //!
 //! Where containers run goes through the runtime ([`plan_pinnings`]); everything else is a kernel file ([`plan_files`]).
-//! Classes of cache and memory bandwidth are in [`resctrl`].
+//! Classes of cache and memory bandwidth are in [`resctrl`], those of frequency and sleep in [`power`].
 
 mod block_io;
 mod cgroup;
 mod file_plan;
+mod interrupts;
+mod partition;
 mod patience;
 mod pinning;
 mod plan;
+pub mod power;
 pub mod resctrl;
 mod setting;
 
@@ -20,6 +23,10 @@ pub use block_io::{
 pub use cgroup::{CgroupWants, CpuQuota, MemoryQos, MemoryWants, settings_for_cgroups};
 pub use file_plan::{
     FilePass, FilePlan, FileWrite, Impossible, files_to_read, plan_files, render_file_plan,
+};
+pub use interrupts::{Interrupts, Unmovable, settings_for_interrupts};
+pub use partition::{
+    PartitionGiven, PartitionKind, PartitionOffer, PartitionWants, settings_for_partitions,
 };
 pub use patience::{Notice, Patience, REPAIRS_MAX, REPAIRS_WITHIN, TRUCE};
 pub use pinning::{DesiredState, ObservedState};

@@ -77,7 +77,11 @@ impl Patience {
             }
         }
         let FilePlan { remember, writes, forget, impossible } = plan;
-        let keep = |write: &FileWrite| self.may_write(write, now, &mut notices);
+        // A step is made with what it leads to, or not at all.
+        let last = writes.iter().filter(|write| !write.is_step);
+        let may = last.filter(|write| self.may_write(write, now, &mut notices));
+        let may: BTreeSet<Slot> = may.map(|write| write.slot.clone()).collect();
+        let keep = |write: &FileWrite| may.contains(&write.slot);
         let writes: Vec<FileWrite> = writes.into_iter().filter(keep).collect();
         (FilePlan { remember, writes, forget, impossible }, notices)
     }
@@ -118,6 +122,9 @@ impl Patience {
 
     /// A write has succeeded or failed. Whether it is the first of several failures, which is the one to tell.
     pub fn note(&mut self, write: &FileWrite, has_failed: bool, now: Duration) -> bool {
+        if write.is_step {
+            return false;
+        }
         let seen = self.entry(&write.slot, &write.new);
         if !has_failed {
             (seen.failures, seen.was_right) = (0, true);
@@ -127,6 +134,13 @@ impl Patience {
         seen.not_before = now + wait;
         seen.failures += 1;
         seen.failures == 1
+    }
+
+    /// Modes were changed: what is wrong at the next look need not be anybody else's work.
+    pub fn unsettle(&mut self) {
+        for seen in self.slots.values_mut() {
+            seen.was_right = false;
+        }
     }
 
     /// When the first of the failed writes is due again.
@@ -190,6 +204,25 @@ mod tests {
 
     fn story() -> Story {
         Story { patience: Patience::default(), lines: Vec::new() }
+    }
+
+    #[test]
+    fn steps_wait_with_what_they_lead_to() {
+        let (unit, reason) = ("u".to_owned(), "r".to_owned());
+        let setting = Setting { form: Form::OwnCpus, value: "2-3".to_owned(), unit, reason };
+        let settings: Settings = [(Slot::file("f"), setting)].into();
+        let observed: Observed = [("f".to_owned(), Ok("0-2".to_owned()))].into();
+        let mut patience = Patience::default();
+        let mut lines = Vec::new();
+        for second in [0, 0, 1, 1, 2, 3] {
+            let now = Duration::from_secs(second);
+            let plan = plan_files(&settings, &observed, &BTreeMap::new());
+            let (plan, _) = patience.sift(&settings, plan, now);
+            let firsts = plan.writes.iter().map(|write| patience.note(write, true, now));
+            lines.push(format!("{second}: {:?}", firsts.collect::<Vec<_>>()));
+        }
+        let due = ["0: [false, true]", "0: []", "1: [false, false]", "1: []", "2: []"];
+        assert_eq!(lines, [&due[..], &["3: [false, false]"]].concat());
     }
 
     #[test]

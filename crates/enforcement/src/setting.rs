@@ -47,8 +47,16 @@ impl fmt::Display for Slot {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// A word or a line, compared without the blanks around it: a governor, a partition type, a number that the kernel keeps as it is.
+    /// A word or a line, compared without the blanks around it: a partition type, a number that the kernel keeps as it is.
     Text,
+    /// A word on which depends what other files take or say: a governor, a switch for turbo. Compared as it is, written before all others.
+    Mode,
+    /// A word that a driver takes under other governors than `performance` only, which sets it itself (intel_pstate, amd-pstate,
+    /// `energy_performance_preference`).
+    Preference {
+        /// The file with the governor.
+        governor: String,
+    },
     /// The lower end of a range whose upper end is in the other file. Numbers.
     Lowest {
         /// The file with the upper end.
@@ -63,6 +71,14 @@ pub enum Form {
     CpuMax,
     /// A set of CPUs as a list; it shrinks before others grow.
     Cpus,
+    /// A set of CPUs as a list that must never overlap that of a neighbour, may be empty, and is let go of before anything is taken (cgroup v2,
+    /// `cpuset.cpus.exclusive`).
+    OwnCpus,
+    /// The type of a partition of CPUs (cgroup v2, `cpuset.cpus.partition`); it is a `member` while its CPUs change.
+    Partition {
+        /// The file with its CPUs.
+        cpus: String,
+    },
     /// A set of CPUs as a hexadecimal mask with commas (`/proc/irq/default_smp_affinity`, workqueue `cpumask`).
     CpuMask,
     /// A line `KEY name=value ...` in which names that are not wanted keep what they have (cgroup v2, `io.max`, `io.latency`, `io.cost.qos`). Without a
@@ -118,6 +134,8 @@ pub fn value_in<'a>(text: &'a str, slot: &Slot, form: &Form) -> Option<&'a str> 
 /// The text to write so that the slot has this value.
 pub fn text_of(value: &str, slot: &Slot, form: &Form) -> String {
     match (&slot.key, form) {
+        // A write of no bytes is none.
+        (None, _) if value.is_empty() => "\n".to_owned(),
         (None, _) => value.to_owned(),
         (Some(key), Form::Schemata) => format!("{key}:{value}\n"),
         (Some(key), _) => format!("{key} {value}"),
@@ -131,7 +149,11 @@ pub fn is_same(form: &Form, wanted: &str, found: &str) -> bool {
         return true;
     }
     match form {
-        Form::Text | Form::Value => false,
+        Form::Text
+        | Form::Mode
+        | Form::Preference { .. }
+        | Form::Value
+        | Form::Partition { .. } => false,
         Form::Lowest { .. } | Form::Highest => {
             number(wanted).is_some_and(|it| Some(it) == number(found))
         }
@@ -143,7 +165,7 @@ pub fn is_same(form: &Form, wanted: &str, found: &str) -> bool {
             let mut found = found.split_ascii_whitespace();
             wanted.split_ascii_whitespace().all(|it| Some(it) == found.next())
         }
-        Form::Cpus => cpus(wanted).is_some_and(|it| Some(it) == cpus(found)),
+        Form::Cpus | Form::OwnCpus => cpus(wanted).is_some_and(|it| Some(it) == cpus(found)),
         Form::CpuMask => mask_words(wanted).is_some_and(|it| Some(it) == mask_words(found)),
         Form::Limits => pairs(wanted, ' ').all(|(name, value)| {
             let has = pairs(found, ' ').find(|(it, _)| *it == name).map(|(_, it)| it);

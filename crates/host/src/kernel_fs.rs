@@ -73,7 +73,7 @@ impl Dir {
         }
     }
 
-    fn recorded(&self, file: &str) -> String {
+    pub(crate) fn recorded(&self, file: &str) -> String {
         format!("{}/{file}", self.recorded_as.as_ref().unwrap_or(&self.path))
     }
 }
@@ -218,6 +218,12 @@ impl KernelFs {
             }
         }
         names.into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Names of the directories in a directory, in order. Not recorded.
+    pub(crate) fn dir_names(&mut self, path: &str) -> Vec<String> {
+        let entries = self.entries(path).into_iter();
+        entries.filter_map(|(name, is_dir)| is_dir.then_some(name)).collect()
     }
 
     /// Numbers of the sub-directories named `prefix` and a number, in order.

@@ -1,6 +1,9 @@
 //! The edge to kernel files and to the disk. Everything here does I/O; nothing here decides.
 
+pub mod counters;
+pub mod disk;
 pub mod fake_kernel;
+pub mod fake_resctrl;
 mod find_cgroup;
 pub mod history;
 pub mod journal;
@@ -10,19 +13,27 @@ mod kernel_fs;
 mod lines;
 mod read_block_devices;
 mod read_cgroup;
+mod read_interrupts;
 mod read_neighbours;
+mod read_power;
 mod read_process;
+mod read_resctrl;
 mod read_snapshot;
+mod resctrl_groups;
 mod snapshot_file;
 mod write_snapshot;
 
 pub use find_cgroup::{ContainerCgroup, find_container_cgroup};
 pub use read_block_devices::read_block_devices;
 pub use read_cgroup::{CgroupError, CpuFiles, CpuStat, read_cgroup_files};
+pub use read_interrupts::read_interrupts;
 pub use read_neighbours::{
     CLAIMS_FILE, ClaimsError, CommandLine, read_claimed_cpus, read_command_lines,
 };
+pub use read_power::read_power;
 pub use read_process::{ProcessError, read_process_pinning};
+pub use read_resctrl::{Resctrl, ResctrlState, read_resctrl};
 pub use read_snapshot::{Depth, ReadError, capture, read_files, read_snapshot};
+pub use resctrl_groups::{AssignReport, Assignment, GroupReport, apply_groups, assign_threads};
 pub use snapshot_file::{SnapshotFileError, pack_snapshot, read_snapshot_file};
 pub use write_snapshot::write_snapshot;

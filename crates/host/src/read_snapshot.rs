@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bayplan_topology::Snapshot;
+use bayplan_types::CpuSet;
 
 use crate::kernel_files::{Entry, KernelFiles};
 use crate::kernel_fs::{Dir, KernelFs};
@@ -21,6 +22,8 @@ use crate::kernel_fs::{Dir, KernelFs};
 const CPU_DIR: &str = "sys/devices/system/cpu";
 const NODE_DIR: &str = "sys/devices/system/node";
 const CGROUP_DIR: &str = "sys/fs/cgroup";
+/// Below `kubepods`: QoS class, pod, container.
+const CONTAINER_DEPTH_MAX: usize = 3;
 /// Stands for our own group in a record: the real name may tell who runs bayplan.
 const GROUP_RECORDED: &str = "self";
 
@@ -123,13 +126,20 @@ fn read_all(
 
 /// What cgroups say about CPUs (`Documentation/admin-guide/cgroup-v2.rst`, "Cpuset Interface Files").
 fn read_cgroups(fs: &mut KernelFs, snapshot: &mut Snapshot) {
+    let of_containers = fs.unrecorded(partitions_of_containers);
     if let Some(group) = own_cgroup(fs) {
         snapshot.allowed_cpus = fs.value(&group, "cpuset.cpus.effective");
+        if let Some(cpus) = snapshot.allowed_cpus.as_mut().filter(|_| !of_containers.is_empty()) {
+            cpus.union_with(&of_containers);
+            fs.record(group.recorded("cpuset.cpus.effective"), Entry::Text(cpus.to_string()));
+        }
         snapshot.allowed_mems = fs.value(&group, "cpuset.mems.effective");
     }
     let Some(root) = dir(fs, CGROUP_DIR) else { return };
     snapshot.partitioned = fs.value(&root, "cpuset.cpus.isolated");
-    if snapshot.partitioned.is_some() {
+    if let Some(cpus) = &mut snapshot.partitioned {
+        cpus.subtract(&of_containers);
+        fs.record(root.recorded("cpuset.cpus.isolated"), Entry::Text(cpus.to_string()));
         return;
     }
     // Before Linux 6.7 a partition is a child of the root or of another partition.
@@ -143,6 +153,37 @@ fn read_cgroups(fs: &mut KernelFs, snapshot: &mut Snapshot) {
             snapshot.partitioned.get_or_insert_default().union_with(&cpus);
         }
     }
+}
+
+/// CPUs in partitions that are groups of containers: these were assigned to them, and are in nobody else's hands. The kernel takes them away from
+/// all other groups, ours too.
+fn partitions_of_containers(fs: &mut KernelFs) -> CpuSet {
+    let is_kubepods = |name: &str| name.contains("kubepods");
+    let mut groups = Vec::new();
+    for name in fs.dir_names(CGROUP_DIR) {
+        let path = format!("{CGROUP_DIR}/{name}");
+        if is_kubepods(&name) {
+            groups.push((path, 0));
+            continue;
+        }
+        // Kubelet's option cgroupRoot.
+        let below = fs.dir_names(&path).into_iter().filter(|name| is_kubepods(name));
+        groups.extend(below.map(|name| (format!("{path}/{name}"), 0)));
+    }
+    let mut cpus = CpuSet::new();
+    while let Some((path, depth)) = groups.pop() {
+        if depth < CONTAINER_DEPTH_MAX {
+            let below = fs.dir_names(&path).into_iter();
+            groups.extend(below.map(|name| (format!("{path}/{name}"), depth + 1)));
+        }
+        let Some(group) = dir(fs, &path) else { continue };
+        let kind = fs.text(&group, "cpuset.cpus.partition").unwrap_or_default();
+        if matches!(kind.trim(), "isolated" | "root") {
+            let its: Option<CpuSet> = fs.value(&group, "cpuset.cpus.effective");
+            cpus.union_with(&its.unwrap_or_default());
+        }
+    }
+    cpus
 }
 
 /// Our own group in the cgroup v2 tree; `None` with cgroup v1.
@@ -274,6 +315,44 @@ mod tests {
         assert_eq!(snapshot.allowed_cpus, Some("2-3".parse().unwrap()));
         assert_eq!(snapshot.allowed_mems, Some("1".parse().unwrap()));
         assert_eq!(snapshot.oddities, []);
+    }
+
+    #[test]
+    fn partitions_of_containers_are_nobody_elses() {
+        for (kubepods, kind, isolated) in [
+            ("kubepods.slice", "isolated", "6-7"),
+            ("kubelet/kubepods", "isolated", "6-7"),
+            ("kubepods.slice", "root", "4-7"),
+            ("kubepods.slice", "isolated invalid (CPUs not available)", "4-7"),
+            ("kubepods.slice", "member", "4-7"),
+            ("other/group", "isolated", "4-7"),
+        ] {
+            let root = root_of(&format!(
+                "proc/self/cgroup 0::/bayplan\n\
+                 sys/fs/cgroup/bayplan/cpuset.cpus.effective 0-3\n\
+                 sys/fs/cgroup/cpuset.cpus.isolated 4-7\n\
+                 sys/fs/cgroup/{kubepods}/burstable/pod1/ab/cpuset.cpus.partition {kind}\n\
+                 sys/fs/cgroup/{kubepods}/burstable/pod1/ab/cpuset.cpus.effective 4-5\n\
+                 sys/fs/cgroup/{kubepods}/burstable/pod1/cd/cpuset.cpus.partition member\n\
+                 sys/devices/system/cpu/online 0-7\n"
+            ));
+            let is_its = kubepods.contains("kubepods") && matches!(kind, "isolated" | "root");
+            let isolated = if is_its && kind == "root" { "6-7" } else { isolated };
+            let allowed = if is_its { "0-5" } else { "0-3" };
+            let again = read_files(capture(root.path()).unwrap(), Depth::Cpus).unwrap();
+            for snapshot in [read_snapshot(root.path(), Depth::Cpus).unwrap(), again] {
+                assert_eq!(
+                    snapshot.partitioned.unwrap().to_string(),
+                    isolated,
+                    "{kubepods} {kind}"
+                );
+                assert_eq!(
+                    snapshot.allowed_cpus.unwrap().to_string(),
+                    allowed,
+                    "{kubepods} {kind}"
+                );
+            }
+        }
     }
 
     /// Files, links (`path -> target`) and directories (`path/`) below a root.

@@ -1,6 +1,6 @@
 //! What is to be written to kernel files, for people and programs.
 
-use bayplan_enforcement::{FilePass, FileWrite, Impossible};
+use bayplan_enforcement::{FileWrite, Impossible};
 use serde::{Deserialize, Serialize};
 
 use crate::enforcer::Outcome;
@@ -57,13 +57,8 @@ pub struct ImpossibleView {
 
 impl From<&FileWrite> for WriteView {
     fn from(write: &FileWrite) -> WriteView {
-        let pass = match write.pass {
-            FilePass::Shrink => "shrink",
-            FilePass::Set => "set",
-            FilePass::Grow => "grow",
-        };
         WriteView {
-            pass: pass.to_owned(),
+            pass: write.pass.to_string(),
             path: format!("/{}", write.slot.path),
             key: write.slot.key.clone(),
             old: write.old.clone(),
