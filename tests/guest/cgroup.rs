@@ -16,7 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     Test {
         name: "the_cgroup_has_what_the_pod_asked_for",
         needs: |hardware| hardware.has_cpus(4),
-        config: "",
+        config: "cpu: {liftQuota: false}\n",
         run: the_cgroup_has_what_the_pod_asked_for,
     },
     Test {

@@ -41,7 +41,7 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// Since Linux 6.7; a partition need not be a child of another one then.
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 
-fn has_remote_partitions(hardware: &Hardware) -> Needs {
+pub(crate) fn has_remote_partitions(hardware: &Hardware) -> Needs {
     hardware.has_cpus(6)?;
     match Path::new(CGROUPS).join("init").join(EXCLUSIVE).is_file() {
         true => Ok(()),

@@ -7,6 +7,7 @@
 
 mod cgroup;
 mod exclusive;
+mod files;
 mod hardware;
 mod isolated;
 mod lifecycle;
@@ -57,6 +58,7 @@ fn tests() -> Vec<&'static Test> {
         cgroup::TESTS,
         memory::TESTS,
         isolated::TESTS,
+        files::TESTS,
         lifecycle::TESTS,
     ]
     .into_iter()

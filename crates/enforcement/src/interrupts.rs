@@ -79,7 +79,10 @@ pub fn settings_for_interrupts(
             want(unit.to_owned(), Slot::file(path), Form::CpuMask, has);
         }
     }
-    (settings, Vec::new())
+    let problem = format!(
+        "irqbalance runs and may put interrupts back on CPUs {away}: IRQBALANCE_BANNED_CPULIST={away} in its configuration keeps it from that"
+    );
+    (settings, Vec::from_iter(now.is_balanced.then_some(problem)))
 }
 
 fn parse(form: &Form, text: &str) -> Option<CpuSet> {
@@ -183,6 +186,7 @@ mod tests {
                 /proc/irq/9/smp_affinity_list = 4  (irq 9)
                 /proc/irq/default_smp_affinity = 000000fb  (new interrupts)
                 /sys/devices/virtual/workqueue/cpumask = 000000fb  (work queues)
+                ! irqbalance runs and may put interrupts back on CPUs 2: IRQBALANCE_BANNED_CPULIST=2 in its configuration keeps it from that
             "#]],
         );
     }

@@ -36,21 +36,45 @@ pub fn find_container_cgroup(
     id: &str,
     pid: Option<u32>,
 ) -> Result<Option<ContainerCgroup>, CgroupError> {
-    let named = find_below(kernel, CGROUPS, parent, id)?;
+    let named = match find_by_name(kernel, parent, id) {
+        Some(own) => Some(own),
+        None => find_below(kernel, CGROUPS, parent, id)?,
+    };
     let found = match (named, pid) {
         (None, Some(pid)) => find_by_process(kernel, id, pid)?,
         (named, _) => named,
     };
     let Some(own) = found else { return Ok(None) };
     let mut dirs = vec![own.clone()];
-    let inner = list(kernel, &own)?.unwrap_or_default().into_iter().find(|it| it == "container");
-    dirs.extend(inner.map(|it| format!("{own}/{it}")));
+    let inner = format!("{own}/container");
+    if is_group(kernel, &inner) {
+        dirs.push(inner);
+    }
     let is_pod = |dir: &&str| {
         let kubelets = cgroup_dir(parent);
         kubelets.is_some_and(|it| it.file_name() == Path::new(dir).file_name())
     };
     let pod = own.rsplit_once('/').map(|(dir, _)| dir).filter(is_pod).map(str::to_owned);
     Ok(Some(ContainerCgroup { pod, dirs }))
+}
+
+/// The names of the usual runtimes are tried first: this is asked for every container at every look, and a list of a directory of files takes longer.
+fn find_by_name(kernel: &mut dyn Kernel, parent: &str, id: &str) -> Option<String> {
+    let dir = cgroup_dir(parent).filter(|_| !id.is_empty())?;
+    let dir = dir.to_str()?;
+    let names = [
+        id.to_owned(),
+        format!("cri-containerd-{id}.scope"),
+        format!("crio-{id}.scope"),
+        format!("crio-{id}"),
+    ];
+    let mut paths = names.iter().map(|name| format!("{CGROUPS}/{dir}/{name}"));
+    paths.find(|path| is_group(kernel, path))
+}
+
+/// Every group but the root has this file.
+fn is_group(kernel: &mut dyn Kernel, dir: &str) -> bool {
+    kernel.read(&format!("{dir}/cgroup.type")).is_ok()
 }
 
 /// The container's directory in its pod's, in one mounted hierarchy. `parent` may be the container's own path, too, as runtimes tell it.
@@ -166,8 +190,8 @@ mod tests {
     ) {
         let mut kernel = FakeKernel::new(&[("proc/7/cgroup", process)]);
         for dir in dirs {
-            let file = format!("sys/fs/cgroup/{dir}/cgroup.procs");
-            kernel.files.insert(file, String::new());
+            let file = format!("sys/fs/cgroup/{dir}/cgroup.type");
+            kernel.files.insert(file, "domain\n".to_owned());
         }
         let below = |dir: &str| format!("sys/fs/cgroup/{dir}");
         let expected = expected.map(|(pod, dirs)| ContainerCgroup {

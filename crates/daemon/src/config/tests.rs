@@ -39,7 +39,7 @@ fn every_mistake_is_listed_with_line_and_column() {
         expect![[r#"
             config.yaml:1:9: `socket` is `run/b.sock`, expected an absolute path
             config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3"
-            config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are socket, runtimeSocket, imageSocket, controlSocket, controlGroup, stateDir, historySize, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, enforcement, sweepInterval, observeInterval, hostRoot, log
+            config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are socket, runtimeSocket, imageSocket, controlSocket, controlGroup, stateDir, historySize, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, cpu, isolation, blockIo, enforcement, sweepInterval, observeInterval, hostRoot, log
             config.yaml:4:17: `metricsAddress` is `localhost`, expected IP:PORT such as 127.0.0.1:9478, or off
             config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
             config.yaml:7:3: `onFailure` is a list, expected one of open, closed
@@ -85,72 +85,14 @@ fn what_is_not_a_mapping_is_refused() {
 const EVERY_KEY: &str = "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c\ncontrolGroup: 27\nstateDir: /d\nhistorySize: 3Mi\nmetricsAddress: off\n\
          reservedCpus: 0\nreservedNamespaces: [x]\ndecisionTimeout: 500ms\nruntimeTimeout: 1m\n\
          resyncInterval: 5s\nonFailure: closed\nonNoCapacity: share\nmaxWaitingCalls: 7\ndrainTimeout: 2m\nhostRoot: /h\nlog: debug\ncompaction:\n  enabled: true\n  maxMovesPerEvent: 1\n  \
-         maxCpusPerEvent: 2\n  maxMemoryPerEvent: 3Gi\n  minGainPercent: 4\nmemory:\n  narrow: true\n";
+         maxCpusPerEvent: 2\n  maxMemoryPerEvent: 3Gi\n  minGainPercent: 4\nmemory:\n  narrow: true\n  minPercent: 5\n  lowPercent: 6\n  highPercent: 7\n\
+         cpu:\n  liftQuota: false\n  burstPercent: 8\nisolation:\n  partition: root\n  interrupts: housekeeping\n\
+         blockIo:\n  classes:\n    a:\n      - Devices: [/dev/sda]\n        Weight: 9\n";
 
 #[test]
 fn every_key_is_understood() {
-    check(
-        EVERY_KEY,
-        expect![[r#"
-            Config {
-                socket: "/a",
-                runtime_socket: "/b",
-                image_socket: None,
-                control_socket: "/c",
-                control_group: "27",
-                state_dir: "/d",
-                history_max: Bytes(
-                    3145728,
-                ),
-                metrics_address: None,
-                reserved_cpus: CpuSet(0),
-                reserved_namespaces: [
-                    "x",
-                ],
-                requests: Requests {
-                    prefer_shared_cpus: false,
-                    prefer_isolated_cpus: false,
-                    siblings: Pair,
-                    priority: None,
-                    burst_level: None,
-                    colocate_pods: false,
-                    colocate_namespaces: false,
-                    only_whole_cores: false,
-                    across_numa: false,
-                    across_cores: false,
-                    by_socket: false,
-                    policy: BestEffort,
-                    is_for_pods: false,
-                },
-                decision_timeout: 500ms,
-                runtime_timeout: 60s,
-                resync_interval: 5s,
-                on_failure: Closed,
-                on_no_capacity: Share,
-                waiting_max: 7,
-                drain_timeout: 120s,
-                compaction: CompactionConfig {
-                    enabled: true,
-                    limits: Limits {
-                        moves_max: 1,
-                        cpus_max: 2,
-                        memory_max: Some(
-                            Bytes(
-                                3221225472,
-                            ),
-                        ),
-                        gain_min_percent: 4,
-                        states_max: 2000,
-                    },
-                },
-                narrows_memory: true,
-                enforcement: On,
-                sweep_interval: 30s,
-                observe_interval: 10s,
-                host_root: "/h",
-                log: "debug",
-            }"#]],
-    );
+    let config = parse_config(Path::new("config.yaml"), EVERY_KEY).unwrap();
+    expect_file!["every_key.txt"].assert_eq(&format!("{config:#?}\n"));
 }
 
 #[test]
@@ -238,6 +180,20 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
 
         memory:
           narrow: true  # line 26 of the file
+          minPercent: 5  # line 27 of the file
+          lowPercent: 6  # line 28 of the file
+          highPercent: 7  # line 29 of the file
+
+        cpu:
+          liftQuota: false  # line 31 of the file
+          burstPercent: 8  # line 32 of the file
+
+        isolation:
+          partition: root  # line 34 of the file
+          interrupts: housekeeping  # line 35 of the file
+
+        blockIo:
+          classes: {"a":[{"Devices":["/dev/sda"],"Weight":9}]}  # line 38 of the file
 
         enforcement: "on"
 
@@ -276,6 +232,7 @@ fn the_schema_accepts_what_is_understood() {
         "requests:\n  prefer-align-cpus-by-uncorecache: true\n  alignBySocket: true\n",
         "metricsAddress: \"[::1]:80\"\nreservedCpus: 0-3,8,10-11\nreservedNamespaces: []\n",
         "decisionTimeout: 1m 30s\n",
+        "blockIo:\n  classes:\n    a:\n    b:\n      - Weight: 5\n      - Devices: [/dev/sda]\n        ThrottleReadIOPS: 1.5k\n",
     ] {
         assert_eq!(judge(text), (true, true), "{text}");
     }
@@ -310,6 +267,12 @@ fn the_schema_refuses_what_is_refused() {
         "compaction:\n  gain: 1\n",
         "compaction:\n  maxMemoryPerEvent: 5\n",
         "compaction:\n  maxMemoryPerEvent: 5GB\n",
+        "blockIo:\n  classes: [a]\n",
+        "blockIo:\n  classes:\n    a: fast\n",
+        "blockIo:\n  classes:\n    a:\n      - Weight: 1001\n",
+        "blockIo:\n  classes:\n    a:\n      - Bps: 1\n",
+        "blockIo:\n  classes:\n    a:\n      - Devices: [sda]\n",
+        "isolation:\n  partition: member\n",
         "requests:\n  siblings: brothers\n",
         "requests:\n  strictCpuReservation: false\n",
         "requests:\n  fullPcpusOnly: true\n  distributeCpusAcrossCores: true\n",

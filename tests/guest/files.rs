@@ -1,0 +1,275 @@
+//! Kernel files beside CPU sets: that they say what was configured, that it has an effect, and that everything comes back.
+
+use std::fs;
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_tests::node::{LIMIT, Node, Placed};
+use bayplan_tests::process::wait_for;
+use bayplan_types::{Bytes, CpuId, CpuSet, QosClass};
+use nix::fcntl::OFlag;
+
+use crate::Test;
+use crate::exclusive::own;
+use crate::hardware::Hardware;
+use crate::isolated::has_remote_partitions;
+
+pub(crate) const TESTS: &[Test] = &[
+    Test {
+        name: "limits_bursts_and_memory_are_set_repaired_and_given_back",
+        needs: |hardware| hardware.has_cpus(4),
+        config: "cpu: {burstPercent: 50}\nmemory: {lowPercent: 100, highPercent: 50}\n",
+        run: |node, _| limits_bursts_and_memory(node),
+    },
+    Test {
+        name: "a_partition_keeps_everybody_else_off",
+        needs: has_remote_partitions,
+        config: "",
+        run: a_partition_keeps_everybody_else_off,
+    },
+    Test {
+        name: "interrupts_and_work_queues_leave_and_come_back",
+        needs: |hardware| hardware.has_cpus(4),
+        config: "isolation: {interrupts: disable}\n",
+        run: interrupts_leave_and_come_back,
+    },
+    Test {
+        name: "a_class_of_block_io_caps_a_writer",
+        needs: |_| match Path::new(DISK).exists() {
+            true => Ok(()),
+            false => Err("no disk"),
+        },
+        config: "blockIo: {classes: {slow: [{Devices: [/dev/vd*], ThrottleWriteBps: 1M}]}}\n",
+        run: |node, _| a_class_of_block_io_caps_a_writer(node),
+    },
+];
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// The lab writes artefacts to its beginning when all tests are over.
+const DISK: &str = "/dev/vda";
+const BLOCK: usize = 64 << 10;
+
+/// The directory of a container's cgroup.
+fn group(of: &Placed) -> anyhow::Result<PathBuf> {
+    let text = fs::read_to_string(format!("/proc/{}/cgroup", of.pid))?;
+    let own = text.lines().find_map(|line| line.strip_prefix("0::/"));
+    Ok(Path::new(CGROUPS).join(own.context("no cgroup of version 2")?))
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(text.trim().to_owned())
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Waits for what files should say.
+fn becomes(rows: &[(PathBuf, &str)]) -> anyhow::Result<()> {
+    for (path, due) in rows {
+        let found = wait_for(due, LIMIT, || Ok((read(path)? == *due).then_some(())));
+        found.with_context(|| format!("{} is {:?}", path.display(), read(path)))?;
+    }
+    Ok(())
+}
+
+fn limits_bursts_and_memory(node: &mut Node) -> anyhow::Result<()> {
+    let owner = own(node, "owner", 1)?;
+    let half = ContainerSpec::guaranteed("app", 500, Bytes(32 << 20));
+    let sharer = node.launch(&PodSpec::new("sharer", QosClass::Guaranteed), &half)?;
+    let wide = ContainerSpec {
+        memory_limit: Some(Bytes(64 << 20)),
+        ..ContainerSpec::burstable("app", 100)
+    };
+    let wide = node.launch(&PodSpec::new("wide", QosClass::Burstable), &wide)?;
+    let (owners, sharers, wides) = (group(&owner)?, group(&sharer)?, group(&wide)?);
+    let pod = owners.parent().context("a pod around the owner")?.to_owned();
+    let memory_low = format!("{}", 32 << 20);
+    let set = [
+        (owners.join("cpu.max"), "max 100000"),
+        (pod.join("memory.low"), memory_low.as_str()),
+        (owners.join("memory.low"), &memory_low),
+        (sharers.join("cpu.max.burst"), "25000"),
+        (wides.join("memory.high"), "33554432"),
+    ];
+    becomes(&set)?;
+    ensure!(read(&pod.join("cpu.max"))?.starts_with("max "), "the pod has a limit");
+    // By hand, as a reload of systemd or a person does it.
+    write(&sharers.join("cpu.max.burst"), "0")?;
+    write(&owners.join("memory.low"), "0")?;
+    becomes(&set)?;
+    // A daemon that is killed leaves the way back to the next one.
+    node.kill()?;
+    write(&wides.join("memory.high"), "max")?;
+    node.start_again()?;
+    becomes(&set)?;
+    node.reconfigure("cpu: {liftQuota: false}\n")?;
+    becomes(&[
+        (owners.join("cpu.max"), "100000 100000"),
+        (pod.join("memory.low"), "0"),
+        (owners.join("memory.low"), "0"),
+        (sharers.join("cpu.max.burst"), "0"),
+        (wides.join("memory.high"), "max"),
+    ])
+}
+
+/// Processes outside of all containers that never sleep, and want to run on some CPUs. Few, because the emulator has one thread for all CPUs.
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn start(cpus: &CpuSet) -> anyhow::Result<Busy> {
+        let cpus = cpus.to_string();
+        let start = |_| {
+            let mut shell = Command::new("/bin/busybox");
+            let busy = ["/bin/busybox", "sh", "-c", "while :; do :; done"];
+            shell.args(["taskset", "-c", &cpus]).args(busy).spawn()
+        };
+        let busy = (0..2).map(start).collect::<Result<_, _>>();
+        Ok(Busy(busy.context("cannot start a busy loop")?))
+    }
+
+    /// CPUs on which they ran last (proc_pid_stat(5), `processor`).
+    fn cpus(&self) -> anyhow::Result<CpuSet> {
+        let mut cpus = CpuSet::new();
+        for child in &self.0 {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", child.id()))?;
+            let (_, fields) = stat.rsplit_once(')').context("a name in brackets")?;
+            let processor = fields.split_whitespace().nth(36).context("a processor")?;
+            cpus.insert(CpuId(processor.parse()?));
+        }
+        Ok(cpus)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // It may be gone.
+            let _ended = child.kill().and_then(|()| child.wait());
+        }
+    }
+}
+
+fn a_partition_keeps_everybody_else_off(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
+    let owner = own(node, "owner", 2)?;
+    let file = group(&owner)?.join("cpuset.cpus.partition");
+    let busy = Busy::start(&owner.cpus)?;
+    // Without a partition nothing keeps processes of the node off.
+    wait_for("somebody else on the owner's CPUs", LIMIT, || {
+        Ok(busy.cpus()?.intersects(&owner.cpus).then_some(()))
+    })?;
+    let isolated = Path::new(CGROUPS).join("cpuset.cpus.isolated");
+    for kind in ["isolated", "root"] {
+        node.reconfigure(&format!("isolation: {{partition: {kind}}}\n"))?;
+        becomes(&[(file.clone(), kind)])?;
+        let its: CpuSet = read(&isolated)?.parse()?;
+        ensure!(owner.cpus.is_subset(&its) == (kind == "isolated"), "isolated are {its}");
+        wait_for("the owner to be alone", LIMIT, || {
+            Ok(busy.cpus()?.is_disjoint(&owner.cpus).then_some(()))
+        })?;
+        for _ in 0..20 {
+            let cpus = busy.cpus()?;
+            ensure!(cpus.is_disjoint(&owner.cpus), "somebody else ran on {cpus}");
+        }
+        // The daemon does not take its own partition for somebody else's, now or when it starts anew.
+        node.restart_after_kill()?;
+        let late = own(node, &format!("late-{kind}"), 1)?;
+        ensure!(late.cpus.is_disjoint(&owner.cpus), "{} are owned twice", late.cpus);
+        node.stop(&late.id)?;
+        let now = node.look(&owner.id)?;
+        ensure!(now.cpus == owner.cpus, "the owner moved from {} to {}", owner.cpus, now.cpus);
+    }
+    node.reconfigure("")?;
+    let exclusive = Path::new(CGROUPS).join("kubepods/cpuset.cpus.exclusive");
+    becomes(&[(file, "member"), (exclusive, "")])?;
+    wait_for("somebody else on the owner's CPUs again", LIMIT, || {
+        Ok(busy.cpus()?.intersects(&owner.cpus).then_some(()))
+    })
+}
+
+/// Every interrupt and mask with its CPUs.
+fn interrupts() -> anyhow::Result<Vec<(PathBuf, CpuSet)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc/irq")? {
+        let path = entry?.path().join("smp_affinity_list");
+        if let Ok(text) = fs::read_to_string(&path) {
+            found.push((path, text.trim().parse()?));
+        }
+    }
+    for path in ["/proc/irq/default_smp_affinity", "/sys/devices/virtual/workqueue/cpumask"] {
+        found.push((path.into(), CpuSet::parse_mask(&read(Path::new(path))?)?));
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn interrupts_leave_and_come_back(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
+    let before = interrupts()?;
+    let owner = own(node, "owner", 2)?;
+    // Some belong to one CPU, or to the kernel, for good.
+    let refuses = |path: &Path, cpus: &CpuSet| fs::write(path, cpus.to_string()).is_err();
+    let movable: Vec<&PathBuf> = before
+        .iter()
+        .filter(|(path, cpus)| path.ends_with("smp_affinity_list") && !refuses(path, cpus))
+        .map(|(path, _)| path)
+        .collect();
+    ensure!(!movable.is_empty(), "no interrupt can be moved here");
+    wait_for("interrupts to leave", LIMIT, || {
+        let now = interrupts()?;
+        let is_fixed =
+            |path: &PathBuf| path.ends_with("smp_affinity_list") && !movable.contains(&path);
+        let mut moved = now.iter().filter(|(path, _)| !is_fixed(path));
+        Ok(moved.all(|(_, cpus)| cpus.is_disjoint(&owner.cpus)).then_some(()))
+    })
+    .with_context(|| format!("{:?} with an owner of {}", interrupts(), owner.cpus))?;
+    node.stop(&owner.id)?;
+    wait_for("interrupts to come back", LIMIT, || Ok((interrupts()? == before).then_some(())))
+}
+
+/// Writes 4 MiB past all caches, from within a group, and gives the seconds that took. A container may not open the disk, so that is done before.
+fn seconds_to_write(group: &Path) -> anyhow::Result<f32> {
+    let mut disk =
+        fs::File::options().write(true).custom_flags(OFlag::O_DIRECT.bits()).open(DISK)?;
+    disk.seek(SeekFrom::Start(32 << 20))?;
+    let room = vec![7_u8; 2 * BLOCK];
+    let at = room.as_ptr().align_offset(4096);
+    let block = room.get(at..at + BLOCK).context("an aligned block")?;
+    let own = read(Path::new("/proc/self/cgroup"))?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).context("a cgroup")?;
+    let join = |group: &Path| write(&group.join("cgroup.procs"), &std::process::id().to_string());
+    join(group)?;
+    let started = Instant::now();
+    let written = (0..64).try_for_each(|_| disk.write_all(block));
+    let seconds = started.elapsed().as_secs_f32();
+    join(&Path::new(CGROUPS).join(own))?;
+    written?;
+    Ok(seconds)
+}
+
+fn a_class_of_block_io_caps_a_writer(node: &mut Node) -> anyhow::Result<()> {
+    let mut slow = PodSpec::new("slow", QosClass::Burstable);
+    slow.annotations.push(("bayplan.dev/blockioclass".to_owned(), "slow".to_owned()));
+    let slow = node.launch(&slow, &ContainerSpec::burstable("app", 100))?;
+    let fast = node.launch(
+        &PodSpec::new("fast", QosClass::Burstable),
+        &ContainerSpec::burstable("app", 100),
+    )?;
+    let (slows, fasts) = (group(&slow)?, group(&fast)?);
+    wait_for("the limit", LIMIT, || {
+        Ok(read(&slows.join("io.max"))?.contains("wbps=1000000 ").then_some(()))
+    })?;
+    ensure!(read(&fasts.join("io.max"))?.is_empty(), "somebody else has a limit");
+    let (capped, free) = (seconds_to_write(&slows)?, seconds_to_write(&fasts)?);
+    // 4 MiB at 1 MB/s; the kernel lets the first slice through at once.
+    ensure!(capped > 3.0, "4 MiB took {capped} s with a limit of 1 MB/s, {free} s without");
+    ensure!(free < capped, "4 MiB took {free} s without a limit, {capped} s with one");
+    node.reconfigure("")?;
+    wait_for("the limit to go", LIMIT, || Ok(read(&slows.join("io.max"))?.is_empty().then_some(())))
+}
