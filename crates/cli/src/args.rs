@@ -36,7 +36,7 @@ pub(crate) enum Command {
     ///
     /// Under systemd it serves the socket that it is given (FileDescriptorName=cri, and `control` if there is one), says when it serves
     /// (Type=notify), and feeds the watchdog (WatchdogSec=).
-    Run,
+    Run(RunOptions),
     /// Watch bayplan place pods on a synthetic two-socket machine; needs no root, no Kubernetes, no network
     Demo(DemoOptions),
     /// Print the hardware of this machine, of a captured one, or of a synthetic one
@@ -77,7 +77,9 @@ pub(crate) enum Command {
     /// Each container is set to all CPUs and memory nodes of the machine, as kubelet without a CPU manager leaves it, and kernel files
     /// that bayplan has changed get back what they said before. What was written is read back, and who does not run everywhere is named, with exit code 1. It stays so, through
     /// restarts of the daemon too, until `bayplan resume`; the places are kept for it.
-    Restore(ModeOptions),
+    ///
+    /// With --files-only, and only while no daemon runs: gives back what is left in kernel files of one that ended without restoring them.
+    Restore(RestoreOptions),
     /// End `drain` and `restore`: place containers again
     ///
     /// After `restore`, containers get the places back that they had; those that came meanwhile are adopted where they run, and share.
@@ -209,6 +211,24 @@ pub(crate) struct ControlOptions {
     /// The daemon's control socket [default: controlSocket of the configuration]
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RunOptions {
+    /// Write nothing into kernel files, whatever the configuration says; what would be written goes into the log
+    ///
+    /// CPU sets go through the runtime, and are written all the same.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RestoreOptions {
+    #[command(flatten)]
+    pub(crate) mode: ModeOptions,
+    /// Without a daemon: give back what one that ended has changed in kernel files
+    #[arg(long, conflicts_with_all = ["control", "dry_run", "yes"])]
+    pub(crate) files_only: bool,
 }
 
 #[derive(Debug, ClapArgs)]

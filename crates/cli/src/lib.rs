@@ -51,7 +51,7 @@ pub fn main() -> ExitCode {
 fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.as_deref();
     match args.command {
-        Command::Run => run::run(config)?,
+        Command::Run(options) => run::run(config, &options)?,
         Command::Demo(options) => demo::run(&options)?,
         Command::Topology(options) => topology::run(config, &options)?,
         Command::Snapshot(options) => snapshot::run(&options)?,
@@ -61,7 +61,10 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Top(options) => top::run(config, &options)?,
         Command::Plan(options) => plan::run(config, &options)?,
         Command::Drain(options) => return mode::run(config, Mode::Draining, &options),
-        Command::Restore(options) => return mode::run(config, Mode::Restored, &options),
+        Command::Restore(options) if options.files_only => {
+            return mode::restore_files(config, options.mode.output.output);
+        }
+        Command::Restore(options) => return mode::run(config, Mode::Restored, &options.mode),
         Command::Resume(options) => return mode::run(config, Mode::Placing, &options),
         Command::Journal(options) => journal::run(config, &options)?,
         Command::Replay(options) => replay::run(config, &options)?,

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use bayplan_daemon::config::read_config;
 use bayplan_daemon::mode::{Mode, ModePlan, ModeReport};
-use bayplan_daemon::{post_control, query_control};
+use bayplan_daemon::{RestoredFiles, post_control, query_control};
 
 use crate::args::{ModeOptions, Output};
 use crate::status::control_socket;
@@ -49,6 +50,24 @@ pub(crate) fn run(
         && !report.is_unkept
         && report.files_not_written.is_empty();
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Gives kernel files back without a daemon; fails when some of them cannot be.
+pub(crate) fn restore_files(config: Option<&Path>, output: Output) -> anyhow::Result<ExitCode> {
+    let restored = bayplan_daemon::restore_files(&read_config(config)?)?;
+    match output {
+        Output::Json => println!("{}", serde_json::to_string_pretty(&restored)?),
+        Output::Text => print!("{}", render_restored(&restored)),
+    }
+    Ok(if restored.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn render_restored(restored: &RestoredFiles) -> String {
+    let mut text = format!("{} values in kernel files are as they were.\n", restored.given_back);
+    for failure in &restored.failures {
+        text.push_str(&format!("NOT WRITTEN {failure}\n"));
+    }
+    text
 }
 
 fn is_confirmed() -> anyhow::Result<bool> {

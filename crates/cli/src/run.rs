@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::thread::available_parallelism;
 
+use crate::args::RunOptions;
 use anyhow::Context as _;
 use bayplan_daemon::systemd::Systemd;
 use bayplan_daemon::{Daemon, Followed, LogFilter, Machine};
@@ -17,13 +18,13 @@ use tracing_subscriber::{EnvFilter, Layer as _, reload};
 const THREADS_MAX: usize = 4;
 
 /// Runs until SIGTERM or SIGINT; a second signal ends the process at once.
-pub(crate) fn run(config: Option<&Path>) -> anyhow::Result<()> {
+pub(crate) fn run(config: Option<&Path>, options: &RunOptions) -> anyhow::Result<()> {
     // Before there is another thread, because it changes the environment.
     let systemd = Systemd::from_env()?;
     let followed = Followed::read(config)?;
     let log = init_log(&followed.config().log)?;
     let machine = Machine::of_host(&followed.config().host_root)?;
-    let followed = followed.with_log(log);
+    let followed = followed.with_log(log).with_dry_run(options.dry_run);
     let runtime = runtime()?;
     let ended = runtime.block_on(serve(systemd, followed, machine));
     // A disk that hangs must not keep the process.

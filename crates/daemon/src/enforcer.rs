@@ -15,6 +15,8 @@ use std::time::Duration;
 use bayplan_enforcement::{FilePlan, Notice, Patience, Settings, files_to_read, plan_files};
 use bayplan_host::kernel::{Kernel, Report, apply, observe};
 
+use serde::{Deserialize, Serialize};
+
 pub(crate) use originals::Originals;
 pub(crate) use task::{Enforcement, EnforcerTask, Questions, run_enforcer};
 pub use view::{FilePlanView, render_file_plan_view};
@@ -44,6 +46,15 @@ pub(crate) struct Outcome {
     pub(crate) failing: usize,
     /// Values that bayplan has changed.
     pub(crate) changed: usize,
+}
+
+/// What came of giving everything back; format `bayplan-restored-files/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredFiles {
+    /// Values that are as they were before.
+    pub given_back: usize,
+    /// Those that are not, and why.
+    pub failures: Vec<String>,
 }
 
 /// What is kept from one look to the next.
@@ -105,6 +116,16 @@ impl Enforcer {
         let contested = self.patience.contested().count();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         Outcome { plan, report, failures, notices, problems, unkept, contested, failing, changed }
+    }
+
+    /// Gives everything back.
+    pub(crate) fn give_back(&mut self) -> RestoredFiles {
+        let Outcome { report, unkept: _, .. } = self.carry_out(Gathered::default(), Duration::ZERO);
+        let failures = report.failures().filter(|(_, why)| !why.is_gone());
+        let failures =
+            failures.map(|(write, why)| format!("{} to {}: {why}", write.slot, write.new));
+        let failures: Vec<String> = failures.collect();
+        RestoredFiles { given_back: report.outcomes.len() - failures.len(), failures }
     }
 
     /// When a failed write is due again.

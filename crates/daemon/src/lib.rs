@@ -42,11 +42,11 @@ mod writer;
 mod yaml;
 
 pub use control::{ControlError, post_control, query_control};
-pub use enforcer::{FilePlanView, render_file_plan_view};
+pub use enforcer::{FilePlanView, RestoredFiles, render_file_plan_view};
 pub use hotplug::Machine;
 pub use reconfigure::{ChangedConfig, Shift};
 pub use recorded_machine::parse_recorded_machine;
 pub use reload::{ConfigDiff, Followed, LogFilter, Reloader};
-pub use run::{Daemon, StartError, derive_machine, new_state};
+pub use run::{Daemon, StartError, derive_machine, new_state, restore_files};
 pub use state::NodeState;
 pub use yaml::Position;

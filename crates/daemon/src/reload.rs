@@ -59,6 +59,8 @@ pub struct Followed {
     pub(crate) config: Config,
     file: Option<FollowedFile>,
     log: Option<LogFilter>,
+    /// Kernel files are not written, whatever the file says.
+    pub(crate) is_dry_run: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -70,7 +72,7 @@ struct FollowedFile {
 
 impl From<Config> for Followed {
     fn from(config: Config) -> Followed {
-        Followed { config, file: None, log: None }
+        Followed { config, file: None, log: None, is_dry_run: false }
     }
 }
 
@@ -85,12 +87,17 @@ impl Followed {
         let stamp = Stamp::of(&followed);
         let config = ConfigFile::read(path)?.config;
         let file = Some(FollowedFile { path: followed, stamp });
-        Ok(Followed { config, file, log: None })
+        Ok(Followed { config, file, log: None, is_dry_run: false })
     }
 
     /// What the file said.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Nothing is written into kernel files, whatever the file says; what would be goes into the log.
+    pub fn with_dry_run(self, is_dry_run: bool) -> Followed {
+        Followed { is_dry_run, ..self }
     }
 
     /// The key `log` can change while the daemon runs.
@@ -181,7 +188,7 @@ struct Known {
 
 impl Reloader {
     pub(crate) fn new(followed: Followed, parts: Parts) -> Reloader {
-        let Followed { config, file, log } = followed;
+        let Followed { config, file, log, .. } = followed;
         let stamp = file.as_ref().and_then(|file| file.stamp);
         let path = file.map(|file| file.path);
         let status = ConfigStatus {

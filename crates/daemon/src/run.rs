@@ -24,7 +24,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Reach, routes};
 use crate::config::{Config, LiveConfig};
-use crate::enforcer::{Enforcement, Enforcer, EnforcerTask, Originals, Questions, run_enforcer};
+use crate::enforcer::{
+    Enforcement, Enforcer, EnforcerTask, Originals, Questions, RestoredFiles, run_enforcer,
+};
 use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
 use crate::exits::hear_exits;
@@ -237,6 +239,7 @@ impl Daemon {
         // After the first sync: what belongs to nobody is given back.
         let enforcing = EnforcerTask {
             enforcer: core.enforcer,
+            is_dry_run: followed.is_dry_run,
             questions: core.questions,
             inbox: inbox.clone(),
             config: current.clone(),
@@ -505,6 +508,15 @@ async fn restore(
         found.push(Entry { at: now, ..Entry::failure(format!("journal: {why}")) });
     }
     Ok((state, keeper, found))
+}
+
+/// Gives back what a daemon that no longer runs has changed in kernel files, as far as they are still there. CPU sets stay as they are: only the
+/// runtime can change them for good.
+///
+/// # Errors
+/// A daemon runs, or what was changed cannot be read.
+pub fn restore_files(config: &Config) -> Result<RestoredFiles, StartError> {
+    Ok(new_enforcer(config)?.give_back())
 }
 
 /// With what earlier daemons have changed and not given back.

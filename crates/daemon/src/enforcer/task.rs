@@ -73,6 +73,8 @@ impl Enforcement {
 /// What the task works with.
 pub(crate) struct EnforcerTask {
     pub(crate) enforcer: Enforcer,
+    /// Whatever the configuration says.
+    pub(crate) is_dry_run: bool,
     pub(crate) questions: Questions,
     pub(crate) inbox: Inbox,
     pub(crate) config: LiveConfig,
@@ -101,7 +103,8 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             return;
         };
         let config = Arc::clone(&task.config.borrow_and_update());
-        let is_dry = config.enforcement == EnforcementMode::DryRun
+        let is_dry = task.is_dry_run
+            || config.enforcement == EnforcementMode::DryRun
             || matches!(wake, Wake::Ask(Ask::Preview(_)));
         let mut enforcer = task.enforcer;
         let now = started.elapsed();
