@@ -6,6 +6,7 @@
 mod kind;
 mod read;
 mod requests;
+mod resctrl;
 mod schema;
 mod settings;
 mod table;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use bayplan_allocator::Limits;
 use bayplan_cri::translate::RequestRules;
+use bayplan_enforcement::resctrl::ResctrlConfig;
 use bayplan_types::{Bytes, CpuSet};
 use jiff::SignedDuration;
 use tokio::sync::watch;
@@ -132,6 +134,8 @@ pub struct Config {
     pub compaction: CompactionConfig,
     /// Whether memory nodes are taken away from running containers that can do with fewer.
     pub narrows_memory: bool,
+    /// Classes of caches and memory bandwidth.
+    pub resctrl: ResctrlConfig,
     /// Whether kernel files are written.
     pub enforcement: EnforcementMode,
     /// How often those that are written are looked at, beside changes that are heard of.
@@ -166,6 +170,7 @@ impl Default for Config {
             drain_timeout: Duration::from_secs(40),
             compaction: CompactionConfig::default(),
             narrows_memory: false,
+            resctrl: ResctrlConfig::default(),
             enforcement: EnforcementMode::default(),
             sweep_interval: Duration::from_secs(30),
             host_root: "/".into(),

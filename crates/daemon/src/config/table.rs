@@ -5,6 +5,7 @@ use bayplan_types::Bytes;
 
 use super::kind::{Kind, OneOf};
 use super::requests::{POLICIES, SCOPES};
+use super::resctrl::ResctrlTree;
 use super::{EnforcementMode, OnFailure, OnNoCapacity};
 
 /// When a changed key holds.
@@ -342,6 +343,13 @@ pub(super) const KEYS: &[Key] = &[
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.narrows_memory)),
         text: "Takes memory nodes away from containers that were widened, one after each departure, when fewer will do; the kernel moves their \
                memory.",
+    },
+    Key {
+        name: "resctrl",
+        when: When::Now,
+        kind: Kind::Tree(&ResctrlTree),
+        text: "Classes of containers with parts of the caches and a bound on memory bandwidth, in the form of goresctrl (docs/resctrl.md has examples). A class is \
+               chosen with bayplan.dev/rdtclass; one that is named Guaranteed, Burstable or BestEffort is for all others of that QoS class.",
     },
     Key {
         name: "enforcement",
