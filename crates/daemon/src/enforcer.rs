@@ -5,11 +5,13 @@
 //! before the first write, and the patience with files that others change. The task around it is `task.rs`.
 
 mod families;
+mod groups;
 mod originals;
 mod task;
 mod view;
 mod watcher;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bayplan_enforcement::{FilePlan, Notice, Patience, Settings, files_to_read, plan_files};
@@ -23,6 +25,7 @@ pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};
 use crate::enforcer::families::{Gathered, gather};
+use crate::enforcer::groups::{GroupOutcome, GroupWork};
 use crate::occupancy::Occupancy;
 
 /// What came of looking once.
@@ -32,6 +35,8 @@ pub(crate) struct Outcome {
     pub(crate) plan: FilePlan,
     /// What was written.
     pub(crate) report: Report,
+    /// Groups of resctrl, and the threads in them.
+    pub(crate) groups: GroupOutcome,
     /// Failures that an operator has not been told yet: what and why.
     pub(crate) failures: Vec<String>,
     /// What others did.
@@ -62,6 +67,8 @@ pub(crate) struct Enforcer {
     kernel: Box<dyn Kernel + Send>,
     originals: Originals,
     patience: Patience,
+    /// What went wrong with groups at the last look.
+    group_failures: BTreeSet<String>,
     /// Something is wanted here, or was and cannot be had yet.
     has_work: bool,
 }
@@ -74,16 +81,18 @@ impl std::fmt::Debug for Enforcer {
 
 impl Enforcer {
     pub(crate) fn new(kernel: Box<dyn Kernel + Send>, originals: Originals) -> Enforcer {
-        Enforcer { kernel, originals, patience: Patience::default(), has_work: false }
+        let (patience, group_failures) = (Patience::default(), BTreeSet::new());
+        Enforcer { kernel, originals, patience, group_failures, has_work: false }
     }
 
     /// What would be written now.
     pub(crate) fn preview(&mut self, config: &Config, occupancy: &Occupancy) -> Outcome {
-        let Gathered { settings, problems } = self.wanted(config, occupancy);
-        let plan = self.plan(&settings);
+        let Gathered { settings, problems, groups: work } = self.wanted(config, occupancy);
+        let plan = self.plan(&settings, &work);
+        let groups = work.preview(self.kernel.as_mut());
         let contested = self.patience.contested().count();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
-        Outcome { plan, problems, contested, failing, changed, ..Outcome::default() }
+        Outcome { plan, groups, problems, contested, failing, changed, ..Outcome::default() }
     }
 
     /// Writes what is to be written. `now` only ever grows.
@@ -98,8 +107,10 @@ impl Enforcer {
     }
 
     fn carry_out(&mut self, gathered: Gathered, now: Duration) -> Outcome {
-        let Gathered { settings, problems } = gathered;
-        let plan = self.plan(&settings);
+        let Gathered { settings, problems, groups: work } = gathered;
+        let mut groups = GroupOutcome::default();
+        work.change(self.kernel.as_mut(), &mut groups);
+        let plan = self.plan(&settings, &GroupWork::default());
         let (mut sifted, notices) = self.patience.sift(&settings, plan.clone(), now);
         let unkept = self.remember(&mut sifted).err();
         let report = apply(self.kernel.as_mut(), &sifted);
@@ -113,19 +124,37 @@ impl Enforcer {
             }
         }
         self.originals.forget(&sifted.forget);
+        work.assign(self.kernel.as_mut(), &mut groups);
+        let known =
+            std::mem::replace(&mut self.group_failures, groups.failures.iter().cloned().collect());
+        failures.extend(groups.failures.iter().filter(|it| !known.contains(*it)).cloned());
         let contested = self.patience.contested().count();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
-        Outcome { plan, report, failures, notices, problems, unkept, contested, failing, changed }
+        Outcome {
+            plan,
+            report,
+            groups,
+            failures,
+            notices,
+            problems,
+            unkept,
+            contested,
+            failing,
+            changed,
+        }
     }
 
     /// Gives everything back.
     pub(crate) fn give_back(&mut self) -> RestoredFiles {
-        let Outcome { report, unkept: _, .. } = self.carry_out(Gathered::default(), Duration::ZERO);
+        let nothing = Gathered::nothing(self.kernel.as_mut());
+        let Outcome { report, groups, .. } = self.carry_out(nothing, Duration::ZERO);
         let failures = report.failures().filter(|(_, why)| !why.is_gone());
         let failures =
             failures.map(|(write, why)| format!("{} to {}: {why}", write.slot, write.new));
-        let failures: Vec<String> = failures.collect();
-        RestoredFiles { given_back: report.outcomes.len() - failures.len(), failures }
+        let mut failures: Vec<String> = failures.collect();
+        let given_back = report.outcomes.len() - failures.len();
+        failures.extend(groups.failures);
+        RestoredFiles { given_back, failures }
     }
 
     /// When a failed write is due again.
@@ -146,11 +175,14 @@ impl Enforcer {
 
     fn wanted(&mut self, config: &Config, occupancy: &Occupancy) -> Gathered {
         let gathered = match occupancy.is_restored || config.enforcement == EnforcementMode::Off {
-            true => Gathered::default(),
+            true => Gathered::nothing(self.kernel.as_mut()),
             false => gather(self.kernel.as_mut(), config, occupancy),
         };
-        let Gathered { settings, problems } = &gathered;
-        self.has_work = !settings.is_empty() || !problems.is_empty() || self.originals.count() > 0;
+        let Gathered { settings, problems, groups } = &gathered;
+        self.has_work = !settings.is_empty()
+            || !problems.is_empty()
+            || !groups.is_empty()
+            || self.originals.count() > 0;
         gathered
     }
 
@@ -159,9 +191,11 @@ impl Enforcer {
         self.has_work
     }
 
-    fn plan(&mut self, settings: &Settings) -> FilePlan {
+    /// With the groups that are still to be made.
+    fn plan(&mut self, settings: &Settings, groups: &GroupWork) -> FilePlan {
         let originals = self.originals.all();
-        let observed = observe(self.kernel.as_mut(), files_to_read(settings, originals));
+        let mut observed = observe(self.kernel.as_mut(), files_to_read(settings, originals));
+        groups.foresee(&mut observed);
         plan_files(settings, &observed, originals)
     }
 

@@ -80,7 +80,7 @@ impl Reader {
 
     fn whole(&mut self, node: &Node) -> ResctrlConfig {
         let mut config = ResctrlConfig::default();
-        let of = "the key";
+        let of = "the section";
         for (at, name, value) in self.entries(of, node, EXPECTED) {
             match name.as_str() {
                 "options" => self.options(value, &mut config),
