@@ -8,6 +8,7 @@
 )]
 
 mod absurd;
+mod chaos;
 mod compacting;
 mod disks;
 mod exits;
@@ -21,4 +22,5 @@ mod observing;
 mod placing;
 mod reload;
 mod restarts;
+mod soak;
 mod upgrade;

@@ -53,6 +53,25 @@ pub(crate) struct Outcome {
     pub(crate) changed: usize,
 }
 
+impl Outcome {
+    /// Of two looks, one right after the other.
+    fn then(mut self, next: Outcome) -> Outcome {
+        self.plan.writes.extend(next.plan.writes);
+        self.report.outcomes.extend(next.report.outcomes);
+        self.failures.extend(next.failures);
+        self.notices.extend(next.notices);
+        Outcome {
+            plan: FilePlan { writes: self.plan.writes, ..next.plan },
+            report: self.report,
+            groups: self.groups.then(next.groups),
+            failures: self.failures,
+            notices: self.notices,
+            unkept: self.unkept.or(next.unkept),
+            ..next
+        }
+    }
+}
+
 /// What came of giving everything back; format `bayplan-restored-files/1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoredFiles {
@@ -102,8 +121,19 @@ impl Enforcer {
         occupancy: &Occupancy,
         now: Duration,
     ) -> Outcome {
-        let gathered = self.wanted(config, occupancy);
-        self.carry_out(gathered, now)
+        self.look(now, |enforcer| enforcer.wanted(config, occupancy))
+    }
+
+    /// Twice, where a governor or a switch has changed what other files say and take.
+    fn look(&mut self, now: Duration, gather: impl Fn(&mut Enforcer) -> Gathered) -> Outcome {
+        let gathered = gather(self);
+        let first = self.carry_out(gathered, now);
+        if !first.plan.changes_modes() {
+            return first;
+        }
+        self.patience.unsettle();
+        let gathered = gather(self);
+        first.then(self.carry_out(gathered, now))
     }
 
     fn carry_out(&mut self, gathered: Gathered, now: Duration) -> Outcome {
@@ -123,11 +153,11 @@ impl Enforcer {
                     .push(format!("{} to {} ({}): {failure}", write.slot, write.new, write.unit));
             }
         }
-        self.originals.forget(&sifted.forget);
+        let mut returned = sifted.forget;
+        returned.extend(report.given_back().cloned());
+        self.originals.forget(&returned);
         work.assign(self.kernel.as_mut(), &mut groups);
-        let known =
-            std::mem::replace(&mut self.group_failures, groups.failures.iter().cloned().collect());
-        failures.extend(groups.failures.iter().filter(|it| !known.contains(*it)).cloned());
+        failures.extend(self.news_of(&groups));
         let contested = self.patience.contested().count();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         Outcome {
@@ -144,10 +174,18 @@ impl Enforcer {
         }
     }
 
+    /// What of it has not gone wrong at the look before, too.
+    fn news_of(&mut self, groups: &GroupOutcome) -> Vec<String> {
+        let failures: BTreeSet<String> = groups.failures.iter().cloned().collect();
+        let known = std::mem::replace(&mut self.group_failures, failures);
+        let news = groups.failures.iter().filter(|failure| !known.contains(*failure));
+        news.cloned().collect()
+    }
+
     /// Gives everything back.
     pub(crate) fn give_back(&mut self) -> RestoredFiles {
-        let nothing = Gathered::nothing(self.kernel.as_mut());
-        let Outcome { report, groups, .. } = self.carry_out(nothing, Duration::ZERO);
+        let nothing = |enforcer: &mut Enforcer| Gathered::nothing(enforcer.kernel.as_mut());
+        let Outcome { report, groups, .. } = self.look(Duration::ZERO, nothing);
         let failures = report.failures().filter(|(_, why)| !why.is_gone());
         let failures =
             failures.map(|(write, why)| format!("{} to {}: {why}", write.slot, write.new));

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use bayplan_enforcement::{FilePlan, FileWrite, Observed};
+use bayplan_enforcement::{FilePlan, FileWrite, Observed, Slot};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
@@ -207,6 +207,13 @@ impl Report {
     pub fn failures(&self) -> impl Iterator<Item = (&FileWrite, &WriteFailure)> {
         let failures = self.outcomes.iter();
         failures.filter_map(|(write, end)| end.as_ref().err().map(|failure| (write, failure)))
+    }
+
+    /// Originals that their files have again; they need not be remembered any more.
+    pub fn given_back(&self) -> impl Iterator<Item = &Slot> {
+        let is_last = |write: &FileWrite| write.gives_back && !write.is_step;
+        let done = self.outcomes.iter().filter(move |(write, end)| is_last(write) && end.is_ok());
+        done.map(|(write, _)| &write.slot)
     }
 }
 

@@ -41,6 +41,14 @@ pub(crate) struct GroupOutcome {
     pub(crate) moved: usize,
 }
 
+impl GroupOutcome {
+    /// Of two looks, one right after the other; what still fails is what the second says.
+    pub(crate) fn then(mut self, next: GroupOutcome) -> GroupOutcome {
+        self.changes.extend(next.changes);
+        GroupOutcome { changes: self.changes, moved: self.moved + next.moved, ..next }
+    }
+}
+
 impl GroupWork {
     pub(crate) fn is_empty(&self) -> bool {
         self.plan.changes.is_empty() && self.assignments.is_empty()
