@@ -117,6 +117,10 @@ fn look<'a>(
     if assignment.out_of.is_some() {
         threads = misplaced;
     }
+    // The root's `tasks` has most threads of the node: it is not read for nobody.
+    if threads.is_empty() {
+        return false;
+    }
     let mut was_outside = false;
     for group in [Some(&assignment.control), assignment.monitor.as_ref()].into_iter().flatten() {
         match move_into(kernel, group, &mut threads, members) {

@@ -82,6 +82,7 @@ impl Node {
                 spec,
                 class: bayplan_types::CpuClass::Shared,
                 cpus: Default::default(),
+                mems: Default::default(),
                 exclusive: Default::default(),
                 is_left_alone: false,
             });
