@@ -7,6 +7,7 @@ mod block_io;
 mod kind;
 mod read;
 mod requests;
+mod resctrl;
 mod schema;
 mod settings;
 mod table;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use bayplan_allocator::Limits;
 use bayplan_cri::annotations::{CpuPartition, InterruptRule};
 use bayplan_cri::translate::RequestRules;
+use bayplan_enforcement::resctrl::ResctrlConfig;
 use bayplan_enforcement::{BlockIoClass, MemoryQos};
 use bayplan_types::{Bytes, CpuSet};
 use jiff::SignedDuration;
@@ -148,6 +150,8 @@ pub struct Config {
     pub interrupts: InterruptRule,
     /// Classes of block I/O by their names.
     pub block_io_classes: BTreeMap<String, BlockIoClass>,
+    /// Classes of caches and memory bandwidth.
+    pub resctrl: ResctrlConfig,
     /// Whether kernel files are written.
     pub enforcement: EnforcementMode,
     /// How often those that are written are looked at, beside changes that are heard of.
@@ -190,6 +194,7 @@ impl Default for Config {
             partition: CpuPartition::default(),
             interrupts: InterruptRule::default(),
             block_io_classes: BTreeMap::new(),
+            resctrl: ResctrlConfig::default(),
             enforcement: EnforcementMode::default(),
             sweep_interval: Duration::from_secs(30),
             observe_interval: Duration::from_secs(10),

@@ -5,11 +5,13 @@
 //! before the first write, and the patience with files that others change. The task around it is `task.rs`.
 
 mod families;
+mod groups;
 mod originals;
 mod task;
 mod view;
 mod watcher;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bayplan_enforcement::{
@@ -25,6 +27,7 @@ pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};
 use crate::enforcer::families::{Gathered, gather};
+use crate::enforcer::groups::{GroupOutcome, GroupWork};
 use crate::occupancy::Occupancy;
 
 /// What came of looking once.
@@ -34,6 +37,8 @@ pub(crate) struct Outcome {
     pub(crate) plan: FilePlan,
     /// What was written.
     pub(crate) report: Report,
+    /// Groups of resctrl, and the threads in them.
+    pub(crate) groups: GroupOutcome,
     /// Failures that an operator has not been told yet: what and why.
     pub(crate) failures: Vec<String>,
     /// What others did.
@@ -60,6 +65,7 @@ impl Outcome {
         Outcome {
             plan: FilePlan { writes: self.plan.writes, ..next.plan },
             report: self.report,
+            groups: self.groups.then(next.groups),
             failures: self.failures,
             notices: self.notices,
             unkept: self.unkept.or(next.unkept),
@@ -84,6 +90,8 @@ pub(crate) struct Enforcer {
     patience: Patience,
     /// What the kernel does not let anybody change.
     unmovable: Unmovable,
+    /// What went wrong with groups at the last look.
+    group_failures: BTreeSet<String>,
     /// Something is wanted here, or was and cannot be had yet.
     has_work: bool,
 }
@@ -97,16 +105,18 @@ impl std::fmt::Debug for Enforcer {
 impl Enforcer {
     pub(crate) fn new(kernel: Box<dyn Kernel + Send>, originals: Originals) -> Enforcer {
         let (patience, unmovable) = (Patience::default(), Unmovable::new());
-        Enforcer { kernel, originals, patience, unmovable, has_work: false }
+        let group_failures = BTreeSet::new();
+        Enforcer { kernel, originals, patience, unmovable, group_failures, has_work: false }
     }
 
     /// What would be written now.
     pub(crate) fn preview(&mut self, config: &Config, occupancy: &Occupancy) -> Outcome {
-        let Gathered { settings, problems } = self.wanted(config, occupancy);
-        let plan = self.plan(&settings);
+        let Gathered { settings, problems, groups: work } = self.wanted(config, occupancy);
+        let plan = self.plan(&settings, &work);
+        let groups = work.preview(self.kernel.as_mut());
         let contested = self.patience.contested().count();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
-        Outcome { plan, problems, contested, failing, changed, ..Outcome::default() }
+        Outcome { plan, groups, problems, contested, failing, changed, ..Outcome::default() }
     }
 
     /// Writes what is to be written. `now` only ever grows.
@@ -132,8 +142,10 @@ impl Enforcer {
     }
 
     fn carry_out(&mut self, gathered: Gathered, now: Duration) -> Outcome {
-        let Gathered { settings, problems } = gathered;
-        let plan = self.plan(&settings);
+        let Gathered { settings, problems, groups: work } = gathered;
+        let mut groups = GroupOutcome::default();
+        work.change(self.kernel.as_mut(), &mut groups);
+        let plan = self.plan(&settings, &GroupWork::default());
         let (mut sifted, notices) = self.patience.sift(&settings, plan.clone(), now);
         let unkept = self.remember(&mut sifted).err();
         let report = apply(self.kernel.as_mut(), &sifted);
@@ -153,19 +165,43 @@ impl Enforcer {
         let mut returned = sifted.forget;
         returned.extend(report.given_back().cloned());
         self.originals.forget(&returned);
+        work.assign(self.kernel.as_mut(), &mut groups);
+        failures.extend(self.news_of(&groups));
         let contested = self.patience.contested().count();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
-        Outcome { plan, report, failures, notices, problems, unkept, contested, failing, changed }
+        Outcome {
+            plan,
+            report,
+            groups,
+            failures,
+            notices,
+            problems,
+            unkept,
+            contested,
+            failing,
+            changed,
+        }
+    }
+
+    /// What of it has not gone wrong at the look before, too.
+    fn news_of(&mut self, groups: &GroupOutcome) -> Vec<String> {
+        let failures: BTreeSet<String> = groups.failures.iter().cloned().collect();
+        let known = std::mem::replace(&mut self.group_failures, failures);
+        let news = groups.failures.iter().filter(|failure| !known.contains(*failure));
+        news.cloned().collect()
     }
 
     /// Gives everything back.
     pub(crate) fn give_back(&mut self) -> RestoredFiles {
-        let Outcome { report, .. } = self.look(Duration::ZERO, |_| Gathered::default());
+        let nothing = |enforcer: &mut Enforcer| Gathered::nothing(enforcer.kernel.as_mut());
+        let Outcome { report, groups, .. } = self.look(Duration::ZERO, nothing);
         let failures = report.failures().filter(|(_, why)| !why.is_gone());
         let failures =
             failures.map(|(write, why)| format!("{} to {}: {why}", write.slot, write.new));
-        let failures: Vec<String> = failures.collect();
-        RestoredFiles { given_back: report.outcomes.len() - failures.len(), failures }
+        let mut failures: Vec<String> = failures.collect();
+        let given_back = report.outcomes.len() - failures.len();
+        failures.extend(groups.failures);
+        RestoredFiles { given_back, failures }
     }
 
     /// When a failed write is due again.
@@ -186,7 +222,7 @@ impl Enforcer {
 
     fn wanted(&mut self, config: &Config, occupancy: &Occupancy) -> Gathered {
         let gathered = match occupancy.is_restored || config.enforcement == EnforcementMode::Off {
-            true => Gathered::default(),
+            true => Gathered::nothing(self.kernel.as_mut()),
             false => gather(
                 self.kernel.as_mut(),
                 config,
@@ -195,8 +231,11 @@ impl Enforcer {
                 &self.unmovable,
             ),
         };
-        let Gathered { settings, problems } = &gathered;
-        self.has_work = !settings.is_empty() || !problems.is_empty() || self.originals.count() > 0;
+        let Gathered { settings, problems, groups } = &gathered;
+        self.has_work = !settings.is_empty()
+            || !problems.is_empty()
+            || !groups.is_empty()
+            || self.originals.count() > 0;
         gathered
     }
 
@@ -205,9 +244,11 @@ impl Enforcer {
         self.has_work
     }
 
-    fn plan(&mut self, settings: &Settings) -> FilePlan {
+    /// With the groups that are still to be made.
+    fn plan(&mut self, settings: &Settings, groups: &GroupWork) -> FilePlan {
         let originals = self.originals.all();
-        let observed = observe(self.kernel.as_mut(), files_to_read(settings, originals));
+        let mut observed = observe(self.kernel.as_mut(), files_to_read(settings, originals));
+        groups.foresee(&mut observed);
         plan_files(settings, &observed, originals)
     }
 

@@ -34,6 +34,8 @@ pub use read_power::read_power;
 pub use read_process::{ProcessError, read_process_pinning};
 pub use read_resctrl::{Resctrl, ResctrlState, read_resctrl};
 pub use read_snapshot::{Depth, ReadError, capture, read_files, read_snapshot};
-pub use resctrl_groups::{AssignReport, Assignment, GroupReport, apply_groups, assign_threads};
+pub use resctrl_groups::{
+    AssignReport, Assignment, GroupReport, apply_groups, assign_threads, count_outside,
+};
 pub use snapshot_file::{SnapshotFileError, pack_snapshot, read_snapshot_file};
 pub use write_snapshot::write_snapshot;

@@ -5,6 +5,7 @@
 //! that was made by a thread that had not been moved yet is found by the next look. Each id is a write of its own, because older
 //! kernels take no more and newer ones stop at the first thread that has ended.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_enforcement::resctrl::{GroupChange, GroupPlan};
@@ -52,6 +53,8 @@ pub struct Assignment {
     pub control: String,
     /// A monitor group's in it, which only takes threads that are in the control group.
     pub monitor: Option<String>,
+    /// Only threads in these groups are moved, by their directories; all others stay where somebody else has put them. `None`: all are.
+    pub out_of: Option<Vec<String>>,
 }
 
 /// What became of the threads of containers.
@@ -99,6 +102,25 @@ fn look<'a>(
             return false;
         }
     };
+    let mut misplaced = BTreeSet::new();
+    for group in assignment.out_of.iter().flatten() {
+        match members_of(kernel, group, members) {
+            Ok(inside) => misplaced.extend(threads.intersection(inside).copied()),
+            // Whoever was in it is in the root's now.
+            Err(WriteFailure::Gone) => {}
+            Err(failure) => {
+                report.failures.push((assignment.clone(), failure));
+                return false;
+            }
+        }
+    }
+    if assignment.out_of.is_some() {
+        threads = misplaced;
+    }
+    // The root's `tasks` has most threads of the node: it is not read for nobody.
+    if threads.is_empty() {
+        return false;
+    }
     let mut was_outside = false;
     for group in [Some(&assignment.control), assignment.monitor.as_ref()].into_iter().flatten() {
         match move_into(kernel, group, &mut threads, members) {
@@ -124,11 +146,7 @@ fn move_into<'a>(
     members: &mut BTreeMap<&'a str, BTreeSet<u32>>,
 ) -> Result<usize, WriteFailure> {
     let tasks = format!("{group}/tasks");
-    if !members.contains_key(group) {
-        let text = kernel.read(&tasks).map_err(|errno| failure(kernel, &tasks, errno))?;
-        members.insert(group, numbers(&text));
-    }
-    let Some(inside) = members.get_mut(group) else { return Ok(0) };
+    let inside = members_of(kernel, group, members)?;
     let outside: Vec<u32> = threads.difference(inside).copied().collect();
     for thread in &outside {
         match kernel.write(&tasks, &thread.to_string()) {
@@ -143,6 +161,45 @@ fn move_into<'a>(
         }
     }
     Ok(outside.len())
+}
+
+/// The threads of a group; each is read once in a look.
+fn members_of<'a, 'b>(
+    kernel: &mut dyn Kernel,
+    group: &'a str,
+    members: &'b mut BTreeMap<&'a str, BTreeSet<u32>>,
+) -> Result<&'b mut BTreeSet<u32>, WriteFailure> {
+    let tasks = format!("{group}/tasks");
+    match members.entry(group) {
+        Entry::Occupied(known) => Ok(known.into_mut()),
+        Entry::Vacant(unknown) => match kernel.read(&tasks) {
+            Ok(text) => Ok(unknown.insert(numbers(&text))),
+            Err(errno) => Err(failure(kernel, &tasks, errno)),
+        },
+    }
+}
+
+/// How many threads of each container are not in its group now.
+pub fn count_outside(kernel: &mut dyn Kernel, assignments: &[Assignment]) -> Vec<usize> {
+    let mut members = BTreeMap::new();
+    let counts = assignments.iter().map(|assignment| {
+        let threads = threads_of(kernel, &assignment.cgroup).unwrap_or_default();
+        if let Some(groups) = &assignment.out_of {
+            let mut inside = BTreeSet::new();
+            for group in groups {
+                inside.extend(
+                    members_of(kernel, group, &mut members).iter().flat_map(|it| it.iter()),
+                );
+            }
+            return threads.intersection(&inside).count();
+        }
+        match members_of(kernel, &assignment.control, &mut members) {
+            Ok(inside) => threads.difference(inside).count(),
+            // The group is not there yet.
+            Err(_) => threads.len(),
+        }
+    });
+    counts.collect()
 }
 
 /// All threads in a cgroup and below it. cgroup v1 calls the file `tasks`.

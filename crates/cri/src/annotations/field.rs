@@ -55,6 +55,8 @@ pub enum Field {
     Interrupts,
     /// `tuning.block_io_class`.
     BlockIoClass,
+    /// `tuning.resctrl_class`.
+    ResctrlClass,
 }
 
 impl Field {
@@ -87,6 +89,7 @@ impl Field {
             Field::CpuBurst => "tuning.burst_percent",
             Field::Interrupts => "tuning.interrupts",
             Field::BlockIoClass => "tuning.block_io_class",
+            Field::ResctrlClass => "tuning.resctrl_class",
         }
     }
 }

@@ -92,6 +92,12 @@ pub static FOREIGN: &[Foreign] = &[
         meaning: "as blockioclass",
         fills: &[Field::BlockIoClass],
     },
+    Foreign {
+        name: tuning::RESCTRL,
+        values: "/pod or /container.NAME; the name of a class",
+        meaning: "as rdtclass",
+        fills: &[Field::ResctrlClass],
+    },
 ];
 
 const WEBHOOK_VALUES: &str = "JSON; requests of cpu and memory by container";

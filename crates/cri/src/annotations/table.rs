@@ -425,4 +425,13 @@ pub static KEYS: &[Key] = &[
         fills: &[Field::BlockIoClass],
         set: |asked, said| put(&mut asked.tuning.block_io_class, Some(class_name(said.value)?)),
     },
+    Key {
+        name: "rdtclass",
+        values: Values::Text("the name of a class"),
+        default: "the class that is named like its QoS class, if there is one",
+        meaning: "parts of the caches and a bound on memory bandwidth, as resctrl.partitions says",
+        older: BOTH,
+        fills: &[Field::ResctrlClass],
+        set: |asked, said| put(&mut asked.tuning.resctrl_class, Some(class_name(said.value)?)),
+    },
 ];

@@ -113,6 +113,7 @@ fn what_is_asked_for_beside_a_place_has_the_names_of_runtimes_too() {
             ("irq-load-balancing.crio.io", "housekeeping"),
             ("blockio.resources.beta.kubernetes.io/pod", "slow"),
             ("blockio.resources.beta.kubernetes.io/container.c", "fast"),
+            ("rdt.resources.beta.kubernetes.io/pod", "gold"),
         ],
         expect![[r#"
             partition: Some(
@@ -127,6 +128,9 @@ fn what_is_asked_for_beside_a_place_has_the_names_of_runtimes_too() {
             block_io_class: Some(
             "fast"
             )
+            resctrl_class: Some(
+            "gold"
+            )
         "#]],
     );
     check(
@@ -134,6 +138,8 @@ fn what_is_asked_for_beside_a_place_has_the_names_of_runtimes_too() {
             ("cpu-load-balancing.crio.io", "disable"),
             ("bayplan.dev/cpu-partition", "root"),
             ("blockioclass.cri-resource-manager.intel.com/container.c", " fast "),
+            ("rdt.resources.beta.kubernetes.io/container.c", "gold"),
+            ("rdtclass.resource-policy.nri.io/pod", "silver"),
             ("bayplan.dev/cpu-burst", "50%"),
         ],
         expect![[r#"
@@ -145,6 +151,9 @@ fn what_is_asked_for_beside_a_place_has_the_names_of_runtimes_too() {
             )
             block_io_class: Some(
             "fast"
+            )
+            resctrl_class: Some(
+            "silver"
             )
         "#]],
     );
@@ -317,6 +326,9 @@ fn what_cannot_be_understood_does_not_take_the_rest_with_it() {
             Preferred
             )
             )
+            resctrl_class: Some(
+            "gold"
+            )
             ! annotation `katalyst.kubewharf.io/cpu_enhancement`: full_pcpus_pairing is `perhaps`, expected true or false; ignored
             ! annotation `scheduling.koordinator.sh/numa-topology-spec` is `numaTopologyPolicy: SingleNUMANode` (line 1, column 3), expected a JSON object; ignored
             ! annotation `scheduling.koordinator.sh/resource-spec`: colour is `{"deep":1}`, expected one of requiredCPUBindPolicy, preferredCPUBindPolicy and preferredCPUExclusivePolicy; ignored
@@ -324,7 +336,6 @@ fn what_cannot_be_understood_does_not_take_the_rest_with_it() {
             ! label `koordinator.sh/qosClass` is `LSX`, expected LSE, LSR, LS, BE or SYSTEM; ignored
             ! annotation `bayplan.dev/prefer-shared-cpu` is unknown (`bayplan annotations` lists all); ignored
             ! annotation `packing.bayplan.dev/containers.c` is unknown (`bayplan annotations` lists all); ignored
-            ! annotation `rdtclass.cri-resource-manager.intel.com/pod` is unknown (`bayplan annotations` lists all); ignored
             ! annotation `bayplan.dev/siblings` is `brothers`, expected pair, shared or idle; ignored
             ! annotation `bayplan.dev/apart` is `none, but not by much, and only if nothi...`, expected core, l3, numa or none, with or without `required`; ignored
             ! annotation `bayplan.dev/affinity` is `c: [d` (not YAML in line 1), expected YAML: container names with containers or expressions; ignored

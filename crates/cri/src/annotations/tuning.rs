@@ -1,7 +1,7 @@
 //! What a container asks for beside its place, and how runtimes call that. In: the annotations of a pod. Out: [`Tuning`] of one container.
 //!
-//! CRI-O's performance annotations stand for all containers of the pod, or behind a slash for one; classes of block I/O have the names that goresctrl has
-//! given them for containerd and CRI-O.
+//! CRI-O's performance annotations stand for all containers of the pod, or behind a slash for one; classes of block I/O, and those of caches and memory
+//! bandwidth, have the names that goresctrl has given them for containerd and CRI-O.
 
 use super::values::{Misread, Words, word};
 use super::{Asked, Warnings, annotation, check_length};
@@ -20,6 +20,8 @@ pub struct Tuning {
     pub interrupts: Option<InterruptRule>,
     /// The name of a class of the configuration.
     pub block_io_class: Option<String>,
+    /// The name of a class of the configuration, for caches and memory bandwidth.
+    pub resctrl_class: Option<String>,
 }
 
 /// A scheduling domain of a container's own.
@@ -70,11 +72,12 @@ pub(super) const CRIO_QUOTA: &str = "cpu-quota.crio.io";
 pub(super) const CRIO_INTERRUPTS: &str = "irq-load-balancing.crio.io";
 pub(super) const CRIO_BALANCING: &str = "cpu-load-balancing.crio.io";
 pub(super) const BLOCK_IO: &str = "blockio.resources.beta.kubernetes.io";
+pub(super) const RESCTRL: &str = "rdt.resources.beta.kubernetes.io";
 
 /// Whether it is an annotation that is read here.
 pub(super) fn is_known(name: &str) -> bool {
     let name = name.split('/').next().unwrap_or(name);
-    [CRIO_QUOTA, CRIO_INTERRUPTS, CRIO_BALANCING, BLOCK_IO].contains(&name)
+    [CRIO_QUOTA, CRIO_INTERRUPTS, CRIO_BALANCING, BLOCK_IO, RESCTRL].contains(&name)
 }
 
 /// Fills `tuning` with what runtimes understand.
@@ -90,11 +93,13 @@ pub(super) fn read(container: &NewContainer, asked: &mut Asked, warnings: &mut W
     read_word(of_crio(CRIO_QUOTA), QUOTA, &mut tuning.is_quota_lifted, warnings);
     read_word(of_crio(CRIO_INTERRUPTS), INTERRUPTS, &mut tuning.interrupts, warnings);
     read_word(of_crio(CRIO_BALANCING), BALANCING, &mut tuning.partition, warnings);
-    let own = said(BLOCK_IO, format!("container.{}", container.name));
-    let class = own.or_else(|| said(BLOCK_IO, "pod".to_owned()));
-    if let Some((name, value)) = class {
+    let classes = [(BLOCK_IO, &mut tuning.block_io_class), (RESCTRL, &mut tuning.resctrl_class)];
+    for (annotated, place) in classes {
+        let own = said(annotated, format!("container.{}", container.name));
+        let class = own.or_else(|| said(annotated, "pod".to_owned()));
+        let Some((name, value)) = class else { continue };
         match check_length(value).and_then(|()| class_name(value)) {
-            Ok(name) => tuning.block_io_class = Some(name),
+            Ok(name) => *place = Some(name),
             Err(misread) => {
                 warnings.misread(&annotation(name), value, "the name of a class", &misread);
             }

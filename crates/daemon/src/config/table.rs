@@ -6,6 +6,7 @@ use bayplan_types::Bytes;
 use super::block_io::BlockIoClasses;
 use super::kind::{Kind, OneOf};
 use super::requests::{POLICIES, SCOPES};
+use super::resctrl::ResctrlTree;
 use super::{EnforcementMode, OnFailure, OnNoCapacity};
 
 /// When a changed key holds.
@@ -413,6 +414,13 @@ pub(super) const KEYS: &[Key] = &[
         text: "Classes in the form of goresctrl: a list of rules with Devices (paths and patterns below /dev), Weight (1 to 1000, 100 is usual), ThrottleReadBps, \
                ThrottleWriteBps, ThrottleReadIOPS, ThrottleWriteIOPS (50M, 10k) and LatencyMicroseconds. The last rule that names a disk counts. A class is \
                chosen with bayplan.dev/blockioclass; one that is named Guaranteed, Burstable or BestEffort is for all others of that QoS class.",
+    },
+    Key {
+        name: "resctrl",
+        when: When::Now,
+        kind: Kind::Tree(&ResctrlTree),
+        text: "Classes of containers with parts of the caches and a bound on memory bandwidth, in the form of goresctrl (docs/resctrl.md has examples). A class is \
+               chosen with bayplan.dev/rdtclass; one that is named Guaranteed, Burstable or BestEffort is for all others of that QoS class.",
     },
     Key {
         name: "enforcement",

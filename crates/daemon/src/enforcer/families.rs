@@ -2,6 +2,7 @@
 //! and what cannot be had here.
 
 mod cgroups;
+mod resctrl;
 
 use std::collections::BTreeMap;
 
@@ -9,6 +10,7 @@ use bayplan_enforcement::{Original, Settings, Slot, Unmovable};
 use bayplan_host::kernel::Kernel;
 
 use crate::config::Config;
+use crate::enforcer::groups::GroupWork;
 use crate::occupancy::Occupancy;
 
 /// What is wanted.
@@ -17,6 +19,16 @@ pub(crate) struct Gathered {
     pub(crate) settings: Settings,
     /// What is wanted and cannot be had here, a sentence each.
     pub(crate) problems: Vec<String>,
+    /// Groups of resctrl, and the threads that belong into them.
+    pub(crate) groups: GroupWork,
+}
+
+impl Gathered {
+    /// Everything is given back.
+    pub(crate) fn nothing(kernel: &mut dyn Kernel) -> Gathered {
+        let plan = resctrl::without_groups(kernel);
+        Gathered { groups: GroupWork { plan, ..GroupWork::default() }, ..Gathered::default() }
+    }
 }
 
 impl Gathered {
@@ -30,7 +42,7 @@ impl Gathered {
 type Family = fn(&mut dyn Kernel, &Config, &Occupancy, &mut Gathered);
 
 /// All of them; no two want the same file.
-const FAMILIES: &[Family] = &[cgroups::gather_cgroups];
+const FAMILIES: &[Family] = &[cgroups::gather_cgroups, resctrl::gather_resctrl];
 
 /// `originals` is what files said before, and `unmovable` what the kernel does not let anybody change.
 pub(crate) fn gather(

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{EnforcementMode, LiveConfig};
+use crate::enforcer::view::render_groups;
 use crate::enforcer::watcher::Watcher;
 use crate::enforcer::{Enforcer, FilePlanView, Outcome};
 use crate::event::{Answer, Event};
@@ -137,6 +138,7 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
                 let failures = outcome.report.failures().map(|(write, why)| {
                     format!("{} to {} ({}): {why}", write.slot, write.new, write.unit)
                 });
+                let failures = failures.chain(outcome.groups.failures.iter().cloned());
                 let _gave_up = answer.send(failures.chain(outcome.unkept.clone()).collect());
             }
         }
@@ -220,12 +222,17 @@ impl Told {
             }
         }
         if is_dry {
-            let text = bayplan_enforcement::render_file_plan(&outcome.plan);
+            let text = render_groups(&outcome.groups)
+                + &bayplan_enforcement::render_file_plan(&outcome.plan);
             if text != self.dry && !text.is_empty() {
                 tracing::info!("would write:\n{text}");
             }
             self.dry = text;
         } else {
+            for change in &outcome.groups.changes {
+                let verb = if change.is_made { "made" } else { "removed" };
+                tracing::debug!("/{} {verb} ({})", change.path, change.reason);
+            }
             for (write, end) in &outcome.report.outcomes {
                 if end.is_ok() {
                     tracing::debug!(

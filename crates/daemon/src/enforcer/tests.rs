@@ -62,7 +62,7 @@ fn wanted(rows: &[(&str, &str)]) -> Gathered {
         reason: "r".to_owned(),
     };
     let settings = rows.iter().map(|(path, value)| (Slot::file(*path), setting(value)));
-    Gathered { settings: settings.collect(), problems: Vec::new() }
+    Gathered { settings: settings.collect(), ..Gathered::default() }
 }
 
 const fn second(seconds: u64) -> Duration {

@@ -4,14 +4,21 @@ use bayplan_enforcement::{FileWrite, Impossible};
 use serde::{Deserialize, Serialize};
 
 use crate::enforcer::Outcome;
+use crate::enforcer::groups::{GroupOutcome, ThreadMove};
 
 /// Format `bayplan-plan/1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePlanView {
     /// Names the format.
     pub format: String,
+    /// Groups of resctrl that are made or removed before anything is written, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupView>,
     /// In the order in which they would be made.
     pub writes: Vec<WriteView>,
+    /// Threads that are moved into groups afterwards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moves: Vec<MoveView>,
     /// Files that are wanted and cannot be read.
     pub impossible: Vec<ImpossibleView>,
     /// What else cannot be had here, a sentence each.
@@ -22,6 +29,28 @@ pub struct FilePlanView {
     pub failing: usize,
     /// Files that somebody else changed again and again, and that are left to him for a while.
     pub contested: usize,
+}
+
+/// One group of resctrl.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupView {
+    /// `make` or `remove`.
+    pub change: String,
+    /// The directory.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Threads of one container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveView {
+    /// The container's full name.
+    pub unit: String,
+    /// How many there are outside of its group now.
+    pub threads: usize,
+    /// The group's directory.
+    pub path: String,
 }
 
 /// One write.
@@ -69,6 +98,39 @@ impl From<&FileWrite> for WriteView {
     }
 }
 
+fn group_views(groups: &GroupOutcome) -> Vec<GroupView> {
+    let change = |is_made| if is_made { "make" } else { "remove" };
+    let groups = groups.changes.iter().map(|it| GroupView {
+        change: change(it.is_made).to_owned(),
+        path: format!("/{}", it.path),
+        reason: it.reason.clone(),
+    });
+    groups.collect()
+}
+
+fn move_views(groups: &GroupOutcome) -> Vec<MoveView> {
+    let moves = groups.moves.iter().map(|ThreadMove { unit, group, threads }| MoveView {
+        unit: unit.clone(),
+        threads: *threads,
+        path: format!("/{group}"),
+    });
+    moves.collect()
+}
+
+/// One line per group that is made or removed, and per container whose threads are moved.
+pub(super) fn render_groups(groups: &GroupOutcome) -> String {
+    let changes = group_views(groups).iter().map(render_group).collect::<String>();
+    changes + &move_views(groups).iter().map(render_move).collect::<String>()
+}
+
+fn render_group(GroupView { change, path, reason }: &GroupView) -> String {
+    format!("{change:<6} {path}  ({reason})\n")
+}
+
+fn render_move(MoveView { unit, threads, path }: &MoveView) -> String {
+    format!("move   {threads} threads to {path}  ({unit})\n")
+}
+
 impl From<&Impossible> for ImpossibleView {
     fn from(it: &Impossible) -> ImpossibleView {
         let (unit, why) = (it.unit.clone(), it.why.clone());
@@ -80,7 +142,9 @@ impl From<Outcome> for FilePlanView {
     fn from(outcome: Outcome) -> FilePlanView {
         FilePlanView {
             format: "bayplan-plan/1".to_owned(),
+            groups: group_views(&outcome.groups),
             writes: outcome.plan.writes.iter().map(WriteView::from).collect(),
+            moves: move_views(&outcome.groups),
             impossible: outcome.plan.impossible.iter().map(ImpossibleView::from).collect(),
             problems: outcome.problems,
             changed: outcome.changed,
@@ -93,14 +157,15 @@ impl From<Outcome> for FilePlanView {
 /// One line per write, and what cannot be had.
 pub fn render_file_plan_view(view: &FilePlanView) -> String {
     let or_none = |text: &str| if text.is_empty() { "(none)".to_owned() } else { text.to_owned() };
-    let mut text = String::new();
+    let mut text: String = view.groups.iter().map(render_group).collect();
     for write in &view.writes {
         let WriteView { pass, path, key, old, new, unit, reason } = write;
         let key = key.as_ref().map(|key| format!(" [{key}]")).unwrap_or_default();
         let (old, new) = (or_none(old), or_none(new));
         text.push_str(&format!("{pass:<6} {path}{key} {old} -> {new}  ({unit}: {reason})\n"));
     }
-    if view.writes.is_empty() {
+    text.extend(view.moves.iter().map(render_move));
+    if text.is_empty() {
         text.push_str("Nothing is to be written.\n");
     }
     for ImpossibleView { slot, unit, why } in &view.impossible {

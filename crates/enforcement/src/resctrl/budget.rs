@@ -1,17 +1,17 @@
-//! Which classes get a group when the processor has too few CLOSIDs. In: classes in the order of the file. Out: those who get one, and those who do not.
+//! Which classes get a group when the processor has too few CLOSIDs. In: classes, the most important one first. Out: those who get one, and those who do not.
 
 use super::config::ClassName;
 
 /// Who gets a control group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupBudget {
-    /// A group of its own, in the order of the file; the root's class has one anyway.
+    /// They have one, in the order given; the root's class has one anyway.
     pub with_group: Vec<ClassName>,
     /// No CLOSID is left for these: their containers stay in the root's group.
     pub without_group: Vec<ClassName>,
 }
 
-/// The first of the file get what is left of `closids` after the root's and those of `foreign` groups, which somebody else has made.
+/// The first get what is left of `closids` after the root's and those of `foreign` groups, which somebody else has made.
 pub fn fit_groups<'a>(
     classes: impl IntoIterator<Item = &'a ClassName>,
     closids: u32,
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_the_file_get_what_the_processor_has() {
+    fn the_first_get_what_the_processor_has() {
         let classes = ["web", "batch", "", "idle"].map(|name| name.parse::<ClassName>().unwrap());
         let names = |classes: &[ClassName]| {
             classes.iter().map(ClassName::as_str).collect::<Vec<_>>().join(" ")

@@ -13,12 +13,12 @@ use super::share::{Bandwidth, CacheIds, CacheShare};
 pub struct ResctrlConfig {
     /// What the machine may lack.
     pub options: ResctrlOptions,
-    /// In the order of the file.
+    /// In any order.
     pub partitions: Vec<ResctrlPartition>,
 }
 
 impl ResctrlConfig {
-    /// All classes with their partitions, in the order of the file.
+    /// All classes with their partitions, in the order in which they are given.
     pub fn classes(&self) -> impl Iterator<Item = (&ResctrlPartition, &ResctrlClass)> {
         self.partitions.iter().flat_map(|it| it.classes.iter().map(move |class| (it, class)))
     }
@@ -80,7 +80,7 @@ pub struct ResctrlPartition {
     pub l3: Option<CacheShares>,
     /// How much memory bandwidth its classes may have.
     pub mb: Option<PerCache<Vec<Bandwidth>>>,
-    /// In the order of the file.
+    /// In any order.
     pub classes: Vec<ResctrlClass>,
 }
 

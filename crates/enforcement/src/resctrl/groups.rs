@@ -73,7 +73,8 @@ pub fn monitor_dir(class: &ClassName, container: &str) -> String {
     format!("{}/mon_groups/{PREFIX}{container}", control_dir(class))
 }
 
-fn is_ours(name: &str) -> bool {
+/// Whether the group of this name was made by Bayplan.
+pub fn is_own_group(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
@@ -83,7 +84,7 @@ pub fn plan_groups(
     observed: &ObservedGroups,
     info: &ResctrlInfo,
 ) -> GroupPlan {
-    let foreign = observed.controls.keys().filter(|name| !is_ours(name)).count();
+    let foreign = observed.controls.keys().filter(|name| !is_own_group(name)).count();
     let mut plan = GroupPlan {
         budget: fit_groups(&wanted.classes, info.closids, foreign),
         ..GroupPlan::default()
@@ -92,7 +93,7 @@ pub fn plan_groups(
     let monitors = monitors_within(wanted, observed, info, &mut plan);
     for (name, inner) in &observed.controls {
         let dir = format!("{RESCTRL}/{name}");
-        if is_ours(name) && !kept.contains(&dir) {
+        if is_own_group(name) && !kept.contains(&dir) {
             plan.changes.push(removed(dir, "no class has this name"));
         } else {
             plan.remove_monitors(&dir, inner, &monitors);
@@ -122,7 +123,7 @@ impl GroupPlan {
         names: &BTreeSet<String>,
         kept: &BTreeMap<String, String>,
     ) {
-        let dirs = names.iter().filter(|name| is_ours(name));
+        let dirs = names.iter().filter(|name| is_own_group(name));
         let dirs = dirs.map(|name| format!("{dir}/mon_groups/{name}"));
         let gone = dirs.filter(|dir| !kept.contains_key(dir));
         self.changes.extend(gone.map(|dir| removed(dir, "its container is not in this class")));
@@ -154,12 +155,12 @@ fn monitors_within(
     plan: &mut GroupPlan,
 ) -> BTreeMap<String, String> {
     let rmids = info.monitor.as_ref().map_or(0, |monitor| monitor.rmids);
-    let foreign_controls = observed.controls.iter().filter(|(name, _)| !is_ours(name));
+    let foreign_controls = observed.controls.iter().filter(|(name, _)| !is_own_group(name));
     // A foreign control group has an RMID with each of its monitor groups; in ours, others may have made monitor groups.
     let mut used: usize = foreign_controls.map(|(_, monitors)| 1 + monitors.len()).sum();
-    let own = observed.controls.iter().filter(|(name, _)| is_ours(name));
+    let own = observed.controls.iter().filter(|(name, _)| is_own_group(name));
     let inner = own.flat_map(|(_, monitors)| monitors).chain(&observed.root);
-    used += inner.filter(|name| !is_ours(name)).count();
+    used += inner.filter(|name| !is_own_group(name)).count();
     used += plan.budget.with_group.iter().filter(|class| !class.is_root()).count() + 1;
     let mut left = usize::try_from(rmids).unwrap_or(usize::MAX).saturating_sub(used);
     let mut monitors = BTreeMap::new();

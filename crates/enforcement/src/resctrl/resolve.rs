@@ -72,7 +72,7 @@ pub struct ResolvedClass {
 /// All classes on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvedClasses {
-    /// In the order of the file.
+    /// In the order of the configuration.
     pub classes: Vec<ResolvedClass>,
     /// What holds otherwise than somebody may think.
     pub notes: Vec<Problem>,

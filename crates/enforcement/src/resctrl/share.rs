@@ -17,7 +17,7 @@ pub enum ParseShareError {
     #[error("`{0}` is not within 0% to 100%")]
     NotAPercentage(String),
     /// No bits, or more of them than a mask has.
-    #[error("`{0}` has no bit between 0 and 31")]
+    #[error("`{0}` has no bits, or some above bit 31 (a hexadecimal mask stands in quotes)")]
     NoBits(String),
     /// Neither `all` nor numbers.
     #[error("`{0}` names no caches, expected `all` or cache ids such as 0, 0-3 or 0,2-3")]
@@ -235,16 +235,16 @@ mod tests {
                 `-5%` is not a part of a cache, expected a percentage ("60%"), a range of it ("20-50%"), a bit mask ("0xff0") or bit numbers ("4-11")
                 `0xg` is not a part of a cache, expected a percentage ("60%"), a range of it ("20-50%"), a bit mask ("0xff0") or bit numbers ("4-11")
                 `0x` is not a part of a cache, expected a percentage ("60%"), a range of it ("20-50%"), a bit mask ("0xff0") or bit numbers ("4-11")
-                `0x0` has no bit between 0 and 31
-                `0x1ffffffff` has no bit between 0 and 31
-                `32` has no bit between 0 and 31
+                `0x0` has no bits, or some above bit 31 (a hexadecimal mask stands in quotes)
+                `0x1ffffffff` has no bits, or some above bit 31 (a hexadecimal mask stands in quotes)
+                `32` has no bits, or some above bit 31 (a hexadecimal mask stands in quotes)
                 `1-` is not a part of a cache, expected a percentage ("60%"), a range of it ("20-50%"), a bit mask ("0xff0") or bit numbers ("4-11")
                 `-4` is not a part of a cache, expected a percentage ("60%"), a range of it ("20-50%"), a bit mask ("0xff0") or bit numbers ("4-11")
                 `,` is not a part of a cache, expected a percentage ("60%"), a range of it ("20-50%"), a bit mask ("0xff0") or bit numbers ("4-11")
                 `4-3` is not a part of a cache, expected a percentage ("60%"), a range of it ("20-50%"), a bit mask ("0xff0") or bit numbers ("4-11")
                 `1,,2` is not a part of a cache, expected a percentage ("60%"), a range of it ("20-50%"), a bit mask ("0xff0") or bit numbers ("4-11")
                 `+3` is not a part of a cache, expected a percentage ("60%"), a range of it ("20-50%"), a bit mask ("0xff0") or bit numbers ("4-11")
-                `0-99999999` has no bit between 0 and 31
+                `0-99999999` has no bits, or some above bit 31 (a hexadecimal mask stands in quotes)
             "#]],
         );
     }

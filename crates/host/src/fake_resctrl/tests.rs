@@ -11,7 +11,7 @@ use super::*;
 use crate::kernel::{Report, apply, observe};
 use crate::{
     AssignReport, Assignment, GroupReport, Resctrl, ResctrlState, apply_groups, assign_threads,
-    read_resctrl,
+    count_outside, read_resctrl,
 };
 
 fn mounted(kernel: &mut dyn Kernel) -> Resctrl {
@@ -85,7 +85,11 @@ fn step(kernel: &mut FakeResctrl, config: &ResctrlConfig, containers: &[(&str, &
     let assignments = containers.iter().map(|(container, name)| {
         let (class, unit) = (class(name), (*container).to_owned());
         let monitor = has_monitors.then(|| monitor_dir(&class, container));
-        Assignment { cgroup: format!("cg/{unit}"), control: control_dir(&class), monitor, unit }
+        let (cgroup, control) = (format!("cg/{unit}"), control_dir(&class));
+        // Who is in no class leaves ours, and no other.
+        let ours = || resolved.classes.iter().map(|it| control_dir(&it.name)).collect();
+        let out_of = class.is_root().then(ours);
+        Assignment { unit, cgroup, control, monitor, out_of }
     });
     let threads = assign_threads(kernel, &assignments.collect::<Vec<_>>());
     Step { groups, files, threads }
@@ -260,4 +264,27 @@ fn a_class_that_changes_takes_its_threads_along() {
     let groups = [11, 12, 21, 99].map(|id| kernel.group_of(id).unwrap_or_default());
     let batch = "bayplan.batch/bayplan.c1";
     assert_eq!(groups, [batch, batch, "/bayplan.c2", ""]);
+}
+
+#[test]
+fn who_is_in_no_class_stays_where_somebody_else_has_put_him() {
+    let mut kernel = with_threads(FakeResctrl::with_l2());
+    kernel.make_dir("sys/fs/resctrl/pqos").unwrap();
+    for id in ["11", "99"] {
+        kernel.write("sys/fs/resctrl/pqos/tasks", id).unwrap();
+    }
+    step(&mut kernel, &config(), &CONTAINERS[1..]);
+    let of_c1 = Assignment {
+        unit: "c1".to_owned(),
+        cgroup: "cg/c1".to_owned(),
+        control: RESCTRL.to_owned(),
+        monitor: None,
+        out_of: Some(vec!["sys/fs/resctrl/bayplan.web".to_owned()]),
+    };
+    kernel.write("sys/fs/resctrl/bayplan.web/tasks", "12").unwrap();
+    assert_eq!(count_outside(&mut kernel, std::slice::from_ref(&of_c1)), [1]);
+    let report = assign_threads(&mut kernel, &[of_c1]);
+    assert_eq!((report.moved, report.failures, report.unsettled), (1, vec![], vec![]));
+    let groups = [11, 12, 21, 99].map(|id| kernel.group_of(id).unwrap_or_default());
+    assert_eq!(groups, ["pqos", "", "bayplan.batch", "pqos"]);
 }

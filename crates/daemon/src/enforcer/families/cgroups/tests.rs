@@ -80,7 +80,7 @@ fn check(kernel: &mut FakeKernel, config: &str, occupants: Vec<Occupant>, expect
     let config = parse_config(Path::new("c"), config).unwrap();
     let occupancy = Occupancy { occupants, ..Occupancy::default() };
     let originals = BTreeMap::new();
-    let Gathered { settings, problems } =
+    let Gathered { settings, problems, .. } =
         gather(kernel, &config, &occupancy, &originals, &Unmovable::new());
     let observed = observe(kernel, files_to_read(&settings, &originals));
     let mut text = render_file_plan(&plan_files(&settings, &observed, &originals));

@@ -1,0 +1,288 @@
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bayplan_cri::translate::NewContainer;
+use bayplan_host::fake_resctrl::FakeResctrl;
+use bayplan_types::QosClass;
+use expect_test::{Expect, expect};
+use nix::errno::Errno;
+
+use super::*;
+use crate::config::{EnforcementMode, parse_config};
+use crate::enforcer::{Enforcer, FilePlanView, Originals, render_file_plan_view};
+
+#[derive(Clone)]
+struct Shared(Arc<Mutex<FakeResctrl>>);
+
+impl Kernel for Shared {
+    fn read(&mut self, path: &str) -> Result<String, Errno> {
+        self.0.lock().unwrap().read(path)
+    }
+    fn write(&mut self, path: &str, text: &str) -> Result<(), Errno> {
+        self.0.lock().unwrap().write(path, text)
+    }
+    fn list(&mut self, dir: &str) -> Result<Vec<String>, Errno> {
+        self.0.lock().unwrap().list(dir)
+    }
+    fn make_dir(&mut self, dir: &str) -> Result<(), Errno> {
+        self.0.lock().unwrap().make_dir(dir)
+    }
+    fn remove_dir(&mut self, dir: &str) -> Result<(), Errno> {
+        self.0.lock().unwrap().remove_dir(dir)
+    }
+}
+
+const CLASSES: &str = "
+resctrl:
+  options: {l2: {optional: true}, mb: {optional: true}}
+  partitions:
+    fast:
+      l3Allocation: 60%
+      classes: {gold: , Guaranteed: }
+    slow:
+      l3Allocation: 40%
+      mbAllocation: [100%]
+      classes:
+        besteffort: {l3Allocation: 50%, mbAllocation: [20%]}
+        system/default: {kubernetes: {denyPodAnnotation: true}}
+        inner: {kubernetes: {denyPodAnnotation: true}}
+";
+
+/// A node with containers `NAME QOS ANNOTATION`, of two threads each: 10 and 11, 20 and 21.
+struct Node {
+    kernel: Shared,
+    config: Config,
+    occupancy: Occupancy,
+    enforcer: Enforcer,
+    _state: tempfile::TempDir,
+}
+
+impl Node {
+    fn new(mut kernel: FakeResctrl, config: &str, containers: &[(&str, QosClass, &str)]) -> Node {
+        let files = &mut kernel.rest.files;
+        files.insert("sys/fs/cgroup/cgroup.controllers".to_owned(), "cpu\n".to_owned());
+        let mut occupancy = Occupancy::default();
+        for ((name, qos, class), first) in containers.iter().zip((10..).step_by(10)) {
+            let cgroup = format!("sys/fs/cgroup/kubepods/pod-{name}/{name}-id");
+            let stat = "nr_descendants 0\n".to_owned();
+            kernel.rest.files.insert(format!("{cgroup}/cgroup.stat"), stat);
+            kernel.add_thread(first, &cgroup);
+            kernel.add_thread(first + 1, &cgroup);
+            let mut spec = NewContainer { name: (*name).to_owned(), ..NewContainer::default() };
+            spec.pod.cgroup_parent = format!("/kubepods/pod-{name}");
+            spec.pod.qos = Some(*qos);
+            if !class.is_empty() {
+                let key = "rdt.resources.beta.kubernetes.io/pod".to_owned();
+                spec.pod.annotations.insert(key, (*class).to_owned());
+            }
+            occupancy.occupants.push(Occupant {
+                name: format!("ns/{name}/{name}"),
+                runtime_id: format!("{name}-id"),
+                spec,
+                class: bayplan_types::CpuClass::Shared,
+                cpus: Default::default(),
+                mems: Default::default(),
+                exclusive: Default::default(),
+                is_left_alone: false,
+            });
+        }
+        let state = tempfile::tempdir().unwrap();
+        let kernel = Shared(Arc::new(Mutex::new(kernel)));
+        let (originals, _) = Originals::open(state.path()).unwrap();
+        let enforcer = Enforcer::new(Box::new(kernel.clone()), originals);
+        let config = parse_config(Path::new("f"), config).unwrap();
+        Node { kernel, config, occupancy, enforcer, _state: state }
+    }
+
+    /// What is shown before, and everything that is told.
+    fn check_preview(&mut self, expected: Expect) {
+        let view = FilePlanView::from(self.enforcer.preview(&self.config, &self.occupancy));
+        expected.assert_eq(&render_file_plan_view(&view));
+    }
+
+    fn enforce(&mut self) -> Vec<String> {
+        let done = self.enforcer.enforce(&self.config, &self.occupancy, Duration::ZERO);
+        done.failures
+    }
+
+    /// Where every first thread is.
+    fn groups(&self) -> Vec<String> {
+        let kernel = self.kernel.0.lock().unwrap();
+        let ids = (10..).step_by(10).take(self.occupancy.occupants.len());
+        ids.map(|id| kernel.group_of(id).unwrap_or_default()).collect()
+    }
+
+    fn text(&mut self, path: &str) -> String {
+        self.kernel.read(path).unwrap_or_else(|errno| format!("{errno:?}"))
+    }
+}
+
+const PODS: [(&str, QosClass, &str); 6] = [
+    ("a", QosClass::Burstable, "gold"),
+    ("b", QosClass::Guaranteed, ""),
+    ("c", QosClass::BestEffort, "silver"),
+    ("d", QosClass::Burstable, ""),
+    ("e", QosClass::Burstable, "inner"),
+    ("f", QosClass::Guaranteed, "system/default"),
+];
+
+#[test]
+fn classes_are_shown_and_then_made() {
+    let mut node = Node::new(FakeResctrl::xeon(), CLASSES, &PODS);
+    node.check_preview(expect![[r#"
+        make   /sys/fs/resctrl/bayplan.Guaranteed  (class "Guaranteed")
+        make   /sys/fs/resctrl/bayplan.besteffort  (class "besteffort")
+        make   /sys/fs/resctrl/bayplan.gold  (class "gold")
+        make   /sys/fs/resctrl/bayplan.inner  (class "inner")
+        set    /sys/fs/resctrl/bayplan.Guaranteed/schemata [L3CODE] (none) -> 0=7f;1=7f  (class "Guaranteed": resctrl.partitions)
+        set    /sys/fs/resctrl/bayplan.Guaranteed/schemata [L3DATA] (none) -> 0=7f;1=7f  (class "Guaranteed": resctrl.partitions)
+        set    /sys/fs/resctrl/bayplan.Guaranteed/schemata [MB] (none) -> 0=100;1=100  (class "Guaranteed": resctrl.partitions)
+        set    /sys/fs/resctrl/bayplan.besteffort/schemata [L3CODE] (none) -> 0=180;1=180  (class "besteffort": resctrl.partitions)
+        set    /sys/fs/resctrl/bayplan.besteffort/schemata [L3DATA] (none) -> 0=180;1=180  (class "besteffort": resctrl.partitions)
+        set    /sys/fs/resctrl/bayplan.besteffort/schemata [MB] (none) -> 0=20;1=20  (class "besteffort": resctrl.partitions)
+        set    /sys/fs/resctrl/bayplan.gold/schemata [L3CODE] (none) -> 0=7f;1=7f  (class "gold": resctrl.partitions)
+        set    /sys/fs/resctrl/bayplan.gold/schemata [L3DATA] (none) -> 0=7f;1=7f  (class "gold": resctrl.partitions)
+        set    /sys/fs/resctrl/bayplan.gold/schemata [MB] (none) -> 0=100;1=100  (class "gold": resctrl.partitions)
+        set    /sys/fs/resctrl/bayplan.inner/schemata [L3CODE] (none) -> 0=780;1=780  (class "inner": resctrl.partitions)
+        set    /sys/fs/resctrl/bayplan.inner/schemata [L3DATA] (none) -> 0=780;1=780  (class "inner": resctrl.partitions)
+        set    /sys/fs/resctrl/bayplan.inner/schemata [MB] (none) -> 0=100;1=100  (class "inner": resctrl.partitions)
+        set    /sys/fs/resctrl/schemata [L3CODE] 0=7ff;1=7ff -> 0=780;1=780  (class "system/default": resctrl.partitions)
+        set    /sys/fs/resctrl/schemata [L3DATA] 0=7ff;1=7ff -> 0=780;1=780  (class "system/default": resctrl.partitions)
+        move   2 threads to /sys/fs/resctrl/bayplan.gold  (ns/a/a)
+        move   2 threads to /sys/fs/resctrl/bayplan.Guaranteed  (ns/b/b)
+        move   2 threads to /sys/fs/resctrl/bayplan.besteffort  (ns/c/c)
+        move   2 threads to /sys/fs/resctrl/bayplan.Guaranteed  (ns/f/f)
+        cannot: resctrl: ns/c/c asks for class `silver`, which the configuration lacks; it has Guaranteed, besteffort, gold, inner, system/default
+        cannot: resctrl: ns/e/e asks for class `inner`, which pods cannot ask for (kubernetes.denyPodAnnotation)
+        cannot: resctrl: ns/f/f asks for class `system/default`, which pods cannot ask for (kubernetes.denyPodAnnotation)
+    "#]]);
+    assert_eq!(node.enforce(), [""; 0]);
+    expect![[r#"
+        [
+            "bayplan.gold",
+            "bayplan.Guaranteed",
+            "bayplan.besteffort",
+            "",
+            "",
+            "bayplan.Guaranteed",
+        ]
+    "#]]
+    .assert_debug_eq(&node.groups());
+    node.check_preview(expect![[r#"
+        Nothing is to be written.
+        cannot: resctrl: ns/c/c asks for class `silver`, which the configuration lacks; it has Guaranteed, besteffort, gold, inner, system/default
+        cannot: resctrl: ns/e/e asks for class `inner`, which pods cannot ask for (kubernetes.denyPodAnnotation)
+        cannot: resctrl: ns/f/f asks for class `system/default`, which pods cannot ask for (kubernetes.denyPodAnnotation)
+        11 values are changed by bayplan, and remembered as before.
+    "#]]);
+    expect![[r#"
+        L3CODE:0=180;1=180
+        L3DATA:0=180;1=180
+            MB:0=  20;1=  20
+    "#]]
+    .assert_eq(&node.text("sys/fs/resctrl/bayplan.besteffort/schemata"));
+}
+
+#[test]
+fn everything_is_given_back() {
+    type Change = fn(&mut Node);
+    let ways: [Change; 4] = [
+        |node| node.config.enforcement = EnforcementMode::Off,
+        |node| node.occupancy.is_restored = true,
+        |node| node.config.resctrl = Default::default(),
+        |_| {},
+    ];
+    for (way, change) in ways.into_iter().enumerate() {
+        let mut node = Node::new(FakeResctrl::xeon(), CLASSES, &PODS);
+        let before = node.text("sys/fs/resctrl/schemata");
+        node.kernel.make_dir("sys/fs/resctrl/pqos").unwrap();
+        assert_eq!(node.enforce(), [""; 0]);
+        assert_ne!(node.text("sys/fs/resctrl/schemata"), before, "the root has a class");
+        change(&mut node);
+        if way == 3 {
+            assert_eq!(node.enforcer.give_back().failures, [""; 0]);
+        } else {
+            assert_eq!(node.enforce(), [""; 0]);
+        }
+        assert_eq!(node.text("sys/fs/resctrl/schemata"), before);
+        let names = node.kernel.list("sys/fs/resctrl").unwrap();
+        assert!(names.contains(&"pqos".to_owned()), "{names:?}");
+        assert!(!names.iter().any(|name| name.starts_with("bayplan.")), "{names:?}");
+        assert_eq!(node.groups(), [""; 6]);
+    }
+}
+
+#[test]
+fn who_comes_later_and_what_others_change_is_made_right() {
+    let mut node = Node::new(FakeResctrl::xeon(), CLASSES, &PODS);
+    node.enforce();
+    // As `kubectl exec` would: a process that nobody in the container has made.
+    node.kernel.0.lock().unwrap().add_thread(7, "sys/fs/cgroup/kubepods/pod-a/a-id");
+    node.kernel.write("sys/fs/resctrl/bayplan.gold/schemata", "L3CODE:0=1\n").unwrap();
+    node.kernel.remove_dir("sys/fs/resctrl/bayplan.Guaranteed").unwrap();
+    assert_eq!(node.enforce(), [""; 0]);
+    assert_eq!(node.kernel.0.lock().unwrap().group_of(7).as_deref(), Some("bayplan.gold"));
+    assert_eq!(node.groups()[1], "bayplan.Guaranteed");
+    assert!(node.text("sys/fs/resctrl/bayplan.gold/schemata").contains("L3CODE:0=07f;1=07f"));
+}
+
+#[test]
+fn classes_in_use_come_first_and_a_failure_is_told_once() {
+    let mut kernel = FakeResctrl::with_l2();
+    for name in ["x", "y"] {
+        kernel.make_dir(&format!("sys/fs/resctrl/{name}")).unwrap();
+    }
+    let config = CLASSES.replace("l3Allocation", "l2Allocation");
+    let mut node = Node::new(kernel, &config, &PODS[..1]);
+    node.check_preview(expect![[r#"
+        make   /sys/fs/resctrl/bayplan.gold  (class "gold")
+        set    /sys/fs/resctrl/bayplan.gold/schemata [L2] (none) -> 0=3ff;1=3ff;2=3ff;3=3ff  (class "gold": resctrl.partitions)
+        set    /sys/fs/resctrl/schemata [L2] 0=ffff;1=ffff;2=ffff;3=ffff -> 0=fc00;1=fc00;2=fc00;3=fc00  (class "system/default": resctrl.partitions)
+        move   2 threads to /sys/fs/resctrl/bayplan.gold  (ns/a/a)
+        cannot: resctrl: class `Guaranteed` gets no group, because the processor has 4 CLOSIDs, of which the root has one and others have 2; its containers stay in the root's group
+        cannot: resctrl: class `besteffort` gets no group, because the processor has 4 CLOSIDs, of which the root has one and others have 2; its containers stay in the root's group
+        cannot: resctrl: class `inner` gets no group, because the processor has 4 CLOSIDs, of which the root has one and others have 2; its containers stay in the root's group
+    "#]]);
+    let path = "sys/fs/resctrl/bayplan.gold";
+    for _ in 0..2 {
+        node.kernel.0.lock().unwrap().fail_next(path, Errno::ENOSPC);
+    }
+    let told: Vec<Vec<String>> = (0..3).map(|_| node.enforce()).collect();
+    expect![[r#"
+        [
+            [
+                "make /sys/fs/resctrl/bayplan.gold (class \"gold\"): ENOSPC: No space left on device",
+                "move threads of ns/a/a to /sys/fs/resctrl/bayplan.gold: it is gone",
+            ],
+            [],
+            [],
+        ]
+    "#]].assert_debug_eq(&told);
+    assert_eq!(node.groups(), ["bayplan.gold"]);
+}
+
+#[test]
+fn what_cannot_be_had_here_is_told() {
+    let mut absent = Node::new(FakeResctrl::nothing(), CLASSES, &PODS);
+    absent.check_preview(expect![[r#"
+        Nothing is to be written.
+        cannot: resctrl: this processor or kernel has none; classes do nothing
+    "#]]);
+    let mut kernel = FakeResctrl::nothing();
+    kernel.rest.files.insert("proc/filesystems".to_owned(), "nodev resctrl\n".to_owned());
+    Node::new(kernel, CLASSES, &PODS).check_preview(expect![[r#"
+        Nothing is to be written.
+        cannot: resctrl: it is not mounted; mount -t resctrl resctrl /sys/fs/resctrl
+    "#]]);
+    let config = CLASSES.replace("60%", "70%").replace("l2:", "l3:");
+    Node::new(FakeResctrl::epyc(), &config, &[]).check_preview(expect![[r#"
+        Nothing is to be written.
+        cannot: resctrl: L3 cache (unified): partitions ask for 110% together: `fast` 70%, `slow` 40% (on 0, 1, 2, 3, 4, 5, 6, 7)
+        cannot: resctrl: class `besteffort`: mbAllocation: [20%] has no rate, and this machine has bounds in GB a second, not in percent; add one such as "16000MBps" (on 0, 1, 2, 3, 4, 5, 6, 7)
+    "#]]);
+    let mut node = Node::new(FakeResctrl::nothing(), "", &PODS);
+    node.check_preview(expect![[r#"
+        Nothing is to be written.
+    "#]]);
+}
