@@ -31,6 +31,7 @@ pub use source::Sources;
 pub use table::{KEYS, Key, Values};
 pub use tuning::{CpuPartition, INTERRUPTS, InterruptRule, PARTITION, Tuning};
 pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, matches_glob};
+pub use webhook::parse_quantity;
 
 use crate::resources::ExactRequests;
 use crate::translate::{NewContainer, RequestRules};

@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use bayplan_enforcement::{FilePlan, FileWrite, Observed};
+use bayplan_enforcement::{FilePlan, FileWrite, Observed, Slot};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
@@ -158,6 +158,14 @@ impl WriteFailure {
     /// Nothing is left to write, and nobody has failed.
     pub fn is_gone(&self) -> bool {
         *self == WriteFailure::Gone
+    }
+
+    /// The kernel lets nobody change this: interrupts of one CPU, and those that it manages itself (`write_irq_affinity` of the kernel; EPERM since
+    /// Linux 6.11).
+    pub fn is_for_good(&self, slot: &Slot) -> bool {
+        let is_refused =
+            matches!(self, WriteFailure::Refused { errno: Errno::EIO | Errno::EPERM, .. });
+        is_refused && slot.path.starts_with("proc/irq/")
     }
 }
 
