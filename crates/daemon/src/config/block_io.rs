@@ -217,3 +217,72 @@ impl Reader {
         devices
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use expect_test::{Expect, expect};
+
+    use crate::config::{ConfigFile, parse_config};
+
+    fn check(text: &str, expected: Expect) {
+        let shown = match ConfigFile::parse(Path::new("f"), text) {
+            Ok(file) => {
+                let shown = file.settings().to_string();
+                assert_eq!(parse_config(Path::new("f"), &shown).unwrap(), file.config);
+                let line = shown.lines().find(|line| line.contains(" classes: "));
+                line.unwrap_or_default().trim().to_owned()
+            }
+            Err(errors) => errors.to_string(),
+        };
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn classes_are_those_of_goresctrl() {
+        let text = "\
+blockIo:
+  classes:
+    slow:
+      - Weight: 80
+      - devices: [/dev/sd*, /dev/disk/by-id/*SSD*]
+        ThrottleReadBps: 50M
+        throttlereadiops: 1.5k
+        LatencyMicroseconds: 75
+    usual:
+";
+        check(text, expect![[r#"classes: {"slow":[{"Weight":80},{"Devices":["/dev/sd*","/dev/disk/by-id/*SSD*"],"LatencyMicroseconds":75,"ThrottleReadBps":50000000,"ThrottleReadIOPS":1500}],"usual":[]}  # line 3 of the file"#]]);
+        check("blockIo: {classes: }\n", expect!["classes: {}  # line 1 of the file"]);
+    }
+
+    #[test]
+    fn every_mistake_in_a_class_is_told() {
+        let text = "\
+blockIo:
+  classes:
+    a: fast
+    b:
+      - Weight: 1001
+        Devices: [sda, /dev/sda, [a]]
+        ThrottleReadBps: much
+        ReadBps: 1
+      - ThrottleWriteBps: 0
+      - ThrottleWriteBps: 5M
+      - 7
+    b: []
+";
+        check(text, expect![[r#"
+            f:3:8: `blockIo.classes.a`: expected a list of rules, each after a dash
+            f:5:17: `blockIo.classes.b`: Weight is `1001`, expected 1 to 1000
+            f:6:19: `blockIo.classes.b`: `sda` in Devices, expected a path or pattern below /dev
+            f:6:34: `blockIo.classes.b`: Devices holds paths only
+            f:7:26: `blockIo.classes.b`: ThrottleReadBps is `much`, expected bytes per second such as 50M or 1Gi
+            f:8:9: unknown key `ReadBps` in `blockIo.classes.b`; known are Devices, Weight, LatencyMicroseconds, ThrottleReadBps, ThrottleWriteBps, ThrottleReadIOPS, ThrottleWriteIOPS
+            f:9:27: `blockIo.classes.b`: ThrottleWriteBps is `0`, expected bytes per second such as 50M or 1Gi
+            f:10:9: `blockIo.classes.b`: a rule without Devices can have a Weight only: which disks is it for?
+            f:11:9: `blockIo.classes.b`: expected lines of `key: value` in a rule
+            f:12:5: class `b` stands twice"#]]);
+        check("blockIo: {classes: [a]}\n", expect!["f:1:20: `blockIo.classes`: expected names of classes, each with a list of rules such as {Devices: [/dev/sd*], ThrottleWriteBps: 50M}"]);
+    }
+}

@@ -99,16 +99,26 @@ fn a_limit_is_lifted_for_who_owns_all_of_his_cpus_unless_somebody_says_no() {
         ]
     };
     let mut node = kernel(&["own", "keeps", "mixed"]);
-    check(&mut node, "", occupants(), expect![[r#"
+    check(
+        &mut node,
+        "",
+        occupants(),
+        expect![[r#"
         set    /sys/fs/cgroup/kubepods/pod-own/cpu.max 200000 100000 -> max  (n/own/c: all of its CPUs are its own: no limit)
         set    /sys/fs/cgroup/kubepods/pod-own/id-own/cpu.max 200000 100000 -> max  (n/own/c: all of its CPUs are its own: no limit)
-    "#]]);
+    "#]],
+    );
     check(&mut node, "cpu: {liftQuota: false}", occupants(), expect![[r#""#]]);
     // Cgroups of version 1.
     check(&mut FakeKernel::default(), "", occupants(), expect![[r#""#]]);
-    check(&mut FakeKernel::default(), "memory: {lowPercent: 100}", occupants(), expect![[r#"
+    check(
+        &mut FakeKernel::default(),
+        "memory: {lowPercent: 100}",
+        occupants(),
+        expect![[r#"
         ! cgroups are of version 1: their limits, memory and disks are left alone
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
