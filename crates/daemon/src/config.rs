@@ -189,7 +189,7 @@ impl Default for Config {
             interrupts: InterruptRule::default(),
             block_io_classes: BTreeMap::new(),
             enforcement: EnforcementMode::default(),
-            sweep_interval: Duration::from_secs(15),
+            sweep_interval: Duration::from_secs(30),
             host_root: "/".into(),
             log: "info".to_owned(),
         }

@@ -50,6 +50,24 @@ pub(crate) struct Outcome {
     pub(crate) changed: usize,
 }
 
+impl Outcome {
+    /// Of two looks, one right after the other.
+    fn then(mut self, next: Outcome) -> Outcome {
+        self.plan.writes.extend(next.plan.writes);
+        self.report.outcomes.extend(next.report.outcomes);
+        self.failures.extend(next.failures);
+        self.notices.extend(next.notices);
+        Outcome {
+            plan: FilePlan { writes: self.plan.writes, ..next.plan },
+            report: self.report,
+            failures: self.failures,
+            notices: self.notices,
+            unkept: self.unkept.or(next.unkept),
+            ..next
+        }
+    }
+}
+
 /// What came of giving everything back; format `bayplan-restored-files/1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoredFiles {
@@ -98,8 +116,19 @@ impl Enforcer {
         occupancy: &Occupancy,
         now: Duration,
     ) -> Outcome {
-        let gathered = self.wanted(config, occupancy);
-        self.carry_out(gathered, now)
+        self.look(now, |enforcer| enforcer.wanted(config, occupancy))
+    }
+
+    /// Twice, where a governor or a switch has changed what other files say and take.
+    fn look(&mut self, now: Duration, gather: impl Fn(&mut Enforcer) -> Gathered) -> Outcome {
+        let gathered = gather(self);
+        let first = self.carry_out(gathered, now);
+        if !first.plan.changes_modes() {
+            return first;
+        }
+        self.patience.unsettle();
+        let gathered = gather(self);
+        first.then(self.carry_out(gathered, now))
     }
 
     fn carry_out(&mut self, gathered: Gathered, now: Duration) -> Outcome {
@@ -121,7 +150,9 @@ impl Enforcer {
                     .push(format!("{} to {} ({}): {failure}", write.slot, write.new, write.unit));
             }
         }
-        self.originals.forget(&sifted.forget);
+        let mut returned = sifted.forget;
+        returned.extend(report.given_back().cloned());
+        self.originals.forget(&returned);
         let contested = self.patience.contested().count();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         Outcome { plan, report, failures, notices, problems, unkept, contested, failing, changed }
@@ -129,7 +160,7 @@ impl Enforcer {
 
     /// Gives everything back.
     pub(crate) fn give_back(&mut self) -> RestoredFiles {
-        let Outcome { report, unkept: _, .. } = self.carry_out(Gathered::default(), Duration::ZERO);
+        let Outcome { report, .. } = self.look(Duration::ZERO, |_| Gathered::default());
         let failures = report.failures().filter(|(_, why)| !why.is_gone());
         let failures =
             failures.map(|(write, why)| format!("{} to {}: {why}", write.slot, write.new));

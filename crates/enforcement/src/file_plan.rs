@@ -2,9 +2,10 @@
 //! leave no choice, and what must be remembered before the first of them.
 //!
 //! A file that nobody wants changed any more gets back its original. Sets of CPUs shrink before others grow; parents grow first, children shrink first.
-//! Partitions of CPUs are members while their CPUs change. Of a range, the end that moves away from the other is written first, because drivers refuse or clamp a lower end above the upper
-//! one. Guarantees: the plan for files that are already right is empty; after a plan whose writes all succeed, the next one is empty; an original is
-//! in `remember` before its file is in `writes`, and only a file that is as it was is in `forget`.
+//! Partitions of CPUs are members while their CPUs change. Of a range, the end that moves away from the other is written first, because drivers refuse
+//! or clamp a lower end above the upper one. Guarantees: the plan for files that are already right is empty; after a plan whose writes all succeed, the
+//! next one is empty, or, where modes were changed, the one after that; an original is in `remember` before its file is in `writes`, and only a file
+//! that is as it was, or gone, is in `forget`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,6 +61,8 @@ pub struct FileWrite {
     pub reason: String,
     /// A later write of the plan gives the slot another value: this one only leads there.
     pub is_step: bool,
+    /// It is the original.
+    pub gives_back: bool,
 }
 
 impl FileWrite {
@@ -68,8 +71,12 @@ impl FileWrite {
         text_of(&self.new, &self.slot, &self.form)
     }
 
-    /// Whether the file, read back, says what was written.
+    /// Whether the file, read back, says what was written. Of a range that is given back drivers keep what it was and say what of it is possible now,
+    /// with turbo switched off again (`cpufreq.c`, `cpufreq_set_policy`).
     pub fn is_done(&self, text: &str) -> bool {
+        if self.gives_back && matches!(self.form, Form::Lowest { .. } | Form::Highest) {
+            return true;
+        }
         let found = value_in(text, &self.slot, &self.form);
         found.is_some_and(|found| is_same(&self.form, &self.new, found))
     }
@@ -104,6 +111,11 @@ impl FilePlan {
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
+
+    /// Whether other files may say something else after it than was observed.
+    pub fn changes_modes(&self) -> bool {
+        self.writes.iter().any(|write| write.form == Form::Mode)
+    }
 }
 
 /// Which files have to be read for a plan.
@@ -114,6 +126,12 @@ pub fn files_to_read<'a>(
     let mut last = "";
     let mut slots: Vec<&str> =
         settings.keys().chain(originals.keys()).map(|slot| slot.path.as_str()).collect();
+    let forms = settings.values().map(|it| &it.form).chain(originals.values().map(|it| &it.form));
+    slots.extend(forms.filter_map(|form| match form {
+        Form::Preference { governor } => Some(governor.as_str()),
+        Form::Lowest { highest } => Some(highest.as_str()),
+        _ => None,
+    }));
     slots.sort_unstable();
     slots.into_iter().filter(move |path| std::mem::replace(&mut last, path) != *path)
 }
@@ -141,6 +159,7 @@ pub fn plan_files(
             }
         }
     }
+    let mut returned = Vec::new();
     for (slot, original) in originals.iter().filter(|(slot, _)| !settings.contains_key(slot)) {
         match found(observed, slot, &original.form) {
             Ok(old) if !is_same(&original.form, &original.value, old) => {
@@ -150,13 +169,41 @@ pub fn plan_files(
                     unit: "restore".to_owned(),
                     reason: "as it was before".to_owned(),
                 };
-                plan.writes.extend(writes_for(slot, &setting, old));
+                let writes = writes_for(slot, &setting, old).into_iter();
+                plan.writes.extend(writes.map(|write| FileWrite { gives_back: true, ..write }));
             }
-            _ => plan.forget.push(slot.clone()),
+            Ok(_) => returned.push(slot.clone()),
+            Err(_) => plan.forget.push(slot.clone()),
         }
     }
+    // What is as it was may not be any more when something has changed on which it depends.
+    if !plan.changes_modes() {
+        plan.forget.append(&mut returned);
+    }
+    leave_to_governors(&mut plan, observed);
     order(&mut plan.writes, observed);
     plan
+}
+
+/// A preference that was before a governor `performance` is not written: with the governor it is back.
+fn leave_to_governors(plan: &mut FilePlan, observed: &Observed) {
+    let governors: BTreeMap<String, String> = plan
+        .writes
+        .iter()
+        .filter(|write| write.form == Form::Mode)
+        .map(|write| (write.slot.path.clone(), write.new.clone()))
+        .collect();
+    let forget = &mut plan.forget;
+    plan.writes.retain(|write| {
+        let Form::Preference { governor } = &write.form else { return true };
+        let now = observed.get(governor).and_then(|it| it.as_ref().ok());
+        let then = governors.get(governor).or(now).map(|it| it.trim());
+        let is_left = write.gives_back && then == Some("performance");
+        if is_left {
+            forget.push(write.slot.clone());
+        }
+        !is_left
+    });
 }
 
 fn found<'a>(observed: &'a Observed, slot: &Slot, form: &Form) -> Result<&'a str, String> {
@@ -208,6 +255,7 @@ fn writes_for(slot: &Slot, setting: &Setting, old: &str) -> Vec<FileWrite> {
         unit: setting.unit.clone(),
         reason: setting.reason.clone(),
         is_step,
+        gives_back: false,
     };
     let new = setting.value.as_str();
     let one = |pass| vec![write(pass, old, new, false)];
@@ -250,6 +298,7 @@ fn order(writes: &mut [FileWrite], observed: &Observed) {
         let rank = match (write.pass, &write.form) {
             (FilePass::Leave | FilePass::Shrink, _) => -depth,
             (FilePass::Grow | FilePass::Enter, _) => depth,
+            (FilePass::Set, Form::Mode) => -1,
             (FilePass::Set, Form::Lowest { highest }) => {
                 let highest = observed.get(highest).and_then(|text| text.as_ref().ok());
                 let highest = highest.and_then(|text| number(text.trim()));
@@ -328,6 +377,72 @@ mod tests {
             "#]],
         );
         check(&range("800", "2000"), &has, expect![[""]]);
+    }
+
+    #[test]
+    fn what_others_depend_on_is_written_first() {
+        let settings = [
+            (Slot::file("a/preference"), setting(Form::Text, "power")),
+            (Slot::file("b/governor"), setting(Form::Mode, "powersave")),
+            (Slot::file("c/max"), setting(Form::Highest, "1000")),
+        ];
+        let has = [("a/preference", "0"), ("b/governor", "performance"), ("c/max", "2000")];
+        check(
+            &settings.into(),
+            &observed(&has),
+            expect![[r#"
+                set    /b/governor performance -> powersave  (u: r)
+                set    /a/preference 0 -> power  (u: r)
+                set    /c/max 2000 -> 1000  (u: r)
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_preference_comes_back_with_its_governor() {
+        let preference = || Form::Preference { governor: "governor".to_owned() };
+        let original = |form, value: &str| Original { form, value: value.to_owned() };
+        let back = |governor: &str, expected: Expect| {
+            let originals = BTreeMap::from([
+                (Slot::file("governor"), original(Form::Mode, governor)),
+                (Slot::file("preference"), original(preference(), "balance_power")),
+            ]);
+            let has = observed(&[("governor", "schedutil"), ("preference", "power")]);
+            let plan = plan_files(&Settings::new(), &has, &originals);
+            expected.assert_eq(&render_file_plan(&plan));
+            plan.forget.len()
+        };
+        let forgotten = back(
+            "powersave",
+            expect![[r#"
+                set    /governor schedutil -> powersave  (restore: as it was before)
+                set    /preference power -> balance_power  (restore: as it was before)
+            "#]],
+        );
+        assert_eq!(forgotten, 0);
+        let forgotten = back(
+            "performance",
+            expect![[r#"
+                set    /governor schedutil -> performance  (restore: as it was before)
+            "#]],
+        );
+        assert_eq!(forgotten, 1);
+    }
+
+    #[test]
+    fn a_range_that_is_given_back_may_be_seen_in_part() {
+        let originals = BTreeMap::from([(
+            Slot::file("max"),
+            Original { form: Form::Highest, value: "3600".to_owned() },
+        )]);
+        let plan = plan_files(&Settings::new(), &observed(&[("max", "1000")]), &originals);
+        assert!(plan.writes.iter().all(|write| write.gives_back && write.is_done("2000")));
+        let plan = plan_files(
+            &range("800", "3600"),
+            &observed(&[("c/min", "1"), ("c/max", "1")]),
+            &originals,
+        );
+        assert!(plan.writes.iter().filter(|write| write.is_done("2000")).count() == 0);
     }
 
     #[test]

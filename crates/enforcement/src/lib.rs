@@ -2,7 +2,7 @@
 //! whoever carries it out.
 //!
 //! Where containers run goes through the runtime ([`plan_pinnings`]); everything else is a kernel file ([`plan_files`]).
-//! Classes of cache and memory bandwidth are in [`resctrl`].
+//! Classes of cache and memory bandwidth are in [`resctrl`], those of frequency and sleep in [`power`].
 
 mod block_io;
 mod cgroup;
@@ -12,6 +12,7 @@ mod partition;
 mod patience;
 mod pinning;
 mod plan;
+pub mod power;
 pub mod resctrl;
 mod setting;
 

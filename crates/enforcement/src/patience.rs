@@ -136,6 +136,13 @@ impl Patience {
         seen.failures == 1
     }
 
+    /// Modes were changed: what is wrong at the next look need not be anybody else's work.
+    pub fn unsettle(&mut self) {
+        for seen in self.slots.values_mut() {
+            seen.was_right = false;
+        }
+    }
+
     /// When the first of the failed writes is due again.
     pub fn next_try(&self) -> Option<Duration> {
         let failing = self.slots.values().filter(|seen| seen.failures > 0);

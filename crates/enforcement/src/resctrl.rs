@@ -12,6 +12,7 @@ mod bitmask;
 mod budget;
 mod cache;
 mod config;
+mod groups;
 mod info;
 mod resolve;
 mod share;
@@ -23,6 +24,10 @@ pub use budget::{GroupBudget, fit_groups};
 pub use config::{
     CacheShares, CdpShares, ClassName, PerCache, Refusals, ResctrlClass, ResctrlConfig,
     ResctrlOptions, ResctrlPartition, check_config,
+};
+pub use groups::{
+    GroupChange, GroupPlan, ObservedGroups, RESCTRL, WantedGroups, control_dir, monitor_dir,
+    plan_groups, schemata_settings,
 };
 pub use info::{BandwidthInfo, BandwidthUnit, CacheInfo, MonitorInfo, ResctrlInfo};
 pub use resolve::{Problem, ResolvedClass, ResolvedClasses, SchemaLine, Schemata, resolve};

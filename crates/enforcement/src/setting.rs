@@ -47,8 +47,16 @@ impl fmt::Display for Slot {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// A word or a line, compared without the blanks around it: a governor, a partition type, a number that the kernel keeps as it is.
+    /// A word or a line, compared without the blanks around it: a partition type, a number that the kernel keeps as it is.
     Text,
+    /// A word on which depends what other files take or say: a governor, a switch for turbo. Compared as it is, written before all others.
+    Mode,
+    /// A word that a driver takes under other governors than `performance` only, which sets it itself (intel_pstate, amd-pstate,
+    /// `energy_performance_preference`).
+    Preference {
+        /// The file with the governor.
+        governor: String,
+    },
     /// The lower end of a range whose upper end is in the other file. Numbers.
     Lowest {
         /// The file with the upper end.
@@ -141,7 +149,11 @@ pub fn is_same(form: &Form, wanted: &str, found: &str) -> bool {
         return true;
     }
     match form {
-        Form::Text | Form::Value | Form::Partition { .. } => false,
+        Form::Text
+        | Form::Mode
+        | Form::Preference { .. }
+        | Form::Value
+        | Form::Partition { .. } => false,
         Form::Lowest { .. } | Form::Highest => {
             number(wanted).is_some_and(|it| Some(it) == number(found))
         }

@@ -5,7 +5,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -13,10 +12,12 @@ use bayplan_enforcement::{FilePlan, FileWrite, Observed, Slot};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
-use nix::unistd::write;
+use nix::unistd::{read, write};
 
 /// What is read of one file at most; the threads of the largest containers fit.
-const BYTES_MAX: u64 = 4 * 1024 * 1024;
+const BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most files fit.
+const BUFFER: usize = 4096;
 
 /// Something with kernel files.
 pub trait Kernel {
@@ -52,6 +53,7 @@ pub trait Kernel {
 pub struct DiskKernel {
     root: PathBuf,
     fd: OwnedFd,
+    buffer: Vec<u8>,
 }
 
 impl DiskKernel {
@@ -60,7 +62,11 @@ impl DiskKernel {
     /// # Errors
     /// When the root cannot be opened.
     pub fn open(root: &Path) -> io::Result<DiskKernel> {
-        Ok(DiskKernel { root: root.to_owned(), fd: File::open(root)?.into() })
+        Ok(DiskKernel {
+            root: root.to_owned(),
+            fd: File::open(root)?.into(),
+            buffer: vec![0; BUFFER],
+        })
     }
 
     fn open_file(&self, path: &str, flags: OFlag) -> Result<File, Errno> {
@@ -90,10 +96,23 @@ fn errno(error: &io::Error) -> Errno {
 
 impl Kernel for DiskKernel {
     fn read(&mut self, path: &str) -> Result<String, Errno> {
-        let mut bytes = Vec::new();
         let file = self.open_file(path, OFlag::O_RDONLY)?;
-        file.take(BYTES_MAX).read_to_end(&mut bytes).map_err(|error| errno(&error))?;
-        String::from_utf8(bytes).map_err(|_| Errno::EILSEQ)
+        // Not `read_to_end`, which asks for a size that kernel files do not have.
+        let mut length = 0;
+        loop {
+            match read(&file, &mut self.buffer[length..])? {
+                0 => break,
+                more => length += more,
+            }
+            if length == self.buffer.len() {
+                if length >= BYTES_MAX {
+                    return Err(Errno::EFBIG);
+                }
+                self.buffer.resize(length * 2, 0);
+            }
+        }
+        let text = std::str::from_utf8(&self.buffer[..length]).map_err(|_| Errno::EILSEQ)?;
+        Ok(text.to_owned())
     }
 
     fn write(&mut self, path: &str, text: &str) -> Result<(), Errno> {
@@ -197,6 +216,12 @@ impl Report {
         let failures = self.outcomes.iter();
         failures.filter_map(|(write, end)| end.as_ref().err().map(|failure| (write, failure)))
     }
+
+    /// Originals that their files have again; they need not be remembered any more.
+    pub fn given_back(&self) -> impl Iterator<Item = &Slot> {
+        let done = self.outcomes.iter().filter(|(write, end)| write.gives_back && end.is_ok());
+        done.map(|(write, _)| &write.slot)
+    }
 }
 
 /// Carries a plan out: all writes in order, whatever becomes of the others, and then reads every file back.
@@ -219,7 +244,7 @@ pub fn apply(kernel: &mut dyn Kernel, plan: &FilePlan) -> Report {
     Report { outcomes }
 }
 
-fn failure(kernel: &mut dyn Kernel, path: &str, errno: Errno) -> WriteFailure {
+pub(crate) fn failure(kernel: &mut dyn Kernel, path: &str, errno: Errno) -> WriteFailure {
     if matches!(errno, Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) {
         return WriteFailure::Gone;
     }

@@ -1,6 +1,7 @@
 //! The edge to kernel files and to the disk. Everything here does I/O; nothing here decides.
 
 pub mod fake_kernel;
+pub mod fake_resctrl;
 mod find_cgroup;
 pub mod history;
 pub mod journal;
@@ -12,8 +13,11 @@ mod read_block_devices;
 mod read_cgroup;
 mod read_interrupts;
 mod read_neighbours;
+mod read_power;
 mod read_process;
+mod read_resctrl;
 mod read_snapshot;
+mod resctrl_groups;
 mod snapshot_file;
 mod write_snapshot;
 
@@ -24,7 +28,10 @@ pub use read_interrupts::read_interrupts;
 pub use read_neighbours::{
     CLAIMS_FILE, ClaimsError, CommandLine, read_claimed_cpus, read_command_lines,
 };
+pub use read_power::read_power;
 pub use read_process::{ProcessError, read_process_pinning};
+pub use read_resctrl::{Resctrl, ResctrlState, read_resctrl};
 pub use read_snapshot::{Depth, ReadError, capture, read_files, read_snapshot};
+pub use resctrl_groups::{AssignReport, Assignment, GroupReport, apply_groups, assign_threads};
 pub use snapshot_file::{SnapshotFileError, pack_snapshot, read_snapshot_file};
 pub use write_snapshot::write_snapshot;

@@ -155,7 +155,7 @@ fn every_key_is_understood() {
                 interrupts: Allowed,
                 block_io_classes: {},
                 enforcement: On,
-                sweep_interval: 15s,
+                sweep_interval: 30s,
                 host_root: "/h",
                 log: "debug",
             }"#]],
@@ -264,7 +264,7 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
 
         enforcement: "on"
 
-        sweepInterval: 15s
+        sweepInterval: 30s
 
         hostRoot: /h  # line 17 of the file
 

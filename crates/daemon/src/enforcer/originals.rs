@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use bayplan_enforcement::{Form, Original, Slot};
+use bayplan_enforcement::{Original, Slot};
 use bayplan_host::journal::{Journal, JournalError};
 use serde::{Deserialize, Serialize};
 
@@ -53,10 +53,6 @@ impl Originals {
         let mut all = BTreeMap::new();
         for record in &recovered.records {
             match serde_json::from_str(record) {
-                // The runtime has changed it since, and what it has written last is given back.
-                Ok(Record::Original { slot, original }) if original.form == Form::CpuMax => {
-                    all.insert(slot, original);
-                }
                 Ok(Record::Original { slot, original }) => {
                     // A second one is of a file that others write, too: they have written this.
                     all.insert(slot, original);
@@ -152,6 +148,8 @@ impl Originals {
 mod tests {
     use std::fs;
 
+    use bayplan_enforcement::Form;
+
     use super::*;
 
     fn originals(rows: &[(&str, &str)]) -> BTreeMap<Slot, Original> {
@@ -193,19 +191,6 @@ mod tests {
         let (all, told) = reopened(dir.path());
         assert_eq!(all, originals(&[("a", "1"), ("b", "2")]));
         assert!(told > 0);
-    }
-
-    #[test]
-    fn of_a_limit_of_cpu_time_the_last_counts() {
-        let dir = tempfile::tempdir().unwrap();
-        let (mut kept, _) = Originals::open(dir.path()).unwrap();
-        for value in ["200000 100000", "300000 100000"] {
-            let original = Original { form: Form::CpuMax, value: value.to_owned() };
-            kept.remember(&[(Slot::file("cpu.max"), original)].into()).unwrap();
-        }
-        drop(kept);
-        let (all, _) = reopened(dir.path());
-        assert_eq!(all[&Slot::file("cpu.max")].value, "300000 100000");
     }
 
     #[test]

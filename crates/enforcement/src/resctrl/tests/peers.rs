@@ -21,25 +21,25 @@ fn documented_examples() {
         "full",
         first,
         expect![[r#"
-        guaranteed L3:0=fff;1=fff;2=fff;3=fff MB:0=100;1=100;2=100;3=100
-        burstable L3:0=ff000;1=ff000;2=ff000;3=ff000 MB:0=50;1=50;2=50;3=50
-        besteffort L3:0=f000;1=f000;2=f000;3=f000 MB:0=50;1=50;2=50;3=50
-        system/default L3:0=7000;1=7000;2=7000;3=7000 MB:0=50;1=50;2=50;3=50
-        note: partition `exclusive`: l2Allocation does nothing on this machine
-        note: partition `shared`: l2Allocation does nothing on this machine
-    "#]],
+            guaranteed L3:0=fff;1=fff;2=fff;3=fff MB:0=100;1=100;2=100;3=100
+            burstable L3:0=ff000;1=ff000;2=ff000;3=ff000 MB:0=50;1=50;2=50;3=50
+            besteffort L3:0=f000;1=f000;2=f000;3=f000 MB:0=50;1=50;2=50;3=50
+            system/default L3:0=7000;1=7000;2=7000;3=7000 MB:0=50;1=50;2=50;3=50
+            note: partition `exclusive`: l2Allocation does nothing on this machine
+            note: partition `shared`: l2Allocation does nothing on this machine
+        "#]],
     );
     check(
         "L2 CDP",
         first,
         expect![[r#"
-        guaranteed L2CODE:0=ffff;1=ffff;2=ffff;3=ffff L2DATA:0=ffff;1=ffff;2=ffff;3=ffff L3:0=ff
-        burstable L2CODE:0=f0000;1=f0000;2=f0000;3=f0000 L2DATA:0=f0000;1=f0000;2=f0000;3=f0000 L3:0=f00
-        besteffort L2CODE:0=f0000;1=f0000;2=f0000;3=f0000 L2DATA:0=f0000;1=f0000;2=f0000;3=f0000 L3:0=300
-        system/default L2CODE:0=30000;1=30000;2=30000;3=30000 L2DATA:0=30000;1=30000;2=30000;3=30000 L3:0=300
-        note: partition `exclusive`: mbAllocation does nothing on this machine
-        note: partition `shared`: mbAllocation does nothing on this machine
-    "#]],
+            guaranteed L2CODE:0=ffff;1=ffff;2=ffff;3=ffff L2DATA:0=ffff;1=ffff;2=ffff;3=ffff L3:0=ff
+            burstable L2CODE:0=f0000;1=f0000;2=f0000;3=f0000 L2DATA:0=f0000;1=f0000;2=f0000;3=f0000 L3:0=f00
+            besteffort L2CODE:0=f0000;1=f0000;2=f0000;3=f0000 L2DATA:0=f0000;1=f0000;2=f0000;3=f0000 L3:0=300
+            system/default L2CODE:0=30000;1=30000;2=30000;3=30000 L2DATA:0=30000;1=30000;2=30000;3=30000 L3:0=300
+            note: partition `exclusive`: mbAllocation does nothing on this machine
+            note: partition `shared`: mbAllocation does nothing on this machine
+        "#]],
     );
     check(
         "full",
@@ -62,21 +62,21 @@ fn documented_examples() {
         "full",
         bits,
         expect![[r#"
-        guaranteed L3:0=fff00;1=fff00;2=fff00;3=fff00 MB:0=100;1=100;2=100;3=100
-        burstable L3:0=ff;1=ff;2=ff;3=ff MB:0=50;1=50;2=50;3=50
-        besteffort L3:0=f;1=f;2=f;3=f MB:0=25;1=25;2=25;3=25
-    "#]],
+            guaranteed L3:0=fff00;1=fff00;2=fff00;3=fff00 MB:0=100;1=100;2=100;3=100
+            burstable L3:0=ff;1=ff;2=ff;3=ff MB:0=50;1=50;2=50;3=50
+            besteffort L3:0=f;1=f;2=f;3=f MB:0=25;1=25;2=25;3=25
+        "#]],
     );
     check(
         "without L3, MBps",
         &format!("optional l3\n{bits}"),
         expect![[r#"
-        guaranteed MB:0=100000;1=100000;2=100000;3=100000
-        burstable MB:0=2000;1=2000;2=2000;3=2000
-        besteffort MB:0=1000;1=1000;2=1000;3=1000
-        note: partition `exclusive`: l3Allocation does nothing on this machine
-        note: partition `shared`: l3Allocation does nothing on this machine
-    "#]],
+            guaranteed MB:0=100000;1=100000;2=100000;3=100000
+            burstable MB:0=2000;1=2000;2=2000;3=2000
+            besteffort MB:0=1000;1=1000;2=1000;3=1000
+            note: partition `exclusive`: l3Allocation does nothing on this machine
+            note: partition `shared`: l3Allocation does nothing on this machine
+        "#]],
     );
 }
 
@@ -150,19 +150,19 @@ fn code_and_data() {
         "without MB",
         text,
         expect![[r#"
-        class-1 L3:0=fff;1=fff;2=ff;3=ff
-        class-2 L3:0=ff000;1=ff000;2=fff00;3=fff00
-        system/default L3:0=ff000;1=ff000;2=fff00;3=3ff00
-    "#]],
+            class-1 L3:0=fff;1=fff;2=ff;3=ff
+            class-2 L3:0=ff000;1=ff000;2=fff00;3=fff00
+            system/default L3:0=ff000;1=ff000;2=fff00;3=3ff00
+        "#]],
     );
     check(
         "without MB, CDP",
         text,
         expect![[r#"
-        class-1 L3CODE:0=3fff;1=3fff;2=ff;3=ff L3DATA:0=3ff;1=3ff;2=ff;3=ff
-        class-2 L3CODE:0=fc000;1=fc000;2=fff00;3=fff00 L3DATA:0=ffc00;1=ffc00;2=fff00;3=fff00
-        system/default L3CODE:0=fc000;1=fc000;2=fff00;3=ff00 L3DATA:0=ffc00;1=ffc00;2=fff00;3=7ff00
-    "#]],
+            class-1 L3CODE:0=3fff;1=3fff;2=ff;3=ff L3DATA:0=3ff;1=3ff;2=ff;3=ff
+            class-2 L3CODE:0=fc000;1=fc000;2=fff00;3=fff00 L3DATA:0=ffc00;1=ffc00;2=fff00;3=fff00
+            system/default L3CODE:0=fc000;1=fc000;2=fff00;3=ff00 L3DATA:0=ffc00;1=ffc00;2=fff00;3=7ff00
+        "#]],
     );
     check(
         "L2 CDP",

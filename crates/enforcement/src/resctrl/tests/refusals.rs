@@ -45,8 +45,8 @@ fn partitions_agree_on_how_they_ask() {
         "full",
         "partition part-1 l3 50-100%",
         expect![[r#"
-        L3 cache (unified): partition `part-1` asks for 50-100%, but only classes can have a range of percentages (on 0, 1, 2, 3)
-    "#]],
+            L3 cache (unified): partition `part-1` asks for 50-100%, but only classes can have a range of percentages (on 0, 1, 2, 3)
+        "#]],
     );
     check(
         "full",
@@ -92,17 +92,17 @@ fn masks_are_those_that_the_machine_takes() {
         "without MB",
         rows,
         expect![[r#"
-        L3 cache (unified): partition `part-1`: 0x1 has fewer than the 2 bits side by side that this machine wants (on 2)
-        L3 cache (unified): partition `part-1`: 0xf00000 has bits that the cache lacks, which has 0xfffff (on 3)
-        L3 cache (unified): partition `part-1`: the bits of 0x2f do not stand side by side, as this machine wants (on 1)
-    "#]],
+            L3 cache (unified): partition `part-1`: 0x1 has fewer than the 2 bits side by side that this machine wants (on 2)
+            L3 cache (unified): partition `part-1`: 0xf00000 has bits that the cache lacks, which has 0xfffff (on 3)
+            L3 cache (unified): partition `part-1`: the bits of 0x2f do not stand side by side, as this machine wants (on 1)
+        "#]],
     );
     check(
         "epyc",
         "partition part-1 l3 0xf0f\n class class-1 l3 50%",
         expect![[r#"
-        class-1 L3:0=f;1=f;2=f;3=f;4=f;5=f;6=f;7=f MB:0=2048;1=2048;2=2048;3=2048;4=2048;5=2048;6=2048;7=2048
-    "#]],
+            class-1 L3:0=f;1=f;2=f;3=f;4=f;5=f;6=f;7=f MB:0=2048;1=2048;2=2048;3=2048;4=2048;5=2048;6=2048;7=2048
+        "#]],
     );
     check(
         "without MB",
@@ -136,15 +136,15 @@ fn masks_are_those_that_the_machine_takes() {
         "L2",
         "partition a l2 1%\n partition b l2 2%",
         expect![[r#"
-        L2 cache (unified): partition `a` asks for 1%, but of 8 bits none are left for it: partitions have 1 at least (on 0, 1)
-    "#]],
+            L2 cache (unified): partition `a` asks for 1%, but of 8 bits none are left for it: partitions have 1 at least (on 0, 1)
+        "#]],
     );
     check(
         "pseudo-locked",
         "partition a l3 50%\n class web",
         expect![[r#"
-        class `web`: l3Allocation 0x3ff: another group has 0x3 of the cache to itself (`E` or `P` in info/L3/bit_usage) (on 1)
-    "#]],
+            class `web`: l3Allocation 0x3ff: another group has 0x3 of the cache to itself (`E` or `P` in info/L3/bit_usage) (on 1)
+        "#]],
     );
 }
 
@@ -158,11 +158,11 @@ fn what_a_machine_lacks_is_told_to_every_class_that_asks() {
         "nothing",
         text,
         expect![[r#"
-        class `class-1`: has l2Allocation, which this machine cannot give; with `options.l2.optional: true` the class does without
-        class `class-1`: has l3Allocation, which this machine cannot give; with `options.l3.optional: true` the class does without
-        class `class-1`: has mbAllocation, which this machine cannot give; with `options.mb.optional: true` the class does without
-        class `class-2`: has mbAllocation, which this machine cannot give; with `options.mb.optional: true` the class does without
-    "#]],
+            class `class-1`: has l2Allocation, which this machine cannot give; with `options.l2.optional: true` the class does without
+            class `class-1`: has l3Allocation, which this machine cannot give; with `options.l3.optional: true` the class does without
+            class `class-1`: has mbAllocation, which this machine cannot give; with `options.mb.optional: true` the class does without
+            class `class-2`: has mbAllocation, which this machine cannot give; with `options.mb.optional: true` the class does without
+        "#]],
     );
     check(
         "full",
@@ -182,23 +182,23 @@ fn bandwidth_needs_a_value_in_the_unit_of_the_machine() {
         "without L3",
         "partition a mb 100MBps\n class b\n class c mb x",
         expect![[r#"
-        class `b`: mbAllocation: its partition's [100MBps] has no percentage, which this machine needs; add one such as "50%" (on 0, 1, 2, 3)
-        class `c`: mbAllocation: its partition's [100MBps] has no percentage, which this machine needs; add one such as "50%" (on 0, 1, 2, 3)
-    "#]],
+            class `b`: mbAllocation: its partition's [100MBps] has no percentage, which this machine needs; add one such as "50%" (on 0, 1, 2, 3)
+            class `c`: mbAllocation: its partition's [100MBps] has no percentage, which this machine needs; add one such as "50%" (on 0, 1, 2, 3)
+        "#]],
     );
     check(
         "without L3, MBps",
         "partition a mb 100%\n class b",
         expect![[r#"
-        class `b`: mbAllocation: its partition's [100%] has no rate, which resctrl mounted with mba_MBps needs; add one such as "1500MBps" (on 0, 1, 2, 3)
-    "#]],
+            class `b`: mbAllocation: its partition's [100%] has no rate, which resctrl mounted with mba_MBps needs; add one such as "1500MBps" (on 0, 1, 2, 3)
+        "#]],
     );
     check(
         "epyc",
         "partition a mb 50%\n class b",
         expect![[r#"
-        class `b`: mbAllocation: its partition's [50%] has no rate, and this machine has bounds in GB a second, not in percent; add one such as "16000MBps" (on 0, 1, 2, 3, 4, 5, 6, 7)
-    "#]],
+            class `b`: mbAllocation: its partition's [50%] has no rate, and this machine has bounds in GB a second, not in percent; add one such as "16000MBps" (on 0, 1, 2, 3, 4, 5, 6, 7)
+        "#]],
     );
 }
 

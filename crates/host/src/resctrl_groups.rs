@@ -1,0 +1,200 @@
+//! Makes and removes groups of resctrl and puts threads into them. In: a plan of groups, and which cgroup belongs into which group. Out: what
+//! became of it (`Documentation/filesystems/resctrl.rst`, "Resource alloc and monitor groups").
+//!
+//! A thread inherits the group of the one that made it, so a container is in its group when a look at its threads finds nobody outside; one
+//! that was made by a thread that had not been moved yet is found by the next look. Each id is a write of its own, because older
+//! kernels take no more and newer ones stop at the first thread that has ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bayplan_enforcement::resctrl::{GroupChange, GroupPlan};
+use nix::errno::Errno;
+
+use crate::kernel::{Kernel, WriteFailure, failure};
+
+/// How often a container's threads are looked at before it is told that they become more than can be moved.
+const LOOKS_MAX: usize = 8;
+/// How deep cgroups of a container are nested at most.
+const DEPTH_MAX: usize = 8;
+
+/// What became of the directories of a plan, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupReport {
+    /// Every change with its end.
+    pub outcomes: Vec<(GroupChange, Result<(), WriteFailure>)>,
+}
+
+/// Carries a plan out: all changes in order, whatever becomes of the others. What is there already, or gone already, is done.
+pub fn apply_groups(kernel: &mut dyn Kernel, plan: &GroupPlan) -> GroupReport {
+    let outcomes = plan.changes.iter().map(|change| {
+        let path = &change.path;
+        let end = match change.is_made {
+            true => kernel.make_dir(path).or_else(|errno| ignore(errno, Errno::EEXIST)),
+            false => kernel.remove_dir(path).or_else(|errno| ignore(errno, Errno::ENOENT)),
+        };
+        (change.clone(), end.map_err(|errno| failure(kernel, path, errno)))
+    });
+    GroupReport { outcomes: outcomes.collect() }
+}
+
+fn ignore(errno: Errno, expected: Errno) -> Result<(), Errno> {
+    if errno == expected { Ok(()) } else { Err(errno) }
+}
+
+/// A container and the group that its threads belong into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// The container's full name.
+    pub unit: String,
+    /// Its cgroup below the root: `sys/fs/cgroup/kubepods.slice/...`.
+    pub cgroup: String,
+    /// The control group's directory below the root: `sys/fs/resctrl/bayplan.web`.
+    pub control: String,
+    /// A monitor group's in it, which only takes threads that are in the control group.
+    pub monitor: Option<String>,
+}
+
+/// What became of the threads of containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AssignReport {
+    /// How many threads changed their group.
+    pub moved: usize,
+    /// Containers of which threads could not be moved: the first failure of each.
+    pub failures: Vec<(Assignment, WriteFailure)>,
+    /// Containers that had new threads outside of their group after every look.
+    pub unsettled: Vec<Assignment>,
+}
+
+/// Puts all threads of each container into its group.
+pub fn assign_threads(kernel: &mut dyn Kernel, assignments: &[Assignment]) -> AssignReport {
+    let mut report = AssignReport::default();
+    let mut left: Vec<&Assignment> = assignments.iter().collect();
+    for _ in 0..LOOKS_MAX {
+        let mut members = BTreeMap::new();
+        let looks = left.into_iter().filter(|it| look(kernel, it, &mut members, &mut report));
+        left = looks.collect();
+        if left.is_empty() {
+            return report;
+        }
+    }
+    report.unsettled.extend(left.into_iter().cloned());
+    report
+}
+
+/// Moves whoever is outside; whether somebody was, and another look is worth it.
+fn look<'a>(
+    kernel: &mut dyn Kernel,
+    assignment: &'a Assignment,
+    members: &mut BTreeMap<&'a str, BTreeSet<u32>>,
+    report: &mut AssignReport,
+) -> bool {
+    let mut threads = match threads_of(kernel, &assignment.cgroup) {
+        Ok(threads) => threads,
+        Err(errno) => {
+            // A container that has ended needs no group.
+            let failure = failure(kernel, &assignment.cgroup, errno);
+            if failure != WriteFailure::Gone {
+                report.failures.push((assignment.clone(), failure));
+            }
+            return false;
+        }
+    };
+    let mut was_outside = false;
+    for group in [Some(&assignment.control), assignment.monitor.as_ref()].into_iter().flatten() {
+        match move_into(kernel, group, &mut threads, members) {
+            Ok(0) => {}
+            Ok(moved) => {
+                was_outside = true;
+                report.moved += moved;
+            }
+            Err(failure) => {
+                report.failures.push((assignment.clone(), failure));
+                return false;
+            }
+        }
+    }
+    was_outside
+}
+
+/// How many were outside, with those that ended meanwhile and are threads no more.
+fn move_into<'a>(
+    kernel: &mut dyn Kernel,
+    group: &'a str,
+    threads: &mut BTreeSet<u32>,
+    members: &mut BTreeMap<&'a str, BTreeSet<u32>>,
+) -> Result<usize, WriteFailure> {
+    let tasks = format!("{group}/tasks");
+    if !members.contains_key(group) {
+        let text = kernel.read(&tasks).map_err(|errno| failure(kernel, &tasks, errno))?;
+        members.insert(group, numbers(&text));
+    }
+    let Some(inside) = members.get_mut(group) else { return Ok(0) };
+    let outside: Vec<u32> = threads.difference(inside).copied().collect();
+    for thread in &outside {
+        match kernel.write(&tasks, &thread.to_string()) {
+            Ok(()) => {
+                inside.insert(*thread);
+            }
+            // It has ended.
+            Err(Errno::ESRCH) => {
+                threads.remove(thread);
+            }
+            Err(errno) => return Err(failure(kernel, &tasks, errno)),
+        }
+    }
+    Ok(outside.len())
+}
+
+/// All threads in a cgroup and below it. cgroup v1 calls the file `tasks`.
+///
+/// # Errors
+/// The cgroup's own file cannot be read.
+fn threads_of(kernel: &mut dyn Kernel, cgroup: &str) -> Result<BTreeSet<u32>, Errno> {
+    let mut threads = read_threads(kernel, cgroup)?;
+    let mut inner = vec![(cgroup.to_owned(), 0)];
+    while let Some((dir, depth)) = inner.pop() {
+        if depth == DEPTH_MAX || !has_inner(kernel, &dir) {
+            continue;
+        }
+        for name in kernel.list(&dir).unwrap_or_default() {
+            // Files of controllers have a dot or are among these; a cgroup may be called anything else, and is one if it has threads.
+            if is_file(&name) {
+                continue;
+            }
+            let below = format!("{dir}/{name}");
+            if let Ok(more) = read_threads(kernel, &below) {
+                threads.extend(more);
+                inner.push((below, depth + 1));
+            }
+        }
+    }
+    Ok(threads)
+}
+
+/// Listing costs more than asking (cgroup-v2.rst, "Core Interface Files"); cgroup v1 cannot be asked.
+fn has_inner(kernel: &mut dyn Kernel, cgroup: &str) -> bool {
+    let stat = kernel.read(&format!("{cgroup}/cgroup.stat")).unwrap_or_default();
+    !stat.lines().any(|line| line == "nr_descendants 0")
+}
+
+fn is_file(name: &str) -> bool {
+    const PREFIXES: [&str; 13] = [
+        "cgroup.", "cpu.", "cpuset.", "cpuacct.", "memory.", "io.", "blkio.", "pids.", "hugetlb.",
+        "rdma.", "misc.", "irq.", "dmem.",
+    ];
+    const NAMES: [&str; 3] = ["tasks", "notify_on_release", "release_agent"];
+    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn read_threads(kernel: &mut dyn Kernel, cgroup: &str) -> Result<BTreeSet<u32>, Errno> {
+    let text = match kernel.read(&format!("{cgroup}/cgroup.threads")) {
+        Err(Errno::ENOENT) => kernel.read(&format!("{cgroup}/tasks")),
+        text => text,
+    };
+    // A thread of another PID namespace is shown as 0, which `tasks` would take for the writer itself.
+    text.map(|text| numbers(&text).into_iter().filter(|id| *id != 0).collect())
+}
+
+fn numbers(text: &str) -> BTreeSet<u32> {
+    text.lines().filter_map(|line| line.trim().parse().ok()).collect()
+}
