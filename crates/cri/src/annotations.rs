@@ -2,7 +2,7 @@
 //! [`Warning`] for everything that was not understood or has no effect. Pure.
 //!
 //! One table, [`KEYS`], says what each key is called, accepts, means and fills; lookup, warnings and the reference page come from it.
-//! Who speaks later wins: configuration, Katalyst, Koordinator, our keys (and their older names) from the least specific to the most.
+//! Who speaks later wins: configuration, Katalyst, Koordinator, runtimes, our keys (and their older names) from the least specific to the most.
 //! Values are anybody's text: none of them is trusted with its length, depth or contents, and none keeps a pod from being placed.
 
 mod affinity;
@@ -13,6 +13,7 @@ mod names;
 mod page;
 mod source;
 mod table;
+mod tuning;
 mod values;
 mod webhook;
 mod yaml;
@@ -28,7 +29,9 @@ pub use koordinator::{FOREIGN, Foreign};
 pub use page::{render_page, render_text};
 pub use source::Sources;
 pub use table::{KEYS, Key, Values};
+pub use tuning::{CpuPartition, INTERRUPTS, InterruptRule, PARTITION, Tuning};
 pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, matches_glob};
+pub use webhook::parse_quantity;
 
 use crate::resources::ExactRequests;
 use crate::translate::{NewContainer, RequestRules};
@@ -60,6 +63,8 @@ pub struct Asked {
     pub hints: Hints,
     /// Its relations to other containers.
     pub affinity: Vec<Affinity>,
+    /// What it asks for beside its place.
+    pub tuning: Tuning,
 }
 
 /// Something about a pod that an operator should know.
@@ -108,7 +113,8 @@ pub fn relevant<'a>(
     annotations: impl IntoIterator<Item = (&'a String, &'a String)>,
 ) -> BTreeMap<String, String> {
     let is_relevant = |name: &str| {
-        name.len() <= NAME_MAX && (names::has_prefix(name) || koordinator::is_known(name))
+        name.len() <= NAME_MAX
+            && (names::has_prefix(name) || koordinator::is_known(name) || tuning::is_known(name))
     };
     let pairs = annotations.into_iter().filter(|(name, _)| is_relevant(name));
     pairs.map(|(name, value)| (name.clone(), cut(value, VALUE_MAX + 1).to_owned())).collect()
@@ -129,6 +135,7 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
     let mut warnings = Warnings::default();
     webhook::read(container, &mut asked, &mut warnings);
     koordinator::read(&container.pod, &mut asked, &mut warnings);
+    tuning::read(container, &mut asked, &mut warnings);
     let lookup = look_up(&container.pod.annotations, &container.name, table::is_known);
     for name in lookup.unknown {
         warnings.unknown(name);

@@ -3,6 +3,7 @@
 //! One table has a row per key (`table.rs`): its name, what it takes, where it is kept, what it is for. From that come what a file says or every
 //! mistake of it ([`parse_config`]), all values as a file ([`Settings`]), and the [`schema`].
 
+mod block_io;
 mod kind;
 mod read;
 mod requests;
@@ -10,13 +11,16 @@ mod schema;
 mod settings;
 mod table;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_allocator::Limits;
+use bayplan_cri::annotations::{CpuPartition, InterruptRule};
 use bayplan_cri::translate::RequestRules;
+use bayplan_enforcement::{BlockIoClass, MemoryQos};
 use bayplan_types::{Bytes, CpuSet};
 use jiff::SignedDuration;
 use tokio::sync::watch;
@@ -132,6 +136,18 @@ pub struct Config {
     pub compaction: CompactionConfig,
     /// Whether memory nodes are taken away from running containers that can do with fewer.
     pub narrows_memory: bool,
+    /// Shares of request and limit that make up protected and slowed memory.
+    pub memory_qos: MemoryQos,
+    /// Whether the limit of CPU time is lifted for who owns all of his CPUs.
+    pub lifts_quota: bool,
+    /// Unused CPU time that may be caught up on, in percent of the limit.
+    pub burst_percent: usize,
+    /// Scheduling domains of their own for those who own all of their CPUs.
+    pub partition: CpuPartition,
+    /// Interrupts on CPUs that are somebody's own.
+    pub interrupts: InterruptRule,
+    /// Classes of block I/O by their names.
+    pub block_io_classes: BTreeMap<String, BlockIoClass>,
     /// Whether kernel files are written.
     pub enforcement: EnforcementMode,
     /// How often those that are written are looked at, beside changes that are heard of.
@@ -166,6 +182,12 @@ impl Default for Config {
             drain_timeout: Duration::from_secs(40),
             compaction: CompactionConfig::default(),
             narrows_memory: false,
+            memory_qos: MemoryQos::default(),
+            lifts_quota: true,
+            burst_percent: 0,
+            partition: CpuPartition::default(),
+            interrupts: InterruptRule::default(),
+            block_io_classes: BTreeMap::new(),
             enforcement: EnforcementMode::default(),
             sweep_interval: Duration::from_secs(30),
             host_root: "/".into(),

@@ -12,7 +12,9 @@ mod watcher;
 
 use std::time::Duration;
 
-use bayplan_enforcement::{FilePlan, Notice, Patience, Settings, files_to_read, plan_files};
+use bayplan_enforcement::{
+    FilePlan, Notice, Patience, Settings, Unmovable, files_to_read, plan_files,
+};
 use bayplan_host::kernel::{Kernel, Report, apply, observe};
 
 use serde::{Deserialize, Serialize};
@@ -80,6 +82,8 @@ pub(crate) struct Enforcer {
     kernel: Box<dyn Kernel + Send>,
     originals: Originals,
     patience: Patience,
+    /// What the kernel does not let anybody change.
+    unmovable: Unmovable,
     /// Something is wanted here, or was and cannot be had yet.
     has_work: bool,
 }
@@ -92,7 +96,8 @@ impl std::fmt::Debug for Enforcer {
 
 impl Enforcer {
     pub(crate) fn new(kernel: Box<dyn Kernel + Send>, originals: Originals) -> Enforcer {
-        Enforcer { kernel, originals, patience: Patience::default(), has_work: false }
+        let (patience, unmovable) = (Patience::default(), Unmovable::new());
+        Enforcer { kernel, originals, patience, unmovable, has_work: false }
     }
 
     /// What would be written now.
@@ -135,6 +140,10 @@ impl Enforcer {
         let mut failures = Vec::new();
         for (write, end) in &report.outcomes {
             let failure = end.as_ref().err().filter(|it| !it.is_gone());
+            if failure.is_some_and(|it| it.is_for_good(&write.slot)) {
+                self.unmovable.insert(write.slot.clone());
+                continue;
+            }
             let is_new = self.patience.note(write, failure.is_some(), now);
             if let Some(failure) = failure.filter(|_| is_new) {
                 failures
@@ -178,7 +187,13 @@ impl Enforcer {
     fn wanted(&mut self, config: &Config, occupancy: &Occupancy) -> Gathered {
         let gathered = match occupancy.is_restored || config.enforcement == EnforcementMode::Off {
             true => Gathered::default(),
-            false => gather(self.kernel.as_mut(), config, occupancy),
+            false => gather(
+                self.kernel.as_mut(),
+                config,
+                occupancy,
+                self.originals.all(),
+                &self.unmovable,
+            ),
         };
         let Gathered { settings, problems } = &gathered;
         self.has_work = !settings.is_empty() || !problems.is_empty() || self.originals.count() > 0;

@@ -41,20 +41,20 @@ pub struct MemoryWants {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryQos {
     /// Of the request; 0 leaves `memory.min` alone.
-    pub min_percent: u64,
+    pub min_percent: usize,
     /// Of the request; 0 leaves `memory.low` alone.
-    pub low_percent: u64,
+    pub low_percent: usize,
     /// Of the way from request to limit; 0 leaves `memory.high` alone.
-    pub high_percent: u64,
+    pub high_percent: usize,
 }
 
 impl MemoryQos {
     /// For a container with this request and limit; without a limit the node's memory is as much as it can use. There is no way between a
     /// request and a limit that are the same.
     pub fn wants(&self, request: Bytes, limit: Option<Bytes>, node: Bytes) -> MemoryWants {
-        let share = |percent: u64, of: u64| {
-            let bytes = u128::from(of) * u128::from(percent) / 100;
-            u64::try_from(bytes).unwrap_or(u64::MAX)
+        let share = |percent: usize, of: u64| {
+            let percent = u128::try_from(percent).unwrap_or_default();
+            u64::try_from(u128::from(of) * percent / 100).unwrap_or(u64::MAX)
         };
         let of_request = |percent| {
             let bytes = Bytes(share(percent, request.0) / PAGE * PAGE);

@@ -178,6 +178,14 @@ impl WriteFailure {
     pub fn is_gone(&self) -> bool {
         *self == WriteFailure::Gone
     }
+
+    /// The kernel lets nobody change this: interrupts of one CPU, and those that it manages itself (`write_irq_affinity` of the kernel; EPERM since
+    /// Linux 6.11).
+    pub fn is_for_good(&self, slot: &Slot) -> bool {
+        let is_refused =
+            matches!(self, WriteFailure::Refused { errno: Errno::EIO | Errno::EPERM, .. });
+        is_refused && slot.path.starts_with("proc/irq/")
+    }
 }
 
 impl std::fmt::Display for WriteFailure {

@@ -45,6 +45,16 @@ pub enum Field {
     PreserveMemory,
     /// `wishes.is_immovable`.
     IsImmovable,
+    /// `tuning.partition`.
+    Partition,
+    /// `tuning.is_quota_lifted`.
+    Quota,
+    /// `tuning.burst_percent`.
+    CpuBurst,
+    /// `tuning.interrupts`.
+    Interrupts,
+    /// `tuning.block_io_class`.
+    BlockIoClass,
 }
 
 impl Field {
@@ -72,6 +82,11 @@ impl Field {
             Field::PreserveCpus => "wishes.preserve.cpus",
             Field::PreserveMemory => "wishes.preserve.memory",
             Field::IsImmovable => "wishes.is_immovable",
+            Field::Partition => "tuning.partition",
+            Field::Quota => "tuning.is_quota_lifted",
+            Field::CpuBurst => "tuning.burst_percent",
+            Field::Interrupts => "tuning.interrupts",
+            Field::BlockIoClass => "tuning.block_io_class",
         }
     }
 }

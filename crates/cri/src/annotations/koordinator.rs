@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::field::Field;
 use super::values::{FLAG, Misread, word};
 use super::yaml::string;
-use super::{Asked, Warnings, check_length, webhook};
+use super::{Asked, Warnings, check_length, tuning, webhook};
 use crate::translate::Pod;
 
 /// A name of another system, for the reference page.
@@ -67,6 +67,30 @@ pub static FOREIGN: &[Foreign] = &[
         values: WEBHOOK_VALUES,
         meaning: "the same, written by CRI Resource Manager's webhook",
         fills: &[Field::Requests],
+    },
+    Foreign {
+        name: tuning::CRIO_BALANCING,
+        values: "disable, enable; with /CONTAINER for one",
+        meaning: "disable: as cpu-partition isolated",
+        fills: &[Field::Partition],
+    },
+    Foreign {
+        name: tuning::CRIO_QUOTA,
+        values: "disable, enable; with /CONTAINER for one",
+        meaning: "as cpu-quota",
+        fills: &[Field::Quota],
+    },
+    Foreign {
+        name: tuning::CRIO_INTERRUPTS,
+        values: "disable, enable, housekeeping; with /CONTAINER for one",
+        meaning: "as irq-load-balancing",
+        fills: &[Field::Interrupts],
+    },
+    Foreign {
+        name: tuning::BLOCK_IO,
+        values: "/pod or /container.NAME; the name of a class",
+        meaning: "as blockioclass",
+        fills: &[Field::BlockIoClass],
     },
 ];
 

@@ -7,6 +7,7 @@ use super::affinity::{self, Sign};
 use super::field::Field;
 use super::hints;
 use super::names::{CRM, NRI, Name, OWN};
+use super::tuning::{INTERRUPTS, PARTITION, QUOTA, class_name, percent};
 use super::values::{self, Misread, word};
 use super::{Asked, Said};
 
@@ -378,5 +379,50 @@ pub static KEYS: &[Key] = &[
         older: BOTH,
         fills: &[Field::Affinity],
         set: |asked, said| affinity::parse(&mut asked.affinity, said, Sign::Far),
+    },
+    Key {
+        name: "cpu-partition",
+        values: Values::Words(&["root", "isolated", "none"]),
+        default: "as isolation.partition says",
+        meaning: "where all its CPUs are its own: nothing else in the system runs there; isolated: nor are its own threads moved among them, so it has to place them itself",
+        older: &[],
+        fills: &[Field::Partition],
+        set: |asked, said| put(&mut asked.tuning.partition, Some(word(said.value, PARTITION)?)),
+    },
+    Key {
+        name: "irq-load-balancing",
+        values: Values::Words(&["enable", "disable", "housekeeping"]),
+        default: "as isolation.interrupts says",
+        meaning: "interrupts and work of the kernel's on its own CPUs: as they come, not at all, or on its first core only",
+        older: &[],
+        fills: &[Field::Interrupts],
+        set: |asked, said| put(&mut asked.tuning.interrupts, Some(word(said.value, INTERRUPTS)?)),
+    },
+    Key {
+        name: "cpu-quota",
+        values: Values::Words(&["enable", "disable"]),
+        default: "as cpu.liftQuota says",
+        meaning: "disable: no limit of CPU time where all its CPUs are its own",
+        older: &[],
+        fills: &[Field::Quota],
+        set: |asked, said| put(&mut asked.tuning.is_quota_lifted, Some(word(said.value, QUOTA)?)),
+    },
+    Key {
+        name: "cpu-burst",
+        values: Values::Text("0 to 100"),
+        default: "as cpu.burstPercent says",
+        meaning: "unused CPU time that it may catch up on, in percent of its limit",
+        older: &[],
+        fills: &[Field::CpuBurst],
+        set: |asked, said| put(&mut asked.tuning.burst_percent, Some(percent(said.value)?)),
+    },
+    Key {
+        name: "blockioclass",
+        values: Values::Text("the name of a class"),
+        default: "the class that is named like its QoS class, if there is one",
+        meaning: "weight, limits and latency on disks, as blockIo.classes says",
+        older: BOTH,
+        fills: &[Field::BlockIoClass],
+        set: |asked, said| put(&mut asked.tuning.block_io_class, Some(class_name(said.value)?)),
     },
 ];

@@ -55,7 +55,7 @@ fn requests_of(container: &str, text: &str) -> Result<Option<ExactRequests>, Mis
 
 /// A Kubernetes quantity (`apimachinery/pkg/api/resource`): a decimal number, then nothing, `n u m k M G T P E`, `Ki Mi Gi Ti Pi Ei`, or
 /// an exponent. In parts of which a unit has `per_unit`, rounded up; `None` also for what is negative or too large.
-fn parse_quantity(text: &str, per_unit: u128) -> Option<u64> {
+pub fn parse_quantity(text: &str, per_unit: u128) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));

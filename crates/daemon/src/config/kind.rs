@@ -48,6 +48,20 @@ pub(super) enum Kind {
     Group(Place<String>),
     /// What is logged.
     Filter(Place<String>),
+    /// Names and lists of a form of their own.
+    Tree(&'static dyn Tree),
+}
+
+/// A value with keys of its own.
+pub(super) trait Tree: Sync {
+    /// What it takes, for messages.
+    fn expected(&self) -> String;
+    /// Keeps what the file says, and gives every mistake in it.
+    fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError>;
+    /// What is kept, as a file would say it.
+    fn shown(&self, config: &mut Config) -> Json;
+    /// What it takes, in the words of JSON Schema.
+    fn schema(&self) -> Json;
 }
 
 /// Words of any meaning, and where the meaning is kept.
@@ -115,21 +129,26 @@ impl Kind {
             Kind::Always(_) => "true".to_owned(),
             Kind::Group(_) => "the name or number of a group".to_owned(),
             Kind::Filter(_) => "a filter such as info or bayplan_cri=debug,info".to_owned(),
+            Kind::Tree(tree) => tree.expected(),
         }
     }
 
-    /// Keeps what the file says.
-    ///
-    /// # Errors
-    /// What it says, and what was expected.
-    pub(super) fn read(&self, config: &mut Config, field: &Field<'_>) -> Result<(), ConfigError> {
+    /// Keeps what the file says, and gives what of it is wrong and what was expected.
+    pub(super) fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
+        match self {
+            Kind::Tree(tree) => tree.read(config, field),
+            _ => self.read_value(config, field).err().into_iter().collect(),
+        }
+    }
+
+    fn read_value(&self, config: &mut Config, field: &Field<'_>) -> Result<(), ConfigError> {
         if let Kind::Names(place) = self {
             *place(config) = self.names(field)?;
             return Ok(());
         }
         let text = self.scalar(field)?;
         let is_read = match self {
-            Kind::Section | Kind::Names(_) => false,
+            Kind::Section | Kind::Names(_) | Kind::Tree(_) => false,
             Kind::Path(place) => put(place(config), parse_path(text)),
             Kind::PathOr(other, place) if text == other => put(place(config), Some(None)),
             Kind::PathOr(_, place) => put(place(config), parse_path(text).map(Some)),
@@ -217,6 +236,7 @@ impl Kind {
             },
             Kind::Always(_) => json!(true),
             Kind::Group(place) | Kind::Filter(place) => json!(place(config)),
+            Kind::Tree(tree) => tree.shown(config),
         })
     }
 
@@ -260,6 +280,7 @@ impl Kind {
             Kind::Always(_) => json!({ "enum": scalars("true") }),
             Kind::Group(_) => json!({ "type": ["string", "integer"], "pattern": "^[^:/ ]+$" }),
             Kind::Filter(_) => json!({ "type": "string", "minLength": 1 }),
+            Kind::Tree(tree) => tree.schema(),
         }
     }
 }

@@ -149,7 +149,7 @@ impl Reader {
                 (Kind::Section, _) => self.mistake(value.at, no_mapping(key)),
                 (kind, _) => {
                     let field = Field { key: key.name, value };
-                    if let Err(error) = kind.read(&mut self.file.config, &field) {
+                    for error in kind.read(&mut self.file.config, &field) {
                         self.mistake(error.at, error.message);
                     }
                 }

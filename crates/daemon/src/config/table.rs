@@ -1,8 +1,9 @@
 //! Every key of the configuration, in the order of the documentation. A new key is one row here, and a field of [`super::Config`].
 
-use bayplan_cri::annotations::{BURST, FLAG, PRIORITY, SIBLINGS, Words};
+use bayplan_cri::annotations::{BURST, FLAG, INTERRUPTS, PARTITION, PRIORITY, SIBLINGS, Words};
 use bayplan_types::Bytes;
 
+use super::block_io::BlockIoClasses;
 use super::kind::{Kind, OneOf};
 use super::requests::{POLICIES, SCOPES};
 use super::{EnforcementMode, OnFailure, OnNoCapacity};
@@ -342,6 +343,76 @@ pub(super) const KEYS: &[Key] = &[
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.narrows_memory)),
         text: "Takes memory nodes away from containers that were widened, one after each departure, when fewer will do; the kernel moves their \
                memory.",
+    },
+    Key {
+        name: "memory.minPercent",
+        when: When::Now,
+        kind: Kind::Count(0, 100, |it| &mut it.memory_qos.min_percent),
+        text: "Of what a container requests, this much is never taken away from it (memory.min); 0: nothing. Kubelet's own memoryQoS must be off.",
+    },
+    Key {
+        name: "memory.lowPercent",
+        when: When::Now,
+        kind: Kind::Count(0, 100, |it| &mut it.memory_qos.low_percent),
+        text: "Of what a container requests, this much is taken away only where nothing else is left (memory.low); 0: nothing.",
+    },
+    Key {
+        name: "memory.highPercent",
+        when: When::Now,
+        kind: Kind::Count(0, 100, |it| &mut it.memory_qos.high_percent),
+        text: "From so far on the way between request and limit a container has to reclaim memory before it gets more (memory.high); 0: never. Without \
+               a limit the way leads to all memory of the node.",
+    },
+    Key {
+        name: "cpu",
+        when: When::Now,
+        kind: Kind::Section,
+        text: "Limits of CPU time. Annotations: bayplan.dev/cpu-quota and cpu-burst.",
+    },
+    Key {
+        name: "cpu.liftQuota",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(FLAG, |it| &mut it.lifts_quota)),
+        text: "Containers that own all of their CPUs have no limit of CPU time, nor have their pods: it could only stop them where nobody else runs.",
+    },
+    Key {
+        name: "cpu.burstPercent",
+        when: When::Now,
+        kind: Kind::Count(0, 100, |it| &mut it.burst_percent),
+        text: "CPU time that a container has not used may be caught up on, this much of its limit (cpu.max.burst).",
+    },
+    Key {
+        name: "isolation",
+        when: When::Now,
+        kind: Kind::Section,
+        text: "What else is kept away from CPUs that are all somebody's own. Annotations: bayplan.dev/cpu-partition and irq-load-balancing.",
+    },
+    Key {
+        name: "isolation.partition",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(PARTITION, |it| &mut it.partition)),
+        text: "none, root (a scheduling domain of its own: no other process of the node runs there), or isolated (nor does the kernel move the container's own \
+               threads among its CPUs). Needs cgroup v2 and Linux 6.7.",
+    },
+    Key {
+        name: "isolation.interrupts",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(INTERRUPTS, |it| &mut it.interrupts)),
+        text: "Interrupts and work of the kernel's: enable (as they come), disable, or housekeeping (on the container's first core only).",
+    },
+    Key {
+        name: "blockIo",
+        when: When::Now,
+        kind: Kind::Section,
+        text: "Weights, limits and latencies on disks.",
+    },
+    Key {
+        name: "blockIo.classes",
+        when: When::Now,
+        kind: Kind::Tree(&BlockIoClasses),
+        text: "Classes in the form of goresctrl: a list of rules with Devices (paths and patterns below /dev), Weight (1 to 1000, 100 is usual), ThrottleReadBps, \
+               ThrottleWriteBps, ThrottleReadIOPS, ThrottleWriteIOPS (50M, 10k) and LatencyMicroseconds. The last rule that names a disk counts. A class is \
+               chosen with bayplan.dev/blockioclass; one that is named Guaranteed, Burstable or BestEffort is for all others of that QoS class.",
     },
     Key {
         name: "enforcement",

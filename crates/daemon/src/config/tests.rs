@@ -39,7 +39,7 @@ fn every_mistake_is_listed_with_line_and_column() {
         expect![[r#"
             config.yaml:1:9: `socket` is `run/b.sock`, expected an absolute path
             config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3"
-            config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are socket, runtimeSocket, imageSocket, controlSocket, controlGroup, stateDir, historySize, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, enforcement, sweepInterval, hostRoot, log
+            config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are socket, runtimeSocket, imageSocket, controlSocket, controlGroup, stateDir, historySize, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, cpu, isolation, blockIo, enforcement, sweepInterval, hostRoot, log
             config.yaml:4:17: `metricsAddress` is `localhost`, expected IP:PORT such as 127.0.0.1:9478, or off
             config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
             config.yaml:7:3: `onFailure` is a list, expected one of open, closed
@@ -144,6 +144,16 @@ fn every_key_is_understood() {
                     },
                 },
                 narrows_memory: true,
+                memory_qos: MemoryQos {
+                    min_percent: 0,
+                    low_percent: 0,
+                    high_percent: 0,
+                },
+                lifts_quota: true,
+                burst_percent: 0,
+                partition: None,
+                interrupts: Allowed,
+                block_io_classes: {},
                 enforcement: On,
                 sweep_interval: 30s,
                 host_root: "/h",
@@ -237,6 +247,20 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
 
         memory:
           narrow: true  # line 26 of the file
+          minPercent: 0
+          lowPercent: 0
+          highPercent: 0
+
+        cpu:
+          liftQuota: true
+          burstPercent: 0
+
+        isolation:
+          partition: none
+          interrupts: enable
+
+        blockIo:
+          classes: {}
 
         enforcement: "on"
 
@@ -273,6 +297,7 @@ fn the_schema_accepts_what_is_understood() {
         "requests:\n  prefer-align-cpus-by-uncorecache: true\n  alignBySocket: true\n",
         "metricsAddress: \"[::1]:80\"\nreservedCpus: 0-3,8,10-11\nreservedNamespaces: []\n",
         "decisionTimeout: 1m 30s\n",
+        "blockIo:\n  classes:\n    a:\n    b:\n      - Weight: 5\n      - Devices: [/dev/sda]\n        ThrottleReadIOPS: 1.5k\n",
     ] {
         assert_eq!(judge(text), (true, true), "{text}");
     }
@@ -307,6 +332,12 @@ fn the_schema_refuses_what_is_refused() {
         "compaction:\n  gain: 1\n",
         "compaction:\n  maxMemoryPerEvent: 5\n",
         "compaction:\n  maxMemoryPerEvent: 5GB\n",
+        "blockIo:\n  classes: [a]\n",
+        "blockIo:\n  classes:\n    a: fast\n",
+        "blockIo:\n  classes:\n    a:\n      - Weight: 1001\n",
+        "blockIo:\n  classes:\n    a:\n      - Bps: 1\n",
+        "blockIo:\n  classes:\n    a:\n      - Devices: [sda]\n",
+        "isolation:\n  partition: member\n",
         "requests:\n  siblings: brothers\n",
         "requests:\n  strictCpuReservation: false\n",
         "requests:\n  fullPcpusOnly: true\n  distributeCpusAcrossCores: true\n",

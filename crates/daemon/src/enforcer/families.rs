@@ -1,7 +1,11 @@
 //! Everything that is wanted of kernel files, family by family. In: the configuration, who runs where, what the kernel offers. Out: settings,
 //! and what cannot be had here.
 
-use bayplan_enforcement::Settings;
+mod cgroups;
+
+use std::collections::BTreeMap;
+
+use bayplan_enforcement::{Original, Settings, Slot, Unmovable};
 use bayplan_host::kernel::Kernel;
 
 use crate::config::Config;
@@ -15,16 +19,31 @@ pub(crate) struct Gathered {
     pub(crate) problems: Vec<String>,
 }
 
+impl Gathered {
+    fn add(&mut self, settings: Settings, problems: Vec<String>) {
+        self.settings.extend(settings);
+        self.problems.extend(problems);
+    }
+}
+
 /// Adds what it wants.
 type Family = fn(&mut dyn Kernel, &Config, &Occupancy, &mut Gathered);
 
 /// All of them; no two want the same file.
-const FAMILIES: &[Family] = &[];
+const FAMILIES: &[Family] = &[cgroups::gather_cgroups];
 
-pub(crate) fn gather(kernel: &mut dyn Kernel, config: &Config, occupancy: &Occupancy) -> Gathered {
+/// `originals` is what files said before, and `unmovable` what the kernel does not let anybody change.
+pub(crate) fn gather(
+    kernel: &mut dyn Kernel,
+    config: &Config,
+    occupancy: &Occupancy,
+    originals: &BTreeMap<Slot, Original>,
+    unmovable: &Unmovable,
+) -> Gathered {
     let mut gathered = Gathered::default();
     for family in FAMILIES {
         family(kernel, config, occupancy, &mut gathered);
     }
+    cgroups::gather_interrupts(kernel, config, occupancy, originals, unmovable, &mut gathered);
     gathered
 }

@@ -1,0 +1,132 @@
+//! What a container asks for beside its place, and how runtimes call that. In: the annotations of a pod. Out: [`Tuning`] of one container.
+//!
+//! CRI-O's performance annotations stand for all containers of the pod, or behind a slash for one; classes of block I/O have the names that goresctrl has
+//! given them for containerd and CRI-O.
+
+use super::values::{Misread, Words, word};
+use super::{Asked, Warnings, annotation, check_length};
+use crate::translate::NewContainer;
+
+/// `None` is what the configuration says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tuning {
+    /// A scheduling domain of its own CPUs.
+    pub partition: Option<CpuPartition>,
+    /// Whether its limit of CPU time does not hold on CPUs that are all its own.
+    pub is_quota_lifted: Option<bool>,
+    /// Unused CPU time that it may catch up on, in percent of its limit.
+    pub burst_percent: Option<u64>,
+    /// Interrupts on its own CPUs.
+    pub interrupts: Option<InterruptRule>,
+    /// The name of a class of the configuration.
+    pub block_io_class: Option<String>,
+}
+
+/// A scheduling domain of a container's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CpuPartition {
+    /// The one of everybody.
+    #[default]
+    None,
+    /// Its own, with load balancing.
+    Root,
+    /// Its own, without.
+    Isolated,
+}
+
+/// Interrupts on CPUs of a container's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InterruptRule {
+    /// As they come.
+    #[default]
+    Allowed,
+    /// None.
+    Away,
+    /// On its first core only.
+    Housekeeping,
+}
+
+/// As annotation and configuration write them, which are the kernel's words.
+pub const PARTITION: &Words<CpuPartition> = &[
+    ("none", CpuPartition::None),
+    ("root", CpuPartition::Root),
+    ("isolated", CpuPartition::Isolated),
+];
+
+/// As annotation and configuration write them, which are CRI-O's words.
+pub const INTERRUPTS: &Words<InterruptRule> = &[
+    ("enable", InterruptRule::Allowed),
+    ("disable", InterruptRule::Away),
+    ("housekeeping", InterruptRule::Housekeeping),
+];
+
+/// Whether a limit is lifted.
+pub(super) const QUOTA: &Words<bool> = &[("enable", false), ("disable", true)];
+/// CRI-O disables load balancing in this way.
+const BALANCING: &Words<CpuPartition> =
+    &[("enable", CpuPartition::None), ("disable", CpuPartition::Isolated)];
+
+pub(super) const CRIO_QUOTA: &str = "cpu-quota.crio.io";
+pub(super) const CRIO_INTERRUPTS: &str = "irq-load-balancing.crio.io";
+pub(super) const CRIO_BALANCING: &str = "cpu-load-balancing.crio.io";
+pub(super) const BLOCK_IO: &str = "blockio.resources.beta.kubernetes.io";
+
+/// Whether it is an annotation that is read here.
+pub(super) fn is_known(name: &str) -> bool {
+    let name = name.split('/').next().unwrap_or(name);
+    [CRIO_QUOTA, CRIO_INTERRUPTS, CRIO_BALANCING, BLOCK_IO].contains(&name)
+}
+
+/// Fills `tuning` with what runtimes understand.
+pub(super) fn read(container: &NewContainer, asked: &mut Asked, warnings: &mut Warnings) {
+    let said = |name: &str, own: String| {
+        let annotations = &container.pod.annotations;
+        annotations.get_key_value(&format!("{name}/{own}"))
+    };
+    let of_crio = |name: &str| {
+        said(name, container.name.clone()).or(container.pod.annotations.get_key_value(name))
+    };
+    let tuning = &mut asked.tuning;
+    read_word(of_crio(CRIO_QUOTA), QUOTA, &mut tuning.is_quota_lifted, warnings);
+    read_word(of_crio(CRIO_INTERRUPTS), INTERRUPTS, &mut tuning.interrupts, warnings);
+    read_word(of_crio(CRIO_BALANCING), BALANCING, &mut tuning.partition, warnings);
+    let own = said(BLOCK_IO, format!("container.{}", container.name));
+    let class = own.or_else(|| said(BLOCK_IO, "pod".to_owned()));
+    if let Some((name, value)) = class {
+        match check_length(value).and_then(|()| class_name(value)) {
+            Ok(name) => tuning.block_io_class = Some(name),
+            Err(misread) => {
+                warnings.misread(&annotation(name), value, "the name of a class", &misread);
+            }
+        }
+    }
+}
+
+fn read_word<T: Clone>(
+    said: Option<(&String, &String)>,
+    words: &Words<T>,
+    place: &mut Option<T>,
+    warnings: &mut Warnings,
+) {
+    let Some((name, value)) = said else { return };
+    match word(value, words) {
+        Ok(meaning) => *place = Some(meaning),
+        Err(misread) => {
+            let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            warnings.misread(&annotation(name), value, &known.join(" or "), &misread);
+        }
+    }
+}
+
+/// A class's name; what it stands for is the configuration's to say.
+pub(super) fn class_name(value: &str) -> Result<String, Misread> {
+    let name = value.trim();
+    let is_name = !name.is_empty() && !name.contains(char::is_control);
+    is_name.then(|| name.to_owned()).ok_or_else(Misread::default)
+}
+
+/// At most 100: the kernel lets nobody save up more than his limit.
+pub(super) fn percent(value: &str) -> Result<u64, Misread> {
+    let percent = value.trim().trim_end_matches('%').parse().ok();
+    percent.filter(|it| *it <= 100).ok_or_else(Misread::default)
+}

@@ -1,0 +1,253 @@
+//! What is wanted of containers' cgroups, and of interrupts on their CPUs. In: who runs where and what he asks for, the configuration. Out:
+//! settings. Needs cgroup v2; where cgroups are of version 1 only interrupts are kept away.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bayplan_cri::annotations::{CpuPartition, InterruptRule, Tuning, read_annotations};
+use bayplan_cri::translate::{RequestRules, Resources};
+use bayplan_enforcement::{
+    BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants, Original, PartitionKind,
+    PartitionOffer, PartitionWants, Slot, Unmovable, settings_for_block_io, settings_for_cgroups,
+    settings_for_interrupts, settings_for_partitions,
+};
+use bayplan_host::kernel::Kernel;
+use bayplan_host::{
+    ContainerCgroup, find_container_cgroup, read_block_devices, read_cgroup_files, read_interrupts,
+};
+use bayplan_types::{Bytes, CpuSet, QosClass};
+
+use super::Gathered;
+use crate::config::Config;
+use crate::occupancy::{Occupancy, Occupant};
+
+/// A container, and what it asks for or else gets by configuration.
+struct Member<'a> {
+    occupant: &'a Occupant,
+    /// Whether all CPUs that it may run on are its own.
+    owns_all: bool,
+    is_quota_lifted: bool,
+    burst_percent: u64,
+    memory: MemoryWants,
+    partition: CpuPartition,
+    block_io_class: Option<String>,
+}
+
+/// Limits of CPU time, protected memory, partitions, block I/O.
+pub(super) fn gather_cgroups(
+    kernel: &mut dyn Kernel,
+    config: &Config,
+    occupancy: &Occupancy,
+    gathered: &mut Gathered,
+) {
+    let memory = if config.memory_qos.high_percent > 0 { read_memory(kernel) } else { Bytes::ZERO };
+    let members = occupancy.occupants.iter().map(|it| Member::of(it, config, memory));
+    let members: Vec<Member<'_>> = members.filter(Member::wants_something).collect();
+    if members.is_empty() {
+        return;
+    }
+    let files = read_cgroup_files(kernel);
+    if files.is_empty() {
+        if members.iter().any(Member::wants_by_itself) {
+            gathered.problems.push(
+                "cgroups are of version 1: their limits, memory and disks are left alone"
+                    .to_owned(),
+            );
+        }
+        return;
+    }
+    let (mut cgroups, mut partitions, mut disks) = (Vec::new(), Vec::new(), Vec::new());
+    for member in &members {
+        let Occupant { name, runtime_id, spec, .. } = member.occupant;
+        // Before the start there is none, with some runtimes; the start wakes the enforcer.
+        let found = find_container_cgroup(kernel, &spec.pod.cgroup_parent, runtime_id, None);
+        let group = match found {
+            Ok(Some(group)) => group,
+            Ok(None) => continue,
+            Err(error) => {
+                gathered
+                    .problems
+                    .push(format!("the cgroup of {name}: {:#}", anyhow::Error::new(error)));
+                continue;
+            }
+        };
+        cgroups.push(member.cgroup(&group));
+        partitions.extend(member.partition(&group));
+        disks.extend(member.block_io(&group));
+    }
+    let (settings, problems) = settings_for_cgroups(&cgroups);
+    gathered.add(settings, problems);
+    if !partitions.is_empty() {
+        let offer = read_partition_offer(kernel, &files);
+        let (settings, _, problems) = settings_for_partitions(&partitions, &offer);
+        gathered.add(settings, problems);
+    }
+    gather_block_io(config, &disks, &files, gathered);
+}
+
+fn gather_block_io(
+    config: &Config,
+    members: &[BlockIoMember],
+    files: &CgroupFiles,
+    gathered: &mut Gathered,
+) {
+    if members.is_empty() {
+        return;
+    }
+    let used = members.iter().filter_map(|member| config.block_io_classes.get(&member.class));
+    let patterns: BTreeSet<&str> = used
+        .flat_map(|class| &class.rules)
+        .flat_map(|rule| rule.devices.iter().map(String::as_str))
+        .collect();
+    let devices = read_block_devices(&config.host_root, patterns);
+    let (settings, problems) =
+        settings_for_block_io(&config.block_io_classes, &devices, files, members);
+    gathered.add(settings, problems);
+}
+
+/// Interrupts and work queues away from CPUs of those who do not want them.
+pub(super) fn gather_interrupts(
+    kernel: &mut dyn Kernel,
+    config: &Config,
+    occupancy: &Occupancy,
+    originals: &BTreeMap<Slot, Original>,
+    unmovable: &Unmovable,
+    gathered: &mut Gathered,
+) {
+    let mut away = CpuSet::new();
+    for occupant in occupancy.occupants.iter().filter(|it| !it.exclusive.is_empty()) {
+        let rule = tuning(occupant).interrupts.unwrap_or(config.interrupts);
+        let kept = match rule {
+            InterruptRule::Allowed => continue,
+            InterruptRule::Away => CpuSet::new(),
+            InterruptRule::Housekeeping => first_core(kernel, &occupant.exclusive),
+        };
+        away.union_with(&occupant.exclusive.difference(&kept));
+    }
+    if !away.is_empty() {
+        let now = read_interrupts(kernel);
+        let (settings, problems) = settings_for_interrupts(&away, &now, originals, unmovable);
+        gathered.add(settings, problems);
+    }
+}
+
+/// Documentation/admin-guide/cputopology.rst, `thread_siblings_list`.
+fn first_core(kernel: &mut dyn Kernel, cpus: &CpuSet) -> CpuSet {
+    let Some(first) = cpus.first() else { return CpuSet::new() };
+    let path = format!("sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", first.0);
+    let core: Option<CpuSet> = kernel.read(&path).ok().and_then(|text| text.trim().parse().ok());
+    core.map_or_else(|| CpuSet::from(first), |core| core.intersection(cpus))
+}
+
+/// What a pod says; most say nothing.
+fn tuning(occupant: &Occupant) -> Tuning {
+    match occupant.spec.pod.annotations.is_empty() {
+        true => Tuning::default(),
+        false => read_annotations(&occupant.spec, &RequestRules::default()).0.tuning,
+    }
+}
+
+fn read_memory(kernel: &mut dyn Kernel) -> Bytes {
+    let text = kernel.read("proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let number = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    Bytes(number.unwrap_or_default().saturating_mul(1024))
+}
+
+fn read_partition_offer(kernel: &mut dyn Kernel, files: &CgroupFiles) -> PartitionOffer {
+    let isolated = kernel.read("sys/devices/system/cpu/isolated").ok();
+    PartitionOffer {
+        has_remote_partitions: files.contains("cpuset.cpus.exclusive"),
+        isolated_at_boot: isolated.and_then(|it| it.trim().parse().ok()).unwrap_or_default(),
+    }
+}
+
+fn quota(resources: &Resources) -> Option<CpuQuota> {
+    let quota_us = u64::try_from(resources.cpu_quota).ok().filter(|it| *it > 0)?;
+    let period_us = u64::try_from(resources.cpu_period).ok().filter(|it| *it > 0)?;
+    Some(CpuQuota { quota_us, period_us })
+}
+
+impl<'a> Member<'a> {
+    fn of(occupant: &'a Occupant, config: &Config, memory: Bytes) -> Member<'a> {
+        let tuning = tuning(occupant);
+        let Occupant { spec, cpus, exclusive, is_left_alone, .. } = occupant;
+        let owns_all = !exclusive.is_empty() && exclusive == cpus && !is_left_alone;
+        let qos = spec.pod.qos;
+        let burst = u64::try_from(config.burst_percent).unwrap_or_default();
+        // A class of everybody's is no mistake where there is none.
+        let of_qos = || {
+            let name = qos.map(QosClass::name).unwrap_or_default();
+            config.block_io_classes.contains_key(name).then(|| name.to_owned())
+        };
+        let requests = spec.resources.requests(qos, Some(memory).filter(|it| *it > Bytes::ZERO));
+        let limit = u64::try_from(spec.resources.memory_limit).ok().filter(|it| *it > 0);
+        Member {
+            occupant,
+            owns_all,
+            is_quota_lifted: owns_all && tuning.is_quota_lifted.unwrap_or(config.lifts_quota),
+            burst_percent: tuning.burst_percent.unwrap_or(burst),
+            memory: config.memory_qos.wants(requests.memory, limit.map(Bytes), memory),
+            // By configuration it is for those who own their CPUs; who asks for it is told.
+            partition: match tuning.partition {
+                None if !owns_all => CpuPartition::None,
+                asked => asked.unwrap_or(config.partition),
+            },
+            block_io_class: tuning.block_io_class.or_else(of_qos),
+        }
+    }
+
+    fn wants_something(&self) -> bool {
+        let has_quota = quota(&self.occupant.spec.resources).is_some();
+        (has_quota && self.is_quota_lifted) || self.wants_by_itself()
+    }
+
+    /// Not only because of a default.
+    fn wants_by_itself(&self) -> bool {
+        let has_quota = quota(&self.occupant.spec.resources).is_some();
+        (has_quota && self.burst_percent > 0)
+            || self.memory != MemoryWants::default()
+            || self.partition != CpuPartition::None
+            || self.block_io_class.is_some()
+    }
+
+    fn cgroup(&self, group: &ContainerCgroup) -> CgroupWants {
+        let spec = &self.occupant.spec;
+        CgroupWants {
+            unit: self.occupant.name.clone(),
+            pod: group.pod.clone(),
+            dirs: group.dirs.clone(),
+            quota: quota(&spec.resources),
+            pod_quota: quota(&spec.pod.resources),
+            is_quota_lifted: self.is_quota_lifted,
+            burst_percent: self.burst_percent,
+            memory: self.memory,
+        }
+    }
+
+    fn partition(&self, group: &ContainerCgroup) -> Option<PartitionWants> {
+        let kind = match self.partition {
+            CpuPartition::None => return None,
+            CpuPartition::Root => PartitionKind::Root,
+            CpuPartition::Isolated => PartitionKind::Isolated,
+        };
+        let cpus = if self.owns_all { self.occupant.exclusive.clone() } else { CpuSet::new() };
+        Some(PartitionWants {
+            unit: self.occupant.name.clone(),
+            dir: group.dirs.first()?.clone(),
+            cpus,
+            kind,
+        })
+    }
+
+    fn block_io(&self, group: &ContainerCgroup) -> Option<BlockIoMember> {
+        Some(BlockIoMember {
+            unit: self.occupant.name.clone(),
+            dir: group.dirs.first()?.clone(),
+            pod: group.pod.clone(),
+            class: self.block_io_class.clone()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

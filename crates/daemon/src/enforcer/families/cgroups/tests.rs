@@ -1,0 +1,218 @@
+use std::fs;
+use std::path::Path;
+
+use bayplan_cri::translate::{NewContainer, Pod};
+use bayplan_enforcement::{files_to_read, plan_files, render_file_plan};
+use bayplan_host::fake_kernel::FakeKernel;
+use bayplan_host::kernel::observe;
+use bayplan_types::CpuClass;
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::config::parse_config;
+use crate::enforcer::families::gather;
+
+/// A pod of its own with one container: CPUs that it may run on, those that it owns, and an annotation.
+fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)]) -> Occupant {
+    let annotations = annotations.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+    let resources = Resources {
+        cpu_shares: 2048,
+        cpu_quota: 200_000,
+        cpu_period: 100_000,
+        memory_limit: 64 << 20,
+        ..Resources::default()
+    };
+    let pod = Pod {
+        cgroup_parent: format!("/kubepods/pod-{name}"),
+        qos: Some(QosClass::Guaranteed),
+        annotations: annotations.collect(),
+        resources,
+        ..Pod::default()
+    };
+    Occupant {
+        name: format!("n/{name}/c"),
+        runtime_id: format!("id-{name}"),
+        spec: NewContainer { pod, name: "c".to_owned(), resources, ..NewContainer::default() },
+        class: CpuClass::Exclusive,
+        cpus: cpus.parse().unwrap(),
+        exclusive: exclusive.parse().unwrap(),
+        is_left_alone: false,
+    }
+}
+
+/// Cgroups of a node on which these pods run.
+fn kernel(pods: &[&str]) -> FakeKernel {
+    let files = [
+        ("cpu.max", "200000 100000\n"),
+        ("cpu.max.burst", "0\n"),
+        ("cpuset.cpus.exclusive", "\n"),
+        ("cpuset.cpus.partition", "member\n"),
+        ("io.max", ""),
+        ("io.weight", "default 100\n"),
+        ("memory.high", "max\n"),
+        ("memory.low", "0\n"),
+        ("memory.min", "0\n"),
+    ];
+    let mut kernel = FakeKernel::new(&[
+        ("proc/irq/9/smp_affinity_list", "0-3\n"),
+        ("proc/irq/default_smp_affinity", "f\n"),
+        ("proc/meminfo", "MemTotal:      1048576 kB\n"),
+        ("sys/devices/system/cpu/cpu2/topology/thread_siblings_list", "2\n"),
+        ("sys/devices/system/cpu/isolated", "\n"),
+        ("sys/devices/system/cpu/online", "0-3\n"),
+        ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n"),
+        ("sys/fs/cgroup/io.cost.qos", ""),
+    ]);
+    let pods = pods.iter().map(|pod| format!("kubepods/pod-{pod}/id-{pod}"));
+    for own in pods {
+        let groups = own.match_indices('/').map(|(at, _)| &own[..at]).chain([own.as_str()]);
+        for group in groups {
+            for (file, text) in files {
+                kernel.files.insert(format!("sys/fs/cgroup/{group}/{file}"), text.to_owned());
+            }
+        }
+    }
+    kernel
+}
+
+fn check(kernel: &mut FakeKernel, config: &str, occupants: Vec<Occupant>, expected: Expect) {
+    let config = parse_config(Path::new("c"), config).unwrap();
+    let occupancy = Occupancy { occupants, ..Occupancy::default() };
+    let originals = BTreeMap::new();
+    let Gathered { settings, problems } =
+        gather(kernel, &config, &occupancy, &originals, &Unmovable::new());
+    let observed = observe(kernel, files_to_read(&settings, &originals));
+    let mut text = render_file_plan(&plan_files(&settings, &observed, &originals));
+    text.extend(problems.iter().map(|problem| format!("! {problem}\n")));
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn a_limit_is_lifted_for_who_owns_all_of_his_cpus_unless_somebody_says_no() {
+    let keeps = [("bayplan.dev/cpu-quota", "enable")];
+    let occupants = || {
+        vec![
+            occupant("own", "2-3", "2-3", &[]),
+            occupant("keeps", "1", "1", &keeps),
+            occupant("mixed", "0-1", "1", &[]),
+            occupant("starts", "3", "3", &[]),
+        ]
+    };
+    let mut node = kernel(&["own", "keeps", "mixed"]);
+    check(
+        &mut node,
+        "",
+        occupants(),
+        expect![[r#"
+        set    /sys/fs/cgroup/kubepods/pod-own/cpu.max 200000 100000 -> max  (n/own/c: all of its CPUs are its own: no limit)
+        set    /sys/fs/cgroup/kubepods/pod-own/id-own/cpu.max 200000 100000 -> max  (n/own/c: all of its CPUs are its own: no limit)
+    "#]],
+    );
+    check(&mut node, "cpu: {liftQuota: false}", occupants(), expect![[r#""#]]);
+    // Cgroups of version 1.
+    check(&mut FakeKernel::default(), "", occupants(), expect![[r#""#]]);
+    check(
+        &mut FakeKernel::default(),
+        "memory: {lowPercent: 100}",
+        occupants(),
+        expect![[r#"
+        ! cgroups are of version 1: their limits, memory and disks are left alone
+    "#]],
+    );
+}
+
+#[test]
+fn bursts_and_memory_follow_the_configuration() {
+    let eager = [("bayplan.dev/cpu-burst", "10")];
+    let mut burstable = occupant("eager", "0-1", "", &eager);
+    burstable.spec.pod.qos = Some(QosClass::Burstable);
+    burstable.spec.resources.oom_score_adj = 969;
+    check(
+        &mut kernel(&["sharer", "eager"]),
+        "{cpu: {burstPercent: 50}, memory: {minPercent: 50, highPercent: 90}}",
+        vec![occupant("sharer", "0-1", "", &[]), burstable],
+        expect![[r#"
+            set    /sys/fs/cgroup/kubepods/memory.min 0 -> 50196480  (kubepods: memory QoS)
+            set    /sys/fs/cgroup/kubepods/pod-eager/cpu.max.burst 0 -> 20000  (n/eager/c: CPU burst)
+            set    /sys/fs/cgroup/kubepods/pod-eager/id-eager/cpu.max.burst 0 -> 20000  (n/eager/c: CPU burst)
+            set    /sys/fs/cgroup/kubepods/pod-eager/id-eager/memory.high max -> 63725568  (n/eager/c: memory QoS)
+            set    /sys/fs/cgroup/kubepods/pod-eager/id-eager/memory.min 0 -> 16642048  (n/eager/c: memory QoS)
+            set    /sys/fs/cgroup/kubepods/pod-eager/memory.min 0 -> 16642048  (kubepods/pod-eager: memory QoS)
+            set    /sys/fs/cgroup/kubepods/pod-sharer/cpu.max.burst 0 -> 100000  (n/sharer/c: CPU burst)
+            set    /sys/fs/cgroup/kubepods/pod-sharer/id-sharer/cpu.max.burst 0 -> 100000  (n/sharer/c: CPU burst)
+            set    /sys/fs/cgroup/kubepods/pod-sharer/id-sharer/memory.min 0 -> 33554432  (n/sharer/c: memory QoS)
+            set    /sys/fs/cgroup/kubepods/pod-sharer/memory.min 0 -> 33554432  (kubepods/pod-sharer: memory QoS)
+        "#]],
+    );
+}
+
+#[test]
+fn isolation_is_for_who_owns_all_of_his_cpus() {
+    let isolated = [("bayplan.dev/cpu-partition", "isolated")];
+    let housekeeping = [
+        ("cpu-load-balancing.crio.io", "enable"),
+        ("irq-load-balancing.crio.io", "housekeeping"),
+        ("cpu-quota.crio.io", "enable"),
+    ];
+    check(
+        &mut kernel(&["own", "sharer"]),
+        "{cpu: {liftQuota: false}, isolation: {partition: root, interrupts: disable}}",
+        vec![occupant("own", "1", "1", &[]), occupant("sharer", "0", "", &[])],
+        expect![[r#"
+            shrink /proc/irq/9/smp_affinity_list 0-3 -> 0,2-3  (irq 9: away from CPUs 1)
+            set    /proc/irq/default_smp_affinity f -> 0000000d  (new interrupts: away from CPUs 1)
+            grow   /sys/fs/cgroup/kubepods/cpuset.cpus.exclusive (none) -> 1  (kubepods: for partitions below)
+            grow   /sys/fs/cgroup/kubepods/pod-own/cpuset.cpus.exclusive (none) -> 1  (pod-own: for partitions below)
+            grow   /sys/fs/cgroup/kubepods/pod-own/id-own/cpuset.cpus.exclusive (none) -> 1  (n/own/c: a partition of its own CPUs (root))
+            enter  /sys/fs/cgroup/kubepods/pod-own/id-own/cpuset.cpus.partition member -> root  (n/own/c: a partition of its own CPUs (root))
+        "#]],
+    );
+    check(
+        &mut kernel(&["keeper", "sharer"]),
+        "isolation: {partition: root}",
+        vec![
+            occupant("keeper", "2-3", "2-3", &housekeeping),
+            occupant("sharer", "0", "", &isolated),
+        ],
+        expect![[r#"
+            shrink /proc/irq/9/smp_affinity_list 0-3 -> 0-2  (irq 9: away from CPUs 3)
+            set    /proc/irq/default_smp_affinity f -> 00000007  (new interrupts: away from CPUs 3)
+            ! n/sharer/c asks for a partition and shares CPUs: that needs a Guaranteed pod and whole CPUs
+        "#]],
+    );
+}
+
+#[test]
+fn classes_of_block_io_are_chosen_or_those_of_the_qos_class() {
+    let root = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    put("dev/vda", "");
+    put("sys/class/block/vda/dev", "254:0\n");
+    let config = format!(
+        "hostRoot: {}\n\
+         cpu: {{liftQuota: false}}\n\
+         blockIo:\n  classes:\n    slow:\n      - Devices: [/dev/vd*]\n        ThrottleWriteBps: 10M\n    \
+         Guaranteed:\n      - Weight: 200\n",
+        root.path().display()
+    );
+    let [slow, lost] = ["slow", "lost"].map(|class| [("bayplan.dev/blockioclass", class)]);
+    check(
+        &mut kernel(&["usual", "slow", "lost"]),
+        &config,
+        vec![
+            occupant("usual", "0", "", &[]),
+            occupant("slow", "0", "", &slow),
+            occupant("lost", "0", "", &lost),
+        ],
+        expect![[r#"
+            set    /sys/fs/cgroup/kubepods/pod-slow/id-slow/io.max [254:0] (none) -> rbps=max wbps=10000000 riops=max wiops=max  (n/slow/c: block I/O class "slow")
+            set    /sys/fs/cgroup/kubepods/pod-usual/id-usual/io.weight [default] 100 -> 200  (n/usual/c: block I/O class "Guaranteed")
+            set    /sys/fs/cgroup/kubepods/pod-usual/io.weight [default] 100 -> 200  (n/usual/c: block I/O class "Guaranteed" in the pod)
+            ! n/lost/c: there is no block I/O class "lost"; those of the configuration: Guaranteed, slow
+        "#]],
+    );
+}
