@@ -24,7 +24,7 @@ pub(crate) use task::{Enforcement, EnforcerTask, Questions, run_enforcer};
 pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};
-use crate::enforcer::families::{Gathered, gather};
+use crate::enforcer::families::{Gathered, PowerCache, gather, gather_power};
 use crate::occupancy::Occupancy;
 
 /// What came of looking once.
@@ -84,6 +84,8 @@ pub(crate) struct Enforcer {
     patience: Patience,
     /// What the kernel does not let anybody change.
     unmovable: Unmovable,
+    /// What the machine offers for frequency and sleep.
+    power: PowerCache,
     /// Something is wanted here, or was and cannot be had yet.
     has_work: bool,
 }
@@ -97,7 +99,8 @@ impl std::fmt::Debug for Enforcer {
 impl Enforcer {
     pub(crate) fn new(kernel: Box<dyn Kernel + Send>, originals: Originals) -> Enforcer {
         let (patience, unmovable) = (Patience::default(), Unmovable::new());
-        Enforcer { kernel, originals, patience, unmovable, has_work: false }
+        let power = PowerCache::default();
+        Enforcer { kernel, originals, patience, unmovable, power, has_work: false }
     }
 
     /// What would be written now.
@@ -127,6 +130,7 @@ impl Enforcer {
             return first;
         }
         self.patience.unsettle();
+        self.power.clear();
         let gathered = gather(self);
         first.then(self.carry_out(gathered, now))
     }
@@ -185,18 +189,20 @@ impl Enforcer {
     }
 
     fn wanted(&mut self, config: &Config, occupancy: &Occupancy) -> Gathered {
-        let gathered = match occupancy.is_restored || config.enforcement == EnforcementMode::Off {
-            true => Gathered::default(),
-            false => gather(
-                self.kernel.as_mut(),
-                config,
-                occupancy,
-                self.originals.all(),
-                &self.unmovable,
-            ),
-        };
+        let is_off = occupancy.is_restored || config.enforcement == EnforcementMode::Off;
+        let mut gathered = Gathered::default();
+        if !is_off {
+            let (kernel, originals) = (self.kernel.as_mut(), self.originals.all());
+            gathered = gather(kernel, config, occupancy, originals, &self.unmovable);
+            let time = config.cpu_classes.time_of_day(jiff::Timestamp::now());
+            gather_power(kernel, &mut self.power, config, occupancy, time, &mut gathered);
+        }
         let Gathered { settings, problems } = &gathered;
-        self.has_work = !settings.is_empty() || !problems.is_empty() || self.originals.count() > 0;
+        let is_scheduled = !is_off && !config.cpu_classes.schedule.is_empty();
+        self.has_work = !settings.is_empty()
+            || !problems.is_empty()
+            || self.originals.count() > 0
+            || is_scheduled;
         gathered
     }
 

@@ -55,6 +55,12 @@ pub enum Field {
     Interrupts,
     /// `tuning.block_io_class`.
     BlockIoClass,
+    /// `tuning.cpu_class`.
+    CpuClass,
+    /// `tuning.cpu_governor`.
+    CpuGovernor,
+    /// `tuning.wake_up`.
+    WakeUp,
 }
 
 impl Field {
@@ -87,6 +93,9 @@ impl Field {
             Field::CpuBurst => "tuning.burst_percent",
             Field::Interrupts => "tuning.interrupts",
             Field::BlockIoClass => "tuning.block_io_class",
+            Field::CpuClass => "tuning.cpu_class",
+            Field::CpuGovernor => "tuning.cpu_governor",
+            Field::WakeUp => "tuning.wake_up",
         }
     }
 }

@@ -165,6 +165,33 @@ fn what_is_asked_for_beside_a_place_has_the_names_of_runtimes_too() {
 }
 
 #[test]
+fn frequency_and_sleep_have_the_names_of_other_systems_too() {
+    check(
+        &[
+            ("cpu-c-states.crio.io/c", "max_latency:10"),
+            ("cpu-c-states.crio.io", "enable"),
+            ("cpu-freq-governor.crio.io", "schedutil"),
+            ("cpu-class.resource-policy.nri.io/container.c", "turbo"),
+        ],
+        expect![[r#""#]],
+    );
+    let requests = r#"{"containers":{"c":{"requests":{"cpu":"2","power.intel.com/power":"2"}}}}"#;
+    check(&[("intel.com/resources", requests)], expect![[r#""#]]);
+    check(
+        &[("intel.com/resources", requests), ("bayplan.dev/cpu-class", "performance")],
+        expect![[r#""#]],
+    );
+    check(
+        &[
+            ("cpu-c-states.crio.io", "max_latency:-1"),
+            ("cpu-freq-governor.crio.io", "On Demand"),
+            ("bayplan.dev/cpu-class", " "),
+        ],
+        expect![[r#""#]],
+    );
+}
+
+#[test]
 fn wishes_come_from_keys() {
     check(
         &[

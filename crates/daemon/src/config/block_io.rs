@@ -252,7 +252,12 @@ blockIo:
         LatencyMicroseconds: 75
     usual:
 ";
-        check(text, expect![[r#"classes: {"slow":[{"Weight":80},{"Devices":["/dev/sd*","/dev/disk/by-id/*SSD*"],"LatencyMicroseconds":75,"ThrottleReadBps":50000000,"ThrottleReadIOPS":1500}],"usual":[]}  # line 3 of the file"#]]);
+        check(
+            text,
+            expect![[
+                r#"classes: {"slow":[{"Weight":80},{"Devices":["/dev/sd*","/dev/disk/by-id/*SSD*"],"LatencyMicroseconds":75,"ThrottleReadBps":50000000,"ThrottleReadIOPS":1500}],"usual":[]}  # line 3 of the file"#
+            ]],
+        );
         check("blockIo: {classes: }\n", expect!["classes: {}  # line 1 of the file"]);
     }
 
@@ -272,7 +277,9 @@ blockIo:
       - 7
     b: []
 ";
-        check(text, expect![[r#"
+        check(
+            text,
+            expect![[r#"
             f:3:8: `blockIo.classes.a`: expected a list of rules, each after a dash
             f:5:17: `blockIo.classes.b`: Weight is `1001`, expected 1 to 1000
             f:6:19: `blockIo.classes.b`: `sda` in Devices, expected a path or pattern below /dev
@@ -282,7 +289,13 @@ blockIo:
             f:9:27: `blockIo.classes.b`: ThrottleWriteBps is `0`, expected bytes per second such as 50M or 1Gi
             f:10:9: `blockIo.classes.b`: a rule without Devices can have a Weight only: which disks is it for?
             f:11:9: `blockIo.classes.b`: expected lines of `key: value` in a rule
-            f:12:5: class `b` stands twice"#]]);
-        check("blockIo: {classes: [a]}\n", expect!["f:1:20: `blockIo.classes`: expected names of classes, each with a list of rules such as {Devices: [/dev/sd*], ThrottleWriteBps: 50M}"]);
+            f:12:5: class `b` stands twice"#]],
+        );
+        check(
+            "blockIo: {classes: [a]}\n",
+            expect![
+                "f:1:20: `blockIo.classes`: expected names of classes, each with a list of rules such as {Devices: [/dev/sd*], ThrottleWriteBps: 50M}"
+            ],
+        );
     }
 }

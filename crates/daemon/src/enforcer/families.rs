@@ -2,11 +2,14 @@
 //! and what cannot be had here.
 
 mod cgroups;
+mod power;
 
 use std::collections::BTreeMap;
 
 use bayplan_enforcement::{Original, Settings, Slot, Unmovable};
 use bayplan_host::kernel::Kernel;
+
+pub(super) use power::{PowerCache, gather_power};
 
 use crate::config::Config;
 use crate::occupancy::Occupancy;
