@@ -19,6 +19,7 @@ mod neighbours;
 mod node;
 mod observing;
 mod placing;
+mod power;
 mod reload;
 mod restarts;
 mod upgrade;

@@ -173,13 +173,62 @@ fn frequency_and_sleep_have_the_names_of_other_systems_too() {
             ("cpu-freq-governor.crio.io", "schedutil"),
             ("cpu-class.resource-policy.nri.io/container.c", "turbo"),
         ],
-        expect![[r#""#]],
+        expect![[r#"
+            cpu_class: Some(
+            "turbo"
+            )
+            cpu_governor: Some(
+            "schedutil"
+            )
+            wake_up: Some(
+            AtMostUs(
+            10
+            )
+            )
+        "#]],
     );
     let requests = r#"{"containers":{"c":{"requests":{"cpu":"2","power.intel.com/power":"2"}}}}"#;
-    check(&[("intel.com/resources", requests)], expect![[r#""#]]);
+    check(
+        &[("intel.com/resources", requests)],
+        expect![[r#"
+        requests: Some(
+        (
+        "intel.com/resources"
+        ExactRequests {
+        cpu: Some(
+        MilliCpu(
+        2000
+        )
+        )
+        memory: None
+        }
+        )
+        )
+        cpu_class: Some(
+        "power"
+        )
+    "#]],
+    );
     check(
         &[("intel.com/resources", requests), ("bayplan.dev/cpu-class", "performance")],
-        expect![[r#""#]],
+        expect![[r#"
+            requests: Some(
+            (
+            "intel.com/resources"
+            ExactRequests {
+            cpu: Some(
+            MilliCpu(
+            2000
+            )
+            )
+            memory: None
+            }
+            )
+            )
+            cpu_class: Some(
+            "performance"
+            )
+        "#]],
     );
     check(
         &[
@@ -187,7 +236,11 @@ fn frequency_and_sleep_have_the_names_of_other_systems_too() {
             ("cpu-freq-governor.crio.io", "On Demand"),
             ("bayplan.dev/cpu-class", " "),
         ],
-        expect![[r#""#]],
+        expect![[r#"
+            ! annotation `cpu-c-states.crio.io` is `max_latency:-1`, expected enable, disable or max_latency:MICROSECONDS; ignored
+            ! annotation `cpu-freq-governor.crio.io` is `On Demand`, expected the name of a governor; ignored
+            ! annotation `bayplan.dev/cpu-class` is ``, expected the name of a class of cpuClasses, or performance, balance-performance, balance-power or power; ignored
+        "#]],
     );
 }
 

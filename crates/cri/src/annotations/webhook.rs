@@ -158,6 +158,7 @@ mod tests {
         ] {
             let found = requests_of(container, text);
             let found = found.map_err(|misread| misread.detail.unwrap_or_default());
+            let found = found.map(|(requests, _)| requests);
             assert_eq!(found, expected.map_err(str::to_owned), "{container}");
         }
         for text in ["", "{", "[]", "7"] {

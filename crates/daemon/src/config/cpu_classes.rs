@@ -73,9 +73,8 @@ impl CpuClasses {
 
     /// All names, for messages.
     pub fn known(&self) -> String {
-        let mut names: Vec<&str> = self.classes.keys().map(String::as_str).collect();
-        names.extend(profile_names());
-        names.join(", ")
+        let names = self.classes.keys().cloned().chain(profile_names().map(str::to_owned));
+        names.collect::<Vec<_>>().join(", ")
     }
 
     /// Which classes hold at a time of the day.

@@ -43,7 +43,18 @@ cpuClasses:
     - {at: \"22:00\", exclusive: power, shared: none}
     - {at: \"06:30:00\", exclusive: latency}
 ";
-    check(ours, expect![[""]]);
+    check(
+        ours,
+        expect![[r#"
+        classes: {"latency":{"governor":"performance","maxFreq":"max","maxLatency":"10us","minFreq":"base","turbo":true},"plain":{},"quiet":{"disabledCstates":["C6","C1E"],"energyPerformancePreference":"balance_power","maxFreq":"1500MHz","uncoreMaxFreq":"50%"}}  # line 3 of the file
+        exclusive: latency  # line 10 of the file
+        shared: balance-power  # line 11 of the file
+        reserved: none
+        idle: quiet  # line 12 of the file
+        schedule: [{"at":"06:30:00","exclusive":"latency"}, {"at":"22:00:00","exclusive":"power","shared":"none"}]  # line 15 of the file
+        timeZone: UTC  # line 13 of the file
+    "#]],
+    );
     // nri-plugins' list, CRI Resource Manager's kHz.
     let theirs = "\
 cpuClasses:
@@ -56,7 +67,18 @@ cpuClasses:
       uncoreMinFreq: 1000000
     - {name: default, energyPerformancePreference: default}
 ";
-    check(theirs, expect![[""]]);
+    check(
+        theirs,
+        expect![[r#"
+        classes: {"default":{},"normal":{"energyPerformancePreference":"balance_performance","governor":"schedutil","maxFreq":"2800MHz","minFreq":"800MHz","uncoreMinFreq":"1000MHz"}}  # line 3 of the file
+        exclusive: none
+        shared: none
+        reserved: none
+        idle: none
+        schedule: []
+        timeZone: local
+    "#]],
+    );
 }
 
 #[test]
@@ -87,8 +109,36 @@ cpuClasses:
     - {at: \"22:00\"}
     - 7
 ";
-    check(text, expect![[""]]);
-    check("cpuClasses: {classes: [{minFreq: min}], schedule: 7}\n", expect![[""]]);
+    check(
+        text,
+        expect![[r#"
+        f:3:5: a class cannot be called `none`
+        f:4:8: `cpuClasses.classes.a`: expected lines of `key: value`
+        f:6:16: `cpuClasses.classes.b.minFreq`: `soon` is not a frequency: a number of kHz, a number with MHz or GHz, a percentage from 0% to 100%, or one of min, base, turbo, max
+        f:7:16: `cpuClasses.classes.b.maxFreq`: `maxFreq-1MHz` is for lowest frequencies only
+        f:9:19: `cpuClasses.classes.b.maxLatency`: `1s` is not a time to wake up: a number of microseconds, also with us or ms, or any
+        f:10:24: `cpuClasses.classes.b.disabledCstates` is not a list such as [C6]
+        f:11:7: `cpuClasses.classes.b.pctPriority`: Speed Select is set through a device that bayplan does not use; take intel-speed-select, and leave this out
+        f:12:7: unknown key `speed` in `cpuClasses.classes.b`; known are governor, minFreq, maxFreq, energyPerformancePreference, turbo, maxLatency, disabledCstates, uncoreMinFreq, uncoreMaxFreq
+        f:13:17: `cpuClasses.classes.b.governor`: expected one value
+        f:14:5: class `b` stands twice
+        f:15:14: `cpuClasses.exclusive` has `nothing`, which is no class; known are b, performance, balance-performance, balance-power, power
+        f:16:11: `cpuClasses.shared`: expected one value
+        f:17:13: `cpuClasses.timeZone` is `Atlantis`, expected a time zone such as Europe/Berlin or UTC, or local
+        f:19:5: `cpuClasses.schedule` has `gone`, which is no class; known are b, performance, balance-performance, balance-power, power
+        f:19:12: `cpuClasses.schedule`: `25:00` is not a time such as "22:00"
+        f:20:12: `cpuClasses.schedule`: `22` is not a time such as "22:00"
+        f:21:7: `cpuClasses.schedule`: a line without a time: at: "22:00"
+        f:22:38: unknown key `owned` in `cpuClasses.schedule`; known are at, exclusive, shared, reserved, idle
+        f:23:7: `cpuClasses.schedule`: a time stands twice
+        f:24:7: `cpuClasses.schedule`: expected a list of lines such as {at: "22:00", exclusive: power}"#]],
+    );
+    check(
+        "cpuClasses: {classes: [{minFreq: min}], schedule: 7}\n",
+        expect![[r#"
+        f:1:24: `cpuClasses.classes`: expected a class with a `name`
+        f:1:51: `cpuClasses.schedule`: expected a list of lines such as {at: "22:00", exclusive: power}"#]],
+    );
 }
 
 fn turns(rows: &[(&str, &[(CpuUse, &str)])]) -> CpuClasses {
@@ -119,7 +169,16 @@ fn a_line_holds_until_the_next_one_that_says_otherwise() {
         format!("{time} {}", uses.join(" "))
     };
     let rows = ["00:00", "05:59:59", "06:00", "12:00", "18:00", "21:59", "22:00", "23:59:59"];
-    expect![[""]].assert_eq(&rows.map(at).join("\n"));
+    expect![[r#"
+        00:00 exclusive=night shared=all idle=sleep
+        05:59:59 exclusive=night shared=all idle=sleep
+        06:00 exclusive=day shared=all
+        12:00 exclusive=day shared=all
+        18:00 exclusive=day
+        21:59 exclusive=day
+        22:00 exclusive=night shared=all idle=sleep
+        23:59:59 exclusive=night shared=all idle=sleep"#]]
+    .assert_eq(&rows.map(at).join("\n"));
     assert_eq!(turns(&[]).uses_at(Time::midnight()), turns(&[]).uses);
 }
 

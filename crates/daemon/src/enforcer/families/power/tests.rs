@@ -84,7 +84,35 @@ cpuClasses:
     - {at: \"22:00\", exclusive: none, shared: fast}
 ";
     let occupants = vec![occupant("own", "1", "1", &[]), occupant("shares", "4-5", "", &[])];
-    check(config, occupants, expect![[""]]);
+    check(
+        config,
+        occupants,
+        expect![[r#"
+        12:00
+          cpufreq/policy0/scaling_governor = powersave (class "quiet": governor)
+          cpufreq/policy0/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+          cpufreq/policy0/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+          cpufreq/policy1/scaling_governor = performance (class "fast": governor)
+          cpufreq/policy6/scaling_governor = powersave (class "quiet": governor)
+          cpufreq/policy6/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+          cpufreq/policy6/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+          cpufreq/policy7/scaling_governor = powersave (class "quiet": governor)
+          cpufreq/policy7/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+          cpufreq/policy7/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+        23:00
+          cpufreq/policy0/scaling_governor = powersave (class "quiet": governor)
+          cpufreq/policy0/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+          cpufreq/policy0/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+          cpufreq/policy4/scaling_governor = performance (class "fast": governor)
+          cpufreq/policy5/scaling_governor = performance (class "fast": governor)
+          cpufreq/policy6/scaling_governor = powersave (class "quiet": governor)
+          cpufreq/policy6/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+          cpufreq/policy6/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+          cpufreq/policy7/scaling_governor = powersave (class "quiet": governor)
+          cpufreq/policy7/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+          cpufreq/policy7/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+    "#]],
+    );
 }
 
 #[test]
@@ -100,12 +128,42 @@ fn a_container_chooses_for_its_own_cpus() {
             occupant("wrong", "3", "3", &class("speedy")),
             occupant("shares", "4-5", "", &class("quiet")),
         ],
-        expect![[""]],
+        expect![[r#"
+            12:00
+              cpu1/power/pm_qos_resume_latency_us = 5 (class "quiet for n/crio/c": time to wake up)
+              cpufreq/policy1/scaling_governor = schedutil (class "quiet for n/crio/c": governor)
+              cpufreq/policy1/scaling_max_freq = 1000000 (class "quiet for n/crio/c": highest frequency)
+              cpufreq/policy1/scaling_min_freq = 800000 (class "quiet for n/crio/c": lowest frequency)
+              cpufreq/policy2/scaling_max_freq = 1350000 (class "power": highest frequency)
+              cpufreq/policy2/scaling_min_freq = 1150000 (class "power": lowest frequency)
+              cpufreq/policy3/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+              cpufreq/policy3/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+              ! class "speedy" for n/wrong/c: there is none of that name; known are quiet, performance, balance-performance, balance-power, power
+              ! frequency and sleep for n/shares/c: it has no CPUs of its own
+              ! class "power" on CPU 2: preference power: intel_cpufreq offers none
+            23:00
+              cpu1/power/pm_qos_resume_latency_us = 5 (class "quiet for n/crio/c": time to wake up)
+              cpufreq/policy1/scaling_governor = schedutil (class "quiet for n/crio/c": governor)
+              cpufreq/policy1/scaling_max_freq = 1000000 (class "quiet for n/crio/c": highest frequency)
+              cpufreq/policy1/scaling_min_freq = 800000 (class "quiet for n/crio/c": lowest frequency)
+              cpufreq/policy2/scaling_max_freq = 1350000 (class "power": highest frequency)
+              cpufreq/policy2/scaling_min_freq = 1150000 (class "power": lowest frequency)
+              cpufreq/policy3/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+              cpufreq/policy3/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+              ! class "speedy" for n/wrong/c: there is none of that name; known are quiet, performance, balance-performance, balance-power, power
+              ! frequency and sleep for n/shares/c: it has no CPUs of its own
+              ! class "power" on CPU 2: preference power: intel_cpufreq offers none
+        "#]],
     );
     check(
         "",
         vec![occupant("crio", "1", "1", &crio[..1]), occupant("b", "2", "2", &[])],
-        expect![[""]],
+        expect![[r#"
+            12:00
+              cpu1/power/pm_qos_resume_latency_us = 5 (class "none for n/crio/c": time to wake up)
+            23:00
+              cpu1/power/pm_qos_resume_latency_us = 5 (class "none for n/crio/c": time to wake up)
+        "#]],
     );
 }
 
