@@ -8,6 +8,7 @@
 )]
 
 mod absurd;
+mod chaos;
 mod compacting;
 mod disks;
 mod exits;
@@ -22,4 +23,5 @@ mod placing;
 mod power;
 mod reload;
 mod restarts;
+mod soak;
 mod upgrade;

@@ -23,7 +23,14 @@ async fn change(node: &Node, to: Mode) -> ModeReport {
 
 fn in_place(mode: Mode) -> ModeReport {
     let format = "bayplan-mode/1".to_owned();
-    ModeReport { format, mode, not_in_place: Vec::new(), unchecked: None, is_unkept: false }
+    ModeReport {
+        format,
+        mode,
+        not_in_place: Vec::new(),
+        unchecked: None,
+        files_not_written: Vec::new(),
+        is_unkept: false,
+    }
 }
 
 fn cpus(node: &Node, ids: &[&String]) -> Vec<CpuSet> {

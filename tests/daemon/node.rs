@@ -6,6 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_cri::embedded::{ContainerSnapshot, EmbeddedRuntime};
@@ -16,6 +17,7 @@ use bayplan_cri::v1::runtime_service_client::RuntimeServiceClient;
 use bayplan_daemon::config::Config;
 use bayplan_daemon::status::{ContainerStatus, Explanation, Status};
 use bayplan_daemon::{Daemon, Machine, StartError, query_control};
+use bayplan_host::disk::{Disk, SoundDisk};
 use bayplan_host::journal::JournalError;
 use bayplan_topology::{Snapshot, Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuSet, QosClass};
@@ -23,7 +25,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -55,9 +57,30 @@ pub(crate) fn set(text: &str) -> CpuSet {
 /// The daemon.
 enum Running {
     /// In a tokio runtime of its own.
-    Here { daemon: Daemon, tokio: Runtime },
+    Here { daemon: Daemon, tokio: Engine },
     /// A process, and where its metrics are.
     Process { child: Child, metrics: SocketAddr },
+}
+
+/// A tokio runtime that nobody waits for when it is dropped, which is forbidden in another one.
+struct Engine(Option<Runtime>);
+
+impl Engine {
+    fn new(thread_name: String) -> Engine {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(2).thread_name(thread_name).enable_all();
+        Engine(Some(builder.build().unwrap()))
+    }
+
+    fn handle(&self) -> &Handle {
+        self.0.as_ref().unwrap().handle()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.0.take().unwrap().shutdown_background();
+    }
 }
 
 struct Server {
@@ -72,6 +95,10 @@ pub(crate) struct Node {
     /// The machine is read from files, and watched.
     is_watched: bool,
     resync: Duration,
+    /// What the next daemon's configuration has besides.
+    pub(crate) adjust: fn(&mut Config),
+    /// Under the journal of the next daemon.
+    pub(crate) disk: Arc<dyn Disk>,
     pub(crate) runtime: EmbeddedRuntime,
     server: Option<Server>,
     running: Option<Running>,
@@ -100,8 +127,8 @@ impl Node {
         write_machine(&self.host_root(), &parse_machine(machine).unwrap());
     }
 
-    /// Below it lie the files of a machine that is watched; otherwise there is no such directory, because the machine is not this
-    /// host's, and neither are its processes.
+    /// Below it lie the files of a machine that is watched; otherwise it is empty, because the machine is not this host's, and neither
+    /// are its processes.
     pub(crate) fn host_root(&self) -> PathBuf {
         self.path("host")
     }
@@ -115,12 +142,15 @@ impl Node {
             snapshot,
             is_watched: false,
             resync: RESYNC,
+            adjust: |_| {},
+            disk: Arc::new(SoundDisk),
             runtime: EmbeddedRuntime::new(),
             server: None,
             running: None,
             kubelet: kubelet(dir.path().join("bayplan.sock")),
             dir,
         };
+        fs::create_dir(node.host_root()).unwrap();
         node.start_runtime();
         node
     }
@@ -150,8 +180,8 @@ impl Node {
         self.path("control.sock")
     }
 
-    fn config(&self) -> Config {
-        Config {
+    pub(crate) fn config(&self) -> Config {
+        let mut config = Config {
             socket: self.path("bayplan.sock"),
             runtime_socket: self.path("runtime.sock"),
             control_socket: self.path("control.sock"),
@@ -161,7 +191,14 @@ impl Node {
             resync_interval: self.resync,
             host_root: self.host_root(),
             ..Config::default()
-        }
+        };
+        (self.adjust)(&mut config);
+        config
+    }
+
+    /// The hardware as the next daemon sees it.
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.topology
     }
 
     /// The runtime listens, with what it remembers.
@@ -192,16 +229,12 @@ impl Node {
     }
 
     pub(crate) async fn start_daemon(&mut self) {
-        let tokio = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
+        let tokio = Engine::new(self.thread_name());
         // A daemon that was killed a moment ago lets go of its sockets and its lock when its tasks are dropped.
         let deadline = Instant::now() + STUCK;
         let daemon = loop {
             let (config, machine) = (self.config(), self.machine());
-            let started = tokio.spawn(Daemon::start(config, machine));
+            let started = tokio.handle().spawn(Daemon::start(config, machine));
             match started.await.unwrap() {
                 Ok(daemon) => break daemon,
                 Err(error) => assert!(is_held(&error) && Instant::now() < deadline, "{error:?}"),
@@ -213,11 +246,17 @@ impl Node {
         self.kubelet = kubelet(self.path("bayplan.sock"));
     }
 
+    /// What the threads of this node's daemons are called.
+    pub(crate) fn thread_name(&self) -> String {
+        format!("daemon of {}", self.dir.path().display())
+    }
+
     fn machine(&self) -> Machine {
-        match self.is_watched {
+        let machine = match self.is_watched {
             true => Machine::of_host(&self.host_root()).unwrap(),
             false => Machine::fixed(self.topology.clone()),
-        }
+        };
+        machine.with_disk(Arc::clone(&self.disk))
     }
 
     /// As `systemctl stop`.
@@ -225,8 +264,30 @@ impl Node {
         let Some(Running::Here { daemon, tokio }) = self.running.take() else {
             panic!("the daemon is not here")
         };
-        soon(tokio.spawn(daemon.stop())).await.unwrap();
-        tokio.shutdown_background();
+        soon(tokio.handle().spawn(daemon.stop())).await.unwrap();
+    }
+
+    /// Tasks of the daemon.
+    pub(crate) fn tasks(&self) -> usize {
+        match self.running.as_ref().unwrap() {
+            Running::Here { tokio, .. } => tokio.handle().metrics().num_alive_tasks(),
+            Running::Process { .. } => panic!("the daemon is not here"),
+        }
+    }
+
+    /// As [`Self::kill_daemon`], and waits until really nobody gets another turn.
+    pub(crate) async fn bury_daemon(&mut self) {
+        let Some(Running::Here { tokio, daemon }) = self.running.take() else {
+            panic!("the daemon is not here")
+        };
+        let handle = tokio.handle().clone();
+        drop((tokio, daemon));
+        soon(async {
+            while handle.metrics().num_alive_tasks() > 0 {
+                tokio::time::sleep(POLL).await;
+            }
+        })
+        .await;
     }
 
     /// `kill -9`, or the like of it: no task gets another turn.
@@ -271,12 +332,17 @@ impl Node {
         self.running = Some(Running::Process { child, metrics });
     }
 
+    /// The daemon's process.
+    pub(crate) fn daemon_pid(&self) -> u32 {
+        match &self.running {
+            Some(Running::Process { child, .. }) => child.id(),
+            _ => panic!("the daemon is no process"),
+        }
+    }
+
     /// Sends a signal to the daemon's process.
     pub(crate) fn signal_daemon(&self, signal: Signal) {
-        let Some(Running::Process { child, .. }) = &self.running else {
-            panic!("the daemon is no process")
-        };
-        kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+        kill(Pid::from_raw(self.daemon_pid().try_into().unwrap()), signal).unwrap();
     }
 
     /// Waits until the daemon's process has ended by itself.
@@ -376,7 +442,7 @@ impl Node {
         status
     }
 
-    fn disagreement(&self, status: &Status) -> Option<String> {
+    pub(crate) fn disagreement(&self, status: &Status) -> Option<String> {
         let live = self.live();
         if live.len() != status.containers.len() {
             return Some(format!("{} live, {} held", live.len(), status.containers.len()));
@@ -454,7 +520,6 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // A runtime may not be dropped where it would have to wait.
         if let Some(running) = self.running.take() {
             running.kill();
         }
@@ -464,7 +529,7 @@ impl Drop for Node {
 impl Running {
     fn kill(self) {
         match self {
-            Running::Here { tokio, .. } => tokio.shutdown_background(),
+            Running::Here { .. } => {}
             Running::Process { mut child, .. } => {
                 // It may have ended already.
                 let _ended = child.kill();
@@ -479,7 +544,7 @@ fn is_held(error: &StartError) -> bool {
     match error {
         StartError::Journal(error) => matches!(error, JournalError::Locked { .. }),
         StartError::Listen { source, .. } => source.kind() == std::io::ErrorKind::AddrInUse,
-        StartError::Pools(_) => false,
+        StartError::Pools(_) | StartError::Root { .. } => false,
     }
 }
 

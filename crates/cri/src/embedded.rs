@@ -108,6 +108,11 @@ impl EmbeddedRuntime {
         self.state().containers().map(render::snapshot).collect()
     }
 
+    /// All pods and containers are gone and nobody is told, as after a reboot. Ids are not used again.
+    pub fn forget(&self) {
+        self.state().forget();
+    }
+
     /// From now on it is kept what the containers were after every change, for [`Self::recorded`].
     pub fn record(&self) {
         self.state().record();

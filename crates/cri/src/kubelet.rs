@@ -246,11 +246,23 @@ impl Kubelet {
         self.client.remove_container(request).await.map(|_| ())
     }
 
+    /// `ListPodSandbox`; gives their ids.
+    pub async fn pods(&mut self) -> Result<Vec<String>, Status> {
+        let request = v1::ListPodSandboxRequest::default();
+        let listed = self.client.list_pod_sandbox(request).await?.into_inner().items;
+        Ok(listed.into_iter().map(|pod| pod.id).collect())
+    }
+
     /// `StopPodSandbox` and `RemovePodSandbox`.
     pub async fn end_pod(&mut self, pod: &RunningPod) -> Result<(), Status> {
-        let request = v1::StopPodSandboxRequest { pod_sandbox_id: pod.id.clone() };
+        self.end_sandbox(&pod.id).await
+    }
+
+    /// The same for a pod of which only the sandbox's id is known.
+    pub async fn end_sandbox(&mut self, id: &str) -> Result<(), Status> {
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.client.stop_pod_sandbox(request).await?;
-        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: pod.id.clone() };
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.client.remove_pod_sandbox(request).await.map(|_| ())
     }
 }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bayplan_host::disk::{Disk, SoundDisk};
 use bayplan_host::{CLAIMS_FILE, read_claimed_cpus};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
@@ -62,6 +63,7 @@ pub struct Machine {
     topology: Topology,
     files: Option<Arc<str>>,
     watched: Option<Watched>,
+    disk: Arc<dyn Disk>,
 }
 
 /// Where the machine is read, and what its files held when it was.
@@ -89,12 +91,22 @@ impl Machine {
         });
         let (topology, files) = read_machine(root, &claimed)?;
         let watched = Some(Watched { root: root.to_owned(), texts, claimed });
-        Ok(Machine { topology, files: Some(files), watched })
+        Ok(Machine { files: Some(files), watched, ..Machine::fixed(topology) })
     }
 
     /// A machine that stays as it is and is nowhere looked up, as in the demo and in tests.
     pub fn fixed(topology: Topology) -> Machine {
-        Machine { topology, files: None, watched: None }
+        Machine { topology, files: None, watched: None, disk: Arc::new(SoundDisk) }
+    }
+
+    /// The same with another disk under the journal, for tests.
+    pub fn with_disk(self, disk: Arc<dyn Disk>) -> Machine {
+        Machine { disk, ..self }
+    }
+
+    /// The disk under the journal.
+    pub(crate) fn disk(&self) -> Arc<dyn Disk> {
+        Arc::clone(&self.disk)
     }
 
     /// The hardware as it was read.

@@ -39,6 +39,7 @@ use crate::inbox::{Inbox, inbox};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::neighbours::watch_neighbours;
+use crate::observer::{self, observe};
 use crate::reconfigure::check_reserved;
 use crate::record::replay;
 use crate::recorded_machine::render_machine;
@@ -144,7 +145,9 @@ impl Core {
         machine: &Machine,
         current: &LiveConfig,
     ) -> Result<Core, StartError> {
-        let (metrics, health) = (Arc::new(Metrics::new()), Arc::new(Health::default()));
+        let shown = observer::shown();
+        let metrics = Arc::new(Metrics::new().with_readings(shown.clone()));
+        let health = Arc::<Health>::default();
         let (state, keeper, found) = restore(config, machine, &metrics).await?;
         let enforcer = new_enforcer(config)?;
         let (historian, history) = start_history(config, &state, found, &metrics);
@@ -171,6 +174,7 @@ impl Core {
             vital(&broken, event_loop.run(events, kill.clone())),
             vital(&broken, writing),
             vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
+            tokio::spawn(until(stop.clone(), observe(inbox.clone(), current.clone(), shown))),
             // Not vital: the node can do without.
             tokio::spawn(history),
         ];
@@ -478,7 +482,8 @@ async fn restore(
     let topology = machine.topology();
     let origin = Origin { config: config.differences().into(), machine: machine.files() };
     let mut state = new_state(config, topology)?.with_origin(origin);
-    let (journal, recovered) = Journal::open(&config.state_dir).map_err(StartError::Journal)?;
+    let opened = Journal::open_on(machine.disk(), &config.state_dir);
+    let (journal, recovered) = opened.map_err(StartError::Journal)?;
     for dropped in &recovered.dropped {
         tracing::warn!(line = dropped.line, why = dropped.why, "a journal record was dropped");
     }

@@ -8,13 +8,14 @@
 //! A disk that refuses writes does not keep anybody from reading: the journal is open then, but has to be written anew before anything
 //! is appended. The same holds for a damaged one, so that nothing is ever appended to a torn line.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Seek, SeekFrom, Write as _};
+use std::fs::{File, TryLockError};
+use std::io::{self, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::errno::Errno;
-use tempfile::NamedTempFile;
 
+use crate::disk::{Disk, Files, SoundDisk};
 pub use crate::lines::{Dropped, Recovered};
 use crate::lines::{line, parse_lines};
 
@@ -22,6 +23,8 @@ const HEADER: &str = "bayplan-journal 1";
 const FILE: &str = "journal";
 const LOCK: &str = "lock";
 const OLD: &str = "journal.old";
+/// What is to become the journal. A fixed name, so that a daemon that was killed here leaves one such file and not one a time.
+const NEW: &str = "journal.new";
 
 /// Why the journal cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +51,7 @@ pub enum JournalError {
 /// The open journal. One process at a time, except where the disk has no lock to give.
 #[derive(Debug)]
 pub struct Journal {
+    files: Files,
     dir: PathBuf,
     path: PathBuf,
     /// `None`: it has to be written anew first.
@@ -65,31 +69,44 @@ impl Journal {
     /// # Errors
     /// [`JournalError`]; a damaged file is not an error, nor is a disk that is full, broken or read-only.
     pub fn open(dir: &Path) -> Result<(Journal, Recovered), JournalError> {
-        let lock = unless_disk_refuses(take_lock(dir))?;
+        Journal::open_on(Arc::new(SoundDisk), dir)
+    }
+
+    /// As [`Self::open`], on a disk that may say no.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_on(disk: Arc<dyn Disk>, dir: &Path) -> Result<(Journal, Recovered), JournalError> {
+        let files = Files(disk);
+        let lock = unless_disk_refuses(take_lock(&files, dir))?;
         let path = dir.join(FILE);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(source) => return Err(failed("read", &path, source)),
+        let bytes = match files.read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Vec::new()),
+            read => unless_disk_refuses(read.map_err(|source| failed("read", &path, source)))?,
         };
-        let recovered = parse_journal(&bytes);
+        let recovered = bytes.as_deref().map_or_else(unreadable, parse_journal);
+        let bytes = bytes.unwrap_or_default();
         let is_whole = recovered.dropped.is_empty() && !bytes.is_empty() && lock.is_some();
-        let mut journal = Journal { dir: dir.to_owned(), path, file: None, bytes_good: 0, lock };
+        let mut journal =
+            Journal { files, dir: dir.to_owned(), path, file: None, bytes_good: 0, lock };
         if is_whole {
-            let opened = open_rw(&journal.path).map_err(|source| journal.error("open", source));
+            let opened = journal.files.open(&journal.path);
+            let opened = opened.map_err(|source| journal.error("open", source));
             journal.file = unless_disk_refuses(opened)?;
             journal.bytes_good = bytes.len() as u64;
         }
         Ok((journal, recovered))
     }
 
-    /// Copies the file as it is to `journal.old` beside it, so that what this version cannot use is not lost when it is written anew.
+    /// Copies the file as it is to `journal.old` beside it, so that what this version cannot use is not lost when it is written anew. A
+    /// file that cannot be read is moved there.
     ///
     /// # Errors
     /// What the kernel said.
     pub fn set_aside(&self) -> io::Result<PathBuf> {
         let old = self.dir.join(OLD);
-        fs::copy(&self.path, &old)?;
+        let copied = self.files.copy(&self.path, &old);
+        copied.or_else(|_| self.files.rename(&self.path, &old))?;
         Ok(old)
     }
 
@@ -103,14 +120,14 @@ impl Journal {
         let Some(file) = &mut self.file else {
             return Err(self.error("append to", io::Error::other("it is not whole")));
         };
-        match write_at(file, self.bytes_good, text.as_bytes()) {
+        match write_at(&self.files, file, self.bytes_good, text.as_bytes()) {
             Ok(()) => {
                 self.bytes_good += text.len() as u64;
                 Ok(())
             }
             Err(source) => {
                 // Should even this fail, the torn line has no checksum and is dropped when it is read.
-                if let Err(again) = file.set_len(self.bytes_good) {
+                if let Err(again) = self.files.truncate(file, self.bytes_good) {
                     return Err(self.error("write and cut back", again));
                 }
                 Err(self.error("write", source))
@@ -123,24 +140,45 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`]; what is on disk is not known then, and [`Journal::rewrite`] mends it.
     pub fn sync(&mut self) -> Result<(), JournalError> {
-        let synced = self.file.as_ref().map_or(Ok(()), File::sync_data);
+        let synced = self.file.as_ref().map_or(Ok(()), |file| self.files.sync_data(file));
         synced.map_err(|source| self.error("sync", source))
     }
 
     /// Replaces everything by `records`; at no moment is there no whole journal on disk.
     ///
     /// # Errors
-    /// [`JournalError`]; the old journal is then still there.
+    /// [`JournalError`]; the old journal or the new one is there then, and another rewrite has to come before the next append.
     pub fn rewrite(&mut self, records: &[String]) -> Result<(), JournalError> {
         if self.lock.is_none() {
-            self.lock = Some(take_lock(&self.dir)?);
+            self.lock = Some(take_lock(&self.files, &self.dir)?);
         }
+        // It may have lost its name before the error.
+        self.file = None;
         let mut text = format!("{HEADER}\n");
         text.extend(records.iter().map(|record| line(record)));
-        let replaced = replace_file(&self.path, text.as_bytes());
+        let replaced = self.replace(text.as_bytes());
         self.file = Some(replaced.map_err(|source| self.error("replace", source))?);
         self.bytes_good = text.len() as u64;
         Ok(())
+    }
+
+    /// Writes beside the file, syncs, renames, and syncs the directory, so that a crash leaves the old or the new file.
+    fn replace(&self, bytes: &[u8]) -> io::Result<File> {
+        let new = self.dir.join(NEW);
+        let file = self.write_new(&new, bytes).inspect_err(|_| {
+            // A full disk has better use for it.
+            let _never_made = self.files.remove(&new);
+        })?;
+        self.files.sync_dir(&self.dir)?;
+        Ok(file)
+    }
+
+    fn write_new(&self, new: &Path, bytes: &[u8]) -> io::Result<File> {
+        let mut file = self.files.open_new(new)?;
+        self.files.write(&mut file, bytes)?;
+        self.files.sync_all(&file)?;
+        self.files.rename(new, &self.path)?;
+        Ok(file)
     }
 
     /// Size on disk.
@@ -158,11 +196,11 @@ fn failed(operation: &'static str, path: &Path, source: io::Error) -> JournalErr
 }
 
 /// Makes the directory if it is missing.
-fn take_lock(dir: &Path) -> Result<File, JournalError> {
-    fs::create_dir_all(dir).map_err(|source| failed("create", dir, source))?;
+fn take_lock(files: &Files, dir: &Path) -> Result<File, JournalError> {
+    files.make_dir(dir).map_err(|source| failed("create", dir, source))?;
     let path = dir.join(LOCK);
-    let lock = open_rw(&path).map_err(|source| failed("open", &path, source))?;
-    match lock.try_lock() {
+    let lock = files.open(&path).map_err(|source| failed("open", &path, source))?;
+    match files.lock(&lock) {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(JournalError::Locked { path }),
         Err(TryLockError::Error(source)) => Err(failed("lock", &path, source)),
@@ -186,24 +224,15 @@ fn unless_disk_refuses<T>(result: Result<T, JournalError>) -> Result<Option<T>, 
     }
 }
 
-fn write_at(file: &mut File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+fn write_at(files: &Files, file: &mut File, offset: u64, bytes: &[u8]) -> io::Result<()> {
     file.seek(SeekFrom::Start(offset))?;
-    file.write_all(bytes)
+    files.write(file, bytes)
 }
 
-fn open_rw(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
-}
-
-/// Writes beside the file, syncs, renames, and syncs the directory, so that a crash leaves the old or the new file.
-fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<File> {
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    let mut temporary = NamedTempFile::new_in(dir)?;
-    temporary.write_all(bytes)?;
-    temporary.as_file().sync_all()?;
-    let file = temporary.persist(path).map_err(|error| error.error)?;
-    File::open(dir)?.sync_all()?;
-    Ok(file)
+/// Of a file that the disk does not give, everything is lost.
+fn unreadable() -> Recovered {
+    let all = Dropped { line: 1, why: "the disk cannot read the journal; all of it is lost" };
+    Recovered { records: Vec::new(), dropped: vec![all] }
 }
 
 /// What a journal file of these bytes holds. Every line but the header is a record or is dropped.
@@ -213,9 +242,107 @@ pub fn parse_journal(bytes: &[u8]) -> Recovered {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::sync::Mutex;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::disk::Operation;
+
+    /// Goes wrong at one operation, and stays so if it is lasting; a kill is a disk on which nothing can be done any more. Of a write
+    /// half is done before.
+    #[derive(Debug)]
+    struct Failing {
+        at: usize,
+        is_lasting: bool,
+        errno: Errno,
+        done: Mutex<Vec<Operation>>,
+    }
+
+    impl Disk for Failing {
+        fn before(&self, operation: Operation, bytes: usize) -> io::Result<usize> {
+            let mut done = self.done.lock().unwrap();
+            done.push(operation);
+            let index = done.len() - 1;
+            if index == self.at || self.is_lasting && index > self.at {
+                return Err(self.errno.into());
+            }
+            // What is left of a write is the next operation.
+            Ok(if operation == Operation::Write { bytes.div_ceil(2) } else { bytes })
+        }
+    }
+
+    /// A daemon's day: it begins anew after an error, as the daemon does. Gives how many records were synced, and how many were tried.
+    fn live(disk: Arc<dyn Disk>, dir: &Path, names: &[String]) -> (usize, usize) {
+        let (mut kept, mut tried) = (0, 0);
+        let Ok((mut journal, recovered)) = Journal::open_on(disk, dir) else { return (0, 0) };
+        assert!(recovered.dropped.iter().all(|it| it.why.starts_with("the disk cannot read")));
+        let mut is_behind = true;
+        for end in 0..=names.len() {
+            tried = end;
+            let written = match is_behind {
+                true => journal.rewrite(&names[..end]),
+                false => journal.append(&names[end - 1..end]).and_then(|()| journal.sync()),
+            };
+            is_behind = written.is_err() || end == 2;
+            if written.is_ok() {
+                kept = end;
+            }
+        }
+        (kept, tried)
+    }
+
+    fn check_failing(is_lasting: bool, errno: Errno) {
+        let names = records(&["first", "second", "third", "fourth"]);
+        for at in 0.. {
+            let dir = tempfile::tempdir().unwrap();
+            let disk = Arc::new(Failing { at, is_lasting, errno, done: Mutex::default() });
+            let (kept, tried) = live(Arc::<Failing>::clone(&disk), dir.path(), &names);
+            let done = disk.done.lock().unwrap().clone();
+            let (mut journal, recovered) = Journal::open(dir.path()).unwrap();
+            let what = format!("{errno} at operation {at} of {done:?}: {recovered:?}");
+            assert!(names[..tried].starts_with(&recovered.records), "{what}");
+            assert!(recovered.records.len() >= kept, "{what}, {kept} kept");
+            assert!(recovered.dropped.len() <= 1, "{what}");
+            journal.rewrite(&names).unwrap();
+            let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
+            left.sort_by_key(|entry| entry.as_ref().unwrap().file_name());
+            let left: Vec<_> = left.into_iter().map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(left, [FILE, LOCK], "{what}");
+            if done.len() <= at {
+                assert!(at > 20, "{what}");
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn a_disk_that_refuses_once_costs_nothing_afterwards() {
+        for errno in [Errno::ENOSPC, Errno::EIO, Errno::EROFS] {
+            check_failing(false, errno);
+        }
+    }
+
+    #[test]
+    fn a_kill_at_any_operation_loses_nothing_that_was_synced() {
+        check_failing(true, Errno::EIO);
+    }
+
+    #[test]
+    fn a_journal_that_the_disk_cannot_read_is_moved_aside_and_begun_anew() {
+        let (dir, bytes) = written(&["one"]);
+        // Operation 3 reads the journal, operation 5 copies it.
+        for at in [3, 5] {
+            let disk = Failing { at, is_lasting: false, errno: Errno::EIO, done: Mutex::default() };
+            let (mut journal, recovered) = Journal::open_on(Arc::new(disk), dir.path()).unwrap();
+            if at == 3 {
+                assert_eq!((recovered.records.len(), recovered.dropped.len()), (0, 1));
+            }
+            assert_eq!(fs::read(journal.set_aside().unwrap()).unwrap(), bytes);
+            journal.rewrite(&records(&["one"])).unwrap();
+        }
+    }
 
     fn records(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()

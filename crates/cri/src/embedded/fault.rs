@@ -8,7 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response};
+use bytes::Bytes;
+use futures::stream;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http_body::Frame;
+use http_body_util::StreamBody;
 use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -25,6 +29,8 @@ pub enum Fault {
     Fail(u32),
     /// What was asked is done this much later.
     Delay(Duration),
+    /// What was asked is done; the answer says that it went well, and is no message.
+    Garbage,
 }
 
 #[derive(Debug, Default)]
@@ -128,6 +134,7 @@ where
                     let code = Code::from(i32::try_from(code).unwrap_or(-1));
                     Ok(Status::new(code, "injected fault").into_http())
                 }
+                Some(Fault::Garbage) => Ok(garble(inner.call(request).await?)),
                 Some(Fault::Delay(delay)) => {
                     tokio::time::sleep(delay).await;
                     inner.call(request).await
@@ -135,4 +142,16 @@ where
             }
         })
     }
+}
+
+/// The same answer with a message that has no end: a field of 127 bytes of which three come.
+fn garble(answer: Response<Body>) -> Response<Body> {
+    let (head, _) = answer.into_parts();
+    let frame = Bytes::from_static(&[0, 0, 0, 0, 5, 0x0a, 0x7f, b'b', b'a', b'd']);
+    let trailers = HeaderMap::from_iter([(
+        HeaderName::from_static("grpc-status"),
+        HeaderValue::from_static("0"),
+    )]);
+    let frames = [Frame::data(frame), Frame::trailers(trailers)].map(Ok::<_, Status>);
+    Response::from_parts(head, Body::new(StreamBody::new(stream::iter(frames))))
 }

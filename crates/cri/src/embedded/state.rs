@@ -254,6 +254,12 @@ impl State {
         Ok(())
     }
 
+    pub(super) fn forget(&mut self) {
+        self.pods.clear();
+        self.containers.clear();
+        self.note_change();
+    }
+
     pub(super) fn record(&mut self) {
         self.record = Some(Vec::new());
         self.note_change();

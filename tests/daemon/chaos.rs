@@ -1,0 +1,126 @@
+//! Random rounds of everything at once: kubelet's calls, clients that give up, a disk that fails, a daemon that is killed at any
+//! moment and at any of its writes, a runtime that hangs, lies, dies and forgets. After each round things come to rest, and then
+//! kubelet, the daemon, its journal and the runtime must agree about who is there and where.
+//!
+//! The same seed gives the same rounds, though not the same order of what happens at the same time. `BAYPLAN_CHAOS_ROUNDS` asks for
+//! more of them, and `BAYPLAN_CHAOS_SEED` for others; what fails says how to have it again.
+
+mod disk;
+mod plan;
+mod play;
+mod pod;
+mod quiet;
+
+use std::env;
+use std::panic::catch_unwind;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bayplan_daemon::config::Config;
+
+use self::plan::{Round, rounds};
+use self::play::Stage;
+use self::quiet::{check_panics, check_quiet, seats};
+use crate::node::{MACHINE, Node};
+
+/// Rounds that one node lives through.
+const ROUNDS_PER_NODE: usize = 20;
+/// Rounds in an ordinary run.
+const ROUNDS: usize = 300;
+/// Nodes at a time; they wait more than they work.
+const NODES_AT_ONCE: usize = 6;
+
+/// Short, so that a call that hangs holds up neither the daemon nor the test for long.
+fn impatient(config: &mut Config) {
+    config.resync_interval = Duration::from_millis(25);
+    config.runtime_timeout = Duration::from_millis(250);
+    config.decision_timeout = Duration::from_secs(1);
+    config.metrics_address = None;
+}
+
+/// Whose holes are joined, too.
+fn compacting(config: &mut Config) {
+    impatient(config);
+    config.compaction.enabled = true;
+    config.narrows_memory = true;
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    let said = env::var(name).ok();
+    said.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: no number")))
+}
+
+#[test]
+fn after_every_round_of_chaos_all_agree_and_nothing_has_leaked() {
+    let first = number("BAYPLAN_CHAOS_SEED", 1);
+    let count = number("BAYPLAN_CHAOS_ROUNDS", ROUNDS as u64);
+    let seeds = Mutex::new(first..first + count.div_ceil(ROUNDS_PER_NODE as u64));
+    let live = || {
+        let mut lived = Vec::new();
+        loop {
+            let next = seeds.lock().unwrap().next();
+            let Some(seed) = next else { return lived };
+            let tokio = tokio::runtime::Runtime::new().unwrap();
+            lived.push(catch_unwind(|| tokio.block_on(check_node(seed))).ok());
+        }
+    };
+    let lived: Vec<Option<(usize, usize)>> = std::thread::scope(|scope| {
+        let nodes: Vec<_> = (0..NODES_AT_ONCE).map(|_| scope.spawn(live)).collect();
+        nodes.into_iter().flat_map(|it| it.join().unwrap()).collect()
+    });
+    let failed = lived.iter().filter(|it| it.is_none()).count();
+    assert_eq!(failed, 0, "nodes; each has said why, with its seed");
+    // Or else the test tests nothing.
+    for (answered, deaths) in lived.into_iter().flatten() {
+        assert!(answered >= ROUNDS_PER_NODE, "{answered} calls went well");
+        assert!(deaths > 0, "no daemon was killed");
+    }
+}
+
+/// Says the seed and what had happened, should it panic.
+struct Teller<'a> {
+    seed: u64,
+    played: &'a [Round],
+    begun: usize,
+}
+
+impl Drop for Teller<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Teller { seed, begun, .. } = self;
+            eprintln!(
+                "seed {seed}, round {begun}; once more: BAYPLAN_CHAOS_SEED={seed} BAYPLAN_CHAOS_ROUNDS={ROUNDS_PER_NODE}"
+            );
+            for (index, round) in self.played.iter().take(*begun).enumerate() {
+                eprintln!("round {}, then {:?}", index + 1, round.pause);
+                round.mishaps.iter().for_each(|it| eprintln!("    {it:?}"));
+                round.acts.iter().for_each(|it| eprintln!("  {it:?}"));
+            }
+        }
+    }
+}
+
+/// Gives how many calls went well, and how often the daemon was killed.
+async fn check_node(seed: u64) -> (usize, usize) {
+    let rounds = rounds(seed, ROUNDS_PER_NODE);
+    let mut teller = Teller { seed, played: &rounds, begun: 0 };
+    let mut node = Node::without_daemon(MACHINE);
+    node.adjust = if seed.is_multiple_of(3) { compacting } else { impatient };
+    check_panics(&node);
+    let mut stage = Stage::new(node).await;
+    let empty = check_quiet(&mut stage).await;
+    for round in &rounds {
+        teller.begun += 1;
+        stage.play(round).await;
+        let before = check_quiet(&mut stage).await;
+        stage.pause(round.pause).await;
+        let after = check_quiet(&mut stage).await;
+        if !seed.is_multiple_of(3) {
+            assert_eq!(seats(&after), seats(&before), "a restart has moved somebody");
+        }
+    }
+    stage.end().await;
+    let end = check_quiet(&mut stage).await;
+    assert_eq!((end.cpus, end.containers), (empty.cpus, empty.containers));
+    (stage.pods.iter().map(|pod| pod.answered).sum(), stage.deaths)
+}

@@ -1,0 +1,187 @@
+//! What happens in a round, as data. In: a seed. Out: the same rounds each time.
+
+use std::time::Duration;
+
+use bayplan_cri::embedded::Fault;
+use nix::libc::{EIO, ENOSPC, EROFS};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use super::disk::{Trouble, Wrong};
+
+/// Pods that kubelet knows at a time.
+pub(crate) const PODS: usize = 6;
+
+/// What kubelet does with a pod, as far as it can be done with it as it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Call {
+    /// Sandbox, container, start; or whatever of these is lacking, as kubelet tries again after an error.
+    Launch { milli: u64, class: Class },
+    /// In place.
+    Resize { milli: u64 },
+    /// A new attempt of its container, and the old one goes.
+    Restart,
+    /// Its process ends; nobody tells.
+    Exit,
+    /// The container is stopped.
+    Stop,
+    /// The container is removed.
+    Remove,
+    /// The pod ends.
+    End,
+}
+
+/// Which pod.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Class {
+    Guaranteed,
+    Burstable,
+    System,
+}
+
+/// One call of a round. Those of one pod follow each other, those of several run at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Act {
+    pub(crate) pod: usize,
+    pub(crate) call: Call,
+    /// How long the client waits.
+    pub(crate) patience: Duration,
+    /// It has a connection of its own, which ends with the call, whatever came of it.
+    pub(crate) is_alone: bool,
+}
+
+/// What goes wrong meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mishap {
+    /// On the disk of the journal.
+    Disk(Trouble),
+    /// In a method of the runtime, after so many calls of it.
+    Runtime { method: &'static str, after: u64, fault: Fault },
+    /// The daemon is killed, so long after the beginning.
+    Kill { after: Duration },
+    /// The runtime dies and comes back so much later.
+    RuntimeDies { after: Duration, away: Duration, forgets: bool },
+}
+
+/// How the daemon fares between this round and the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    Nothing,
+    Kill,
+    Stop,
+    /// It is killed, and once more at this operation on the disk while it starts.
+    KillTwice {
+        at: usize,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Round {
+    pub(crate) mishaps: Vec<Mishap>,
+    pub(crate) acts: Vec<Act>,
+    pub(crate) pause: Pause,
+}
+
+/// So many rounds.
+pub(crate) fn rounds(seed: u64, count: usize) -> Vec<Round> {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    vec(round(), count).new_tree(&mut runner).unwrap().current()
+}
+
+fn round() -> impl Strategy<Value = Round> {
+    let pause = prop_oneof![
+        4 => Just(Pause::Nothing),
+        1 => Just(Pause::Kill),
+        1 => Just(Pause::Stop),
+        3 => (0usize..12).prop_map(|at| Pause::KillTwice { at }),
+    ];
+    (vec(mishap(), 0..4), vec(act(), 3..14), pause).prop_map(|(mishaps, acts, pause)| Round {
+        mishaps,
+        acts,
+        pause,
+    })
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let patience = prop_oneof![6 => 400u64..800, 1 => 0u64..30];
+    (0..PODS, call(), patience, prop::bool::weighted(0.1)).prop_map(
+        |(pod, call, patience, is_alone)| {
+            let patience = Duration::from_millis(patience);
+            Act { pod, call, patience, is_alone }
+        },
+    )
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let milli = || prop::sample::select(vec![100u64, 500, 1000, 1500, 2000, 3000, 4000, 6000]);
+    let class = prop_oneof![
+        4 => Just(Class::Guaranteed),
+        2 => Just(Class::Burstable),
+        1 => Just(Class::System),
+    ];
+    prop_oneof![
+        8 => (milli(), class).prop_map(|(milli, class)| Call::Launch { milli, class }),
+        3 => milli().prop_map(|milli| Call::Resize { milli }),
+        2 => Just(Call::Restart),
+        1 => Just(Call::Exit),
+        1 => Just(Call::Stop),
+        1 => Just(Call::Remove),
+        3 => Just(Call::End),
+    ]
+}
+
+fn mishap() -> impl Strategy<Value = Mishap> {
+    let wrong = prop_oneof![
+        1 => prop::sample::select(vec![EIO, ENOSPC, EROFS]).prop_map(Wrong::Refuses),
+        1 => prop::sample::select(vec![EIO, ENOSPC, EROFS]).prop_map(Wrong::IsBroken),
+        2 => Just(Wrong::Kills),
+    ];
+    let trouble = (prop_oneof![0usize..6, 0usize..30], wrong, 0usize..1000)
+        .prop_map(|(after, wrong, part)| Mishap::Disk(Trouble { after, wrong, part }));
+    let millis = |most: u64| (0..most).prop_map(Duration::from_millis);
+    let dies = (millis(60), millis(30), prop::bool::weighted(0.3))
+        .prop_map(|(after, away, forgets)| Mishap::RuntimeDies { after, away, forgets });
+    prop_oneof![
+        4 => trouble,
+        5 => (method(), 0u64..4, fault())
+            .prop_map(|(method, after, fault)| Mishap::Runtime { method, after, fault }),
+        2 => millis(60).prop_map(|after| Mishap::Kill { after }),
+        1 => dies,
+    ]
+}
+
+fn method() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "RunPodSandbox",
+        "StopPodSandbox",
+        "RemovePodSandbox",
+        "CreateContainer",
+        "CreateContainer",
+        "StartContainer",
+        "StopContainer",
+        "RemoveContainer",
+        "UpdateContainerResources",
+        "UpdateContainerResources",
+        "ListContainers",
+        "ContainerStatus",
+        "PodSandboxStatus",
+        "GetContainerEvents",
+    ])
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    // UNKNOWN is containerd's ordinary error; the others say that nobody knows.
+    let code = prop::sample::select(vec![2u32, 4, 14]);
+    prop_oneof![
+        1 => Just(Fault::Hang),
+        2 => Just(Fault::LoseReply),
+        2 => code.prop_map(Fault::Fail),
+        2 => (1u64..40).prop_map(|millis| Fault::Delay(Duration::from_millis(millis))),
+        1 => Just(Fault::Garbage),
+    ]
+}

@@ -1,0 +1,201 @@
+//! Pods as kubelet knows them. In: what kubelet does with one. Out: calls, and what kubelet makes of the answers.
+
+use std::path::PathBuf;
+
+use bayplan_cri::embedded::EmbeddedRuntime;
+use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec, RunningPod};
+use bayplan_types::{Bytes, MilliCpu, QosClass};
+use tokio::time::timeout;
+
+use super::plan::{Act, Call, Class};
+use crate::node::kubelet;
+
+/// A pod with one container of the same name.
+#[derive(Clone, Debug)]
+pub(crate) struct Pod {
+    pub(crate) name: String,
+    /// How many pods there were in its place before.
+    generation: u32,
+    /// What it was asked for first.
+    class: Option<Class>,
+    /// The sandbox, once the runtime has told of it.
+    pub(crate) sandbox: Option<RunningPod>,
+    container: Option<Container>,
+    /// Calls that went well.
+    pub(crate) answered: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Container {
+    spec: ContainerSpec,
+    class: Class,
+    attempt: u32,
+    /// `None`: the runtime did not answer.
+    id: Option<String>,
+    /// What it had when kubelet was told that it is there, if that was CPUs of its own.
+    told: Option<Told>,
+}
+
+/// What is kept whatever happens to the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// All its CPUs are its own, these ones.
+    Owns(String),
+    /// Some of its CPUs are its own.
+    OwnsSome,
+}
+
+/// The clients of a round.
+#[derive(Clone)]
+pub(crate) struct Clients {
+    pub(crate) shared: Kubelet,
+    pub(crate) socket: PathBuf,
+    pub(crate) past: Kubelet,
+    pub(crate) runtime: EmbeddedRuntime,
+}
+
+impl Pod {
+    pub(crate) fn new(index: usize) -> Pod {
+        let name = format!("pod{index}");
+        Pod { name, generation: 0, class: None, sandbox: None, container: None, answered: 0 }
+    }
+
+    fn spec(&self, class: Class) -> PodSpec {
+        let name = format!("{}-{}", self.name, self.generation);
+        match class {
+            Class::Guaranteed => PodSpec::new(&name, QosClass::Guaranteed),
+            Class::Burstable => PodSpec::new(&name, QosClass::Burstable),
+            Class::System => PodSpec {
+                namespace: "kube-system".to_owned(),
+                ..PodSpec::new(&name, QosClass::Burstable)
+            },
+        }
+    }
+
+    /// There will be another pod in its place.
+    pub(crate) fn forget(&mut self) {
+        (self.class, self.sandbox, self.container) = (None, None, None);
+        self.generation += 1;
+    }
+
+    pub(crate) fn id(&self) -> Option<String> {
+        self.container.as_ref()?.id.clone()
+    }
+
+    /// The container that kubelet was told of, with what it was not asked to give up since.
+    pub(crate) fn told(&self) -> Option<(&str, &Told)> {
+        let container = self.container.as_ref()?;
+        Some((container.id.as_deref()?, container.told.as_ref()?))
+    }
+
+    /// Kubelet looks at what the runtime has, and believes it.
+    pub(crate) fn relist(&mut self, runtime: &EmbeddedRuntime) {
+        let Some(sandbox) = &self.sandbox else { return };
+        let mut found = runtime.containers();
+        found.retain(|it| it.pod_id == sandbox.id && it.name == self.name);
+        let latest = found.into_iter().max_by_key(|it| it.attempt);
+        let Some(container) = &mut self.container else { return };
+        match latest {
+            Some(latest) => {
+                if container.id.as_ref() != Some(&latest.id) {
+                    container.told = None;
+                }
+                (container.attempt, container.id) = (latest.attempt, Some(latest.id));
+            }
+            None => self.container = None,
+        }
+    }
+
+    /// One after the other, on a connection that is shared with others, or not.
+    pub(crate) async fn play(mut self, mut clients: Clients, acts: Vec<Act>) -> Pod {
+        for act in acts {
+            let mut alone = clients.clone();
+            alone.shared = kubelet(clients.socket.clone());
+            let with = if act.is_alone { &mut alone } else { &mut clients };
+            // Who gives up hangs up.
+            let answered = timeout(act.patience, self.call(act.call, with)).await;
+            self.answered += usize::from(matches!(answered, Ok(Some(()))));
+            self.relist(&clients.runtime);
+        }
+        self
+    }
+
+    /// As far as it goes: kubelet takes an error for a reason to try again later.
+    async fn call(&mut self, call: Call, with: &mut Clients) -> Option<()> {
+        match call {
+            Call::Launch { milli, class } => self.launch(milli, class, with).await,
+            Call::Restart => self.restart(with).await,
+            Call::Resize { milli } => self.resize(milli, with).await,
+            Call::Exit => with.past.stop(&self.id()?).await.ok(),
+            Call::Stop => with.shared.stop(&self.id()?).await.ok(),
+            Call::Remove => {
+                with.shared.remove(&self.id()?).await.ok()?;
+                self.container = None;
+                Some(())
+            }
+            Call::End => {
+                with.shared.end_pod(self.sandbox.as_ref()?).await.ok()?;
+                self.forget();
+                Some(())
+            }
+        }
+    }
+
+    async fn launch(&mut self, milli: u64, class: Class, with: &mut Clients) -> Option<()> {
+        let class = *self.class.get_or_insert(class);
+        if self.sandbox.is_none() {
+            self.sandbox = Some(with.shared.run_pod(&self.spec(class)).await.ok()?);
+        }
+        if self.container.is_none() {
+            let spec = match class {
+                Class::Guaranteed => ContainerSpec::guaranteed(&self.name, milli, Bytes::gib(1)),
+                Class::Burstable | Class::System => ContainerSpec::burstable(&self.name, milli),
+            };
+            self.container = Some(Container { spec, class, attempt: 0, id: None, told: None });
+        }
+        if self.id().is_none() {
+            self.create(with).await?;
+        }
+        with.shared.start(&self.id()?).await.ok()
+    }
+
+    /// Asks for the container, and looks what it got.
+    async fn create(&mut self, with: &mut Clients) -> Option<()> {
+        let container = self.container.as_mut()?;
+        let sandbox = self.sandbox.as_ref()?;
+        let made = with.shared.create(sandbox, &container.spec, container.attempt);
+        let id = made.await.ok()?;
+        // Without CPUs it was created without a decision, which had taken too long.
+        let made = with.runtime.container(&id).filter(|it| !it.cpus.is_empty());
+        container.told =
+            made.and_then(|made| match (container.class, container.spec.cpu_request) {
+                (Class::Guaranteed, MilliCpu(1500)) => Some(Told::OwnsSome),
+                (Class::Guaranteed, MilliCpu(1000..)) => Some(Told::Owns(made.cpus)),
+                _ => None,
+            });
+        container.id = Some(id);
+        Some(())
+    }
+
+    /// The process has ended by itself; a new attempt is made, and the old container goes.
+    async fn restart(&mut self, with: &mut Clients) -> Option<()> {
+        with.past.stop(&self.id()?).await.ok()?;
+        let container = self.container.as_mut()?;
+        let old = container.id.take()?;
+        container.attempt += 1;
+        self.create(with).await?;
+        with.shared.remove(&old).await.ok()?;
+        with.shared.start(&self.id()?).await.ok()
+    }
+
+    async fn resize(&mut self, milli: u64, with: &mut Clients) -> Option<()> {
+        let container = self.container.as_mut()?;
+        container.told = None;
+        let mut wanted = container.spec.clone();
+        wanted.cpu_request.0 = milli;
+        wanted.cpu_limit = wanted.cpu_limit.map(|_| wanted.cpu_request);
+        with.shared.resize(container.id.as_ref()?, &wanted).await.ok()?;
+        container.spec = wanted;
+        Some(())
+    }
+}

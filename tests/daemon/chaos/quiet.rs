@@ -1,0 +1,180 @@
+//! What must hold once everything has come to rest. In: the node. Out: a panic that says what does not.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
+
+use bayplan_allocator::check_ledger;
+use bayplan_daemon::event::{Answer, Event};
+use bayplan_daemon::new_state;
+use bayplan_daemon::record::replay;
+use bayplan_daemon::status::Status;
+use bayplan_host::journal::parse_journal;
+use bayplan_types::CpuSet;
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep};
+
+use super::play::Stage;
+use super::pod::{Pod, Told};
+use crate::node::{Node, set};
+
+/// Something that must become so becomes so within this time.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Where somebody sits: everything of a container's status that outlives the daemon.
+type Seat = [String; 7];
+
+pub(crate) fn seats(status: &Status) -> Vec<Seat> {
+    let seat = |held: &bayplan_daemon::status::ContainerStatus| {
+        let id = held.id.clone().unwrap_or_default();
+        let [class, exclusive, cpus, mems, pool] =
+            [&held.class, &held.exclusive, &held.cpus, &held.mems, &held.pool].map(Clone::clone);
+        [id, held.full_name(), class, exclusive, cpus, mems, pool]
+    };
+    status.containers.iter().map(seat).collect()
+}
+
+/// Waits until ledger, runtime, kubelet and journal agree, and nothing has leaked.
+pub(crate) async fn check_quiet(stage: &mut Stage) -> Status {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        // What somebody had given up was perhaps still on its way.
+        stage.relist().await;
+        match check(stage).await {
+            Ok(status) => return status,
+            Err(why) => assert!(Instant::now() < deadline, "{why}"),
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn check(stage: &Stage) -> Result<Status, String> {
+    let node = &stage.node;
+    let status = node.status().await;
+    check_owners(&status);
+    check_panics(node);
+    if let Some(why) = node.disagreement(&status) {
+        return Err(format!("{why}\n{status:#?}\n{:#?}", node.live()));
+    }
+    let is_settled = |phase: &str| matches!(phase, "created" | "running");
+    if let Some(held) = status.containers.iter().find(|it| !is_settled(&it.phase)) {
+        return Err(format!("{} is still {}", held.full_name(), held.phase));
+    }
+    let mut known = stage.known();
+    let mut held: Vec<String> = seats(&status).into_iter().map(|[id, ..]| id).collect();
+    known.sort();
+    held.sort();
+    if known != held {
+        return Err(format!("kubelet knows {known:#?}, the daemon holds {held:#?}"));
+    }
+    check_promises(stage, &status).await;
+    check_journal(node, &status)?;
+    check_leaks(node)?;
+    Ok(status)
+}
+
+/// No CPU has two owners, and what is owned is what the containers own.
+fn check_owners(status: &Status) {
+    let mut owned = CpuSet::new();
+    for held in &status.containers {
+        let own = set(&held.exclusive);
+        assert!(owned.is_disjoint(&own), "{} has somebody else's {own}", held.full_name());
+        owned.union_with(&own);
+    }
+    assert_eq!(owned, set(&status.cpus.exclusive), "{status:#?}");
+}
+
+/// Who was made with CPUs of his own, and kubelet was told so, has them whatever happened since, and it is known why. Where writes to the journal have failed
+/// that is not promised, nor where holes are joined.
+async fn check_promises(stage: &Stage, status: &Status) {
+    if !stage.is_disk_good || stage.node.config().compaction.enabled {
+        return;
+    }
+    for (id, told) in stage.pods.iter().filter_map(Pod::told) {
+        let Some(held) = status.containers.iter().find(|it| it.id.as_deref() == Some(id)) else {
+            continue;
+        };
+        let is_kept = match told {
+            Told::Owns(cpus) => held.exclusive == *cpus && held.cpus == *cpus,
+            Told::OwnsSome => !held.exclusive.is_empty(),
+        };
+        assert!(is_kept, "{told:?} has become {held:#?}");
+        let explained = stage.node.explain(id).await;
+        let why = explained.first().map(|it| it.decision.outcome.clone()).unwrap_or_default();
+        assert!(!why.starts_with("found running"), "{} is forgotten: {why}", held.full_name());
+    }
+}
+
+/// What the file says makes the same ledger.
+fn check_journal(node: &Node, status: &Status) -> Result<(), String> {
+    let recovered = parse_journal(&fs::read(node.journal()).map_err(|it| it.to_string())?);
+    if !recovered.dropped.is_empty() {
+        return Err(format!("{:?}", recovered.dropped));
+    }
+    let mut state = new_state(&node.config(), node.topology()).unwrap();
+    state.restore(replay(&recovered.records), Timestamp::now());
+    let broken = check_ledger(state.ledger());
+    assert!(broken.is_empty(), "{broken:#?}");
+    let Answer::Status(restored) = state.step(Event::Status, Timestamp::now()).answer else {
+        return Err("no status".to_owned());
+    };
+    match seats(&restored) == seats(status) && restored.cpus == status.cpus {
+        true => Ok(()),
+        false => Err(format!("journal {:#?}\ndaemon {:#?}", seats(&restored), seats(status))),
+    }
+}
+
+/// Connections, files and tasks are those of a daemon that has just been started, and kubelet's.
+fn check_leaks(node: &Node) -> Result<(), String> {
+    let at_most = [
+        ("kubelet's connections", connections(&node.path("bayplan.sock")), 1),
+        // The daemon's calls, and its wait for events.
+        ("connections to the runtime", connections(&node.path("runtime.sock")), 2),
+        ("control connections", connections(&node.control_socket()), 0),
+        // Journal and lock, the same for what kernel files said before, and a segment of the history.
+        ("open files", open_files(&node.state_dir()), 5),
+        // These, in two directories of their own, and a journal that was torn.
+        ("files", fs::read_dir(node.state_dir()).unwrap().count(), 5),
+        ("tasks", node.tasks(), 32),
+    ];
+    match at_most.into_iter().find(|(_, count, most)| count > most) {
+        Some((what, count, most)) => Err(format!("{count} {what}, not {most} at most")),
+        None => Ok(()),
+    }
+}
+
+/// Those that the server has accepted (`/proc/net/unix`: state 03 is connected).
+fn connections(socket: &Path) -> usize {
+    let socket = socket.to_str().unwrap();
+    let all = fs::read_to_string("/proc/net/unix").unwrap();
+    let is_one = |line: &&str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.last() == Some(&socket) && words.get(5) == Some(&"03")
+    };
+    all.lines().filter(is_one).count()
+}
+
+fn open_files(dir: &Path) -> usize {
+    let all = fs::read_dir("/proc/self/fd").unwrap();
+    let links = all.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link.starts_with(dir)).count()
+}
+
+/// Panics of all daemons' threads, with the threads' names.
+static PANICS: LazyLock<Mutex<Vec<(String, String)>>> = LazyLock::new(|| {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let thread = std::thread::current().name().unwrap_or_default().to_owned();
+        PANICS.lock().unwrap().push((thread, panic.to_string()));
+        before(panic);
+    }));
+    Mutex::default()
+});
+
+/// None of this node's daemons has panicked since the first time that this was asked.
+pub(crate) fn check_panics(node: &Node) {
+    let panics = PANICS.lock().unwrap().clone();
+    let ours: Vec<_> = panics.iter().filter(|(name, _)| *name == node.thread_name()).collect();
+    assert!(ours.is_empty(), "{ours:#?}");
+}
