@@ -19,6 +19,7 @@ fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)
         class: CpuClass::Exclusive,
         cpus: cpus.parse().unwrap(),
         exclusive: exclusive.parse().unwrap(),
+        mems: "0".parse().unwrap(),
         is_left_alone: false,
     }
 }
