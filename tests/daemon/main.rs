@@ -20,6 +20,7 @@ mod neighbours;
 mod node;
 mod observing;
 mod placing;
+mod power;
 mod reload;
 mod restarts;
 mod soak;

@@ -29,7 +29,7 @@ pub use koordinator::{FOREIGN, Foreign};
 pub use page::{render_page, render_text};
 pub use source::Sources;
 pub use table::{KEYS, Key, Values};
-pub use tuning::{CpuPartition, INTERRUPTS, InterruptRule, PARTITION, Tuning};
+pub use tuning::{CpuPartition, INTERRUPTS, InterruptRule, PARTITION, Tuning, WakeUp};
 pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, matches_glob};
 pub use webhook::parse_quantity;
 

@@ -4,6 +4,7 @@
 //! mistake of it ([`parse_config`]), all values as a file ([`Settings`]), and the [`schema`].
 
 mod block_io;
+mod cpu_classes;
 mod kind;
 mod read;
 mod requests;
@@ -27,6 +28,7 @@ use bayplan_types::{Bytes, CpuSet};
 use jiff::SignedDuration;
 use tokio::sync::watch;
 
+pub use self::cpu_classes::{CpuClasses, CpuUse, Turn};
 pub use self::read::{ConfigError, ConfigErrors, ConfigFile, parse_config, read_config};
 pub use self::requests::{Requests, TopologyPolicy};
 pub use self::schema::schema;
@@ -152,6 +154,8 @@ pub struct Config {
     pub block_io_classes: BTreeMap<String, BlockIoClass>,
     /// Classes of caches and memory bandwidth.
     pub resctrl: ResctrlConfig,
+    /// Classes of frequency and sleep, and which CPUs have them.
+    pub cpu_classes: CpuClasses,
     /// Whether kernel files are written.
     pub enforcement: EnforcementMode,
     /// How often those that are written are looked at, beside changes that are heard of.
@@ -195,6 +199,7 @@ impl Default for Config {
             interrupts: InterruptRule::default(),
             block_io_classes: BTreeMap::new(),
             resctrl: ResctrlConfig::default(),
+            cpu_classes: CpuClasses::default(),
             enforcement: EnforcementMode::default(),
             sweep_interval: Duration::from_secs(30),
             observe_interval: Duration::from_secs(10),

@@ -26,7 +26,7 @@ pub(crate) use task::{Enforcement, EnforcerTask, Questions, run_enforcer};
 pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};
-use crate::enforcer::families::{Gathered, gather};
+use crate::enforcer::families::{Gathered, PowerCache, gather, gather_power};
 use crate::enforcer::groups::{GroupOutcome, GroupWork};
 use crate::occupancy::Occupancy;
 
@@ -92,6 +92,8 @@ pub(crate) struct Enforcer {
     unmovable: Unmovable,
     /// What went wrong with groups at the last look.
     group_failures: BTreeSet<String>,
+    /// What the machine offers for frequency and sleep.
+    power: PowerCache,
     /// Something is wanted here, or was and cannot be had yet.
     has_work: bool,
 }
@@ -105,8 +107,8 @@ impl std::fmt::Debug for Enforcer {
 impl Enforcer {
     pub(crate) fn new(kernel: Box<dyn Kernel + Send>, originals: Originals) -> Enforcer {
         let (patience, unmovable) = (Patience::default(), Unmovable::new());
-        let group_failures = BTreeSet::new();
-        Enforcer { kernel, originals, patience, unmovable, group_failures, has_work: false }
+        let (group_failures, power) = (BTreeSet::new(), PowerCache::default());
+        Enforcer { kernel, originals, patience, unmovable, group_failures, power, has_work: false }
     }
 
     /// What would be written now.
@@ -137,6 +139,7 @@ impl Enforcer {
             return first;
         }
         self.patience.unsettle();
+        self.power.clear();
         let gathered = gather(self);
         first.then(self.carry_out(gathered, now))
     }
@@ -221,21 +224,23 @@ impl Enforcer {
     }
 
     fn wanted(&mut self, config: &Config, occupancy: &Occupancy) -> Gathered {
-        let gathered = match occupancy.is_restored || config.enforcement == EnforcementMode::Off {
-            true => Gathered::nothing(self.kernel.as_mut()),
-            false => gather(
-                self.kernel.as_mut(),
-                config,
-                occupancy,
-                self.originals.all(),
-                &self.unmovable,
-            ),
+        let is_off = occupancy.is_restored || config.enforcement == EnforcementMode::Off;
+        let (kernel, originals) = (self.kernel.as_mut(), self.originals.all());
+        let gathered = if is_off {
+            Gathered::nothing(kernel)
+        } else {
+            let mut gathered = gather(kernel, config, occupancy, originals, &self.unmovable);
+            let time = config.cpu_classes.time_of_day(jiff::Timestamp::now());
+            gather_power(kernel, &mut self.power, config, occupancy, time, &mut gathered);
+            gathered
         };
         let Gathered { settings, problems, groups } = &gathered;
+        let is_scheduled = !is_off && !config.cpu_classes.schedule.is_empty();
         self.has_work = !settings.is_empty()
             || !problems.is_empty()
             || !groups.is_empty()
-            || self.originals.count() > 0;
+            || self.originals.count() > 0
+            || is_scheduled;
         gathered
     }
 

@@ -11,6 +11,7 @@ mod frequency;
 mod idle;
 mod offer;
 mod problems;
+mod profile;
 #[cfg(test)]
 mod tests;
 mod uncore;
@@ -21,6 +22,7 @@ use bayplan_types::CpuSet;
 
 pub use class::{Frequency, Latency, ParsePowerError, PowerClass, Preference};
 pub use offer::{IdleOffer, IdleState, PolicyOffer, PowerOffer, TurboSwitch, UncoreOffer};
+pub use profile::{profile, profile_names};
 
 use crate::setting::{Form, Setting, Settings, Slot};
 use problems::{Problems, named};

@@ -57,6 +57,12 @@ pub enum Field {
     BlockIoClass,
     /// `tuning.resctrl_class`.
     ResctrlClass,
+    /// `tuning.cpu_class`.
+    CpuClass,
+    /// `tuning.cpu_governor`.
+    CpuGovernor,
+    /// `tuning.wake_up`.
+    WakeUp,
 }
 
 impl Field {
@@ -90,6 +96,9 @@ impl Field {
             Field::Interrupts => "tuning.interrupts",
             Field::BlockIoClass => "tuning.block_io_class",
             Field::ResctrlClass => "tuning.resctrl_class",
+            Field::CpuClass => "tuning.cpu_class",
+            Field::CpuGovernor => "tuning.cpu_governor",
+            Field::WakeUp => "tuning.wake_up",
         }
     }
 }

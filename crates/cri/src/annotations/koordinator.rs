@@ -60,13 +60,13 @@ pub static FOREIGN: &[Foreign] = &[
         name: webhook::NAMES[0],
         values: WEBHOOK_VALUES,
         meaning: "the exact requests, written by nri-plugins' resource annotator; what kubelet's cgroup settings contradict does not count",
-        fills: &[Field::Requests],
+        fills: &[Field::Requests, Field::CpuClass],
     },
     Foreign {
         name: webhook::NAMES[1],
         values: WEBHOOK_VALUES,
         meaning: "the same, written by CRI Resource Manager's webhook",
-        fills: &[Field::Requests],
+        fills: &[Field::Requests, Field::CpuClass],
     },
     Foreign {
         name: tuning::CRIO_BALANCING,
@@ -87,6 +87,18 @@ pub static FOREIGN: &[Foreign] = &[
         fills: &[Field::Interrupts],
     },
     Foreign {
+        name: tuning::CRIO_C_STATES,
+        values: "disable, enable, max_latency:MICROSECONDS; with /CONTAINER for one",
+        meaning: "how long the CPUs that are its own may take to wake up: not at all, as long as they like, so long",
+        fills: &[Field::WakeUp],
+    },
+    Foreign {
+        name: tuning::CRIO_GOVERNOR,
+        values: "a governor such as performance; with /CONTAINER for one",
+        meaning: "what picks the frequency of the CPUs that are its own",
+        fills: &[Field::CpuGovernor],
+    },
+    Foreign {
         name: tuning::BLOCK_IO,
         values: "/pod or /container.NAME; the name of a class",
         meaning: "as blockioclass",
@@ -100,7 +112,8 @@ pub static FOREIGN: &[Foreign] = &[
     },
 ];
 
-const WEBHOOK_VALUES: &str = "JSON; requests of cpu and memory by container";
+const WEBHOOK_VALUES: &str =
+    "JSON; requests of cpu and memory, and of power.intel.com/CLASS, by container";
 
 /// Whether it is an annotation that is read here.
 pub(super) fn is_known(name: &str) -> bool {

@@ -381,6 +381,17 @@ pub static KEYS: &[Key] = &[
         set: |asked, said| affinity::parse(&mut asked.affinity, said, Sign::Far),
     },
     Key {
+        name: "cpu-class",
+        values: Values::Text(
+            "the name of a class of cpuClasses, or performance, balance-performance, balance-power or power",
+        ),
+        default: "as cpuClasses.exclusive says",
+        meaning: "frequency and sleep of the CPUs that are its own",
+        older: BOTH,
+        fills: &[Field::CpuClass],
+        set: |asked, said| put(&mut asked.tuning.cpu_class, Some(class_name(said.value)?)),
+    },
+    Key {
         name: "cpu-partition",
         values: Values::Words(&["root", "isolated", "none"]),
         default: "as isolation.partition says",

@@ -174,6 +174,86 @@ fn what_is_asked_for_beside_a_place_has_the_names_of_runtimes_too() {
 }
 
 #[test]
+fn frequency_and_sleep_have_the_names_of_other_systems_too() {
+    check(
+        &[
+            ("cpu-c-states.crio.io/c", "max_latency:10"),
+            ("cpu-c-states.crio.io", "enable"),
+            ("cpu-freq-governor.crio.io", "schedutil"),
+            ("cpu-class.resource-policy.nri.io/container.c", "turbo"),
+        ],
+        expect![[r#"
+            cpu_class: Some(
+            "turbo"
+            )
+            cpu_governor: Some(
+            "schedutil"
+            )
+            wake_up: Some(
+            AtMostUs(
+            10
+            )
+            )
+        "#]],
+    );
+    let requests = r#"{"containers":{"c":{"requests":{"cpu":"2","power.intel.com/power":"2"}}}}"#;
+    check(
+        &[("intel.com/resources", requests)],
+        expect![[r#"
+        requests: Some(
+        (
+        "intel.com/resources"
+        ExactRequests {
+        cpu: Some(
+        MilliCpu(
+        2000
+        )
+        )
+        memory: None
+        }
+        )
+        )
+        cpu_class: Some(
+        "power"
+        )
+    "#]],
+    );
+    check(
+        &[("intel.com/resources", requests), ("bayplan.dev/cpu-class", "performance")],
+        expect![[r#"
+            requests: Some(
+            (
+            "intel.com/resources"
+            ExactRequests {
+            cpu: Some(
+            MilliCpu(
+            2000
+            )
+            )
+            memory: None
+            }
+            )
+            )
+            cpu_class: Some(
+            "performance"
+            )
+        "#]],
+    );
+    check(
+        &[
+            ("cpu-c-states.crio.io", "max_latency:-1"),
+            ("cpu-freq-governor.crio.io", "On Demand"),
+            ("bayplan.dev/cpu-class", " "),
+        ],
+        expect![[r#"
+            ! annotation `cpu-c-states.crio.io` is `max_latency:-1`, expected enable, disable or max_latency:MICROSECONDS; ignored
+            ! annotation `cpu-freq-governor.crio.io` is `On Demand`, expected the name of a governor; ignored
+            ! annotation `bayplan.dev/cpu-class` is ``, expected the name of a class of cpuClasses, or performance, balance-performance, balance-power or power; ignored
+        "#]],
+    );
+}
+
+#[test]
 fn wishes_come_from_keys() {
     check(
         &[

@@ -22,6 +22,21 @@ pub struct Tuning {
     pub block_io_class: Option<String>,
     /// The name of a class of the configuration, for caches and memory bandwidth.
     pub resctrl_class: Option<String>,
+    /// The name of a class of frequency and sleep for its own CPUs.
+    pub cpu_class: Option<String>,
+    /// What picks the frequency of its own CPUs, in the kernel's words.
+    pub cpu_governor: Option<String>,
+    /// How long its own CPUs may take to wake up.
+    pub wake_up: Option<WakeUp>,
+}
+
+/// How long a CPU may take to wake up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakeUp {
+    /// As long as it likes.
+    Any,
+    /// At most so many microseconds; with 0 it never sleeps.
+    AtMostUs(u32),
 }
 
 /// A scheduling domain of a container's own.
@@ -71,13 +86,16 @@ const BALANCING: &Words<CpuPartition> =
 pub(super) const CRIO_QUOTA: &str = "cpu-quota.crio.io";
 pub(super) const CRIO_INTERRUPTS: &str = "irq-load-balancing.crio.io";
 pub(super) const CRIO_BALANCING: &str = "cpu-load-balancing.crio.io";
+pub(super) const CRIO_C_STATES: &str = "cpu-c-states.crio.io";
+pub(super) const CRIO_GOVERNOR: &str = "cpu-freq-governor.crio.io";
 pub(super) const BLOCK_IO: &str = "blockio.resources.beta.kubernetes.io";
 pub(super) const RESCTRL: &str = "rdt.resources.beta.kubernetes.io";
 
 /// Whether it is an annotation that is read here.
 pub(super) fn is_known(name: &str) -> bool {
     let name = name.split('/').next().unwrap_or(name);
-    [CRIO_QUOTA, CRIO_INTERRUPTS, CRIO_BALANCING, BLOCK_IO, RESCTRL].contains(&name)
+    [CRIO_QUOTA, CRIO_INTERRUPTS, CRIO_BALANCING, CRIO_C_STATES, CRIO_GOVERNOR, BLOCK_IO, RESCTRL]
+        .contains(&name)
 }
 
 /// Fills `tuning` with what runtimes understand.
@@ -93,6 +111,10 @@ pub(super) fn read(container: &NewContainer, asked: &mut Asked, warnings: &mut W
     read_word(of_crio(CRIO_QUOTA), QUOTA, &mut tuning.is_quota_lifted, warnings);
     read_word(of_crio(CRIO_INTERRUPTS), INTERRUPTS, &mut tuning.interrupts, warnings);
     read_word(of_crio(CRIO_BALANCING), BALANCING, &mut tuning.partition, warnings);
+    let expected = "enable, disable or max_latency:MICROSECONDS";
+    read_text(of_crio(CRIO_C_STATES), parse_wake_up, &mut tuning.wake_up, expected, warnings);
+    let expected = "the name of a governor";
+    read_text(of_crio(CRIO_GOVERNOR), governor, &mut tuning.cpu_governor, expected, warnings);
     let classes = [(BLOCK_IO, &mut tuning.block_io_class), (RESCTRL, &mut tuning.resctrl_class)];
     for (annotated, place) in classes {
         let own = said(annotated, format!("container.{}", container.name));
@@ -121,6 +143,41 @@ fn read_word<T: Clone>(
             warnings.misread(&annotation(name), value, &known.join(" or "), &misread);
         }
     }
+}
+
+fn read_text<T>(
+    said: Option<(&String, &String)>,
+    parse: fn(&str) -> Result<T, Misread>,
+    place: &mut Option<T>,
+    expected: &str,
+    warnings: &mut Warnings,
+) {
+    let Some((name, value)) = said else { return };
+    match check_length(value).and_then(|()| parse(value)) {
+        Ok(meaning) => *place = Some(meaning),
+        Err(misread) => warnings.misread(&annotation(name), value, expected, &misread),
+    }
+}
+
+/// CRI-O's words: `disable` is no sleep at all.
+fn parse_wake_up(value: &str) -> Result<WakeUp, Misread> {
+    match value.trim() {
+        "enable" => Ok(WakeUp::Any),
+        "disable" => Ok(WakeUp::AtMostUs(0)),
+        other => {
+            let us = other.strip_prefix("max_latency:").and_then(|it| it.trim().parse().ok());
+            // The kernel keeps it signed, and takes the largest value for "no limit".
+            let us = us.filter(|us: &u32| *us < i32::MAX.unsigned_abs());
+            us.map(WakeUp::AtMostUs).ok_or_else(Misread::default)
+        }
+    }
+}
+
+/// Whether there is one of that name is the driver's to say.
+fn governor(value: &str) -> Result<String, Misread> {
+    let name = value.trim();
+    let is_name = !name.is_empty() && name.bytes().all(|it| it.is_ascii_lowercase() || it == b'_');
+    is_name.then(|| name.to_owned()).ok_or_else(Misread::default)
 }
 
 /// A class's name; what it stands for is the configuration's to say.

@@ -7,6 +7,7 @@
 use bayplan_types::{Bytes, MilliCpu};
 use serde_json::{Map, Value};
 
+use super::tuning::class_name;
 use super::values::{Misread, shown};
 use super::yaml::string;
 use super::{Asked, Warnings, annotation, check_length};
@@ -15,6 +16,9 @@ use crate::translate::NewContainer;
 
 /// nri-plugins' name counts more, as it is the living one.
 pub(super) const NAMES: [&str; 2] = ["noderesource.dev/resources", "intel.com/resources"];
+
+/// Kubernetes Power Manager's extended resources.
+const PROFILE: &str = "power.intel.com/";
 
 /// More digits than a quantity has (`apimachinery` cuts at 18).
 const DIGITS_MAX: usize = 18;
@@ -25,21 +29,29 @@ pub(super) fn read(container: &NewContainer, asked: &mut Asked, warnings: &mut W
     let said = NAMES.iter().find_map(|name| Some((*name, annotations.get(*name)?)));
     let Some((name, text)) = said else { return };
     match requests_of(&container.name, text) {
-        Ok(requests) => asked.requests = requests.map(|requests| (name, requests)),
+        Ok((requests, profile)) => {
+            asked.requests = requests.map(|requests| (name, requests));
+            asked.tuning.cpu_class = profile;
+        }
         Err(misread) => {
             warnings.misread(&annotation(name), text, "requests by container as JSON", &misread);
         }
     }
 }
 
-/// `None`: it says nothing of this container.
-fn requests_of(container: &str, text: &str) -> Result<Option<ExactRequests>, Misread> {
+/// Requests, and the profile of Power Manager whose resource is requested, which kubelet does not pass on. `None`: it says nothing of this container.
+fn requests_of(
+    container: &str,
+    text: &str,
+) -> Result<(Option<ExactRequests>, Option<String>), Misread> {
     check_length(text)?;
     let pod: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
         Misread::because(format!("line {}, column {}", error.line(), error.column()))
     })?;
     let mut lists = ["containers", "initContainers"].into_iter();
-    let Some(found) = lists.find_map(|list| pod.get(list)?.get(container)) else { return Ok(None) };
+    let Some(found) = lists.find_map(|list| pod.get(list)?.get(container)) else {
+        return Ok((None, None));
+    };
     let amount = |resource: &str, per_unit: u128| {
         let Some(value) = found.get("requests").and_then(|it| it.get(resource)) else {
             return Ok(None);
@@ -50,7 +62,11 @@ fn requests_of(container: &str, text: &str) -> Result<Option<ExactRequests>, Mis
         parsed.map(Some).ok_or_else(strange)
     };
     let (cpu, memory) = (amount("cpu", 1000)?.map(MilliCpu), amount("memory", 1)?.map(Bytes));
-    Ok(Some(ExactRequests { cpu, memory }))
+    let resources = found.get("requests").and_then(Value::as_object).into_iter().flatten();
+    let profile = resources
+        .filter_map(|(name, _)| name.strip_prefix(PROFILE))
+        .find_map(|name| class_name(name).ok());
+    Ok((Some(ExactRequests { cpu, memory }), profile))
 }
 
 /// A Kubernetes quantity (`apimachinery/pkg/api/resource`): a decimal number, then nothing, `n u m k M G T P E`, `Ki Mi Gi Ti Pi Ei`, or
@@ -142,6 +158,7 @@ mod tests {
         ] {
             let found = requests_of(container, text);
             let found = found.map_err(|misread| misread.detail.unwrap_or_default());
+            let found = found.map(|(requests, _)| requests);
             assert_eq!(found, expected.map_err(str::to_owned), "{container}");
         }
         for text in ["", "{", "[]", "7"] {

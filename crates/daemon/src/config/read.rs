@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::cpu_classes::unknown_classes;
 use super::kind::{Field, Kind};
 use super::requests::exclusions;
 use super::table::{KEYS, Key, keys_of};
@@ -129,6 +130,9 @@ impl Reader {
                 .mistake(root.at, "expected `key: value` lines such as `reservedCpus: \"0,28\"`"),
         }
         for (at, message) in exclusions(&self.file.settings()) {
+            self.mistake(at, message);
+        }
+        for (at, message) in unknown_classes(&self.file.config, &self.file.stands) {
             self.mistake(at, message);
         }
     }

@@ -4,6 +4,7 @@ use bayplan_cri::annotations::{BURST, FLAG, INTERRUPTS, PARTITION, PRIORITY, SIB
 use bayplan_types::Bytes;
 
 use super::block_io::BlockIoClasses;
+use super::cpu_classes::{ClassOf, Classes, CpuUse, Schedule, Zone};
 use super::kind::{Kind, OneOf};
 use super::requests::{POLICIES, SCOPES};
 use super::resctrl::ResctrlTree;
@@ -421,6 +422,56 @@ pub(super) const KEYS: &[Key] = &[
         kind: Kind::Tree(&ResctrlTree),
         text: "Classes of containers with parts of the caches and a bound on memory bandwidth, in the form of goresctrl (docs/resctrl.md has examples). A class is \
                chosen with bayplan.dev/rdtclass; one that is named Guaranteed, Burstable or BestEffort is for all others of that QoS class.",
+    },
+    Key {
+        name: "cpuClasses",
+        when: When::Now,
+        kind: Kind::Section,
+        text: "Frequency and sleep of CPUs. Annotation: bayplan.dev/cpu-class. Beside the classes here there are performance, balance-performance, \
+               balance-power and power: the 200 MHz below 100, 75, 50 and 25 percent of what the CPU can do, with that energy preference.",
+    },
+    Key {
+        name: "cpuClasses.classes",
+        when: When::Now,
+        kind: Kind::Tree(&Classes),
+        text: "By name, each with some of governor, minFreq and maxFreq (2.4GHz, kHz, 75%, min, base, turbo), energyPerformancePreference, turbo, maxLatency \
+               (to wake up: 10us), disabledCstates ([C6]), uncoreMinFreq, uncoreMaxFreq. What a class does not name stays as it was.",
+    },
+    Key {
+        name: "cpuClasses.exclusive",
+        when: When::Now,
+        kind: Kind::Tree(&ClassOf(CpuUse::Exclusive)),
+        text: "The class of CPUs that containers own, unless an annotation names another; none leaves them as they are.",
+    },
+    Key {
+        name: "cpuClasses.shared",
+        when: When::Now,
+        kind: Kind::Tree(&ClassOf(CpuUse::Shared)),
+        text: "The class of CPUs that containers share.",
+    },
+    Key {
+        name: "cpuClasses.reserved",
+        when: When::Now,
+        kind: Kind::Tree(&ClassOf(CpuUse::Reserved)),
+        text: "The class of the reserved CPUs.",
+    },
+    Key {
+        name: "cpuClasses.idle",
+        when: When::Now,
+        kind: Kind::Tree(&ClassOf(CpuUse::Idle)),
+        text: "The class of shared CPUs that no container may run on now; none: that of shared ones.",
+    },
+    Key {
+        name: "cpuClasses.schedule",
+        when: When::Now,
+        kind: Kind::Tree(&Schedule),
+        text: "From a time of the day on other classes: {at: \"22:00\", exclusive: power, shared: none}. What a line does not name is as the line before says.",
+    },
+    Key {
+        name: "cpuClasses.timeZone",
+        when: When::Now,
+        kind: Kind::Tree(&Zone),
+        text: "Whose clock the schedule means: a name such as Europe/Berlin, or local.",
     },
     Key {
         name: "enforcement",

@@ -2,12 +2,15 @@
 //! and what cannot be had here.
 
 mod cgroups;
+mod power;
 mod resctrl;
 
 use std::collections::BTreeMap;
 
 use bayplan_enforcement::{Original, Settings, Slot, Unmovable};
 use bayplan_host::kernel::Kernel;
+
+pub(super) use power::{PowerCache, gather_power};
 
 use crate::config::Config;
 use crate::enforcer::groups::GroupWork;

@@ -448,6 +448,29 @@ fn a_die_runs_as_fast_as_its_fastest_class() {
     );
 }
 
+#[test]
+fn profiles_are_those_of_power_manager() {
+    let rows: Vec<String> = profile_names()
+        .map(|name| {
+            let classes = [(name.to_owned(), profile(name).unwrap())].into();
+            let assigned = [(name.to_owned(), CpuSet::first_n(1))].into();
+            let offer = machine("intel_pstate", &["0"]);
+            let (settings, problems) = settings_for_power(&classes, &offer, &assigned);
+            assert_eq!(problems, [""; 0]);
+            let values: Vec<&str> = settings.values().map(|it| it.value.as_str()).collect();
+            format!("{name}: {}", values.join(" "))
+        })
+        .collect();
+    expect![[r#"
+        performance: performance 3600000 3400000
+        balance-performance: balance_performance powersave 2900000 2700000
+        balance-power: balance_power powersave 2200000 2000000
+        power: power powersave 1500000 1300000"#]]
+    .assert_eq(&rows.join("\n"));
+    assert_eq!(profile("balance_power"), profile("balance-power"));
+    assert_eq!(profile("turbo"), None);
+}
+
 fn any_class() -> impl Strategy<Value = PowerClass> {
     let frequency = || {
         prop::option::of(prop_oneof![

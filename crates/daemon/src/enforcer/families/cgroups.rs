@@ -139,7 +139,7 @@ fn first_core(kernel: &mut dyn Kernel, cpus: &CpuSet) -> CpuSet {
 }
 
 /// What a pod says; most say nothing.
-fn tuning(occupant: &Occupant) -> Tuning {
+pub(super) fn tuning(occupant: &Occupant) -> Tuning {
     match occupant.spec.pod.annotations.is_empty() {
         true => Tuning::default(),
         false => read_annotations(&occupant.spec, &RequestRules::default()).0.tuning,

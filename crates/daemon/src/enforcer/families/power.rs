@@ -1,0 +1,163 @@
+//! What is wanted of frequency and sleep. In: who runs where and what he asks for, the configuration, the time of the day. Out: settings.
+//!
+//! A CPU has the class of whoever may run on it: a container that owns it, system pods, those who share, or nobody.
+
+use std::collections::BTreeMap;
+
+use bayplan_cri::annotations::{Tuning, WakeUp};
+use bayplan_enforcement::power::{Latency, PowerClass, PowerOffer, settings_for_power};
+use bayplan_host::kernel::Kernel;
+use bayplan_host::read_power;
+use bayplan_types::CpuSet;
+use jiff::civil::Time;
+
+use super::Gathered;
+use super::cgroups::tuning;
+use crate::config::{Config, CpuUse};
+use crate::occupancy::{Occupancy, Occupant};
+
+/// What the machine offers, until it may be something else: reading it takes thousands of small files.
+#[derive(Debug, Default)]
+pub(crate) struct PowerCache {
+    /// What the files said that tell of a change.
+    signs: Vec<Option<String>>,
+    offer: Option<PowerOffer>,
+}
+
+/// Where CPUs that come and go are seen, another driver, and the switches for turbo.
+const SIGNS: [&str; 5] = [
+    "sys/devices/system/cpu/online",
+    "sys/devices/system/cpu/intel_pstate/status",
+    "sys/devices/system/cpu/intel_pstate/no_turbo",
+    "sys/devices/system/cpu/amd_pstate/status",
+    "sys/devices/system/cpu/cpufreq/boost",
+];
+
+impl PowerCache {
+    /// Something was written on which it depends.
+    pub(crate) fn clear(&mut self) {
+        self.offer = None;
+    }
+
+    fn offer(&mut self, kernel: &mut dyn Kernel) -> &PowerOffer {
+        let signs: Vec<_> = SIGNS.iter().map(|path| kernel.read(path).ok()).collect();
+        if signs != self.signs {
+            (self.signs, self.offer) = (signs, None);
+        }
+        self.offer.get_or_insert_with(|| read_power(kernel))
+    }
+}
+
+/// Adds the settings of all CPUs that have a class.
+pub(crate) fn gather_power(
+    kernel: &mut dyn Kernel,
+    cache: &mut PowerCache,
+    config: &Config,
+    occupancy: &Occupancy,
+    time: Time,
+    gathered: &mut Gathered,
+) {
+    let mut assigned = Assigned::default();
+    assigned.containers(config, occupancy, time);
+    assigned.others(config, occupancy, time);
+    let Assigned { classes, cpus, problems } = assigned;
+    gathered.problems.extend(problems);
+    // Without classes nothing is read.
+    if !cpus.is_empty() {
+        let (settings, problems) = settings_for_power(&classes, cache.offer(kernel), &cpus);
+        gathered.add(settings, problems);
+    }
+}
+
+/// Which CPUs have which class.
+#[derive(Debug, Default)]
+struct Assigned {
+    classes: BTreeMap<String, PowerClass>,
+    cpus: BTreeMap<String, CpuSet>,
+    problems: Vec<String>,
+}
+
+impl Assigned {
+    fn put(&mut self, name: &str, class: PowerClass, cpus: &CpuSet) {
+        if cpus.is_empty() {
+            return;
+        }
+        self.classes.entry(name.to_owned()).or_insert(class);
+        self.cpus.entry(name.to_owned()).or_default().union_with(cpus);
+    }
+
+    /// CPUs of their own.
+    fn containers(&mut self, config: &Config, occupancy: &Occupancy, time: Time) {
+        let usual = config.cpu_classes.uses_at(time).remove(&CpuUse::Exclusive);
+        for occupant in &occupancy.occupants {
+            let Tuning { cpu_class, cpu_governor, wake_up, .. } = tuning(occupant);
+            let asks = cpu_class.is_some() || cpu_governor.is_some() || wake_up.is_some();
+            if occupant.exclusive.is_empty() {
+                if asks {
+                    let name = &occupant.name;
+                    self.problems
+                        .push(format!("frequency and sleep for {name}: it has no CPUs of its own"));
+                }
+                continue;
+            }
+            let chosen = cpu_class.and_then(|name| self.known(config, occupant, name));
+            let name = chosen.or_else(|| usual.clone());
+            let class = name.as_ref().and_then(|name| config.cpu_classes.class(name));
+            let Some(class) = class.or_else(|| asks.then(PowerClass::default)) else { continue };
+            let name = name.unwrap_or_else(|| "none".to_owned());
+            if cpu_governor.is_none() && wake_up.is_none() {
+                self.put(&name, class, &occupant.exclusive);
+                continue;
+            }
+            let class = PowerClass {
+                governor: cpu_governor.or(class.governor),
+                latency: wake_up.map(latency).or(class.latency),
+                ..class
+            };
+            self.put(&format!("{name} for {}", occupant.name), class, &occupant.exclusive);
+        }
+    }
+
+    fn known(&mut self, config: &Config, occupant: &Occupant, name: String) -> Option<String> {
+        if config.cpu_classes.class(&name).is_some() {
+            return Some(name);
+        }
+        self.problems.push(format!(
+            "class \"{name}\" for {}: there is none of that name; known are {}",
+            occupant.name,
+            config.cpu_classes.known()
+        ));
+        None
+    }
+
+    /// CPUs that are nobody's own.
+    fn others(&mut self, config: &Config, occupancy: &Occupancy, time: Time) {
+        let uses = config.cpu_classes.uses_at(time);
+        let mut used = CpuSet::new();
+        for occupant in &occupancy.occupants {
+            used.union_with(&occupant.cpus);
+        }
+        let shared = uses.get(&CpuUse::Shared);
+        let rows = [
+            (uses.get(&CpuUse::Reserved), occupancy.reserved.clone()),
+            (shared, occupancy.shared.intersection(&used)),
+            (uses.get(&CpuUse::Idle).or(shared), occupancy.shared.difference(&used)),
+        ];
+        for (name, cpus) in rows {
+            let Some(name) = name else { continue };
+            if let Some(class) = config.cpu_classes.class(name) {
+                self.put(name, class, &cpus);
+            }
+        }
+    }
+}
+
+fn latency(wake_up: WakeUp) -> Latency {
+    match wake_up {
+        WakeUp::Any => Latency::Any,
+        WakeUp::AtMostUs(us) => Latency::AtMost(us),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+use std::path::Path;
+
+use bayplan_cri::translate::{NewContainer, Pod};
+use bayplan_host::fake_kernel::FakeKernel;
+use bayplan_types::CpuClass;
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::config::parse_config;
+
+/// A container: CPUs that it may run on, those that it owns, and annotations.
+fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)]) -> Occupant {
+    let annotations = annotations.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+    let pod = Pod { annotations: annotations.collect(), ..Pod::default() };
+    Occupant {
+        name: format!("n/{name}/c"),
+        runtime_id: format!("id-{name}"),
+        spec: NewContainer { pod, name: "c".to_owned(), ..NewContainer::default() },
+        class: CpuClass::Exclusive,
+        cpus: cpus.parse().unwrap(),
+        exclusive: exclusive.parse().unwrap(),
+        mems: "0".parse().unwrap(),
+        is_left_alone: false,
+    }
+}
+
+/// Eight CPUs, of which 0 is reserved, 1-3 are containers' own, and 4-7 are shared.
+fn kernel() -> FakeKernel {
+    let mut kernel = FakeKernel::new(&[("sys/devices/system/cpu/online", "0-7\n")]);
+    for cpu in 0..8 {
+        let rows = [
+            (format!("cpufreq/policy{cpu}/affected_cpus"), cpu.to_string()),
+            (format!("cpufreq/policy{cpu}/scaling_driver"), "intel_cpufreq".to_owned()),
+            (format!("cpufreq/policy{cpu}/cpuinfo_min_freq"), "800000".to_owned()),
+            (format!("cpufreq/policy{cpu}/cpuinfo_max_freq"), "3000000".to_owned()),
+            (
+                format!("cpufreq/policy{cpu}/scaling_available_governors"),
+                "performance powersave schedutil".to_owned(),
+            ),
+            (format!("cpu{cpu}/power/pm_qos_resume_latency_us"), "0\n".to_owned()),
+        ];
+        let files = rows.map(|(path, text)| (format!("sys/devices/system/cpu/{path}"), text));
+        kernel.files.extend(files);
+    }
+    kernel
+}
+
+fn occupancy(occupants: Vec<Occupant>) -> Occupancy {
+    let (reserved, shared) = ("0".parse().unwrap(), "4-7".parse().unwrap());
+    Occupancy { occupants, reserved, shared, is_restored: false }
+}
+
+/// Who has which class at 12:00 and at 23:00: what it comes to for governor, range and time to wake up.
+fn check(config: &str, occupants: Vec<Occupant>, expected: Expect) {
+    let config = parse_config(Path::new("c"), config).unwrap();
+    let (mut kernel, mut cache) = (kernel(), PowerCache::default());
+    let mut text = String::new();
+    for time in ["12:00", "23:00"] {
+        let mut gathered = Gathered::default();
+        let occupancy = occupancy(occupants.clone());
+        let at = time.parse().unwrap();
+        gather_power(&mut kernel, &mut cache, &config, &occupancy, at, &mut gathered);
+        text.push_str(&format!("{time}\n"));
+        for (slot, setting) in &gathered.settings {
+            let path = slot.path.replace("sys/devices/system/cpu/", "");
+            text.push_str(&format!("  {path} = {} ({})\n", setting.value, setting.reason));
+        }
+        text.extend(gathered.problems.iter().map(|problem| format!("  ! {problem}\n")));
+    }
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn every_use_has_its_class_and_the_schedule_its_hours() {
+    let config = "\
+cpuClasses:
+  classes:
+    fast: {governor: performance}
+    quiet: {governor: powersave, maxFreq: 1GHz}
+  exclusive: fast
+  reserved: quiet
+  idle: quiet
+  schedule:
+    - {at: \"06:00\", exclusive: fast, shared: none}
+    - {at: \"22:00\", exclusive: none, shared: fast}
+";
+    let occupants = vec![occupant("own", "1", "1", &[]), occupant("shares", "4-5", "", &[])];
+    check(
+        config,
+        occupants,
+        expect![[r#"
+        12:00
+          cpufreq/policy0/scaling_governor = powersave (class "quiet": governor)
+          cpufreq/policy0/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+          cpufreq/policy0/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+          cpufreq/policy1/scaling_governor = performance (class "fast": governor)
+          cpufreq/policy6/scaling_governor = powersave (class "quiet": governor)
+          cpufreq/policy6/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+          cpufreq/policy6/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+          cpufreq/policy7/scaling_governor = powersave (class "quiet": governor)
+          cpufreq/policy7/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+          cpufreq/policy7/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+        23:00
+          cpufreq/policy0/scaling_governor = powersave (class "quiet": governor)
+          cpufreq/policy0/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+          cpufreq/policy0/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+          cpufreq/policy4/scaling_governor = performance (class "fast": governor)
+          cpufreq/policy5/scaling_governor = performance (class "fast": governor)
+          cpufreq/policy6/scaling_governor = powersave (class "quiet": governor)
+          cpufreq/policy6/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+          cpufreq/policy6/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+          cpufreq/policy7/scaling_governor = powersave (class "quiet": governor)
+          cpufreq/policy7/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+          cpufreq/policy7/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+    "#]],
+    );
+}
+
+#[test]
+fn a_container_chooses_for_its_own_cpus() {
+    let class = |name| [("bayplan.dev/cpu-class", name)];
+    let crio =
+        [("cpu-c-states.crio.io", "max_latency:5"), ("cpu-freq-governor.crio.io", "schedutil")];
+    check(
+        "cpuClasses: {classes: {quiet: {maxFreq: 1GHz}}, exclusive: quiet}\n",
+        vec![
+            occupant("crio", "1", "1", &crio),
+            occupant("named", "2", "2", &class("power")),
+            occupant("wrong", "3", "3", &class("speedy")),
+            occupant("shares", "4-5", "", &class("quiet")),
+        ],
+        expect![[r#"
+            12:00
+              cpu1/power/pm_qos_resume_latency_us = 5 (class "quiet for n/crio/c": time to wake up)
+              cpufreq/policy1/scaling_governor = schedutil (class "quiet for n/crio/c": governor)
+              cpufreq/policy1/scaling_max_freq = 1000000 (class "quiet for n/crio/c": highest frequency)
+              cpufreq/policy1/scaling_min_freq = 800000 (class "quiet for n/crio/c": lowest frequency)
+              cpufreq/policy2/scaling_max_freq = 1350000 (class "power": highest frequency)
+              cpufreq/policy2/scaling_min_freq = 1150000 (class "power": lowest frequency)
+              cpufreq/policy3/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+              cpufreq/policy3/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+              ! class "speedy" for n/wrong/c: there is none of that name; known are quiet, performance, balance-performance, balance-power, power
+              ! frequency and sleep for n/shares/c: it has no CPUs of its own
+              ! class "power" on CPU 2: preference power: intel_cpufreq offers none
+            23:00
+              cpu1/power/pm_qos_resume_latency_us = 5 (class "quiet for n/crio/c": time to wake up)
+              cpufreq/policy1/scaling_governor = schedutil (class "quiet for n/crio/c": governor)
+              cpufreq/policy1/scaling_max_freq = 1000000 (class "quiet for n/crio/c": highest frequency)
+              cpufreq/policy1/scaling_min_freq = 800000 (class "quiet for n/crio/c": lowest frequency)
+              cpufreq/policy2/scaling_max_freq = 1350000 (class "power": highest frequency)
+              cpufreq/policy2/scaling_min_freq = 1150000 (class "power": lowest frequency)
+              cpufreq/policy3/scaling_max_freq = 1000000 (class "quiet": highest frequency)
+              cpufreq/policy3/scaling_min_freq = 800000 (class "quiet": lowest frequency)
+              ! class "speedy" for n/wrong/c: there is none of that name; known are quiet, performance, balance-performance, balance-power, power
+              ! frequency and sleep for n/shares/c: it has no CPUs of its own
+              ! class "power" on CPU 2: preference power: intel_cpufreq offers none
+        "#]],
+    );
+    check(
+        "",
+        vec![occupant("crio", "1", "1", &crio[..1]), occupant("b", "2", "2", &[])],
+        expect![[r#"
+            12:00
+              cpu1/power/pm_qos_resume_latency_us = 5 (class "none for n/crio/c": time to wake up)
+            23:00
+              cpu1/power/pm_qos_resume_latency_us = 5 (class "none for n/crio/c": time to wake up)
+        "#]],
+    );
+}
+
+#[test]
+fn where_nobody_has_a_class_nothing_is_read() {
+    let (mut kernel, mut cache) = (FakeKernel::default(), PowerCache::default());
+    let mut gathered = Gathered::default();
+    let (config, occupancy) = (Config::default(), occupancy(vec![occupant("a", "1", "1", &[])]));
+    gather_power(&mut kernel, &mut cache, &config, &occupancy, Time::midnight(), &mut gathered);
+    assert!(gathered.settings.is_empty() && gathered.problems.is_empty() && cache.offer.is_none());
+}
+
+#[test]
+fn what_is_offered_is_read_again_when_cpus_come_or_go() {
+    let (mut kernel, mut cache) = (kernel(), PowerCache::default());
+    assert_eq!(cache.offer(&mut kernel).policies.len(), 8);
+    kernel.files.retain(|path, _| !path.contains("policy7"));
+    assert_eq!(cache.offer(&mut kernel).policies.len(), 8);
+    kernel.files.insert(SIGNS[0].to_owned(), "0-6\n".to_owned());
+    assert_eq!(cache.offer(&mut kernel).policies.len(), 7);
+}

@@ -1,0 +1,131 @@
+//! Frequency and sleep of CPUs: the daemon over the files of a frequency driver on a disk.
+
+use std::fs;
+use std::path::PathBuf;
+
+use bayplan_daemon::mode::{Mode, ModeReport};
+use bayplan_daemon::post_control;
+use bayplan_types::CpuSet;
+use tokio::time::{Duration, sleep};
+
+use crate::node::{MACHINE, Node, set, soon};
+
+const CLASSES: &str = "\
+reservedCpus: 0,8
+sweepInterval: 100ms
+cpuClasses:
+  classes:
+    fast: {governor: performance, minFreq: base, maxLatency: 10us}
+    quiet: {energyPerformancePreference: power, maxFreq: 1GHz}
+  exclusive: fast
+  shared: quiet
+";
+
+fn file(node: &Node, cpu: u32, name: &str) -> PathBuf {
+    let dir = node.host_root().join("sys/devices/system/cpu");
+    match name {
+        "latency" => dir.join(format!("cpu{cpu}/power/pm_qos_resume_latency_us")),
+        name => dir.join(format!("cpufreq/policy{cpu}/{name}")),
+    }
+}
+
+fn write(node: &Node, cpu: u32, name: &str, text: &str) {
+    let path = file(node, cpu, name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// As intel_pstate shows itself; a disk takes everything.
+fn write_driver(node: &Node) {
+    for cpu in 0..16 {
+        let rows = [
+            ("affected_cpus", format!("{cpu}\n")),
+            ("scaling_driver", "intel_pstate\n".to_owned()),
+            ("cpuinfo_min_freq", "800000\n".to_owned()),
+            ("cpuinfo_max_freq", "3600000\n".to_owned()),
+            ("base_frequency", "2000000\n".to_owned()),
+            ("scaling_available_governors", "performance powersave\n".to_owned()),
+            ("scaling_governor", "powersave\n".to_owned()),
+            ("scaling_min_freq", "800000\n".to_owned()),
+            ("scaling_max_freq", "3600000\n".to_owned()),
+            (
+                "energy_performance_available_preferences",
+                "performance balance_performance balance_power power\n".to_owned(),
+            ),
+            ("energy_performance_preference", "balance_performance\n".to_owned()),
+            ("latency", "0\n".to_owned()),
+        ];
+        for (name, text) in rows {
+            write(node, cpu, name, &text);
+        }
+    }
+}
+
+/// What is set on each CPU, for short.
+fn shown(node: &Node, cpu: u32) -> String {
+    let names = [
+        "scaling_governor",
+        "energy_performance_preference",
+        "scaling_min_freq",
+        "scaling_max_freq",
+        "latency",
+    ];
+    let texts = names.map(|name| fs::read_to_string(file(node, cpu, name)).unwrap());
+    texts.map(|text| text.trim().to_owned()).join(" ")
+}
+
+const BEFORE: &str = "powersave balance_performance 800000 3600000 0";
+const FAST: &str = "performance performance 2000000 3600000 10";
+const QUIET: &str = "powersave power 800000 1000000 0";
+
+/// Waits until the CPUs of the sets show what stands beside them, and all others what was before.
+async fn wait_for(node: &Node, rows: &[(&CpuSet, &str)]) {
+    let wanted = |cpu: u32| {
+        let row = rows.iter().find(|(cpus, _)| cpus.iter().any(|it| it.0 == cpu));
+        row.map_or(BEFORE, |(_, text)| *text)
+    };
+    let reached = async {
+        while (0..16).any(|cpu| shown(node, cpu) != wanted(cpu)) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    soon(reached).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cpus_have_the_class_of_who_runs_there_and_everything_is_given_back() {
+    let mut node = Node::without_daemon(MACHINE);
+    write_driver(&node);
+    node.spawn_daemon(CLASSES).await;
+    let shared = set("1-7,9-15");
+    wait_for(&node, &[(&shared, QUIET)]).await;
+
+    let (pod, id) = node.guaranteed("owner", 2000).await;
+    let own = node.cpus(&id);
+    wait_for(&node, &[(&own, FAST), (&shared, QUIET)]).await;
+
+    // Somebody else changes a file.
+    let cpu = own.first().unwrap().0;
+    write(&node, cpu, "scaling_governor", "powersave\n");
+    wait_for(&node, &[(&own, FAST), (&shared, QUIET)]).await;
+
+    let change = |to: Mode| {
+        let (socket, path) = (node.control_socket(), format!("/api/v1/mode?to={}", to.name()));
+        async move {
+            let report: ModeReport =
+                soon(post_control(&socket, &path, String::new())).await.unwrap();
+            assert_eq!(report.files_not_written, [""; 0]);
+        }
+    };
+    change(Mode::Restored).await;
+    wait_for(&node, &[]).await;
+    change(Mode::Placing).await;
+    wait_for(&node, &[(&own, FAST), (&shared, QUIET)]).await;
+
+    soon(node.kubelet.end_pod(&pod)).await.unwrap();
+    wait_for(&node, &[(&shared, QUIET)]).await;
+    // What a killed daemon has changed the next one gives back, which wants nothing of it.
+    node.kill_daemon();
+    node.spawn_daemon("reservedCpus: 0,8\n").await;
+    wait_for(&node, &[]).await;
+}
