@@ -88,6 +88,7 @@ const EVERY_KEY: &str = "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c
          maxCpusPerEvent: 2\n  maxMemoryPerEvent: 3Gi\n  minGainPercent: 4\nmemory:\n  narrow: true\n";
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "each key has its lines in what is expected")]
 fn every_key_is_understood() {
     check(
         EVERY_KEY,
