@@ -90,6 +90,7 @@ const EVERY_KEY: &str = "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c
          blockIo:\n  classes:\n    a:\n      - Devices: [/dev/sda]\n        Weight: 9\n";
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "each key has its lines in what is expected")]
 fn every_key_is_understood() {
     let config = parse_config(Path::new("config.yaml"), EVERY_KEY).unwrap();
     expect_file!["every_key.txt"].assert_eq(&format!("{config:#?}\n"));
