@@ -39,6 +39,7 @@ use crate::inbox::{Inbox, inbox};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::neighbours::watch_neighbours;
+use crate::prober::{ProberTask, Sightings, run_prober};
 use crate::reconfigure::check_reserved;
 use crate::record::replay;
 use crate::recorded_machine::render_machine;
@@ -118,6 +119,7 @@ pub struct Daemon {
     ear: Ear,
     config: LiveConfig,
     enforcement: Enforcement,
+    sightings: Sightings,
     reloader: Reloader,
 }
 
@@ -131,6 +133,7 @@ struct Core {
     enforcement: Enforcement,
     enforcer: Enforcer,
     questions: Questions,
+    sightings: Sightings,
     stop: CancellationToken,
     kill: CancellationToken,
     broken: CancellationToken,
@@ -144,7 +147,9 @@ impl Core {
         machine: &Machine,
         current: &LiveConfig,
     ) -> Result<Core, StartError> {
-        let (metrics, health) = (Arc::new(Metrics::new()), Arc::new(Health::default()));
+        let sightings = Sightings::default();
+        let metrics = Arc::new(Metrics::new(sightings.clone()));
+        let health = Arc::new(Health::default());
         let (state, keeper, found) = restore(config, machine, &metrics).await?;
         let enforcer = new_enforcer(config)?;
         let (historian, history) = start_history(config, &state, found, &metrics);
@@ -183,6 +188,7 @@ impl Core {
             enforcement,
             enforcer,
             questions,
+            sightings,
             stop,
             kill,
             broken,
@@ -247,9 +253,21 @@ impl Daemon {
         };
         // Not vital: containers run where they should without.
         tasks.push(tokio::spawn(run_enforcer(enforcing, stop.clone())));
+        let ground = Ground::new(&machine, &config.reserved_cpus);
+        let sightings = core.sightings;
+        let probing = ProberTask {
+            inbox: inbox.clone(),
+            config: current.clone(),
+            ground: Arc::clone(&ground),
+            sightings: sightings.clone(),
+        };
+        // A machine that is not this one has no kernel to count in.
+        if machine.is_real() {
+            tasks.push(tokio::spawn(run_prober(probing, stop.clone())));
+        }
         let parts = Parts {
             live,
-            ground: Ground::new(&machine, &config.reserved_cpus),
+            ground,
             inbox,
             upstream,
             metrics: Arc::clone(&metrics),
@@ -266,6 +284,7 @@ impl Daemon {
             ear: systemd.ear,
             config: current.clone(),
             enforcement,
+            sightings,
             reloader,
             close: CancellationToken::new(),
             stop,
@@ -307,6 +326,7 @@ impl Daemon {
             metrics: Arc::clone(&gate.metrics),
             reloader: self.reloader.clone(),
             enforcement: self.enforcement.clone(),
+            sightings: self.sightings.clone(),
         };
         if let Some(address) = config.metrics_address {
             let reach = Reach::of(address.ip());

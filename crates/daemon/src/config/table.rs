@@ -91,6 +91,8 @@ const ENFORCEMENT: &Words<EnforcementMode> = &[
     ("off", EnforcementMode::Off),
 ];
 
+const PROBES: &Words<bool> = &[("on", true), ("off", false)];
+
 /// All of them.
 pub(super) const KEYS: &[Key] = &[
     Key {
@@ -355,6 +357,13 @@ pub(super) const KEYS: &[Key] = &[
         when: When::Now,
         kind: Kind::Duration(|it| &mut it.sweep_interval),
         text: "How often kernel files are looked at that somebody else may have changed.",
+    },
+    Key {
+        name: "probes",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(PROBES, |it| &mut it.has_probes)),
+        text: "Whether programs in the kernel count switches and moves of containers' tasks, and who else runs on CPUs that a container owns: on (where the kernel \
+               and the rights allow it; `bayplan check` says so), or off. `bayplan audit` shows it.",
     },
     Key {
         name: "hostRoot",
