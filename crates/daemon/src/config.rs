@@ -136,6 +136,8 @@ pub struct Config {
     pub enforcement: EnforcementMode,
     /// How often those that are written are looked at, beside changes that are heard of.
     pub sweep_interval: Duration,
+    /// How often the counters of containers and of the node are read.
+    pub observe_interval: Duration,
     /// Whether programs in the kernel count what happens to containers.
     pub has_probes: bool,
     /// Directory under which `/sys` and `/proc` are read, and written.
@@ -170,6 +172,7 @@ impl Default for Config {
             narrows_memory: false,
             enforcement: EnforcementMode::default(),
             sweep_interval: Duration::from_secs(30),
+            observe_interval: Duration::from_secs(10),
             has_probes: true,
             host_root: "/".into(),
             log: "info".to_owned(),

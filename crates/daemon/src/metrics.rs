@@ -21,6 +21,7 @@ use crate::check::{Finding, Severity};
 use crate::enforcer;
 use crate::event::Note;
 use crate::mode::Mode;
+use crate::observer;
 use crate::prober::Sightings;
 use crate::state::NodeState;
 
@@ -318,6 +319,12 @@ impl Metrics {
             self.machine_changes.get_or_create(&Outcome { outcome }).inc_by(0);
             self.config_reloads.get_or_create(&Outcome { outcome }).inc_by(0);
         }
+    }
+
+    /// From now on, with what is kept there.
+    pub(crate) fn with_readings(mut self, shown: observer::Shown) -> Metrics {
+        self.registry.register_collector(Box::new(shown));
+        self
     }
 
     /// The text that Prometheus reads.

@@ -359,6 +359,12 @@ pub(super) const KEYS: &[Key] = &[
         text: "How often kernel files are looked at that somebody else may have changed.",
     },
     Key {
+        name: "observeInterval",
+        when: When::Now,
+        kind: Kind::Duration(|it| &mut it.observe_interval),
+        text: "How often the counters of containers and of the node are read, for the metrics.",
+    },
+    Key {
         name: "probes",
         when: When::Now,
         kind: Kind::Word(&OneOf(PROBES, |it| &mut it.has_probes)),

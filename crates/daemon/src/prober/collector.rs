@@ -58,7 +58,7 @@ impl Collector for Sightings {
         let counted = |seen: &'_ Seen| drain.containers.get(&seen.cgroup);
         let containers: Vec<(&Seen, &Counters)> =
             told.containers.iter().filter_map(|seen| Some((seen, counted(seen)?))).collect();
-        encode_times(&containers, &mut encoder)?;
+        encode_delays(&containers, &mut encoder)?;
         encode_counts(&containers, &mut encoder)?;
         encode_intruders(&told, &mut encoder)
     }
@@ -74,17 +74,11 @@ fn encode_table(told: &Told, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result
     Ok(())
 }
 
-fn encode_times(
+fn encode_delays(
     containers: &[(&Seen, &Counters)],
     encoder: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
-    let help = "Time that the container's tasks were on a CPU, as the scheduler counts it";
     let unit = Some(&Unit::Seconds);
-    let mut family = encoder.encode_descriptor("container_cpu", help, unit, MetricType::Counter)?;
-    for (seen, counters) in containers {
-        let value = seconds(counters.exec_ns);
-        family.encode_family(&of(seen))?.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
-    }
     let help =
         "Time that a task of the container could have run and had no CPU, before each of its runs";
     let mut family =

@@ -176,7 +176,7 @@ fn audit_of(
 ) -> Option<ContainerAudit> {
     let counters: &Counters = now.containers.get(&seen.cgroup)?;
     let intruders = intruders_of(seen, all, before, now);
-    let taken_seconds = intruders.iter().map(|it| it.recent_seconds).sum();
+    let taken_seconds = intruders.iter().fold(0.0, |sum, it| sum + it.recent_seconds);
     let by_preempter = Preempter::ALL.iter().map(|it| it.name().to_owned());
     let by_distance = Distance::ALL.iter().map(|it| it.name().to_owned());
     Some(ContainerAudit {
