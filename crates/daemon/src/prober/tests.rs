@@ -73,18 +73,23 @@ fn check(found: &impl serde::Serialize, expected: Expect) {
 
 #[test]
 fn without_probes_nothing_is_known() {
-    check(&Sightings::default().view(), expect![[r#"
+    check(
+        &Sightings::default().view(),
+        expect![[r#"
         {
           "format": "bayplan-audit/1",
           "probes": [],
           "recent_seconds": null,
           "containers": []
-        }"#]]);
+        }"#]],
+    );
 }
 
 #[test]
 fn a_probe_says_why_it_does_not_count() {
-    check(&told(&[10]).view().probes, expect![[r#"
+    check(
+        &told(&[10]).view().probes,
+        expect![[r#"
         [
           {
             "name": "scheduler",
@@ -98,13 +103,16 @@ fn a_probe_says_why_it_does_not_count() {
             "reason": "not here",
             "remedy": "elsewhere"
           }
-        ]"#]]);
+        ]"#]],
+    );
 }
 
 #[test]
 fn who_ran_on_somebody_elses_cpu_goes_by_his_name() {
     let view = told(&[10, 20]).view();
-    check(&view.containers[0], expect![[r#"
+    check(
+        &view.containers[0],
+        expect![[r#"
         {
           "namespace": "default",
           "pod": "pod",
@@ -153,7 +161,8 @@ fn who_ran_on_somebody_elses_cpu_goes_by_his_name() {
               "recent_seconds": 0.01
             }
           ]
-        }"#]]);
+        }"#]],
+    );
     assert_eq!(view.containers[1].intruders, []);
 }
 
