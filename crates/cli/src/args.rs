@@ -63,6 +63,13 @@ pub(crate) enum Command {
     /// drawn anew until Ctrl-C; elsewhere the tables follow each other, with -o json one object per line.
     #[command(after_long_help = TOP_HELP)]
     Top(TopOptions),
+    /// What really happened to containers: CPU time, waiting, preemptions, moves, and who else ran on CPUs that they own
+    ///
+    /// Programs in the kernel count it (`probes` in the configuration); the daemon reads them every five seconds. With a container, everybody
+    /// who ran on its CPUs is named: kernel threads, other containers, processes, interrupts. What cannot be counted here is said, with what
+    /// would mend it.
+    #[command(after_long_help = AUDIT_HELP)]
+    Audit(AuditOptions),
     /// What the daemon would write into kernel files now, one line per write, with the reason; nothing when all of them are right
     ///
     /// CPU sets go through the runtime and are not listed here. What cannot be had on this machine is listed, too.
@@ -249,6 +256,31 @@ pub(crate) struct ExplainOptions {
     #[command(flatten)]
     pub(crate) output: OutputOptions,
 }
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AuditOptions {
+    /// Only this one, with everybody who ran on its CPUs: its name, the pod, NAMESPACE/POD or NAMESPACE/POD/NAME
+    #[arg(value_name = "CONTAINER")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) control: ControlOptions,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
+}
+
+const AUDIT_HELP: &str = "\
+Columns:
+  CPUS USED    CPUs that were kept busy
+  WAITING      tasks that could have run and had no CPU, on average
+  DELAY P99    99 of 100 runs began after at most this delay
+  PREEMPTED/s  times that a task left a CPU and could have gone on
+  MOVES/s      moves of tasks to another CPU
+  TAKEN        time that others ran on CPUs that the container owns
+
+Examples:
+  bayplan audit
+  bayplan audit default/database/database
+  bayplan audit -o json | jq '.containers[] | select(.recent.taken_seconds > 0.1) | .container'";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ModeOptions {

@@ -4,6 +4,7 @@
 
 mod annotations;
 mod args;
+mod audit;
 mod check;
 mod config;
 mod demo;
@@ -59,6 +60,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Status(options) => status::run(config, &options)?,
         Command::Explain(options) => explain::run(config, &options)?,
         Command::Top(options) => top::run(config, &options)?,
+        Command::Audit(options) => audit::run(config, &options)?,
         Command::Plan(options) => plan::run(config, &options)?,
         Command::Drain(options) => return mode::run(config, Mode::Draining, &options),
         Command::Restore(options) if options.files_only => {

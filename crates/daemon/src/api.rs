@@ -12,13 +12,14 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::enforcer::Enforcement;
 use crate::event::{Answer, Event};
 use crate::metrics::Metrics;
 use crate::mode::{Mode, ModeReport};
+use crate::prober::Sightings;
 use crate::reload::{ConfigDiff, Reloader};
 use crate::status::Status;
 use crate::sync::Syncer;
@@ -56,6 +57,7 @@ pub(crate) struct Api {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) reloader: Reloader,
     pub(crate) enforcement: Enforcement,
+    pub(crate) sightings: Sightings,
 }
 
 /// One thing that can be asked.
@@ -76,13 +78,13 @@ fn serialize_reach<S: Serializer>(reach: &Reach, to: S) -> Result<S::Ok, S::Erro
     to.serialize_str(reach.text())
 }
 
-const ROUTES: [Route; 11] = [
+const ROUTES: [Route; 12] = [
     Route {
         method: "GET",
         path: "/metrics",
         parameters: "",
         reach: Reach::Network,
-        answer: "metrics as OpenMetrics text",
+        answer: "metrics as OpenMetrics text; those by container only on the socket and on loopback",
         handler: || get(metrics),
     },
     Route {
@@ -116,6 +118,14 @@ const ROUTES: [Route; 11] = [
         reach: Reach::Loopback,
         answer: "`bayplan-status/1`: the mode, CPUs by class, pools, containers",
         handler: || get(status),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/audit",
+        parameters: "",
+        reach: Reach::Socket,
+        answer: "`bayplan-audit/1`: what the probes have counted for each container, and who else ran on its CPUs",
+        handler: || get(audit),
     },
     Route {
         method: "GET",
@@ -171,12 +181,13 @@ const ROUTES: [Route; 11] = [
 pub(crate) fn routes(reach: Reach, api: Api) -> Router {
     let served = ROUTES.iter().filter(|route| route.reach <= reach);
     let add = |router: Router<Api>, route: &Route| router.route(route.path, (route.handler)());
-    served.fold(Router::new(), add).with_state(api)
+    served.fold(Router::new(), add).layer(Extension(reach)).with_state(api)
 }
 
-async fn metrics(State(api): State<Api>) -> Response {
+async fn metrics(State(api): State<Api>, Extension(reach): Extension<Reach>) -> Response {
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, OPEN_METRICS)], api.metrics.render()).into_response()
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], api.metrics.render(reach >= Reach::Loopback))
+        .into_response()
 }
 
 /// The state answers, so the daemon decides.
@@ -232,6 +243,10 @@ async fn plan_files(State(api): State<Api>) -> Response {
         Some(view) => Json(view).into_response(),
         None => stopping(),
     }
+}
+
+async fn audit(State(api): State<Api>) -> Response {
+    Json(api.sightings.view()).into_response()
 }
 
 async fn plan_mode(State(api): State<Api>, Query(To { to }): Query<To>) -> Response {

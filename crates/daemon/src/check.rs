@@ -5,6 +5,7 @@ use std::path::Path;
 use bayplan_allocator::policy::topology_aware::{PoolsError, pools};
 use bayplan_cri::upstream::Upstream;
 use bayplan_host::{Depth, read_snapshot};
+use bayplan_probes::{Probe, ProbeState, Probes};
 use bayplan_topology::{Topology, derive};
 use serde::Serialize;
 
@@ -50,7 +51,37 @@ pub async fn check_node(config: &Config) -> Vec<Finding> {
     findings.push(check_rights(config));
     findings.push(check_runtime(config).await);
     findings.extend(check_neighbours(&config.host_root));
+    findings.extend(check_probes(config));
     findings
+}
+
+/// Whether this process could attach each probe, which it does for a moment. The daemon's own rights may be others.
+fn check_probes(config: &Config) -> Vec<Finding> {
+    if !config.has_probes {
+        return vec![finding("probes", Severity::Ok, "off, as the configuration says")];
+    }
+    let Ok(snapshot) = read_snapshot(&config.host_root, Depth::Placement) else {
+        return Vec::new();
+    };
+    let Ok(topology) = derive(&snapshot) else { return Vec::new() };
+    let table = match Probes::attach(&topology) {
+        Ok(probes) => probes.table(),
+        Err(refusal) => Probes::table_of_refused(&refusal),
+    };
+    let row = |Probe { name, counts, state }: Probe| match state {
+        ProbeState::Attached => {
+            finding("probes", Severity::Ok, format!("{name} can be attached: {counts}"))
+        }
+        ProbeState::Waiting => {
+            let message = format!("{name} can be loaded, for when a container owns CPUs: {counts}");
+            finding("probes", Severity::Ok, message)
+        }
+        ProbeState::Refused(refusal) => {
+            let message = format!("{name} ({counts}) cannot be attached. {refusal}");
+            finding("probes", Severity::Warning, message)
+        }
+    };
+    table.into_iter().map(row).collect()
 }
 
 /// What is odd about the machine, and what the configuration wants that it does not have.

@@ -162,6 +162,8 @@ pub struct Config {
     pub sweep_interval: Duration,
     /// How often the counters of containers and of the node are read.
     pub observe_interval: Duration,
+    /// Whether programs in the kernel count what happens to containers.
+    pub has_probes: bool,
     /// Directory under which `/sys` and `/proc` are read, and written.
     pub host_root: PathBuf,
     /// A filter as of `tracing-subscriber`, for example `info` or `bayplan_cri=debug,info`.
@@ -203,6 +205,7 @@ impl Default for Config {
             enforcement: EnforcementMode::default(),
             sweep_interval: Duration::from_secs(30),
             observe_interval: Duration::from_secs(10),
+            has_probes: true,
             host_root: "/".into(),
             log: "info".to_owned(),
         }

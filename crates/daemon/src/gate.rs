@@ -170,7 +170,7 @@ mod tests {
     /// A gate to a loop that answers nothing.
     fn gate(config: Config) -> (Gate, Events) {
         let (inbox, events) = inbox(config.waiting_max);
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::<Metrics>::default();
         let syncer = Syncer {
             upstream: Upstream::new("/nowhere".into(), Duration::from_millis(1)),
             inbox,

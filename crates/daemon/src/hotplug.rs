@@ -114,6 +114,11 @@ impl Machine {
         &self.topology
     }
 
+    /// It is the one that the daemon runs on.
+    pub(crate) fn is_real(&self) -> bool {
+        self.watched.is_some()
+    }
+
     /// What was read of it, in the text form of `bayplan snapshot`; `None` for a fixed one.
     pub(crate) fn files(&self) -> Option<Arc<str>> {
         self.files.clone()
@@ -342,11 +347,7 @@ mod tests {
                 }
             });
             let watch = machine
-                .watch(
-                    Ground::new(&machine, &"0".parse().unwrap()),
-                    inbox,
-                    Arc::new(Metrics::new()),
-                )
+                .watch(Ground::new(&machine, &"0".parse().unwrap()), inbox, Arc::default())
                 .unwrap();
             Host { dir, watch, events, machines }
         }
@@ -368,7 +369,7 @@ mod tests {
         }
 
         fn failures(&self) -> String {
-            let text = self.watch.metrics.render();
+            let text = self.watch.metrics.render(false);
             let name = "bayplan_machine_changes_total{outcome=\"failed\"} ";
             text.lines().find_map(|line| line.strip_prefix(name)).unwrap().to_owned()
         }
@@ -479,11 +480,7 @@ mod tests {
         let (inbox, _events) = inbox(64);
         assert!(
             machine
-                .watch(
-                    Ground::new(&machine, &"0".parse().unwrap()),
-                    inbox,
-                    Arc::new(Metrics::new())
-                )
+                .watch(Ground::new(&machine, &"0".parse().unwrap()), inbox, Arc::default())
                 .is_none()
         );
     }

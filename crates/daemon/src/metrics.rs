@@ -1,4 +1,5 @@
-//! What Prometheus scrapes. Labels have few values; no label holds a name that users choose.
+//! What Prometheus scrapes. Labels have few values; no label holds a name that users choose, but those of what the probes tell of containers that are
+//! there (`prober/collector.rs`).
 
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use bayplan_enforcement::Notice;
 use bayplan_host::kernel::WriteFailure;
 use bayplan_types::{CpuClass, QosClass};
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -21,6 +22,7 @@ use crate::enforcer;
 use crate::event::Note;
 use crate::mode::Mode;
 use crate::observer;
+use crate::prober::Sightings;
 use crate::state::NodeState;
 
 /// Calls of CRI v1 as of Kubernetes 1.37; any other is counted under `other`, so that a client cannot fill the memory with names.
@@ -121,6 +123,8 @@ struct OfCheck {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
+    /// With names of containers, which not everybody is told.
+    by_container: Registry,
     decisions: Family<Outcome, Counter>,
     decision_duration: Histogram,
     failures: Family<Kind, Counter>,
@@ -142,12 +146,21 @@ pub(crate) struct Metrics {
     files: Family<InState, Gauge<i64, AtomicI64>>,
 }
 
+#[cfg(test)]
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new(Sightings::default())
+    }
+}
+
 impl Metrics {
-    pub(crate) fn new() -> Metrics {
+    /// `sightings` is what the probes tell.
+    pub(crate) fn new(sightings: Sightings) -> Metrics {
         // From a microsecond to half a second, times two.
         let buckets = (0..20).map(|power| 1e-6 * f64::from(1u32 << power));
         let mut metrics = Metrics {
             registry: Registry::with_prefix("bayplan"),
+            by_container: Registry::with_prefix("bayplan"),
             decisions: Family::default(),
             decision_duration: Histogram::new(buckets),
             failures: Family::default(),
@@ -169,6 +182,7 @@ impl Metrics {
             files: Family::default(),
         };
         metrics.register();
+        metrics.by_container.register_collector(Box::new(sightings));
         metrics.start_at_zero();
         metrics.config_is_good.set(1);
         metrics
@@ -314,9 +328,13 @@ impl Metrics {
     }
 
     /// The text that Prometheus reads.
-    pub(crate) fn render(&self) -> String {
+    pub(crate) fn render(&self, is_by_container: bool) -> String {
         let mut text = String::new();
-        match encode(&mut text, &self.registry) {
+        let by_container = match is_by_container {
+            true => encode_registry(&mut text, &self.by_container),
+            false => Ok(()),
+        };
+        match by_container.and_then(|()| encode(&mut text, &self.registry)) {
             Ok(()) => text,
             // Writing to a String does not fail.
             Err(error) => format!("# {error}\n"),

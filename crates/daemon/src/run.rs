@@ -40,6 +40,7 @@ use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::neighbours::watch_neighbours;
 use crate::observer::{self, observe};
+use crate::prober::{ProberTask, Sightings, run_prober};
 use crate::reconfigure::check_reserved;
 use crate::record::replay;
 use crate::recorded_machine::render_machine;
@@ -119,6 +120,7 @@ pub struct Daemon {
     ear: Ear,
     config: LiveConfig,
     enforcement: Enforcement,
+    sightings: Sightings,
     reloader: Reloader,
 }
 
@@ -132,6 +134,7 @@ struct Core {
     enforcement: Enforcement,
     enforcer: Enforcer,
     questions: Questions,
+    sightings: Sightings,
     stop: CancellationToken,
     kill: CancellationToken,
     broken: CancellationToken,
@@ -145,9 +148,9 @@ impl Core {
         machine: &Machine,
         current: &LiveConfig,
     ) -> Result<Core, StartError> {
-        let shown = observer::shown();
-        let metrics = Arc::new(Metrics::new().with_readings(shown.clone()));
-        let health = Arc::<Health>::default();
+        let (shown, sightings) = (observer::shown(), Sightings::default());
+        let metrics = Metrics::new(sightings.clone()).with_readings(shown.clone());
+        let (metrics, health) = (Arc::new(metrics), Arc::<Health>::default());
         let (state, keeper, found) = restore(config, machine, &metrics).await?;
         let enforcer = new_enforcer(config)?;
         let (historian, history) = start_history(config, &state, found, &metrics);
@@ -187,6 +190,7 @@ impl Core {
             enforcement,
             enforcer,
             questions,
+            sightings,
             stop,
             kill,
             broken,
@@ -251,9 +255,21 @@ impl Daemon {
         };
         // Not vital: containers run where they should without.
         tasks.push(tokio::spawn(run_enforcer(enforcing, stop.clone())));
+        let ground = Ground::new(&machine, &config.reserved_cpus);
+        let sightings = core.sightings;
+        let probing = ProberTask {
+            inbox: inbox.clone(),
+            config: current.clone(),
+            ground: Arc::clone(&ground),
+            sightings: sightings.clone(),
+        };
+        // A machine that is not this one has no kernel to count in.
+        if machine.is_real() {
+            tasks.push(tokio::spawn(run_prober(probing, stop.clone())));
+        }
         let parts = Parts {
             live,
-            ground: Ground::new(&machine, &config.reserved_cpus),
+            ground,
             inbox,
             upstream,
             metrics: Arc::clone(&metrics),
@@ -270,6 +286,7 @@ impl Daemon {
             ear: systemd.ear,
             config: current.clone(),
             enforcement,
+            sightings,
             reloader,
             close: CancellationToken::new(),
             stop,
@@ -311,6 +328,7 @@ impl Daemon {
             metrics: Arc::clone(&gate.metrics),
             reloader: self.reloader.clone(),
             enforcement: self.enforcement.clone(),
+            sightings: self.sightings.clone(),
         };
         if let Some(address) = config.metrics_address {
             let reach = Reach::of(address.ip());

@@ -6,11 +6,12 @@
 //! Where kubelet's name does not lead there, a process tells (cgroups(7), "/proc/pid/cgroup").
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 
-use crate::kernel::Kernel;
+use crate::kernel::{DiskKernel, Kernel};
 use crate::read_cgroup::CgroupError;
 
 /// Where cgroup v2 is mounted, below the root.
@@ -75,6 +76,29 @@ fn find_by_name(kernel: &mut dyn Kernel, parent: &str, id: &str) -> Option<Strin
 /// Every group but the root has this file.
 fn is_group(kernel: &mut dyn Kernel, dir: &str) -> bool {
     kernel.read(&format!("{dir}/cgroup.type")).is_ok()
+}
+
+/// The kernel's number of the container's cgroup (version 2), which is the inode number of its directory; also where version 2 is only mounted
+/// beside version 1, at `unified`. `root` holds `sys`. `None`: it has none, or none any more.
+///
+/// # Errors
+/// [`CgroupError`] when it cannot be looked for.
+pub fn find_container_cgroup_id(
+    root: &Path,
+    parent: &str,
+    id: &str,
+) -> Result<Option<u64>, CgroupError> {
+    let read = |source| CgroupError::Read { path: root.to_owned(), source };
+    let mut kernel = DiskKernel::open(root).map_err(read)?;
+    let is_v2 = root.join(CGROUPS).join("cgroup.controllers").exists();
+    let mount = if is_v2 { CGROUPS.to_owned() } else { format!("{CGROUPS}/unified") };
+    let Some(dir) = find_below(&mut kernel, &mount, parent, id)? else { return Ok(None) };
+    let path = root.join(dir);
+    match std::fs::metadata(&path) {
+        Ok(metadata) => Ok(Some(metadata.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(CgroupError::Read { path, source }),
+    }
 }
 
 /// The container's directory in its pod's, in one mounted hierarchy. `parent` may be the container's own path, too, as runtimes tell it.

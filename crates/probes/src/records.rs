@@ -121,7 +121,7 @@ impl Preempter {
 }
 
 /// The upper ends of the buckets of [`Counters::delays`] in ns, exclusive; the last bucket has none.
-pub fn delay_bucket_ends() -> impl Iterator<Item = u64> {
+pub fn delay_bucket_ends() -> impl Iterator<Item = u64> + Clone {
     (0..).take(DELAY_BUCKETS - 1).map(|bucket: u32| 1_u64 << (DELAY_BUCKET_FIRST_LOG2 + bucket))
 }
 

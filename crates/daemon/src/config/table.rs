@@ -94,6 +94,8 @@ const ENFORCEMENT: &Words<EnforcementMode> = &[
     ("off", EnforcementMode::Off),
 ];
 
+const PROBES: &Words<bool> = &[("on", true), ("off", false)];
+
 /// All of them.
 pub(super) const KEYS: &[Key] = &[
     Key {
@@ -491,6 +493,13 @@ pub(super) const KEYS: &[Key] = &[
         when: When::Now,
         kind: Kind::Duration(|it| &mut it.observe_interval),
         text: "How often the counters of containers and of the node are read, for the metrics.",
+    },
+    Key {
+        name: "probes",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(PROBES, |it| &mut it.has_probes)),
+        text: "Whether programs in the kernel count switches and moves of containers' tasks, and who else runs on CPUs that a container owns: on (where the kernel \
+               and the rights allow it; `bayplan check` says so), or off. `bayplan audit` shows it.",
     },
     Key {
         name: "hostRoot",

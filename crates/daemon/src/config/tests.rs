@@ -213,6 +213,8 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
 
         observeInterval: 10s
 
+        probes: "on"
+
         hostRoot: /h  # line 17 of the file
 
         log: debug  # line 18 of the file"#]]

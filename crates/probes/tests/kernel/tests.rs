@@ -192,7 +192,7 @@ fn the_owner_himself_is_no_intruder() {
     let ticks = drain.intrusions[&owner.id()].iter();
     let ticks = ticks.filter(|(it, _)| it.who == Who::Vector(Vector::LocalTimer));
     let ticks: u64 = ticks.map(|(_, sum)| sum.times).sum();
-    assert!(ticks > 10 || cfg!(not(target_arch = "x86_64")), "{drain:?}");
+    assert!(ticks > 0 || cfg!(not(target_arch = "x86_64")), "{drain:?}");
 }
 
 fn a_cpu_that_changes_hands_is_charged_to_each_owner() {

@@ -117,13 +117,16 @@ impl Drop for Worker {
 /// In the worker: takes its place, waits for the word, works, says what the kernel has counted, and waits to be ended.
 pub(crate) fn perform(args: &[&str]) {
     let [cgroup, cpu, work @ ..] = args else { panic!("{args:?}") };
-    pin(cpu.parse().unwrap());
+    let cpu = cpu.parse().unwrap();
     if *cgroup != "-" {
         enter(cgroup);
     }
+    // Afterwards: before Linux 6.2 a task that comes to a cgroup may run everywhere again.
+    pin(cpu);
     println!("ready");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
+    let before = counted();
     match work {
         ["rest"] => {}
         ["hog", name, millis] => {
@@ -139,13 +142,21 @@ pub(crate) fn perform(args: &[&str]) {
         ["wander", millis, to] => {
             spin(millis.parse().unwrap());
             enter(to);
+            pin(cpu);
             spin(millis.parse().unwrap());
         }
         other => panic!("{other:?}"),
     }
-    let counted = fs::read_to_string("/proc/self/schedstat").unwrap();
-    println!("{}", counted.trim());
+    let after = counted();
+    println!("{} {}", after[0] - before[0], after[1] - before[1]);
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// Time on a CPU and time in wait for one, in ns.
+fn counted() -> [u64; 2] {
+    let text = fs::read_to_string("/proc/self/schedstat").unwrap();
+    let numbers: Vec<u64> = text.split_whitespace().map(|it| it.parse().unwrap()).collect();
+    [numbers[0], numbers[1]]
 }
 
 pub(crate) fn path(cgroup: &Cgroup) -> String {

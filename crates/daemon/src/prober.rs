@@ -1,0 +1,16 @@
+//! What really happens to containers. In: who runs where, and what programs in the kernel have counted. Out: the same by container, for
+//! `bayplan audit` and for Prometheus.
+//!
+//! The task (`task.rs`) tells the probes whom to watch, and reads them every few seconds into [`Sightings`], from which `view.rs` and `collector.rs`
+//! make what others see. Nobody waits for any of it.
+
+mod collector;
+mod sightings;
+mod task;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub(crate) use sightings::Sightings;
+pub(crate) use task::{ProberTask, run_prober};
+pub use view::{AuditView, ContainerAudit, IntruderView, ProbeView, Recent};

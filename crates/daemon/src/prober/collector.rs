@@ -1,0 +1,182 @@
+//! What the probes have counted, for Prometheus: made at every scrape of the containers that are there, so that others are in no answer.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bayplan_probes::{
+    Counters, Distance, Intrusion, Preempter, ProbeState, Who, delay_bucket_ends,
+};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+use super::sightings::{Seen, Sightings, Told};
+use super::view::seconds;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfContainer {
+    namespace: String,
+    pod: String,
+    container: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Preempted {
+    namespace: String,
+    pod: String,
+    container: String,
+    by: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Moved {
+    namespace: String,
+    pod: String,
+    container: String,
+    within: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Intruded {
+    namespace: String,
+    pod: String,
+    container: String,
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfProbe {
+    probe: &'static str,
+}
+
+impl Collector for Sightings {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let told = self.lock();
+        encode_table(&told, &mut encoder)?;
+        let Some(drain) = told.drains.back() else { return Ok(()) };
+        let counted = |seen: &'_ Seen| drain.containers.get(&seen.cgroup);
+        let containers: Vec<(&Seen, &Counters)> =
+            told.containers.iter().filter_map(|seen| Some((seen, counted(seen)?))).collect();
+        encode_delays(&containers, &mut encoder)?;
+        encode_counts(&containers, &mut encoder)?;
+        encode_intruders(&told, &mut encoder)
+    }
+}
+
+fn encode_table(told: &Told, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "1 for a probe that counts, 0 for one that cannot or has nothing to watch";
+    let mut family = encoder.encode_descriptor("probe_attached", help, None, MetricType::Gauge)?;
+    for probe in &told.table {
+        let is_attached = u32::from(probe.state == ProbeState::Attached);
+        family.encode_family(&OfProbe { probe: probe.name })?.encode_gauge(&is_attached)?;
+    }
+    Ok(())
+}
+
+fn encode_delays(
+    containers: &[(&Seen, &Counters)],
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let unit = Some(&Unit::Seconds);
+    let help =
+        "Time that a task of the container could have run and had no CPU, before each of its runs";
+    let mut family =
+        encoder.encode_descriptor("container_run_delay", help, unit, MetricType::Histogram)?;
+    let ends = delay_bucket_ends().map(seconds).chain([f64::INFINITY]);
+    for (seen, counters) in containers {
+        let buckets: Vec<(f64, u64)> = ends.clone().zip(counters.delays).collect();
+        let count = counters.delays.iter().sum();
+        let sum = seconds(counters.delay_ns);
+        let labels = of(seen);
+        let mut metric = family.encode_family(&labels)?;
+        metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+    }
+    Ok(())
+}
+
+fn encode_counts(
+    containers: &[(&Seen, &Counters)],
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let help = "Times that a task of the container left a CPU and could have gone on, by whom it was needed for; quota: nobody";
+    let mut family =
+        encoder.encode_descriptor("container_preemptions", help, None, MetricType::Counter)?;
+    for (seen, counters) in containers {
+        let OfContainer { namespace, pod, container } = of(seen);
+        for (by, count) in Preempter::ALL.iter().zip(counters.preempted_by) {
+            let (namespace, pod, container) = (namespace.clone(), pod.clone(), container.clone());
+            let labels = Preempted { namespace, pod, container, by: by.name() };
+            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+        }
+    }
+    let help = "Moves of the container's tasks to another CPU, by the nearest that holds both CPUs";
+    let mut family =
+        encoder.encode_descriptor("container_migrations", help, None, MetricType::Counter)?;
+    for (seen, counters) in containers {
+        let OfContainer { namespace, pod, container } = of(seen);
+        for (within, count) in Distance::ALL.iter().zip(counters.migrations) {
+            let (namespace, pod, container) = (namespace.clone(), pod.clone(), container.clone());
+            let labels = Moved { namespace, pod, container, within: within.name() };
+            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// Only of containers that own CPUs: without any there is nothing to intrude on.
+fn encode_intruders(told: &Told, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let Some(drain) = told.drains.back() else { return Ok(()) };
+    let mut sums: Vec<(Intruded, Intrusion)> = Vec::new();
+    for seen in told.containers.iter().filter(|seen| !seen.owned.is_empty()) {
+        let mut by_kind: BTreeMap<&'static str, Intrusion> =
+            KINDS.into_iter().map(|kind| (kind, Intrusion::default())).collect();
+        for (intruder, sum) in drain.intrusions.get(&seen.cgroup).into_iter().flatten() {
+            let of_kind = by_kind.entry(kind(intruder.who)).or_default();
+            of_kind.ns += sum.ns;
+            of_kind.times += sum.times;
+        }
+        for (kind, sum) in by_kind {
+            let OfContainer { namespace, pod, container } = of(seen);
+            sums.push((Intruded { namespace, pod, container, kind }, sum));
+        }
+    }
+    let help = "Time that others ran on CPUs that the container owns, by what they are";
+    let unit = Some(&Unit::Seconds);
+    let mut family =
+        encoder.encode_descriptor("container_intrusion", help, unit, MetricType::Counter)?;
+    for (labels, sum) in &sums {
+        let value = seconds(sum.ns);
+        family.encode_family(labels)?.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
+    }
+    let help = "Times that others ran on CPUs that the container owns, by what they are";
+    let mut family =
+        encoder.encode_descriptor("container_intrusions", help, None, MetricType::Counter)?;
+    for (labels, sum) in &sums {
+        family.encode_family(labels)?.encode_counter::<NoLabelSet, _, f64>(&sum.times, None)?;
+    }
+    Ok(())
+}
+
+const KINDS: [&str; 7] =
+    ["kernel-thread", "container", "process", "interrupt", "softirq", "vector", "others"];
+
+fn kind(who: Who) -> &'static str {
+    match who {
+        Who::KernelThread => "kernel-thread",
+        Who::Container(_) => "container",
+        Who::Process(_) => "process",
+        Who::Interrupt(_) => "interrupt",
+        Who::Softirq(_) => "softirq",
+        Who::Vector(_) => "vector",
+        Who::Others => "others",
+    }
+}
+
+fn of(seen: &Seen) -> OfContainer {
+    OfContainer {
+        namespace: seen.namespace.clone(),
+        pod: seen.pod.clone(),
+        container: seen.name.clone(),
+    }
+}

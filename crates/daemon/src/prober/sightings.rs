@@ -1,0 +1,60 @@
+//! What the probes have told, for whoever asks.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bayplan_probes::{CgroupId, Drain, Probe};
+use bayplan_types::CpuSet;
+
+/// How far back `recent` reaches.
+const RECENT: Duration = Duration::from_secs(60);
+
+/// A container that is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) cgroup: CgroupId,
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    pub(crate) name: String,
+    /// CPUs that it owns.
+    pub(crate) owned: CpuSet,
+}
+
+/// What was told so far; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sightings(Arc<Mutex<Told>>);
+
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// What counts; empty while probes are off.
+    pub(super) table: Vec<Probe>,
+    /// Who is watched.
+    pub(super) containers: Vec<Seen>,
+    /// The last drains, oldest first: the first is the last one that is at least [`RECENT`] old, or the very first.
+    pub(super) drains: VecDeque<Drain>,
+}
+
+impl Sightings {
+    /// Nothing counts any more, or not yet, for the reasons in `table`.
+    pub(crate) fn clear(&self, table: Vec<Probe>) {
+        *self.lock() = Told { table, ..Told::default() };
+    }
+
+    /// A new drain.
+    pub(crate) fn tell(&self, table: Vec<Probe>, containers: Vec<Seen>, drain: Drain) {
+        let mut told = self.lock();
+        let at = drain.at;
+        (told.table, told.containers) = (table, containers);
+        told.drains.push_back(drain);
+        let is_old = |drain: &Drain| at.saturating_duration_since(drain.at) >= RECENT;
+        while told.drains.get(1).is_some_and(is_old) {
+            told.drains.pop_front();
+        }
+    }
+
+    /// What is in here is replaced as a whole, so a panic of another task leaves nothing half done.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,203 @@
+//! The task that keeps the probes in line with who runs where, and reads them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bayplan_host::find_container_cgroup_id;
+use bayplan_probes::{CgroupId, Drain, Probe, ProbeError, ProbeState, Probes};
+use bayplan_topology::Topology;
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::sightings::{Seen, Sightings};
+use crate::config::LiveConfig;
+use crate::event::{Answer, Event};
+use crate::hotplug::Ground;
+use crate::inbox::Inbox;
+use crate::occupancy::{Occupancy, Occupant};
+
+/// How often the probes are read.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// What the task works with.
+pub(crate) struct ProberTask {
+    pub(crate) inbox: Inbox,
+    pub(crate) config: LiveConfig,
+    pub(crate) ground: Arc<Mutex<Ground>>,
+    pub(crate) sightings: Sightings,
+}
+
+/// Counts until `stop`, as long as the configuration wants it.
+pub(crate) async fn run_prober(mut task: ProberTask, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        let (wants, root) = {
+            let config = task.config.borrow_and_update();
+            (config.has_probes, config.host_root.clone())
+        };
+        let prober = match wants {
+            true => task.attach(root).await,
+            false => None,
+        };
+        let counts = async {
+            if let Some(prober) = prober {
+                task.count(prober).await;
+            }
+            // Until the configuration says something else.
+            while task.config.borrow().has_probes == wants {
+                if task.config.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = counts => {}
+        }
+        task.sightings.clear(Vec::new());
+    }
+}
+
+impl ProberTask {
+    /// Loading takes a tenth of a second, so it is done on a thread for blocking work.
+    async fn attach(&self, root: PathBuf) -> Option<Prober> {
+        let topology = self.ground.lock().await.topology.clone();
+        let loaded = tokio::task::spawn_blocking(move || {
+            Probes::attach(&topology).map(|probes| Prober {
+                probes,
+                topology,
+                root,
+                cgroups: BTreeMap::new(),
+            })
+        });
+        match loaded.await {
+            Ok(Ok(prober)) => {
+                warn_of(&prober.probes.table());
+                Some(prober)
+            }
+            Ok(Err(refusal)) => {
+                tracing::warn!("probes: {refusal}; `probes: off` in the configuration hides this");
+                self.sightings.clear(Probes::table_of_refused(&refusal));
+                None
+            }
+            Err(error) => {
+                tracing::error!(%error, "probes: not loaded");
+                None
+            }
+        }
+    }
+
+    /// Reads again and again until the configuration wants none, or the probes do not answer any more.
+    async fn count(&mut self, mut prober: Prober) {
+        let mut ticks = tokio::time::interval(PERIOD);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut told = None;
+        while self.config.borrow().has_probes {
+            ticks.tick().await;
+            let Some(Answer::Occupancy(occupancy)) = self.inbox.ask(Event::Occupancy).await else {
+                return;
+            };
+            let ground = self.ground.lock().await.topology.clone();
+            let read = tokio::task::spawn_blocking(move || {
+                let read = prober.read(&ground, &occupancy);
+                (prober, read)
+            });
+            let read = match read.await {
+                Ok((same, read)) => {
+                    prober = same;
+                    read
+                }
+                Err(error) => {
+                    tracing::error!(%error, "probes: nothing is counted until the daemon is started anew");
+                    self.sightings.clear(Vec::new());
+                    return;
+                }
+            };
+            match read {
+                Ok((seen, drain)) => {
+                    told = None;
+                    self.sightings.tell(prober.probes.table(), seen, drain);
+                }
+                Err(error) => {
+                    let error = format!("{:#}", anyhow::Error::from(error));
+                    if told.as_ref() != Some(&error) {
+                        tracing::warn!("probes: {error}");
+                    }
+                    told = Some(error);
+                }
+            }
+        }
+    }
+}
+
+/// Each probe that cannot count is told once, with the reason and what would mend it.
+fn warn_of(table: &[Probe]) {
+    for Probe { name, counts, state } in table {
+        if let ProbeState::Refused(refusal) = state {
+            tracing::warn!("probe {name} ({counts}): {refusal}");
+        }
+    }
+}
+
+/// Of several attempts of one container the newest: its names stand for one only.
+fn newest(mut seen: Vec<Seen>) -> Vec<Seen> {
+    fn names(seen: &Seen) -> (&str, &str, &str) {
+        (&seen.namespace, &seen.pod, &seen.name)
+    }
+    // The kernel counts cgroups upwards.
+    seen.sort_by(|a, b| names(a).cmp(&names(b)).then(b.cgroup.cmp(&a.cgroup)));
+    seen.dedup_by(|later, kept| names(later) == names(kept));
+    seen
+}
+
+/// Probes, and what they were told.
+struct Prober {
+    probes: Probes,
+    topology: Topology,
+    root: PathBuf,
+    /// Cgroups of containers by the runtime's id. It never gives an id to another container.
+    cgroups: BTreeMap<String, CgroupId>,
+}
+
+impl Prober {
+    fn read(
+        &mut self,
+        topology: &Topology,
+        occupancy: &Occupancy,
+    ) -> Result<(Vec<Seen>, Drain), ProbeError> {
+        if *topology != self.topology {
+            self.probes.place(topology)?;
+            self.topology = topology.clone();
+        }
+        self.find_cgroups(occupancy);
+        let seen: Vec<Seen> =
+            occupancy.occupants.iter().filter_map(|occupant| self.seen(occupant)).collect();
+        let watched = seen.iter().map(|seen| (seen.cgroup, seen.owned.clone())).collect();
+        self.probes.watch(&watched)?;
+        Ok((newest(seen), self.probes.drain(Instant::now())?))
+    }
+
+    /// A cgroup that is not there yet, or cannot be looked for, is looked for again at the next time.
+    fn find_cgroups(&mut self, occupancy: &Occupancy) {
+        let mut known = std::mem::take(&mut self.cgroups);
+        for Occupant { runtime_id, spec, .. } in &occupancy.occupants {
+            let found = known.remove(runtime_id).or_else(|| {
+                let parent = &spec.pod.cgroup_parent;
+                let found = find_container_cgroup_id(&self.root, parent, runtime_id);
+                found.ok().flatten().map(CgroupId)
+            });
+            self.cgroups.extend(found.map(|found| (runtime_id.clone(), found)));
+        }
+    }
+
+    fn seen(&self, occupant: &Occupant) -> Option<Seen> {
+        Some(Seen {
+            cgroup: *self.cgroups.get(&occupant.runtime_id)?,
+            namespace: occupant.spec.pod.namespace.clone(),
+            pod: occupant.spec.pod.name.clone(),
+            name: occupant.spec.name.clone(),
+            owned: occupant.exclusive.clone(),
+        })
+    }
+}

@@ -1,0 +1,254 @@
+//! What others see of what the probes have told.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bayplan_probes::{
+    CgroupId, Counters, Drain, Intruder, Intrusion, Probe, ProbeState, Refusal, Who,
+};
+use bayplan_types::CpuId;
+use expect_test::{Expect, expect};
+
+use super::sightings::{Seen, Sightings};
+use crate::metrics::Metrics;
+
+fn seen(cgroup: u64, name: &str, owned: &str) -> Seen {
+    Seen {
+        cgroup: CgroupId(cgroup),
+        namespace: "default".to_owned(),
+        pod: "pod".to_owned(),
+        name: name.to_owned(),
+        owned: owned.parse().unwrap(),
+    }
+}
+
+fn table() -> Vec<Probe> {
+    let refusal = Refusal { reason: "not here".to_owned(), remedy: "elsewhere".to_owned() };
+    vec![
+        Probe { name: "scheduler", counts: "time", state: ProbeState::Attached },
+        Probe { name: "vectors", counts: "timers", state: ProbeState::Refused(refusal) },
+    ]
+}
+
+/// What two containers have after so many seconds; the first owns CPU 1, on which the second runs a tenth of the time.
+fn drain(start: Instant, after: u64) -> Drain {
+    let second = 1_000_000_000;
+    let counters = Counters {
+        exec_ns: after * second,
+        runs: after,
+        delay_ns: after * 1000,
+        involuntary: after,
+        preempted_by: [0, after, 0, 0],
+        migrations: [0, 2 * after, 0, 0, 0],
+        delays: std::array::from_fn(|bucket| if bucket == 3 { after } else { 0 }),
+    };
+    let intruder = |who, name: &str| Intruder { cpu: CpuId(1), who, name: name.to_owned() };
+    let sum = |ns| Intrusion { ns, times: after };
+    let intruders = BTreeMap::from([
+        (intruder(Who::KernelThread, "kworker/1:0"), sum(after * 1_000_000)),
+        (intruder(Who::Container(CgroupId(8)), "hog"), sum(after * 100_000_000)),
+    ]);
+    Drain {
+        at: start + Duration::from_secs(after),
+        containers: BTreeMap::from([(CgroupId(7), counters.clone()), (CgroupId(8), counters)]),
+        outside: Counters::default(),
+        intrusions: BTreeMap::from([(CgroupId(7), intruders)]),
+        unnamed: Intrusion::default(),
+    }
+}
+
+fn told(afters: &[u64]) -> Sightings {
+    let (sightings, start) = (Sightings::default(), Instant::now());
+    for after in afters {
+        let containers = vec![seen(7, "owner", "1"), seen(8, "other", "")];
+        sightings.tell(table(), containers, drain(start, *after));
+    }
+    sightings
+}
+
+#[track_caller]
+fn check(found: &impl serde::Serialize, expected: Expect) {
+    expected.assert_eq(&serde_json::to_string_pretty(found).unwrap());
+}
+
+#[test]
+fn without_probes_nothing_is_known() {
+    check(
+        &Sightings::default().view(),
+        expect![[r#"
+        {
+          "format": "bayplan-audit/1",
+          "probes": [],
+          "recent_seconds": null,
+          "containers": []
+        }"#]],
+    );
+}
+
+#[test]
+fn a_probe_says_why_it_does_not_count() {
+    check(
+        &told(&[10]).view().probes,
+        expect![[r#"
+        [
+          {
+            "name": "scheduler",
+            "counts": "time",
+            "state": "attached"
+          },
+          {
+            "name": "vectors",
+            "counts": "timers",
+            "state": "refused",
+            "reason": "not here",
+            "remedy": "elsewhere"
+          }
+        ]"#]],
+    );
+}
+
+#[test]
+fn who_ran_on_somebody_elses_cpu_goes_by_his_name() {
+    let view = told(&[10, 20]).view();
+    check(
+        &view.containers[0],
+        expect![[r#"
+        {
+          "namespace": "default",
+          "pod": "pod",
+          "container": "owner",
+          "owned": "1",
+          "cpu_seconds": 20.0,
+          "run_delay_seconds": 0.00002,
+          "runs": 20,
+          "preempted_by": {
+            "container": 20,
+            "itself": 0,
+            "quota": 0,
+            "system": 0
+          },
+          "migrations": {
+            "core": 0,
+            "l3": 40,
+            "machine": 0,
+            "numa": 0,
+            "package": 0
+          },
+          "recent": {
+            "cpus": 1.0,
+            "waiting": 1.0000000000000002e-6,
+            "run_delay_p50_seconds": 8.192e-6,
+            "run_delay_p99_seconds": 8.192e-6,
+            "preempted": 1.0,
+            "migrations": 2.0,
+            "taken_seconds": 1.01
+          },
+          "intruders": [
+            {
+              "cpu": 1,
+              "who": "container default/pod/other",
+              "name": "hog",
+              "seconds": 2.0,
+              "times": 20,
+              "recent_seconds": 1.0
+            },
+            {
+              "cpu": 1,
+              "who": "kernel thread",
+              "name": "kworker/1:0",
+              "seconds": 0.02,
+              "times": 20,
+              "recent_seconds": 0.01
+            }
+          ]
+        }"#]],
+    );
+    assert_eq!(view.containers[1].intruders, []);
+}
+
+#[test]
+fn recent_is_a_minute() {
+    let view = told(&[5, 10, 40, 70, 75]).view();
+    assert_eq!(view.recent_seconds, Some(65.0));
+    assert_eq!(told(&[5]).view().recent_seconds, None);
+    assert_eq!(told(&[5]).view().containers[0].recent, None);
+}
+
+#[test]
+fn probes_that_were_switched_off_tell_nothing() {
+    let sightings = told(&[10, 20]);
+    sightings.clear(Vec::new());
+    assert!(sightings.view().containers.is_empty());
+}
+
+#[test]
+fn prometheus_is_told_of_the_containers_that_are_there() {
+    let text = Metrics::new(told(&[10])).render(true);
+    let lines = text.lines().filter(|line| line.contains("container_") || line.contains("probe"));
+    let short = lines.filter(|line| !line.contains("_bucket") || line.contains("le=\"8.192e-6\""));
+    let short: String = short
+        .filter(|it| !it.starts_with("bayplan_container_updates"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    expect![[r##"
+        # HELP bayplan_probe_attached 1 for a probe that counts, 0 for one that cannot or has nothing to watch
+        # TYPE bayplan_probe_attached gauge
+        bayplan_probe_attached{probe="scheduler"} 1
+        bayplan_probe_attached{probe="vectors"} 0
+        # HELP bayplan_container_run_delay_seconds Time that a task of the container could have run and had no CPU, before each of its runs
+        # TYPE bayplan_container_run_delay_seconds histogram
+        # UNIT bayplan_container_run_delay_seconds seconds
+        bayplan_container_run_delay_seconds_sum{namespace="default",pod="pod",container="owner"} 0.00001
+        bayplan_container_run_delay_seconds_count{namespace="default",pod="pod",container="owner"} 10
+        bayplan_container_run_delay_seconds_sum{namespace="default",pod="pod",container="other"} 0.00001
+        bayplan_container_run_delay_seconds_count{namespace="default",pod="pod",container="other"} 10
+        # HELP bayplan_container_preemptions Times that a task of the container left a CPU and could have gone on, by whom it was needed for; quota: nobody
+        # TYPE bayplan_container_preemptions counter
+        bayplan_container_preemptions_total{namespace="default",pod="pod",container="owner",by="itself"} 0
+        bayplan_container_preemptions_total{namespace="default",pod="pod",container="owner",by="container"} 10
+        bayplan_container_preemptions_total{namespace="default",pod="pod",container="owner",by="system"} 0
+        bayplan_container_preemptions_total{namespace="default",pod="pod",container="owner",by="quota"} 0
+        bayplan_container_preemptions_total{namespace="default",pod="pod",container="other",by="itself"} 0
+        bayplan_container_preemptions_total{namespace="default",pod="pod",container="other",by="container"} 10
+        bayplan_container_preemptions_total{namespace="default",pod="pod",container="other",by="system"} 0
+        bayplan_container_preemptions_total{namespace="default",pod="pod",container="other",by="quota"} 0
+        # HELP bayplan_container_migrations Moves of the container's tasks to another CPU, by the nearest that holds both CPUs
+        # TYPE bayplan_container_migrations counter
+        bayplan_container_migrations_total{namespace="default",pod="pod",container="owner",within="core"} 0
+        bayplan_container_migrations_total{namespace="default",pod="pod",container="owner",within="l3"} 20
+        bayplan_container_migrations_total{namespace="default",pod="pod",container="owner",within="numa"} 0
+        bayplan_container_migrations_total{namespace="default",pod="pod",container="owner",within="package"} 0
+        bayplan_container_migrations_total{namespace="default",pod="pod",container="owner",within="machine"} 0
+        bayplan_container_migrations_total{namespace="default",pod="pod",container="other",within="core"} 0
+        bayplan_container_migrations_total{namespace="default",pod="pod",container="other",within="l3"} 20
+        bayplan_container_migrations_total{namespace="default",pod="pod",container="other",within="numa"} 0
+        bayplan_container_migrations_total{namespace="default",pod="pod",container="other",within="package"} 0
+        bayplan_container_migrations_total{namespace="default",pod="pod",container="other",within="machine"} 0
+        # HELP bayplan_container_intrusion_seconds Time that others ran on CPUs that the container owns, by what they are
+        # TYPE bayplan_container_intrusion_seconds counter
+        # UNIT bayplan_container_intrusion_seconds seconds
+        bayplan_container_intrusion_seconds_total{namespace="default",pod="pod",container="owner",kind="container"} 1.0
+        bayplan_container_intrusion_seconds_total{namespace="default",pod="pod",container="owner",kind="interrupt"} 0.0
+        bayplan_container_intrusion_seconds_total{namespace="default",pod="pod",container="owner",kind="kernel-thread"} 0.01
+        bayplan_container_intrusion_seconds_total{namespace="default",pod="pod",container="owner",kind="others"} 0.0
+        bayplan_container_intrusion_seconds_total{namespace="default",pod="pod",container="owner",kind="process"} 0.0
+        bayplan_container_intrusion_seconds_total{namespace="default",pod="pod",container="owner",kind="softirq"} 0.0
+        bayplan_container_intrusion_seconds_total{namespace="default",pod="pod",container="owner",kind="vector"} 0.0
+        # HELP bayplan_container_intrusions Times that others ran on CPUs that the container owns, by what they are
+        # TYPE bayplan_container_intrusions counter
+        bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="container"} 10
+        bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="interrupt"} 0
+        bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="kernel-thread"} 10
+        bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="others"} 0
+        bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="process"} 0
+        bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="softirq"} 0
+        bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="vector"} 0
+        # HELP bayplan_container_updates CPU sets written through the runtime for other containers' sake.
+        # TYPE bayplan_container_updates counter
+    "##]].assert_eq(&short);
+}
+
+#[test]
+fn who_may_not_know_names_is_told_none() {
+    assert!(!Metrics::new(told(&[10])).render(false).contains("owner"));
+}

@@ -1,0 +1,246 @@
+//! What the probes have counted, for people and programs.
+
+use std::collections::BTreeMap;
+
+use bayplan_probes::{
+    Counters, Distance, Drain, Intruder, Intrusion, Preempter, Probe, ProbeState, Rates, Who,
+    rates_between,
+};
+use serde::{Deserialize, Serialize};
+
+use super::sightings::{Seen, Sightings, Told};
+
+/// Format `bayplan-audit/1`. Times are in seconds, counts since the container is watched.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AuditView {
+    /// Names the format.
+    pub format: String,
+    /// What counts; empty while probes are off.
+    pub probes: Vec<ProbeView>,
+    /// How far back `recent` reaches, at most a minute; null until it does.
+    pub recent_seconds: Option<f64>,
+    /// By namespace, pod and name.
+    pub containers: Vec<ContainerAudit>,
+}
+
+/// A probe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeView {
+    /// `scheduler`, `migrations`, `interrupts`, `vectors`.
+    pub name: String,
+    /// What it counts.
+    pub counts: String,
+    /// `attached`, `waiting` (until a container owns CPUs) or `refused`.
+    pub state: String,
+    /// Why it was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What would mend that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+/// One container.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ContainerAudit {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its pod.
+    pub pod: String,
+    /// Its name there.
+    pub container: String,
+    /// CPUs that it owns, a list; may be empty.
+    pub owned: String,
+    /// Time on CPUs.
+    pub cpu_seconds: f64,
+    /// Time that its tasks could have run and had no CPU.
+    pub run_delay_seconds: f64,
+    /// Times that a task left a CPU.
+    pub runs: u64,
+    /// Times that one left it and could have gone on, by whom the CPU was needed for: `itself`, `container`, `system`, `quota` (nobody).
+    pub preempted_by: BTreeMap<String, u64>,
+    /// Moves to another CPU, by the nearest that holds both: `core`, `l3`, `numa`, `package`, `machine`.
+    pub migrations: BTreeMap<String, u64>,
+    /// The same over the last minute; null until there are two readings.
+    pub recent: Option<Recent>,
+    /// Who else ran on CPUs that it owns, most time first.
+    pub intruders: Vec<IntruderView>,
+}
+
+/// Rates over the last minute.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recent {
+    /// CPUs that it kept busy.
+    pub cpus: f64,
+    /// Tasks that could have run and had no CPU.
+    pub waiting: f64,
+    /// Half of the runs began after at most this; null without runs, and above 134 ms.
+    pub run_delay_p50_seconds: Option<f64>,
+    /// 99 of 100 did.
+    pub run_delay_p99_seconds: Option<f64>,
+    /// Preemptions per second.
+    pub preempted: f64,
+    /// Moves per second.
+    pub migrations: f64,
+    /// Time that others took of CPUs that it owns.
+    pub taken_seconds: f64,
+}
+
+/// Somebody on somebody else's CPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IntruderView {
+    /// Where.
+    pub cpu: u32,
+    /// `kernel thread`, `container NAMESPACE/POD/CONTAINER`, `process of cgroup N`, `irq N`, `softirq NAME`, `.. interrupt`, `others`.
+    pub who: String,
+    /// The task's or the interrupt's name; may be empty.
+    pub name: String,
+    /// Time in all.
+    pub seconds: f64,
+    /// How often it left the CPU again.
+    pub times: u64,
+    /// Time in the last minute.
+    pub recent_seconds: f64,
+}
+
+impl Sightings {
+    /// Everything that is known.
+    pub(crate) fn view(&self) -> AuditView {
+        let told = self.lock();
+        let Told { table, containers, drains } = &*told;
+        let recent = match (drains.front(), drains.back()) {
+            (Some(before), Some(after)) if drains.len() > 1 => Some((before, after)),
+            _ => None,
+        };
+        let rates = recent.map(|(before, after)| rates_between(before, after)).unwrap_or_default();
+        let views: Vec<ContainerAudit> = match drains.back() {
+            Some(drain) => {
+                let before = recent.map(|(before, _)| before);
+                let of = |seen: &Seen| {
+                    audit_of(seen, containers, before, drain, rates.get(&seen.cgroup))
+                };
+                containers.iter().filter_map(of).collect()
+            }
+            None => Vec::new(),
+        };
+        let seconds = |(before, after): (&Drain, &Drain)| {
+            after.at.saturating_duration_since(before.at).as_secs_f64()
+        };
+        AuditView {
+            format: "bayplan-audit/1".to_owned(),
+            probes: table.iter().map(ProbeView::from).collect(),
+            recent_seconds: recent.map(seconds),
+            containers: views,
+        }
+    }
+}
+
+impl ContainerAudit {
+    /// `namespace/pod/container`.
+    pub fn full_name(&self) -> String {
+        format!("{}/{}/{}", self.namespace, self.pod, self.container)
+    }
+
+    /// Whether it is meant by its full name, its pod's or its own.
+    pub fn is_called(&self, name: &str) -> bool {
+        let Self { namespace, pod, container, .. } = self;
+        let names =
+            [self.full_name(), format!("{namespace}/{pod}"), pod.clone(), container.clone()];
+        names.iter().any(|own| own == name)
+    }
+}
+
+impl From<&Probe> for ProbeView {
+    fn from(Probe { name, counts, state }: &Probe) -> ProbeView {
+        let (state, refusal) = match state {
+            ProbeState::Attached => ("attached", None),
+            ProbeState::Waiting => ("waiting", None),
+            ProbeState::Refused(refusal) => ("refused", Some(refusal)),
+        };
+        ProbeView {
+            name: (*name).to_owned(),
+            counts: (*counts).to_owned(),
+            state: state.to_owned(),
+            reason: refusal.map(|refusal| refusal.reason.clone()),
+            remedy: refusal.map(|refusal| refusal.remedy.clone()),
+        }
+    }
+}
+
+fn audit_of(
+    seen: &Seen,
+    all: &[Seen],
+    before: Option<&Drain>,
+    now: &Drain,
+    rates: Option<&Rates>,
+) -> Option<ContainerAudit> {
+    let counters: &Counters = now.containers.get(&seen.cgroup)?;
+    let intruders = intruders_of(seen, all, before, now);
+    let taken_seconds = intruders.iter().fold(0.0, |sum, it| sum + it.recent_seconds);
+    let by_preempter = Preempter::ALL.iter().map(|it| it.name().to_owned());
+    let by_distance = Distance::ALL.iter().map(|it| it.name().to_owned());
+    Some(ContainerAudit {
+        namespace: seen.namespace.clone(),
+        pod: seen.pod.clone(),
+        container: seen.name.clone(),
+        owned: seen.owned.to_string(),
+        cpu_seconds: seconds(counters.exec_ns),
+        run_delay_seconds: seconds(counters.delay_ns),
+        runs: counters.runs,
+        preempted_by: by_preempter.zip(counters.preempted_by).collect(),
+        migrations: by_distance.zip(counters.migrations).collect(),
+        recent: rates.map(|rates| Recent {
+            cpus: rates.cpus,
+            waiting: rates.waiting,
+            run_delay_p50_seconds: rates.delay_p50.map(|delay| delay.as_secs_f64()),
+            run_delay_p99_seconds: rates.delay_p99.map(|delay| delay.as_secs_f64()),
+            preempted: rates.preempted_by.iter().sum(),
+            migrations: rates.migrations.iter().sum(),
+            taken_seconds,
+        }),
+        intruders,
+    })
+}
+
+fn intruders_of(
+    seen: &Seen,
+    all: &[Seen],
+    before: Option<&Drain>,
+    now: &Drain,
+) -> Vec<IntruderView> {
+    let Some(list) = now.intrusions.get(&seen.cgroup) else { return Vec::new() };
+    let then = before.and_then(|before| before.intrusions.get(&seen.cgroup));
+    let view = |(intruder, sum): (&Intruder, &Intrusion)| {
+        let then = then.and_then(|list| list.get(intruder)).map_or(0, |sum| sum.ns);
+        // Without an older reading nothing is known to be recent.
+        let recent = before.map_or(0, |_| sum.ns.saturating_sub(then));
+        IntruderView {
+            cpu: intruder.cpu.0,
+            who: name_of(intruder.who, all),
+            name: intruder.name.clone(),
+            seconds: seconds(sum.ns),
+            times: sum.times,
+            recent_seconds: seconds(recent),
+        }
+    };
+    let mut views: Vec<IntruderView> = list.iter().map(view).collect();
+    views.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    views
+}
+
+/// A container that is watched goes by its name.
+fn name_of(who: Who, all: &[Seen]) -> String {
+    let found = match who {
+        Who::Container(id) => all.iter().find(|seen| seen.cgroup == id),
+        _ => None,
+    };
+    match found {
+        Some(Seen { namespace, pod, name, .. }) => format!("container {namespace}/{pod}/{name}"),
+        None => who.to_string(),
+    }
+}
+
+/// Nanoseconds as seconds; exact below 104 days.
+pub(super) fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
