@@ -21,6 +21,7 @@ mod node;
 mod observing;
 mod placing;
 mod reload;
+mod resources;
 mod restarts;
 mod soak;
 mod upgrade;

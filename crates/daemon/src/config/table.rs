@@ -357,6 +357,13 @@ pub(super) const KEYS: &[Key] = &[
         text: "How often kernel files are looked at that somebody else may have changed.",
     },
     Key {
+        name: "resourcesDirectories",
+        when: When::Restart,
+        kind: Kind::Directories(|it| &mut it.resources_directories),
+        text: "Directories in every container in which the file resources.sh says which CPUs and memory nodes it has, as shell variables; it is kept up to \
+               date, and containers cannot write to it. Usually [/.bayplan]; /.cri-resmgr and /.nri-resource-policy for programs that know it from there.",
+    },
+    Key {
         name: "hostRoot",
         when: When::Restart,
         kind: Kind::Path(|it| &mut it.host_root),
