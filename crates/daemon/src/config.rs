@@ -138,6 +138,8 @@ pub struct Config {
     pub enforcement: EnforcementMode,
     /// How often those that are written are looked at, beside changes that are heard of.
     pub sweep_interval: Duration,
+    /// How often the counters of containers and of the node are read.
+    pub observe_interval: Duration,
     /// Directory under which `/sys` and `/proc` are read, and written.
     pub host_root: PathBuf,
     /// A filter as of `tracing-subscriber`, for example `info` or `bayplan_cri=debug,info`.
@@ -171,6 +173,7 @@ impl Default for Config {
             narrows_memory: false,
             enforcement: EnforcementMode::default(),
             sweep_interval: Duration::from_secs(30),
+            observe_interval: Duration::from_secs(10),
             host_root: "/".into(),
             log: "info".to_owned(),
         }

@@ -24,6 +24,7 @@ mod metrics;
 pub mod mode;
 mod narrowing;
 mod neighbours;
+mod observer;
 mod occupancy;
 mod overflow;
 pub mod reconcile;

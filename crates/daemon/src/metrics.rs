@@ -20,6 +20,7 @@ use crate::check::{Finding, Severity};
 use crate::enforcer;
 use crate::event::Note;
 use crate::mode::Mode;
+use crate::observer;
 use crate::state::NodeState;
 
 /// Calls of CRI v1 as of Kubernetes 1.37; any other is counted under `other`, so that a client cannot fill the memory with names.
@@ -304,6 +305,12 @@ impl Metrics {
             self.machine_changes.get_or_create(&Outcome { outcome }).inc_by(0);
             self.config_reloads.get_or_create(&Outcome { outcome }).inc_by(0);
         }
+    }
+
+    /// From now on, with what is kept there.
+    pub(crate) fn with_readings(mut self, shown: observer::Shown) -> Metrics {
+        self.registry.register_collector(Box::new(shown));
+        self
     }
 
     /// The text that Prometheus reads.

@@ -1,7 +1,7 @@
 //! Who runs where, for everything that is written beside CPU sets. In: the state. Out: values that stand for themselves.
 
 use bayplan_cri::translate::NewContainer;
-use bayplan_types::{CpuClass, CpuSet};
+use bayplan_types::{CpuClass, CpuSet, NodeSet};
 
 use crate::state::NodeState;
 
@@ -33,6 +33,8 @@ pub struct Occupant {
     pub cpus: CpuSet,
     /// Those of them that it owns.
     pub exclusive: CpuSet,
+    /// NUMA nodes that its memory is to be on; empty where that is not bayplan's to say.
+    pub mems: NodeSet,
     /// Its CPU set is not bayplan's to say.
     pub is_left_alone: bool,
 }
@@ -53,6 +55,10 @@ impl NodeState {
                     class: allocation.class(),
                     cpus: self.ledger.cpus_of(allocation),
                     exclusive: allocation.exclusive.clone(),
+                    mems: match allocation.terms.preserve.memory {
+                        true => NodeSet::new(),
+                        false => allocation.mems.clone(),
+                    },
                     is_left_alone: allocation.terms.preserve.cpus,
                 })
             })

@@ -39,6 +39,7 @@ use crate::inbox::{Inbox, inbox};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::neighbours::watch_neighbours;
+use crate::observer::{self, observe};
 use crate::reconfigure::check_reserved;
 use crate::record::replay;
 use crate::recorded_machine::render_machine;
@@ -145,7 +146,9 @@ impl Core {
         machine: &Machine,
         current: &LiveConfig,
     ) -> Result<Core, StartError> {
-        let (metrics, health) = (Arc::new(Metrics::new()), Arc::new(Health::default()));
+        let shown = observer::shown();
+        let metrics = Arc::new(Metrics::new().with_readings(shown.clone()));
+        let health = Arc::<Health>::default();
         let (state, keeper, found) = restore(config, machine, &metrics).await?;
         let enforcer = new_enforcer(config)?;
         let (historian, history) = start_history(config, &state, found, &metrics);
@@ -174,6 +177,7 @@ impl Core {
             vital(&broken, event_loop.run(events, kill.clone())),
             vital(&broken, writing),
             vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
+            tokio::spawn(until(stop.clone(), observe(inbox.clone(), current.clone(), shown))),
             // Not vital: the node can do without.
             tokio::spawn(history),
         ];

@@ -2,10 +2,10 @@
 //! leave no choice, and what must be remembered before the first of them.
 //!
 //! A file that nobody wants changed any more gets back its original. Sets of CPUs shrink before others grow; parents grow first, children shrink first.
-//! Partitions of CPUs are members while their CPUs change. Of a range, the end that moves away from the other is written first, because drivers refuse
-//! or clamp a lower end above the upper one. Guarantees: the plan for files that are already right is empty; after a plan whose writes all succeed, the
-//! next one is empty, or, where modes were changed, the one after that; an original is in `remember` before its file is in `writes`, and only a file
-//! that is as it was, or gone, is in `forget`.
+//! Partitions of CPUs are members while their CPUs change. Of a range, the end that moves away from the other is written first, because drivers
+//! refuse or clamp a lower end above the upper one. Guarantees: the plan for files that are already right is empty; after a plan whose writes all succeed, the next one is empty, or,
+//! where modes were changed, the one after that; an original is in `remember` before its file is in `writes`, and only a file that is as it was, or
+//! gone, is in `forget`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -59,10 +59,10 @@ pub struct FileWrite {
     pub unit: String,
     /// Why.
     pub reason: String,
-    /// A later write of the plan gives the slot another value: this one only leads there.
-    pub is_step: bool,
     /// It is the original.
     pub gives_back: bool,
+    /// A later write of the plan gives the slot another value: this one only leads there.
+    pub is_step: bool,
 }
 
 impl FileWrite {
@@ -170,7 +170,7 @@ pub fn plan_files(
                     reason: "as it was before".to_owned(),
                 };
                 let writes = writes_for(slot, &setting, old).into_iter();
-                plan.writes.extend(writes.map(|write| FileWrite { gives_back: true, ..write }));
+                plan.writes.extend(writes.map(|it| FileWrite { gives_back: true, ..it }));
             }
             Ok(_) => returned.push(slot.clone()),
             Err(_) => plan.forget.push(slot.clone()),
@@ -254,8 +254,8 @@ fn writes_for(slot: &Slot, setting: &Setting, old: &str) -> Vec<FileWrite> {
         new: new.to_owned(),
         unit: setting.unit.clone(),
         reason: setting.reason.clone(),
-        is_step,
         gives_back: false,
+        is_step,
     };
     let new = setting.value.as_str();
     let one = |pass| vec![write(pass, old, new, false)];
@@ -296,9 +296,9 @@ fn order(writes: &mut [FileWrite], observed: &Observed) {
     writes.sort_by_cached_key(|write| {
         let depth = i64::try_from(write.slot.path.matches('/').count()).unwrap_or(i64::MAX);
         let rank = match (write.pass, &write.form) {
+            (FilePass::Set, Form::Mode) => -1,
             (FilePass::Leave | FilePass::Shrink, _) => -depth,
             (FilePass::Grow | FilePass::Enter, _) => depth,
-            (FilePass::Set, Form::Mode) => -1,
             (FilePass::Set, Form::Lowest { highest }) => {
                 let highest = observed.get(highest).and_then(|text| text.as_ref().ok());
                 let highest = highest.and_then(|text| number(text.trim()));

@@ -211,7 +211,8 @@ impl Report {
 
     /// Originals that their files have again; they need not be remembered any more.
     pub fn given_back(&self) -> impl Iterator<Item = &Slot> {
-        let done = self.outcomes.iter().filter(|(write, end)| write.gives_back && end.is_ok());
+        let is_last = |write: &FileWrite| write.gives_back && !write.is_step;
+        let done = self.outcomes.iter().filter(move |(write, end)| is_last(write) && end.is_ok());
         done.map(|(write, _)| &write.slot)
     }
 }

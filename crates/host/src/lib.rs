@@ -1,5 +1,6 @@
 //! The edge to kernel files and to the disk. Everything here does I/O; nothing here decides.
 
+pub mod counters;
 pub mod disk;
 pub mod fake_kernel;
 pub mod fake_resctrl;

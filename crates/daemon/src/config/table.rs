@@ -364,6 +364,12 @@ pub(super) const KEYS: &[Key] = &[
                date, and containers cannot write to it. Usually [/.bayplan]; /.cri-resmgr and /.nri-resource-policy for programs that know it from there.",
     },
     Key {
+        name: "observeInterval",
+        when: When::Now,
+        kind: Kind::Duration(|it| &mut it.observe_interval),
+        text: "How often the counters of containers and of the node are read, for the metrics.",
+    },
+    Key {
         name: "hostRoot",
         when: When::Restart,
         kind: Kind::Path(|it| &mut it.host_root),

@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The probes, one file each, as one object: they share maps. */
+#include "interrupts.h"
+#include "scheduler.h"
+
+/* The kernel lets only programs under its own licence read its memory. */
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

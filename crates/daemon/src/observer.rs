@@ -1,0 +1,185 @@
+//! Reads what the kernel counts about containers and the node. In: who is there, the time. Out: counters for whoever scrapes.
+//!
+//! Files stay open from one reading to the next. Who is gone disappears with the next reading; what a kernel or a machine does not count is absent.
+
+mod shown;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bayplan_host::counters::{GroupCounters, GroupFiles, NodeCounters, NodeFiles};
+use bayplan_host::find_container_cgroup;
+use bayplan_host::kernel::DiskKernel;
+use bayplan_types::Bytes;
+use tokio::time::MissedTickBehavior;
+
+use crate::config::LiveConfig;
+use crate::event::{Answer, Event};
+use crate::inbox::Inbox;
+use crate::occupancy::{Occupancy, Occupant};
+
+pub(crate) use shown::Shown;
+
+/// One reading of everything.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    containers: Vec<ContainerReading>,
+    node: NodeCounters,
+    /// Since the daemon started, in microjoules.
+    energy_uj: BTreeMap<String, u64>,
+}
+
+/// One container.
+#[derive(Debug)]
+struct ContainerReading {
+    name: ContainerLabels,
+    counters: GroupCounters,
+    /// Memory on the nodes that it is to use, and elsewhere.
+    placed: Option<Placed>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Placed {
+    near: Bytes,
+    far: Bytes,
+}
+
+/// Who it is. A name belongs to one container at a time: of several attempts, the latest.
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prometheus_client::encoding::EncodeLabelSet,
+)]
+pub(crate) struct ContainerLabels {
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    pub(crate) container: String,
+}
+
+impl ContainerLabels {
+    pub(crate) fn of(occupant: &Occupant) -> ContainerLabels {
+        ContainerLabels {
+            namespace: occupant.spec.pod.namespace.clone(),
+            pod: occupant.spec.pod.name.clone(),
+            container: occupant.spec.name.clone(),
+        }
+    }
+}
+
+/// The open files.
+struct Reader {
+    config: LiveConfig,
+    kernel: Option<DiskKernel>,
+    groups: BTreeMap<String, GroupFiles>,
+    node: Option<NodeFiles>,
+    buffer: Vec<u8>,
+    last_uj: BTreeMap<String, u64>,
+    energy_uj: BTreeMap<String, u64>,
+}
+
+/// Reads every `observeInterval`, for ever.
+pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
+    let mut reader = Reader::new(config.clone());
+    loop {
+        let mut ticks = tokio::time::interval(config.borrow().observe_interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.tick().await;
+        let Some(Answer::Occupancy(occupancy)) = inbox.ask(Event::Occupancy).await else { return };
+        let read = tokio::task::spawn_blocking(move || {
+            let reading = reader.read(&occupancy);
+            (reader, reading)
+        });
+        let Ok((back, reading)) = read.await else { return };
+        reader = back;
+        *shown.0.lock().unwrap_or_else(PoisonError::into_inner) = reading;
+        ticks.tick().await;
+    }
+}
+
+impl Reader {
+    fn new(config: LiveConfig) -> Reader {
+        let root = config.borrow().host_root.clone();
+        let mut kernel = DiskKernel::open(&root).ok();
+        let node = kernel.as_mut().map(|kernel| NodeFiles::open(&root, kernel));
+        Reader {
+            config,
+            kernel,
+            groups: BTreeMap::new(),
+            node,
+            buffer: Vec::new(),
+            last_uj: BTreeMap::new(),
+            energy_uj: BTreeMap::new(),
+        }
+    }
+
+    fn read(&mut self, occupancy: &Occupancy) -> Reading {
+        let mut latest: BTreeMap<ContainerLabels, &Occupant> = BTreeMap::new();
+        for occupant in &occupancy.occupants {
+            let slot = latest.entry(ContainerLabels::of(occupant)).or_insert(occupant);
+            if slot.spec.attempt < occupant.spec.attempt {
+                *slot = occupant;
+            }
+        }
+        let is_there = |id: &String| latest.values().any(|it| it.runtime_id == *id);
+        self.groups.retain(|id, _| is_there(id));
+        let containers: Vec<ContainerReading> = latest
+            .into_iter()
+            .filter_map(|(name, occupant)| {
+                let counters = self.read_group(occupant)?;
+                let placed = placed(&counters, occupant);
+                Some(ContainerReading { name, counters, placed })
+            })
+            .collect();
+        let node = self.node.as_mut().map(|node| node.read(&mut self.buffer)).unwrap_or_default();
+        self.add_energy(&node);
+        Reading { containers, node, energy_uj: self.energy_uj.clone() }
+    }
+
+    /// `None`: its group does not exist, yet or any more.
+    fn read_group(&mut self, occupant: &Occupant) -> Option<GroupCounters> {
+        if !self.groups.contains_key(&occupant.runtime_id) {
+            let parent = &occupant.spec.pod.cgroup_parent;
+            let kernel = self.kernel.as_mut()?;
+            // What is wrong with the groups of the node is for `bayplan check` to tell.
+            let found =
+                find_container_cgroup(kernel, parent, &occupant.runtime_id, None).ok()??;
+            let dir = found.dirs.first()?;
+            let files = GroupFiles::open(&self.config.borrow().host_root, dir);
+            self.groups.insert(occupant.runtime_id.clone(), files);
+        }
+        let files = self.groups.get_mut(&occupant.runtime_id)?;
+        let counters = files.read(&mut self.buffer);
+        (counters != GroupCounters::default()).then_some(counters)
+    }
+
+    fn add_energy(&mut self, node: &NodeCounters) {
+        for zone in self.node.iter().flat_map(NodeFiles::zones) {
+            let Some(now) = node.energy_uj.get(&zone.name).copied() else { continue };
+            let last = self.last_uj.insert(zone.name.clone(), now);
+            let used = last.and_then(|last| zone.used(last, now)).unwrap_or(0);
+            *self.energy_uj.entry(zone.name.clone()).or_default() += used;
+        }
+    }
+}
+
+/// `None`: the kernel does not say, or its nodes are nobody's to choose.
+fn placed(counters: &GroupCounters, occupant: &Occupant) -> Option<Placed> {
+    let by_node = &counters.memory.by_node;
+    if by_node.is_empty() || occupant.mems.is_empty() {
+        return None;
+    }
+    let mut placed = Placed { near: Bytes::ZERO, far: Bytes::ZERO };
+    for (node, bytes) in by_node {
+        match occupant.mems.contains(*node) {
+            true => placed.near += *bytes,
+            false => placed.far += *bytes,
+        }
+    }
+    Some(placed)
+}
+
+/// Where readings are kept for whoever scrapes.
+pub(crate) fn shown() -> Shown {
+    Shown(Arc::new(Mutex::new(Reading::default())))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Counters of the whole node, of its CPUs, and of resctrl's groups.
+//!
+//! `/proc/pressure` (accounting/psi.rst); `cpufreq/scaling_cur_freq` in kHz (admin-guide/pm/cpufreq.rst); `thermal_throttle`
+//! (Documentation/ABI/testing/sysfs-devices-system-cpu); `energy_uj` of RAPL, which begins again at `max_energy_range_uj`
+//! (power/powercap/powercap.rst); `mon_data` (filesystems/resctrl.rst, "Resource alloc and monitor groups").
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bayplan_types::{Bytes, CpuId};
+
+use super::kept::Kept;
+use super::parse::{Pressure, parse_stall, single};
+use crate::kernel::Kernel;
+
+const CPUS: &str = "sys/devices/system/cpu";
+const POWERCAP: &str = "sys/class/powercap";
+
+/// The open files of the node.
+#[derive(Debug)]
+pub struct NodeFiles {
+    pressure: [Option<Kept>; 4],
+    cpus: BTreeMap<CpuId, CpuFiles>,
+    zones: Vec<(Zone, Kept)>,
+}
+
+#[derive(Debug)]
+struct CpuFiles {
+    frequency: Option<Kept>,
+    core_throttles: Option<Kept>,
+    package_throttles: Option<Kept>,
+}
+
+/// A zone of which the energy is counted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Zone {
+    /// The kernel's name: `package-0`, `dram`; with that of the zone around it before it, `package-0/dram`.
+    pub name: String,
+    /// The counter begins again after this many microjoules.
+    pub range_uj: Option<u64>,
+}
+
+/// How often a CPU was slowed down because it was too hot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreThrottles {
+    /// Its core.
+    pub core: Option<u64>,
+    /// Its package.
+    pub package: Option<u64>,
+}
+
+/// The node now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeCounters {
+    /// How long tasks stood still for lack of something.
+    pub pressure: Pressure,
+    /// The frequency that each CPU runs with, in kHz.
+    pub frequencies_khz: BTreeMap<CpuId, u64>,
+    /// Where the machine counts it.
+    pub throttles: BTreeMap<CpuId, CoreThrottles>,
+    /// Microjoules.
+    pub energy_uj: BTreeMap<String, u64>,
+}
+
+/// What resctrl counts of one group; absent where the processor cannot, or has no value now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MonitorCounters {
+    /// Last-level cache that it has now, all domains together.
+    pub occupancy: Option<Bytes>,
+    /// Bytes that it has moved to or from any memory.
+    pub total: Option<Bytes>,
+    /// Of them those of the memory next to the cache.
+    pub local: Option<Bytes>,
+}
+
+impl NodeFiles {
+    /// Opens what there is. `kernel` has the same root.
+    pub fn open(root: &Path, kernel: &mut dyn Kernel) -> NodeFiles {
+        let pressure = ["cpu", "memory", "io", "irq"]
+            .map(|it| Kept::open(root, &format!("proc/pressure/{it}")));
+        let names = kernel.list(CPUS).unwrap_or_default();
+        let ids = names.iter().filter_map(|name| name.strip_prefix("cpu")?.parse().ok().map(CpuId));
+        let cpus = ids.map(|cpu| {
+            let open = |file: &str| Kept::open(root, &format!("{CPUS}/cpu{}/{file}", cpu.0));
+            let files = CpuFiles {
+                frequency: open("cpufreq/scaling_cur_freq"),
+                core_throttles: open("thermal_throttle/core_throttle_count"),
+                package_throttles: open("thermal_throttle/package_throttle_count"),
+            };
+            (cpu, files)
+        });
+        NodeFiles { pressure, cpus: cpus.collect(), zones: open_zones(root, kernel) }
+    }
+
+    /// All counters now.
+    pub fn read(&mut self, buffer: &mut Vec<u8>) -> NodeCounters {
+        let mut counters = NodeCounters::default();
+        let Pressure { cpu, memory, io, irq } = &mut counters.pressure;
+        for (file, stall) in self.pressure.iter_mut().zip([cpu, memory, io, irq]) {
+            *stall = file.as_mut().and_then(|file| file.read(buffer, parse_stall));
+        }
+        let mut read = |file: &mut Option<Kept>| file.as_mut()?.read(buffer, single);
+        for (cpu, files) in &mut self.cpus {
+            if let Some(khz) = read(&mut files.frequency) {
+                counters.frequencies_khz.insert(*cpu, khz);
+            }
+            let (core, package) =
+                (read(&mut files.core_throttles), read(&mut files.package_throttles));
+            if core.is_some() || package.is_some() {
+                counters.throttles.insert(*cpu, CoreThrottles { core, package });
+            }
+        }
+        for (zone, file) in &mut self.zones {
+            if let Some(energy) = file.read(buffer, single) {
+                counters.energy_uj.insert(zone.name.clone(), energy);
+            }
+        }
+        counters
+    }
+
+    /// The zones of which energy is counted.
+    pub fn zones(&self) -> impl Iterator<Item = &Zone> {
+        self.zones.iter().map(|(zone, _)| zone)
+    }
+}
+
+impl Zone {
+    /// Microjoules between two readings, over the beginning of the counter, too; `None` where it has begun again and nobody says after how
+    /// many.
+    pub fn used(&self, before_uj: u64, now_uj: u64) -> Option<u64> {
+        match now_uj.checked_sub(before_uj) {
+            Some(used) => Some(used),
+            None => Some(self.range_uj?.checked_sub(before_uj)?.saturating_add(now_uj)),
+        }
+    }
+}
+
+/// `intel-rapl:0` is a package, `intel-rapl:0:1` a part of it. The same energy appears under `intel-rapl-mmio`, too, which is left out.
+fn open_zones(root: &Path, kernel: &mut dyn Kernel) -> Vec<(Zone, Kept)> {
+    let entries = kernel.list(POWERCAP).unwrap_or_default();
+    let mut names = BTreeMap::new();
+    let mut zones = Vec::new();
+    for entry in entries.iter().filter(|it| it.starts_with("intel-rapl:")) {
+        let dir = format!("{POWERCAP}/{entry}");
+        let Ok(own) = kernel.read(&format!("{dir}/name")) else { continue };
+        let above = entry.rsplit_once(':').and_then(|(above, _)| names.get(above));
+        let name = match above {
+            Some(above) => format!("{above}/{}", own.trim()),
+            None => own.trim().to_owned(),
+        };
+        names.insert(entry.clone(), name.clone());
+        let range = kernel.read(&format!("{dir}/max_energy_range_uj"));
+        let zone = Zone { name, range_uj: range.ok().and_then(|text| single(&text)) };
+        zones.extend(Kept::open(root, &format!("{dir}/energy_uj")).map(|file| (zone, file)));
+    }
+    zones
+}
+
+/// What resctrl counts of the group in this directory (`sys/fs/resctrl/bayplan.web/mon_groups/x`): the sum over its caches. A cache whose
+/// counter is `Unavailable` or broken (`Error`) makes the sum absent, because it would be too small.
+pub fn read_monitor(kernel: &mut dyn Kernel, group: &str) -> MonitorCounters {
+    let mut counters = MonitorCounters::default();
+    let domains = kernel.list(&format!("{group}/mon_data")).unwrap_or_default();
+    let domains: Vec<&String> = domains.iter().filter(|it| it.starts_with("mon_L3_")).collect();
+    let mut sum = |file: &str| {
+        let mut all = Bytes::ZERO;
+        for domain in &domains {
+            let text = kernel.read(&format!("{group}/mon_data/{domain}/{file}")).ok()?;
+            all += Bytes(single(&text)?);
+        }
+        (!domains.is_empty()).then_some(all)
+    };
+    counters.occupancy = sum("llc_occupancy");
+    counters.total = sum("mbm_total_bytes");
+    counters.local = sum("mbm_local_bytes");
+    counters
+}

@@ -1,0 +1,124 @@
+//! Who ran on a CPU that somebody else owns.
+
+use std::fmt;
+
+use bayplan_types::CpuId;
+
+/// The kernel's number of a cgroup (version 2): the inode number of its directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CgroupId(pub u64);
+
+/// Somebody on somebody else's CPU.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Intruder {
+    /// Where.
+    pub cpu: CpuId,
+    /// Who.
+    pub who: Who,
+    /// Name of the task or of the interrupt's user, at most 16 bytes; may be empty.
+    pub name: String,
+}
+
+/// What kind of intruder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    /// A thread of the kernel.
+    KernelThread,
+    /// A task of another container that is watched.
+    Container(CgroupId),
+    /// A task of no container, in this cgroup.
+    Process(CgroupId),
+    /// An interrupt with a number (`/proc/interrupts`).
+    Interrupt(u32),
+    /// Work that an interrupt has left for later.
+    Softirq(Softirq),
+    /// An interrupt without a number.
+    Vector(Vector),
+    /// More than there is room to tell apart.
+    Others,
+}
+
+/// A softirq's number (include/linux/interrupt.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Softirq(pub u32);
+
+/// Interrupts that CPUs send to themselves and each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Vector {
+    /// The CPU's own timer, the tick among others.
+    LocalTimer,
+    /// Another CPU asks this one to schedule.
+    Reschedule,
+    /// Another CPU asks several for a call.
+    CallFunction,
+    /// Another CPU asks this one for a call.
+    CallFunctionSingle,
+    /// Work of the kernel that has to run outside of a context where it cannot.
+    IrqWork,
+}
+
+impl Vector {
+    /// In the order of `enum vector` in `bpf/records.h`.
+    pub(crate) const ALL: [Vector; 5] = [
+        Vector::LocalTimer,
+        Vector::Reschedule,
+        Vector::CallFunction,
+        Vector::CallFunctionSingle,
+        Vector::IrqWork,
+    ];
+}
+
+/// How much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Intrusion {
+    /// Time, in ns.
+    pub ns: u64,
+    /// How often it left the CPU again; 0 for one that has been running since it came.
+    pub times: u64,
+}
+
+impl Intrusion {
+    /// Both together. What one CPU took back of what another had charged is negative, so sums go around at 2^64.
+    pub(crate) fn add(&mut self, other: Intrusion) {
+        self.ns = self.ns.wrapping_add(other.ns);
+        self.times = self.times.wrapping_add(other.times);
+    }
+}
+
+impl fmt::Display for Softirq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [&str; 10] = [
+            "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER",
+            "RCU",
+        ];
+        match usize::try_from(self.0).ok().and_then(|number| NAMES.get(number)) {
+            Some(name) => write!(f, "softirq {name}"),
+            None => write!(f, "softirq {}", self.0),
+        }
+    }
+}
+
+impl fmt::Display for Vector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Vector::LocalTimer => "local timer interrupt",
+            Vector::Reschedule => "rescheduling interrupt",
+            Vector::CallFunction | Vector::CallFunctionSingle => "function call interrupt",
+            Vector::IrqWork => "irq work interrupt",
+        })
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Who::KernelThread => f.write_str("kernel thread"),
+            Who::Container(CgroupId(id)) => write!(f, "container of cgroup {id}"),
+            Who::Process(CgroupId(id)) => write!(f, "process of cgroup {id}"),
+            Who::Interrupt(number) => write!(f, "irq {number}"),
+            Who::Softirq(softirq) => softirq.fmt(f),
+            Who::Vector(vector) => vector.fmt(f),
+            Who::Others => f.write_str("others"),
+        }
+    }
+}

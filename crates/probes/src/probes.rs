@@ -1,0 +1,365 @@
+//! Loads the probes, tells them whom to watch, and reads what they have counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::io::Read as _;
+use std::time::Instant;
+
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues};
+use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
+use bayplan_topology::Topology;
+use bayplan_types::{CpuId, CpuSet};
+
+use crate::audit::Audit;
+use crate::places::derive_places;
+use crate::programs::Programs;
+use crate::records::{
+    CountersRecord, IntruderRecord, IntrusionRecord, PlaceRecord, SLOT_OUTSIDE, SettingsRecord,
+};
+use crate::refusal::{Surroundings, judge};
+use crate::{CgroupId, Counters, Intrusion, Intrusions, Refusal};
+
+/// The compiled probes, see `bpf/build`.
+static OBJECT: &[u8] = include_bytes_aligned!(env!("BAYPLAN_BPF_OBJECT"));
+
+/// Probes that count.
+pub struct Probes {
+    programs: Programs,
+    maps: Maps,
+    /// Possible CPUs of the machine, online or not.
+    cpus: u32,
+    watched: BTreeMap<CgroupId, Watched>,
+    owners: BTreeMap<CpuId, CgroupId>,
+    generation: u64,
+    outside: Counters,
+    audit: Audit,
+}
+
+/// A container.
+struct Watched {
+    slot: u32,
+    /// At the last drain.
+    counters: Counters,
+}
+
+/// Everything that was counted, since each container is watched.
+#[derive(Clone, Debug)]
+pub struct Drain {
+    /// When it was read.
+    pub at: Instant,
+    /// By the cgroup that is watched.
+    pub containers: BTreeMap<CgroupId, Counters>,
+    /// Everybody else's. [`crate::Preempter::Itself`] is another of them there.
+    pub outside: Counters,
+    /// Who ran on CPUs that a container owns.
+    pub intrusions: Intrusions,
+    /// Intruders that the kernel had no room to name, on all CPUs together.
+    pub unnamed: Intrusion,
+}
+
+/// One row of the probe table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// `scheduler`, `migrations`, `interrupts`, `vectors`.
+    pub name: &'static str,
+    /// What it counts.
+    pub counts: &'static str,
+    /// Whether it does.
+    pub state: ProbeState,
+}
+
+/// Whether a probe counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeState {
+    /// It does.
+    Attached,
+    /// It will, as soon as a container owns CPUs.
+    Waiting,
+    /// It cannot.
+    Refused(Refusal),
+}
+
+/// A conversation with the kernel that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {doing}")]
+pub struct ProbeError {
+    /// What was tried, such as `read the counters of cgroup 12`.
+    pub doing: String,
+    #[source]
+    source: Box<dyn Error + Send + Sync>,
+}
+
+/// What both sides share, see `bpf/maps.h`.
+struct Maps {
+    containers: HashMap<MapData, u64, u32>,
+    slots: PerCpuArray<MapData, CountersRecord>,
+    settings: Array<MapData, SettingsRecord>,
+    places: Array<MapData, PlaceRecord>,
+    owners: Array<MapData, u64>,
+    intrusions: HashMap<MapData, IntruderRecord, IntrusionRecord>,
+    unnamed: PerCpuArray<MapData, IntrusionRecord>,
+}
+
+impl Probes {
+    /// Loads and attaches the probes, on a machine whose places are those of `topology`. Nobody is watched yet.
+    ///
+    /// # Errors
+    /// A [`Refusal`] when switches cannot be counted. What else cannot is in [`Probes::table`].
+    pub fn attach(topology: &Topology) -> Result<Probes, Refusal> {
+        let surroundings = Surroundings::read();
+        let refuse =
+            |doing: &str, error: &(dyn Error + 'static)| judge(doing, error, &surroundings);
+        let btf = Btf::from_sys_fs()
+            .map_err(|error| refuse("reading /sys/kernel/btf/vmlinux", &error))?;
+        let cpus = aya::util::nr_cpus()
+            .map_err(|(path, error)| refuse(&format!("reading {path}"), &error))?;
+        let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
+        let mut loader = EbpfLoader::new();
+        loader.btf(Some(&btf)).allow_unsupported_maps();
+        for by_cpu in ["places", "owners"] {
+            loader.map_max_entries(by_cpu, cpus);
+        }
+        let mut object = loader.load(OBJECT).map_err(|error| refuse("making the maps", &error))?;
+        let maps = Maps::take(&mut object).map_err(|error| refuse("opening the maps", &error))?;
+        let programs = Programs::attach(object, &btf, &surroundings)?;
+        let mut probes = Probes {
+            programs,
+            maps,
+            cpus,
+            watched: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            generation: 0,
+            outside: Counters::default(),
+            audit: Audit::default(),
+        };
+        probes.place(topology).map_err(|error| refuse("filling the table of places", &error))?;
+        Ok(probes)
+    }
+
+    /// The machine has changed: distances are told by `topology` from now on.
+    ///
+    /// # Errors
+    /// [`ProbeError`] when the kernel does not take it.
+    pub fn place(&mut self, topology: &Topology) -> Result<(), ProbeError> {
+        for (cpu, place) in (0..).zip(derive_places(topology, self.cpus)) {
+            let set = self.maps.places.set(cpu, place, 0);
+            set.map_err(failed(|| format!("write the place of CPU {cpu}")))?;
+        }
+        Ok(())
+    }
+
+    /// Watches these cgroups from now on, with those below them, and no others (1,023 at most); with each the CPUs that it owns. What is not watched any more
+    /// is forgotten; what goes on being watched goes on to count.
+    ///
+    /// # Errors
+    /// [`ProbeError`] when the kernel does not take it; calling again tries again what is missing.
+    pub fn watch(&mut self, containers: &BTreeMap<CgroupId, CpuSet>) -> Result<(), ProbeError> {
+        let mut owners = BTreeMap::new();
+        for (id, cpus) in containers {
+            owners.extend(cpus.iter().map(|cpu| (cpu, *id)));
+        }
+        owners.retain(|cpu, _| cpu.0 < self.cpus);
+        if owners != self.owners {
+            self.change_owners(owners)?;
+        }
+        let gone: Vec<CgroupId> =
+            self.watched.keys().filter(|id| !containers.contains_key(id)).copied().collect();
+        let new: Vec<CgroupId> =
+            containers.keys().filter(|id| !self.watched.contains_key(id)).copied().collect();
+        // Slots are used again only when no task is charged to them any more.
+        for id in &gone {
+            self.forget(*id)?;
+        }
+        if !gone.is_empty() {
+            self.have_containers_found_anew()?;
+        }
+        self.audit.retain(|owner| containers.contains_key(&owner));
+        if new.is_empty() {
+            return Ok(());
+        }
+        let begun = new.iter().try_for_each(|id| self.begin(*id));
+        begun.and(self.have_containers_found_anew())
+    }
+
+    /// Reads everything that was counted, tasks that are running at this moment included. `now` is the moment.
+    ///
+    /// # Errors
+    /// [`ProbeError`] when the kernel does not answer.
+    pub fn drain(&mut self, now: Instant) -> Result<Drain, ProbeError> {
+        self.look_at_running()?;
+        let slots = self.watched.values_mut().map(|it| (it.slot, &mut it.counters));
+        for (slot, counters) in slots.chain([(SLOT_OUTSIDE, &mut self.outside)]) {
+            let read = self.maps.slots.get(&slot, 0);
+            let cpus = read.map_err(failed(|| format!("read the counters of slot {slot}")))?;
+            counters.rise_to(Counters::sum(cpus.iter()));
+        }
+        self.absorb_intrusions()?;
+        let unnamed = self.maps.unnamed.get(&0, 0);
+        let unnamed = unnamed.map_err(failed(|| "read unnamed intruders".to_owned()))?;
+        let mut sum = Intrusion::default();
+        unnamed.iter().for_each(|cpu| sum.add(Intrusion::from(cpu)));
+        Ok(Drain {
+            at: now,
+            containers: self.watched.iter().map(|(id, it)| (*id, it.counters.clone())).collect(),
+            outside: self.outside.clone(),
+            intrusions: self.audit.intrusions(),
+            unnamed: sum,
+        })
+    }
+
+    /// What counts, and what does not and why.
+    pub fn table(&self) -> Vec<Probe> {
+        self.programs.table()
+    }
+
+    /// The table where nothing could be attached.
+    pub fn table_of_refused(refusal: &Refusal) -> Vec<Probe> {
+        Programs::table_of_refused(refusal)
+    }
+
+    /// How many cgroups and intruders the kernel's maps hold.
+    ///
+    /// # Errors
+    /// [`ProbeError`] when the kernel does not answer.
+    pub fn entries(&self) -> Result<(usize, usize), ProbeError> {
+        let containers = self.maps.containers.keys().collect::<Result<BTreeSet<_>, _>>();
+        let intruders = self.maps.intrusions.keys().collect::<Result<BTreeSet<_>, _>>();
+        let count = || "count entries".to_owned();
+        Ok((containers.map_err(failed(count))?.len(), intruders.map_err(failed(count))?.len()))
+    }
+
+    /// Charges what was counted so far to those who owned the CPUs, and only then changes the owners.
+    fn change_owners(&mut self, owners: BTreeMap<CpuId, CgroupId>) -> Result<(), ProbeError> {
+        if !self.owners.is_empty() {
+            self.look_at_running()?;
+            self.absorb_intrusions()?;
+        }
+        let cpus: BTreeSet<CpuId> = self.owners.keys().chain(owners.keys()).copied().collect();
+        for cpu in cpus {
+            if self.owners.get(&cpu) != owners.get(&cpu) {
+                let owner = owners.get(&cpu).map_or(0, |id| id.0);
+                let set = self.maps.owners.set(cpu.0, owner, 0);
+                set.map_err(failed(|| format!("write the owner of CPU {}", cpu.0)))?;
+            }
+        }
+        self.owners = owners;
+        self.programs.watch_interrupts(!self.owners.is_empty());
+        Ok(())
+    }
+
+    fn begin(&mut self, id: CgroupId) -> Result<(), ProbeError> {
+        let taken: BTreeSet<u32> = self.watched.values().map(|it| it.slot).collect();
+        let free = (SLOT_OUTSIDE + 1..self.maps.slots.len()).find(|slot| !taken.contains(slot));
+        let full = || failed(|| format!("watch cgroup {}", id.0))("as many as can be are watched");
+        let slot = free.ok_or_else(full)?;
+        let zero = PerCpuValues::try_from(vec![[0; 32]; self.cpus as usize]);
+        let zero = zero.map_err(failed(|| "make counters".to_owned()))?;
+        let cleared = self.maps.slots.set(slot, zero, 0);
+        cleared.map_err(failed(|| format!("clear slot {slot}")))?;
+        let put = self.maps.containers.insert(id.0, slot, 0);
+        put.map_err(failed(|| format!("watch cgroup {}", id.0)))?;
+        self.watched.insert(id, Watched { slot, counters: Counters::default() });
+        Ok(())
+    }
+
+    fn forget(&mut self, id: CgroupId) -> Result<(), ProbeError> {
+        match self.maps.containers.remove(&id.0) {
+            Ok(()) | Err(MapError::KeyNotFound) => {}
+            Err(error) => return Err(failed(|| format!("forget cgroup {}", id.0))(error)),
+        }
+        self.watched.remove(&id);
+        Ok(())
+    }
+
+    /// Tasks remember in which container they are until this number changes.
+    fn have_containers_found_anew(&mut self) -> Result<(), ProbeError> {
+        self.generation += 1;
+        let read = self.maps.settings.get(&0, 0);
+        let [since, _] = read.map_err(failed(|| "read the settings".to_owned()))?;
+        let set = self.maps.settings.set(0, [since, self.generation], 0);
+        set.map_err(failed(|| "write the settings".to_owned()))
+    }
+
+    fn absorb_intrusions(&mut self) -> Result<(), ProbeError> {
+        let read = self.maps.intrusions.iter().collect::<Result<Vec<_>, _>>();
+        let read = read.map_err(failed(|| "read intruders".to_owned()))?;
+        for idle in self.audit.absorb(&read, &self.owners) {
+            match self.maps.intrusions.remove(&idle) {
+                Ok(()) | Err(MapError::KeyNotFound) => {}
+                Err(error) => return Err(failed(|| "forget an intruder".to_owned())(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the kernel charge those who are on a CPU right now.
+    fn look_at_running(&mut self) -> Result<(), ProbeError> {
+        let mut look = || -> Result<(), Box<dyn Error + Send + Sync>> {
+            let mut nothing = Vec::new();
+            self.programs.open_look()?.read_to_end(&mut nothing)?;
+            Ok(())
+        };
+        look().map_err(|source| ProbeError { doing: "look at running tasks".to_owned(), source })
+    }
+}
+
+impl Counters {
+    /// Takes over a newer reading. The time on CPUs stands still where the kernel has corrected it downwards for the moment.
+    fn rise_to(&mut self, now: Counters) {
+        let corrected = now.exec_ns.wrapping_sub(self.exec_ns).cast_signed() < 0;
+        let exec_ns = if corrected { self.exec_ns } else { now.exec_ns };
+        *self = Counters { exec_ns, ..now };
+    }
+}
+
+impl Maps {
+    fn take(object: &mut Ebpf) -> Result<Maps, MapError> {
+        let mut take = |name: &str| {
+            let missing = || MapError::InvalidName { name: name.to_owned() };
+            object.take_map(name).ok_or_else(missing)
+        };
+        Ok(Maps {
+            containers: HashMap::try_from(take("containers")?)?,
+            slots: PerCpuArray::try_from(take("slots")?)?,
+            settings: Array::try_from(take("settings")?)?,
+            places: Array::try_from(take("places")?)?,
+            owners: Array::try_from(take("owners")?)?,
+            intrusions: HashMap::try_from(take("intrusions")?)?,
+            unnamed: PerCpuArray::try_from(take("unnamed")?)?,
+        })
+    }
+}
+
+fn failed<E: Into<Box<dyn Error + Send + Sync>>>(
+    doing: impl FnOnce() -> String,
+) -> impl FnOnce(E) -> ProbeError {
+    move |error| ProbeError { doing: doing(), source: error.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use sha2::{Digest as _, Sha256};
+
+    /// `bpf/build` writes `bpf/prebuilt/BUILD` with the object, and this fails when a source was changed without it.
+    #[test]
+    fn the_compiled_probes_are_those_of_the_sources() {
+        let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+        let build = std::fs::read_to_string(bpf.join("prebuilt/BUILD")).unwrap();
+        let listed: Vec<(&str, &str)> =
+            build.lines().filter_map(|line| line.split_once("  ")).collect();
+        for (sum, file) in &listed {
+            let found = Sha256::digest(std::fs::read(bpf.join(file)).unwrap());
+            let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(found, *sum, "{file} has changed; run bpf/build");
+        }
+        let sources = std::fs::read_dir(&bpf).unwrap().map(|entry| entry.unwrap().path());
+        let sources = sources.filter(|path| path.is_file()).count();
+        assert_eq!(
+            listed.len(),
+            sources + 1,
+            "a source or the object is not in BUILD; run bpf/build"
+        );
+    }
+}

@@ -1,0 +1,316 @@
+//! The tests themselves.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use bayplan_probes::{
+    CgroupId, Counters, Distance, Drain, Intrusion, Preempter, Probes, Vector, Who,
+};
+use bayplan_topology::{Topology, derive, parse_machine};
+use bayplan_types::{CpuId, CpuSet};
+
+use crate::work::{Cgroup, Worker, path};
+
+/// Every test, in the order in which they run.
+pub(crate) const ALL: &[(&str, fn())] = &[
+    ("a_bounced_task_is_counted_by_distance", a_bounced_task_is_counted_by_distance),
+    ("time_on_cpus_is_what_the_kernel_counts", time_on_cpus_is_what_the_kernel_counts),
+    ("all_together_are_what_the_kernel_counts", all_together_are_what_the_kernel_counts),
+    ("two_hogs_on_one_cpu_wait_for_each_other", two_hogs_on_one_cpu_wait_for_each_other),
+    ("a_hog_on_somebody_elses_cpu_is_named", a_hog_on_somebody_elses_cpu_is_named),
+    ("the_owner_himself_is_no_intruder", the_owner_himself_is_no_intruder),
+    (
+        "a_cpu_that_changes_hands_is_charged_to_each_owner",
+        a_cpu_that_changes_hands_is_charged_to_each_owner,
+    ),
+    (
+        "a_task_that_changes_cgroups_is_charged_to_both",
+        a_task_that_changes_cgroups_is_charged_to_both,
+    ),
+    ("cgroups_inside_a_container_count_for_it", cgroups_inside_a_container_count_for_it),
+    ("what_ran_before_does_not_count", what_ran_before_does_not_count),
+    ("short_lived_cgroups_leave_nothing", short_lived_cgroups_leave_nothing),
+    ("every_probe_is_in_the_table", every_probe_is_in_the_table),
+];
+
+fn machine(text: &str) -> Topology {
+    derive(&parse_machine(text).unwrap()).unwrap()
+}
+
+#[track_caller]
+fn attach() -> Probes {
+    attach_on("pack:1 numa:1 l3:1 core:2 pu:1")
+}
+
+#[track_caller]
+fn attach_on(text: &str) -> Probes {
+    match Probes::attach(&machine(text)) {
+        Ok(probes) => probes,
+        Err(refusal) => panic!("the probes cannot be tested here: {refusal}"),
+    }
+}
+
+fn watch(probes: &mut Probes, containers: &[(&Cgroup, &str)]) {
+    let of = |(cgroup, cpus): &(&Cgroup, &str)| (cgroup.id(), cpus.parse::<CpuSet>().unwrap());
+    probes.watch(&containers.iter().map(of).collect()).unwrap();
+}
+
+fn drain(probes: &mut Probes) -> Drain {
+    probes.drain(Instant::now()).unwrap()
+}
+
+fn counters(probes: &mut Probes, cgroup: &Cgroup) -> Counters {
+    drain(probes).containers[&cgroup.id()].clone()
+}
+
+/// Both within `percent`, or within two ticks of the scheduler, which is what may be under way at the moment of reading.
+#[track_caller]
+fn assert_near(what: &str, found: u64, expected: u64, percent: u64) {
+    let far = found.abs_diff(expected);
+    assert!(
+        far * 100 <= expected * percent || far < 8_000_000,
+        "{what}: {found}, expected {expected}"
+    );
+}
+
+fn a_bounced_task_is_counted_by_distance() {
+    let machines = [
+        (Distance::SameCore, "pack:1 numa:1 l3:1 core:1 pu:2"),
+        (Distance::SameL3, "pack:1 numa:1 l3:1 core:2 pu:1"),
+        (Distance::SameNode, "pack:1 numa:1 l3:2 core:1 pu:1"),
+        (Distance::SamePackage, "pack:1 numa:2 l3:1 core:1 pu:1"),
+        (Distance::AcrossPackages, "pack:2 numa:1 l3:1 core:1 pu:1"),
+    ];
+    for (times, (distance, machine)) in (100..).zip(machines) {
+        let (mut probes, cgroup) = (attach_on(machine), Cgroup::new());
+        let mut worker = Worker::new(Some(&cgroup), 0, &format!("bounce 0 1 {times}"));
+        watch(&mut probes, &[(&cgroup, "")]);
+        worker.begin();
+        worker.wait();
+        let expected = Distance::ALL.map(|it| if it == distance { times } else { 0 });
+        assert_eq!(counters(&mut probes, &cgroup).migrations, expected, "{machine}");
+    }
+}
+
+fn time_on_cpus_is_what_the_kernel_counts() {
+    let (mut probes, a, b) = (attach(), Cgroup::new(), Cgroup::new());
+    let mut workers = [(&a, 0, 700), (&a, 1, 300), (&b, 1, 500)].map(|(cgroup, cpu, millis)| {
+        Worker::new(Some(cgroup), cpu, &format!("hog worker {millis}"))
+    });
+    watch(&mut probes, &[(&a, ""), (&b, "")]);
+    let before = [&a, &b].map(Cgroup::usage_ns);
+    workers.iter_mut().for_each(Worker::begin);
+    workers.iter_mut().for_each(|worker| _ = worker.wait());
+    for (cgroup, before) in [&a, &b].into_iter().zip(before) {
+        let usage = cgroup.usage_ns() - before;
+        let found = counters(&mut probes, cgroup);
+        assert_near("time", found.exec_ns, usage, 1);
+        assert_eq!(found.delays.iter().sum::<u64>(), found.runs);
+        assert_eq!(found.preempted_by.iter().sum::<u64>(), found.involuntary);
+    }
+}
+
+/// All CPU time of the machine. Only version 1 has it without the coarse tick.
+const ALL_USAGE: &str = "/sys/fs/cgroup/cpuacct/cpuacct.usage";
+
+fn all_together_are_what_the_kernel_counts() {
+    let all = || fs::read_to_string(ALL_USAGE).ok().map(|text| text.trim().parse::<u64>().unwrap());
+    if all().is_none() {
+        print!("(not here: there is no {ALL_USAGE}) ");
+        return;
+    }
+    let (mut probes, cgroup) = (attach(), Cgroup::new());
+    let mut workers =
+        [0, 1].map(|cpu| Worker::new((cpu == 0).then_some(&cgroup), cpu, "hog worker 1500"));
+    watch(&mut probes, &[(&cgroup, "")]);
+    let total = |drain: &Drain| {
+        drain.containers.values().chain([&drain.outside]).map(|it| it.exec_ns).sum::<u64>()
+    };
+    let (before, usage_before) = (total(&drain(&mut probes)), all().unwrap());
+    workers.iter_mut().for_each(Worker::begin);
+    workers.iter_mut().for_each(|worker| _ = worker.wait());
+    let (after, usage_after) = (total(&drain(&mut probes)), all().unwrap());
+    assert_near("all", after - before, usage_after - usage_before, 1);
+}
+
+fn two_hogs_on_one_cpu_wait_for_each_other() {
+    let (mut probes, cgroup) = (attach(), Cgroup::new());
+    let mut workers = [0; 2].map(|_| Worker::new(Some(&cgroup), 1, "hog hungry 800"));
+    watch(&mut probes, &[(&cgroup, "")]);
+    workers.iter_mut().for_each(Worker::begin);
+    let counted = workers.each_mut().map(Worker::wait);
+    let found = counters(&mut probes, &cgroup);
+    let waited = counted.iter().map(|it| it.delay_ns).sum::<u64>();
+    assert_near("delay", found.delay_ns, waited, 1);
+    // Each waits for a slice of the other: from 1 to 16 ms, whatever the scheduler of the day; and somebody else may come in between.
+    let slices: u64 = found.delays[11..17].iter().sum();
+    assert!(slices * 10 > found.involuntary * 8, "{found:?}");
+    let by_itself = Preempter::ALL.iter().position(|it| *it == Preempter::Itself).unwrap();
+    assert!(found.preempted_by[by_itself] * 2 > slices, "{found:?}");
+}
+
+/// What `name` did on CPU 1, by kind.
+fn intrusion(drain: &Drain, owner: CgroupId, name: &str) -> Option<(Who, Intrusion)> {
+    let list = drain.intrusions.get(&owner)?;
+    let found = list.iter().find(|(it, _)| it.cpu == CpuId(1) && it.name == name);
+    found.map(|(intruder, sum)| (intruder.who, *sum))
+}
+
+fn a_hog_on_somebody_elses_cpu_is_named() {
+    let (mut probes, owner, other, outside) =
+        (attach(), Cgroup::new(), Cgroup::new(), Cgroup::new());
+    watch(&mut probes, &[(&owner, "1"), (&other, "")]);
+    let cases = [
+        (&other, "a-container", Who::Container(other.id())),
+        (&outside, "a-process", Who::Process(outside.id())),
+    ];
+    for (cgroup, name, who) in cases {
+        let mut worker = Worker::new(Some(cgroup), 1, &format!("hog {name} 1000"));
+        let start = drain(&mut probes);
+        assert_eq!(intrusion(&start, owner.id(), name), None);
+        worker.begin();
+        let counted = worker.wait();
+        let (found, sum) = intrusion(&drain(&mut probes), owner.id(), name).unwrap();
+        assert_eq!(found, who);
+        assert_near(name, sum.ns, counted.exec_ns, 2);
+        assert!(sum.times > 0);
+    }
+}
+
+fn the_owner_himself_is_no_intruder() {
+    let (mut probes, owner) = (attach(), Cgroup::new());
+    let mut worker = Worker::new(Some(&owner), 1, "hog owner 1000");
+    watch(&mut probes, &[(&owner, "1")]);
+    worker.begin();
+    worker.wait();
+    let drain = drain(&mut probes);
+    assert_eq!(intrusion(&drain, owner.id(), "owner"), None);
+    assert!(drain.containers[&owner.id()].exec_ns > 900_000_000);
+    // A CPU that is busy has a tick, and its own timer tells of it where the architecture has such a tracepoint.
+    let ticks = drain.intrusions[&owner.id()].iter();
+    let ticks = ticks.filter(|(it, _)| it.who == Who::Vector(Vector::LocalTimer));
+    let ticks: u64 = ticks.map(|(_, sum)| sum.times).sum();
+    assert!(ticks > 10 || cfg!(not(target_arch = "x86_64")), "{drain:?}");
+}
+
+fn a_cpu_that_changes_hands_is_charged_to_each_owner() {
+    let (mut probes, first, second) = (attach(), Cgroup::new(), Cgroup::new());
+    let hog = |probes: &mut Probes, millis: u64| {
+        let mut worker = Worker::new(None, 1, &format!("hog guest {millis}"));
+        worker.begin();
+        let counted = worker.wait();
+        drain(probes);
+        counted.exec_ns
+    };
+    watch(&mut probes, &[(&first, "1"), (&second, "")]);
+    let by_first = hog(&mut probes, 400);
+    watch(&mut probes, &[(&first, ""), (&second, "1")]);
+    let by_second = hog(&mut probes, 200);
+    watch(&mut probes, &[(&first, ""), (&second, "")]);
+    hog(&mut probes, 100);
+    let drain = drain(&mut probes);
+    assert_near("first", intrusion(&drain, first.id(), "guest").unwrap().1.ns, by_first, 2);
+    assert_near("second", intrusion(&drain, second.id(), "guest").unwrap().1.ns, by_second, 2);
+}
+
+fn a_task_that_changes_cgroups_is_charged_to_both() {
+    let (mut probes, from, to) = (attach(), Cgroup::new(), Cgroup::new());
+    let mut worker = Worker::new(Some(&from), 1, &format!("wander 500 {}", path(&to)));
+    watch(&mut probes, &[(&from, ""), (&to, "")]);
+    worker.begin();
+    worker.wait();
+    // Charged is who a task belongs to when it leaves the CPU, so one run may go to the wrong one.
+    for cgroup in [&from, &to] {
+        let found = counters(&mut probes, cgroup).exec_ns;
+        assert!(
+            found.abs_diff(cgroup.usage_ns()) < 30_000_000,
+            "{found} and {}",
+            cgroup.usage_ns()
+        );
+    }
+}
+
+fn cgroups_inside_a_container_count_for_it() {
+    let (mut probes, outer) = (attach(), Cgroup::new());
+    let middle = outer.child("container");
+    let inner = middle.child("deeper");
+    let mut worker = Worker::new(Some(&inner), 1, "hog inside 300");
+    watch(&mut probes, &[(&outer, "1")]);
+    worker.begin();
+    let counted = worker.wait();
+    let drain = drain(&mut probes);
+    assert_near("time", drain.containers[&outer.id()].exec_ns, counted.exec_ns, 2);
+    assert_eq!(intrusion(&drain, outer.id(), "inside"), None);
+    drop(worker);
+    drop(inner);
+    drop(middle);
+}
+
+fn what_ran_before_does_not_count() {
+    let cgroup = Cgroup::new();
+    let mut worker = Worker::new(Some(&cgroup), 1, "hog old 500");
+    worker.begin();
+    worker.wait();
+    let mut probes = attach();
+    watch(&mut probes, &[(&cgroup, "")]);
+    drop(worker);
+    let found = counters(&mut probes, &cgroup);
+    assert!(found.exec_ns < 50_000_000, "{found:?}");
+}
+
+fn short_lived_cgroups_leave_nothing() {
+    let mut probes = attach();
+    // More in all than the kernel's map has room for.
+    for _ in 0..90 {
+        let cgroups: Vec<Cgroup> = (0..50).map(|_| Cgroup::new()).collect();
+        let watched: BTreeMap<_, _> =
+            cgroups.iter().map(|it| (it.id(), CpuSet::from_iter([CpuId(1)]))).collect();
+        probes.watch(&watched).unwrap();
+        assert_eq!(probes.entries().unwrap().0, 50);
+        let _worker = Worker::new(cgroups.first(), 0, "rest");
+    }
+    probes.watch(&BTreeMap::new()).unwrap();
+    assert_eq!(probes.entries().unwrap().0, 0);
+    assert!(drain(&mut probes).intrusions.is_empty());
+    // Intruders of CPUs that nobody owns any more are read until they rest, and then taken out.
+    for _ in 0..5 {
+        drain(&mut probes);
+    }
+    assert_eq!(probes.entries().unwrap(), (0, 0));
+}
+
+fn every_probe_is_in_the_table() {
+    let (mut probes, cgroup) = (attach(), Cgroup::new());
+    let table = |probes: &Probes| {
+        let rows = probes.table().into_iter().map(|row| format!("{} {:?}\n", row.name, row.state));
+        rows.collect::<String>()
+    };
+    let resting = "scheduler Attached\nmigrations Attached\ninterrupts Waiting\nvectors Waiting\n";
+    assert_eq!(table(&probes), resting);
+    watch(&mut probes, &[(&cgroup, "1")]);
+    assert_eq!(table(&probes), resting.replace("Waiting", "Attached"));
+    watch(&mut probes, &[(&cgroup, "")]);
+    assert_eq!(table(&probes), resting);
+}
+
+/// Watches many until the input ends, and says which cgroup owns `cpus`, and what a drain takes.
+pub(crate) fn hold(cpus: &str) {
+    let mut probes = attach();
+    let cgroups: Vec<Cgroup> = (0..250).map(|_| Cgroup::new()).collect();
+    let mut containers: Vec<(&Cgroup, &str)> = cgroups.iter().map(|it| (it, "")).collect();
+    containers[0].1 = cpus;
+    watch(&mut probes, &containers);
+    println!("{} owns {cpus}", path(&cgroups[0]));
+    let (send, ended) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        drop(send);
+    });
+    while ended.recv_timeout(Duration::from_secs(2)) == Err(RecvTimeoutError::Timeout) {
+        let start = Instant::now();
+        let drain = drain(&mut probes);
+        println!("drained {} containers in {:?}", drain.containers.len(), start.elapsed());
+    }
+}
