@@ -187,9 +187,10 @@ async fn twenty_pods_a_second_come_and_go_and_nothing_grows() {
     let seen = soak(&node, window, windows).await;
     let all = seen.last().unwrap();
     if minutes.is_some_and(|minutes| minutes >= 10) {
-        let expected = u128::from(all.seconds) * 1000 / TICK.as_millis();
-        assert!(all.pods as u128 >= expected * 9 / 10, "{} pods of {expected}", all.pods);
         check_flat(&seen);
+        let expected = u128::from(all.seconds) * 1000 / TICK.as_millis();
+        let pods = all.pods;
+        assert!(pods as u128 >= expected * 9 / 10, "too slow a machine: {pods} pods of {expected}");
     }
     assert!(all.files < 40, "{all}");
     let after = node.wait_until("all are gone", |status| status.containers.is_empty()).await;
