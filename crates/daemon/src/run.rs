@@ -560,3 +560,16 @@ async fn first_sync(syncer: &Syncer) -> bool {
     }
     has_synced
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_panic_of_a_vital_task_breaks_the_daemon() {
+        let broken = CancellationToken::new();
+        let task = vital(&broken, async { panic!("a bug") });
+        broken.cancelled().await;
+        assert!(task.await.unwrap_err().is_panic());
+    }
+}
