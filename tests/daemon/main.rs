@@ -22,6 +22,7 @@ mod observing;
 mod placing;
 mod power;
 mod reload;
+mod resources;
 mod restarts;
 mod soak;
 mod upgrade;

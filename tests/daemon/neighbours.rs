@@ -75,7 +75,10 @@ async fn who_is_in_the_way_is_counted_by_what_was_looked_at() {
     // The node is looked at beside everything else.
     loop {
         let text = metrics(&node).await;
-        if !text.contains("bayplan_neighbours{") {
+        // One after the other is counted.
+        let is_there =
+            |check: &str| text.contains(&format!("bayplan_neighbours{{check=\"{check}\"}}"));
+        if !expected.iter().all(|(check, _)| is_there(check)) {
             tokio::task::yield_now().await;
             continue;
         }

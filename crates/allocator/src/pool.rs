@@ -175,6 +175,11 @@ impl Pools {
         self.nodes.iter().map(|node| node.id).collect()
     }
 
+    /// NUMA nodes whose memory is of this kind.
+    pub fn memory_of_kind(&self, kind: MemoryKind) -> NodeSet {
+        self.nodes.iter().filter(|node| node.kind == kind).map(|node| node.id).collect()
+    }
+
     /// All memory of the machine, huge pages included; `None` where that of some node is unknown.
     pub fn memory(&self) -> Option<Bytes> {
         let huge = self.huge.iter().map(|huge| Some(huge.capacity));

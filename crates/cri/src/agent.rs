@@ -24,6 +24,15 @@ pub enum Admission {
     Refuse(String),
 }
 
+/// A directory of the host that a container sees, and cannot change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Where it sees it.
+    pub container_path: String,
+    /// Where it is.
+    pub host_path: String,
+}
+
 /// How a forwarded creation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CreateOutcome {
@@ -55,6 +64,8 @@ pub trait Agent: Clone + Send + Sync + 'static {
         ticket: Ticket,
         container: NewContainer,
     ) -> impl Future<Output = Admission> + Send;
+    /// What a container that was just placed gets mounted. Must not block.
+    fn mounts(&self, pod_id: &str, name: &str, attempt: u32) -> Vec<Mount>;
     /// The admitted creation came to an end. Called exactly once for each `admit` that was not refused.
     fn created(&self, ticket: Ticket, outcome: CreateOutcome) -> impl Future<Output = ()> + Send;
     /// `StartContainer` succeeded.

@@ -6,24 +6,28 @@
 
 use prost::Message;
 
-use crate::agent::Pinning;
+use crate::agent::{Mount, Pinning};
 use crate::v1;
 
-/// What pins the container of an encoded `CreateContainerRequest` when it follows it.
-pub fn for_create(pinning: &Pinning) -> Vec<u8> {
-    if *pinning == Pinning::default() {
+/// What pins the container of an encoded `CreateContainerRequest` when it follows it, and mounts these directories besides its own.
+pub fn for_create(pinning: &Pinning, mounts: &[Mount]) -> Vec<u8> {
+    if *pinning == Pinning::default() && mounts.is_empty() {
         return Vec::new();
     }
-    let delta = v1::CreateContainerRequest {
-        config: Some(v1::ContainerConfig {
-            linux: Some(v1::LinuxContainerConfig {
-                resources: Some(resources(pinning)),
-                ..Default::default()
-            }),
-            ..Default::default()
-        }),
+    let linux = (*pinning != Pinning::default()).then(|| v1::LinuxContainerConfig {
+        resources: Some(resources(pinning)),
         ..Default::default()
-    };
+    });
+    let mounts = mounts.iter().map(|mount| v1::Mount {
+        container_path: mount.container_path.clone(),
+        host_path: mount.host_path.clone(),
+        readonly: true,
+        // Where SELinux separates containers from the host, they could not read it otherwise.
+        selinux_relabel: true,
+        ..Default::default()
+    });
+    let config = v1::ContainerConfig { linux, mounts: mounts.collect(), ..Default::default() };
+    let delta = v1::CreateContainerRequest { config: Some(config), ..Default::default() };
     delta.encode_to_vec()
 }
 
@@ -270,18 +274,29 @@ mod tests {
             update in message_around(2, &[2], any_resources()),
             pinning in pinning(),
         ) {
-            check_pinned(&create, &for_create(&pinning), &PATH_OF_CREATE, &pinning);
+            check_pinned(&create, &for_create(&pinning, &[]), &PATH_OF_CREATE, &pinning);
             check_pinned(&update, &for_update(&pinning), &PATH_OF_UPDATE, &pinning);
         }
 
         #[test]
         fn a_pinned_create_differs_in_the_two_fields_only(mut create in newer_create(), pinning in pinning()) {
-            let bytes = [create.encode_to_vec(), for_create(&pinning)].concat();
+            let bytes = [create.encode_to_vec(), for_create(&pinning, &[])].concat();
             if pinning != Pinning::default() {
                 let linux = create.config.get_or_insert_default().linux.get_or_insert_default();
                 edit(linux.resources.get_or_insert_default(), &pinning);
             }
             prop_assert_eq!(NewerCreate::decode(&*bytes).unwrap(), create);
+        }
+
+        #[test]
+        fn kubelets_mounts_stay_before_ours(create in any_create(), pinning in pinning()) {
+            let ours = Mount { container_path: "/a".to_owned(), host_path: "/b".to_owned() };
+            let Ok(before) = v1::CreateContainerRequest::decode(&*create) else { return Ok(()) };
+            let bytes = [create, for_create(&pinning, std::slice::from_ref(&ours))].concat();
+            let mut after = v1::CreateContainerRequest::decode(&*bytes).unwrap().config.unwrap();
+            let last = after.mounts.pop().unwrap();
+            prop_assert_eq!((last.container_path, last.host_path, last.readonly), (ours.container_path, ours.host_path, true));
+            prop_assert_eq!(after.mounts, before.config.unwrap_or_default().mounts);
         }
 
         #[test]
@@ -302,7 +317,7 @@ mod tests {
         #[test]
         fn the_known_fields_read_the_same_with_our_protocol_file(create in newer_create(), pinning in pinning()) {
             prop_assume!(!pinning.cpus.is_empty());
-            let bytes = [create.encode_to_vec(), for_create(&pinning)].concat();
+            let bytes = [create.encode_to_vec(), for_create(&pinning, &[])].concat();
             let read = v1::CreateContainerRequest::decode(&*bytes).unwrap();
             let written = read.config.unwrap().linux.unwrap().resources.unwrap();
             prop_assert_eq!(written.cpuset_cpus, pinning.cpus.to_string());

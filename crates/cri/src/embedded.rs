@@ -76,6 +76,8 @@ pub struct ContainerSnapshot {
     pub cpu_period: i64,
     /// Bytes.
     pub memory_limit: i64,
+    /// What it sees of the host: where it sees it, and where it is.
+    pub mounts: Vec<(String, String)>,
 }
 
 impl EmbeddedRuntime {

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::agent::{Admission, Agent, CreateOutcome};
+use crate::agent::{Admission, Agent, CreateOutcome, Mount};
 use crate::proxy::{CallEnd, Shared};
 use crate::upstream::code_number;
 use crate::{deadline, delta, frame, translate, v1};
@@ -231,7 +231,10 @@ impl<A: Agent> Call<A> {
         let ticket = shared.next_ticket();
         let work = async {
             let pinned = match agent.admit(ticket, translate::new_container(create)).await {
-                Admission::Place(pinning) => frame::wrap(&message, &delta::for_create(&pinning)),
+                Admission::Place(pinning) => {
+                    let delta = delta::for_create(&pinning, &mounts(agent, create));
+                    frame::wrap(&message, &delta)
+                }
                 Admission::PassThrough => None,
                 Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
             };
@@ -277,6 +280,15 @@ async fn or_tell<T>(work: impl Future<Output = T>, unknown: impl AsyncFnOnce()) 
             resume_unwind(panic)
         }
     }
+}
+
+/// What the container is to see besides what kubelet lets it see; kubelet's own mounts win.
+fn mounts<A: Agent>(agent: &A, create: &v1::CreateContainerRequest) -> Vec<Mount> {
+    let Some(config) = &create.config else { return Vec::new() };
+    let Some(metadata) = &config.metadata else { return Vec::new() };
+    let mut mounts = agent.mounts(&create.pod_sandbox_id, &metadata.name, metadata.attempt);
+    mounts.retain(|mount| config.mounts.iter().all(|it| it.container_path != mount.container_path));
+    mounts
 }
 
 /// Whether there is a container now.

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 
-use crate::agent::{Admission, Agent, CreateOutcome, Pinning, Ticket};
+use crate::agent::{Admission, Agent, CreateOutcome, Mount, Pinning, Ticket};
 use crate::embedded::EmbeddedRuntime;
 use crate::proxy::{self, Proxy};
 use crate::server;
@@ -104,6 +104,10 @@ impl Agent for Recorder {
 
     async fn pod_resized(&self, pod_id: &str, resources: Resources) {
         self.write(format!("pod resized {pod_id} shares {}", resources.cpu_shares));
+    }
+
+    fn mounts(&self, _: &str, _: &str, _: u32) -> Vec<Mount> {
+        Vec::new()
     }
 
     async fn admit(&self, ticket: Ticket, container: NewContainer) -> Admission {

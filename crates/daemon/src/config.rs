@@ -138,6 +138,8 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// Moving running containers.
     pub compaction: CompactionConfig,
+    /// Directories in containers in which `resources.sh` says which CPUs and memory nodes they have; none: they are not told.
+    pub resources_directories: Vec<PathBuf>,
     /// Whether memory nodes are taken away from running containers that can do with fewer.
     pub narrows_memory: bool,
     /// Shares of request and limit that make up protected and slowed memory.
@@ -193,6 +195,7 @@ impl Default for Config {
             // A pod has 30 s to end unless it says otherwise.
             drain_timeout: Duration::from_secs(40),
             compaction: CompactionConfig::default(),
+            resources_directories: Vec::new(),
             narrows_memory: false,
             memory_qos: MemoryQos::default(),
             lifts_quota: true,

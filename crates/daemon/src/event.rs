@@ -16,6 +16,7 @@ use crate::mode::{Mode, ModePlan, NotInPlace};
 use crate::occupancy::Occupancy;
 use crate::reconfigure::{ChangedConfig, Shift};
 use crate::record::Record;
+use crate::resources_file::FileNews;
 use crate::status::{Explanation, Status};
 
 /// Something happened, or somebody asks.
@@ -324,6 +325,8 @@ pub struct Step {
     pub notes: Vec<Note>,
     /// Runtime ids of containers whose failed writes no longer count: they hold nothing any more, or it was read back where they run.
     pub forgiven: Vec<String>,
+    /// What containers are told of their CPUs.
+    pub files: FileNews,
     /// The runtime should be asked soon what runs.
     pub sync_soon: bool,
 }
@@ -338,6 +341,7 @@ impl Step {
             answers_after_plan: false,
             notes: Vec::new(),
             forgiven: Vec::new(),
+            files: FileNews::default(),
             sync_soon: false,
         }
     }

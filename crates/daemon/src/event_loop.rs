@@ -112,8 +112,9 @@ impl EventLoop {
             true => (None, Some((answer, step.answer))),
             false => (Some((answer, step.answer)), None),
         };
-        if !step.plan.is_empty() || later.is_some() || !step.forgiven.is_empty() {
-            let batch = Batch { plan: step.plan, answer: later, forgiven: step.forgiven };
+        let (plan, forgiven, files) = (step.plan, step.forgiven, step.files);
+        if !plan.is_empty() || later.is_some() || !forgiven.is_empty() || !files.is_empty() {
+            let batch = Batch { plan, answer: later, forgiven, files };
             if self.writer.send(batch).is_err() {
                 tracing::error!("the writer is gone; nothing is written any more");
             }

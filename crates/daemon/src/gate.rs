@@ -1,8 +1,9 @@
 //! The daemon as the proxy sees it. In: the proxy's questions and reports. Out: events to the state, and answers within a deadline.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use bayplan_cri::agent::{Admission, Agent, CreateOutcome, Ticket};
+use bayplan_cri::agent::{Admission, Agent, CreateOutcome, Mount, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -11,6 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::config::{LiveConfig, OnFailure};
 use crate::event::{Answer, Event};
 use crate::metrics::Metrics;
+use crate::resources_dir::mounted_dir;
 use crate::sync::Syncer;
 
 /// Cheap to clone; clones share everything.
@@ -20,6 +22,14 @@ pub(crate) struct Gate {
     pub(crate) config: LiveConfig,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) sync_soon: Arc<Notify>,
+    pub(crate) mounts: Arc<Mounts>,
+}
+
+/// Where containers see the files of `resources_file.rs`, and where they are.
+#[derive(Debug)]
+pub(crate) struct Mounts {
+    pub(crate) root: PathBuf,
+    pub(crate) directories: Vec<PathBuf>,
 }
 
 impl Gate {
@@ -120,6 +130,16 @@ impl Agent for Gate {
         admission
     }
 
+    fn mounts(&self, pod_id: &str, name: &str, attempt: u32) -> Vec<Mount> {
+        let Mounts { root, directories } = &*self.mounts;
+        let seen = directories.iter().filter_map(|seen| {
+            let dir = mounted_dir(root, pod_id, name, attempt)?;
+            let [container_path, host_path] = [seen, &dir].map(|it| it.display().to_string());
+            Some(Mount { container_path, host_path })
+        });
+        seen.collect()
+    }
+
     async fn created(&self, ticket: Ticket, outcome: CreateOutcome) {
         self.tell(Event::CreateEnded(ticket, outcome)).await;
     }
@@ -181,7 +201,8 @@ mod tests {
         };
         let sync_soon = Arc::default();
         let (_, config) = watch::channel(Arc::new(config));
-        (Gate { syncer, config, metrics, sync_soon }, events)
+        let mounts = Arc::new(Mounts { root: "/".into(), directories: Vec::new() });
+        (Gate { syncer, config, metrics, sync_soon, mounts }, events)
     }
 
     fn impatient(on_failure: OnFailure) -> Config {

@@ -34,6 +34,8 @@ pub mod record;
 mod recorded_machine;
 mod reload;
 mod reseat;
+mod resources_dir;
+mod resources_file;
 mod run;
 mod socket;
 pub mod state;

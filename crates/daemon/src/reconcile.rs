@@ -65,6 +65,7 @@ impl NodeState {
             }
         }
         self.ended.retain(|_, step| *step > view.basis);
+        self.note_kept_files(view, &mut step);
         let is_due = self.compactor.is_due() || self.narrower.is_due();
         if self.is_placing() && is_due && self.is_at_rest() {
             step.history.push(Entry::new(Kind::Looked));

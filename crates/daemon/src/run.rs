@@ -30,7 +30,7 @@ use crate::enforcer::{
 use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
 use crate::exits::hear_exits;
-use crate::gate::Gate;
+use crate::gate::{Gate, Mounts};
 use crate::health::Health;
 use crate::historian::start_history;
 use crate::history::Entry;
@@ -45,6 +45,7 @@ use crate::reconfigure::check_reserved;
 use crate::record::replay;
 use crate::recorded_machine::render_machine;
 use crate::reload::{Followed, Parts, Reloader};
+use crate::resources_dir::{ResourcesDir, has_files, resources_root};
 use crate::socket::{Access, listen_unix};
 use crate::state::{NodeState, Origin};
 use crate::sync::Syncer;
@@ -172,7 +173,9 @@ impl Core {
             enforce_soon: Arc::clone(&enforcement.soon),
         };
         let limits = current.clone();
-        let writing = run_writer(batches, upstream.clone(), failed, limits, Arc::clone(&metrics));
+        let resources = ResourcesDir::new(resources_root(&config.socket));
+        let counts = Arc::clone(&metrics);
+        let writing = run_writer(batches, upstream.clone(), failed, limits, counts, resources);
         let tasks = vec![
             vital(&broken, event_loop.run(events, kill.clone())),
             vital(&broken, writing),
@@ -294,7 +297,12 @@ impl Daemon {
             broken,
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
-        daemon.serve_or_stop(Gate { syncer, config: current, metrics, sync_soon }, systemd).await
+        let mounts = Arc::new(Mounts {
+            root: resources_root(&config.socket),
+            directories: config.resources_directories.clone(),
+        });
+        let gate = Gate { syncer, config: current, metrics, sync_soon, mounts };
+        daemon.serve_or_stop(gate, systemd).await
     }
 
     async fn serve_or_stop(mut self, gate: Gate, systemd: Systemd) -> Result<Daemon, StartError> {
@@ -499,7 +507,9 @@ async fn restore(
 ) -> Result<(NodeState, Keeper, Vec<Entry>), StartError> {
     let topology = machine.topology();
     let origin = Origin { config: config.differences().into(), machine: machine.files() };
-    let mut state = new_state(config, topology)?.with_origin(origin);
+    let are_told =
+        !config.resources_directories.is_empty() || has_files(&resources_root(&config.socket));
+    let mut state = new_state(config, topology)?.with_origin(origin).with_tellings(are_told);
     let opened = Journal::open_on(machine.disk(), &config.state_dir);
     let (journal, recovered) = opened.map_err(StartError::Journal)?;
     for dropped in &recovered.dropped {
@@ -567,4 +577,17 @@ async fn first_sync(syncer: &Syncer) -> bool {
         tracing::warn!("the runtime does not answer; serving with what the journal says");
     }
     has_synced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_panic_of_a_vital_task_breaks_the_daemon() {
+        let broken = CancellationToken::new();
+        let task = vital(&broken, async { panic!("a bug") });
+        broken.cancelled().await;
+        assert!(task.await.unwrap_err().is_panic());
+    }
 }

@@ -39,6 +39,7 @@ use crate::history::{Entry, Kind};
 use crate::mode::{DRAINED, Mode};
 use crate::narrowing::Narrower;
 use crate::record::Record;
+use crate::resources_file::Tellings;
 
 /// Decisions about containers that are gone or were refused, kept for `explain`.
 const HISTORY_MAX: usize = 256;
@@ -149,6 +150,7 @@ pub struct NodeState {
     pub(crate) doubt_grace: SignedDuration,
     pub(crate) compactor: Compactor,
     pub(crate) narrower: Narrower,
+    pub(crate) tellings: Tellings,
     pub(crate) on_no_capacity: OnNoCapacity,
     pub(crate) mode: Mode,
     /// When it was chosen; `None` for the one that a node begins with.
@@ -175,6 +177,7 @@ impl NodeState {
             doubt_grace: SignedDuration::ZERO,
             compactor: Compactor::new(CompactionConfig::default()),
             narrower: Narrower::default(),
+            tellings: Tellings::default(),
             on_no_capacity: OnNoCapacity::default(),
             mode: Mode::default(),
             mode_since: None,
@@ -253,6 +256,7 @@ impl NodeState {
         // A failed write is repeated with the next change or after the next sync: at once it would fail again.
         if self.ledger.version() != version || !step.records.is_empty() || has_observed {
             self.plan(&mut step);
+            self.note_files(&mut step);
         }
         self.note_holes(&mut step, is_creation_over);
         self.note_room(&mut step, is_creation_over);

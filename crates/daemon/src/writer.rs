@@ -16,6 +16,8 @@ use crate::config::LiveConfig;
 use crate::event::{Answer, Event, FailedWrite};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
+use crate::resources_dir::ResourcesDir;
+use crate::resources_file::FileNews;
 
 /// Updates that one group of a plan has in flight at the runtime.
 const WRITES_IN_FLIGHT_MAX: usize = 16;
@@ -28,6 +30,8 @@ pub(crate) struct Batch {
     pub(crate) answer: Option<(oneshot::Sender<Answer>, Answer)>,
     /// Containers whose failed writes no longer count.
     pub(crate) forgiven: Vec<String>,
+    /// What containers are told of their CPUs, once they have them.
+    pub(crate) files: FileNews,
 }
 
 /// Carries plans out, one after the other, until the loop is gone.
@@ -37,9 +41,10 @@ pub(crate) async fn run_writer(
     failures: mpsc::UnboundedSender<FailedWrite>,
     config: LiveConfig,
     metrics: Arc<Metrics>,
+    mut resources: ResourcesDir,
 ) {
     let mut stuck = Stuck::default();
-    while let Some(Batch { plan, answer, forgiven }) = batches.recv().await {
+    while let Some(Batch { plan, answer, forgiven, files }) = batches.recv().await {
         let limit = config.borrow().write_limit();
         stuck.forget(&forgiven);
         for group in plan.groups() {
@@ -58,6 +63,11 @@ pub(crate) async fn run_writer(
                     report(&failures, write, is_gone, &error.to_string());
                 }
             }
+        }
+        // In place: they are small, and in memory where `/run` is.
+        for why in resources.keep(files) {
+            metrics.failed("resources_file");
+            tracing::warn!("a container cannot be told of its CPUs: {why}");
         }
         if let Some((answer, content)) = answer {
             if !stuck.0.is_empty() {
@@ -103,7 +113,11 @@ impl Stuck {
 
 /// Fails when the loop is gone, and then nobody wants to know.
 fn report(failures: &mpsc::UnboundedSender<FailedWrite>, write: Write, is_gone: bool, why: &str) {
-    tracing::warn!(container = write.container, why, "not updated");
+    match is_gone {
+        // It has ended just now, which is ordinary.
+        true => tracing::debug!(container = write.container, why, "not updated"),
+        false => tracing::warn!(container = write.container, why, "not updated"),
+    }
     let _gone = failures.send(FailedWrite { container: write.container, is_gone });
 }
 

@@ -42,6 +42,12 @@ pub(super) fn snapshot(container: &Container) -> ContainerSnapshot {
         cpu_quota: resources.cpu_quota,
         cpu_period: resources.cpu_period,
         memory_limit: resources.memory_limit_in_bytes,
+        mounts: container
+            .config
+            .mounts
+            .iter()
+            .map(|mount| (mount.container_path.clone(), mount.host_path.clone()))
+            .collect(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! A kind reads, shows and describes, so that the three cannot differ: what is shown is read back as the same.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use std::time::Duration;
 
 use bayplan_cri::annotations::Words;
@@ -32,6 +32,8 @@ pub(super) enum Kind {
     Cpus(Place<CpuSet>),
     /// Several names.
     Names(Place<Vec<String>>),
+    /// Several directories in containers.
+    Directories(Place<Vec<PathBuf>>),
     /// 10 ms to an hour.
     Duration(Place<Duration>),
     /// A whole number within bounds.
@@ -118,6 +120,10 @@ impl Kind {
             Kind::Address(_) => PORTS.to_owned(),
             Kind::Cpus(_) => "a CPU list such as \"0,28\" or \"0-3\"".to_owned(),
             Kind::Names(_) => "a list of names such as [kube-system, monitoring]".to_owned(),
+            Kind::Directories(_) => {
+                "a list of absolute paths in containers, each once and not /, such as [/.bayplan]"
+                    .to_owned()
+            }
             Kind::Duration(_) => "a duration from 10ms to 1h such as 500ms, 2s or 1m".to_owned(),
             Kind::Count(min, max, _) => format!("a number from {min} to {max}"),
             Kind::Memory(_) => "an amount such as 512Mi, 16Gi or 1Ti, or unlimited".to_owned(),
@@ -146,9 +152,13 @@ impl Kind {
             *place(config) = self.names(field)?;
             return Ok(());
         }
+        if let Kind::Directories(place) = self {
+            *place(config) = self.directories(field)?;
+            return Ok(());
+        }
         let text = self.scalar(field)?;
         let is_read = match self {
-            Kind::Section | Kind::Names(_) | Kind::Tree(_) => false,
+            Kind::Section | Kind::Names(_) | Kind::Directories(_) | Kind::Tree(_) => false,
             Kind::Path(place) => put(place(config), parse_path(text)),
             Kind::PathOr(other, place) if text == other => put(place(config), Some(None)),
             Kind::PathOr(_, place) => put(place(config), parse_path(text).map(Some)),
@@ -210,6 +220,22 @@ impl Kind {
         names.collect()
     }
 
+    fn directories(&self, field: &Field<'_>) -> Result<Vec<PathBuf>, ConfigError> {
+        let mut paths: Vec<PathBuf> = Vec::new();
+        for name in self.names(field)? {
+            let path = PathBuf::from(&name);
+            let mut parts = path.components();
+            let is_plain = parts.next() == Some(Component::RootDir)
+                && path.file_name().is_some()
+                && parts.all(|part| matches!(part, Component::Normal(_)));
+            if !is_plain || paths.contains(&path) {
+                return Err(self.wrong(field, &format!("`{name}`")));
+            }
+            paths.push(path);
+        }
+        Ok(paths)
+    }
+
     /// What is kept, as a file would say it; a section has no value of its own.
     pub(super) fn shown(&self, config: &mut Config) -> Option<Json> {
         Some(match self {
@@ -225,6 +251,7 @@ impl Kind {
             },
             Kind::Cpus(place) => json!(place(config).to_string()),
             Kind::Names(place) => json!(place(config)),
+            Kind::Directories(place) => json!(place(config)),
             Kind::Duration(place) => json!(render_duration(*place(config))),
             Kind::Count(_, _, place) => json!(place(config)),
             Kind::Memory(place) => json!(render_memory(*place(config))),
@@ -261,6 +288,11 @@ impl Kind {
             Kind::Names(_) => json!({
                 "type": "array",
                 "items": { "type": ["string", "integer"], "minLength": 1 },
+            }),
+            Kind::Directories(_) => json!({
+                "type": "array",
+                "uniqueItems": true,
+                "items": { "type": "string", "pattern": "^/[^/]" },
             }),
             Kind::Duration(_) => json!({
                 "type": "string",

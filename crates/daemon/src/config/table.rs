@@ -489,6 +489,13 @@ pub(super) const KEYS: &[Key] = &[
         text: "How often kernel files are looked at that somebody else may have changed.",
     },
     Key {
+        name: "resourcesDirectories",
+        when: When::Restart,
+        kind: Kind::Directories(|it| &mut it.resources_directories),
+        text: "Directories in every container in which the file resources.sh says which CPUs and memory nodes it has, as shell variables; it is kept up to \
+               date, and containers cannot write to it. Usually [/.bayplan]; /.cri-resmgr and /.nri-resource-policy for programs that know it from there.",
+    },
+    Key {
         name: "observeInterval",
         when: When::Now,
         kind: Kind::Duration(|it| &mut it.observe_interval),

@@ -32,6 +32,17 @@ fn a_terminal_obeys_nothing_in_a_mistake() {
 }
 
 #[test]
+fn directories_in_containers_are_absolute_and_each_is_named_once() {
+    for wrong in ["[.bayplan]", "[/]", "[/a/../etc]", "[/a, /b, /a]", "[[/a]]", "/a", ""] {
+        let text = format!("resourcesDirectories: {wrong}\n");
+        let mistake = parse_config(Path::new("f"), &text).unwrap_err().to_string();
+        assert!(mistake.contains("expected a list of absolute paths in containers"), "{mistake}");
+    }
+    let config = parse_config(Path::new("f"), "resourcesDirectories: [/a, /b/c]\n").unwrap();
+    assert_eq!(config.resources_directories, [Path::new("/a"), Path::new("/b/c")]);
+}
+
+#[test]
 fn every_mistake_is_listed_with_line_and_column() {
     check(
         "socket: run/b.sock\nreservedCpus: 0-x\nreservdCpus: 1\nmetricsAddress: localhost\n\
@@ -210,6 +221,8 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
         enforcement: "on"
 
         sweepInterval: 30s
+
+        resourcesDirectories: []
 
         observeInterval: 10s
 
