@@ -323,6 +323,7 @@ impl Metrics {
 
     /// From now on, with what is kept there.
     pub(crate) fn with_readings(mut self, shown: observer::Shown) -> Metrics {
+        self.by_container.register_collector(Box::new(shown.of_containers()));
         self.registry.register_collector(Box::new(shown));
         self
     }

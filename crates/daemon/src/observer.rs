@@ -89,7 +89,7 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
         });
         let Ok((back, reading)) = read.await else { return };
         reader = back;
-        *shown.0.lock().unwrap_or_else(PoisonError::into_inner) = reading;
+        *shown.reading.lock().unwrap_or_else(PoisonError::into_inner) = reading;
         ticks.tick().await;
     }
 }
@@ -178,7 +178,7 @@ fn placed(counters: &GroupCounters, occupant: &Occupant) -> Option<Placed> {
 
 /// Where readings are kept for whoever scrapes.
 pub(crate) fn shown() -> Shown {
-    Shown(Arc::new(Mutex::new(Reading::default())))
+    Shown { reading: Arc::new(Mutex::new(Reading::default())), is_of_containers: false }
 }
 
 #[cfg(test)]

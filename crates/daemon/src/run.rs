@@ -267,9 +267,8 @@ impl Daemon {
             sightings: sightings.clone(),
         };
         // A machine that is not this one has no kernel to count in.
-        if machine.is_real() {
-            tasks.push(tokio::spawn(run_prober(probing, stop.clone())));
-        }
+        let probing = machine.is_real().then(|| run_prober(probing, stop.clone()));
+        tasks.extend(probing.map(tokio::spawn));
         let parts = Parts {
             live,
             ground,
@@ -297,10 +296,7 @@ impl Daemon {
             broken,
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
-        let mounts = Arc::new(Mounts {
-            root: resources_root(&config.socket),
-            directories: config.resources_directories.clone(),
-        });
+        let mounts = Arc::new(mounts_of(&config));
         let gate = Gate { syncer, config: current, metrics, sync_soon, mounts };
         daemon.serve_or_stop(gate, systemd).await
     }
@@ -468,6 +464,12 @@ async fn quietly(served: impl Future<Output = std::io::Result<()>>) {
     if let Err(error) = served.await {
         tracing::error!(%error, "an HTTP server ended");
     }
+}
+
+/// Where containers find their CPUs and memory nodes.
+fn mounts_of(config: &Config) -> Mounts {
+    let root = resources_root(&config.socket);
+    Mounts { root, directories: config.resources_directories.clone() }
 }
 
 fn pools_at_start(topology: &Topology, reserved: &CpuSet) -> Result<Pools, StartError> {

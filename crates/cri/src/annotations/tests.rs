@@ -196,6 +196,22 @@ fn frequency_and_sleep_have_the_names_of_other_systems_too() {
             )
         "#]],
     );
+    check(
+        &[
+            ("cpu-c-states.crio.io", "max_latency:-1"),
+            ("cpu-freq-governor.crio.io", "On Demand"),
+            ("bayplan.dev/cpu-class", " "),
+        ],
+        expect![[r#"
+            ! annotation `cpu-c-states.crio.io` is `max_latency:-1`, expected enable, disable or max_latency:MICROSECONDS; ignored
+            ! annotation `cpu-freq-governor.crio.io` is `On Demand`, expected the name of a governor; ignored
+            ! annotation `bayplan.dev/cpu-class` is ``, expected the name of a class of cpuClasses, or performance, balance-performance, balance-power or power; ignored
+        "#]],
+    );
+}
+
+#[test]
+fn a_profile_of_power_manager_is_a_class_unless_another_is_named() {
     let requests = r#"{"containers":{"c":{"requests":{"cpu":"2","power.intel.com/power":"2"}}}}"#;
     check(
         &[("intel.com/resources", requests)],
@@ -237,18 +253,6 @@ fn frequency_and_sleep_have_the_names_of_other_systems_too() {
             cpu_class: Some(
             "performance"
             )
-        "#]],
-    );
-    check(
-        &[
-            ("cpu-c-states.crio.io", "max_latency:-1"),
-            ("cpu-freq-governor.crio.io", "On Demand"),
-            ("bayplan.dev/cpu-class", " "),
-        ],
-        expect![[r#"
-            ! annotation `cpu-c-states.crio.io` is `max_latency:-1`, expected enable, disable or max_latency:MICROSECONDS; ignored
-            ! annotation `cpu-freq-governor.crio.io` is `On Demand`, expected the name of a governor; ignored
-            ! annotation `bayplan.dev/cpu-class` is ``, expected the name of a class of cpuClasses, or performance, balance-performance, balance-power or power; ignored
         "#]],
     );
 }

@@ -16,9 +16,19 @@ use prometheus_client::registry::Unit;
 
 use super::{ContainerReading, Reading};
 
-/// The last reading.
+/// The last reading: what it says of the node, or of containers.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown(pub(super) Arc<Mutex<Reading>>);
+pub(crate) struct Shown {
+    pub(super) reading: Arc<Mutex<Reading>>,
+    pub(super) is_of_containers: bool,
+}
+
+impl Shown {
+    /// The other half, whose labels are names that users choose.
+    pub(crate) fn of_containers(&self) -> Shown {
+        Shown { reading: Arc::clone(&self.reading), is_of_containers: true }
+    }
+}
 
 type Labels = Vec<(&'static str, String)>;
 type Values = Vec<(Labels, f64)>;
@@ -201,8 +211,9 @@ fn seconds(usec: Option<u64>) -> Option<f64> {
 
 impl Collector for Shown {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for metric in METRICS {
+        let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_shown = |it: &Metric| it.name.starts_with("container_") == self.is_of_containers;
+        for metric in METRICS.into_iter().filter(is_shown) {
             let Metric { name, help, unit, is_counter, values } = metric;
             let values = values(&reading);
             if values.is_empty() {

@@ -55,6 +55,7 @@ fn setting(files: &[(&str, &str)]) -> Setting {
     let (_live, config) = watch::channel(Arc::new(config));
     let shown = shown();
     let mut registry = Registry::with_prefix("bayplan");
+    registry.register_collector(Box::new(shown.of_containers()));
     registry.register_collector(Box::new(shown.clone()));
     Setting { root, reader: Reader::new(config), shown, registry }
 }
@@ -62,7 +63,7 @@ fn setting(files: &[(&str, &str)]) -> Setting {
 impl Setting {
     fn read(&mut self, occupants: &[Occupant]) -> String {
         let occupancy = Occupancy { occupants: occupants.to_vec(), ..Occupancy::default() };
-        *self.shown.0.lock().unwrap() = self.reader.read(&occupancy);
+        *self.shown.reading.lock().unwrap() = self.reader.read(&occupancy);
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
         text
