@@ -247,7 +247,7 @@ impl Daemon {
             vital(&broken, synced),
             vital(&broken, until(stop.clone(), hear_exits(syncer.clone()))),
         ];
-        // After the first sync: what belongs to nobody is given back.
+        // After the first sync: what belongs to nobody is given back. Not vital: containers run where they should without.
         let enforcing = EnforcerTask {
             enforcer: core.enforcer,
             is_dry_run: followed.is_dry_run,
@@ -256,7 +256,6 @@ impl Daemon {
             config: current.clone(),
             metrics: Arc::clone(&metrics),
         };
-        // Not vital: containers run where they should without.
         tasks.push(tokio::spawn(run_enforcer(enforcing, stop.clone())));
         let ground = Ground::new(&machine, &config.reserved_cpus);
         let sightings = core.sightings;

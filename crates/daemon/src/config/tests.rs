@@ -127,6 +127,7 @@ fn the_example_configuration_is_what_an_empty_file_shows() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "each key has its lines in what is expected")]
 fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
     let file = ConfigFile::parse(Path::new("f"), EVERY_KEY).unwrap();
     let shown = file.settings().to_string();
