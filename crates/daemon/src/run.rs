@@ -228,8 +228,8 @@ impl Daemon {
         machine: Machine,
     ) -> Result<Daemon, StartError> {
         warn_of_oddities(&machine);
-        let config = Arc::new(followed.config.clone());
-        let (live, current) = watch::channel(Arc::clone(&config));
+        let (live, current) = watch::channel(Arc::new(followed.config.clone()));
+        let config = Arc::clone(&current.borrow());
         let core = Core::start(&config, &machine, &current).await?;
         let Core { inbox, upstream, metrics, sync_soon, enforcement, stop, broken, .. } = core;
         let syncer = Syncer {
@@ -266,8 +266,7 @@ impl Daemon {
             sightings: sightings.clone(),
         };
         // A machine that is not this one has no kernel to count in.
-        let probing = machine.is_real().then(|| run_prober(probing, stop.clone()));
-        tasks.extend(probing.map(tokio::spawn));
+        tasks.extend(machine.is_real().then(|| tokio::spawn(run_prober(probing, stop.clone()))));
         let parts = Parts {
             live,
             ground,
@@ -295,7 +294,7 @@ impl Daemon {
             broken,
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
-        let mounts = Arc::new(mounts_of(&config));
+        let mounts = mounts_of(&config);
         let gate = Gate { syncer, config: current, metrics, sync_soon, mounts };
         daemon.serve_or_stop(gate, systemd).await
     }
@@ -466,9 +465,9 @@ async fn quietly(served: impl Future<Output = std::io::Result<()>>) {
 }
 
 /// Where containers find their CPUs and memory nodes.
-fn mounts_of(config: &Config) -> Mounts {
+fn mounts_of(config: &Config) -> Arc<Mounts> {
     let root = resources_root(&config.socket);
-    Mounts { root, directories: config.resources_directories.clone() }
+    Arc::new(Mounts { root, directories: config.resources_directories.clone() })
 }
 
 fn pools_at_start(topology: &Topology, reserved: &CpuSet) -> Result<Pools, StartError> {
