@@ -126,7 +126,7 @@ fn render_container(container: &ContainerAudit, recent_seconds: Option<f64>) -> 
         rows.add_row([
             format!("  {}", intruder.cpu),
             intruder.who.clone(),
-            if intruder.name.is_empty() { "-".to_owned() } else { intruder.name.clone() },
+            if intruder.name.is_empty() { "-".to_owned() } else { plain(&intruder.name) },
             millis(intruder.recent_seconds),
             millis(intruder.seconds),
             intruder.times.to_string(),
@@ -156,6 +156,11 @@ fn render_probes(view: &AuditView) -> String {
         format!("not counted: {} ({}). {reason}; {remedy}\n", probe.name, probe.counts)
     };
     refused.map(line).collect()
+}
+
+/// Any process can give itself a name, which must not steer a terminal.
+fn plain(name: &str) -> String {
+    name.chars().map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
 }
 
 fn millis(seconds: f64) -> String {

@@ -8,6 +8,7 @@ use crate::args::RunOptions;
 use anyhow::Context as _;
 use bayplan_daemon::systemd::Systemd;
 use bayplan_daemon::{Daemon, Followed, LogFilter, Machine};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -25,11 +26,22 @@ pub(crate) fn run(config: Option<&Path>, options: &RunOptions) -> anyhow::Result
     let log = init_log(&followed.config().log)?;
     let machine = Machine::of_host(&followed.config().host_root)?;
     let followed = followed.with_log(log).with_dry_run(options.dry_run);
+    raise_file_limit();
     let runtime = runtime()?;
     let ended = runtime.block_on(serve(systemd, followed, machine));
     // A disk that hangs must not keep the process.
     runtime.shutdown_background();
     ended
+}
+
+/// Counters of containers and CPUs stay open; the soft limit is there for programs that use `select(2)`. A service manager may forbid this, and sets the limit
+/// itself then.
+fn raise_file_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
 }
 
 /// A thread per CPU would be hundreds on the machines that this is for, which all wait for one task that decides.

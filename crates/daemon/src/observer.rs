@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bayplan_host::counters::{GroupCounters, GroupFiles, NodeCounters, NodeFiles};
 use bayplan_host::find_container_cgroup;
-use bayplan_host::kernel::DiskKernel;
+use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_types::Bytes;
 use tokio::time::MissedTickBehavior;
 
@@ -70,6 +70,8 @@ struct Reader {
     kernel: Option<DiskKernel>,
     groups: BTreeMap<String, GroupFiles>,
     node: Option<NodeFiles>,
+    /// The CPUs that were online when these were opened, in the kernel's words.
+    online: Option<String>,
     buffer: Vec<u8>,
     last_uj: BTreeMap<String, u64>,
     energy_uj: BTreeMap<String, u64>,
@@ -87,8 +89,17 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
             let reading = reader.read(&occupancy);
             (reader, reading)
         });
-        let Ok((back, reading)) = read.await else { return };
-        reader = back;
+        let reading = match read.await {
+            Ok((back, reading)) => {
+                reader = back;
+                reading
+            }
+            Err(error) => {
+                tracing::error!(%error, "counters of containers and the node begin anew");
+                reader = Reader::new(config.clone());
+                Reading::default()
+            }
+        };
         *shown.reading.lock().unwrap_or_else(PoisonError::into_inner) = reading;
         ticks.tick().await;
     }
@@ -97,13 +108,13 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
 impl Reader {
     fn new(config: LiveConfig) -> Reader {
         let root = config.borrow().host_root.clone();
-        let mut kernel = DiskKernel::open(&root).ok();
-        let node = kernel.as_mut().map(|kernel| NodeFiles::open(&root, kernel));
+        let kernel = DiskKernel::open(&root).ok();
         Reader {
             config,
             kernel,
             groups: BTreeMap::new(),
-            node,
+            node: None,
+            online: None,
             buffer: Vec::new(),
             last_uj: BTreeMap::new(),
             energy_uj: BTreeMap::new(),
@@ -128,9 +139,20 @@ impl Reader {
                 Some(ContainerReading { name, counters, placed })
             })
             .collect();
+        self.open_node();
         let node = self.node.as_mut().map(|node| node.read(&mut self.buffer)).unwrap_or_default();
         self.add_energy(&node);
         Reading { containers, node, energy_uj: self.energy_uj.clone() }
+    }
+
+    /// The files of a CPU that comes back are others.
+    fn open_node(&mut self) {
+        let Some(kernel) = &mut self.kernel else { return };
+        let online = kernel.read("sys/devices/system/cpu/online").ok();
+        if self.node.is_none() || online != self.online {
+            self.online = online;
+            self.node = Some(NodeFiles::open(&self.config.borrow().host_root, kernel));
+        }
     }
 
     /// `None`: its group does not exist, yet or any more.
@@ -146,7 +168,11 @@ impl Reader {
             self.groups.insert(occupant.runtime_id.clone(), files);
         }
         let files = self.groups.get_mut(&occupant.runtime_id)?;
+        let was_odd = files.oddities().count();
         let counters = files.read(&mut self.buffer);
+        for oddity in files.oddities().skip(was_odd) {
+            tracing::warn!("{oddity}");
+        }
         (counters != GroupCounters::default()).then_some(counters)
     }
 

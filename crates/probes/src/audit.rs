@@ -24,6 +24,8 @@ pub type Intrusions = BTreeMap<CgroupId, BTreeMap<Intruder, Intrusion>>;
 pub(crate) struct Audit {
     entries: BTreeMap<IntruderRecord, Entry>,
     intrusions: Intrusions,
+    /// The most that was shown of each: counters must not go down.
+    shown: Intrusions,
 }
 
 /// An entry of the kernel's map.
@@ -69,17 +71,21 @@ impl Audit {
     /// Forgets everything about owners who are not watched any more.
     pub(crate) fn retain(&mut self, is_watched: impl Fn(CgroupId) -> bool) {
         self.intrusions.retain(|owner, _| is_watched(*owner));
+        self.shown.retain(|owner, _| is_watched(*owner));
     }
 
-    /// Everything since each owner is watched. Sums that are negative for the moment are 0.
-    pub(crate) fn intrusions(&self) -> Intrusions {
+    /// Everything since each owner is watched. A sum that is smaller for the moment, or negative, stands still.
+    pub(crate) fn intrusions(&mut self) -> Intrusions {
         let floor = |sum: u64| if sum.cast_signed() < 0 { 0 } else { sum };
-        let floor = |it: &Intrusion| Intrusion { ns: floor(it.ns), times: floor(it.times) };
-        let owners = self.intrusions.iter();
-        let own = |list: &BTreeMap<Intruder, Intrusion>| {
-            list.iter().map(|(intruder, sum)| (intruder.clone(), floor(sum))).collect()
-        };
-        owners.map(|(owner, list)| (*owner, own(list))).collect()
+        for (owner, list) in &self.intrusions {
+            let shown = self.shown.entry(*owner).or_default();
+            for (intruder, sum) in list {
+                let most = shown.entry(intruder.clone()).or_default();
+                most.ns = most.ns.max(floor(sum.ns));
+                most.times = most.times.max(floor(sum.times));
+            }
+        }
+        self.shown.clone()
     }
 
     fn charge(&mut self, intruder: Intruder, added: Intrusion, owners: &BTreeMap<CpuId, CgroupId>) {
@@ -110,7 +116,7 @@ mod tests {
         BTreeMap::from([(CpuId(1), OWNER)])
     }
 
-    fn sums(audit: &Audit) -> Vec<(Who, u64, u64)> {
+    fn sums(audit: &mut Audit) -> Vec<(Who, u64, u64)> {
         let all = audit.intrusions();
         let list = all.get(&OWNER).into_iter().flatten();
         list.map(|(intruder, sum)| (intruder.who, sum.ns, sum.times)).collect()
@@ -120,11 +126,11 @@ mod tests {
     fn what_was_added_goes_to_the_owner_of_that_time() {
         let mut audit = Audit::default();
         audit.absorb(&[(record(5), [100, 1])], &BTreeMap::new());
-        assert_eq!(sums(&audit), []);
+        assert_eq!(sums(&mut audit), []);
         audit.absorb(&[(record(5), [130, 3])], &owners());
-        assert_eq!(sums(&audit), [(Who::Interrupt(5), 30, 2)]);
+        assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 30, 2)]);
         audit.retain(|_| false);
-        assert_eq!(sums(&audit), []);
+        assert_eq!(sums(&mut audit), []);
     }
 
     #[test]
@@ -137,7 +143,7 @@ mod tests {
         assert_eq!(audit.absorb(&reading, &owners()), [record(5)]);
         audit.absorb(&[], &owners());
         audit.absorb(&[(record(5), [7, 1])], &owners());
-        assert_eq!(sums(&audit), [(Who::Interrupt(5), 107, 2)]);
+        assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 107, 2)]);
     }
 
     #[test]
@@ -146,7 +152,7 @@ mod tests {
         audit.absorb(&[(record(5), [100, 1])], &owners());
         audit.absorb(&[], &owners());
         audit.absorb(&[(record(5), [20, 1])], &owners());
-        assert_eq!(sums(&audit), [(Who::Interrupt(5), 120, 2)]);
+        assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 120, 2)]);
     }
 
     #[test]
@@ -154,7 +160,7 @@ mod tests {
         let mut audit = Audit::default();
         let reading: Vec<_> = (0..600).map(|number| (record(number), [1, 1])).collect();
         audit.absorb(&reading, &owners());
-        let sums = sums(&audit);
+        let sums = sums(&mut audit);
         assert_eq!(sums.len(), INTRUDERS_MAX + 1);
         assert!(sums.contains(&(Who::Others, 88, 88)), "{:?}", sums.last());
     }
@@ -163,8 +169,8 @@ mod tests {
     fn what_is_negative_for_the_moment_is_shown_as_nothing() {
         let mut audit = Audit::default();
         audit.absorb(&[(record(5), [u64::MAX, 0])], &owners());
-        assert_eq!(sums(&audit), [(Who::Interrupt(5), 0, 0)]);
+        assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 0, 0)]);
         audit.absorb(&[(record(5), [4, 1])], &owners());
-        assert_eq!(sums(&audit), [(Who::Interrupt(5), 4, 1)]);
+        assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 4, 1)]);
     }
 }

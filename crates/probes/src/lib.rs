@@ -2,7 +2,7 @@
 //! they own. Out: a [`Drain`] of counters per container and, for every owned CPU, who else ran there.
 //!
 //! Two programs see every switch and every move of a task (`bpf/scheduler.h`), others interrupts on CPUs that somebody owns
-//! (`bpf/interrupts.h`). They need `CAP_BPF` and `CAP_PERFMON` and a kernel from 5.13 on with type information (BTF); what cannot be attached
+//! (`bpf/interrupts.h`). They need `CAP_BPF` and `CAP_PERFMON` and a kernel from 5.16 on with type information (BTF); what cannot be attached
 //! is told once, with the reason and what would mend it. Nothing is pinned: when the process ends, the kernel takes everything away.
 
 mod audit;

@@ -148,7 +148,7 @@ impl Probes {
         Ok(())
     }
 
-    /// Watches these cgroups from now on, with those below them, and no others (1,023 at most); with each the CPUs that it owns. What is not watched any more
+    /// Watches these cgroups from now on, with those below them, and no others; of more than 1,023 the rest is left out; with each the CPUs that it owns. What is not watched any more
     /// is forgotten; what goes on being watched goes on to count.
     ///
     /// # Errors
@@ -177,7 +177,9 @@ impl Probes {
         if new.is_empty() {
             return Ok(());
         }
-        let begun = new.iter().try_for_each(|id| self.begin(*id));
+        // Who finds no slot is not watched; the others are.
+        let room = (self.maps.slots.len() as usize).saturating_sub(self.watched.len() + 1);
+        let begun = new.iter().take(room).try_for_each(|id| self.begin(*id));
         begun.and(self.have_containers_found_anew())
     }
 
@@ -228,15 +230,18 @@ impl Probes {
         Ok((containers.map_err(failed(count))?.len(), intruders.map_err(failed(count))?.len()))
     }
 
-    /// Charges what was counted so far to those who owned the CPUs, and only then changes the owners.
+    /// Charges what was counted so far to those who owned the CPUs and go on to do so, and then changes the owners. What was counted on CPUs that
+    /// change hands is nobody's: somebody else may have been there already, and rightly.
     fn change_owners(&mut self, owners: BTreeMap<CpuId, CgroupId>) -> Result<(), ProbeError> {
-        if !self.owners.is_empty() {
+        let had = self.owners.clone();
+        if !had.is_empty() {
             self.look_at_running()?;
+            self.owners.retain(|cpu, owner| owners.get(cpu) == Some(owner));
             self.absorb_intrusions()?;
         }
-        let cpus: BTreeSet<CpuId> = self.owners.keys().chain(owners.keys()).copied().collect();
+        let cpus: BTreeSet<CpuId> = had.keys().chain(owners.keys()).copied().collect();
         for cpu in cpus {
-            if self.owners.get(&cpu) != owners.get(&cpu) {
+            if had.get(&cpu) != owners.get(&cpu) {
                 let owner = owners.get(&cpu).map_or(0, |id| id.0);
                 let set = self.maps.owners.set(cpu.0, owner, 0);
                 set.map_err(failed(|| format!("write the owner of CPU {}", cpu.0)))?;

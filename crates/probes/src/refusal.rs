@@ -66,11 +66,11 @@ pub(crate) fn judge(
         ),
         Some(Errno::EINVAL | Errno::EACCES) => (
             format!("{doing}: the kernel refuses it ({})", first_line(error)),
-            "use a kernel from 5.13 on; if it is one, please report this with `bayplan check -o json`",
+            "use a kernel from 5.16 on; if it is one, please report this with `bayplan check -o json`",
         ),
         _ => (
             format!("{doing}: {}", first_line(error)),
-            "use a kernel from 5.13 on with CONFIG_DEBUG_INFO_BTF=y, as distributions ship them",
+            "use a kernel from 5.16 on with CONFIG_DEBUG_INFO_BTF=y, as distributions ship them",
         ),
     };
     Refusal { reason, remedy: remedy.to_owned() }
@@ -168,14 +168,14 @@ mod tests {
             Errno::EINVAL,
             None,
             expect![
-                "loading switched: the kernel refuses it (Invalid argument (os error 22)); use a kernel from 5.13 on; if it is one, please report this with `bayplan check -o json`"
+                "loading switched: the kernel refuses it (Invalid argument (os error 22)); use a kernel from 5.16 on; if it is one, please report this with `bayplan check -o json`"
             ],
         );
         check(
             Errno::ENOENT,
             None,
             expect![
-                "loading switched: No such file or directory (os error 2); use a kernel from 5.13 on with CONFIG_DEBUG_INFO_BTF=y, as distributions ship them"
+                "loading switched: No such file or directory (os error 2); use a kernel from 5.16 on with CONFIG_DEBUG_INFO_BTF=y, as distributions ship them"
             ],
         );
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bayplan_host::find_container_cgroup_id;
 use bayplan_probes::{CgroupId, Drain, Probe, ProbeError, ProbeState, Probes};
 use bayplan_topology::Topology;
+use bayplan_types::CpuSet;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -125,6 +126,8 @@ impl ProberTask {
                         tracing::warn!("probes: {error}");
                     }
                     told = Some(error);
+                    // Numbers that stand still would be taken for a quiet node.
+                    self.sightings.clear(prober.probes.table());
                 }
             }
         }
@@ -171,8 +174,9 @@ impl Prober {
             self.topology = topology.clone();
         }
         self.find_cgroups(occupancy);
+        let occupants = occupancy.occupants.iter();
         let seen: Vec<Seen> =
-            occupancy.occupants.iter().filter_map(|occupant| self.seen(occupant)).collect();
+            occupants.filter_map(|it| self.seen(it, occupancy.is_restored)).collect();
         let watched = seen.iter().map(|seen| (seen.cgroup, seen.owned.clone())).collect();
         self.probes.watch(&watched)?;
         Ok((newest(seen), self.probes.drain(Instant::now())?))
@@ -191,13 +195,14 @@ impl Prober {
         }
     }
 
-    fn seen(&self, occupant: &Occupant) -> Option<Seen> {
+    fn seen(&self, occupant: &Occupant, is_restored: bool) -> Option<Seen> {
         Some(Seen {
             cgroup: *self.cgroups.get(&occupant.runtime_id)?,
             namespace: occupant.spec.pod.namespace.clone(),
             pod: occupant.spec.pod.name.clone(),
             name: occupant.spec.name.clone(),
-            owned: occupant.exclusive.clone(),
+            // While everything is restored, nobody is promised anything.
+            owned: if is_restored { CpuSet::new() } else { occupant.exclusive.clone() },
         })
     }
 }

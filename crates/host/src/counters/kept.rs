@@ -5,8 +5,9 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-/// Longer texts do not exist among counters: `memory.stat` has about 60 lines.
+/// `memory.stat` has about 60 lines; `io.stat` a line per disk.
 const BYTES: usize = 16 * 1024;
+const BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// An open file, and the first thing about it that was odd.
 #[derive(Debug)]
@@ -29,13 +30,21 @@ impl Kept {
         buffer: &mut Vec<u8>,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
-        buffer.resize(BYTES, 0);
+        if buffer.is_empty() {
+            buffer.resize(BYTES, 0);
+        }
         // From its beginning, which makes the kernel write it anew.
-        let length = match self.file.read_at(buffer, 0) {
-            Ok(length) => length,
-            Err(error) => {
-                self.tell(&error);
-                return None;
+        let length = loop {
+            match self.file.read_at(buffer, 0) {
+                // There may be more.
+                Ok(length) if length == buffer.len() && length < BYTES_MAX => {
+                    buffer.resize(length * 2, 0);
+                }
+                Ok(length) => break length,
+                Err(error) => {
+                    self.tell(&error);
+                    return None;
+                }
             }
         };
         let text = std::str::from_utf8(buffer.get(..length)?).unwrap_or_default();
