@@ -207,20 +207,20 @@ impl Enforcer {
         RestoredFiles { given_back, failures }
     }
 
+    /// Whatever has failed is tried again with the next look.
+    pub(crate) fn insist(&mut self) {
+        self.patience.insist();
+    }
+
     /// When a failed write is due again.
     pub(crate) fn next_try(&self) -> Option<Duration> {
         self.patience.next_try()
     }
 
     /// Directories in which changes of others matter.
-    pub(crate) fn directories(&self) -> Vec<String> {
-        let mut directories: Vec<String> = self
-            .patience
-            .slots()
-            .filter_map(|slot| Some(slot.path.rsplit_once('/')?.0.to_owned()))
-            .collect();
-        directories.dedup();
-        directories
+    pub(crate) fn directories(&self) -> BTreeSet<String> {
+        let slots = self.patience.slots();
+        slots.filter_map(|slot| Some(slot.path.rsplit_once('/')?.0.to_owned())).collect()
     }
 
     fn wanted(&mut self, config: &Config, occupancy: &Occupancy) -> Gathered {

@@ -11,7 +11,7 @@ use bayplan_allocator::{Ledger, Pools};
 use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::upstream::Upstream;
 use bayplan_host::journal::{Journal, JournalError};
-use bayplan_host::kernel::DiskKernel;
+use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_host::{Depth, read_claimed_cpus, read_snapshot};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
@@ -556,8 +556,11 @@ pub fn restore_files(config: &Config) -> Result<RestoredFiles, StartError> {
 fn new_enforcer(config: &Config) -> Result<Enforcer, StartError> {
     let what = || config.host_root.display().to_string();
     let root = |source| StartError::Root { what: what(), source };
-    let kernel = DiskKernel::open(&config.host_root).map_err(root)?;
-    let (originals, told) = Originals::open(&config.state_dir).map_err(StartError::Journal)?;
+    let mut kernel = DiskKernel::open(&config.host_root).map_err(root)?;
+    let boot = kernel.read("proc/sys/kernel/random/boot_id").ok();
+    let boot = boot.map(|id| id.trim().to_owned());
+    let (originals, told) =
+        Originals::open(&config.state_dir, boot).map_err(StartError::Journal)?;
     for line in told {
         tracing::warn!("of what kernel files said before: {line}");
     }

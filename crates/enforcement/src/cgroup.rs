@@ -88,6 +88,8 @@ pub struct CgroupWants {
     pub pod_quota: Option<CpuQuota>,
     /// Whether all of its CPUs are its own, so that a limit could only stop it where nobody else would run.
     pub is_quota_lifted: bool,
+    /// Whether that of its pod may be lifted with it: all others of the pod have limits of their own, which are together not more than the pod's.
+    pub is_pod_quota_lifted: bool,
     /// Unused CPU time that it may catch up on later, in percent of its limit; 0: none.
     pub burst_percent: u64,
     /// Its memory.
@@ -115,7 +117,7 @@ pub fn settings_for_cgroups(containers: &[CgroupWants]) -> (Settings, Vec<String
             }
         }
         let Some(pod) = pod else { continue };
-        settings.extend(container.quota_setting(pod));
+        settings.extend(container.quota_setting(pod).filter(|_| container.is_pod_quota_lifted));
         if let Some(quota) = container.pod_quota.filter(|_| burst_us > 0) {
             let pod = bursts.entry(pod).or_insert(PodBurst { unit, quota, burst_us: 0 });
             pod.burst_us = pod.burst_us.saturating_add(burst_us);
@@ -282,7 +284,12 @@ mod tests {
 
     #[test]
     fn who_owns_all_of_his_cpus_has_no_limit_and_neither_has_his_pod() {
-        let mut own = CgroupWants { is_quota_lifted: true, burst_percent: 50, ..container("own") };
+        let mut own = CgroupWants {
+            is_quota_lifted: true,
+            is_pod_quota_lifted: true,
+            burst_percent: 50,
+            ..container("own")
+        };
         own.dirs.push(format!("{POD}/own/container"));
         let other = CgroupWants { burst_percent: 50, ..container("other") };
         check(

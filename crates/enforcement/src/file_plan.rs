@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::setting::{
-    Form, Observed, Original, Setting, Settings, Slot, cpus, is_same, number, text_of, unwritten,
-    value_in,
+    Form, GONE, Observed, Original, Setting, Settings, Slot, cpus, is_same, number, text_of,
+    unwritten, value_in,
 };
 
 /// Which pass a write belongs to. Each follows the one before.
@@ -162,6 +162,10 @@ pub fn plan_files(
     let mut returned = Vec::new();
     for (slot, original) in originals.iter().filter(|(slot, _)| !settings.contains_key(slot)) {
         match found(observed, slot, &original.form) {
+            // The runtime has written another limit since.
+            Ok(now) if original.form == Form::CpuMax && !now.starts_with("max") => {
+                plan.forget.push(slot.clone());
+            }
             Ok(old) if !is_same(&original.form, &original.value, old) => {
                 let setting = Setting {
                     form: original.form.clone(),
@@ -173,7 +177,9 @@ pub fn plan_files(
                 plan.writes.extend(writes.map(|write| FileWrite { gives_back: true, ..write }));
             }
             Ok(_) => returned.push(slot.clone()),
-            Err(_) => plan.forget.push(slot.clone()),
+            Err(why) if why == GONE || why == NO_LINE => plan.forget.push(slot.clone()),
+            // It is there, and will say something again.
+            Err(_) => {}
         }
     }
     // What is as it was may not be any more when something has changed on which it depends.
@@ -208,7 +214,7 @@ fn leave_to_governors(plan: &mut FilePlan, observed: &Observed) {
 
 fn found<'a>(observed: &'a Observed, slot: &Slot, form: &Form) -> Result<&'a str, String> {
     match observed.get(&slot.path) {
-        Some(Ok(text)) => value_in(text, slot, form).ok_or_else(|| "no such line".to_owned()),
+        Some(Ok(text)) => value_in(text, slot, form).ok_or_else(|| NO_LINE.to_owned()),
         Some(Err(why)) => Err(why.clone()),
         None => Err("not read".to_owned()),
     }
@@ -280,6 +286,9 @@ fn writes_for(slot: &Slot, setting: &Setting, old: &str) -> Vec<FileWrite> {
         _ => one(FilePass::Set),
     }
 }
+
+/// What stands for the value of a line that is not there.
+const NO_LINE: &str = "no such line";
 
 /// A group that is no partition.
 const MEMBER: &str = "member";
@@ -537,13 +546,13 @@ mod tests {
         ]
         .into();
         let mut has = observed(&[("here", "0"), ("schemata", "L3:0=f\n")]);
-        has.insert("gone".to_owned(), Err("ENOENT".to_owned()));
+        has.insert("gone".to_owned(), Err(GONE.to_owned()));
         let plan = check(
             &settings,
             &has,
             expect![[r#"
                 set    /here 0 -> 1  (u: r)
-                cannot /gone: ENOENT  (u)
+                cannot /gone: no such file  (u)
                 cannot /schemata [L2]: no such line  (u)
                 cannot /unread: not read  (u)
             "#]],
@@ -588,6 +597,24 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_the_runtime_has_written_anew_is_not_overwritten() {
+        let value = "200000 100000".to_owned();
+        let originals =
+            BTreeMap::from([(Slot::file("cpu.max"), Original { form: Form::CpuMax, value })]);
+        let has = observed(&[("cpu.max", "250000 100000\n")]);
+        let plan = plan_files(&Settings::new(), &has, &originals);
+        assert_eq!((plan.writes.len(), plan.forget), (0, vec![Slot::file("cpu.max")]));
+    }
+
+    #[test]
+    fn originals_of_files_that_cannot_be_read_for_a_moment_are_kept() {
+        let original = Original { form: Form::Text, value: "1".to_owned() };
+        let originals = BTreeMap::from([(Slot::file("busy"), original)]);
+        let has = [("busy".to_owned(), Err("Device or resource busy".to_owned()))].into();
+        assert_eq!(plan_files(&Settings::new(), &has, &originals), FilePlan::default());
+    }
+
+    #[test]
     fn originals_of_files_that_are_gone_or_as_they_were_are_forgotten() {
         let original = |value: &str| Original { form: Form::Text, value: value.to_owned() };
         let originals = BTreeMap::from([
@@ -596,7 +623,7 @@ mod tests {
             (Slot::file("wrong"), original("1")),
         ]);
         let mut has = observed(&[("right", "1"), ("wrong", "2")]);
-        has.insert("gone".to_owned(), Err("ENOENT".to_owned()));
+        has.insert("gone".to_owned(), Err(GONE.to_owned()));
         let plan = plan_files(&Settings::new(), &has, &originals);
         assert_eq!(plan.forget, [Slot::file("gone"), Slot::file("right")]);
         assert_eq!(plan.writes.len(), 1);

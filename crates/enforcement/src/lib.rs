@@ -31,4 +31,6 @@ pub use partition::{
 pub use patience::{Notice, Patience, REPAIRS_MAX, REPAIRS_WITHIN, TRUCE};
 pub use pinning::{DesiredState, ObservedState};
 pub use plan::{Pass, Plan, Write, plan_pinnings, render_plan};
-pub use setting::{Form, Observed, Original, Setting, Settings, Slot, is_same, text_of, value_in};
+pub use setting::{
+    Form, GONE, Observed, Original, Setting, Settings, Slot, is_same, text_of, value_in,
+};

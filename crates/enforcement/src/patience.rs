@@ -147,6 +147,13 @@ impl Patience {
         }
     }
 
+    /// Whatever has failed or is contested is tried at once.
+    pub fn insist(&mut self) {
+        for seen in self.slots.values_mut() {
+            (seen.not_before, seen.truce_until) = (Duration::ZERO, None);
+        }
+    }
+
     /// When the first of the failed writes is due again.
     pub fn next_try(&self) -> Option<Duration> {
         let failing = self.slots.values().filter(|seen| seen.failures > 0);

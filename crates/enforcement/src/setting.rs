@@ -106,7 +106,10 @@ pub struct Setting {
 /// All values that are wanted.
 pub type Settings = BTreeMap<Slot, Setting>;
 
-/// The text of every file that was read, by its path; or what the kernel answered instead.
+/// What stands for the text of a file that is not there: its container or device has gone.
+pub const GONE: &str = "no such file";
+
+/// The text of every file that was read, by its path; or what the kernel answered instead ([`GONE`]).
 pub type Observed = BTreeMap<String, Result<String, String>>;
 
 /// A value from before the first write, with which the machine is given back.

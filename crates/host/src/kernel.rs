@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use bayplan_enforcement::{FilePlan, FileWrite, Observed, Slot};
+use bayplan_enforcement::{FilePlan, FileWrite, GONE, Observed, Slot};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
@@ -144,14 +144,18 @@ impl Kernel for DiskKernel {
 pub fn observe<'a>(kernel: &mut dyn Kernel, paths: impl Iterator<Item = &'a str>) -> Observed {
     let mut observed = Observed::new();
     for path in paths {
-        let text = kernel.read(path).map_err(|errno| describe(errno).to_owned());
+        let text = kernel.read(path).map_err(|errno| match is_gone(errno) {
+            true => GONE.to_owned(),
+            false => errno.desc().to_owned(),
+        });
         observed.insert(path.to_owned(), text);
     }
     observed
 }
 
-fn describe(errno: Errno) -> &'static str {
-    errno.desc()
+/// The file, or the device behind it, is not there.
+fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::ENOENT | Errno::ENODEV | Errno::ENXIO | Errno::ENOTDIR)
 }
 
 /// Why a file does not say what was written.
@@ -246,7 +250,7 @@ pub fn apply(kernel: &mut dyn Kernel, plan: &FilePlan) -> Report {
 }
 
 pub(crate) fn failure(kernel: &mut dyn Kernel, path: &str, errno: Errno) -> WriteFailure {
-    if matches!(errno, Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) {
+    if is_gone(errno) {
         return WriteFailure::Gone;
     }
     // Documentation/arch/x86/resctrl.rst, "Info directory".

@@ -377,7 +377,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "cpu.liftQuota",
         when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.lifts_quota)),
-        text: "Containers that own all of their CPUs have no limit of CPU time, nor have their pods: it could only stop them where nobody else runs.",
+        text: "Containers that own all of their CPUs have no limit of CPU time: it could only stop them where nobody else runs.",
     },
     Key {
         name: "cpu.burstPercent",

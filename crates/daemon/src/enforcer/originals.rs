@@ -18,6 +18,8 @@ const RECORD_BYTES: u64 = 200;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 enum Record {
+    /// Opens the file: since which start of the kernel these hold.
+    Boot { id: String },
     /// The value before the first write.
     Original {
         #[serde(flatten)]
@@ -37,22 +39,29 @@ enum Record {
 pub(crate) struct Originals {
     journal: Journal,
     all: BTreeMap<Slot, Original>,
+    /// The kernel's name for its start; `None` where it has none.
+    boot: Option<String>,
     /// The file does not say everything, or cannot be appended to.
     is_behind: bool,
 }
 
 impl Originals {
-    /// Those of earlier runs. What cannot be read of the file is dropped, and told.
-    pub(crate) fn open(state_dir: &Path) -> Result<(Originals, Vec<String>), JournalError> {
+    /// Those of earlier runs since the kernel was started, which it calls `boot` (`/proc/sys/kernel/random/boot_id`): afterwards its files are as they
+    /// always are. What cannot be read of the file is dropped, and told.
+    pub(crate) fn open(
+        state_dir: &Path,
+        boot: Option<String>,
+    ) -> Result<(Originals, Vec<String>), JournalError> {
         let (journal, recovered) = Journal::open(&state_dir.join(DIRECTORY))?;
         let mut told: Vec<String> = recovered
             .dropped
             .iter()
             .map(|dropped| format!("line {}: {}", dropped.line, dropped.why))
             .collect();
-        let mut all = BTreeMap::new();
+        let (mut all, mut before) = (BTreeMap::new(), None);
         for record in &recovered.records {
             match serde_json::from_str(record) {
+                Ok(Record::Boot { id }) => before = Some(id),
                 Ok(Record::Original { slot, original }) => {
                     // A second one is of a file that others write, too: they have written this.
                     all.insert(slot, original);
@@ -70,7 +79,11 @@ impl Originals {
                 Err(error) => format!("the file as it was could not be kept: {error}"),
             });
         }
-        Ok((Originals { journal, all, is_behind: true }, told))
+        let is_other_boot = before.is_some() && boot.is_some() && before != boot;
+        if is_other_boot {
+            all.clear();
+        }
+        Ok((Originals { journal, all, boot, is_behind: true }, told))
     }
 
     pub(crate) fn all(&self) -> &BTreeMap<Slot, Original> {
@@ -99,20 +112,21 @@ impl Originals {
     }
 
     fn write(&mut self, new: &BTreeMap<Slot, Original>) -> Result<(), String> {
-        let records = if self.is_behind || self.is_large() { &self.all } else { new };
-        let lines: Vec<String> = records
-            .iter()
-            .filter_map(|(slot, original)| {
-                let (slot, original) = (slot.clone(), original.clone());
-                // Does not fail: records are maps with text keys.
-                serde_json::to_string(&Record::Original { slot, original }).ok()
-            })
-            .collect();
-        let is_rewrite = self.is_behind || self.is_large();
-        let written = match is_rewrite {
-            true => self.journal.rewrite(&lines),
-            false => self.journal.append(&lines).and_then(|()| self.journal.sync()),
-        };
+        if self.is_behind || self.is_large() {
+            return self.rewrite();
+        }
+        let lines = lines_of(new);
+        let written = self.journal.append(&lines).and_then(|()| self.journal.sync());
+        self.is_behind = written.is_err();
+        written.map_err(|error| format!("{:#}", anyhow::Error::new(error)))
+    }
+
+    /// The whole file anew, on disk when this comes back.
+    pub(crate) fn rewrite(&mut self) -> Result<(), String> {
+        let boot = self.boot.iter().map(|id| Record::Boot { id: id.clone() });
+        let boot = boot.filter_map(|record| serde_json::to_string(&record).ok());
+        let lines: Vec<String> = boot.chain(lines_of(&self.all)).collect();
+        let written = self.journal.rewrite(&lines);
         self.is_behind = written.is_err();
         written.map_err(|error| format!("{:#}", anyhow::Error::new(error)))
     }
@@ -127,7 +141,7 @@ impl Originals {
         self.journal.bytes() > COMPACT_BYTES_MIN.max(needed.saturating_mul(4))
     }
 
-    /// Need not be on disk: what is remembered too long is compared, found right, and forgotten again.
+    /// In the file, and not necessarily on the disk: with the machine the files end, too.
     pub(crate) fn forget(&mut self, slots: &[Slot]) {
         if slots.is_empty() {
             return;
@@ -138,10 +152,24 @@ impl Originals {
         for slot in slots {
             self.all.remove(slot);
         }
-        if !self.is_behind && self.journal.append(&lines).is_err() {
-            self.is_behind = true;
-        }
+        // What could not be written is written with the next one.
+        let _tried = match self.is_behind {
+            true => self.rewrite(),
+            false => self.journal.append(&lines).map_err(|_| {
+                self.is_behind = true;
+                String::new()
+            }),
+        };
     }
+}
+
+/// Does not fail: records are maps with text keys.
+fn lines_of(originals: &BTreeMap<Slot, Original>) -> Vec<String> {
+    let lines = originals.iter().filter_map(|(slot, original)| {
+        let (slot, original) = (slot.clone(), original.clone());
+        serde_json::to_string(&Record::Original { slot, original }).ok()
+    });
+    lines.collect()
 }
 
 #[cfg(test)]
@@ -158,14 +186,14 @@ mod tests {
     }
 
     fn reopened(dir: &Path) -> (BTreeMap<Slot, Original>, usize) {
-        let (read, told) = Originals::open(dir).unwrap();
+        let (read, told) = Originals::open(dir, None).unwrap();
         (read.all, told.len())
     }
 
     #[test]
     fn what_was_remembered_is_there_after_the_process() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut kept, _) = Originals::open(dir.path()).unwrap();
+        let (mut kept, _) = Originals::open(dir.path(), None).unwrap();
         kept.remember(&originals(&[("a", "1"), ("b", "2")])).unwrap();
         kept.remember(&originals(&[("c", "3")])).unwrap();
         kept.forget(&[Slot::file("a")]);
@@ -176,7 +204,7 @@ mod tests {
     #[test]
     fn a_torn_line_costs_what_it_says_and_the_last_value_counts() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut kept, _) = Originals::open(dir.path()).unwrap();
+        let (mut kept, _) = Originals::open(dir.path(), None).unwrap();
         kept.remember(&originals(&[("a", "1")])).unwrap();
         kept.remember(&originals(&[("b", "2")])).unwrap();
         kept.remember(&originals(&[("a", "3")])).unwrap();
@@ -194,9 +222,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_forgotten_first_of_all_does_not_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut kept, _) = Originals::open(dir.path(), None).unwrap();
+        kept.remember(&originals(&[("a", "1")])).unwrap();
+        drop(kept);
+        let (mut next, _) = Originals::open(dir.path(), None).unwrap();
+        next.forget(&[Slot::file("a")]);
+        drop(next);
+        assert_eq!(reopened(dir.path()).0, BTreeMap::new());
+    }
+
+    #[test]
+    fn another_start_of_the_kernel_leaves_nothing_to_give_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |boot: &str| Originals::open(dir.path(), Some(boot.to_owned())).unwrap().0;
+        open("first").remember(&originals(&[("a", "1")])).unwrap();
+        assert_eq!(open("first").count(), 1);
+        assert_eq!(open("second").count(), 0);
+        assert_eq!(Originals::open(dir.path(), None).unwrap().0.count(), 1);
+    }
+
+    #[test]
     fn the_file_does_not_grow_for_ever() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut kept, _) = Originals::open(dir.path()).unwrap();
+        let (mut kept, _) = Originals::open(dir.path(), None).unwrap();
         for round in 0..200 {
             let rows: Vec<(String, String)> =
                 (0..20).map(|i| (format!("round{round}/{i}"), "x".repeat(60))).collect();

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{EnforcementMode, LiveConfig};
+use crate::config::{Config, EnforcementMode, LiveConfig};
 use crate::enforcer::view::render_groups;
 use crate::enforcer::watcher::Watcher;
 use crate::enforcer::{Enforcer, FilePlanView, Outcome};
@@ -93,22 +93,28 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
     let started = Instant::now();
     let mut watcher = Watcher::new(task.config.borrow().host_root.clone());
     let mut told = Told::default();
-    let mut last = started;
+    let (mut last, mut settle) = (started, SETTLE);
     task.questions.soon.notify_one();
     loop {
         let wake = tokio::select! {
             () = stop.cancelled() => return,
-            wake = task.wake(&mut watcher, started, last) => wake,
+            wake = task.wake(&mut watcher, started, last, settle) => wake,
         };
         let Some(Answer::Occupancy(occupancy)) = task.inbox.ask(Event::Occupancy).await else {
             return;
         };
-        let config = Arc::clone(&task.config.borrow_and_update());
-        let is_dry = task.is_dry_run
-            || config.enforcement == EnforcementMode::DryRun
-            || matches!(wake, Wake::Ask(Ask::Preview(_)));
+        let is_preview = matches!(wake, Wake::Ask(Ask::Preview(_)));
+        // A change of the configuration that comes with a preview is still to be enforced.
+        let config = match is_preview {
+            true => Arc::clone(&task.config.borrow()),
+            false => Arc::clone(&task.config.borrow_and_update()),
+        };
+        let is_dry = is_preview || task.is_dry(&config);
         let mut enforcer = task.enforcer;
-        let now = started.elapsed();
+        if matches!(wake, Wake::Ask(Ask::Enforce(_))) {
+            enforcer.insist();
+        }
+        let (now, begun) = (started.elapsed(), Instant::now());
         let worked = tokio::task::spawn_blocking(move || {
             let outcome = match is_dry {
                 true => enforcer.preview(&config, &occupancy),
@@ -126,6 +132,8 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         };
         task.enforcer = enforcer;
         last = Instant::now();
+        // Looks take a fifth of the time at most, however much there is to look at.
+        settle = SETTLE.max(begun.elapsed() * 4);
         told.tell(&outcome, is_dry, &task.metrics);
         watcher.watch(&task.enforcer.directories());
         match wake {
@@ -139,22 +147,40 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
                     format!("{} to {} ({}): {why}", write.slot, write.new, write.unit)
                 });
                 let failures = failures.chain(outcome.groups.failures.iter().cloned());
-                let _gave_up = answer.send(failures.chain(outcome.unkept.clone()).collect());
+                let withheld = outcome.plan.writes.iter().filter(|_| is_dry).map(|write| {
+                    format!(
+                        "{} to {} ({}): nothing is written, enforcement is dry-run",
+                        write.slot, write.new, write.unit
+                    )
+                });
+                let failures = failures.chain(withheld).chain(outcome.unkept.clone());
+                let _gave_up = answer.send(failures.collect());
             }
         }
     }
 }
 
 impl EnforcerTask {
-    async fn wake(&mut self, watcher: &mut Watcher, started: Instant, last: Instant) -> Wake {
+    fn is_dry(&self, config: &Config) -> bool {
+        self.is_dry_run || config.enforcement == EnforcementMode::DryRun
+    }
+
+    async fn wake(
+        &mut self,
+        watcher: &mut Watcher,
+        started: Instant,
+        last: Instant,
+        settle: Duration,
+    ) -> Wake {
         let config = Arc::clone(&self.config.borrow());
-        let retry = self.enforcer.next_try().map(|at| started + at);
+        let retry = self.enforcer.next_try().filter(|_| !self.is_dry(&config));
+        let retry = retry.map(|at| started + at);
         let has_work = self.enforcer.has_work();
         let sweep = last + config.sweep_interval;
         let due = retry.map_or(sweep, |retry| retry.max(last + CALM).min(sweep));
         // What happens meanwhile is kept by the notification and by the kernel.
         let changed = async {
-            tokio::time::sleep_until(last + SETTLE).await;
+            tokio::time::sleep_until(last + settle).await;
             self.questions.soon.notified().await;
         };
         let heard = async {

@@ -49,7 +49,7 @@ impl Kernel for Shared {
 }
 
 fn enforcer(kernel: &Shared, dir: &Path) -> Enforcer {
-    let (originals, told) = Originals::open(dir).unwrap();
+    let (originals, told) = Originals::open(dir, None).unwrap();
     assert_eq!(told, [""; 0]);
     Enforcer::new(Box::new(kernel.clone()), originals)
 }

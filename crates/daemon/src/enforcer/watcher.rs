@@ -3,12 +3,13 @@
 //! Writes of processes to files of kernfs are told like any others (inotify(7), `IN_MODIFY`); what the kernel changes by itself is not, and is
 //! found by the sweep. Where there is no inotify left, the sweep has to do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
 use futures::{FutureExt as _, StreamExt as _};
-use inotify::{EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
+use inotify::{Event, EventMask, EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
 
 /// Room for a few events with their names; which they are does not matter.
 const BUFFER: usize = 4096;
@@ -26,6 +27,12 @@ fn open() -> io::Result<(Watches, EventStream<Vec<u8>>)> {
     Ok((inotify.watches(), inotify.into_event_stream(vec![0; BUFFER])?))
 }
 
+/// Of a process: the kernel tells of its own events, too (cgroup v2, `memory.events`), and that a directory is not watched any more.
+fn is_write(event: &Event<OsString>) -> bool {
+    let name = event.name.as_ref().and_then(|name| name.to_str()).unwrap_or_default();
+    event.mask.contains(EventMask::MODIFY) && !name.contains(".events")
+}
+
 impl Watcher {
     pub(super) fn new(root: PathBuf) -> Watcher {
         let ear = open().inspect_err(|error| {
@@ -34,11 +41,11 @@ impl Watcher {
         Watcher { root, ear: ear.ok(), watched: BTreeMap::new() }
     }
 
-    /// From now on these, in order, and no others. What was heard until now is forgotten: it was our own, or is seen at the next sweep.
-    pub(super) fn watch(&mut self, directories: &[String]) {
+    /// From now on these, and no others. What was heard until now is forgotten: it was our own, or is seen at the next sweep.
+    pub(super) fn watch(&mut self, directories: &BTreeSet<String>) {
         let Some((watches, events)) = &mut self.ear else { return };
         self.watched.retain(|directory, descriptor| {
-            let is_kept = directories.binary_search(directory).is_ok();
+            let is_kept = directories.contains(directory);
             if !is_kept {
                 // Those of containers that are gone went with them.
                 let _gone = watches.remove(descriptor.clone());
@@ -59,8 +66,10 @@ impl Watcher {
     /// Comes back when somebody has written to a file.
     pub(super) async fn changed(&mut self) {
         if let Some((_, events)) = &mut self.ear {
-            if let Some(Ok(_)) = events.next().await {
-                return;
+            while let Some(Ok(event)) = events.next().await {
+                if is_write(&event) {
+                    return;
+                }
             }
             self.ear = None;
         }
@@ -86,14 +95,16 @@ mod tests {
             write(&format!("{directory}/file"));
         }
         let mut watcher = Watcher::new(root.path().to_owned());
-        watcher.watch(&["a".to_owned(), "none".to_owned()]);
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        watcher.watch(&set(&["a", "none"]));
         write("b/file");
         write("a/file");
         let limit = Duration::from_secs(5);
         timeout(limit, watcher.changed()).await.unwrap();
         write("a/file");
-        watcher.watch(&["b".to_owned()]);
+        watcher.watch(&set(&["b"]));
         write("a/file");
+        write("b/memory.events");
         let none = timeout(Duration::from_millis(50), watcher.changed()).await;
         assert!(none.is_err());
         write("b/file");

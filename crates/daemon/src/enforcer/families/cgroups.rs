@@ -26,6 +26,7 @@ struct Member<'a> {
     /// Whether all CPUs that it may run on are its own.
     owns_all: bool,
     is_quota_lifted: bool,
+    is_pod_quota_lifted: bool,
     burst_percent: u64,
     memory: MemoryWants,
     partition: CpuPartition,
@@ -39,8 +40,9 @@ pub(super) fn gather_cgroups(
     occupancy: &Occupancy,
     gathered: &mut Gathered,
 ) {
+    let pods = pod_limits(occupancy);
     let memory = if config.memory_qos.high_percent > 0 { read_memory(kernel) } else { Bytes::ZERO };
-    let members = occupancy.occupants.iter().map(|it| Member::of(it, config, memory));
+    let members = occupancy.occupants.iter().map(|it| Member::of(it, config, memory, &pods));
     let members: Vec<Member<'_>> = members.filter(Member::wants_something).collect();
     if members.is_empty() {
         return;
@@ -161,6 +163,31 @@ fn read_partition_offer(kernel: &mut dyn Kernel, files: &CgroupFiles) -> Partiti
     }
 }
 
+/// Limits of CPU time in a pod.
+#[derive(Clone, Copy, Debug, Default)]
+struct PodLimits {
+    /// Of its containers together, in thousandths of a CPU.
+    milli: u64,
+    /// Each container has one, and together they are not more than the pod's.
+    is_within_pod: bool,
+}
+
+fn pod_limits(occupancy: &Occupancy) -> BTreeMap<&str, PodLimits> {
+    let milli = |it: CpuQuota| it.quota_us.saturating_mul(1000) / it.period_us;
+    let mut pods = BTreeMap::<&str, PodLimits>::new();
+    for Occupant { spec, .. } in &occupancy.occupants {
+        let before = pods.get(spec.pod.id.as_str()).copied();
+        let before = before.unwrap_or(PodLimits { milli: 0, is_within_pod: true });
+        let own = quota(&spec.resources).map(milli);
+        let all = before.milli.saturating_add(own.unwrap_or(0));
+        // Where kubelet does not say, the pod's is the sum of its containers'.
+        let fits = quota(&spec.pod.resources).is_none_or(|pod| all <= milli(pod));
+        let is_within_pod = before.is_within_pod && own.is_some() && fits;
+        pods.insert(&spec.pod.id, PodLimits { milli: all, is_within_pod });
+    }
+    pods
+}
+
 fn quota(resources: &Resources) -> Option<CpuQuota> {
     let quota_us = u64::try_from(resources.cpu_quota).ok().filter(|it| *it > 0)?;
     let period_us = u64::try_from(resources.cpu_period).ok().filter(|it| *it > 0)?;
@@ -168,7 +195,12 @@ fn quota(resources: &Resources) -> Option<CpuQuota> {
 }
 
 impl<'a> Member<'a> {
-    fn of(occupant: &'a Occupant, config: &Config, memory: Bytes) -> Member<'a> {
+    fn of(
+        occupant: &'a Occupant,
+        config: &Config,
+        memory: Bytes,
+        pods: &BTreeMap<&str, PodLimits>,
+    ) -> Member<'a> {
         let tuning = tuning(occupant);
         let Occupant { spec, cpus, exclusive, is_left_alone, .. } = occupant;
         let owns_all = !exclusive.is_empty() && exclusive == cpus && !is_left_alone;
@@ -185,6 +217,7 @@ impl<'a> Member<'a> {
             occupant,
             owns_all,
             is_quota_lifted: owns_all && tuning.is_quota_lifted.unwrap_or(config.lifts_quota),
+            is_pod_quota_lifted: pods.get(spec.pod.id.as_str()).is_some_and(|it| it.is_within_pod),
             burst_percent: tuning.burst_percent.unwrap_or(burst),
             memory: config.memory_qos.wants(requests.memory, limit.map(Bytes), memory),
             // By configuration it is for those who own their CPUs; who asks for it is told.
@@ -219,6 +252,7 @@ impl<'a> Member<'a> {
             quota: quota(&spec.resources),
             pod_quota: quota(&spec.pod.resources),
             is_quota_lifted: self.is_quota_lifted,
+            is_pod_quota_lifted: self.is_pod_quota_lifted,
             burst_percent: self.burst_percent,
             memory: self.memory,
         }

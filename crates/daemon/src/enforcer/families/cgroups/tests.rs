@@ -23,6 +23,7 @@ fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)
         ..Resources::default()
     };
     let pod = Pod {
+        id: name.to_owned(),
         cgroup_parent: format!("/kubepods/pod-{name}"),
         qos: Some(QosClass::Guaranteed),
         annotations: annotations.collect(),
@@ -86,6 +87,24 @@ fn check(kernel: &mut FakeKernel, config: &str, occupants: Vec<Occupant>, expect
     let mut text = render_file_plan(&plan_files(&settings, &observed, &originals));
     text.extend(problems.iter().map(|problem| format!("! {problem}\n")));
     expected.assert_eq(&text);
+}
+
+#[test]
+fn the_limit_of_a_pod_stays_where_another_of_its_containers_needs_it() {
+    let mut other = occupant("own", "0-1", "", &[]);
+    (other.name, other.runtime_id) = ("n/own/other".to_owned(), "id-other".to_owned());
+    for (quota, expected) in [(0, false), (200_000, false), (-1, false)] {
+        other.spec.resources.cpu_quota = quota;
+        let own = occupant("own", "2-3", "2-3", &[]);
+        let occupancy = Occupancy { occupants: vec![own, other.clone()], ..Occupancy::default() };
+        assert_eq!(pod_limits(&occupancy)["own"].is_within_pod, expected, "{quota}");
+    }
+    other.spec.resources.cpu_quota = 100_000;
+    other.spec.pod.resources.cpu_quota = 300_000;
+    let mut own = occupant("own", "2-3", "2-3", &[]);
+    own.spec.pod.resources.cpu_quota = 300_000;
+    let occupancy = Occupancy { occupants: vec![own, other], ..Occupancy::default() };
+    assert!(pod_limits(&occupancy)["own"].is_within_pod);
 }
 
 #[test]
