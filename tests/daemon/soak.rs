@@ -192,7 +192,8 @@ async fn twenty_pods_a_second_come_and_go_and_nothing_grows() {
         let pods = all.pods;
         assert!(pods as u128 >= expected * 9 / 10, "too slow a machine: {pods} pods of {expected}");
     }
-    assert!(all.files < 40, "{all}");
+    // With those of the probes, which are about thirty.
+    assert!(all.files < 80, "{all}");
     let after = node.wait_until("all are gone", |status| status.containers.is_empty()).await;
     assert_eq!((after.cpus, after.pools), (empty.cpus, empty.pools));
 }
