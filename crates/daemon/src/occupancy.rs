@@ -16,6 +16,8 @@ pub struct Occupancy {
     pub shared: CpuSet,
     /// Nothing of the machine is to be changed.
     pub is_restored: bool,
+    /// After how many steps of the state.
+    pub step: u64,
 }
 
 /// One container.
@@ -69,6 +71,7 @@ impl NodeState {
             reserved: pools.reserved().clone(),
             shared: self.ledger.free().clone(),
             is_restored: self.is_restored(),
+            step: self.steps,
         }
     }
 }

@@ -285,7 +285,7 @@ impl Daemon {
             sockets: Vec::new(),
             ear: systemd.ear,
             config: current.clone(),
-            enforcement,
+            enforcement: enforcement.clone(),
             sightings,
             reloader,
             close: CancellationToken::new(),
@@ -295,7 +295,7 @@ impl Daemon {
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
         let mounts = mounts_of(&config);
-        let gate = Gate { syncer, config: current, metrics, sync_soon, mounts };
+        let gate = Gate { syncer, config: current, metrics, sync_soon, mounts, enforcement };
         daemon.serve_or_stop(gate, systemd).await
     }
 
