@@ -714,4 +714,4 @@ impl NodeState {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
