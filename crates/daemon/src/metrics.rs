@@ -1,5 +1,5 @@
 //! What Prometheus scrapes. Labels have few values; no label holds a name that users choose, but those of what probes and kernel files tell of containers
-//! that are there (`prober/collector.rs`, `observer/shown.rs`).
+//! that are there (`prober/collector.rs`, `observer/table.rs`).
 
 mod failures;
 mod plain_text;

@@ -25,8 +25,9 @@ const OPEN_LABELS: [&str; 11] = [
     "code",
 ];
 
-/// Sections of the page, and what registers each.
-const SECTIONS: [(&str, fn(&Metrics) -> &Registry); 3] = [
+/// A section of the page, and what has its metrics.
+type Section = (&'static str, fn(&Metrics) -> &Registry);
+const SECTIONS: [Section; 3] = [
     ("## Of the node", |it| &it.registry),
     ("## Of containers", |it| &it.by_container),
     ("## Of the process", |it| &it.process),
