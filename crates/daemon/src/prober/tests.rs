@@ -8,6 +8,7 @@ use bayplan_probes::{
 };
 use bayplan_types::CpuId;
 use expect_test::{Expect, expect};
+use jiff::Timestamp;
 
 use super::sightings::{Seen, Sightings};
 use crate::metrics::Metrics;
@@ -64,7 +65,8 @@ pub(crate) fn told(afters: &[u64]) -> Sightings {
     let (sightings, start) = (Sightings::default(), Instant::now());
     for after in afters {
         let containers = vec![seen(7, "owner", "1"), seen(8, "other", "")];
-        sightings.tell(table(), containers, drain(start, *after));
+        let at = Timestamp::UNIX_EPOCH + Duration::from_secs(*after);
+        sightings.tell(table(), containers, drain(start, *after), at);
     }
     sightings
 }
