@@ -1,7 +1,5 @@
 //! What is shown of a reading, in which order. In: rows. Out: a table with the columns that somebody has a value in.
 
-use std::cmp::Ordering;
-
 use clap::ValueEnum;
 
 use super::reader::{Reading, Row};
@@ -198,6 +196,18 @@ mod tests {
             ..row("n/p/all", Some(0.5))
         };
         let far = Row { memory_far: Some(1.0), ..row("n/p/far", Some(0.1)) };
-        check(Sort::Far, vec![row("n/p/a", Some(3.0)), all, far], 3, expect![[r#""#]]);
+        check(
+            Sort::Far,
+            vec![row("n/p/a", Some(3.0)), all, far],
+            3,
+            expect![[r#"
+            3 containers use 3.60 CPUs; placing; 1970-01-01T00:00:00Z
+             CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  MOVES/s  CPU STALL  MEM STALL  IO STALL  FAR   CPUS
+             n/p/far    shared  0.10  -          -        -          -        -          -          -         100%  0-3
+             n/p/all    shared  0.50  100%       0.70     2.1 ms     130      50%        0%         1%        33%   0-3
+             n/p/a      shared  3.00  -          -        -          -        -          -          -         -     0-3
+            not all could be read: cannot read /a: denied
+        "#]],
+        );
     }
 }

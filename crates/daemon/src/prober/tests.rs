@@ -84,6 +84,7 @@ fn without_probes_nothing_is_known() {
         {
           "format": "bayplan-audit/1",
           "probes": [],
+          "at": null,
           "recent_seconds": null,
           "containers": []
         }"#]],
