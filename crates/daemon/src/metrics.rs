@@ -401,7 +401,8 @@ impl Metrics {
     }
 
     pub(crate) fn failed(&self, kind: &'static str) {
-        debug_assert!(FAILURES.iter().any(|(known, _)| *known == kind), "{kind}");
+        let is_known = FAILURES.iter().any(|(known, _)| *known == kind);
+        debug_assert!(is_known, "`{kind}` is missing in metrics/failures.rs");
         self.failures.get_or_create(&Kind { kind }).inc();
     }
 
