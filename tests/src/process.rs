@@ -92,3 +92,17 @@ pub(crate) fn find_program(name: &str, package: &str) -> anyhow::Result<PathBuf>
         format!("{name} is not installed; run `cargo xtask setup`, or install the Debian package {package}")
     })
 }
+
+/// The full path of a program that is installed, or that `cargo xtask setup` has only unpacked into the lab's cache, so that no service is started.
+///
+/// # Errors
+/// It is in neither place; says how to get it.
+pub fn find_unpacked(name: &str, package: &str) -> anyhow::Result<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let unpacked = cache.or_else(home).map(|dir| dir.join("bayplan-lab").join(package).join(name));
+    match unpacked.filter(|path| path.is_file()) {
+        Some(path) => Ok(path),
+        None => find_program(name, package),
+    }
+}

@@ -150,8 +150,9 @@ impl Core {
         current: &LiveConfig,
     ) -> Result<Core, StartError> {
         let (shown, sightings) = (observer::shown(), Sightings::default());
+        let health = Arc::<Health>::default();
         let metrics = Metrics::new(sightings.clone()).with_readings(shown.clone());
-        let (metrics, health) = (Arc::new(metrics), Arc::<Health>::default());
+        let metrics = Arc::new(metrics.with_health(&health));
         let (state, keeper, found) = restore(config, machine, &metrics).await?;
         let enforcer = new_enforcer(config)?;
         let (historian, history) = start_history(config, &state, found, &metrics);

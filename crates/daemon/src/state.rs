@@ -715,4 +715,4 @@ impl NodeState {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -22,6 +22,8 @@ use crate::lab::kernel::{Kernel, RELEASES, Release};
 use crate::lab::machine::{DEFAULT, MACHINES, Machine};
 use crate::{cargo, setup, workspace};
 
+pub(crate) use crate::lab::cache::made_once;
+
 pub(crate) const HELP: &str = "\
 cargo xtask lab list     the machines and kernels that there are
 cargo xtask lab build    fetch kernels and make the guest's file system; also when there are newer ones
@@ -66,6 +68,7 @@ pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
 /// What is missing of all that takes long to make.
 pub(crate) fn prepare() -> anyhow::Result<()> {
     setup::install_programs()?;
+    setup::unpack_programs()?;
     for release in RELEASES {
         cached_or_fetched(release)?;
     }
