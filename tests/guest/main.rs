@@ -19,6 +19,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use bayplan_cri::kubelet::CgroupDriver;
 use bayplan_tests::node::Node;
 
 use crate::hardware::Hardware;
@@ -86,10 +87,18 @@ fn main() -> ExitCode {
     }
 }
 
+/// As kubelet is to be configured: systemd makes cgroups where it is the first process (sd_booted(3)).
+fn driver() -> CgroupDriver {
+    match Path::new("/run/systemd/system").is_dir() {
+        true => CgroupDriver::Systemd,
+        false => CgroupDriver::Cgroupfs,
+    }
+}
+
 /// Whether all went well.
 fn run(parts: &[String]) -> anyhow::Result<bool> {
     let hardware = Hardware::read()?;
-    let mut node = Node::start(Path::new(BAYPLAN), &COMMAND)?;
+    let mut node = Node::start(Path::new(BAYPLAN), &COMMAND, driver())?;
     let is_asked =
         |test: &&&Test| parts.is_empty() || parts.iter().any(|it| test.name.contains(it));
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
-use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec, RunningPod};
+use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, Kubelet, PodSpec, RunningPod};
 use bayplan_cri::upstream::{ContainerDetails, Upstream};
 use bayplan_cri::v1;
 use bayplan_daemon::query_control;
@@ -55,19 +55,19 @@ pub struct Placed {
 }
 
 impl Node {
-    /// Starts containerd and the daemon. `bayplan` is the daemon's binary, `command` what containers run.
+    /// Starts containerd and the daemon. `bayplan` is the daemon's binary, `command` what containers run, `driver` makes their cgroups.
     ///
     /// # Errors
     /// One of them does not come up.
-    pub fn start(bayplan: &Path, command: &[&str]) -> anyhow::Result<Node> {
+    pub fn start(bayplan: &Path, command: &[&str], driver: CgroupDriver) -> anyhow::Result<Node> {
         let dir = TempDir::with_prefix("bayplan-node-")?;
         let had_kubepods = has_kubepods()?;
-        let containerd = Containerd::start(dir.path())?;
+        let containerd = Containerd::start(dir.path(), driver)?;
         let tokio = Runtime::new()?;
         let _entered = tokio.enter();
         let socket = dir.path().join("bayplan.sock");
         let logs = dir.path().join("logs").display().to_string();
-        let kubelet = Kubelet::new(socket, IMAGE, command, &logs);
+        let kubelet = Kubelet::new(socket, IMAGE, command, &logs).with_driver(driver);
         let runtime = Upstream::new(containerd.socket().to_owned(), LIMIT);
         write_config(dir.path(), containerd.socket(), "")?;
         let daemon = start_daemon(bayplan, dir.path())?;

@@ -15,13 +15,13 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use crate::lab::archive::Archive;
 use crate::lab::kernel::Kernel;
 use crate::lab::machine::Machine;
-use crate::lab::root;
+use crate::lab::{root, systemd};
 use crate::setup::find_program;
 
 /// `quiet` leaves panics on the console, and `panic=-1` with `-no-reboot` ends QEMU then. `rootfstype=ramfs`: from a tmpfs, runc copies
 /// itself into memory for every container, and the emulator has to translate each copy.
 const KERNEL_ARGS: &str = "console=ttyS0 quiet panic=-1 oops=panic rootfstype=ramfs nokaslr mitigations=off \
-                           apparmor=0 random.trust_cpu=on";
+                           apparmor=0 selinux=0 random.trust_cpu=on";
 
 /// A model of which the kernel knows that NUMA nodes may share an L3. Without `cx16`, because QEMU 7.2 leaves garbage in the flags
 /// when it emulates that instruction with one thread, and a kernel since 6.12 that uses it dies within seconds.
@@ -41,18 +41,42 @@ pub(crate) struct Limits {
     pub(crate) silent: Duration,
 }
 
+/// The guest's first process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Init {
+    /// A shell.
+    Shell,
+    /// systemd, and what is tested is a service.
+    Systemd,
+}
+
+impl Init {
+    pub(crate) fn find(name: &str) -> anyhow::Result<Init> {
+        match name {
+            "shell" => Ok(Init::Shell),
+            "systemd" => Ok(Init::Systemd),
+            _ => bail!("`{name}` is no first process; there are shell and systemd"),
+        }
+    }
+}
+
 /// What runs where.
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) machine: &'static Machine,
     pub(crate) kernel: Kernel,
+    pub(crate) init: Init,
     /// Where the console and the artefacts go; emptied before.
     pub(crate) out: PathBuf,
 }
 
 impl Guest {
     pub(crate) fn name(&self) -> String {
-        format!("{} on {}", self.machine.name, self.kernel.version)
+        let init = match self.init {
+            Init::Shell => "",
+            Init::Systemd => " with systemd",
+        };
+        format!("{} on {}{init}", self.machine.name, self.kernel.version)
     }
 
     /// What its console shows, or has shown.
@@ -132,8 +156,12 @@ impl Guest {
         }
         tested.add_script("lab/command", command);
         tested.add_file("lab/machine", self.machine.expectation());
+        let mut parts = vec![root::archive()?, self.kernel.modules()];
+        if self.init == Init::Systemd {
+            parts.push(systemd::archive()?);
+        }
         let mut file = File::create(to)?;
-        for part in [root::archive()?, self.kernel.modules()] {
+        for part in parts {
             io::copy(&mut File::open(part)?, &mut file)?;
         }
         tested.write(&mut file)

@@ -7,6 +7,7 @@ mod guest;
 mod kernel;
 mod machine;
 mod root;
+mod systemd;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
-use crate::lab::guest::{Guest, Limits};
+use crate::lab::guest::{Guest, Init, Limits};
 use crate::lab::kernel::{Kernel, RELEASES, Release};
 use crate::lab::machine::{DEFAULT, MACHINES, Machine};
 use crate::{cargo, setup, workspace};
@@ -25,10 +26,10 @@ use crate::{cargo, setup, workspace};
 pub(crate) const HELP: &str = "\
 cargo xtask lab list     the machines and kernels that there are
 cargo xtask lab build    fetch kernels and make the guest's file system; also when there are newer ones
-cargo xtask lab run [--machine NAME|all] [--kernel NAME|all] [--limit SECONDS] [--silence SECONDS] [--program FILE]
-                   [-- ARGUMENT...]
+cargo xtask lab run [--machine NAME|all] [--kernel NAME|all] [--init shell|systemd] [--limit SECONDS] [--silence SECONDS]
+                   [--program FILE] [-- ARGUMENT...]
                          the guest tests; ARGUMENT is a part of a test's name. Or any program of yours
-cargo xtask lab shell [--machine NAME] [--kernel NAME]
+cargo xtask lab shell [--machine NAME] [--kernel NAME] [--init shell|systemd]
                          a shell in the guest, with bayplan, containerd and the tests
 ";
 
@@ -45,6 +46,7 @@ const AT_A_TIME_MAX: usize = 4;
 struct Asked {
     machines: Vec<&'static Machine>,
     releases: Vec<Release>,
+    init: Init,
     limits: Limits,
     program: Option<PathBuf>,
     args: Vec<String>,
@@ -94,6 +96,7 @@ impl Asked {
         let mut asked = Asked {
             machines: vec![machine::find(DEFAULT)?],
             releases: vec![Release::Stable],
+            init: Init::Shell,
             limits: LIMITS,
             program: None,
             args: Vec::new(),
@@ -108,6 +111,7 @@ impl Asked {
             match option {
                 "--machine" => asked.machines = find_machines(value()?)?,
                 "--kernel" => asked.releases = find_releases(value()?)?,
+                "--init" => asked.init = Init::find(value()?)?,
                 "--limit" => asked.limits.whole = Duration::from_secs(value()?.parse()?),
                 "--silence" => asked.limits.silent = Duration::from_secs(value()?.parse()?),
                 "--program" => asked.program = Some(value()?.into()),
@@ -156,7 +160,8 @@ fn run_all(asked: &Asked) -> anyhow::Result<()> {
         let guest = |machine: &&'static Machine| Guest {
             machine,
             kernel: kernel.clone(),
-            out: out_dir(machine, *release),
+            init: asked.init,
+            out: out_dir(machine, *release, asked.init),
         };
         guests.extend(asked.machines.iter().map(guest));
     }
@@ -210,7 +215,8 @@ fn shell(asked: &Asked) -> anyhow::Result<()> {
     };
     let kernel = cached_or_fetched(release)?;
     println!("xtask: {} on {}; `exit` or Ctrl-A X ends it", machine.name, kernel.version);
-    Guest { machine, kernel, out: out_dir(machine, release) }.shell(&programs)
+    let out = out_dir(machine, release, asked.init);
+    Guest { machine, kernel, init: asked.init, out }.shell(&programs)
 }
 
 fn cached_or_fetched(release: Release) -> anyhow::Result<Kernel> {
@@ -225,10 +231,11 @@ fn command_line(args: &[String]) -> String {
     format!("guest-tests{}\n", quoted.collect::<String>())
 }
 
-fn out_dir(machine: &Machine, release: Release) -> PathBuf {
+fn out_dir(machine: &Machine, release: Release, init: Init) -> PathBuf {
     let target = std::env::var("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|_| workspace().join("target"));
-    target.join("lab").join(format!("{}-{}", machine.name, release.name()))
+    let suffix = if init == Init::Systemd { "-systemd" } else { "" };
+    target.join("lab").join(format!("{}-{}{suffix}", machine.name, release.name()))
 }
 
 /// The programs under test.
