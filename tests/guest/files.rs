@@ -55,7 +55,7 @@ const DISK: &str = "/dev/vda";
 const BLOCK: usize = 64 << 10;
 
 /// The directory of a container's cgroup.
-fn group(of: &Placed) -> anyhow::Result<PathBuf> {
+pub(crate) fn group(of: &Placed) -> anyhow::Result<PathBuf> {
     read_cgroup(&of.pid.to_string())
 }
 
@@ -81,7 +81,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// Waits for what files should say.
-fn becomes(rows: &[(PathBuf, &str)]) -> anyhow::Result<()> {
+pub(crate) fn becomes(rows: &[(PathBuf, &str)]) -> anyhow::Result<()> {
     for (path, due) in rows {
         let found = wait_for(due, LIMIT, || Ok((read(path)? == *due).then_some(())));
         found.with_context(|| format!("{} is {:?}", path.display(), read(path)))?;

@@ -14,6 +14,7 @@ mod lifecycle;
 mod machine;
 mod memory;
 mod shared;
+mod units;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -61,6 +62,7 @@ fn tests() -> Vec<&'static Test> {
         isolated::TESTS,
         files::TESTS,
         lifecycle::TESTS,
+        units::TESTS,
     ]
     .into_iter()
     .flatten()
@@ -88,7 +90,7 @@ fn main() -> ExitCode {
 }
 
 /// As kubelet is to be configured: systemd makes cgroups where it is the first process (sd_booted(3)).
-fn driver() -> CgroupDriver {
+pub(crate) fn driver() -> CgroupDriver {
     match Path::new("/run/systemd/system").is_dir() {
         true => CgroupDriver::Systemd,
         false => CgroupDriver::Cgroupfs,

@@ -8,11 +8,12 @@ use anyhow::{Context as _, bail};
 use crate::run_program;
 
 /// A program the tests use, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 5] = [
     ("containerd", "containerd"),
     ("runc", "runc"),
     ("busybox", "busybox-static"),
     ("qemu-system-x86_64", "qemu-system-x86"),
+    ("systemctl", "systemd"),
 ];
 
 /// `apt-get`, as root.

@@ -159,6 +159,7 @@ impl Guest {
         let mut parts = vec![root::archive()?, self.kernel.modules()];
         if self.init == Init::Systemd {
             parts.push(systemd::archive()?);
+            systemd::add_packaged(&mut tested)?;
         }
         let mut file = File::create(to)?;
         for part in parts {

@@ -11,11 +11,19 @@ use anyhow::{Context as _, ensure};
 use crate::lab::archive::{Archive, libraries};
 use crate::lab::cache::{digest_files, key, made_once};
 use crate::setup::find_program;
+use crate::workspace;
 
 /// Not in the search path. It reads units beside itself and in `etc/systemd/system`.
 const SYSTEMD: &str = "lib/systemd/systemd";
 
 const PROGRAMS: [&str; 2] = ["systemctl", "systemd-run"];
+
+/// What the package installs, from the working tree.
+const PACKAGED: [(&str, &str); 3] = [
+    ("deploy/bayplan.service", "usr/lib/systemd/system/bayplan.service"),
+    ("deploy/bayplan.socket", "usr/lib/systemd/system/bayplan.socket"),
+    ("deploy/config.yaml", "etc/bayplan/config.yaml"),
+];
 
 /// Every service wants them by default, and links of enabled units are made beside them.
 const TARGETS: [&str; 7] = [
@@ -35,6 +43,7 @@ const START: &str = "exec /lib/systemd/systemd\n";
 const SYSTEM_CONF: &str = "[Manager]
 DefaultStandardOutput=kmsg
 DefaultStandardError=kmsg
+DefaultEnvironment=TOKIO_WORKER_THREADS=2
 ";
 
 /// What is tested runs containers, as `containerd.service` does, and is stopped by nobody.
@@ -59,6 +68,14 @@ AllowIsolate=yes
 
 /// A machine without one is taken to boot for the first time, and then systemd enables every unit.
 const MACHINE_ID: &str = "62617970 6c616e20 6c616220 67756573\n";
+
+/// Adds what is tested and changes often.
+pub(crate) fn add_packaged(archive: &mut Archive) -> anyhow::Result<()> {
+    for (from, inside) in PACKAGED {
+        archive.add_file(inside, read(&workspace().join(from))?);
+    }
+    Ok(())
+}
 
 /// Made anew when a program, a target or a line above has changed.
 pub(crate) fn archive() -> anyhow::Result<PathBuf> {
@@ -98,8 +115,7 @@ fn pack(
         archive.add_program(inside, program)?;
     }
     for (inside, target) in targets {
-        let text = fs::read(target).with_context(|| format!("cannot read {}", target.display()))?;
-        archive.add_file(inside, text);
+        archive.add_file(inside, read(target)?);
     }
     archive.add_dir("var/tmp");
     archive.add_script("lab/start", START);
@@ -109,4 +125,8 @@ fn pack(
     archive.add_file("etc/systemd/system/lab.service", UNIT);
     archive.add_file("etc/systemd/system/default.target", DEFAULT_TARGET);
     archive.write(&mut fs::File::create(dir.join("systemd.cpio"))?)
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
