@@ -18,6 +18,7 @@ use crate::Test;
 use crate::exclusive::own;
 use crate::hardware::Hardware;
 use crate::isolated::has_remote_partitions;
+use crate::units::Edited;
 
 pub(crate) const TESTS: &[Test] = &[
     Test {
@@ -167,6 +168,7 @@ impl Drop for Busy {
 }
 
 fn a_partition_keeps_everybody_else_off(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
+    let _edited = Edited::for_partitions()?;
     let owner = own(node, "owner", 2)?;
     let file = group(&owner)?.join("cpuset.cpus.partition");
     let busy = Busy::start(&owner.cpus)?;

@@ -1,7 +1,7 @@
 //! The daemon as systemd runs it, by the units of the package, and what systemd itself writes into containers' groups.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
@@ -10,10 +10,12 @@ use bayplan_tests::daemon::{SOCKET_UNIT, UNIT, property, systemctl};
 use bayplan_tests::node::{LIMIT, Node, Placed};
 use bayplan_tests::process::wait_for;
 use bayplan_types::{Bytes, QosClass};
+use serde_json::Value;
 
 use crate::exclusive::own;
 use crate::files::{becomes, group};
 use crate::hardware::Hardware;
+use crate::isolated::has_remote_partitions;
 use crate::{BAYPLAN, Needs, Test, driver};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -48,10 +50,22 @@ pub(crate) const TESTS: &[Test] = &[
         run: |node, _| no_call_fails_while_the_daemon_is_restarted(node),
     },
     Test {
+        name: "a_unit_without_the_right_to_make_partitions_says_so",
+        needs: |hardware| has_systemd(hardware).and_then(|()| has_remote_partitions(hardware)),
+        config: "isolation: {partition: isolated}\n",
+        run: |node, _| a_unit_without_the_right_says_so(node),
+    },
+    Test {
+        name: "the_way_back_leaves_nothing_changed",
+        needs: has_systemd,
+        config: "memory: {lowPercent: 100}\n",
+        run: the_way_back_leaves_nothing_changed,
+    },
+    Test {
         name: "the_unit_may_do_all_that_the_daemon_does",
         needs: has_systemd,
-        config: "",
-        run: the_unit_may_do_all_that_the_daemon_does,
+        config: "isolation: {interrupts: disable}\n",
+        run: |node, _| the_unit_may_do_all_that_the_daemon_does(node),
     },
 ];
 
@@ -191,28 +205,121 @@ fn no_call_fails_while_the_daemon_is_restarted(node: &mut Node) -> anyhow::Resul
     Ok(())
 }
 
-/// Nobody has told it in its log that something is not permitted, its probes count, and `bayplan check` finds nothing.
-fn the_unit_may_do_all_that_the_daemon_does(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
+/// More for the daemon's unit, for as long as this lives; the daemon has it from its next start on. Nothing where there is no systemd.
+pub(crate) struct Edited(Option<PathBuf>);
+
+impl Edited {
+    /// What NODE.md says of partitions.
+    pub(crate) fn for_partitions() -> anyhow::Result<Edited> {
+        let file = Path::new("/run/systemd/system/bayplan.service.d/partitions.conf");
+        match driver() {
+            CgroupDriver::Cgroupfs => Ok(Edited(None)),
+            CgroupDriver::Systemd => {
+                fs::write(file, "[Service]\nCapabilityBoundingSet=CAP_SYS_ADMIN\n")?;
+                systemctl(&["daemon-reload"])?;
+                Ok(Edited(Some(file.to_owned())))
+            }
+        }
+    }
+}
+
+impl Drop for Edited {
+    fn drop(&mut self) {
+        if let Some(file) = &self.0 {
+            // The next test says what is wrong then.
+            let _removed = fs::remove_file(file);
+            let _reloaded = systemctl(&["daemon-reload"]);
+        }
+    }
+}
+
+fn a_unit_without_the_right_says_so(node: &mut Node) -> anyhow::Result<()> {
     let owner = own(node, "owner", 2)?;
-    let ask = |args: &[&str]| -> anyhow::Result<String> {
-        let done = Command::new(BAYPLAN).args(args).output()?;
-        let text = String::from_utf8_lossy(&done.stdout).into_owned();
-        let said = String::from_utf8_lossy(&done.stderr);
-        ensure!(done.status.success(), "bayplan {}: {text}{said}", args.join(" "));
-        Ok(text)
+    let file = group(&owner)?.join("cpuset.cpus.partition");
+    wait_for("the plan to say it", LIMIT, || {
+        Ok(ask(&["plan"])?.contains("lacks CAP_SYS_ADMIN").then_some(()))
+    })
+    .with_context(|| format!("{:?}", ask(&["plan"])))?;
+    becomes(&[(file.clone(), "member")])?;
+    let _edited = Edited::for_partitions()?;
+    systemctl(&["restart", UNIT])?;
+    becomes(&[(file, "isolated")])?;
+    // Nothing of it is left for others.
+    node.write_config("")?;
+    systemctl(&["reload", UNIT])?;
+    becomes(&[(group(&owner)?.join("cpuset.cpus.partition"), "member")])
+}
+
+/// As NODE.md has it: `bayplan restore`, then the units go; and without a daemon, where somebody forgot the first step.
+fn the_way_back_leaves_nothing_changed(node: &mut Node, hardware: &Hardware) -> anyhow::Result<()> {
+    let units = [SOCKET_UNIT, UNIT];
+    let switch = |verb: &str| systemctl(&[verb, "--now", units[0], units[1]]).map(|_| ());
+    let owner = own(node, "owner", 1)?;
+    let dir = group(&owner)?;
+    let pod = dir.parent().context("a pod around the owner")?;
+    let low = format!("{}", 32 << 20);
+    let set = [
+        (dir.join("cpu.max"), "max 100000"),
+        (dir.join("memory.low"), low.as_str()),
+        (pod.join("memory.low"), &low),
+    ];
+    let back = [
+        (dir.join("cpu.max"), "100000 100000"),
+        (dir.join("memory.low"), "0"),
+        (pod.join("memory.low"), "0"),
+    ];
+    becomes(&set)?;
+    ask(&["restore", "--yes"])?;
+    let all = hardware.cpus.difference(&hardware.isolated);
+    switch("disable")?;
+    becomes(&back)?;
+    let now = node.look(&owner.id)?;
+    ensure!(now.cpus == all, "it was given back {}, not {all}", now.cpus);
+    ensure!(!node.socket().exists(), "{} is still there", node.socket().display());
+    // It keeps the mode, and the place.
+    switch("enable")?;
+    ask(&["resume", "--yes"])?;
+    becomes(&set)?;
+    let now = node.look(&owner.id)?;
+    ensure!(now == owner, "the owner was {owner:?} and is {now:?}");
+    switch("disable")?;
+    becomes(&set)?;
+    ask(&["restore", "--files-only"])?;
+    becomes(&back)?;
+    switch("enable")
+}
+
+fn ask(args: &[&str]) -> anyhow::Result<String> {
+    let done = Command::new(BAYPLAN).args(args).output().context("cannot run bayplan")?;
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    let said = String::from_utf8_lossy(&done.stderr);
+    ensure!(done.status.success(), "bayplan {}: {text}{said}", args.join(" "));
+    Ok(text)
+}
+
+/// Its probes count, nothing that it wants is left unwritten, and its log has nothing that was not permitted. What else it does is in the other tests.
+fn the_unit_may_do_all_that_the_daemon_does(node: &mut Node) -> anyhow::Result<()> {
+    let owner = own(node, "owner", 2)?;
+    let file = group(&owner)?.join("cpu.max");
+    becomes(&[(file, "max 100000")])?;
+    let audit =
+        || -> anyhow::Result<Value> { Ok(serde_json::from_str(&ask(&["audit", "-o", "json"])?)?) };
+    let counts = |audit: &Value| {
+        let mut all = audit["containers"].as_array().into_iter().flatten();
+        all.any(|it| it["pod"] == "owner" && it["runs"].as_u64() > Some(0))
     };
-    let audit = wait_for("the probes to count", LIMIT, || {
-        let text = ask(&["audit", "-o", "json"])?;
-        Ok(text.contains(&owner.id).then_some(text))
-    })?;
-    println!("{audit}");
-    println!("{}", ask(&["check"])?);
-    println!("{}", ask(&["plan"])?);
-    // EPERM and EACCES, as the kernel's words have them.
-    let log = fs::read_to_string(node.log())?;
+    let counted = wait_for("the probes to count", LIMIT, || Ok(Some(audit()?).filter(counts)));
+    let probes = counted.with_context(|| format!("{:?}", audit()))?["probes"].clone();
+    for probe in probes.as_array().context("a list of probes")? {
+        ensure!(probe["state"] == "attached", "a probe is not attached: {probe}");
+    }
+    let is_done = |plan: &String| plan.starts_with("Nothing is") && !plan.contains("tried again");
+    wait_for("everything to be written", LIMIT, || Ok(Some(ask(&["plan"])?).filter(is_done)))
+        .with_context(|| format!("{:?}", ask(&["plan"])))?;
+    let log = fs::read_to_string(node.log())?.to_lowercase();
     let refusals: Vec<&str> = log
         .lines()
-        .filter(|it| it.contains("not permitted") || it.contains("ermission denied"))
+        .filter(|it| it.contains("not permitted") || it.contains("permission denied"))
         .collect();
     ensure!(refusals.is_empty(), "refused: {}", refusals.join("\n"));
     Ok(())

@@ -253,6 +253,11 @@ impl Node {
         Ok(text)
     }
 
+    /// Where kubelet connects.
+    pub fn socket(&self) -> &Path {
+        &self.daemon.socket
+    }
+
     /// The daemon's log.
     pub fn log(&self) -> &Path {
         &self.daemon.log

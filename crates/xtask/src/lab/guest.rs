@@ -21,7 +21,7 @@ use crate::setup::find_program;
 /// `quiet` leaves panics on the console, and `panic=-1` with `-no-reboot` ends QEMU then. `rootfstype=ramfs`: from a tmpfs, runc copies
 /// itself into memory for every container, and the emulator has to translate each copy.
 const KERNEL_ARGS: &str = "console=ttyS0 quiet panic=-1 oops=panic rootfstype=ramfs nokaslr mitigations=off \
-                           apparmor=0 selinux=0 random.trust_cpu=on";
+                           apparmor=0 random.trust_cpu=on";
 
 /// A model of which the kernel knows that NUMA nodes may share an L3. Without `cx16`, because QEMU 7.2 leaves garbage in the flags
 /// when it emulates that instruction with one thread, and a kernel since 6.12 that uses it dies within seconds.

@@ -66,6 +66,9 @@ After=multi-user.target
 AllowIsolate=yes
 ";
 
+/// `controlGroup` is looked up.
+const GROUPS: &str = "root:x:0:\n";
+
 /// A machine without one is taken to boot for the first time, and then systemd enables every unit.
 const MACHINE_ID: &str = "62617970 6c616e20 6c616220 67756573\n";
 
@@ -99,7 +102,7 @@ pub(crate) fn archive() -> anyhow::Result<PathBuf> {
     for (_, program) in &programs {
         files.extend(libraries(program)?.into_iter().map(PathBuf::from));
     }
-    let texts = [START, SYSTEM_CONF, UNIT, DEFAULT_TARGET, MACHINE_ID].concat();
+    let texts = [START, SYSTEM_CONF, UNIT, DEFAULT_TARGET, MACHINE_ID, GROUPS].concat();
     let name = format!("systemd-{}", key(&[&digest_files(&files)?, &texts]));
     let dir = made_once(&name, |dir| pack(&programs, &targets, dir))?;
     Ok(dir.join("systemd.cpio"))
@@ -120,6 +123,7 @@ fn pack(
     archive.add_dir("var/tmp");
     archive.add_script("lab/start", START);
     archive.add_file("etc/machine-id", MACHINE_ID.replace(' ', ""));
+    archive.add_file("etc/group", GROUPS);
     archive.add_file("etc/hostname", "guest\n");
     archive.add_file("etc/systemd/system.conf", SYSTEM_CONF);
     archive.add_file("etc/systemd/system/lab.service", UNIT);
