@@ -13,6 +13,7 @@ mod isolated;
 mod lifecycle;
 mod machine;
 mod memory;
+mod package;
 mod shared;
 mod units;
 
@@ -100,6 +101,10 @@ pub(crate) fn driver() -> CgroupDriver {
 /// Whether all went well.
 fn run(parts: &[String]) -> anyhow::Result<bool> {
     let hardware = Hardware::read()?;
+    if package::is_given() {
+        package::install()?;
+        println!("the package is installed");
+    }
     let mut node = Node::start(Path::new(BAYPLAN), &COMMAND, driver())?;
     let is_asked =
         |test: &&&Test| parts.is_empty() || parts.iter().any(|it| test.name.contains(it));
@@ -126,6 +131,10 @@ fn run(parts: &[String]) -> anyhow::Result<bool> {
         }
     }
     node.end(Ok(()))?;
+    if package::is_given() {
+        package::purge()?;
+        println!("the package is gone");
+    }
     println!("guest: {passed} passed, {failed} failed, {skipped} skipped");
     Ok(failed == 0 && passed > 0)
 }

@@ -223,9 +223,13 @@ mod tests {
             boot: Boot
         "#]],
         );
-        check((true, false), &wants[..1], expect![[r#"
+        check(
+            (true, false),
+            &wants[..1],
+            expect![[r#"
             a: Forbidden
             ! a asks for a partition and has CPUs of its own only: the daemon lacks CAP_SYS_ADMIN; `systemctl edit bayplan.service`, add `[Service]` and `CapabilityBoundingSet=CAP_SYS_ADMIN`, and restart it
-        "#]]);
+        "#]],
+        );
     }
 }

@@ -66,6 +66,8 @@ pub(crate) struct Guest {
     pub(crate) machine: &'static Machine,
     pub(crate) kernel: Kernel,
     pub(crate) init: Init,
+    /// A Debian package that is to be installed there, in place of what it has.
+    pub(crate) package: Option<PathBuf>,
     /// Where the console and the artefacts go; emptied before.
     pub(crate) out: PathBuf,
 }
@@ -151,7 +153,7 @@ impl Guest {
     /// The root, the modules and what is tested, one archive after the other.
     fn pack(&self, programs: &[(&str, &Path)], command: &str, to: &Path) -> anyhow::Result<()> {
         let mut tested = Archive::default();
-        for (name, program) in programs {
+        for (name, program) in programs.iter().filter(|it| !self.is_in_package(it.0)) {
             tested.add_program(&format!("usr/bin/{name}"), &strip(program, &self.out)?)?;
         }
         tested.add_script("lab/command", command);
@@ -159,13 +161,20 @@ impl Guest {
         let mut parts = vec![root::archive()?, self.kernel.modules()];
         if self.init == Init::Systemd {
             parts.push(systemd::archive()?);
-            systemd::add_packaged(&mut tested)?;
+            match &self.package {
+                Some(package) => systemd::add_package(&mut tested, package)?,
+                None => systemd::add_packaged(&mut tested)?,
+            }
         }
         let mut file = File::create(to)?;
         for part in parts {
             io::copy(&mut File::open(part)?, &mut file)?;
         }
         tested.write(&mut file)
+    }
+
+    fn is_in_package(&self, program: &str) -> bool {
+        self.package.is_some() && program == "bayplan"
     }
 
     fn artefacts(&self) -> PathBuf {

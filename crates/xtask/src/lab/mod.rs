@@ -27,8 +27,9 @@ pub(crate) const HELP: &str = "\
 cargo xtask lab list     the machines and kernels that there are
 cargo xtask lab build    fetch kernels and make the guest's file system; also when there are newer ones
 cargo xtask lab run [--machine NAME|all] [--kernel NAME|all] [--init shell|systemd] [--limit SECONDS] [--silence SECONDS]
-                   [--program FILE] [-- ARGUMENT...]
-                         the guest tests; ARGUMENT is a part of a test's name. Or any program of yours
+                   [--program FILE] [--package FILE] [-- ARGUMENT...]
+                         the guest tests; ARGUMENT is a part of a test's name. Or any program of yours. With a Debian package under
+                         systemd, they test what it installs, and that it comes and goes
 cargo xtask lab shell [--machine NAME] [--kernel NAME] [--init shell|systemd]
                          a shell in the guest, with bayplan, containerd and the tests
 ";
@@ -49,6 +50,7 @@ struct Asked {
     init: Init,
     limits: Limits,
     program: Option<PathBuf>,
+    package: Option<PathBuf>,
     args: Vec<String>,
 }
 
@@ -99,6 +101,7 @@ impl Asked {
             init: Init::Shell,
             limits: LIMITS,
             program: None,
+            package: None,
             args: Vec::new(),
         };
         let mut args = args.iter().copied();
@@ -115,9 +118,14 @@ impl Asked {
                 "--limit" => asked.limits.whole = Duration::from_secs(value()?.parse()?),
                 "--silence" => asked.limits.silent = Duration::from_secs(value()?.parse()?),
                 "--program" => asked.program = Some(value()?.into()),
+                "--package" => asked.package = Some(value()?.into()),
                 _ => bail!("what is {option}? See `cargo xtask help`"),
             }
         }
+        ensure!(
+            asked.package.is_none() || asked.init == Init::Systemd,
+            "a package is installed under systemd: add --init systemd"
+        );
         Ok(asked)
     }
 }
@@ -161,6 +169,7 @@ fn run_all(asked: &Asked) -> anyhow::Result<()> {
             machine,
             kernel: kernel.clone(),
             init: asked.init,
+            package: asked.package.clone(),
             out: out_dir(machine, *release, asked.init),
         };
         guests.extend(asked.machines.iter().map(guest));
@@ -216,7 +225,8 @@ fn shell(asked: &Asked) -> anyhow::Result<()> {
     let kernel = cached_or_fetched(release)?;
     println!("xtask: {} on {}; `exit` or Ctrl-A X ends it", machine.name, kernel.version);
     let out = out_dir(machine, release, asked.init);
-    Guest { machine, kernel, init: asked.init, out }.shell(&programs)
+    Guest { machine, kernel, init: asked.init, package: asked.package.clone(), out }
+        .shell(&programs)
 }
 
 fn cached_or_fetched(release: Release) -> anyhow::Result<Kernel> {

@@ -80,6 +80,15 @@ pub(crate) fn add_packaged(archive: &mut Archive) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The package, and what installs it. busybox has no tar that dpkg could use.
+pub(crate) fn add_package(archive: &mut Archive, package: &Path) -> anyhow::Result<()> {
+    for name in ["dpkg", "dpkg-deb", "tar"] {
+        archive.add_program(&format!("usr/bin/{name}"), &find_program(name)?)?;
+    }
+    archive.add_file("lab/bayplan.deb", read(package)?);
+    Ok(())
+}
+
 /// Made anew when a program, a target or a line above has changed.
 pub(crate) fn archive() -> anyhow::Result<PathBuf> {
     let systemd = Path::new("/").join(SYSTEMD);
