@@ -39,6 +39,14 @@ cargo xtask lab shell [--machine NAME] [--kernel NAME] [--init shell|systemd]
 const LIMITS: Limits =
     Limits { whole: Duration::from_secs(1800), silent: Duration::from_secs(300) };
 
+/// Tests by which a change is judged under systemd, too.
+const UNDER_SYSTEMD: &[&str] = &[
+    "what_systemd_writes_again",
+    "a_call_of_kubelet_starts_the_daemon",
+    "limits_bursts_and_memory",
+    "the_unit_may_do_all",
+];
+
 /// Guests take up to 4 GiB of memory each.
 const AT_A_TIME_MAX: usize = 4;
 
@@ -88,9 +96,10 @@ fn build() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a change has to pass: one machine, every kernel.
+/// What a change has to pass: one machine, every kernel; then what depends most on systemd.
 pub(crate) fn test() -> anyhow::Result<()> {
-    run_all(&Asked::parse(&["--kernel", "all"])?)
+    run_all(&Asked::parse(&["--kernel", "all"])?)?;
+    run_all(&Asked::parse(&[&["--init", "systemd", "--"], UNDER_SYSTEMD].concat())?)
 }
 
 impl Asked {
