@@ -12,11 +12,12 @@ use crate::units::check_units;
 use crate::{cargo, workspace};
 
 /// Layer of each crate: it may depend on lower ones only; on the highest, the command line also on the daemon.
-const LAYERS: [(&str, u8); 9] = [
+const LAYERS: [(&str, u8); 10] = [
     ("bayplan-types", 0),
     ("bayplan-topology", 1),
     ("bayplan-allocator", 2),
     ("bayplan-enforcement", 3),
+    ("bayplan-rebalance", 3),
     ("bayplan-host", 4),
     ("bayplan-cri", 4),
     ("bayplan-probes", 4),

@@ -1,0 +1,66 @@
+//! The ladder of what can be done, least disruptive first.
+
+/// What can be turned for a victim. Declared in the order in which they are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Knob {
+    /// The culprit runs only where nobody else wants to: `cpu.idle`.
+    Idle,
+    /// The culprit's share of contended CPUs is cut: `cpu.weight`.
+    Weight,
+    /// The culprit leaves the hardware threads beside the victim's.
+    Siblings,
+    /// BestEffort containers together get less CPU time, by feedback: `cpu.max`.
+    Suppress,
+    /// The victim may overdraw its CPU limit for a moment: `cpu.max.burst`.
+    Burst,
+    /// The culprit gets less memory bandwidth (resctrl MBA).
+    Bandwidth,
+    /// The culprit gets fewer ways of the last-level cache (resctrl CAT).
+    Cache,
+    /// The victim's CPUs run faster (a CPU class).
+    Frequency,
+    /// A container that shares CPUs goes to another L3 or NUMA node.
+    Move,
+    /// The victim's memory comes to where it runs.
+    Memory,
+    /// A container that owns CPUs gets others.
+    MoveOwner,
+    /// Somebody with an overview of the cluster should take the culprit away. Only said.
+    Evict,
+}
+
+impl Knob {
+    /// All of them, in order.
+    pub const ALL: [Knob; 12] = [
+        Knob::Idle,
+        Knob::Weight,
+        Knob::Siblings,
+        Knob::Suppress,
+        Knob::Burst,
+        Knob::Bandwidth,
+        Knob::Cache,
+        Knob::Frequency,
+        Knob::Move,
+        Knob::Memory,
+        Knob::MoveOwner,
+        Knob::Evict,
+    ];
+
+    /// One word, for metrics, logs and configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Knob::Idle => "idle",
+            Knob::Weight => "weight",
+            Knob::Siblings => "siblings",
+            Knob::Suppress => "suppress",
+            Knob::Burst => "burst",
+            Knob::Bandwidth => "bandwidth",
+            Knob::Cache => "cache",
+            Knob::Frequency => "frequency",
+            Knob::Move => "move",
+            Knob::Memory => "memory",
+            Knob::MoveOwner => "move-owner",
+            Knob::Evict => "evict",
+        }
+    }
+}

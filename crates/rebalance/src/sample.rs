@@ -1,0 +1,112 @@
+//! What was measured, in one vocabulary for every source.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bayplan_allocator::ContainerId;
+
+/// One container over one period. What the machine, the kernel or a switched-off probe does not tell is `None`, and never zero.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// CPUs that it kept busy on average.
+    pub cpus: f64,
+    /// Tasks that could have run and had no CPU, on average.
+    pub waiting: Option<f64>,
+    /// 99 of 100 runs began after at most this delay.
+    pub delay_p99: Option<Duration>,
+    /// Times per second that a task left a CPU for another container's or the system's.
+    pub preempted: Option<f64>,
+    /// Share of the time, 0 to 1, that it was stopped by its own CPU limit.
+    pub throttled: Option<f64>,
+    /// Share of the time, 0 to 1, that some task waited for a CPU (PSI `cpu`, "some").
+    pub cpu_pressure: Option<f64>,
+    /// Share of the time, 0 to 1, that some task waited for memory (PSI `memory`, "some").
+    pub memory_pressure: Option<f64>,
+    /// Share of the time, 0 to 1, that some task waited for a disk (PSI `io`, "some").
+    pub io_pressure: Option<f64>,
+    /// Share of its memory, 0 to 1, on nodes that are not its own.
+    pub far_memory: Option<f64>,
+    /// Cycles per instruction.
+    pub cycles_per_instruction: Option<f64>,
+    /// Misses of the last-level cache per thousand instructions.
+    pub cache_misses: Option<f64>,
+    /// Bytes per second to and from memory.
+    pub memory_bandwidth: Option<f64>,
+    /// Bytes in the last-level cache.
+    pub cache_bytes: Option<f64>,
+}
+
+/// Everybody over one period. Who is missing could not be read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Round {
+    /// Its end, on a clock that never goes back, from any beginning.
+    pub at: Duration,
+    /// Its length.
+    pub period: Duration,
+    /// By container.
+    pub samples: BTreeMap<ContainerId, Sample>,
+}
+
+/// What may show that a container suffers. Greater is worse for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Signal {
+    /// Tasks that wait for a CPU, per CPU that is busy.
+    Waiting,
+    /// The 99th percentile of the delay, in seconds.
+    Delay,
+    /// Preemptions by others per second and busy CPU.
+    Preempted,
+    /// Share of time stopped by its own limit.
+    Throttled,
+    /// Share of time that some task waited for a CPU.
+    CpuPressure,
+    /// Share of memory elsewhere.
+    FarMemory,
+    /// Cycles per instruction.
+    CyclesPerInstruction,
+    /// Last-level cache misses per thousand instructions.
+    CacheMisses,
+}
+
+impl Signal {
+    /// All of them, in the order in which they are told.
+    pub const ALL: [Signal; 8] = [
+        Signal::Waiting,
+        Signal::Delay,
+        Signal::Preempted,
+        Signal::Throttled,
+        Signal::CpuPressure,
+        Signal::FarMemory,
+        Signal::CyclesPerInstruction,
+        Signal::CacheMisses,
+    ];
+
+    /// One word, for metrics, logs and configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Signal::Waiting => "waiting",
+            Signal::Delay => "delay",
+            Signal::Preempted => "preempted",
+            Signal::Throttled => "throttled",
+            Signal::CpuPressure => "cpu-pressure",
+            Signal::FarMemory => "far-memory",
+            Signal::CyclesPerInstruction => "cycles-per-instruction",
+            Signal::CacheMisses => "cache-misses",
+        }
+    }
+
+    /// Its value in a sample; `None` where it was not measured, and where nothing ran that it could be related to.
+    pub fn of(self, sample: &Sample) -> Option<f64> {
+        let per_busy_cpu = |value: f64| (sample.cpus > 0.0).then(|| value / sample.cpus);
+        match self {
+            Signal::Waiting => sample.waiting.and_then(per_busy_cpu),
+            Signal::Delay => sample.delay_p99.map(|delay| delay.as_secs_f64()),
+            Signal::Preempted => sample.preempted.and_then(per_busy_cpu),
+            Signal::Throttled => sample.throttled,
+            Signal::CpuPressure => sample.cpu_pressure,
+            Signal::FarMemory => sample.far_memory,
+            Signal::CyclesPerInstruction => sample.cycles_per_instruction,
+            Signal::CacheMisses => sample.cache_misses,
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Who runs where, as the rebalancer needs it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bayplan_allocator::ContainerId;
+use bayplan_topology::Topology;
+use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
+
+use crate::knob::Knob;
+
+/// The node at the end of a round.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// The machine.
+    pub topology: Arc<Topology>,
+    /// Everybody that bayplan placed.
+    pub residents: BTreeMap<ContainerId, Resident>,
+    /// CPUs that nobody owns.
+    pub shared: CpuSet,
+    /// Why nothing is to be changed now.
+    pub unrest: Option<Unrest>,
+}
+
+/// One container.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resident {
+    /// `namespace/pod/container`.
+    pub name: String,
+    /// What it is an instance of.
+    pub workload: Workload,
+    /// Its pod's QoS class; `None` where it is not known.
+    pub qos: Option<QosClass>,
+    /// Class of its CPUs.
+    pub class: CpuClass,
+    /// All CPUs that it may run on.
+    pub cpus: CpuSet,
+    /// Those of them that it owns.
+    pub exclusive: CpuSet,
+    /// NUMA nodes of its memory; empty where that is not bayplan's to say.
+    pub mems: NodeSet,
+    /// Since when it is where it is, on the clock of the rounds.
+    pub since: Duration,
+    /// How far one may go for its sake, and with it.
+    pub mode: Mode,
+    /// Knobs that exist for it, on this machine and with its owner's consent, and that are not turned as far as they go.
+    pub knobs: BTreeSet<Knob>,
+}
+
+/// What containers are instances of. A baseline belongs to it, and outlives each of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Workload {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// What made the pod, as far as its labels or its name tell.
+    pub owner: String,
+    /// The container's name.
+    pub container: String,
+    /// Its image.
+    pub image: String,
+}
+
+/// How far to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// Nothing is concluded from its samples, and nothing is done with it.
+    Off,
+    /// What would be done is said.
+    Observe,
+    /// It is done.
+    Act,
+}
+
+/// Why nothing is to be changed for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unrest {
+    /// Somebody paused the rebalancer.
+    Paused,
+    /// Everything was given back.
+    Restored,
+    /// Containers are being created.
+    Creating,
+    /// The kernel or the runtime does not have what was written.
+    Drift,
+    /// The daemon itself is late.
+    Overload,
+}
