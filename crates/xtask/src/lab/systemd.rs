@@ -82,7 +82,7 @@ pub(crate) fn add_packaged(archive: &mut Archive) -> anyhow::Result<()> {
 
 /// The package, and what installs it. busybox has no tar that dpkg could use.
 pub(crate) fn add_package(archive: &mut Archive, package: &Path) -> anyhow::Result<()> {
-    for name in ["dpkg", "dpkg-deb", "tar"] {
+    for name in ["dpkg", "dpkg-deb", "dpkg-split", "tar"] {
         archive.add_program(&format!("usr/bin/{name}"), &find_program(name)?)?;
     }
     archive.add_file("lab/bayplan.deb", read(package)?);
