@@ -33,7 +33,7 @@ impl Shared {
 fn enforcer(kernel: &Shared, dir: &Path) -> Enforcer {
     let (originals, told) = Originals::open(dir, None).unwrap();
     assert_eq!(told, [""; 0]);
-    Enforcer::new(Box::new(kernel.0.clone()), originals)
+    Enforcer::new(Box::new(Arc::clone(&kernel.0)), originals)
 }
 
 fn wanted(rows: &[(&str, &str)]) -> Gathered {
