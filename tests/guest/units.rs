@@ -287,7 +287,6 @@ fn the_way_back_leaves_nothing_changed(node: &mut Node, hardware: &Hardware) -> 
     let now = node.look(&owner.id)?;
     ensure!(now == owner, "the owner was {owner:?} and is {now:?}");
     switch("disable")?;
-    becomes(&set)?;
     ask(&["restore", "--files-only"])?;
     becomes(&back)?;
     switch("enable")
