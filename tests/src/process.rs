@@ -47,11 +47,16 @@ impl Process {
 
     /// The end of its log, for error messages.
     pub(crate) fn last_words(&self) -> String {
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let tail = lines.get(lines.len().saturating_sub(30)..).unwrap_or_default();
-        format!("log {}:\n{}", self.log.display(), tail.join("\n"))
+        tail(&self.log)
     }
+}
+
+/// The end of a log, with its path.
+pub(crate) fn tail(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let tail = lines.get(lines.len().saturating_sub(30)..).unwrap_or_default();
+    format!("log {}:\n{}", log.display(), tail.join("\n"))
 }
 
 impl Drop for Process {

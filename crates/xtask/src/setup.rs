@@ -10,11 +10,12 @@ use crate::lab::made_once;
 use crate::run_program;
 
 /// A program the tests use, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 5] = [
     ("containerd", "containerd"),
     ("runc", "runc"),
     ("busybox", "busybox-static"),
     ("qemu-system-x86_64", "qemu-system-x86"),
+    ("systemctl", "systemd"),
 ];
 
 /// A package that is only unpacked, into the lab's cache, because installing it starts a service; and its programs.
