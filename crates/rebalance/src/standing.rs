@@ -1,0 +1,149 @@
+//! Proposals that were made and not undone, and what became of earlier ones.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bayplan_allocator::ContainerId;
+use bayplan_types::CpuSet;
+
+use crate::knob::Knob;
+use crate::proposal::Proposal;
+
+/// A proposal and where it is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Standing {
+    pub proposal: Proposal,
+    /// CPUs whose tenants feel it.
+    pub domain: CpuSet,
+    pub stage: Stage,
+    /// Who suffered when this was proposed, and how much: 1 is at a limit.
+    pub ill_before: BTreeMap<ContainerId, f64>,
+    /// Since when all who could feel it are well.
+    pub quiet_since: Option<Duration>,
+}
+
+/// Where a proposal is.
+///
+/// ```text
+///            done                   relief
+/// Proposed ────────▶ Settling ─────────────▶ Kept
+///    │ │               │  ▲ │                  │
+///    │ │ no word       │  └─┘ unrest           │ all well for long, someone gone,
+///    │ └───────────┐   │                       │ not allowed any more
+///    │ refused     ▼   ▼ no relief, harm       ▼
+///    └──────▶ (gone) Undone ◀──────────────────┘
+/// ```
+///
+/// `Undone` is no state: the proposal is forgotten with the verdict, and only [`Tried`] remembers it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Stage {
+    /// Said, and not carried out yet.
+    Proposed,
+    /// Carried out, and not judged yet. Rounds that ended after this count.
+    Settling {
+        /// When it was carried out, or when unrest ended after that.
+        since: Duration,
+    },
+    /// It helps.
+    Kept,
+}
+
+/// More pairs than this are not remembered; those that may be tried again first go first.
+const PAIRS_MAX: usize = 512;
+/// Times that a wait is doubled, at most: from 10 minutes to 10 hours.
+const DOUBLED_MAX: u32 = 6;
+
+/// After so many times what it was not to be tried for at first, nothing is known of it any more.
+const LONG_AGO: u32 = 12;
+
+/// What was tried for whom, on whom, and did not help or was not needed for long.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tried {
+    pairs: BTreeMap<Pair, Past>,
+}
+
+/// Victim, target, knob.
+pub(crate) type Pair = (ContainerId, ContainerId, Knob);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Past {
+    not_before: Duration,
+    failures: u32,
+    released: Option<Duration>,
+    returns: u32,
+}
+
+impl Tried {
+    /// Whether it may be tried now.
+    pub(crate) fn allows(&self, pair: &Pair, now: Duration) -> bool {
+        self.pairs.get(pair).is_none_or(|past| past.not_before <= now)
+    }
+
+    /// It did not help: not again for `forget`, twice that the next time.
+    pub(crate) fn failed(&mut self, pair: Pair, now: Duration, forget: Duration) {
+        let past = self.past(pair);
+        // Long ago it may have been another trouble.
+        if now > past.not_before + LONG_AGO * forget {
+            past.failures = 0;
+        }
+        past.not_before = now + doubled(forget, past.failures);
+        past.failures += 1;
+    }
+
+    /// It was released because all were well.
+    pub(crate) fn released(&mut self, pair: Pair, now: Duration) {
+        self.past(pair).released = Some(now);
+    }
+
+    /// It is proposed: again, and soon after its release?
+    pub(crate) fn proposed(&mut self, pair: Pair, now: Duration, quiet: Duration) {
+        let Some(past) = self.pairs.get_mut(&pair) else { return };
+        if let Some(at) = past.released.take() {
+            past.returns = if now < at + quiet { past.returns + 1 } else { 0 };
+        }
+    }
+
+    /// How long all have to be well before it is released.
+    pub(crate) fn quiet(&self, pair: &Pair, quiet: Duration) -> Duration {
+        doubled(quiet, self.pairs.get(pair).map_or(0, |past| past.returns))
+    }
+
+    /// Forgets whom nobody knows any more.
+    pub(crate) fn retain(&mut self, is_there: impl Fn(ContainerId) -> bool) {
+        self.pairs.retain(|(victim, target, _), _| is_there(*victim) && is_there(*target));
+    }
+
+    fn past(&mut self, pair: Pair) -> &mut Past {
+        if !self.pairs.contains_key(&pair) && self.pairs.len() >= PAIRS_MAX {
+            let first = self.pairs.iter().min_by_key(|(_, past)| past.not_before);
+            if let Some(first) = first.map(|(pair, _)| *pair) {
+                self.pairs.remove(&first);
+            }
+        }
+        self.pairs.entry(pair).or_default()
+    }
+}
+
+fn doubled(time: Duration, times: u32) -> Duration {
+    time.saturating_mul(1 << times.min(DOUBLED_MAX))
+}
+
+/// The changes of the last minute.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Budget {
+    made: VecDeque<Duration>,
+}
+
+impl Budget {
+    /// Takes one change out of the budget of the minute that ends now; `false` where there is none left.
+    pub(crate) fn take(&mut self, now: Duration, per_minute: u32) -> bool {
+        while self.made.front().is_some_and(|at| *at + Duration::from_secs(60) <= now) {
+            self.made.pop_front();
+        }
+        let is_left = self.made.len() < per_minute as usize;
+        if is_left {
+            self.made.push_back(now);
+        }
+        is_left
+    }
+}

@@ -1,0 +1,67 @@
+//! What a proposal turned out to be worth. In: the trouble before, and the rounds after. Out: a verdict, or that it is too early for one.
+
+use std::time::Duration;
+
+use bayplan_allocator::ContainerId;
+
+use crate::detect::{self, Judge};
+use crate::proposal::{Evidence, Verdict};
+use crate::sample::Sample;
+
+impl Judge<'_> {
+    /// The verdict on a change made at `since`; `None` as long as too few rounds have passed.
+    pub(crate) fn verdict(
+        &self,
+        evidence: &Evidence,
+        target: ContainerId,
+        since: Duration,
+    ) -> Option<Verdict> {
+        let settings = self.settings;
+        let after: Vec<Option<&Sample>> = self.windows.of(evidence.victim, since).collect();
+        if after.len() < settings.settle {
+            return None;
+        }
+        let Some(relief) = self.relief(evidence, &after) else {
+            return (after.len() >= 2 * settings.settle).then_some(Verdict::Unknown);
+        };
+        if relief < settings.relief_min * share(evidence, target) && settings.parts.verdict {
+            return Some(Verdict::Useless { relief });
+        }
+        Some(Verdict::Kept { relief })
+    }
+
+    /// The share of the gap between trouble and limits that was closed, all findings together, each in multiples of its limit.
+    fn relief(&self, evidence: &Evidence, after: &[Option<&Sample>]) -> Option<f64> {
+        let (mut gap, mut closed) = (0.0, 0.0);
+        for finding in &evidence.findings {
+            let values: Vec<Option<f64>> = after
+                .iter()
+                .take(self.settings.settle)
+                .map(|it| it.and_then(|sample| detect::value(finding.signal, sample)))
+                .collect();
+            let now = detect::median(values.iter())?;
+            gap += (finding.short - finding.limit) / finding.limit;
+            closed += (finding.short - now) / finding.limit;
+        }
+        (gap > 0.0).then(|| closed / gap).filter(|it| it.is_finite())
+    }
+}
+
+/// The part of the trouble that a target can be blamed for: its share of what all culprits with the same tie do. Of three that do the same, one can be asked for a
+/// third of the relief, or none of them would ever be worth it.
+fn share(evidence: &Evidence, target: ContainerId) -> f64 {
+    let Some(own) = evidence.culprits.iter().find(|it| it.container == target) else { return 1.0 };
+    let same = evidence.culprits.iter().filter(|it| it.tie == own.tie);
+    own.magnitude / same.map(|it| it.magnitude).sum::<f64>().max(f64::MIN_POSITIVE)
+}
+
+/// Who lost more than the victim gained, of those who lost anything; both in multiples of a limit.
+pub(crate) fn worst_off(
+    losses: impl Iterator<Item = (ContainerId, f64)>,
+    gain: f64,
+) -> Option<ContainerId> {
+    losses
+        .filter(|(_, loss)| *loss > gain.max(0.0))
+        .max_by(|a, b| a.1.total_cmp(&b.1))
+        .map(|(id, _)| id)
+}
