@@ -157,3 +157,97 @@ impl Baselines {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload(name: &str) -> Workload {
+        Workload {
+            namespace: "default".to_owned(),
+            owner: name.to_owned(),
+            container: "main".to_owned(),
+            image: "image".to_owned(),
+        }
+    }
+
+    fn learnt(values: impl IntoIterator<Item = f64>) -> Usual {
+        let mut baselines = Baselines::default();
+        let key = (workload("web"), None);
+        for value in values {
+            let lesson = (Signal::CyclesPerInstruction, value, 0.03);
+            baselines.learn(&key, std::iter::once(lesson), Duration::ZERO);
+        }
+        *baselines.of(&key, Signal::CyclesPerInstruction).unwrap()
+    }
+
+    /// Values around one in even steps of the logarithm, up and down in turn.
+    fn around(value: f64, spread: f64, count: usize) -> impl Iterator<Item = f64> {
+        (0..count).map(move |n| value * (spread * ((n * 7 % 11) as f64 - 5.0) / 5.0).exp())
+    }
+
+    #[test]
+    fn a_few_values_say_nothing() {
+        assert_eq!(learnt(around(2.0, 0.1, 20)).value(), None);
+        assert!(learnt(around(2.0, 0.1, 40)).value().is_some());
+    }
+
+    #[test]
+    fn the_median_and_the_spread_are_found() {
+        let usual = learnt(around(2.0, 0.2, 2000));
+        assert!((usual.median.exp() - 2.0).abs() < 0.05, "{usual:?}");
+        // The distances are 0, 0.04 ... 0.2, each but the first twice: the middle one is 0.12.
+        assert!((usual.spread - 0.12).abs() < 0.03, "{usual:?}");
+    }
+
+    #[test]
+    fn an_outlier_counts_as_any_other_value() {
+        let calm = learnt(around(2.0, 0.1, 500));
+        let disturbed = learnt(around(2.0, 0.1, 500).chain([1e15; 5]));
+        assert!(disturbed.median.exp() < calm.median.exp() * 1.01, "{disturbed:?}");
+    }
+
+    #[test]
+    fn a_bad_beginning_is_forgotten() {
+        let usual = learnt(around(40.0, 0.1, 30).chain(around(2.0, 0.1, 3000)));
+        assert!((usual.median.exp() - 2.0).abs() < 0.1, "{usual:?}");
+    }
+
+    #[test]
+    fn what_was_kept_is_taken_back_and_nonsense_is_not() {
+        let good = Usual { median: 0.5, spread: 0.1, seen: 100 };
+        let bad = [
+            Usual { median: f64::NAN, ..good },
+            Usual { median: 1e9, ..good },
+            Usual { spread: -1.0, ..good },
+            Usual { spread: f64::INFINITY, ..good },
+            Usual { seen: 0, ..good },
+        ];
+        let row = |owner: &str, usual| Baseline {
+            workload: workload(owner),
+            cores: Some(CoreKind::Efficient),
+            signal: Signal::CacheMisses,
+            usual,
+        };
+        let mut baselines = Baselines::default();
+        let rows = bad.iter().enumerate().map(|(n, usual)| row(&format!("bad{n}"), *usual));
+        baselines.restore(rows.chain([row("good", good)]));
+        assert_eq!(baselines.rows(), vec![row("good", good)]);
+        let mut again = Baselines::default();
+        again.restore(baselines.rows());
+        assert_eq!(again.rows(), baselines.rows());
+    }
+
+    #[test]
+    fn the_workload_that_was_not_seen_for_longest_goes() {
+        let mut baselines = Baselines::default();
+        for number in 0..WORKLOADS_MAX as u64 + 10 {
+            let key = (workload(&number.to_string()), None);
+            let lesson = (Signal::CacheMisses, 1.0, 0.1);
+            baselines.learn(&key, std::iter::once(lesson), Duration::from_secs(number));
+        }
+        assert_eq!(baselines.known.len(), WORKLOADS_MAX);
+        assert!(!baselines.known.contains_key(&(workload("9"), None)));
+        assert!(baselines.known.contains_key(&(workload("10"), None)));
+    }
+}

@@ -147,3 +147,48 @@ impl Budget {
         is_left
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+    const PAIR: Pair = (ContainerId(1), ContainerId(2), Knob::Weight);
+
+    #[test]
+    fn each_failure_doubles_the_wait_and_a_long_time_forgets_them() {
+        let mut tried = Tried::default();
+        let mut now = MINUTE;
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            tried.failed(PAIR, now, MINUTE);
+            let wait = (1..1000).find(|m| tried.allows(&PAIR, now + *m * MINUTE)).unwrap();
+            waits.push(wait);
+            now += wait * MINUTE;
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 64, 64, 64]);
+        now += (LONG_AGO + 1) * MINUTE;
+        tried.failed(PAIR, now, MINUTE);
+        assert!(tried.allows(&PAIR, now + MINUTE));
+    }
+
+    #[test]
+    fn pairs_are_not_remembered_without_end() {
+        let mut tried = Tried::default();
+        for number in 0..2 * PAIRS_MAX as u64 {
+            let pair = (ContainerId(number), ContainerId(0), Knob::Idle);
+            tried.failed(pair, Duration::from_secs(number), MINUTE);
+        }
+        assert_eq!(tried.pairs.len(), PAIRS_MAX);
+        tried.retain(|id| id.0 == 0);
+        assert_eq!(tried.pairs.len(), 0);
+    }
+
+    #[test]
+    fn a_budget_is_for_every_minute_and_not_for_each() {
+        let mut budget = Budget::default();
+        let taken: Vec<u64> =
+            (0..200).filter(|s| budget.take(Duration::from_secs(*s), 3)).collect();
+        assert_eq!(taken, [0, 1, 2, 60, 61, 62, 120, 121, 122, 180, 181, 182]);
+    }
+}

@@ -10,32 +10,279 @@ use bayplan_topology::{derive, parse_machine};
 use bayplan_types::{CpuClass, NodeSet, QosClass};
 use expect_test::{Expect, expect};
 
-use crate::render::{render_proposal, render_verdict};
+use crate::render::{render_evidence, render_proposal, render_verdict};
 use crate::{
     Decision, Knob, Mode, Outcome, Rebalancer, Resident, Round, Sample, Scene, Settings, Unrest,
     Workload,
 };
 
-mod harness;
+pub(crate) mod harness;
 mod properties;
 
-use harness::{check, check_with};
+use harness::{check, check_with, parse_knobs};
 
-const TWO_ON_FOUR_CPUS: &str = "
+const WEB_AND_HOG: &str = "
     machine pack:1 numa:1 l3:1 core:4 pu:1
     web guaranteed 0-3
     hog besteffort 0-3
 ";
 
+const TWO_CACHES: &str = "
+    machine pack:1 numa:1 l3:2 core:4 pu:2
+    db guaranteed 0-3 exclusive
+    batch burstable 4-7
+";
+
 #[test]
-fn a_besteffort_hog_is_made_idle_and_this_is_kept() {
+fn a_besteffort_hog_is_made_idle_and_let_go_when_it_is_gone() {
     check(
-        TWO_ON_FOUR_CPUS,
+        WEB_AND_HOG,
         "
         20 rounds  web cpus=2 pressure=0.02  hog cpus=0
         until a proposal  web cpus=2 pressure=0.5  hog cpus=2
         4 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        until a verdict  web cpus=2 pressure=0.03  hog cpus=0
         ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn what_does_not_help_is_undone_and_the_next_is_tried() {
+    check(
+        WEB_AND_HOG,
+        "
+        20 rounds  web cpus=2 pressure=0.02  hog cpus=0
+        20 rounds  web cpus=2 pressure=0.5  hog cpus=2
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn a_release_that_was_too_early_makes_the_next_wait_longer() {
+    check(
+        WEB_AND_HOG,
+        "
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        until a verdict  web cpus=2 pressure=0.03  hog cpus=1.8
+        50 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        20 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        until a verdict  web cpus=2 pressure=0.03  hog cpus=1.8
+        70 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        70 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn nothing_is_done_where_nobody_else_is_active() {
+    check(
+        WEB_AND_HOG,
+        "
+        20 rounds  web cpus=2 pressure=0.02  hog cpus=0.05
+        20 rounds  web cpus=3.9 pressure=0.9  hog cpus=0.05
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn pressure_from_an_own_limit_is_nobody_elses_fault() {
+    check(
+        "
+        machine pack:1 numa:1 l3:1 core:4 pu:1
+        web guaranteed 0-3 knobs=idle,burst
+        hog besteffort 0-3
+        ",
+        "
+        20 rounds  web cpus=2 pressure=0.02 throttled=0  hog cpus=1
+        20 rounds  web cpus=2 pressure=0.5 throttled=0.45  hog cpus=1
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn who_is_more_important_is_not_asked() {
+    check(
+        "
+        machine pack:1 numa:1 l3:1 core:4 pu:1
+        web burstable 0-3
+        db guaranteed 0-3
+        ",
+        "20 rounds  web cpus=1 pressure=0.5  db cpus=2",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn a_slow_owner_has_a_culprit_only_if_that_is_active_at_the_same_time() {
+    check(
+        TWO_CACHES,
+        "
+        50 rounds  db cpus=4 cpi=~1  batch cpus=2 bandwidth=1e9
+        10 rounds  db cpus=4 cpi=~2  batch cpus=2 bandwidth=1e9
+        40 rounds  db cpus=4 cpi=~1  batch cpus=2 bandwidth=1e9
+        10 rounds  db cpus=4 cpi=~2  batch cpus=4 bandwidth=20e9
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn without_a_baseline_a_slow_owner_is_not_known() {
+    check(
+        TWO_CACHES,
+        "
+        10 rounds  db cpus=4 cpi=1  batch cpus=2 bandwidth=1e9
+        20 rounds  db cpus=4 cpi=2  batch cpus=4 bandwidth=20e9
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn the_thread_beside_is_freed() {
+    check(
+        "
+        machine pack:1 numa:1 l3:1 core:4 pu:2
+        db guaranteed 0,2 exclusive
+        batch burstable 1,3-7
+        ",
+        "
+        50 rounds  db cpus=2 cpi=~1  batch cpus=~0.2
+        until a proposal  db cpus=2 cpi=~1.8  batch cpus=~4
+        4 rounds  db cpus=2 cpi=~1.05  batch cpus=~4
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn far_memory_comes_home() {
+    check(
+        "
+        machine pack:2 numa:1 l3:1 core:4 pu:1
+        db guaranteed 0-3 mems=0
+        ",
+        "
+        until a proposal  db cpus=2 far=0.6
+        4 rounds  db cpus=2 far=0.1
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn observing_says_it_once_and_changes_nothing() {
+    check(
+        "
+        machine pack:1 numa:1 l3:1 core:4 pu:1
+        web guaranteed 0-3 mode=observe
+        hog besteffort 0-3
+        ",
+        "
+        50 rounds  web cpus=2 pressure=0.5  hog cpus=2
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn who_is_off_is_neither_victim_nor_culprit() {
+    check(
+        "
+        machine pack:1 numa:1 l3:1 core:4 pu:1
+        web guaranteed 0-3 mode=off
+        api guaranteed 0-3
+        hog besteffort 0-3 mode=off
+        ",
+        "20 rounds  web cpus=1 pressure=0.5  api cpus=1 pressure=0.5  hog cpus=2",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn a_refusal_is_remembered_and_the_next_is_tried() {
+    check(
+        WEB_AND_HOG,
+        "
+        refuse
+        20 rounds  web cpus=2 pressure=0.5  hog cpus=2
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn in_unrest_nothing_is_said_and_settling_begins_anew() {
+    check(
+        WEB_AND_HOG,
+        "
+        10 rounds  web cpus=2 pressure=0.02  hog cpus=0
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        unrest begins
+        10 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        unrest ends
+        until a verdict  web cpus=2 pressure=0.03  hog cpus=1.8
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn a_victim_that_is_gone_leaves_nothing_turned() {
+    check(
+        WEB_AND_HOG,
+        "
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        until a verdict  web cpus=2 pressure=0.02  hog cpus=2
+        gone web
+        2 rounds  hog cpus=2
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn samples_that_are_missing_are_no_samples() {
+    check(
+        WEB_AND_HOG,
+        "
+        20 rounds  web cpus=2 pressure=0.02  hog cpus=1
+        2 rounds  web cpus=2 pressure=0.5  hog cpus=1
+        3 rounds
+        2 rounds  web cpus=2 pressure=0.5  hog cpus=1
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn a_moment_is_no_trouble() {
+    check(
+        WEB_AND_HOG,
+        "
+        20 rounds  web cpus=2 pressure=0.02  hog cpus=1
+        2 rounds  web cpus=2 pressure=0.9  hog cpus=4
+        5 rounds  web cpus=2 pressure=0.02  hog cpus=1
+        2 rounds  web cpus=2 pressure=0.9  hog cpus=4
+        5 rounds  web cpus=2 pressure=0.02  hog cpus=1
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn what_is_forbidden_is_left_out() {
+    let settings = Settings { forbidden: parse_knobs("idle,suppress"), ..Settings::default() };
+    check_with(
+        settings,
+        WEB_AND_HOG,
+        "until a proposal  web cpus=2 pressure=0.5  hog cpus=2",
         expect![[r#""#]],
     );
 }

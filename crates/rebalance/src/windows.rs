@@ -117,3 +117,82 @@ fn believable(sample: &Sample, cpus_max: f64) -> Option<Sample> {
         cache_bytes: amount(sample.cache_bytes),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::harness::parse_scene;
+
+    const SCENE: &str = "
+        machine pack:1 numa:1 l3:1 core:4 pu:1
+        a burstable 0-3
+        b burstable 0-3
+    ";
+    const A: ContainerId = ContainerId(1);
+
+    /// The CPUs of `a`, newest first, after rounds at these seconds.
+    fn check(rounds: &[(u64, Option<f64>)], expected: &[Option<f64>]) {
+        let (scene, _) = parse_scene(SCENE);
+        let mut windows = Windows::default();
+        for (at, cpus) in rounds {
+            let sample = cpus.map(|cpus| (A, Sample { cpus, ..Sample::default() }));
+            let (at, period) = (Duration::from_secs(*at), Duration::from_secs(5));
+            let round = Round { at, period, samples: sample.into_iter().collect() };
+            windows.take(&scene, &round, 4);
+        }
+        let cpus: Vec<Option<f64>> =
+            windows.of(A, Duration::ZERO).map(|it| it.map(|sample| sample.cpus)).collect();
+        assert_eq!(cpus, expected);
+    }
+
+    #[test]
+    fn the_last_rounds_are_kept() {
+        let rounds: Vec<_> = (1..=9).map(|n| (5 * n, Some(n as f64 / 10.0))).collect();
+        check(&rounds, &[Some(0.9), Some(0.8), Some(0.7), Some(0.6)]);
+    }
+
+    #[test]
+    fn who_was_not_measured_has_a_hole() {
+        check(&[(5, Some(1.0)), (10, None), (15, Some(2.0))], &[Some(2.0), None, Some(1.0)]);
+    }
+
+    #[test]
+    fn a_round_that_never_came_is_a_hole() {
+        check(&[(5, Some(1.0)), (20, Some(2.0))], &[Some(2.0), None, None, Some(1.0)]);
+        check(&[(5, Some(1.0)), (5_000_000, Some(2.0))], &[Some(2.0), None, None, None]);
+        check(&[(5, Some(1.0)), (11, Some(2.0))], &[Some(2.0), Some(1.0)]);
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_or_goes_back_brings_nothing() {
+        check(&[(5, Some(1.0)), (5, Some(2.0)), (3, Some(3.0))], &[Some(1.0)]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_a_hole() {
+        let cpus = [f64::NAN, f64::INFINITY, -0.1, 5.0].map(Some);
+        let rounds: Vec<_> = (1..).map(|n| 5 * n).zip(cpus).collect();
+        check(&rounds, &[None, None, None, None]);
+    }
+
+    #[test]
+    fn one_field_that_cannot_be_leaves_the_others() {
+        let sample = Sample {
+            cpus: 1.0,
+            cpu_pressure: Some(7.0),
+            throttled: Some(1.05),
+            waiting: Some(-1.0),
+            memory_bandwidth: Some(1e30),
+            cache_misses: Some(3.0),
+            ..Sample::default()
+        };
+        let kept = believable(&sample, 4.0).unwrap();
+        let expected = Sample {
+            cpus: 1.0,
+            throttled: Some(1.0),
+            cache_misses: Some(3.0),
+            ..Sample::default()
+        };
+        assert_eq!(kept, expected);
+    }
+}

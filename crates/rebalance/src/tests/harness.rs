@@ -15,11 +15,11 @@ struct Play {
     told: String,
 }
 
-pub(super) fn check(scene: &str, script: &str, expected: Expect) {
+pub(crate) fn check(scene: &str, script: &str, expected: Expect) {
     check_with(Settings::default(), scene, script, expected);
 }
 
-pub(super) fn check_with(settings: Settings, scene: &str, script: &str, expected: Expect) {
+pub(crate) fn check_with(settings: Settings, scene: &str, script: &str, expected: Expect) {
     let (scene, ids) = parse_scene(scene);
     let rebalancer = Rebalancer::new(settings);
     let now = Duration::ZERO;
@@ -75,10 +75,8 @@ impl Play {
                     let (mode, number) = (proposal.mode.name(), proposal.number);
                     let line = render_proposal(&proposal, &name_of);
                     let _ = writeln!(said, "propose {number} ({mode}) {line}");
-                    for it in &proposal.evidence.culprits {
-                        let (tie, who) = (it.tie.name(), name_of(it.container));
-                        let (correlation, magnitude) = (it.correlation, it.magnitude);
-                        let _ = writeln!(said, "    {who} {tie} {correlation:.1} {magnitude:.1}");
+                    for line in render_evidence(&proposal.evidence, &name_of).lines().skip(1) {
+                        let _ = writeln!(said, "    {}", line.trim());
                     }
                     let outcome = match self.refuses {
                         true => Outcome::Refused("there is no room".to_owned()),
@@ -100,7 +98,7 @@ impl Play {
 }
 
 /// A scene with everybody's number.
-pub(super) fn parse_scene(text: &str) -> (Scene, BTreeMap<String, ContainerId>) {
+pub(crate) fn parse_scene(text: &str) -> (Scene, BTreeMap<String, ContainerId>) {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let machine = lines.next().and_then(|line| line.strip_prefix("machine ")).unwrap();
     let topology = Arc::new(derive(&parse_machine(machine).unwrap()).unwrap());
@@ -160,7 +158,7 @@ fn parse_resident(line: &str) -> Resident {
     resident
 }
 
-pub(super) fn parse_knobs(names: &str) -> BTreeSet<Knob> {
+pub(crate) fn parse_knobs(names: &str) -> BTreeSet<Knob> {
     let named = |name: &str| Knob::ALL.into_iter().find(|knob| knob.name() == name).unwrap();
     names.split(',').filter(|it| !it.is_empty()).map(named).collect()
 }
