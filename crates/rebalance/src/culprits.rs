@@ -106,6 +106,16 @@ impl Judge<'_> {
         Some(Culprit { tie, correlation, magnitude, container: id })
     }
 
+    /// Whether CPUs have time for one more, as far as was measured in the last round.
+    pub(crate) fn has_room(&self, scene: &Scene, goer: ContainerId, place: &CpuSet) -> bool {
+        let wants = self.windows.last(goer).map_or(0.0, |it| it.cpus + it.waiting.unwrap_or(0.0));
+        let others = scene.residents.iter().filter(|(id, _)| **id != goer);
+        let busy: f64 = others
+            .filter_map(|(id, it)| Some(self.windows.last(*id)?.cpus * overlap(&it.cpus, place)))
+            .sum();
+        !place.is_empty() && busy + wants <= place.len() as f64
+    }
+
     /// Of the victim's trouble with the other's activity, over the rounds in which both were measured; before the other came it did nothing.
     fn correlation(
         &self,

@@ -5,6 +5,7 @@ use bayplan_topology::{Level, Topology};
 use bayplan_types::{CpuSet, QosClass};
 
 use crate::culprits::around;
+use crate::detect::Judge;
 use crate::knob::Knob;
 use crate::proposal::{Culprit, Evidence, Tie};
 use crate::sample::Signal;
@@ -86,7 +87,7 @@ pub(crate) fn steps(knob: Knob) -> u32 {
 }
 
 /// Everything that could be done, in the order in which it is to be tried. Nothing in here has been asked for before, or is known not to help: that is the arbiter's.
-pub(crate) fn candidates(scene: &Scene, evidence: &Evidence) -> Vec<Candidate> {
+pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) -> Vec<Candidate> {
     let Some(victim) = scene.residents.get(&evidence.victim) else { return Vec::new() };
     let mut candidates = Vec::new();
     for row in &TABLE {
@@ -98,7 +99,7 @@ pub(crate) fn candidates(scene: &Scene, evidence: &Evidence) -> Vec<Candidate> {
             continue;
         }
         for culprit in evidence.culprits.iter().filter(|it| row.ties.contains(&it.tie)) {
-            candidates.extend(row.against(scene, evidence.victim, victim, culprit));
+            candidates.extend(row.against(judge, scene, evidence.victim, victim, culprit));
         }
     }
     candidates
@@ -107,6 +108,7 @@ pub(crate) fn candidates(scene: &Scene, evidence: &Evidence) -> Vec<Candidate> {
 impl Row {
     fn against(
         &self,
+        judge: &Judge<'_>,
         scene: &Scene,
         id: ContainerId,
         victim: &Resident,
@@ -123,14 +125,16 @@ impl Row {
         };
         let culprit_first = may
             .then(|| {
-                let leave = self.leave(scene, victim, other, culprit.tie)?;
+                let fits = |place: &CpuSet| judge.has_room(scene, culprit.container, place);
+                let leave = self.leave(scene, victim, other, culprit.tie, &fits)?;
                 self.on(scene, victim, culprit.container, other, leave)
             })
             .flatten();
         if culprit_first.is_some() || self.whom != Whom::Either {
             return culprit_first;
         }
-        let leave = self.leave(scene, other, victim, culprit.tie)?;
+        let fits = |place: &CpuSet| judge.has_room(scene, id, place);
+        let leave = self.leave(scene, other, victim, culprit.tie, &fits)?;
         self.on(scene, victim, id, victim, leave)
     }
 
@@ -174,8 +178,8 @@ impl Row {
                     Tie::L3 => &[Level::L3],
                     Tie::Core | Tie::Cpu => &[Level::L3, Level::Core],
                 };
-                let all = levels.iter().map(|level| around(topology, *level, &stayer.cpus));
-                all.into_iter().find(|leave| !scene.shared.is_subset(leave))
+                let mut all = levels.iter().map(|level| around(topology, *level, &stayer.cpus));
+                all.find(|leave| fits(&scene.shared.difference(leave)))
             }
             _ => Some(CpuSet::new()),
         }

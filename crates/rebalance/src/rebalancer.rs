@@ -175,7 +175,7 @@ impl Rebalancer {
                 let pair = pair(&standing.proposal);
                 standing.stage = Stage::Kept;
                 match verdict {
-                    Verdict::Kept { .. } => {}
+                    Verdict::Kept { .. } => self.tried.helped(pair.0),
                     Verdict::Over => self.tried.released(pair, now),
                     _ => self.failed(pair, now),
                 }
@@ -282,7 +282,8 @@ impl Rebalancer {
                 self.blameless.remove(&victim);
             }
             let evidence = Evidence { victim, findings, culprits };
-            let candidates = ladder::candidates(scene, &evidence);
+            let eyes = self.eyes(&scene.topology, now);
+            let candidates = ladder::candidates(&eyes, scene, &evidence);
             let chosen = candidates.into_iter().find_map(|it| self.choose(it, victim, now));
             if let Some((candidate, step)) = chosen {
                 let ill = conditions.iter().filter(|(_, it)| !it.findings.is_empty());
@@ -327,7 +328,7 @@ impl Rebalancer {
             .filter(|it| it.knob == *knob && (it.target == *target || *knob == Knob::Suppress));
         let step = match leave.is_empty() {
             true => turned.map(|it| it.step).max().unwrap_or(0) + 1,
-            false if turned.into_iter().any(|it| leave.is_subset(&it.leave)) => return None,
+            false if turned.clone().any(|it| leave.is_subset(&it.leave)) => return None,
             false => 1,
         };
         (step <= ladder::steps(*knob)).then_some(step)
@@ -383,7 +384,7 @@ fn losses<'a>(
     let others = conditions.iter().filter(move |(id, it)| {
         let counts = scene
             .residents
-            .get(id)
+            .get(*id)
             .is_some_and(|it| it.qos >= importance && it.cpus.intersects(&standing.domain));
         **id != victim && counts && !it.findings.is_empty()
     });

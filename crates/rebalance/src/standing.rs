@@ -60,7 +60,12 @@ const LONG_AGO: u32 = 12;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tried {
     pairs: BTreeMap<Pair, Past>,
+    /// For whom several things in a row did not help, so that it is likely to suffer from something else.
+    hopeless: BTreeMap<ContainerId, Past>,
 }
+
+/// So many failures in a row for one victim are no reason to wait.
+const FAILURES_FREE: u32 = 3;
 
 /// Victim, target, knob.
 pub(crate) type Pair = (ContainerId, ContainerId, Knob);
@@ -73,21 +78,36 @@ struct Past {
     returns: u32,
 }
 
+impl Past {
+    /// Once more in vain: not again for `forget`, doubled with every failure but the first so many, which cost nothing.
+    fn failed(&mut self, now: Duration, forget: Duration, free: u32) {
+        // Long ago it may have been another trouble.
+        if now > self.not_before + LONG_AGO * forget {
+            self.failures = 0;
+        }
+        if self.failures >= free {
+            self.not_before = now + doubled(forget, self.failures - free);
+        }
+        self.failures += 1;
+    }
+}
+
 impl Tried {
     /// Whether it may be tried now.
     pub(crate) fn allows(&self, pair: &Pair, now: Duration) -> bool {
         self.pairs.get(pair).is_none_or(|past| past.not_before <= now)
+            && self.hopeless.get(&pair.0).is_none_or(|past| past.not_before <= now)
     }
 
-    /// It did not help: not again for `forget`, twice that the next time.
+    /// Something helped this victim.
+    pub(crate) fn helped(&mut self, victim: ContainerId) {
+        self.hopeless.remove(&victim);
+    }
+
+    /// It did not help: not again for `forget`, twice that the next time. After several in a row for one victim nothing is tried for it for a while.
     pub(crate) fn failed(&mut self, pair: Pair, now: Duration, forget: Duration) {
-        let past = self.past(pair);
-        // Long ago it may have been another trouble.
-        if now > past.not_before + LONG_AGO * forget {
-            past.failures = 0;
-        }
-        past.not_before = now + doubled(forget, past.failures);
-        past.failures += 1;
+        self.past(pair).failed(now, forget, 0);
+        self.hopeless.entry(pair.0).or_default().failed(now, forget, FAILURES_FREE);
     }
 
     /// It was released because all were well.
@@ -111,6 +131,7 @@ impl Tried {
     /// Forgets whom nobody knows any more.
     pub(crate) fn retain(&mut self, is_there: impl Fn(ContainerId) -> bool) {
         self.pairs.retain(|(victim, target, _), _| is_there(*victim) && is_there(*target));
+        self.hopeless.retain(|victim, _| is_there(*victim));
     }
 
     fn past(&mut self, pair: Pair) -> &mut Past {
@@ -162,6 +183,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..10 {
             tried.failed(PAIR, now, MINUTE);
+            tried.helped(PAIR.0);
             let wait = (1..1000).find(|m| tried.allows(&PAIR, now + *m * MINUTE)).unwrap();
             waits.push(wait);
             now += wait * MINUTE;
@@ -170,6 +192,21 @@ mod tests {
         now += (LONG_AGO + 1) * MINUTE;
         tried.failed(PAIR, now, MINUTE);
         assert!(tried.allows(&PAIR, now + MINUTE));
+    }
+
+    #[test]
+    fn after_some_failures_nothing_is_tried_for_a_victim() {
+        let mut tried = Tried::default();
+        for target in 2..6 {
+            let pair = (ContainerId(1), ContainerId(target), Knob::Idle);
+            assert!(tried.allows(&pair, MINUTE));
+            tried.failed(pair, MINUTE, MINUTE);
+        }
+        let other = (ContainerId(1), ContainerId(9), Knob::Move);
+        assert!(!tried.allows(&other, MINUTE));
+        assert!(tried.allows(&(ContainerId(2), ContainerId(9), Knob::Move), MINUTE));
+        tried.helped(ContainerId(1));
+        assert!(tried.allows(&other, MINUTE));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Reads a scene and a script, plays it, and writes down what is said.
 //!
 //! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (all without), `mems=`, `exclusive`. A script is a phase per line: how long, then for everybody
-//! the name and what is measured. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after 50 rounds. Rounds last 5 s.
+//! the name and what is measured. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after 100 rounds. Rounds last 5 s.
 
 use super::*;
 
@@ -34,8 +34,8 @@ impl Play {
     fn phase(&mut self, line: &str) {
         let (length, rest) = line.split_once("  ").unwrap_or((line, ""));
         let (rounds, word) = match length {
-            "until a proposal" => (50, Some("propose")),
-            "until a verdict" => (50, Some("judge")),
+            "until a proposal" => (100, Some("propose")),
+            "until a verdict" => (100, Some("judge")),
             "refuse" => return self.refuses = true,
             _ => match length.split_once(' ') {
                 Some((count, "rounds")) => (count.parse().unwrap(), None),
