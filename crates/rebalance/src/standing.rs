@@ -74,6 +74,8 @@ pub(crate) type Pair = (ContainerId, ContainerId, Knob);
 struct Past {
     not_before: Duration,
     failures: u32,
+    /// The last one.
+    failed: Duration,
     released: Option<Duration>,
     returns: u32,
 }
@@ -82,9 +84,10 @@ impl Past {
     /// Once more in vain: not again for `forget`, doubled with every failure but the first so many, which cost nothing.
     fn failed(&mut self, now: Duration, forget: Duration, free: u32) {
         // Long ago it may have been another trouble.
-        if now > self.not_before + LONG_AGO * forget {
+        if now > self.not_before.max(self.failed) + LONG_AGO * forget {
             self.failures = 0;
         }
+        self.failed = now;
         if self.failures >= free {
             self.not_before = now + doubled(forget, self.failures - free);
         }
