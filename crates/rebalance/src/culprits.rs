@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
 use bayplan_topology::{Level, Topology};
-use bayplan_types::CpuSet;
+use bayplan_types::{CpuSet, QosClass};
 
 use crate::detect::{self, Judge};
+use crate::knob::Knob;
+use crate::ladder;
 use crate::proposal::{Culprit, Finding, Tie};
 use crate::sample::{Sample, Signal};
 use crate::scene::{Mode, Resident, Scene};
@@ -22,6 +24,9 @@ const ROUNDS_MIN: usize = 10;
 const SHARE_MIN: f64 = 0.2;
 /// Who uses fewer CPUs than this harms nobody.
 const CPUS_MIN: f64 = 0.1;
+
+/// On so many CPUs the scheduler finds room beside who uses less than this share of them.
+const CROWD_MIN: f64 = 0.1;
 
 /// How a signal comes to be too high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +97,7 @@ impl Judge<'_> {
             Path::Cpu => last.cpus * overlap(&other.cpus, &sufferer.cpus),
             Path::Hardware | Path::Own => activity(tie, last),
         };
-        if path == Path::Cpu && magnitude < CPUS_MIN {
+        if path == Path::Cpu && magnitude < CROWD_MIN * sufferer.cpus.len() as f64 {
             return None;
         }
         let correlation = self.correlation(victim, id, tie, path, finding.signal);
@@ -104,6 +109,17 @@ impl Judge<'_> {
         let correlation =
             correlation.filter(|_| counts).map_or(0.0, |it| (it * 10.0).round() / 10.0);
         Some(Culprit { tie, correlation, magnitude, container: id })
+    }
+
+    /// The first step of suppression that takes most of what BestEffort containers use now: fast to protect, and the next step can only be halfway there.
+    pub(crate) fn suppression(&self, scene: &Scene) -> u32 {
+        let lowest = scene.residents.iter().filter(|(_, it)| it.qos == Some(QosClass::BestEffort));
+        let used: f64 = lowest.filter_map(|(id, _)| Some(self.windows.last(*id)?.cpus)).sum();
+        let cpus = scene.topology.cpus().len() as f64;
+        let leaves_little = |step: &u32| cpus * 0.5_f64.powf(f64::from(*step)) <= used / 4.0;
+        (1..ladder::steps(Knob::Suppress))
+            .find(leaves_little)
+            .unwrap_or(ladder::steps(Knob::Suppress))
     }
 
     /// Whether CPUs have time for one more, as far as was measured in the last round.

@@ -16,6 +16,8 @@ use crate::scene::{Mode, Resident, Scene};
 pub(crate) struct Candidate {
     pub knob: Knob,
     pub target: ContainerId,
+    /// Steps before this one are left out.
+    pub step_min: u32,
     pub leave: CpuSet,
     /// CPUs whose tenants feel it: while one proposal there is not judged, there is no other.
     pub domain: CpuSet,
@@ -42,7 +44,7 @@ struct Row {
     whom: Whom,
     /// Any of them has to be found.
     signals: &'static [Signal],
-    /// The culprit has to be tied to the victim by one of them.
+    /// The culprit has to be tied to the victim by one of them; empty where it needs none.
     ties: &'static [Tie],
     /// How far it is felt.
     reach: Level,
@@ -72,9 +74,9 @@ const TABLE: [Row; 12] = [
     Row { knob: Knob::Siblings, whom: Whom::NotHigher, signals: SLOW, ties: &[Tie::Core], reach: Level::L3, steps: 1 },
     Row { knob: Knob::Suppress, whom: Whom::BestEffort, signals: ALL, ties: ANY, reach: Level::L3, steps: 3 },
     Row { knob: Knob::Burst, whom: Whom::Victim, signals: &[Signal::Throttled], ties: NONE, reach: Level::L3, steps: 2 },
-    Row { knob: Knob::Bandwidth, whom: Whom::NotHigher, signals: SLOW, ties: ANY, reach: Level::NumaNode, steps: 3 },
-    Row { knob: Knob::Cache, whom: Whom::NotHigher, signals: SLOW, ties: CACHE, reach: Level::L3, steps: 2 },
-    Row { knob: Knob::Frequency, whom: Whom::Victim, signals: CPU, ties: NONE, reach: Level::L3, steps: 1 },
+    Row { knob: Knob::Bandwidth, whom: Whom::Lower, signals: SLOW, ties: ANY, reach: Level::NumaNode, steps: 3 },
+    Row { knob: Knob::Cache, whom: Whom::Lower, signals: SLOW, ties: CACHE, reach: Level::L3, steps: 2 },
+    Row { knob: Knob::Frequency, whom: Whom::Victim, signals: CPU, ties: &[Tie::Cpu], reach: Level::L3, steps: 1 },
     Row { knob: Knob::Move, whom: Whom::Either, signals: ALL, ties: ANY, reach: Level::NumaNode, steps: 1 },
     Row { knob: Knob::Memory, whom: Whom::Victim, signals: &[Signal::FarMemory], ties: NONE, reach: Level::NumaNode, steps: 1 },
     Row { knob: Knob::MoveOwner, whom: Whom::Either, signals: SLOW, ties: ANY, reach: Level::NumaNode, steps: 1 },
@@ -95,11 +97,19 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
             continue;
         }
         if row.whom == Whom::Victim {
+            let is_tied = evidence.culprits.iter().any(|it| row.ties.contains(&it.tie));
+            if !row.ties.is_empty() && !is_tied {
+                continue;
+            }
             candidates.extend(row.on(scene, victim, evidence.victim, victim, CpuSet::new()));
             continue;
         }
         for culprit in evidence.culprits.iter().filter(|it| row.ties.contains(&it.tie)) {
-            candidates.extend(row.against(judge, scene, evidence.victim, victim, culprit));
+            let found = row.against(judge, scene, evidence.victim, victim, culprit);
+            candidates.extend(found.map(|it| match it.knob {
+                Knob::Suppress => Candidate { step_min: judge.suppression(scene), ..it },
+                _ => it,
+            }));
         }
     }
     candidates
@@ -158,6 +168,7 @@ impl Row {
         target.knobs.contains(&self.knob).then(|| Candidate {
             knob: self.knob,
             target: id,
+            step_min: 1,
             leave,
             domain,
             mode,

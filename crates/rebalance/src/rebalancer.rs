@@ -327,7 +327,7 @@ impl Rebalancer {
         let turned = proposals()
             .filter(|it| it.knob == *knob && (it.target == *target || *knob == Knob::Suppress));
         let step = match leave.is_empty() {
-            true => turned.map(|it| it.step).max().unwrap_or(0) + 1,
+            true => (turned.map(|it| it.step).max().unwrap_or(0) + 1).max(candidate.step_min),
             false if turned.clone().any(|it| leave.is_subset(&it.leave)) => return None,
             false => 1,
         };
@@ -342,7 +342,7 @@ impl Rebalancer {
         ill_before: BTreeMap<ContainerId, f64>,
         now: Duration,
     ) -> Option<Decision> {
-        let Candidate { knob, target, leave, domain, mode } = candidate;
+        let Candidate { knob, target, leave, domain, mode, .. } = candidate;
         if mode == Mode::Act && !self.budget.take(now, self.settings.changes_per_minute) {
             return None;
         }

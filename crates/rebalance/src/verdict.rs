@@ -18,13 +18,21 @@ impl Judge<'_> {
     ) -> Option<Verdict> {
         let settings = self.settings;
         let after: Vec<Option<&Sample>> = self.windows.of(evidence.victim, since).collect();
-        if after.len() < settings.settle {
+        let least = settings.relief_min * share(evidence, target);
+        let is_useless = |rounds: &[Option<&Sample>]| {
+            self.relief(evidence, rounds).is_some_and(|relief| relief < least)
+        };
+        // Where more than half of the rounds agree, the others cannot change the middle one any more. Only against it: harm to others shows later.
+        let is_clear = settings.parts.verdict
+            && after.len() * 2 > settings.settle
+            && after.iter().all(|round| is_useless(std::slice::from_ref(round)));
+        if after.len() < settings.settle && !is_clear {
             return None;
         }
         let Some(relief) = self.relief(evidence, &after) else {
             return (after.len() >= 2 * settings.settle).then_some(Verdict::Unknown);
         };
-        if relief < settings.relief_min * share(evidence, target) && settings.parts.verdict {
+        if relief < least && settings.parts.verdict {
             return Some(Verdict::Useless { relief });
         }
         Some(Verdict::Kept { relief })
