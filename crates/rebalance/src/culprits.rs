@@ -18,6 +18,10 @@ use crate::scene::{Mode, Resident, Scene};
 
 /// Below this, trouble and activity have nothing to do with each other.
 const CORRELATION_MIN: f64 = 0.35;
+/// A culprit does so many times as much while the victim suffers.
+const RISE_MIN: f64 = 1.5;
+/// Rounds of each kind that this is judged by.
+const RISE_ROUNDS_MIN: usize = 3;
 /// Rounds that both need before a correlation means something.
 const ROUNDS_MIN: usize = 10;
 /// Who does less than this share of what the worst of its kind does, is not to blame.
@@ -100,9 +104,11 @@ impl Judge<'_> {
         if path == Path::Cpu && magnitude < CROWD_MIN * sufferer.cpus.len() as f64 {
             return None;
         }
-        let correlation = self.correlation(victim, id, tie, path, finding.signal);
+        let pairs = self.pairs(victim, id, tie, path, finding.signal);
+        let correlation = (pairs.len() >= ROUNDS_MIN).then(|| pearson(&pairs)).flatten();
         let counts = correlation.is_some_and(|it| it >= CORRELATION_MIN);
-        if path == Path::Hardware && self.settings.parts.correlation && !counts {
+        let is_proven = counts && rises(&pairs, finding.limit);
+        if path == Path::Hardware && self.settings.parts.correlation && !is_proven {
             return None;
         }
         // In tenths, and nothing where it means nothing, so that noise does not decide who comes first.
@@ -132,29 +138,41 @@ impl Judge<'_> {
         !place.is_empty() && busy + wants <= place.len() as f64
     }
 
-    /// Of the victim's trouble with the other's activity, over the rounds in which both were measured; before the other came it did nothing.
-    fn correlation(
+    /// The victim's trouble with the other's activity, over the rounds in which both were measured; before the other came it did nothing.
+    fn pairs(
         &self,
         victim: ContainerId,
         other: ContainerId,
         tie: Tie,
         path: Path,
         signal: Signal,
-    ) -> Option<f64> {
-        let history = self.settings.history;
+    ) -> Vec<(f64, f64)> {
         let there = self.windows.len_of(other);
         let mut activities = self.windows.of(other, Duration::ZERO).map(|sample| {
             sample.map(|it| if path == Path::Cpu { it.cpus } else { activity(tie, it) })
         });
-        let troubles = self.windows.of(victim, Duration::ZERO).take(history);
-        let pairs: Vec<(f64, f64)> = troubles
+        let troubles = self.windows.of(victim, Duration::ZERO).take(self.settings.history);
+        troubles
             .enumerate()
             .filter_map(|(round, sample)| {
                 let activity = activities.next().unwrap_or((round >= there).then_some(0.0));
                 Some((detect::value(signal, sample?)?, activity?))
             })
-            .collect();
-        (pairs.len() >= ROUNDS_MIN).then(|| pearson(&pairs)).flatten()
+            .collect()
+    }
+}
+
+/// Whether the other does a good deal more in the rounds in which the victim suffers than in those in which it does not. Two things that change slowly
+/// correlate by chance; this they do not.
+fn rises(pairs: &[(f64, f64)], limit: f64) -> bool {
+    let mean_where = |is_high: bool| {
+        let some: Vec<f64> =
+            pairs.iter().filter(|it| (it.0 > limit) == is_high).map(|it| it.1).collect();
+        (some.len() >= RISE_ROUNDS_MIN).then(|| some.iter().sum::<f64>() / some.len() as f64)
+    };
+    match (mean_where(true), mean_where(false)) {
+        (Some(high), Some(calm)) => high >= RISE_MIN * calm,
+        _ => false,
     }
 }
 

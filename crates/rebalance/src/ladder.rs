@@ -19,9 +19,40 @@ pub(crate) struct Candidate {
     /// Steps before this one are left out.
     pub step_min: u32,
     pub leave: CpuSet,
-    /// CPUs whose tenants feel it: while one proposal there is not judged, there is no other.
-    pub domain: CpuSet,
+    pub domain: Domain,
     pub mode: Mode,
+}
+
+/// Where something is felt: while one proposal there is not judged, there is no other.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Domain {
+    /// CPUs whose tenants feel it.
+    pub cpus: CpuSet,
+    /// What it changes for them.
+    pub resource: Resource,
+}
+
+/// What a knob divides anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    /// Time on CPUs.
+    Time,
+    /// The inside of cores.
+    Cores,
+    /// Caches and memory.
+    Memory,
+    /// All of these.
+    Place,
+}
+
+impl Domain {
+    /// Whether what is measured of one may come from the other.
+    pub(crate) fn overlaps(&self, other: &Domain) -> bool {
+        let is_same = self.resource == other.resource
+            || self.resource == Resource::Place
+            || other.resource == Resource::Place;
+        is_same && self.cpus.intersects(&other.cpus)
+    }
 }
 
 /// On whom a knob is turned.
@@ -35,6 +66,8 @@ enum Whom {
     NotHigher,
     /// The victim itself.
     Victim,
+    /// The victim itself, if it owns CPUs: others would get the same otherwise.
+    Owner,
     /// A culprit as in `NotHigher`; the victim where the culprit is more important or cannot be moved.
     Either,
 }
@@ -46,6 +79,7 @@ struct Row {
     signals: &'static [Signal],
     /// The culprit has to be tied to the victim by one of them; empty where it needs none.
     ties: &'static [Tie],
+    resource: Resource,
     /// How far it is felt.
     reach: Level,
     /// How often it can be turned further.
@@ -69,18 +103,18 @@ const NONE: &[Tie] = &[];
 /// In the order of the ladder.
 #[rustfmt::skip]
 const TABLE: [Row; 12] = [
-    Row { knob: Knob::Idle, whom: Whom::BestEffort, signals: CPU, ties: &[Tie::Cpu], reach: Level::L3, steps: 1 },
-    Row { knob: Knob::Weight, whom: Whom::Lower, signals: CPU, ties: &[Tie::Cpu], reach: Level::L3, steps: 3 },
-    Row { knob: Knob::Siblings, whom: Whom::NotHigher, signals: SLOW, ties: &[Tie::Core], reach: Level::L3, steps: 1 },
-    Row { knob: Knob::Suppress, whom: Whom::BestEffort, signals: ALL, ties: ANY, reach: Level::L3, steps: 3 },
-    Row { knob: Knob::Burst, whom: Whom::Victim, signals: &[Signal::Throttled], ties: NONE, reach: Level::L3, steps: 2 },
-    Row { knob: Knob::Bandwidth, whom: Whom::Lower, signals: SLOW, ties: ANY, reach: Level::NumaNode, steps: 3 },
-    Row { knob: Knob::Cache, whom: Whom::Lower, signals: SLOW, ties: CACHE, reach: Level::L3, steps: 2 },
-    Row { knob: Knob::Frequency, whom: Whom::Victim, signals: CPU, ties: &[Tie::Cpu], reach: Level::L3, steps: 1 },
-    Row { knob: Knob::Move, whom: Whom::Either, signals: ALL, ties: ANY, reach: Level::NumaNode, steps: 1 },
-    Row { knob: Knob::Memory, whom: Whom::Victim, signals: &[Signal::FarMemory], ties: NONE, reach: Level::NumaNode, steps: 1 },
-    Row { knob: Knob::MoveOwner, whom: Whom::Either, signals: SLOW, ties: ANY, reach: Level::NumaNode, steps: 1 },
-    Row { knob: Knob::Evict, whom: Whom::Lower, signals: ALL, ties: ANY, reach: Level::NumaNode, steps: 1 },
+    Row { knob: Knob::Idle, whom: Whom::BestEffort, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 1 },
+    Row { knob: Knob::Weight, whom: Whom::Lower, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 3 },
+    Row { knob: Knob::Siblings, whom: Whom::NotHigher, signals: SLOW, ties: &[Tie::Core], resource: Resource::Cores, reach: Level::L3, steps: 1 },
+    Row { knob: Knob::Suppress, whom: Whom::BestEffort, signals: ALL, ties: ANY, resource: Resource::Memory, reach: Level::L3, steps: 3 },
+    Row { knob: Knob::Burst, whom: Whom::Victim, signals: &[Signal::Throttled], ties: NONE, resource: Resource::Time, reach: Level::L3, steps: 2 },
+    Row { knob: Knob::Bandwidth, whom: Whom::Lower, signals: SLOW, ties: ANY, resource: Resource::Memory, reach: Level::NumaNode, steps: 3 },
+    Row { knob: Knob::Cache, whom: Whom::Lower, signals: SLOW, ties: CACHE, resource: Resource::Memory, reach: Level::L3, steps: 2 },
+    Row { knob: Knob::Frequency, whom: Whom::Owner, signals: SLOW, ties: ANY, resource: Resource::Cores, reach: Level::L3, steps: 1 },
+    Row { knob: Knob::Move, whom: Whom::Either, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
+    Row { knob: Knob::Memory, whom: Whom::Victim, signals: &[Signal::FarMemory], ties: NONE, resource: Resource::Memory, reach: Level::NumaNode, steps: 1 },
+    Row { knob: Knob::MoveOwner, whom: Whom::Either, signals: SLOW, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
+    Row { knob: Knob::Evict, whom: Whom::Lower, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
 ];
 
 /// How often a knob can be turned further.
@@ -96,9 +130,10 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
         if !evidence.findings.iter().any(|it| row.signals.contains(&it.signal)) {
             continue;
         }
-        if row.whom == Whom::Victim {
+        if matches!(row.whom, Whom::Victim | Whom::Owner) {
             let is_tied = evidence.culprits.iter().any(|it| row.ties.contains(&it.tie));
-            if !row.ties.is_empty() && !is_tied {
+            let is_shared = row.whom == Whom::Owner && victim.exclusive.is_empty();
+            if (!row.ties.is_empty() && !is_tied) || is_shared {
                 continue;
             }
             candidates.extend(row.on(scene, victim, evidence.victim, victim, CpuSet::new()));
@@ -108,6 +143,9 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
             let found = row.against(judge, scene, evidence.victim, victim, culprit);
             candidates.extend(found.map(|it| match it.knob {
                 Knob::Suppress => Candidate { step_min: judge.suppression(scene), ..it },
+                Knob::Weight | Knob::Bandwidth | Knob::Cache => {
+                    Candidate { step_min: row.first_step(evidence), ..it }
+                }
                 _ => it,
             }));
         }
@@ -115,7 +153,24 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
     candidates
 }
 
+/// What a knob is turned for: its verdict is about these.
+pub(crate) fn signals(knob: Knob) -> &'static [Signal] {
+    TABLE.iter().find(|row| row.knob == knob).map_or(&[], |row| row.signals)
+}
+
 impl Row {
+    /// The worse the trouble, the greater the first step: fast to protect.
+    fn first_step(&self, evidence: &Evidence) -> u32 {
+        let helped = evidence.findings.iter().filter(|it| self.signals.contains(&it.signal));
+        let severity = helped.map(|it| it.short / it.limit).fold(0.0, f64::max);
+        let step = match severity {
+            mild if mild < 1.25 => 1,
+            middle if middle < 2.0 => 2,
+            _ => 3,
+        };
+        step.min(self.steps)
+    }
+
     fn against(
         &self,
         judge: &Judge<'_>,
@@ -131,7 +186,7 @@ impl Row {
             }
             Whom::Lower => victim.qos.is_some_and(|it| rank(other) < it),
             Whom::NotHigher | Whom::Either => victim.qos.is_some_and(|it| rank(other) <= it),
-            Whom::Victim => false,
+            Whom::Victim | Whom::Owner => false,
         };
         let culprit_first = may
             .then(|| {
@@ -164,7 +219,8 @@ impl Row {
             return None;
         }
         let felt = victim.cpus.union(&target.cpus);
-        let domain = around(&scene.topology, self.reach, &felt);
+        let cpus = around(&scene.topology, self.reach, &felt);
+        let domain = Domain { cpus, resource: self.resource };
         target.knobs.contains(&self.knob).then(|| Candidate {
             knob: self.knob,
             target: id,

@@ -182,8 +182,10 @@ impl Rebalancer {
             }
             if !is_kept && let Some(gone) = self.standing.remove(&number) {
                 // The others stay until it has shown how it is without this one.
-                let near =
-                    self.standing.values_mut().filter(|it| it.domain.intersects(&gone.domain));
+                let near = self
+                    .standing
+                    .values_mut()
+                    .filter(|it| it.domain.cpus.intersects(&gone.domain.cpus));
                 near.for_each(|it| it.quiet_since = None);
             }
             decisions.push(Decision::Judge { number, verdict });
@@ -217,7 +219,7 @@ impl Rebalancer {
             _ if self.settings.forbidden.contains(knob) => Some(Verdict::Over),
             _ if !is_allowed(scene, &standing.proposal) => Some(Verdict::Over),
             Stage::Settling { since } => {
-                let verdict = self.eyes(&scene.topology, now).verdict(evidence, *target, since)?;
+                let verdict = self.eyes(&scene.topology, now).verdict(&standing.proposal, since)?;
                 let relief = match verdict {
                     Verdict::Kept { relief } | Verdict::Useless { relief } => relief,
                     _ => return Some(verdict),
@@ -241,7 +243,8 @@ impl Rebalancer {
         now: Duration,
     ) -> bool {
         let Some(standing) = self.standing.get(&number) else { return false };
-        let near = scene.residents.iter().filter(|(_, it)| it.cpus.intersects(&standing.domain));
+        let near =
+            scene.residents.iter().filter(|(_, it)| it.cpus.intersects(&standing.domain.cpus));
         let all_well = near
             .filter(|(id, _)| **id != standing.proposal.target)
             .all(|(id, _)| conditions.get(id).is_none_or(|it| it.is_well));
@@ -305,7 +308,7 @@ impl Rebalancer {
         let is_busy = self
             .standing
             .values()
-            .any(|it| it.stage != Stage::Kept && it.domain.intersects(&candidate.domain));
+            .any(|it| it.stage != Stage::Kept && it.domain.overlaps(&candidate.domain));
         let step = self.next_step(&candidate)?;
         let was_told = candidate.mode == Mode::Observe && self.told.contains_key(&victim);
         let may = !self.settings.forbidden.contains(&knob)
@@ -385,7 +388,7 @@ fn losses<'a>(
         let counts = scene
             .residents
             .get(*id)
-            .is_some_and(|it| it.qos >= importance && it.cpus.intersects(&standing.domain));
+            .is_some_and(|it| it.qos >= importance && it.cpus.intersects(&standing.domain.cpus));
         **id != victim && counts && !it.findings.is_empty()
     });
     others.map(|(id, condition)| {

@@ -4,17 +4,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
-use bayplan_types::CpuSet;
 
 use crate::knob::Knob;
+use crate::ladder::Domain;
 use crate::proposal::Proposal;
 
 /// A proposal and where it is.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Standing {
     pub proposal: Proposal,
-    /// CPUs whose tenants feel it.
-    pub domain: CpuSet,
+    pub domain: Domain,
     pub stage: Stage,
     /// Who suffered when this was proposed, and how much: 1 is at a limit.
     pub ill_before: BTreeMap<ContainerId, f64>,

@@ -5,22 +5,20 @@ use std::time::Duration;
 use bayplan_allocator::ContainerId;
 
 use crate::detect::{self, Judge};
-use crate::proposal::{Evidence, Verdict};
+use crate::knob::Knob;
+use crate::ladder;
+use crate::proposal::{Evidence, Proposal, Verdict};
 use crate::sample::Sample;
 
 impl Judge<'_> {
     /// The verdict on a change made at `since`; `None` as long as too few rounds have passed.
-    pub(crate) fn verdict(
-        &self,
-        evidence: &Evidence,
-        target: ContainerId,
-        since: Duration,
-    ) -> Option<Verdict> {
+    pub(crate) fn verdict(&self, proposal: &Proposal, since: Duration) -> Option<Verdict> {
+        let Proposal { evidence, target, knob, .. } = proposal;
         let settings = self.settings;
         let after: Vec<Option<&Sample>> = self.windows.of(evidence.victim, since).collect();
-        let least = settings.relief_min * share(evidence, target);
+        let least = settings.relief_min * share(evidence, *target);
         let is_useless = |rounds: &[Option<&Sample>]| {
-            self.relief(evidence, rounds).is_some_and(|relief| relief < least)
+            self.relief(evidence, *knob, rounds).is_some_and(|relief| relief < least)
         };
         // Where more than half of the rounds agree, the others cannot change the middle one any more. Only against it: harm to others shows later.
         let is_clear = settings.parts.verdict
@@ -29,7 +27,7 @@ impl Judge<'_> {
         if after.len() < settings.settle && !is_clear {
             return None;
         }
-        let Some(relief) = self.relief(evidence, &after) else {
+        let Some(relief) = self.relief(evidence, *knob, &after) else {
             return (after.len() >= 2 * settings.settle).then_some(Verdict::Unknown);
         };
         if relief < least && settings.parts.verdict {
@@ -38,10 +36,11 @@ impl Judge<'_> {
         Some(Verdict::Kept { relief })
     }
 
-    /// The share of the gap between trouble and limits that was closed, all findings together, each in multiples of its limit.
-    fn relief(&self, evidence: &Evidence, after: &[Option<&Sample>]) -> Option<f64> {
+    /// The share of the gap between trouble and limits that was closed, all findings that the knob is for together, each in multiples of its limit.
+    fn relief(&self, evidence: &Evidence, knob: Knob, after: &[Option<&Sample>]) -> Option<f64> {
         let (mut gap, mut closed) = (0.0, 0.0);
-        for finding in &evidence.findings {
+        let signals = ladder::signals(knob);
+        for finding in evidence.findings.iter().filter(|it| signals.contains(&it.signal)) {
             let values: Vec<Option<f64>> = after
                 .iter()
                 .take(self.settings.settle)
