@@ -13,15 +13,20 @@ use crate::detect::{self, Condition, Judge};
 use crate::knob::Knob;
 use crate::ladder::{self, Candidate};
 use crate::proposal::{Decision, Evidence, Outcome, Proposal, Verdict};
-use crate::sample::Round;
+use crate::sample::{Round, Sample};
 use crate::scene::{Mode, Resident, Scene};
 use crate::settings::Settings;
-use crate::standing::{Budget, Stage, Standing, Tried};
+use crate::standing::{Budget, Stage, Standing, Tried, lasting};
 use crate::verdict;
 use crate::windows::Windows;
 
 /// Who carries proposals out has so long to say how that went.
 const WORD_WITHIN: Duration = Duration::from_secs(60);
+
+/// A culprit that wants less than this share of what it did is another one now.
+const CALM: f64 = 0.5;
+/// So many times as long as otherwise all have to be well before it is tried to do without although the culprit is as it was.
+const WISH_TO_KNOW: u32 = 6;
 
 /// Looks at every round and says what to change.
 #[derive(Clone, Debug)]
@@ -103,7 +108,7 @@ impl Rebalancer {
         let conditions = self.conditions(scene, now);
         if scene.unrest.is_some() {
             for standing in self.standing.values_mut() {
-                standing.quiet_since = None;
+                standing.restart();
                 if let Stage::Settling { since } = &mut standing.stage {
                     *since = now;
                 }
@@ -186,7 +191,7 @@ impl Rebalancer {
                     .standing
                     .values_mut()
                     .filter(|it| it.domain.cpus.intersects(&gone.domain.cpus));
-                near.for_each(|it| it.quiet_since = None);
+                near.for_each(Standing::restart);
             }
             decisions.push(Decision::Judge { number, verdict });
         }
@@ -252,12 +257,15 @@ impl Rebalancer {
             true => self.tried.quiet(&pair(&standing.proposal), self.settings.quiet),
             false => self.settings.quiet,
         };
+        let is_calm = standing.culprit.is_some_and(|(id, wanted)| match scene.residents.get(&id) {
+            Some(_) => self.windows.last(id).is_some_and(|it| wants(it) < CALM * wanted),
+            None => true,
+        });
         let Some(standing) = self.standing.get_mut(&number) else { return false };
-        if !all_well {
-            standing.quiet_since = None;
-            return false;
-        }
-        now >= *standing.quiet_since.get_or_insert(now) + quiet
+        let well_for = lasting(&mut standing.well_since, all_well, now);
+        let calm_for = lasting(&mut standing.calm_since, is_calm, now);
+        // As long as the culprit is as it was, nothing speaks for doing without but the wish to know.
+        all_well && (well_for.min(calm_for) >= quiet || well_for >= WISH_TO_KNOW * quiet)
     }
 
     /// At most one proposal for each victim, the most important victim first.
@@ -357,13 +365,30 @@ impl Rebalancer {
             self.tried.proposed(pair(&proposal), now, self.settings.quiet);
             let stage = Stage::Proposed;
             let proposal = proposal.clone();
-            let standing = Standing { proposal, domain, stage, ill_before, quiet_since: None };
+            let culprit = self.culprit(&proposal);
+            let (well_since, calm_since) = (None, None);
+            let standing =
+                Standing { proposal, domain, stage, ill_before, culprit, well_since, calm_since };
             self.standing.insert(number, standing);
         } else {
             self.told.insert(victim, now + self.settings.forget);
         }
         Some(Decision::Propose(Box::new(proposal)))
     }
+
+    /// From whom the victim suffers, and the CPUs that this one wants.
+    fn culprit(&self, proposal: &Proposal) -> Option<(ContainerId, f64)> {
+        let Proposal { evidence, target, .. } = proposal;
+        let first = || evidence.culprits.first().map(|it| it.container);
+        let id = (*target != evidence.victim).then_some(*target).or_else(first)?;
+        Some((id, wants(self.windows.last(id)?)))
+    }
+}
+
+/// CPUs that somebody would keep busy if it had them.
+fn wants(sample: &Sample) -> f64 {
+    let stopped = 1.0 - sample.throttled.unwrap_or(0.0).min(0.99);
+    (sample.cpus + sample.waiting.unwrap_or(0.0)) / stopped
 }
 
 fn pair(proposal: &Proposal) -> (ContainerId, ContainerId, Knob) {

@@ -17,8 +17,12 @@ pub(crate) struct Standing {
     pub stage: Stage,
     /// Who suffered when this was proposed, and how much: 1 is at a limit.
     pub ill_before: BTreeMap<ContainerId, f64>,
+    /// From whom the victim suffered, and the CPUs that this one wanted then.
+    pub culprit: Option<(ContainerId, f64)>,
     /// Since when all who could feel it are well.
-    pub quiet_since: Option<Duration>,
+    pub well_since: Option<Duration>,
+    /// Since when the culprit wants a good deal less than it did.
+    pub calm_since: Option<Duration>,
 }
 
 /// Where a proposal is.
@@ -45,6 +49,19 @@ pub(crate) enum Stage {
     },
     /// It helps.
     Kept,
+}
+
+impl Standing {
+    /// It has to show anew that all is well.
+    pub(crate) fn restart(&mut self) {
+        (self.well_since, self.calm_since) = (None, None);
+    }
+}
+
+/// How long something has been so, with `since` kept in step.
+pub(crate) fn lasting(since: &mut Option<Duration>, is_so: bool, now: Duration) -> Duration {
+    *since = is_so.then_some(since.unwrap_or(now));
+    since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
 }
 
 /// More pairs than this are not remembered; those that may be tried again first go first.

@@ -66,12 +66,22 @@ fn a_release_that_was_too_early_makes_the_next_wait_longer() {
         "
         until a proposal  web cpus=2 pressure=0.5  hog cpus=2
         until a verdict  web cpus=2 pressure=0.03  hog cpus=1.8
-        50 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
-        20 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        70 rounds  web cpus=2 pressure=0.03  hog cpus=0.1
         until a proposal  web cpus=2 pressure=0.5  hog cpus=2
         until a verdict  web cpus=2 pressure=0.03  hog cpus=1.8
-        70 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
-        70 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        130 rounds  web cpus=2 pressure=0.03  hog cpus=0.1
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn a_hog_that_goes_on_is_held_for_long() {
+    check(
+        WEB_AND_HOG,
+        "
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        400 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
         ",
         expect![[r#""#]],
     );
