@@ -142,7 +142,7 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
         for culprit in evidence.culprits.iter().filter(|it| row.ties.contains(&it.tie)) {
             let found = row.against(judge, scene, evidence.victim, victim, culprit);
             candidates.extend(found.map(|it| match it.knob {
-                Knob::Suppress => Candidate { step_min: judge.suppression(scene), ..it },
+                Knob::Suppress => it.suppressing(judge.suppression(scene), evidence),
                 Knob::Weight | Knob::Bandwidth | Knob::Cache => {
                     Candidate { step_min: row.first_step(evidence), ..it }
                 }
@@ -156,6 +156,16 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
 /// What a knob is turned for: its verdict is about these.
 pub(crate) fn signals(knob: Knob) -> &'static [Signal] {
     TABLE.iter().find(|row| row.knob == knob).map_or(&[], |row| row.signals)
+}
+
+impl Candidate {
+    /// Suppression gives time where only time is missing, and memory otherwise.
+    fn suppressing(self, step_min: u32, evidence: &Evidence) -> Candidate {
+        let is_slow = evidence.findings.iter().any(|it| SLOW.contains(&it.signal));
+        let resource = if is_slow { Resource::Memory } else { Resource::Time };
+        let domain = Domain { resource, ..self.domain };
+        Candidate { step_min, domain, ..self }
+    }
 }
 
 impl Row {
@@ -236,7 +246,14 @@ impl Row {
     }
 
     /// CPUs that `goer` leaves for the sake of `stayer`; empty for knobs that move nobody, `None` where there is nowhere to go.
-    fn leave(&self, scene: &Scene, stayer: &Resident, goer: &Resident, tie: Tie) -> Option<CpuSet> {
+    fn leave(
+        &self,
+        scene: &Scene,
+        stayer: &Resident,
+        goer: &Resident,
+        tie: Tie,
+        fits: &dyn Fn(&CpuSet) -> bool,
+    ) -> Option<CpuSet> {
         let topology: &Topology = &scene.topology;
         match self.knob {
             Knob::Siblings => {
