@@ -100,6 +100,9 @@ const ANY: &[Tie] = &[Tie::Cpu, Tie::Core, Tie::L3, Tie::Node];
 const CACHE: &[Tie] = &[Tie::Cpu, Tie::Core, Tie::L3];
 const NONE: &[Tie] = &[];
 
+/// So many times as high as its limit a signal is bad.
+const SEVERE: f64 = 2.0;
+
 /// In the order of the ladder.
 #[rustfmt::skip]
 const TABLE: [Row; 12] = [
@@ -127,7 +130,9 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
     let Some(victim) = scene.residents.get(&evidence.victim) else { return Vec::new() };
     let mut candidates = Vec::new();
     for row in &TABLE {
-        if !evidence.findings.iter().any(|it| row.signals.contains(&it.signal)) {
+        let severity = row.severity(evidence);
+        // Moving costs more than a little trouble.
+        if severity == 0.0 || (row.resource == Resource::Place && severity < SEVERE) {
             continue;
         }
         if matches!(row.whom, Whom::Victim | Whom::Owner) {
@@ -171,14 +176,18 @@ impl Candidate {
 impl Row {
     /// The worse the trouble, the greater the first step: fast to protect.
     fn first_step(&self, evidence: &Evidence) -> u32 {
-        let helped = evidence.findings.iter().filter(|it| self.signals.contains(&it.signal));
-        let severity = helped.map(|it| it.short / it.limit).fold(0.0, f64::max);
-        let step = match severity {
+        let step = match self.severity(evidence) {
             mild if mild < 1.25 => 1,
-            middle if middle < 2.0 => 2,
+            middle if middle < SEVERE => 2,
             _ => 3,
         };
         step.min(self.steps)
+    }
+
+    /// How much too high the worst of the signals is that this helps with: 1 is at its limit, 0 where none is found.
+    fn severity(&self, evidence: &Evidence) -> f64 {
+        let helped = evidence.findings.iter().filter(|it| self.signals.contains(&it.signal));
+        helped.map(|it| it.short / it.limit).fold(0.0, f64::max)
     }
 
     fn against(
