@@ -191,9 +191,6 @@ fn a_slow_owner_has_a_culprit_only_if_that_is_active_at_the_same_time() {
                 from batch by a shared node: activity 20.0 G, correlation 1.0
             525 s: judge 1 undone: closed -2 % of the gap
             530 s: judge 2 undone: closed -4 % of the gap
-            530 s: propose 3 (observe) evict on batch, for db: cycles-per-instruction 2.05 > 1.33, usually 1.02
-                cycles-per-instruction 2.05 > 1.33, usually 1.02
-                from batch by a shared node: activity 20.0 G, correlation 1.0
         "#]],
     );
 }
