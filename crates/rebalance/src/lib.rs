@@ -5,6 +5,7 @@
 //! for everything else.
 
 mod knob;
+pub mod plant;
 mod proposal;
 mod sample;
 mod scene;
