@@ -4,13 +4,30 @@
 //! Pure: time comes with the round, randomness does not occur, and nothing is written here. Who carries proposals out asks the allocator and the planner as
 //! for everything else.
 
+mod baseline;
+mod culprits;
+mod detect;
 mod knob;
+mod ladder;
 pub mod plant;
 mod proposal;
+mod rebalancer;
+mod render;
 mod sample;
 mod scene;
+mod settings;
+mod standing;
+mod verdict;
+mod windows;
 
+#[cfg(test)]
+mod tests;
+
+pub use baseline::{Baseline, Usual};
 pub use knob::Knob;
 pub use proposal::{Culprit, Decision, Evidence, Finding, Outcome, Proposal, Tie, Verdict};
+pub use rebalancer::Rebalancer;
+pub use render::{NameOf, render_evidence, render_proposal, render_verdict};
 pub use sample::{Round, Sample, Signal};
 pub use scene::{Mode, Resident, Scene, Unrest, Workload};
+pub use settings::{Parts, Settings, Threshold, Thresholds};

@@ -1,0 +1,253 @@
+//! From whom a victim may suffer. In: the victim's findings and who is where. Out: culprits, the likeliest first.
+//!
+//! Only who shares hardware with the victim is asked, and only for what that hardware can do: a shared CPU makes one wait, a shared core, cache or memory makes one slow. Who does next to
+//! nothing of what hurts is no culprit. Signals that have other causes, too, need somebody whose activity goes with the trouble (CPI2: a correlation of 0.35).
+
+use std::time::Duration;
+
+use bayplan_allocator::ContainerId;
+use bayplan_topology::{Level, Topology};
+use bayplan_types::{CpuSet, QosClass};
+
+use crate::detect::{self, Judge};
+use crate::knob::Knob;
+use crate::ladder;
+use crate::proposal::{Culprit, Finding, Tie};
+use crate::sample::{Sample, Signal};
+use crate::scene::{Mode, Resident, Scene};
+
+/// Below this, trouble and activity have nothing to do with each other.
+const CORRELATION_MIN: f64 = 0.35;
+/// A culprit does so many times as much while the victim suffers.
+const RISE_MIN: f64 = 1.5;
+/// Rounds of each kind that this is judged by.
+const RISE_ROUNDS_MIN: usize = 3;
+/// Rounds that both need before a correlation means something.
+const ROUNDS_MIN: usize = 10;
+/// Who does less than this share of what the worst of its kind does, is not to blame.
+const SHARE_MIN: f64 = 0.2;
+/// Who uses fewer CPUs than this harms nobody.
+const CPUS_MIN: f64 = 0.1;
+
+/// On so many CPUs the scheduler finds room beside who uses less than this share of them.
+const CROWD_MIN: f64 = 0.1;
+
+/// How a signal comes to be too high.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// Somebody else is on the CPU.
+    Cpu,
+    /// Somebody else is in the core, the cache or before the memory.
+    Hardware,
+    /// Nobody else has to do with it.
+    Own,
+}
+
+/// How a signal comes to be too high.
+pub(crate) fn path(signal: Signal) -> Path {
+    match signal {
+        Signal::Waiting | Signal::Delay | Signal::Preempted | Signal::CpuPressure => Path::Cpu,
+        Signal::CyclesPerInstruction | Signal::CacheMisses => Path::Hardware,
+        Signal::Throttled | Signal::FarMemory => Path::Own,
+    }
+}
+
+impl Judge<'_> {
+    /// Who may be to blame for a victim's findings, the likeliest first.
+    pub(crate) fn culprits(
+        &self,
+        scene: &Scene,
+        victim: ContainerId,
+        findings: &[Finding],
+    ) -> Vec<Culprit> {
+        let Some(sufferer) = scene.residents.get(&victim) else { return Vec::new() };
+        let mut culprits: Vec<Culprit> = Vec::new();
+        for finding in findings {
+            let suspects = scene
+                .residents
+                .iter()
+                .filter(|(id, other)| **id != victim && other.mode != Mode::Off)
+                .filter_map(|(id, other)| self.suspect(victim, sufferer, *id, other, finding));
+            for suspect in only_the_great(suspects.collect()) {
+                match culprits.iter_mut().find(|it| it.container == suspect.container) {
+                    Some(known) if *known < suspect => *known = suspect,
+                    Some(_) => {}
+                    None => culprits.push(suspect),
+                }
+            }
+        }
+        culprits.sort_by(|a, b| b.partial_cmp(a).unwrap_or(std::cmp::Ordering::Equal));
+        culprits
+    }
+
+    fn suspect(
+        &self,
+        victim: ContainerId,
+        sufferer: &Resident,
+        id: ContainerId,
+        other: &Resident,
+        finding: &Finding,
+    ) -> Option<Culprit> {
+        let path = path(finding.signal);
+        let tie = tie(self.topology, sufferer, other)?;
+        if path == Path::Own || (path == Path::Cpu && tie != Tie::Cpu) {
+            return None;
+        }
+        let last = self.windows.last(id)?;
+        if last.cpus < CPUS_MIN {
+            return None;
+        }
+        let magnitude = match path {
+            Path::Cpu => last.cpus * overlap(&other.cpus, &sufferer.cpus),
+            Path::Hardware | Path::Own => activity(tie, last),
+        };
+        if path == Path::Cpu && magnitude < CROWD_MIN * sufferer.cpus.len() as f64 {
+            return None;
+        }
+        let pairs = self.pairs(victim, id, tie, path, finding.signal);
+        let correlation = (pairs.len() >= ROUNDS_MIN).then(|| pearson(&pairs)).flatten();
+        let counts = correlation.is_some_and(|it| it >= CORRELATION_MIN);
+        let is_proven = counts && rises(&pairs, finding.limit);
+        if path == Path::Hardware && self.settings.parts.correlation && !is_proven {
+            return None;
+        }
+        // In tenths, and nothing where it means nothing, so that noise does not decide who comes first.
+        let correlation =
+            correlation.filter(|_| counts).map_or(0.0, |it| (it * 10.0).round() / 10.0);
+        Some(Culprit { tie, correlation, magnitude, container: id })
+    }
+
+    /// The first step of suppression that takes most of what BestEffort containers use now: fast to protect, and the next step can only be halfway there.
+    pub(crate) fn suppression(&self, scene: &Scene) -> u32 {
+        let lowest = scene.residents.iter().filter(|(_, it)| it.qos == Some(QosClass::BestEffort));
+        let used: f64 = lowest.filter_map(|(id, _)| Some(self.windows.last(*id)?.cpus)).sum();
+        let cpus = scene.topology.cpus().len() as f64;
+        let leaves_little = |step: &u32| cpus * 0.5_f64.powf(f64::from(*step)) <= used / 4.0;
+        (1..ladder::steps(Knob::Suppress))
+            .find(leaves_little)
+            .unwrap_or(ladder::steps(Knob::Suppress))
+    }
+
+    /// Whether CPUs have time for one more, as far as was measured in the last round.
+    pub(crate) fn has_room(&self, scene: &Scene, goer: ContainerId, place: &CpuSet) -> bool {
+        let wants = self.windows.last(goer).map_or(0.0, |it| it.cpus + it.waiting.unwrap_or(0.0));
+        let others = scene.residents.iter().filter(|(id, _)| **id != goer);
+        let busy: f64 = others
+            .filter_map(|(id, it)| Some(self.windows.last(*id)?.cpus * overlap(&it.cpus, place)))
+            .sum();
+        !place.is_empty() && busy + wants <= place.len() as f64
+    }
+
+    /// The victim's trouble with the other's activity, over the rounds in which both were measured; before the other came it did nothing.
+    fn pairs(
+        &self,
+        victim: ContainerId,
+        other: ContainerId,
+        tie: Tie,
+        path: Path,
+        signal: Signal,
+    ) -> Vec<(f64, f64)> {
+        let there = self.windows.len_of(other);
+        let mut activities = self.windows.of(other, Duration::ZERO).map(|sample| {
+            sample.map(|it| if path == Path::Cpu { it.cpus } else { activity(tie, it) })
+        });
+        let troubles = self.windows.of(victim, Duration::ZERO).take(self.settings.history);
+        troubles
+            .enumerate()
+            .filter_map(|(round, sample)| {
+                let activity = activities.next().unwrap_or((round >= there).then_some(0.0));
+                Some((detect::value(signal, sample?)?, activity?))
+            })
+            .collect()
+    }
+}
+
+/// Whether the other does a good deal more in the rounds in which the victim suffers than in those in which it does not. Two things that change slowly
+/// correlate by chance; this they do not.
+fn rises(pairs: &[(f64, f64)], limit: f64) -> bool {
+    let mean_where = |is_high: bool| {
+        let some: Vec<f64> =
+            pairs.iter().filter(|it| (it.0 > limit) == is_high).map(|it| it.1).collect();
+        (some.len() >= RISE_ROUNDS_MIN).then(|| some.iter().sum::<f64>() / some.len() as f64)
+    };
+    match (mean_where(true), mean_where(false)) {
+        (Some(high), Some(calm)) => high >= RISE_MIN * calm,
+        _ => false,
+    }
+}
+
+/// Those who do a good part of what the worst of the same tie does.
+fn only_the_great(suspects: Vec<Culprit>) -> Vec<Culprit> {
+    let most = |tie: Tie| {
+        let same = suspects.iter().filter(|it| it.tie == tie);
+        same.map(|it| it.magnitude).fold(0.0, f64::max)
+    };
+    suspects.iter().filter(|it| it.magnitude >= SHARE_MIN * most(it.tie)).copied().collect()
+}
+
+/// What of somebody's doings hurts along this tie, as far as it was measured: traffic to memory behind a shared cache, CPU time before it.
+fn activity(tie: Tie, sample: &Sample) -> f64 {
+    match tie {
+        Tie::Cpu | Tie::Core => sample.cpus,
+        Tie::L3 | Tie::Node => sample.memory_bandwidth.unwrap_or(sample.cpus),
+    }
+}
+
+/// The share of a container's CPUs that are among the others.
+fn overlap(cpus: &CpuSet, others: &CpuSet) -> f64 {
+    cpus.intersection_len(others) as f64 / cpus.len().max(1) as f64
+}
+
+/// The nearest thing that both use.
+pub(crate) fn tie(topology: &Topology, a: &Resident, b: &Resident) -> Option<Tie> {
+    if a.cpus.intersects(&b.cpus) {
+        return Some(Tie::Cpu);
+    }
+    if around(topology, Level::Core, &a.cpus).intersects(&b.cpus) {
+        return Some(Tie::Core);
+    }
+    if around(topology, Level::L3, &a.cpus).intersects(&b.cpus) {
+        return Some(Tie::L3);
+    }
+    let nodes = |it: &Resident| topology.nodes_of(&it.cpus).union(&it.mems);
+    nodes(a).intersects(&nodes(b)).then_some(Tie::Node)
+}
+
+/// All CPUs of the objects of a level that hold some of these; these themselves where there is no such level.
+pub(crate) fn around(topology: &Topology, level: Level, cpus: &CpuSet) -> CpuSet {
+    let mut all = cpus.clone();
+    match level {
+        Level::Core => topology
+            .cores()
+            .iter()
+            .filter(|core| core.intersects(cpus))
+            .for_each(|core| all.union_with(core)),
+        Level::L3 => topology
+            .caches()
+            .iter()
+            .filter(|cache| cache.level == 3 && cache.cpus.intersects(cpus))
+            .for_each(|cache| all.union_with(&cache.cpus)),
+        _ => topology
+            .nodes()
+            .iter()
+            .filter(|node| node.cpus.intersects(cpus))
+            .for_each(|node| all.union_with(&node.cpus)),
+    }
+    all
+}
+
+/// The correlation of pairs, -1 to 1; `None` where one side does not change.
+fn pearson(pairs: &[(f64, f64)]) -> Option<f64> {
+    let count = pairs.len() as f64;
+    let mean = |side: fn(&(f64, f64)) -> f64| pairs.iter().map(side).sum::<f64>() / count;
+    let (x, y) = (mean(|it| it.0), mean(|it| it.1));
+    let (mut xx, mut yy, mut xy) = (0.0, 0.0, 0.0);
+    for (a, b) in pairs {
+        xx += (a - x) * (a - x);
+        yy += (b - y) * (b - y);
+        xy += (a - x) * (b - y);
+    }
+    let scale = (xx * yy).sqrt();
+    let correlation = xy / scale;
+    (scale > 0.0 && correlation.is_finite()).then_some(correlation)
+}

@@ -1,0 +1,164 @@
+//! Who suffers. In: the last rounds of one container and what is usual for it. Out: how it does, with a finding for every signal that is too high.
+//!
+//! A signal is too high when it is above its limit now (median of the short window, and the last round), and was so in several rounds of the long one. The limit comes from the
+//! settings and, where the workload is known, from what is usual for it. A signal that the machine does not have is not there, and says nothing.
+
+use std::time::Duration;
+
+use bayplan_allocator::ContainerId;
+use bayplan_topology::Topology;
+use bayplan_types::CoreKind;
+
+use crate::baseline::Baselines;
+use crate::proposal::Finding;
+use crate::sample::{Sample, Signal};
+use crate::scene::{Resident, Workload};
+use crate::settings::{Settings, Threshold};
+use crate::windows::Windows;
+
+/// Who is stopped by its own limit for more of its time than this waits for that, and not for others.
+const THROTTLED_MAX: f64 = 0.1;
+/// And for the longest of its delays less is enough.
+const THROTTLED_MAX_P99: f64 = 0.01;
+/// A signal has to fall so far below its limit before it counts as well again.
+const WELL_BELOW: f64 = 0.8;
+
+/// How one container does.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Condition {
+    /// Signals that are too high.
+    pub findings: Vec<Finding>,
+    /// All signals are clearly below their limits.
+    pub is_well: bool,
+    /// One of the signals was above its limit in some round of the long window, so that nothing is learnt from it.
+    pub is_uneasy: bool,
+}
+
+impl Condition {
+    /// How much too high the worst signal is: 1 is at its limit.
+    pub(crate) fn severity(&self) -> f64 {
+        severity(&self.findings)
+    }
+}
+
+/// How much too high the worst of some findings is: 1 is at its limit.
+pub(crate) fn severity(findings: &[Finding]) -> f64 {
+    findings.iter().map(|it| it.short / it.limit).fold(0.0, f64::max)
+}
+
+/// What everything is judged by.
+#[derive(Clone, Copy)]
+pub(crate) struct Judge<'a> {
+    pub settings: &'a Settings,
+    pub windows: &'a Windows,
+    pub baselines: &'a Baselines,
+    pub topology: &'a Topology,
+    pub now: Duration,
+}
+
+impl Judge<'_> {
+    /// How a container does; `None` where that cannot be said: it came or moved lately, does hardly anything, or was not measured.
+    pub(crate) fn condition(&self, id: ContainerId, resident: &Resident) -> Option<Condition> {
+        let settings = self.settings;
+        if self.now < resident.since + settings.warm_up || !self.is_active(id) {
+            return None;
+        }
+        let key = key(self.topology, resident);
+        let samples: Vec<Option<&Sample>> =
+            self.windows.of(id, resident.since).take(settings.long).collect();
+        let mut condition = Condition { is_well: true, ..Condition::default() };
+        for signal in Signal::ALL {
+            let values: Vec<Option<f64>> =
+                samples.iter().map(|it| it.and_then(|sample| value(signal, sample))).collect();
+            let Some((limit, usual)) = self.limit(&key, signal) else { continue };
+            let Some(short) = median(values.iter().take(settings.short)) else { continue };
+            condition.is_well &= short < limit * WELL_BELOW;
+            condition.is_uneasy |= values.iter().flatten().any(|it| *it > limit);
+            let finding = Finding { signal, short, long: self.long(&values), usual, limit };
+            if self.is_high(&finding, &values) {
+                condition.findings.push(finding);
+            }
+        }
+        Some(condition)
+    }
+
+    /// What is too much of a signal for this workload, and what is usual; `None` where that cannot be said.
+    fn limit(
+        &self,
+        key: &(Workload, Option<CoreKind>),
+        signal: Signal,
+    ) -> Option<(f64, Option<f64>)> {
+        let Threshold { floor, alone, ratio } = self.settings.thresholds.of(signal);
+        let usual = self.baselines.of(key, signal).filter(|_| self.settings.parts.baseline);
+        match (ratio, usual.and_then(|it| it.value().map(|value| (value, it.two_sigma())))) {
+            (Some(ratio), Some((value, two_sigma))) => {
+                Some(((value * ratio).max(two_sigma).max(floor), Some(value)))
+            }
+            (_, usual) => Some((alone?, usual.map(|(value, _)| value))),
+        }
+    }
+
+    fn is_high(&self, finding: &Finding, values: &[Option<f64>]) -> bool {
+        let last = values.first().copied().flatten();
+        let is_so_now = last.is_some_and(|it| it > finding.limit);
+        if !self.settings.parts.confirmation {
+            return is_so_now;
+        }
+        is_so_now && finding.short > finding.limit && finding.long > finding.limit
+    }
+
+    /// The value that is reached in so many rounds of the long window as confirm a finding; 0 where there are fewer.
+    fn long(&self, values: &[Option<f64>]) -> f64 {
+        let mut values: Vec<f64> = values.iter().flatten().copied().collect();
+        values.sort_by(|a, b| b.total_cmp(a));
+        values.get(self.settings.confirmed.saturating_sub(1)).copied().unwrap_or(0.0)
+    }
+
+    /// Keeps CPUs busy, or would if it had them.
+    fn is_active(&self, id: ContainerId) -> bool {
+        let rounds = self.windows.of(id, Duration::ZERO).take(self.settings.short).flatten();
+        let wanted: Vec<Option<f64>> =
+            rounds.map(|it| Some(it.cpus + it.waiting.unwrap_or(0.0))).collect();
+        median(wanted.iter()).is_some_and(|it| it >= self.settings.activity_min)
+    }
+
+    /// What can be learnt from the last round: signals, values, and below what they are all the same.
+    pub(crate) fn lessons(&self, id: ContainerId) -> impl Iterator<Item = (Signal, f64, f64)> {
+        let sample = self.windows.last(id);
+        Signal::ALL.into_iter().filter_map(move |signal| {
+            let threshold = self.settings.thresholds.of(signal);
+            Some((signal, value(signal, sample?)?, threshold.floor / 10.0))
+        })
+    }
+}
+
+/// Under which a container's baseline is kept.
+pub(crate) fn key(topology: &Topology, resident: &Resident) -> (Workload, Option<CoreKind>) {
+    let mut kinds = resident.cpus.iter().map(|cpu| topology.core_kind(cpu));
+    let first = kinds.next().flatten();
+    (resident.workload.clone(), first.filter(|_| kinds.all(|kind| kind == first)))
+}
+
+/// A signal's value, without what the container does to itself: PSI counts the time in which its own limit stopped it as pressure, and
+/// tasks that it stopped wait, too.
+pub(crate) fn value(signal: Signal, sample: &Sample) -> Option<f64> {
+    let value = signal.of(sample).filter(|it| it.is_finite())?;
+    let throttled = sample.throttled.unwrap_or(0.0);
+    match signal {
+        Signal::CpuPressure => Some((value - throttled).max(0.0)),
+        Signal::Waiting => (throttled <= THROTTLED_MAX).then_some(value),
+        Signal::Delay => (throttled <= THROTTLED_MAX_P99).then_some(value),
+        _ => Some(value),
+    }
+}
+
+/// The middle of what is there, the lower one of two; `None` where more than half is missing.
+pub(crate) fn median<'a>(values: impl Iterator<Item = &'a Option<f64>> + Clone) -> Option<f64> {
+    let count = values.clone().count();
+    let mut there: Vec<f64> = values.flatten().copied().collect();
+    if there.is_empty() || there.len() * 2 < count {
+        return None;
+    }
+    there.sort_by(f64::total_cmp);
+    there.get((there.len() - 1) / 2).copied()
+}

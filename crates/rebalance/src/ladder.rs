@@ -1,0 +1,280 @@
+//! Which knob may help whom, against whom, and who may be asked for it: the table that the arbiter goes down. In: evidence and scene. Out: candidates, least disruptive first.
+
+use bayplan_allocator::ContainerId;
+use bayplan_topology::{Level, Topology};
+use bayplan_types::{CpuSet, QosClass};
+
+use crate::culprits::around;
+use crate::detect::Judge;
+use crate::knob::Knob;
+use crate::proposal::{Culprit, Evidence, Tie};
+use crate::sample::Signal;
+use crate::scene::{Mode, Resident, Scene};
+
+/// Something that could be proposed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Candidate {
+    pub knob: Knob,
+    pub target: ContainerId,
+    /// Steps before this one are left out.
+    pub step_min: u32,
+    pub leave: CpuSet,
+    pub domain: Domain,
+    pub mode: Mode,
+}
+
+/// Where something is felt: while one proposal there is not judged, there is no other.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Domain {
+    /// CPUs whose tenants feel it.
+    pub cpus: CpuSet,
+    /// What it changes for them.
+    pub resource: Resource,
+}
+
+/// What a knob divides anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    /// Time on CPUs.
+    Time,
+    /// The inside of cores.
+    Cores,
+    /// Caches and memory.
+    Memory,
+    /// All of these.
+    Place,
+}
+
+impl Domain {
+    /// Whether what is measured of one may come from the other.
+    pub(crate) fn overlaps(&self, other: &Domain) -> bool {
+        let is_same = self.resource == other.resource
+            || self.resource == Resource::Place
+            || other.resource == Resource::Place;
+        is_same && self.cpus.intersects(&other.cpus)
+    }
+}
+
+/// On whom a knob is turned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whom {
+    /// A culprit of the lowest QoS class, for a victim of a higher one.
+    BestEffort,
+    /// A culprit of a lower QoS class than the victim's.
+    Lower,
+    /// A culprit of the victim's QoS class or a lower one, because this costs it little.
+    NotHigher,
+    /// The victim itself.
+    Victim,
+    /// The victim itself, if it owns CPUs: others would get the same otherwise.
+    Owner,
+    /// A culprit as in `NotHigher`; the victim where the culprit is more important or cannot be moved.
+    Either,
+}
+
+struct Row {
+    knob: Knob,
+    whom: Whom,
+    /// Any of them has to be found.
+    signals: &'static [Signal],
+    /// The culprit has to be tied to the victim by one of them; empty where it needs none.
+    ties: &'static [Tie],
+    resource: Resource,
+    /// How far it is felt.
+    reach: Level,
+    /// How often it can be turned further.
+    steps: u32,
+}
+
+const CPU: &[Signal] = &[Signal::Waiting, Signal::Delay, Signal::Preempted, Signal::CpuPressure];
+const SLOW: &[Signal] = &[Signal::CyclesPerInstruction, Signal::CacheMisses];
+const ALL: &[Signal] = &[
+    Signal::Waiting,
+    Signal::Delay,
+    Signal::Preempted,
+    Signal::CpuPressure,
+    Signal::CyclesPerInstruction,
+    Signal::CacheMisses,
+];
+const ANY: &[Tie] = &[Tie::Cpu, Tie::Core, Tie::L3, Tie::Node];
+const CACHE: &[Tie] = &[Tie::Cpu, Tie::Core, Tie::L3];
+const NONE: &[Tie] = &[];
+
+/// In the order of the ladder.
+#[rustfmt::skip]
+const TABLE: [Row; 12] = [
+    Row { knob: Knob::Idle, whom: Whom::BestEffort, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 1 },
+    Row { knob: Knob::Weight, whom: Whom::Lower, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 3 },
+    Row { knob: Knob::Siblings, whom: Whom::NotHigher, signals: SLOW, ties: &[Tie::Core], resource: Resource::Cores, reach: Level::L3, steps: 1 },
+    Row { knob: Knob::Suppress, whom: Whom::BestEffort, signals: ALL, ties: ANY, resource: Resource::Memory, reach: Level::L3, steps: 3 },
+    Row { knob: Knob::Burst, whom: Whom::Victim, signals: &[Signal::Throttled], ties: NONE, resource: Resource::Time, reach: Level::L3, steps: 2 },
+    Row { knob: Knob::Bandwidth, whom: Whom::Lower, signals: SLOW, ties: ANY, resource: Resource::Memory, reach: Level::NumaNode, steps: 3 },
+    Row { knob: Knob::Cache, whom: Whom::Lower, signals: SLOW, ties: CACHE, resource: Resource::Memory, reach: Level::L3, steps: 2 },
+    Row { knob: Knob::Frequency, whom: Whom::Owner, signals: SLOW, ties: ANY, resource: Resource::Cores, reach: Level::L3, steps: 1 },
+    Row { knob: Knob::Move, whom: Whom::Either, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
+    Row { knob: Knob::Memory, whom: Whom::Victim, signals: &[Signal::FarMemory], ties: NONE, resource: Resource::Memory, reach: Level::NumaNode, steps: 1 },
+    Row { knob: Knob::MoveOwner, whom: Whom::Either, signals: SLOW, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
+    Row { knob: Knob::Evict, whom: Whom::Lower, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
+];
+
+/// How often a knob can be turned further.
+pub(crate) fn steps(knob: Knob) -> u32 {
+    TABLE.iter().find(|row| row.knob == knob).map_or(1, |row| row.steps)
+}
+
+/// Everything that could be done, in the order in which it is to be tried. Nothing in here has been asked for before, or is known not to help: that is the arbiter's.
+pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) -> Vec<Candidate> {
+    let Some(victim) = scene.residents.get(&evidence.victim) else { return Vec::new() };
+    let mut candidates = Vec::new();
+    for row in &TABLE {
+        if !evidence.findings.iter().any(|it| row.signals.contains(&it.signal)) {
+            continue;
+        }
+        if matches!(row.whom, Whom::Victim | Whom::Owner) {
+            let is_tied = evidence.culprits.iter().any(|it| row.ties.contains(&it.tie));
+            let is_shared = row.whom == Whom::Owner && victim.exclusive.is_empty();
+            if (!row.ties.is_empty() && !is_tied) || is_shared {
+                continue;
+            }
+            candidates.extend(row.on(scene, victim, evidence.victim, victim, CpuSet::new()));
+            continue;
+        }
+        for culprit in evidence.culprits.iter().filter(|it| row.ties.contains(&it.tie)) {
+            let found = row.against(judge, scene, evidence.victim, victim, culprit);
+            candidates.extend(found.map(|it| match it.knob {
+                Knob::Suppress => it.suppressing(judge.suppression(scene), evidence),
+                Knob::Weight | Knob::Bandwidth | Knob::Cache => {
+                    Candidate { step_min: row.first_step(evidence), ..it }
+                }
+                _ => it,
+            }));
+        }
+    }
+    candidates
+}
+
+/// What a knob is turned for: its verdict is about these.
+pub(crate) fn signals(knob: Knob) -> &'static [Signal] {
+    TABLE.iter().find(|row| row.knob == knob).map_or(&[], |row| row.signals)
+}
+
+impl Candidate {
+    /// Suppression gives time where only time is missing, and memory otherwise.
+    fn suppressing(self, step_min: u32, evidence: &Evidence) -> Candidate {
+        let is_slow = evidence.findings.iter().any(|it| SLOW.contains(&it.signal));
+        let resource = if is_slow { Resource::Memory } else { Resource::Time };
+        let domain = Domain { resource, ..self.domain };
+        Candidate { step_min, domain, ..self }
+    }
+}
+
+impl Row {
+    /// The worse the trouble, the greater the first step: fast to protect.
+    fn first_step(&self, evidence: &Evidence) -> u32 {
+        let helped = evidence.findings.iter().filter(|it| self.signals.contains(&it.signal));
+        let severity = helped.map(|it| it.short / it.limit).fold(0.0, f64::max);
+        let step = match severity {
+            mild if mild < 1.25 => 1,
+            middle if middle < 2.0 => 2,
+            _ => 3,
+        };
+        step.min(self.steps)
+    }
+
+    fn against(
+        &self,
+        judge: &Judge<'_>,
+        scene: &Scene,
+        id: ContainerId,
+        victim: &Resident,
+        culprit: &Culprit,
+    ) -> Option<Candidate> {
+        let other = scene.residents.get(&culprit.container)?;
+        let may = match self.whom {
+            Whom::BestEffort => {
+                rank(other) == QosClass::BestEffort && victim.qos.is_some_and(|it| it > rank(other))
+            }
+            Whom::Lower => victim.qos.is_some_and(|it| rank(other) < it),
+            Whom::NotHigher | Whom::Either => victim.qos.is_some_and(|it| rank(other) <= it),
+            Whom::Victim | Whom::Owner => false,
+        };
+        let culprit_first = may
+            .then(|| {
+                let fits = |place: &CpuSet| judge.has_room(scene, culprit.container, place);
+                let leave = self.leave(scene, victim, other, culprit.tie, &fits)?;
+                self.on(scene, victim, culprit.container, other, leave)
+            })
+            .flatten();
+        if culprit_first.is_some() || self.whom != Whom::Either {
+            return culprit_first;
+        }
+        let fits = |place: &CpuSet| judge.has_room(scene, id, place);
+        let leave = self.leave(scene, other, victim, culprit.tie, &fits)?;
+        self.on(scene, victim, id, victim, leave)
+    }
+
+    fn on(
+        &self,
+        scene: &Scene,
+        victim: &Resident,
+        id: ContainerId,
+        target: &Resident,
+        leave: CpuSet,
+    ) -> Option<Candidate> {
+        let mode = match self.knob {
+            Knob::Evict => Mode::Observe,
+            _ => victim.mode.min(target.mode),
+        };
+        if mode == Mode::Off || victim.mode.min(target.mode) == Mode::Off {
+            return None;
+        }
+        let felt = victim.cpus.union(&target.cpus);
+        let cpus = match self.resource {
+            // Where it goes is not known yet.
+            Resource::Place => scene.topology.cpus().clone(),
+            _ => around(&scene.topology, self.reach, &felt),
+        };
+        let domain = Domain { cpus, resource: self.resource };
+        target.knobs.contains(&self.knob).then(|| Candidate {
+            knob: self.knob,
+            target: id,
+            step_min: 1,
+            leave,
+            domain,
+            mode,
+        })
+    }
+
+    /// CPUs that `goer` leaves for the sake of `stayer`; empty for knobs that move nobody, `None` where there is nowhere to go.
+    fn leave(
+        &self,
+        scene: &Scene,
+        stayer: &Resident,
+        goer: &Resident,
+        tie: Tie,
+        fits: &dyn Fn(&CpuSet) -> bool,
+    ) -> Option<CpuSet> {
+        let topology: &Topology = &scene.topology;
+        match self.knob {
+            Knob::Siblings => {
+                let leave = around(topology, Level::Core, &stayer.cpus).difference(&stayer.cpus);
+                (!goer.cpus.is_subset(&leave)).then_some(leave)
+            }
+            Knob::Move | Knob::MoveOwner => {
+                let levels: &[Level] = match tie {
+                    Tie::Node => &[Level::NumaNode],
+                    Tie::L3 => &[Level::L3],
+                    Tie::Core | Tie::Cpu => &[Level::L3, Level::Core],
+                };
+                let mut all = levels.iter().map(|level| around(topology, *level, &stayer.cpus));
+                all.find(|leave| fits(&scene.shared.difference(leave)))
+            }
+            _ => Some(CpuSet::new()),
+        }
+    }
+}
+
+/// How important somebody is. Whose class is not known is as important as can be.
+fn rank(resident: &Resident) -> QosClass {
+    resident.qos.unwrap_or(QosClass::Guaranteed)
+}

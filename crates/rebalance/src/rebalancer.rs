@@ -1,0 +1,423 @@
+//! The loop from evidence to a judged change. In: scene and round. Out: decisions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bayplan_allocator::ContainerId;
+use bayplan_topology::Topology;
+use bayplan_types::QosClass;
+
+use crate::baseline::{Baseline, Baselines};
+use crate::detect::{self, Condition, Judge};
+use crate::knob::Knob;
+use crate::ladder::{self, Candidate};
+use crate::proposal::{Decision, Evidence, Outcome, Proposal, Verdict};
+use crate::sample::{Round, Sample};
+use crate::scene::{Mode, Resident, Scene};
+use crate::settings::Settings;
+use crate::standing::{Budget, Stage, Standing, Tried, lasting};
+use crate::verdict;
+use crate::windows::Windows;
+
+/// Who carries proposals out has so long to say how that went.
+const WORD_WITHIN: Duration = Duration::from_secs(60);
+
+/// A culprit that wants less than this share of what it did is another one now.
+const CALM: f64 = 0.5;
+/// So many times as long as otherwise all have to be well before it is tried to do without although the culprit is as it was.
+const WISH_TO_KNOW: u32 = 6;
+
+/// Looks at every round and says what to change.
+#[derive(Clone, Debug)]
+pub struct Rebalancer {
+    settings: Settings,
+    windows: Windows,
+    baselines: Baselines,
+    standing: BTreeMap<u64, Standing>,
+    tried: Tried,
+    budget: Budget,
+    /// Since when somebody suffers and nobody is to blame.
+    blameless: BTreeMap<ContainerId, Duration>,
+    /// Until when nothing more is only said for a victim's sake.
+    told: BTreeMap<ContainerId, Duration>,
+    last: u64,
+}
+
+impl Rebalancer {
+    /// One that has seen nothing.
+    pub fn new(settings: Settings) -> Rebalancer {
+        Rebalancer {
+            settings,
+            windows: Windows::default(),
+            baselines: Baselines::default(),
+            standing: BTreeMap::new(),
+            tried: Tried::default(),
+            budget: Budget::default(),
+            blameless: BTreeMap::new(),
+            told: BTreeMap::new(),
+            last: 0,
+        }
+    }
+
+    /// Goes on with other settings. What stands and is forbidden now is undone in the next round.
+    pub fn reconfigure(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// Takes over what was known about workloads before; what is known already stays, what cannot be a baseline is left out.
+    pub fn learn(&mut self, baselines: impl IntoIterator<Item = Baseline>) {
+        self.baselines.restore(baselines);
+    }
+
+    /// All that is known about workloads.
+    pub fn baselines(&self) -> Vec<Baseline> {
+        self.baselines.rows()
+    }
+
+    /// The proposals that are to be in force or are being carried out, in their order.
+    pub fn standing(&self) -> impl Iterator<Item = &Proposal> {
+        self.standing.values().map(|it| &it.proposal)
+    }
+
+    /// Says how the carrying out of a proposal ended. Of one that is not known, or was said already, nothing is taken.
+    pub fn carried_out(&mut self, number: u64, outcome: &Outcome, at: Duration) {
+        let Some(standing) = self.standing.get_mut(&number) else { return };
+        if standing.stage != Stage::Proposed {
+            return;
+        }
+        match outcome {
+            Outcome::Done => standing.stage = Stage::Settling { since: at },
+            Outcome::Refused(_) => {
+                let pair = pair(&standing.proposal);
+                self.standing.remove(&number);
+                self.tried.failed(pair, at, self.settings.forget);
+            }
+        }
+    }
+
+    /// Looks at a round. A round that does not end after the one before it is left out.
+    pub fn look(&mut self, scene: &Scene, round: &Round) -> Vec<Decision> {
+        let depth = self.settings.history.max(self.settings.long).max(2 * self.settings.settle);
+        if !self.windows.take(scene, round, depth) {
+            return Vec::new();
+        }
+        let now = round.at;
+        self.tried.retain(|id| scene.residents.contains_key(&id));
+        self.told.retain(|id, until| *until > now && scene.residents.contains_key(id));
+        let conditions = self.conditions(scene, now);
+        if scene.unrest.is_some() {
+            for standing in self.standing.values_mut() {
+                standing.restart();
+                if let Stage::Settling { since } = &mut standing.stage {
+                    *since = now;
+                }
+            }
+            return Vec::new();
+        }
+        self.study(scene, &conditions, now);
+        let mut decisions = self.judge(scene, &conditions, now);
+        if !self.windows.is_blind() {
+            decisions.extend(self.propose(scene, &conditions, now));
+        }
+        decisions
+    }
+
+    fn eyes<'a>(&'a self, topology: &'a Arc<Topology>, now: Duration) -> Judge<'a> {
+        let Rebalancer { settings, windows, baselines, .. } = self;
+        Judge { settings, windows, baselines, topology, now }
+    }
+
+    fn conditions(&self, scene: &Scene, now: Duration) -> BTreeMap<ContainerId, Condition> {
+        let eyes = self.eyes(&scene.topology, now);
+        let watched = scene.residents.iter().filter(|(_, it)| it.mode != Mode::Off);
+        watched.filter_map(|(id, it)| Some((*id, eyes.condition(*id, it)?))).collect()
+    }
+
+    /// Learns what is usual from those who are at ease and for whom nothing was changed.
+    fn study(
+        &mut self,
+        scene: &Scene,
+        conditions: &BTreeMap<ContainerId, Condition>,
+        now: Duration,
+    ) {
+        let changed: BTreeSet<ContainerId> = self
+            .standing
+            .values()
+            .flat_map(|it| [it.proposal.target, it.proposal.evidence.victim])
+            .collect();
+        for (id, condition) in conditions {
+            let Some(resident) = scene.residents.get(id) else { continue };
+            // What nobody is to blame for in all that time is how it is now.
+            let long = self.blameless.get(id).is_some_and(|it| now >= *it + self.settings.forget);
+            if (condition.is_uneasy && !long) || changed.contains(id) {
+                continue;
+            }
+            let lessons: Vec<_> = self.eyes(&scene.topology, now).lessons(*id).collect();
+            let key = detect::key(&scene.topology, resident);
+            self.baselines.learn(&key, lessons.into_iter(), now);
+        }
+    }
+
+    /// Verdicts on what stands, the newest first, so that steps are taken back in the order in which they can be.
+    fn judge(
+        &mut self,
+        scene: &Scene,
+        conditions: &BTreeMap<ContainerId, Condition>,
+        now: Duration,
+    ) -> Vec<Decision> {
+        let mut decisions = Vec::new();
+        let numbers: Vec<u64> = self.standing.keys().rev().copied().collect();
+        for number in numbers {
+            let Some(verdict) = self.verdict(number, scene, conditions, now) else { continue };
+            let is_kept = matches!(verdict, Verdict::Kept { .. });
+            let per_minute = self.settings.changes_per_minute.max(1);
+            // Without budget it is judged again in the next round: `standing_max` undos take some minutes at most, and nobody proposes before them.
+            if !is_kept && !self.budget.take(now, per_minute) {
+                break;
+            }
+            if let Some(standing) = self.standing.get_mut(&number) {
+                let pair = pair(&standing.proposal);
+                standing.stage = Stage::Kept;
+                match verdict {
+                    Verdict::Kept { .. } => self.tried.helped(pair.0),
+                    Verdict::Over => self.tried.released(pair, now),
+                    _ => self.failed(pair, now),
+                }
+            }
+            if !is_kept && let Some(gone) = self.standing.remove(&number) {
+                // The others stay until it has shown how it is without this one.
+                let near = self
+                    .standing
+                    .values_mut()
+                    .filter(|it| it.domain.cpus.intersects(&gone.domain.cpus));
+                near.for_each(Standing::restart);
+            }
+            decisions.push(Decision::Judge { number, verdict });
+        }
+        decisions
+    }
+
+    fn failed(&mut self, pair: (ContainerId, ContainerId, Knob), now: Duration) {
+        if self.settings.parts.memory {
+            self.tried.failed(pair, now, self.settings.forget);
+        }
+    }
+
+    /// What is to be said of one that stands; `None` for nothing now.
+    fn verdict(
+        &mut self,
+        number: u64,
+        scene: &Scene,
+        conditions: &BTreeMap<ContainerId, Condition>,
+        now: Duration,
+    ) -> Option<Verdict> {
+        let standing = self.standing.get(&number)?;
+        let Proposal { evidence, target, knob, at, .. } = &standing.proposal;
+        let victim = scene.residents.get(&evidence.victim);
+        let is_gone = victim.is_none() || !scene.residents.contains_key(target);
+        match standing.stage {
+            Stage::Proposed if now > *at + WORD_WITHIN => Some(Verdict::Unknown),
+            Stage::Proposed => None,
+            Stage::Settling { .. } if is_gone => Some(Verdict::Unknown),
+            Stage::Kept if is_gone => Some(Verdict::Over),
+            _ if self.settings.forbidden.contains(knob) => Some(Verdict::Over),
+            _ if !is_allowed(scene, &standing.proposal) => Some(Verdict::Over),
+            Stage::Settling { since } => {
+                let verdict = self.eyes(&scene.topology, now).verdict(&standing.proposal, since)?;
+                let relief = match verdict {
+                    Verdict::Kept { relief } | Verdict::Useless { relief } => relief,
+                    _ => return Some(verdict),
+                };
+                let gain = relief * (detect::severity(&evidence.findings) - 1.0);
+                match verdict::worst_off(losses(scene, standing, conditions), gain) {
+                    Some(other) if self.settings.parts.verdict => Some(Verdict::Harmful { other }),
+                    _ => Some(verdict),
+                }
+            }
+            Stage::Kept => self.is_over(number, scene, conditions, now).then_some(Verdict::Over),
+        }
+    }
+
+    /// All who could feel it are well, and have been for long enough.
+    fn is_over(
+        &mut self,
+        number: u64,
+        scene: &Scene,
+        conditions: &BTreeMap<ContainerId, Condition>,
+        now: Duration,
+    ) -> bool {
+        let Some(standing) = self.standing.get(&number) else { return false };
+        let near =
+            scene.residents.iter().filter(|(_, it)| it.cpus.intersects(&standing.domain.cpus));
+        let all_well = near
+            .filter(|(id, _)| **id != standing.proposal.target)
+            .all(|(id, _)| conditions.get(id).is_none_or(|it| it.is_well));
+        let quiet = match self.settings.parts.memory {
+            true => self.tried.quiet(&pair(&standing.proposal), self.settings.quiet),
+            false => self.settings.quiet,
+        };
+        let is_calm = standing.culprit.is_some_and(|(id, wanted)| match scene.residents.get(&id) {
+            Some(_) => self.windows.last(id).is_some_and(|it| wants(it) < CALM * wanted),
+            None => true,
+        });
+        let Some(standing) = self.standing.get_mut(&number) else { return false };
+        let well_for = lasting(&mut standing.well_since, all_well, now);
+        let calm_for = lasting(&mut standing.calm_since, is_calm, now);
+        // As long as the culprit is as it was, nothing speaks for doing without but the wish to know.
+        all_well && (well_for.min(calm_for) >= quiet || well_for >= WISH_TO_KNOW * quiet)
+    }
+
+    /// At most one proposal for each victim, the most important victim first.
+    fn propose(
+        &mut self,
+        scene: &Scene,
+        conditions: &BTreeMap<ContainerId, Condition>,
+        now: Duration,
+    ) -> Vec<Decision> {
+        let mut victims: Vec<(Option<QosClass>, f64, ContainerId)> = conditions
+            .iter()
+            .filter(|(_, condition)| !condition.findings.is_empty())
+            .filter_map(|(id, it)| Some((scene.residents.get(id)?.qos, it.severity(), *id)))
+            .collect();
+        victims.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
+        self.blameless.retain(|id, _| victims.iter().any(|(_, _, victim)| victim == id));
+        let mut decisions = Vec::new();
+        for (_, _, victim) in victims {
+            let Some(condition) = conditions.get(&victim) else { continue };
+            let findings = condition.findings.clone();
+            let culprits = self.eyes(&scene.topology, now).culprits(scene, victim, &findings);
+            if culprits.is_empty() {
+                self.blameless.entry(victim).or_insert(now);
+            } else {
+                self.blameless.remove(&victim);
+            }
+            let evidence = Evidence { victim, findings, culprits };
+            let eyes = self.eyes(&scene.topology, now);
+            let candidates = ladder::candidates(&eyes, scene, &evidence);
+            let chosen = candidates.into_iter().find_map(|it| self.choose(it, victim, now));
+            if let Some((candidate, step)) = chosen {
+                let ill = conditions.iter().filter(|(_, it)| !it.findings.is_empty());
+                let ill_before = ill.map(|(id, it)| (*id, it.severity())).collect();
+                decisions.extend(self.stand(candidate, step, evidence, ill_before, now));
+            }
+        }
+        decisions
+    }
+
+    /// Whether a candidate can be proposed now, and its step.
+    fn choose(
+        &self,
+        candidate: Candidate,
+        victim: ContainerId,
+        now: Duration,
+    ) -> Option<(Candidate, u32)> {
+        let Candidate { knob, target, .. } = candidate;
+        let is_busy = self
+            .standing
+            .values()
+            .any(|it| it.stage != Stage::Kept && it.domain.overlaps(&candidate.domain));
+        let step = self.next_step(&candidate)?;
+        let was_told = candidate.mode == Mode::Observe && self.told.contains_key(&victim);
+        let may = !self.settings.forbidden.contains(&knob)
+            && self.tried.allows(&(victim, target, knob), now)
+            && self.standing.len() < self.settings.standing_max;
+        (may && !is_busy && !was_told).then_some((candidate, step))
+    }
+
+    /// How far the knob is to be turned; `None` where that would change nothing.
+    fn next_step(&self, candidate: &Candidate) -> Option<u32> {
+        let Candidate { knob, target, leave, .. } = candidate;
+        let proposals = || self.standing.values().map(|it| &it.proposal);
+        let mut same = proposals().filter(|it| it.target == *target);
+        // Nobody has less weight than who is idle.
+        if *knob == Knob::Weight && same.any(|it| it.knob == Knob::Idle) {
+            return None;
+        }
+        // What all BestEffort containers have together goes down by one step, whoever is named.
+        let turned = proposals()
+            .filter(|it| it.knob == *knob && (it.target == *target || *knob == Knob::Suppress));
+        let step = match leave.is_empty() {
+            true => (turned.map(|it| it.step).max().unwrap_or(0) + 1).max(candidate.step_min),
+            false if turned.clone().any(|it| leave.is_subset(&it.leave)) => return None,
+            false => 1,
+        };
+        (step <= ladder::steps(*knob)).then_some(step)
+    }
+
+    fn stand(
+        &mut self,
+        candidate: Candidate,
+        step: u32,
+        evidence: Evidence,
+        ill_before: BTreeMap<ContainerId, f64>,
+        now: Duration,
+    ) -> Option<Decision> {
+        let Candidate { knob, target, leave, domain, mode, .. } = candidate;
+        if mode == Mode::Act && !self.budget.take(now, self.settings.changes_per_minute) {
+            return None;
+        }
+        self.last += 1;
+        let number = self.last;
+        let victim = evidence.victim;
+        let proposal = Proposal { number, at: now, mode, knob, target, step, leave, evidence };
+        if mode == Mode::Act {
+            self.tried.proposed(pair(&proposal), now, self.settings.quiet);
+            let stage = Stage::Proposed;
+            let proposal = proposal.clone();
+            let culprit = self.culprit(&proposal);
+            let (well_since, calm_since) = (None, None);
+            let standing =
+                Standing { proposal, domain, stage, ill_before, culprit, well_since, calm_since };
+            self.standing.insert(number, standing);
+        } else {
+            self.told.insert(victim, now + self.settings.forget);
+        }
+        Some(Decision::Propose(Box::new(proposal)))
+    }
+
+    /// From whom the victim suffers, and the CPUs that this one wants.
+    fn culprit(&self, proposal: &Proposal) -> Option<(ContainerId, f64)> {
+        let Proposal { evidence, target, .. } = proposal;
+        let first = || evidence.culprits.first().map(|it| it.container);
+        let id = (*target != evidence.victim).then_some(*target).or_else(first)?;
+        Some((id, wants(self.windows.last(id)?)))
+    }
+}
+
+/// CPUs that somebody would keep busy if it had them.
+fn wants(sample: &Sample) -> f64 {
+    let stopped = 1.0 - sample.throttled.unwrap_or(0.0).min(0.99);
+    (sample.cpus + sample.waiting.unwrap_or(0.0)) / stopped
+}
+
+fn pair(proposal: &Proposal) -> (ContainerId, ContainerId, Knob) {
+    (proposal.evidence.victim, proposal.target, proposal.knob)
+}
+
+/// Victim and target still allow that something is done.
+fn is_allowed(scene: &Scene, proposal: &Proposal) -> bool {
+    let acts = |id| scene.residents.get(&id).is_some_and(|it: &Resident| it.mode == Mode::Act);
+    acts(proposal.evidence.victim) && acts(proposal.target)
+}
+
+/// Who in the domain, no less important than the victim, suffers more than when this was proposed, and by how much.
+fn losses<'a>(
+    scene: &'a Scene,
+    standing: &'a Standing,
+    conditions: &'a BTreeMap<ContainerId, Condition>,
+) -> impl Iterator<Item = (ContainerId, f64)> + 'a {
+    let victim = standing.proposal.evidence.victim;
+    let importance = scene.residents.get(&victim).and_then(|it| it.qos);
+    let others = conditions.iter().filter(move |(id, it)| {
+        let counts = scene
+            .residents
+            .get(*id)
+            .is_some_and(|it| it.qos >= importance && it.cpus.intersects(&standing.domain.cpus));
+        **id != victim && counts && !it.findings.is_empty()
+    });
+    others.map(|(id, condition)| {
+        let before = standing.ill_before.get(id).copied().unwrap_or(1.0);
+        (*id, condition.severity() - before)
+    })
+}

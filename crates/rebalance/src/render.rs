@@ -1,0 +1,138 @@
+//! Evidence, proposals and verdicts in words, for logs, histories and people.
+
+use std::fmt::Write;
+
+use bayplan_allocator::ContainerId;
+
+use crate::proposal::{Evidence, Finding, Proposal, Tie, Verdict};
+use crate::sample::Signal;
+use crate::scene::Mode;
+
+/// Says who a container is.
+pub type NameOf<'a> = &'a dyn Fn(ContainerId) -> String;
+
+impl Tie {
+    /// One word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tie::Node => "node",
+            Tie::L3 => "L3",
+            Tie::Core => "core",
+            Tie::Cpu => "CPU",
+        }
+    }
+}
+
+impl Mode {
+    /// One word, as in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Off => "off",
+            Mode::Observe => "observe",
+            Mode::Act => "act",
+        }
+    }
+}
+
+impl Verdict {
+    /// One word, for metrics and logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Verdict::Kept { .. } => "kept",
+            Verdict::Useless { .. } => "useless",
+            Verdict::Harmful { .. } => "harmful",
+            Verdict::Unknown => "unknown",
+            Verdict::Over => "over",
+        }
+    }
+}
+
+/// A proposal in one line: what, on whom, for whom, and the worst finding.
+pub fn render_proposal(proposal: &Proposal, name_of: NameOf<'_>) -> String {
+    let Proposal { knob, target, step, leave, evidence, .. } = proposal;
+    let mut line = format!("{} on {}", knob.name(), name_of(*target));
+    if *step > 1 {
+        let _ = write!(line, ", step {step}");
+    }
+    if !leave.is_empty() {
+        let _ = write!(line, ", which leaves CPUs {leave}");
+    }
+    if *target != evidence.victim {
+        let _ = write!(line, ", for {}", name_of(evidence.victim));
+    }
+    let worst = evidence.findings.iter().max_by(|a, b| excess(a).total_cmp(&excess(b)));
+    if let Some(finding) = worst {
+        let _ = write!(line, ": {}", render_finding(finding));
+    }
+    line
+}
+
+/// Evidence as a table: a line for each finding and for each culprit.
+pub fn render_evidence(evidence: &Evidence, name_of: NameOf<'_>) -> String {
+    let mut text = format!("{} suffers\n", name_of(evidence.victim));
+    for finding in &evidence.findings {
+        let _ = writeln!(text, "  {}", render_finding(finding));
+    }
+    for culprit in &evidence.culprits {
+        let _ = writeln!(
+            text,
+            "  from {} by a shared {}: activity {}, correlation {:.1}",
+            name_of(culprit.container),
+            culprit.tie.name(),
+            number(culprit.magnitude),
+            culprit.correlation
+        );
+    }
+    if evidence.culprits.is_empty() {
+        text.push_str("  from nobody that is known\n");
+    }
+    text
+}
+
+/// A verdict in a few words.
+pub fn render_verdict(verdict: &Verdict, name_of: NameOf<'_>) -> String {
+    match verdict {
+        Verdict::Kept { relief } => format!("kept: closed {} of the gap", percent(*relief)),
+        Verdict::Useless { relief } => format!("undone: closed {} of the gap", percent(*relief)),
+        Verdict::Harmful { other } => format!("undone: {} suffers instead", name_of(*other)),
+        Verdict::Unknown => "undone: could not be judged".to_owned(),
+        Verdict::Over => "undone: not needed any more".to_owned(),
+    }
+}
+
+fn render_finding(finding: &Finding) -> String {
+    let Finding { signal, short, limit, usual, .. } = *finding;
+    let mut line = format!("{} {} > {}", signal.name(), value(signal, short), value(signal, limit));
+    if let Some(usual) = usual {
+        let _ = write!(line, ", usually {}", value(signal, usual));
+    }
+    line
+}
+
+fn excess(finding: &Finding) -> f64 {
+    finding.short / finding.limit
+}
+
+fn value(signal: Signal, value: f64) -> String {
+    match signal {
+        Signal::Delay => format!("{} ms", number(value * 1e3)),
+        Signal::Throttled | Signal::CpuPressure | Signal::FarMemory => percent(value),
+        Signal::Preempted => format!("{}/s", number(value)),
+        Signal::Waiting | Signal::CyclesPerInstruction | Signal::CacheMisses => number(value),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// Three digits or so.
+fn number(value: f64) -> String {
+    match value.abs() {
+        small if small < 10.0 => format!("{value:.2}"),
+        middle if middle < 1e3 => format!("{value:.0}"),
+        large if large < 1e6 => format!("{:.0} k", value / 1e3),
+        large if large < 1e9 => format!("{:.0} M", value / 1e6),
+        _ => format!("{:.1} G", value / 1e9),
+    }
+}

@@ -1,0 +1,396 @@
+//! The whole loop on scripts: who is where, what is measured round by round, and what is said.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bayplan_allocator::ContainerId;
+use bayplan_topology::{derive, parse_machine};
+use bayplan_types::{CpuClass, NodeSet, QosClass};
+use expect_test::{Expect, expect};
+
+use crate::render::{render_evidence, render_proposal, render_verdict};
+use crate::{
+    Decision, Knob, Mode, Outcome, Rebalancer, Resident, Round, Sample, Scene, Settings, Unrest,
+    Workload,
+};
+
+pub(crate) mod harness;
+mod properties;
+
+use harness::{check, check_with, parse_knobs};
+
+const WEB_AND_HOG: &str = "
+    machine pack:1 numa:1 l3:1 core:4 pu:1
+    web guaranteed 0-3
+    hog besteffort 0-3
+";
+
+const TWO_CACHES: &str = "
+    machine pack:1 numa:1 l3:2 core:4 pu:2
+    db guaranteed 0-3 exclusive
+    batch burstable 4-7
+";
+
+#[test]
+fn a_besteffort_hog_is_made_idle_and_let_go_when_it_is_gone() {
+    check(
+        WEB_AND_HOG,
+        "
+        20 rounds  web cpus=2 pressure=0.02  hog cpus=0
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        4 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        until a verdict  web cpus=2 pressure=0.03  hog cpus=0
+        ",
+        expect![[r#"
+            115 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            130 s: judge 1 kept: closed 157 % of the gap
+            440 s: judge 1 undone: not needed any more
+        "#]],
+    );
+}
+
+#[test]
+fn what_does_not_help_is_undone_and_the_next_is_tried() {
+    check(
+        WEB_AND_HOG,
+        "
+        20 rounds  web cpus=2 pressure=0.02  hog cpus=0
+        20 rounds  web cpus=2 pressure=0.5  hog cpus=2
+        ",
+        expect![[r#"
+            115 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            125 s: judge 1 undone: closed 0 % of the gap
+            125 s: propose 2 (act) weight on hog, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            135 s: judge 2 undone: closed 0 % of the gap
+            135 s: propose 3 (act) suppress on hog, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            145 s: judge 3 undone: closed 0 % of the gap
+            145 s: propose 4 (observe) evict on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+        "#]],
+    );
+}
+
+#[test]
+fn a_release_that_was_too_early_makes_the_next_wait_longer() {
+    check(
+        WEB_AND_HOG,
+        "
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        until a verdict  web cpus=2 pressure=0.03  hog cpus=1.8
+        70 rounds  web cpus=2 pressure=0.03  hog cpus=0.1
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        until a verdict  web cpus=2 pressure=0.03  hog cpus=1.8
+        130 rounds  web cpus=2 pressure=0.03  hog cpus=0.1
+        ",
+        expect![[r#"
+            30 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            45 s: judge 1 kept: closed 157 % of the gap
+            350 s: judge 1 undone: not needed any more
+            410 s: propose 2 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            425 s: judge 2 kept: closed 157 % of the gap
+            1030 s: judge 2 undone: not needed any more
+        "#]],
+    );
+}
+
+#[test]
+fn a_hog_that_goes_on_is_held_for_long() {
+    check(
+        WEB_AND_HOG,
+        "
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        400 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        ",
+        expect![[r#"
+            30 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            45 s: judge 1 kept: closed 157 % of the gap
+            1850 s: judge 1 undone: not needed any more
+        "#]],
+    );
+}
+
+#[test]
+fn nothing_is_done_where_nobody_else_is_active() {
+    check(
+        WEB_AND_HOG,
+        "
+        20 rounds  web cpus=2 pressure=0.02  hog cpus=0.05
+        20 rounds  web cpus=3.9 pressure=0.9  hog cpus=0.05
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn pressure_from_an_own_limit_is_nobody_elses_fault() {
+    check(
+        "
+        machine pack:1 numa:1 l3:1 core:4 pu:1
+        web guaranteed 0-3 knobs=idle,burst
+        hog besteffort 0-3
+        ",
+        "
+        20 rounds  web cpus=2 pressure=0.02 throttled=0  hog cpus=1
+        20 rounds  web cpus=2 pressure=0.5 throttled=0.45  hog cpus=1
+        ",
+        expect![[r#"
+            115 s: propose 1 (act) burst on web: throttled 45 % > 5 %
+                throttled 45 % > 5 %
+                from nobody that is known
+            125 s: judge 1 undone: closed 0 % of the gap
+        "#]],
+    );
+}
+
+#[test]
+fn who_is_more_important_is_not_asked() {
+    check(
+        "
+        machine pack:1 numa:1 l3:1 core:4 pu:1
+        web burstable 0-3
+        db guaranteed 0-3
+        ",
+        "20 rounds  web cpus=1 pressure=0.5  db cpus=2",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn a_slow_owner_has_a_culprit_only_if_that_is_active_at_the_same_time() {
+    check(
+        TWO_CACHES,
+        "
+        50 rounds  db cpus=4 cpi=~1  batch cpus=2 bandwidth=1e9
+        10 rounds  db cpus=4 cpi=~2  batch cpus=2 bandwidth=1e9
+        40 rounds  db cpus=4 cpi=~1  batch cpus=2 bandwidth=1e9
+        10 rounds  db cpus=4 cpi=~2  batch cpus=4 bandwidth=20e9
+        ",
+        expect![[r#"
+            515 s: propose 1 (act) bandwidth on batch, step 2, for db: cycles-per-instruction 2.02 > 1.33, usually 1.02
+                cycles-per-instruction 2.02 > 1.33, usually 1.02
+                from batch by a shared node: activity 20.0 G, correlation 1.0
+            520 s: propose 2 (act) frequency on db: cycles-per-instruction 2.02 > 1.33, usually 1.02
+                cycles-per-instruction 2.02 > 1.33, usually 1.02
+                from batch by a shared node: activity 20.0 G, correlation 1.0
+            525 s: judge 1 undone: closed -2 % of the gap
+            530 s: judge 2 undone: closed -4 % of the gap
+            530 s: propose 3 (observe) evict on batch, for db: cycles-per-instruction 2.05 > 1.33, usually 1.02
+                cycles-per-instruction 2.05 > 1.33, usually 1.02
+                from batch by a shared node: activity 20.0 G, correlation 1.0
+        "#]],
+    );
+}
+
+#[test]
+fn without_a_baseline_a_slow_owner_is_not_known() {
+    check(
+        TWO_CACHES,
+        "
+        10 rounds  db cpus=4 cpi=1  batch cpus=2 bandwidth=1e9
+        20 rounds  db cpus=4 cpi=2  batch cpus=4 bandwidth=20e9
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn the_thread_beside_is_freed() {
+    check(
+        "
+        machine pack:1 numa:1 l3:1 core:4 pu:2
+        db guaranteed 0,2 exclusive
+        batch burstable 1,3-7
+        ",
+        "
+        50 rounds  db cpus=2 cpi=~1  batch cpus=~0.2
+        until a proposal  db cpus=2 cpi=~1.8  batch cpus=~4
+        4 rounds  db cpus=2 cpi=~1.05  batch cpus=~4
+        ",
+        expect![[r#"
+            265 s: propose 1 (act) siblings on batch, which leaves CPUs 4,6, for db: cycles-per-instruction 1.83 > 1.33, usually 1.02
+                cycles-per-instruction 1.83 > 1.33, usually 1.02
+                from batch by a shared core: activity 4.18, correlation 1.0
+            280 s: judge 1 kept: closed 149 % of the gap
+        "#]],
+    );
+}
+
+#[test]
+fn far_memory_comes_home() {
+    check(
+        "
+        machine pack:2 numa:1 l3:1 core:4 pu:1
+        db guaranteed 0-3 mems=0
+        ",
+        "
+        until a proposal  db cpus=2 far=0.6
+        4 rounds  db cpus=2 far=0.1
+        ",
+        expect![[r#"
+            30 s: propose 1 (act) memory on db: far-memory 60 % > 20 %
+                far-memory 60 % > 20 %
+                from nobody that is known
+            45 s: judge 1 kept: closed 125 % of the gap
+        "#]],
+    );
+}
+
+#[test]
+fn observing_says_it_once_and_changes_nothing() {
+    check(
+        "
+        machine pack:1 numa:1 l3:1 core:4 pu:1
+        web guaranteed 0-3 mode=observe
+        hog besteffort 0-3
+        ",
+        "
+        50 rounds  web cpus=2 pressure=0.5  hog cpus=2
+        ",
+        expect![[r#"
+            30 s: propose 1 (observe) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+        "#]],
+    );
+}
+
+#[test]
+fn who_is_off_is_neither_victim_nor_culprit() {
+    check(
+        "
+        machine pack:1 numa:1 l3:1 core:4 pu:1
+        web guaranteed 0-3 mode=off
+        api guaranteed 0-3
+        hog besteffort 0-3 mode=off
+        ",
+        "20 rounds  web cpus=1 pressure=0.5  api cpus=1 pressure=0.5  hog cpus=2",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn a_refusal_is_remembered_and_the_next_is_tried() {
+    check(
+        WEB_AND_HOG,
+        "
+        refuse
+        20 rounds  web cpus=2 pressure=0.5  hog cpus=2
+        ",
+        expect![[r#"
+            30 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            35 s: propose 2 (act) weight on hog, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            40 s: propose 3 (act) suppress on hog, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            45 s: propose 4 (observe) evict on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+        "#]],
+    );
+}
+
+#[test]
+fn in_unrest_nothing_is_said_and_settling_begins_anew() {
+    check(
+        WEB_AND_HOG,
+        "
+        10 rounds  web cpus=2 pressure=0.02  hog cpus=0
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        unrest begins
+        10 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        unrest ends
+        until a verdict  web cpus=2 pressure=0.03  hog cpus=1.8
+        ",
+        expect![[r#"
+            65 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            130 s: judge 1 kept: closed 157 % of the gap
+        "#]],
+    );
+}
+
+#[test]
+fn a_victim_that_is_gone_leaves_nothing_turned() {
+    check(
+        WEB_AND_HOG,
+        "
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        until a verdict  web cpus=2 pressure=0.02  hog cpus=2
+        gone web
+        2 rounds  hog cpus=2
+        ",
+        expect![[r#"
+            30 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            45 s: judge 1 kept: closed 160 % of the gap
+            50 s: judge 1 undone: not needed any more
+        "#]],
+    );
+}
+
+#[test]
+fn samples_that_are_missing_are_no_samples() {
+    check(
+        WEB_AND_HOG,
+        "
+        20 rounds  web cpus=2 pressure=0.02  hog cpus=1
+        2 rounds  web cpus=2 pressure=0.5  hog cpus=1
+        3 rounds
+        2 rounds  web cpus=2 pressure=0.5  hog cpus=1
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn a_moment_is_no_trouble() {
+    check(
+        WEB_AND_HOG,
+        "
+        20 rounds  web cpus=2 pressure=0.02  hog cpus=1
+        2 rounds  web cpus=2 pressure=0.9  hog cpus=4
+        5 rounds  web cpus=2 pressure=0.02  hog cpus=1
+        2 rounds  web cpus=2 pressure=0.9  hog cpus=4
+        5 rounds  web cpus=2 pressure=0.02  hog cpus=1
+        ",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn what_is_forbidden_is_left_out() {
+    let settings = Settings { forbidden: parse_knobs("idle,suppress"), ..Settings::default() };
+    check_with(
+        settings,
+        WEB_AND_HOG,
+        "until a proposal  web cpus=2 pressure=0.5  hog cpus=2",
+        expect![[r#"
+            30 s: propose 1 (act) weight on hog, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+        "#]],
+    );
+}

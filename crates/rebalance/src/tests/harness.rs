@@ -1,0 +1,205 @@
+//! Reads a scene and a script, plays it, and writes down what is said.
+//!
+//! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (all without), `mems=`, `exclusive`. A script is a phase per line: how long, then for everybody
+//! the name and what is measured. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after 100 rounds. Rounds last 5 s.
+
+use super::*;
+
+/// What a script is played on.
+struct Play {
+    scene: Scene,
+    ids: BTreeMap<String, ContainerId>,
+    rebalancer: Rebalancer,
+    refuses: bool,
+    now: Duration,
+    told: String,
+}
+
+pub(crate) fn check(scene: &str, script: &str, expected: Expect) {
+    check_with(Settings::default(), scene, script, expected);
+}
+
+pub(crate) fn check_with(settings: Settings, scene: &str, script: &str, expected: Expect) {
+    let (scene, ids) = parse_scene(scene);
+    let rebalancer = Rebalancer::new(settings);
+    let now = Duration::ZERO;
+    let mut play = Play { scene, ids, rebalancer, refuses: false, now, told: String::new() };
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        play.phase(line);
+    }
+    expected.assert_eq(&play.told);
+}
+
+impl Play {
+    fn phase(&mut self, line: &str) {
+        let (length, rest) = line.split_once("  ").unwrap_or((line, ""));
+        let (rounds, word) = match length {
+            "until a proposal" => (100, Some("propose")),
+            "until a verdict" => (100, Some("judge")),
+            "refuse" => return self.refuses = true,
+            _ => match length.split_once(' ') {
+                Some((count, "rounds")) => (count.parse().unwrap(), None),
+                Some(("unrest", "ends")) => return self.scene.unrest = None,
+                Some(("unrest", "begins")) => return self.scene.unrest = Some(Unrest::Creating),
+                Some(("gone", name)) => {
+                    let id = self.ids[name];
+                    self.scene.residents.remove(&id);
+                    return;
+                }
+                _ => panic!("`{line}` is no phase"),
+            },
+        };
+        for _ in 0..rounds {
+            let said = self.round(rest);
+            if word.is_some_and(|word| said.contains(word)) {
+                return;
+            }
+        }
+    }
+
+    /// One round; what was said in it.
+    fn round(&mut self, samples: &str) -> String {
+        self.now += Duration::from_secs(5);
+        let samples = parse_samples(samples, &self.ids, self.now);
+        let round = Round { at: self.now, period: Duration::from_secs(5), samples };
+        let mut said = String::new();
+        let scene = &self.scene;
+        let name_of = |id: ContainerId| {
+            let name = scene.residents.get(&id).map(|it| it.name.clone());
+            name.unwrap_or_else(|| id.to_string())
+        };
+        for decision in self.rebalancer.look(scene, &round) {
+            let _ = write!(said, "{} s: ", self.now.as_secs());
+            match decision {
+                Decision::Propose(proposal) => {
+                    let (mode, number) = (proposal.mode.name(), proposal.number);
+                    let line = render_proposal(&proposal, &name_of);
+                    let _ = writeln!(said, "propose {number} ({mode}) {line}");
+                    for line in render_evidence(&proposal.evidence, &name_of).lines().skip(1) {
+                        let _ = writeln!(said, "    {}", line.trim());
+                    }
+                    let outcome = match self.refuses {
+                        true => Outcome::Refused("there is no room".to_owned()),
+                        false => Outcome::Done,
+                    };
+                    if proposal.mode == Mode::Act {
+                        self.rebalancer.carried_out(number, &outcome, self.now);
+                    }
+                }
+                Decision::Judge { number, verdict } => {
+                    let line = render_verdict(&verdict, &name_of);
+                    let _ = writeln!(said, "judge {number} {line}");
+                }
+            }
+        }
+        self.told.push_str(&said);
+        said
+    }
+}
+
+/// A scene with everybody's number.
+pub(crate) fn parse_scene(text: &str) -> (Scene, BTreeMap<String, ContainerId>) {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let machine = lines.next().and_then(|line| line.strip_prefix("machine ")).unwrap();
+    let topology = Arc::new(derive(&parse_machine(machine).unwrap()).unwrap());
+    let mut residents = BTreeMap::new();
+    let mut ids = BTreeMap::new();
+    for (line, number) in lines.zip(1..) {
+        let resident = parse_resident(line);
+        ids.insert(resident.name.clone(), ContainerId(number));
+        residents.insert(ContainerId(number), resident);
+    }
+    let mut shared = topology.cpus().clone();
+    residents.values().for_each(|it| shared.subtract(&it.exclusive));
+    (Scene { topology, residents, shared, unrest: None }, ids)
+}
+
+fn parse_resident(line: &str) -> Resident {
+    let mut words = line.split_whitespace();
+    let name = words.next().unwrap().to_owned();
+    let qos = match words.next().unwrap() {
+        "guaranteed" => Some(QosClass::Guaranteed),
+        "burstable" => Some(QosClass::Burstable),
+        "besteffort" => Some(QosClass::BestEffort),
+        "unknown" => None,
+        other => panic!("`{other}` is no QoS class"),
+    };
+    let workload = Workload {
+        namespace: "default".to_owned(),
+        owner: name.clone(),
+        container: "main".to_owned(),
+        image: "image".to_owned(),
+    };
+    let mut resident = Resident {
+        name,
+        workload,
+        qos,
+        class: CpuClass::Shared,
+        cpus: words.next().unwrap().parse().unwrap(),
+        exclusive: Default::default(),
+        mems: NodeSet::new(),
+        since: Duration::ZERO,
+        mode: Mode::Act,
+        knobs: Knob::ALL.into_iter().collect(),
+    };
+    for word in words {
+        match word.split_once('=') {
+            Some(("mode", "off")) => resident.mode = Mode::Off,
+            Some(("mode", "observe")) => resident.mode = Mode::Observe,
+            Some(("mems", mems)) => resident.mems = mems.parse().unwrap(),
+            Some(("knobs", names)) => resident.knobs = parse_knobs(names),
+            None if word == "exclusive" => {
+                resident.exclusive = resident.cpus.clone();
+                resident.class = CpuClass::Exclusive;
+            }
+            _ => panic!("`{word}` says nothing of a container"),
+        }
+    }
+    resident
+}
+
+pub(crate) fn parse_knobs(names: &str) -> BTreeSet<Knob> {
+    let named = |name: &str| Knob::ALL.into_iter().find(|knob| knob.name() == name).unwrap();
+    names.split(',').filter(|it| !it.is_empty()).map(named).collect()
+}
+
+/// `web cpus=2 pressure=0.02  hog cpus=0`. A `~` before a value makes it change a little from round to round.
+fn parse_samples(
+    text: &str,
+    ids: &BTreeMap<String, ContainerId>,
+    now: Duration,
+) -> BTreeMap<ContainerId, Sample> {
+    let mut samples = BTreeMap::new();
+    for part in text.split("  ").map(str::trim).filter(|part| !part.is_empty()) {
+        let mut words = part.split(' ');
+        let id = ids[words.next().unwrap()];
+        let mut sample = Sample::default();
+        for word in words {
+            let (key, text) = word.split_once('=').unwrap();
+            let value: f64 = text.trim_start_matches('~').parse().unwrap();
+            let wobble = match text.starts_with('~') {
+                true => 1.0 + 0.05 * ((now.as_secs() / 5 * 7919 + id.0 * 31) % 13) as f64 / 13.0,
+                false => 1.0,
+            };
+            set(&mut sample, key, value * wobble);
+        }
+        samples.insert(id, sample);
+    }
+    samples
+}
+
+fn set(sample: &mut Sample, key: &str, value: f64) {
+    match key {
+        "cpus" => sample.cpus = value,
+        "waiting" => sample.waiting = Some(value),
+        "delay_ms" => sample.delay_p99 = Some(Duration::from_secs_f64(value / 1e3)),
+        "preempted" => sample.preempted = Some(value),
+        "throttled" => sample.throttled = Some(value),
+        "pressure" => sample.cpu_pressure = Some(value),
+        "far" => sample.far_memory = Some(value),
+        "cpi" => sample.cycles_per_instruction = Some(value),
+        "misses" => sample.cache_misses = Some(value),
+        "bandwidth" => sample.memory_bandwidth = Some(value),
+        other => panic!("`{other}` is not measured"),
+    }
+}
