@@ -57,7 +57,7 @@ pub(crate) fn set(text: &str) -> CpuSet {
 /// The daemon.
 enum Running {
     /// In a tokio runtime of its own.
-    Here { daemon: Daemon, tokio: Engine },
+    Here { daemon: Box<Daemon>, tokio: Engine },
     /// A process, and where its metrics are.
     Process { child: Child, metrics: SocketAddr },
 }
@@ -241,7 +241,7 @@ impl Node {
             }
             tokio::time::sleep(POLL).await;
         };
-        self.running = Some(Running::Here { daemon, tokio });
+        self.running = Some(Running::Here { daemon: Box::new(daemon), tokio });
         // The old connections are as dead as the old daemon.
         self.kubelet = kubelet(self.path("bayplan.sock"));
     }

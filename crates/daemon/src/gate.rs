@@ -277,6 +277,8 @@ mod tests {
         assert_eq!(gate.resize("id", Resources::default()).await, refused);
     }
 
+    const LATE: &str = "bayplan_failures_total{kind=\"late_files\"} 1";
+
     /// Answers one question about a container.
     async fn answer(events: &mut Events, since: Option<u64>) {
         let envelope = events.0.recv().await.unwrap();
@@ -296,10 +298,10 @@ mod tests {
         assert_eq!(starting.as_mut().poll(&mut context), Poll::Pending);
         questions.note_done(9);
         starting.await;
-        assert!(!gate.metrics.render(true).contains("late_files"));
+        assert!(!gate.metrics.render(true).contains(LATE));
 
         tokio::join!(gate.starting("too late"), answer(&mut events, Some(10)));
-        assert!(gate.metrics.render(true).contains("late_files"));
+        assert!(gate.metrics.render(true).contains(LATE));
     }
 
     #[tokio::test]
@@ -308,10 +310,10 @@ mod tests {
         tokio::join!(gate.starting("of somebody else"), answer(&mut events, None));
         drop(questions);
         tokio::join!(gate.starting("nobody writes any more"), answer(&mut events, Some(1)));
-        assert!(!gate.metrics.render(true).contains("late_files"));
+        assert!(!gate.metrics.render(true).contains(LATE));
         let off = Config { enforcement: EnforcementMode::Off, ..Config::default() };
         let (gate, _events, _questions) = enforcing_gate(off);
         gate.starting("not enforced").await;
-        assert!(!gate.metrics.render(true).contains("late_files"));
+        assert!(!gate.metrics.render(true).contains(LATE));
     }
 }
