@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bayplan_enforcement::{FilePlan, FileWrite, GONE, Observed, Slot};
 use nix::errno::Errno;
@@ -46,6 +47,34 @@ pub trait Kernel {
     /// # Errors
     /// What the kernel answers.
     fn remove_dir(&mut self, dir: &str) -> Result<(), Errno>;
+}
+
+/// A kernel that several use, such as a fake that a test looks into.
+impl<K: Kernel> Kernel for Arc<Mutex<K>> {
+    fn read(&mut self, path: &str) -> Result<String, Errno> {
+        locked(self).read(path)
+    }
+
+    fn write(&mut self, path: &str, text: &str) -> Result<(), Errno> {
+        locked(self).write(path, text)
+    }
+
+    fn list(&mut self, dir: &str) -> Result<Vec<String>, Errno> {
+        locked(self).list(dir)
+    }
+
+    fn make_dir(&mut self, dir: &str) -> Result<(), Errno> {
+        locked(self).make_dir(dir)
+    }
+
+    fn remove_dir(&mut self, dir: &str) -> Result<(), Errno> {
+        locked(self).remove_dir(dir)
+    }
+}
+
+/// Each call stands for itself, so one that panicked has left nothing half done for the next.
+fn locked<K>(kernel: &Mutex<K>) -> MutexGuard<'_, K> {
+    kernel.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Kernel files below a directory.

@@ -12,27 +12,6 @@ use super::*;
 use crate::config::{EnforcementMode, parse_config};
 use crate::enforcer::{Enforcer, FilePlanView, Originals, render_file_plan_view};
 
-#[derive(Clone)]
-struct Shared(Arc<Mutex<FakeResctrl>>);
-
-impl Kernel for Shared {
-    fn read(&mut self, path: &str) -> Result<String, Errno> {
-        self.0.lock().unwrap().read(path)
-    }
-    fn write(&mut self, path: &str, text: &str) -> Result<(), Errno> {
-        self.0.lock().unwrap().write(path, text)
-    }
-    fn list(&mut self, dir: &str) -> Result<Vec<String>, Errno> {
-        self.0.lock().unwrap().list(dir)
-    }
-    fn make_dir(&mut self, dir: &str) -> Result<(), Errno> {
-        self.0.lock().unwrap().make_dir(dir)
-    }
-    fn remove_dir(&mut self, dir: &str) -> Result<(), Errno> {
-        self.0.lock().unwrap().remove_dir(dir)
-    }
-}
-
 const CLASSES: &str = "
 resctrl:
   options: {l2: {optional: true}, mb: {optional: true}}
@@ -51,7 +30,7 @@ resctrl:
 
 /// A node with containers `NAME QOS ANNOTATION`, of two threads each: 10 and 11, 20 and 21.
 struct Node {
-    kernel: Shared,
+    kernel: Arc<Mutex<FakeResctrl>>,
     config: Config,
     occupancy: Occupancy,
     enforcer: Enforcer,
@@ -88,7 +67,7 @@ impl Node {
             });
         }
         let state = tempfile::tempdir().unwrap();
-        let kernel = Shared(Arc::new(Mutex::new(kernel)));
+        let kernel = Arc::new(Mutex::new(kernel));
         let (originals, _) = Originals::open(state.path(), None).unwrap();
         let enforcer = Enforcer::new(Box::new(kernel.clone()), originals);
         let config = parse_config(Path::new("f"), config).unwrap();
@@ -108,7 +87,7 @@ impl Node {
 
     /// Where every first thread is.
     fn groups(&self) -> Vec<String> {
-        let kernel = self.kernel.0.lock().unwrap();
+        let kernel = self.kernel.lock().unwrap();
         let ids = (10..).step_by(10).take(self.occupancy.occupants.len());
         ids.map(|id| kernel.group_of(id).unwrap_or_default()).collect()
     }
@@ -218,11 +197,11 @@ fn who_comes_later_and_what_others_change_is_made_right() {
     let mut node = Node::new(FakeResctrl::xeon(), CLASSES, &PODS);
     node.enforce();
     // As `kubectl exec` would: a process that nobody in the container has made.
-    node.kernel.0.lock().unwrap().add_thread(7, "sys/fs/cgroup/kubepods/pod-a/a-id");
+    node.kernel.lock().unwrap().add_thread(7, "sys/fs/cgroup/kubepods/pod-a/a-id");
     node.kernel.write("sys/fs/resctrl/bayplan.gold/schemata", "L3CODE:0=1\n").unwrap();
     node.kernel.remove_dir("sys/fs/resctrl/bayplan.Guaranteed").unwrap();
     assert_eq!(node.enforce(), [""; 0]);
-    assert_eq!(node.kernel.0.lock().unwrap().group_of(7).as_deref(), Some("bayplan.gold"));
+    assert_eq!(node.kernel.lock().unwrap().group_of(7).as_deref(), Some("bayplan.gold"));
     assert_eq!(node.groups()[1], "bayplan.Guaranteed");
     assert!(node.text("sys/fs/resctrl/bayplan.gold/schemata").contains("L3CODE:0=07f;1=07f"));
 }
@@ -246,7 +225,7 @@ fn classes_in_use_come_first_and_a_failure_is_told_once() {
     "#]]);
     let path = "sys/fs/resctrl/bayplan.gold";
     for _ in 0..2 {
-        node.kernel.0.lock().unwrap().fail_next(path, Errno::ENOSPC);
+        node.kernel.lock().unwrap().fail_next(path, Errno::ENOSPC);
     }
     let told: Vec<Vec<String>> = (0..3).map(|_| node.enforce()).collect();
     expect![[r#"
