@@ -18,6 +18,8 @@ use crate::windows::Windows;
 
 /// Who is stopped by its own limit for more of its time than this waits for that, and not for others.
 const THROTTLED_MAX: f64 = 0.1;
+/// And for the longest of its delays less is enough.
+const THROTTLED_MAX_P99: f64 = 0.01;
 /// A signal has to fall so far below its limit before it counts as well again.
 const WELL_BELOW: f64 = 0.8;
 
@@ -144,7 +146,8 @@ pub(crate) fn value(signal: Signal, sample: &Sample) -> Option<f64> {
     let throttled = sample.throttled.unwrap_or(0.0);
     match signal {
         Signal::CpuPressure => Some((value - throttled).max(0.0)),
-        Signal::Waiting | Signal::Delay => (throttled <= THROTTLED_MAX).then_some(value),
+        Signal::Waiting => (throttled <= THROTTLED_MAX).then_some(value),
+        Signal::Delay => (throttled <= THROTTLED_MAX_P99).then_some(value),
         _ => Some(value),
     }
 }

@@ -219,7 +219,11 @@ impl Row {
             return None;
         }
         let felt = victim.cpus.union(&target.cpus);
-        let cpus = around(&scene.topology, self.reach, &felt);
+        let cpus = match self.resource {
+            // Where it goes is not known yet.
+            Resource::Place => scene.topology.cpus().clone(),
+            _ => around(&scene.topology, self.reach, &felt),
+        };
         let domain = Domain { cpus, resource: self.resource };
         target.knobs.contains(&self.knob).then(|| Candidate {
             knob: self.knob,
