@@ -119,6 +119,12 @@ struct OfCheck {
     check: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfProposal {
+    knob: &'static str,
+    mode: &'static str,
+}
+
 /// Every metric of the daemon.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -144,6 +150,7 @@ pub(crate) struct Metrics {
     file_writes: Family<Outcome, Counter>,
     file_drifts: Family<OfFile, Counter>,
     files: Family<InState, Gauge<i64, AtomicI64>>,
+    proposals: Family<OfProposal, Counter>,
 }
 
 #[cfg(test)]
@@ -180,6 +187,7 @@ impl Metrics {
             file_writes: Family::default(),
             file_drifts: Family::default(),
             files: Family::default(),
+            proposals: Family::default(),
         };
         metrics.register();
         metrics.by_container.register_collector(Box::new(sightings));
@@ -188,10 +196,20 @@ impl Metrics {
         metrics
     }
 
+    /// The rebalancer would turn this.
+    pub(crate) fn proposed(&self, knob: &'static str, mode: &'static str) {
+        self.proposals.get_or_create(&OfProposal { knob, mode }).inc();
+    }
+
     fn register(&mut self) {
         let registry = &mut self.registry;
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "Version of the daemon", version);
+        registry.register(
+            "rebalance_proposals",
+            "What the rebalancer would have turned for containers that suffer",
+            self.proposals.clone(),
+        );
         registry.register(
             "decisions",
             "Containers placed, refused, adopted and released",

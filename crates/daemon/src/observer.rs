@@ -6,14 +6,16 @@ mod shown;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bayplan_host::counters::{GroupCounters, GroupFiles, NodeCounters, NodeFiles};
 use bayplan_host::find_container_cgroup;
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_types::Bytes;
+use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
-use crate::config::LiveConfig;
+use crate::config::{Config, LiveConfig, RebalanceMode};
 use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
 use crate::occupancy::{Occupancy, Occupant};
@@ -23,6 +25,8 @@ pub(crate) use shown::Shown;
 /// One reading of everything.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
+    /// When it was made; `None` before the first.
+    at: Option<Instant>,
     containers: Vec<ContainerReading>,
     node: NodeCounters,
     /// Since the daemon started, in microjoules.
@@ -32,16 +36,42 @@ pub(crate) struct Reading {
 /// One container.
 #[derive(Debug)]
 struct ContainerReading {
+    runtime_id: String,
     name: ContainerLabels,
     counters: GroupCounters,
     /// Memory on the nodes that it is to use, and elsewhere.
     placed: Option<Placed>,
 }
 
+/// What a container's memory is near to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Placed {
-    near: Bytes,
-    far: Bytes,
+pub(crate) struct Placed {
+    pub(crate) near: Bytes,
+    pub(crate) far: Bytes,
+}
+
+/// The last reading of every container, for those who compare it with the one before.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupsRead {
+    pub(crate) at: Instant,
+    /// By the runtime's id.
+    pub(crate) groups: BTreeMap<String, (GroupCounters, Option<Placed>)>,
+}
+
+impl Shown {
+    /// The last reading; `None` before the first.
+    pub(crate) fn groups(&self) -> Option<GroupsRead> {
+        let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_each = reading.containers.iter();
+        let groups =
+            of_each.map(|it| (it.runtime_id.clone(), (it.counters.clone(), it.placed))).collect();
+        Some(GroupsRead { at: reading.at?, groups })
+    }
+
+    /// Comes back when there is a reading that it has not come back for.
+    pub(crate) async fn fresh(&self) {
+        self.fresh.notified().await;
+    }
 }
 
 /// Who it is. A name belongs to one container at a time: of several attempts, the latest.
@@ -77,11 +107,11 @@ struct Reader {
     energy_uj: BTreeMap<String, u64>,
 }
 
-/// Reads every `observeInterval`, for ever.
+/// Reads every `observeInterval`, or as often as the rebalancer looks, for ever.
 pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
     let mut reader = Reader::new(config.clone());
     loop {
-        let mut ticks = tokio::time::interval(config.borrow().observe_interval);
+        let mut ticks = tokio::time::interval(interval_of(&config.borrow()));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
         let Some(Answer::Occupancy(occupancy)) = inbox.ask(Event::Occupancy).await else { return };
@@ -101,7 +131,16 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
             }
         };
         *shown.reading.lock().unwrap_or_else(PoisonError::into_inner) = reading;
+        shown.fresh.notify_one();
         ticks.tick().await;
+    }
+}
+
+/// One reading serves everybody.
+fn interval_of(config: &Config) -> Duration {
+    match config.rebalance.mode {
+        RebalanceMode::Off => config.observe_interval,
+        RebalanceMode::Observe => config.observe_interval.min(config.rebalance.interval),
     }
 }
 
@@ -136,13 +175,15 @@ impl Reader {
             .filter_map(|(name, occupant)| {
                 let counters = self.read_group(occupant)?;
                 let placed = placed(&counters, occupant);
-                Some(ContainerReading { name, counters, placed })
+                let runtime_id = occupant.runtime_id.clone();
+                Some(ContainerReading { runtime_id, name, counters, placed })
             })
             .collect();
         self.open_node();
         let node = self.node.as_mut().map(|node| node.read(&mut self.buffer)).unwrap_or_default();
         self.add_energy(&node);
-        Reading { containers, node, energy_uj: self.energy_uj.clone() }
+        let energy_uj = self.energy_uj.clone();
+        Reading { at: Some(Instant::now()), containers, node, energy_uj }
     }
 
     /// The files of a CPU that comes back are others.
@@ -204,7 +245,11 @@ fn placed(counters: &GroupCounters, occupant: &Occupant) -> Option<Placed> {
 
 /// Where readings are kept for whoever scrapes.
 pub(crate) fn shown() -> Shown {
-    Shown { reading: Arc::new(Mutex::new(Reading::default())), is_of_containers: false }
+    Shown {
+        reading: Arc::new(Mutex::new(Reading::default())),
+        fresh: Arc::<Notify>::default(),
+        is_of_containers: false,
+    }
 }
 
 #[cfg(test)]

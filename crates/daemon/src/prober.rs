@@ -11,6 +11,6 @@ mod task;
 mod tests;
 mod view;
 
-pub(crate) use sightings::Sightings;
+pub(crate) use sightings::{Seen, Sightings};
 pub(crate) use task::{ProberTask, run_prober};
 pub use view::{AuditView, ContainerAudit, IntruderView, ProbeView, Recent};

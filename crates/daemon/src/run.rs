@@ -41,6 +41,7 @@ use crate::metrics::Metrics;
 use crate::neighbours::watch_neighbours;
 use crate::observer::{self, observe};
 use crate::prober::{ProberTask, Sightings, run_prober};
+use crate::rebalancer::{RebalancerTask, Told, run_rebalancer};
 use crate::reconfigure::check_reserved;
 use crate::record::replay;
 use crate::recorded_machine::render_machine;
@@ -122,6 +123,7 @@ pub struct Daemon {
     config: LiveConfig,
     enforcement: Enforcement,
     sightings: Sightings,
+    told: Told,
     reloader: Reloader,
 }
 
@@ -136,6 +138,7 @@ struct Core {
     enforcer: Enforcer,
     questions: Questions,
     sightings: Sightings,
+    shown: observer::Shown,
     stop: CancellationToken,
     kill: CancellationToken,
     broken: CancellationToken,
@@ -180,7 +183,7 @@ impl Core {
             vital(&broken, event_loop.run(events, kill.clone())),
             vital(&broken, writing),
             vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
-            tokio::spawn(until(stop.clone(), observe(inbox.clone(), current.clone(), shown))),
+            tokio::spawn(until(stop.clone(), observe(inbox.clone(), current.clone(), shown.clone()))),
             // Not vital: the node can do without.
             tokio::spawn(history),
         ];
@@ -194,6 +197,7 @@ impl Core {
             enforcer,
             questions,
             sightings,
+            shown,
             stop,
             kill,
             broken,
@@ -267,6 +271,17 @@ impl Daemon {
         };
         // A machine that is not this one has no kernel to count in.
         tasks.extend(machine.is_real().then(|| tokio::spawn(run_prober(probing, stop.clone()))));
+        let told = Told::default();
+        let rebalancing = RebalancerTask {
+            inbox: inbox.clone(),
+            config: current.clone(),
+            ground: Arc::clone(&ground),
+            shown: core.shown,
+            sightings: sightings.clone(),
+            metrics: Arc::clone(&metrics),
+            told: told.clone(),
+        };
+        tasks.push(tokio::spawn(until(stop.clone(), run_rebalancer(rebalancing))));
         let parts = Parts {
             live,
             ground,
@@ -287,6 +302,7 @@ impl Daemon {
             config: current.clone(),
             enforcement,
             sightings,
+            told,
             reloader,
             close: CancellationToken::new(),
             stop,
@@ -331,6 +347,7 @@ impl Daemon {
             reloader: self.reloader.clone(),
             enforcement: self.enforcement.clone(),
             sightings: self.sightings.clone(),
+            told: self.told.clone(),
         };
         if let Some(address) = config.metrics_address {
             let reach = Reach::of(address.ip());

@@ -13,6 +13,7 @@ fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)
     let annotations = annotations.iter().map(|(name, value)| ((*name).into(), (*value).into()));
     let pod = Pod { annotations: annotations.collect(), ..Pod::default() };
     Occupant {
+        id: bayplan_allocator::ContainerId(0),
         name: format!("n/{name}/c"),
         runtime_id: format!("id-{name}"),
         spec: NewContainer { pod, name: "c".to_owned(), ..NewContainer::default() },
@@ -47,7 +48,7 @@ fn kernel() -> FakeKernel {
 
 fn occupancy(occupants: Vec<Occupant>) -> Occupancy {
     let (reserved, shared) = ("0".parse().unwrap(), "4-7".parse().unwrap());
-    Occupancy { occupants, reserved, shared, is_restored: false }
+    Occupancy { occupants, reserved, shared, is_restored: false, ..Occupancy::default() }
 }
 
 /// Who has which class at 12:00 and at 23:00: what it comes to for governor, range and time to wake up.
