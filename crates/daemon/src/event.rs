@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bayplan_allocator::{ContainerId, Pools};
 use bayplan_allocator::policy::topology_aware::surviving_pools;
+use bayplan_allocator::{ContainerId, Pools};
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use bayplan_enforcement::Plan;

@@ -183,7 +183,10 @@ impl Core {
             vital(&broken, event_loop.run(events, kill.clone())),
             vital(&broken, writing),
             vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
-            tokio::spawn(until(stop.clone(), observe(inbox.clone(), current.clone(), shown.clone()))),
+            tokio::spawn(until(
+                stop.clone(),
+                observe(inbox.clone(), current.clone(), shown.clone()),
+            )),
             // Not vital: the node can do without.
             tokio::spawn(history),
         ];

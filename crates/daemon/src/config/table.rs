@@ -526,7 +526,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "rebalance.interval",
         when: When::Now,
         kind: Kind::Duration(|it| &mut it.rebalance.interval),
-        text: "How often it looks; counters are read as often, too. Who suffers is told after three looks, the first half a minute after it came or moved.",
+        text: "How often it looks; counters are read as often, too. Who suffers is told after three looks, and nobody within six after he came or moved.",
     },
     Key {
         name: "rebalance.forbid",

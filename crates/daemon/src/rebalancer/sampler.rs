@@ -81,7 +81,8 @@ impl Sampler {
                 pod: it.pod.clone(),
                 container: it.name.clone(),
             };
-            let of_each = seen.iter().filter_map(|it| Some((labels(it), rates.remove(&it.cgroup)?)));
+            let of_each =
+                seen.iter().filter_map(|it| Some((labels(it), rates.remove(&it.cgroup)?)));
             self.of_probes = of_each.collect();
         }
         self.drain = Some(drain);

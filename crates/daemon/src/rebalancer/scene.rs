@@ -21,9 +21,9 @@ impl Stays {
     pub(super) fn note(&mut self, occupancy: &Occupancy, now: Duration) {
         let mut before = std::mem::take(&mut self.0);
         for Occupant { id, runtime_id, cpus, mems, .. } in &occupancy.occupants {
-            let known = before.remove(id).filter(|(was, at, on, _)| {
-                was == runtime_id && at == cpus && on == mems
-            });
+            let known = before
+                .remove(id)
+                .filter(|(was, at, on, _)| was == runtime_id && at == cpus && on == mems);
             let new = || (runtime_id.clone(), cpus.clone(), mems.clone(), now);
             self.0.insert(*id, known.unwrap_or_else(new));
         }

@@ -23,6 +23,9 @@ use crate::metrics::Metrics;
 use crate::observer::Shown;
 use crate::prober::Sightings;
 
+/// Who came or moved is not judged for so many looks.
+const WARM_UP: u32 = 6;
+
 /// What the task works with.
 pub(crate) struct RebalancerTask {
     pub(crate) inbox: Inbox,
@@ -55,7 +58,8 @@ impl Looker {
 }
 
 fn settings(config: &RebalanceConfig) -> Settings {
-    Settings { forbidden: config.forbidden.clone(), ..Settings::default() }
+    let (forbidden, warm_up) = (config.forbidden.clone(), config.interval * WARM_UP);
+    Settings { forbidden, warm_up, ..Settings::default() }
 }
 
 /// Looks whenever counters were read, for ever. What was learned ends with the mode `off`.

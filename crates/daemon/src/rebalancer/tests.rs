@@ -6,7 +6,7 @@ use bayplan_allocator::ContainerId;
 use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_host::counters::{GroupCounters, Pressure, Stall};
 use bayplan_rebalance::{Decision, Knob, Rebalancer, Round, Sample, Scene, Settings};
-use bayplan_topology::parse_synthetic;
+use bayplan_topology::{derive, parse_machine};
 use bayplan_types::{Bytes, CpuClass, QosClass};
 use expect_test::{Expect, expect};
 
@@ -26,12 +26,20 @@ fn counters(cpu_usec: u64, cpu_stall: u64) -> GroupCounters {
     GroupCounters { cpu_usec: Some(cpu_usec), pressure, ..GroupCounters::default() }
 }
 
-fn check_sample(before: &GroupCounters, after: &GroupCounters, placed: Option<Placed>, expected: Expect) {
+fn check_sample(
+    before: &GroupCounters,
+    after: &GroupCounters,
+    placed: Option<Placed>,
+    expected: Expect,
+) {
     let sample = sample_of(before, after, placed, SECOND * 2);
-    let shown = sample.map_or_else(|| "none".to_owned(), |it| {
-        let Sample { cpus, throttled, cpu_pressure, memory_pressure, far_memory, .. } = it;
-        format!("{cpus} {throttled:?} {cpu_pressure:?} {memory_pressure:?} {far_memory:?}")
-    });
+    let shown = sample.map_or_else(
+        || "none".to_owned(),
+        |it| {
+            let Sample { cpus, throttled, cpu_pressure, memory_pressure, far_memory, .. } = it;
+            format!("{cpus} {throttled:?} {cpu_pressure:?} {memory_pressure:?} {far_memory:?}")
+        },
+    );
     expected.assert_eq(&shown);
 }
 
@@ -50,12 +58,8 @@ fn what_was_counted_in_between_is_per_second_and_what_was_not_is_nothing() {
 }
 
 fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {
-    let pod = Pod {
-        namespace: "n".to_owned(),
-        name: name.to_owned(),
-        qos: Some(qos),
-        ..Pod::default()
-    };
+    let pod =
+        Pod { namespace: "n".to_owned(), name: name.to_owned(), qos: Some(qos), ..Pod::default() };
     Occupant {
         id: ContainerId(id),
         name: format!("n/{name}/main"),
@@ -75,7 +79,7 @@ fn occupancy(occupants: Vec<Occupant>) -> Occupancy {
 }
 
 fn scene(occupancy: &Occupancy, stays: &Stays, is_late: bool) -> Scene {
-    let topology = parse_synthetic("pack:1 core:1 pu:2").unwrap();
+    let topology = derive(&parse_machine("pack:1 core:1 pu:2").unwrap()).unwrap();
     scene_of(occupancy, Arc::new(topology), stays, is_late)
 }
 
@@ -143,10 +147,10 @@ fn a_victim_is_seen_in_the_counters_of_files_alone() {
         let at = SECOND * 5 * u32::try_from(round).unwrap();
         stays.note(&occupancy, at);
         // Of each 5 s, the server runs 3 and waits during 4, and the hog runs 7.
-        let groups = [("id-server", counters(3_000_000 * round, 4_000_000 * round)), (
-            "id-hog",
-            counters(7_000_000 * round, 0),
-        )];
+        let groups = [
+            ("id-server", counters(3_000_000 * round, 4_000_000 * round)),
+            ("id-hog", counters(7_000_000 * round, 0)),
+        ];
         let groups: BTreeMap<_, _> =
             groups.into_iter().map(|(id, it)| (id.to_owned(), (it, None))).collect();
         let files = Some(GroupsRead { at: begun + at, groups });
