@@ -137,8 +137,8 @@ struct Core {
     enforcement: Enforcement,
     enforcer: Enforcer,
     questions: Questions,
-    sightings: Sightings,
-    shown: observer::Shown,
+    /// What looks at containers, and is to be started.
+    looking: RebalancerTask,
     stop: CancellationToken,
     kill: CancellationToken,
     broken: CancellationToken,
@@ -190,6 +190,15 @@ impl Core {
             // Not vital: the node can do without.
             tokio::spawn(history),
         ];
+        let looking = RebalancerTask {
+            inbox: inbox.clone(),
+            config: current.clone(),
+            ground: Ground::new(machine, &config.reserved_cpus),
+            shown,
+            sightings,
+            metrics: Arc::clone(&metrics),
+            told: Told::default(),
+        };
         Ok(Core {
             inbox,
             upstream,
@@ -199,8 +208,7 @@ impl Core {
             enforcement,
             enforcer,
             questions,
-            sightings,
-            shown,
+            looking,
             stop,
             kill,
             broken,
@@ -264,27 +272,10 @@ impl Daemon {
             metrics: Arc::clone(&metrics),
         };
         tasks.push(tokio::spawn(run_enforcer(enforcing, stop.clone())));
-        let ground = Ground::new(&machine, &config.reserved_cpus);
-        let sightings = core.sightings;
-        let probing = ProberTask {
-            inbox: inbox.clone(),
-            config: current.clone(),
-            ground: Arc::clone(&ground),
-            sightings: sightings.clone(),
-        };
-        // A machine that is not this one has no kernel to count in.
-        tasks.extend(machine.is_real().then(|| tokio::spawn(run_prober(probing, stop.clone()))));
-        let told = Told::default();
-        let rebalancing = RebalancerTask {
-            inbox: inbox.clone(),
-            config: current.clone(),
-            ground: Arc::clone(&ground),
-            shown: core.shown,
-            sightings: sightings.clone(),
-            metrics: Arc::clone(&metrics),
-            told: told.clone(),
-        };
-        tasks.push(tokio::spawn(until(stop.clone(), run_rebalancer(rebalancing))));
+        let looking = core.looking;
+        let (ground, sightings) = (Arc::clone(&looking.ground), looking.sightings.clone());
+        let told = looking.told.clone();
+        tasks.extend(start_looking(&machine, looking, &stop));
         let parts = Parts {
             live,
             ground,
@@ -446,6 +437,24 @@ impl Daemon {
         }
         tracing::info!("stopped");
     }
+}
+
+/// The rebalancer and the probes.
+fn start_looking(
+    machine: &Machine,
+    looking: RebalancerTask,
+    stop: &CancellationToken,
+) -> impl Iterator<Item = JoinHandle<()>> {
+    let probing = ProberTask {
+        inbox: looking.inbox.clone(),
+        config: looking.config.clone(),
+        ground: Arc::clone(&looking.ground),
+        sightings: looking.sightings.clone(),
+    };
+    let rebalancing = tokio::spawn(until(stop.clone(), run_rebalancer(looking)));
+    // A machine that is not this one has no kernel to count in.
+    let probing = machine.is_real().then(|| tokio::spawn(run_prober(probing, stop.clone())));
+    std::iter::once(rebalancing).chain(probing)
 }
 
 /// Spawns a task whose end, by panic too, breaks the daemon.
