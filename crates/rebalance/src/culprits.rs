@@ -26,8 +26,11 @@ const RISE_ROUNDS_MIN: usize = 3;
 const ROUNDS_MIN: usize = 10;
 /// Who does less than this share of what the worst of its kind does, is not to blame.
 const SHARE_MIN: f64 = 0.2;
-/// Who uses fewer CPUs than this harms nobody.
+/// Who uses fewer CPUs than this harms nobody; who uses more than that may, through caches and memory, on any number of CPUs.
 const CPUS_MIN: f64 = 0.1;
+const CPUS_HARM: f64 = 0.5;
+/// Where less than this share of the CPUs is busy, nobody waits for a CPU because of others, and nobody is moved to where more would be.
+const CROWDED: f64 = 0.7;
 
 /// On so many CPUs the scheduler finds room beside who uses less than this share of them.
 const CROWD_MIN: f64 = 0.1;
@@ -67,7 +70,9 @@ impl Judge<'_> {
                 .residents
                 .iter()
                 .filter(|(id, other)| **id != victim && other.mode != Mode::Off)
-                .filter_map(|(id, other)| self.suspect(victim, sufferer, *id, other, finding));
+                .filter_map(|(id, other)| {
+                    self.suspect(scene, (victim, sufferer), (*id, other), finding)
+                });
             for suspect in only_the_great(suspects.collect()) {
                 match culprits.iter_mut().find(|it| it.container == suspect.container) {
                     Some(known) if *known < suspect => *known = suspect,
@@ -82,10 +87,9 @@ impl Judge<'_> {
 
     fn suspect(
         &self,
-        victim: ContainerId,
-        sufferer: &Resident,
-        id: ContainerId,
-        other: &Resident,
+        scene: &Scene,
+        (victim, sufferer): (ContainerId, &Resident),
+        (id, other): (ContainerId, &Resident),
         finding: &Finding,
     ) -> Option<Culprit> {
         let path = path(finding.signal);
@@ -94,14 +98,18 @@ impl Judge<'_> {
             return None;
         }
         let last = self.windows.last(id)?;
-        if last.cpus < CPUS_MIN {
+        let crowd = CROWD_MIN * sufferer.cpus.len() as f64;
+        if last.cpus < crowd.clamp(CPUS_MIN, CPUS_HARM) {
             return None;
         }
         let magnitude = match path {
             Path::Cpu => last.cpus * overlap(&other.cpus, &sufferer.cpus),
             Path::Hardware | Path::Own => activity(tie, last),
         };
-        if path == Path::Cpu && magnitude < CROWD_MIN * sufferer.cpus.len() as f64 {
+        let is_crowded = self.busy(scene, victim, &sufferer.cpus)
+            + self.windows.last(victim).map_or(0.0, |it| it.cpus)
+            >= CROWDED * sufferer.cpus.len() as f64;
+        if path == Path::Cpu && (magnitude < crowd || !is_crowded) {
             return None;
         }
         let pairs = self.pairs(victim, id, tie, path, finding.signal);
@@ -128,14 +136,18 @@ impl Judge<'_> {
             .unwrap_or(ladder::steps(Knob::Suppress))
     }
 
-    /// Whether CPUs have time for one more, as far as was measured in the last round.
+    /// Whether CPUs have time for one more and would not be crowded, as far as was measured in the last round.
     pub(crate) fn has_room(&self, scene: &Scene, goer: ContainerId, place: &CpuSet) -> bool {
         let wants = self.windows.last(goer).map_or(0.0, |it| it.cpus + it.waiting.unwrap_or(0.0));
-        let others = scene.residents.iter().filter(|(id, _)| **id != goer);
-        let busy: f64 = others
+        !place.is_empty() && self.busy(scene, goer, place) + wants <= CROWDED * place.len() as f64
+    }
+
+    /// How many of some CPUs all but one keep busy.
+    fn busy(&self, scene: &Scene, but: ContainerId, place: &CpuSet) -> f64 {
+        let others = scene.residents.iter().filter(|(id, _)| **id != but);
+        others
             .filter_map(|(id, it)| Some(self.windows.last(*id)?.cpus * overlap(&it.cpus, place)))
-            .sum();
-        !place.is_empty() && busy + wants <= place.len() as f64
+            .sum()
     }
 
     /// The victim's trouble with the other's activity, over the rounds in which both were measured; before the other came it did nothing.

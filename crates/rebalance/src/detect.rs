@@ -10,6 +10,7 @@ use bayplan_topology::Topology;
 use bayplan_types::CoreKind;
 
 use crate::baseline::Baselines;
+use crate::culprits::{Path, path};
 use crate::proposal::Finding;
 use crate::sample::{Sample, Signal};
 use crate::scene::{Resident, Workload};
@@ -67,6 +68,7 @@ impl Judge<'_> {
         let samples: Vec<Option<&Sample>> =
             self.windows.of(id, resident.since).take(settings.long).collect();
         let mut condition = Condition { is_well: true, ..Condition::default() };
+        let mut time_signals = 0;
         for signal in Signal::ALL {
             let values: Vec<Option<f64>> =
                 samples.iter().map(|it| it.and_then(|sample| value(signal, sample))).collect();
@@ -78,6 +80,12 @@ impl Judge<'_> {
             if self.is_high(&finding, &values) {
                 condition.findings.push(finding);
             }
+            time_signals += usize::from(path(signal) == Path::Cpu);
+        }
+        // Where there are several signs of waiting for a CPU, one of them alone is none: preemption need not hurt, and a sensor may lie.
+        let found = condition.findings.iter().filter(|it| path(it.signal) == Path::Cpu).count();
+        if found == 1 && time_signals > 1 {
+            condition.findings.retain(|it| path(it.signal) != Path::Cpu);
         }
         Some(condition)
     }

@@ -100,6 +100,9 @@ const ANY: &[Tie] = &[Tie::Cpu, Tie::Core, Tie::L3, Tie::Node];
 const CACHE: &[Tie] = &[Tie::Cpu, Tie::Core, Tie::L3];
 const NONE: &[Tie] = &[];
 
+/// So many times as high as its limit a signal is bad.
+const SEVERE: f64 = 2.0;
+
 /// In the order of the ladder.
 #[rustfmt::skip]
 const TABLE: [Row; 12] = [
@@ -127,7 +130,9 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
     let Some(victim) = scene.residents.get(&evidence.victim) else { return Vec::new() };
     let mut candidates = Vec::new();
     for row in &TABLE {
-        if !evidence.findings.iter().any(|it| row.signals.contains(&it.signal)) {
+        let severity = row.severity(evidence);
+        // Moving costs more than a little trouble.
+        if severity == 0.0 || (row.resource == Resource::Place && severity < SEVERE) {
             continue;
         }
         if matches!(row.whom, Whom::Victim | Whom::Owner) {
@@ -142,7 +147,7 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
         for culprit in evidence.culprits.iter().filter(|it| row.ties.contains(&it.tie)) {
             let found = row.against(judge, scene, evidence.victim, victim, culprit);
             candidates.extend(found.map(|it| match it.knob {
-                Knob::Suppress => Candidate { step_min: judge.suppression(scene), ..it },
+                Knob::Suppress => it.suppressing(judge.suppression(scene), evidence),
                 Knob::Weight | Knob::Bandwidth | Knob::Cache => {
                     Candidate { step_min: row.first_step(evidence), ..it }
                 }
@@ -158,17 +163,31 @@ pub(crate) fn signals(knob: Knob) -> &'static [Signal] {
     TABLE.iter().find(|row| row.knob == knob).map_or(&[], |row| row.signals)
 }
 
+impl Candidate {
+    /// Suppression gives time where only time is missing, and memory otherwise.
+    fn suppressing(self, step_min: u32, evidence: &Evidence) -> Candidate {
+        let is_slow = evidence.findings.iter().any(|it| SLOW.contains(&it.signal));
+        let resource = if is_slow { Resource::Memory } else { Resource::Time };
+        let domain = Domain { resource, ..self.domain };
+        Candidate { step_min, domain, ..self }
+    }
+}
+
 impl Row {
     /// The worse the trouble, the greater the first step: fast to protect.
     fn first_step(&self, evidence: &Evidence) -> u32 {
-        let helped = evidence.findings.iter().filter(|it| self.signals.contains(&it.signal));
-        let severity = helped.map(|it| it.short / it.limit).fold(0.0, f64::max);
-        let step = match severity {
+        let step = match self.severity(evidence) {
             mild if mild < 1.25 => 1,
-            middle if middle < 2.0 => 2,
+            middle if middle < SEVERE => 2,
             _ => 3,
         };
         step.min(self.steps)
+    }
+
+    /// How much too high the worst of the signals is that this helps with: 1 is at its limit, 0 where none is found.
+    fn severity(&self, evidence: &Evidence) -> f64 {
+        let helped = evidence.findings.iter().filter(|it| self.signals.contains(&it.signal));
+        helped.map(|it| it.short / it.limit).fold(0.0, f64::max)
     }
 
     fn against(
@@ -236,7 +255,14 @@ impl Row {
     }
 
     /// CPUs that `goer` leaves for the sake of `stayer`; empty for knobs that move nobody, `None` where there is nowhere to go.
-    fn leave(&self, scene: &Scene, stayer: &Resident, goer: &Resident, tie: Tie) -> Option<CpuSet> {
+    fn leave(
+        &self,
+        scene: &Scene,
+        stayer: &Resident,
+        goer: &Resident,
+        tie: Tie,
+        fits: &dyn Fn(&CpuSet) -> bool,
+    ) -> Option<CpuSet> {
         let topology: &Topology = &scene.topology;
         match self.knob {
             Knob::Siblings => {

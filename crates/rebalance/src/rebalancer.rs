@@ -91,7 +91,7 @@ impl Rebalancer {
             Outcome::Refused(_) => {
                 let pair = pair(&standing.proposal);
                 self.standing.remove(&number);
-                self.tried.failed(pair, at, self.settings.forget);
+                self.tried.refused(pair, at, self.settings.forget);
             }
         }
     }
@@ -279,6 +279,8 @@ impl Rebalancer {
             .iter()
             .filter(|(_, condition)| !condition.findings.is_empty())
             .filter_map(|(id, it)| Some((scene.residents.get(id)?.qos, it.severity(), *id)))
+            // Who asked for nothing has what is left, and nothing is changed for its sake.
+            .filter(|(qos, ..)| *qos != Some(QosClass::BestEffort))
             .collect();
         victims.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
         self.blameless.retain(|id, _| victims.iter().any(|(_, _, victim)| victim == id));

@@ -129,6 +129,11 @@ impl Tried {
         self.hopeless.entry(pair.0).or_default().failed(now, forget, FAILURES_FREE);
     }
 
+    /// It could not be done: not again for `forget`, twice that the next time.
+    pub(crate) fn refused(&mut self, pair: Pair, now: Duration, forget: Duration) {
+        self.past(pair).failed(now, forget, 0);
+    }
+
     /// It was released because all were well.
     pub(crate) fn released(&mut self, pair: Pair, now: Duration) {
         self.past(pair).released = Some(now);

@@ -43,7 +43,13 @@ fn a_besteffort_hog_is_made_idle_and_let_go_when_it_is_gone() {
         4 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
         until a verdict  web cpus=2 pressure=0.03  hog cpus=0
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            115 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            130 s: judge 1 kept: closed 157 % of the gap
+            440 s: judge 1 undone: not needed any more
+        "#]],
     );
 }
 
@@ -55,7 +61,23 @@ fn what_does_not_help_is_undone_and_the_next_is_tried() {
         20 rounds  web cpus=2 pressure=0.02  hog cpus=0
         20 rounds  web cpus=2 pressure=0.5  hog cpus=2
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            115 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            125 s: judge 1 undone: closed 0 % of the gap
+            125 s: propose 2 (act) weight on hog, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            135 s: judge 2 undone: closed 0 % of the gap
+            135 s: propose 3 (act) suppress on hog, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            145 s: judge 3 undone: closed 0 % of the gap
+            145 s: propose 4 (observe) evict on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+        "#]],
     );
 }
 
@@ -71,7 +93,18 @@ fn a_release_that_was_too_early_makes_the_next_wait_longer() {
         until a verdict  web cpus=2 pressure=0.03  hog cpus=1.8
         130 rounds  web cpus=2 pressure=0.03  hog cpus=0.1
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            30 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            45 s: judge 1 kept: closed 157 % of the gap
+            350 s: judge 1 undone: not needed any more
+            410 s: propose 2 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            425 s: judge 2 kept: closed 157 % of the gap
+            1030 s: judge 2 undone: not needed any more
+        "#]],
     );
 }
 
@@ -83,7 +116,13 @@ fn a_hog_that_goes_on_is_held_for_long() {
         until a proposal  web cpus=2 pressure=0.5  hog cpus=2
         400 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            30 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            45 s: judge 1 kept: closed 157 % of the gap
+            1850 s: judge 1 undone: not needed any more
+        "#]],
     );
 }
 
@@ -111,7 +150,12 @@ fn pressure_from_an_own_limit_is_nobody_elses_fault() {
         20 rounds  web cpus=2 pressure=0.02 throttled=0  hog cpus=1
         20 rounds  web cpus=2 pressure=0.5 throttled=0.45  hog cpus=1
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            115 s: propose 1 (act) burst on web: throttled 45 % > 5 %
+                throttled 45 % > 5 %
+                from nobody that is known
+            125 s: judge 1 undone: closed 0 % of the gap
+        "#]],
     );
 }
 
@@ -138,7 +182,16 @@ fn a_slow_owner_has_a_culprit_only_if_that_is_active_at_the_same_time() {
         40 rounds  db cpus=4 cpi=~1  batch cpus=2 bandwidth=1e9
         10 rounds  db cpus=4 cpi=~2  batch cpus=4 bandwidth=20e9
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            515 s: propose 1 (act) bandwidth on batch, step 2, for db: cycles-per-instruction 2.02 > 1.33, usually 1.02
+                cycles-per-instruction 2.02 > 1.33, usually 1.02
+                from batch by a shared node: activity 20.0 G, correlation 1.0
+            520 s: propose 2 (act) frequency on db: cycles-per-instruction 2.02 > 1.33, usually 1.02
+                cycles-per-instruction 2.02 > 1.33, usually 1.02
+                from batch by a shared node: activity 20.0 G, correlation 1.0
+            525 s: judge 1 undone: closed -2 % of the gap
+            530 s: judge 2 undone: closed -4 % of the gap
+        "#]],
     );
 }
 
@@ -167,7 +220,12 @@ fn the_thread_beside_is_freed() {
         until a proposal  db cpus=2 cpi=~1.8  batch cpus=~4
         4 rounds  db cpus=2 cpi=~1.05  batch cpus=~4
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            265 s: propose 1 (act) siblings on batch, which leaves CPUs 4,6, for db: cycles-per-instruction 1.83 > 1.33, usually 1.02
+                cycles-per-instruction 1.83 > 1.33, usually 1.02
+                from batch by a shared core: activity 4.18, correlation 1.0
+            280 s: judge 1 kept: closed 149 % of the gap
+        "#]],
     );
 }
 
@@ -182,7 +240,12 @@ fn far_memory_comes_home() {
         until a proposal  db cpus=2 far=0.6
         4 rounds  db cpus=2 far=0.1
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            30 s: propose 1 (act) memory on db: far-memory 60 % > 20 %
+                far-memory 60 % > 20 %
+                from nobody that is known
+            45 s: judge 1 kept: closed 125 % of the gap
+        "#]],
     );
 }
 
@@ -197,7 +260,11 @@ fn observing_says_it_once_and_changes_nothing() {
         "
         50 rounds  web cpus=2 pressure=0.5  hog cpus=2
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            30 s: propose 1 (observe) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+        "#]],
     );
 }
 
@@ -223,7 +290,20 @@ fn a_refusal_is_remembered_and_the_next_is_tried() {
         refuse
         20 rounds  web cpus=2 pressure=0.5  hog cpus=2
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            30 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            35 s: propose 2 (act) weight on hog, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            40 s: propose 3 (act) suppress on hog, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            45 s: propose 4 (observe) evict on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+        "#]],
     );
 }
 
@@ -239,7 +319,12 @@ fn in_unrest_nothing_is_said_and_settling_begins_anew() {
         unrest ends
         until a verdict  web cpus=2 pressure=0.03  hog cpus=1.8
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            65 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            130 s: judge 1 kept: closed 157 % of the gap
+        "#]],
     );
 }
 
@@ -253,7 +338,13 @@ fn a_victim_that_is_gone_leaves_nothing_turned() {
         gone web
         2 rounds  hog cpus=2
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            30 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            45 s: judge 1 kept: closed 160 % of the gap
+            50 s: judge 1 undone: not needed any more
+        "#]],
     );
 }
 
@@ -293,6 +384,10 @@ fn what_is_forbidden_is_left_out() {
         settings,
         WEB_AND_HOG,
         "until a proposal  web cpus=2 pressure=0.5  hog cpus=2",
-        expect![[r#""#]],
+        expect![[r#"
+            30 s: propose 1 (act) weight on hog, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+        "#]],
     );
 }

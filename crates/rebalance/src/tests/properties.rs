@@ -14,7 +14,7 @@ const SCENE: &str = "
     e burstable 4-5 exclusive
     f unknown 6-7
 ";
-const CONTAINERS: u64 = 6;
+const CONTAINERS: usize = 6;
 
 /// A round as it may come: who is measured how, and what else is the matter.
 #[derive(Clone, Debug)]
@@ -45,13 +45,13 @@ fn value() -> impl Strategy<Value = f64> {
 fn turns() -> impl Strategy<Value = Vec<Turn>> {
     let sample = proptest::option::weighted(0.95, proptest::array::uniform8(value()));
     let phase = (
-        proptest::collection::vec(sample, CONTAINERS as usize),
+        proptest::collection::vec(sample, CONTAINERS),
         1..12usize,
         proptest::bool::weighted(0.1),
         proptest::bool::weighted(0.2),
         proptest::bool::weighted(0.1),
         prop_oneof![8 => Just(5u64), 1 => 0..100u64],
-        proptest::option::weighted(0.1, 1..=CONTAINERS),
+        proptest::option::weighted(0.1, 1..=CONTAINERS as u64),
     );
     proptest::collection::vec(phase, 1..20).prop_map(|phases| {
         let turns = phases.into_iter().flat_map(|phase| {
@@ -65,7 +65,7 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
 
 fn histories() -> impl Strategy<Value = History> {
     let mode = prop_oneof![1 => Just(Mode::Off), 1 => Just(Mode::Observe), 4 => Just(Mode::Act)];
-    let modes = proptest::collection::vec(mode, CONTAINERS as usize);
+    let modes = proptest::collection::vec(mode, CONTAINERS);
     let forbidden = proptest::collection::btree_set(proptest::sample::select(&Knob::ALL[..]), 0..4);
     (turns(), modes, forbidden, 0..8u32).prop_map(|(turns, modes, forbidden, per_minute)| History {
         turns,
@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn a_lie_is_a_hole(history in histories(), liar in 0..CONTAINERS as usize, lie in 0..4usize) {
+    fn a_lie_is_a_hole(history in histories(), liar in 0..CONTAINERS, lie in 0..4usize) {
         let lie = [f64::NAN, f64::INFINITY, -1.0, 1e300][lie];
         let mut with_lies = history.clone();
         let mut with_holes = history;
