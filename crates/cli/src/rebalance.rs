@@ -87,12 +87,52 @@ mod tests {
     fn a_view_says_whether_it_looks_and_what_it_would_do() {
         let mode = "observe".to_owned();
         let view = RebalanceView { mode, sampled: 2, ..RebalanceView::default() };
-        check(view.clone(), expect![[r#""#]]);
+        check(
+            view.clone(),
+            expect![[r#"
+                The mode is observe: what would be done is said, and not done.
+                The last look had samples of 2 containers.
+                No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.
+            "#]],
+        );
         let unrest = Some("everything is restored".to_owned());
-        check(RebalanceView { unrest, ..view.clone() }, expect![[r#""#]]);
-        check(RebalanceView { is_paused: true, ..view.clone() }, expect![[r#""#]]);
-        check(RebalanceView { mode: "off".to_owned(), ..view.clone() }, expect![[r#""#]]);
+        check(
+            RebalanceView { unrest, ..view.clone() },
+            expect![[r#"
+                The mode is observe: what would be done is said, and not done.
+                The last look had samples of 2 containers.
+                Nothing is proposed now: everything is restored.
+                No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.
+            "#]],
+        );
+        check(
+            RebalanceView { is_paused: true, ..view.clone() },
+            expect![[r#"
+                PAUSED until `bayplan rebalance resume`
+                The last look had samples of 2 containers.
+                No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.
+            "#]],
+        );
+        check(
+            RebalanceView { mode: "off".to_owned(), ..view.clone() },
+            expect![[r#"
+                OFF: `rebalance.mode` of the configuration
+                No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.
+            "#]],
+        );
         let text = "weight on batch/h\u{1b}og/main, for shop/web/main: waiting 2.00 > 0.50";
-        check(RebalanceView { proposals: vec![proposal(text)], ..view }, expect![[r#""#]]);
+        check(
+            RebalanceView { proposals: vec![proposal(text)], ..view },
+            expect![[r#"
+                The mode is observe: what would be done is said, and not done.
+                The last look had samples of 2 containers.
+
+                 TIME (UTC)           WOULD TURN
+                 2026-11-22 05:00:00  weight on batch/h�og/main, for shop/web/main: waiting 2.00 > 0.50
+
+                The last of them: shop/web/main suffers
+                  waiting 2.00 > 0.50
+            "#]],
+        );
     }
 }

@@ -46,15 +46,20 @@ fn check_sample(
 #[test]
 fn what_was_counted_in_between_is_per_second_and_what_was_not_is_nothing() {
     let (before, after) = (counters(1_000_000, 0), counters(4_000_000, 500_000));
-    check_sample(&before, &after, None, expect![[r#""#]]);
+    check_sample(&before, &after, None, expect!["1.5 None Some(0.25) None None"]);
     let placed = Placed { near: Bytes(3), far: Bytes(1) };
-    check_sample(&before, &after, Some(placed), expect![[r#""#]]);
+    check_sample(&before, &after, Some(placed), expect!["1.5 None Some(0.25) None Some(0.25)"]);
     let nothing = Placed { near: Bytes(0), far: Bytes(0) };
     let throttled = |usec| GroupCounters { throttled_usec: Some(usec), ..counters(usec, usec) };
     // Several CPUs may be stopped at once.
-    check_sample(&throttled(0), &throttled(9_000_000), Some(nothing), expect![[r#""#]]);
-    check_sample(&after, &before, None, expect![[r#""#]]);
-    check_sample(&GroupCounters::default(), &after, None, expect![[r#""#]]);
+    check_sample(
+        &throttled(0),
+        &throttled(9_000_000),
+        Some(nothing),
+        expect!["4.5 Some(1.0) Some(1.0) None None"],
+    );
+    check_sample(&after, &before, None, expect!["none"]);
+    check_sample(&GroupCounters::default(), &after, None, expect!["none"]);
 }
 
 fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {
