@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
 use bayplan_tests::node::{LIMIT, Node, Placed, SLEEP};
 use bayplan_tests::process::wait_for;
 use bayplan_types::{Bytes, QosClass};
@@ -43,7 +43,7 @@ fn play(node: &mut Node) -> anyhow::Result<()> {
 }
 
 pub(crate) fn run(bayplan: &Path) -> anyhow::Result<()> {
-    let mut node = Node::start(bayplan, &SLEEP)?;
+    let mut node = Node::start(bayplan, &SLEEP, CgroupDriver::Cgroupfs)?;
     let played = play(&mut node);
     node.end(played)
 }

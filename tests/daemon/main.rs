@@ -21,6 +21,7 @@ mod node;
 mod observing;
 mod placing;
 mod power;
+mod prometheus;
 mod rebalancing;
 mod reload;
 mod resources;

@@ -29,7 +29,10 @@ const FAMILIES: [&str; 13] = [
 /// Head and body of the answer to a request such as `GET /metrics`.
 pub(crate) async fn get(node: &Node, request: &str) -> (String, String) {
     let mut stream = soon(TcpStream::connect(node.metrics_address())).await.unwrap();
-    let request = format!("{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let accept = "application/openmetrics-text;version=1.0.0,*/*;q=0.1";
+    let request = format!(
+        "{request} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+    );
     soon(stream.write_all(request.as_bytes())).await.unwrap();
     let mut answer = String::new();
     soon(stream.read_to_string(&mut answer)).await.unwrap();

@@ -18,6 +18,7 @@ use crate::Test;
 use crate::exclusive::own;
 use crate::hardware::Hardware;
 use crate::isolated::has_remote_partitions;
+use crate::units::Edited;
 
 pub(crate) const TESTS: &[Test] = &[
     Test {
@@ -55,8 +56,17 @@ const DISK: &str = "/dev/vda";
 const BLOCK: usize = 64 << 10;
 
 /// The directory of a container's cgroup.
-fn group(of: &Placed) -> anyhow::Result<PathBuf> {
-    let text = fs::read_to_string(format!("/proc/{}/cgroup", of.pid))?;
+pub(crate) fn group(of: &Placed) -> anyhow::Result<PathBuf> {
+    read_cgroup(&of.pid.to_string())
+}
+
+/// That of this process.
+pub(crate) fn read_own_cgroup() -> anyhow::Result<PathBuf> {
+    read_cgroup("self")
+}
+
+fn read_cgroup(process: &str) -> anyhow::Result<PathBuf> {
+    let text = fs::read_to_string(format!("/proc/{process}/cgroup"))?;
     let own = text.lines().find_map(|line| line.strip_prefix("0::/"));
     Ok(Path::new(CGROUPS).join(own.context("no cgroup of version 2")?))
 }
@@ -72,7 +82,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// Waits for what files should say.
-fn becomes(rows: &[(PathBuf, &str)]) -> anyhow::Result<()> {
+pub(crate) fn becomes(rows: &[(PathBuf, &str)]) -> anyhow::Result<()> {
     for (path, due) in rows {
         let found = wait_for(due, LIMIT, || Ok((read(path)? == *due).then_some(())));
         found.with_context(|| format!("{} is {:?}", path.display(), read(path)))?;
@@ -158,6 +168,7 @@ impl Drop for Busy {
 }
 
 fn a_partition_keeps_everybody_else_off(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
+    let _edited = Edited::for_partitions()?;
     let owner = own(node, "owner", 2)?;
     let file = group(&owner)?.join("cpuset.cpus.partition");
     let busy = Busy::start(&owner.cpus)?;
@@ -187,7 +198,8 @@ fn a_partition_keeps_everybody_else_off(node: &mut Node, _: &Hardware) -> anyhow
         ensure!(now.cpus == owner.cpus, "the owner moved from {} to {}", owner.cpus, now.cpus);
     }
     node.reconfigure("")?;
-    let exclusive = Path::new(CGROUPS).join("kubepods/cpuset.cpus.exclusive");
+    let all_pods = file.ancestors().find(|dir| dir.parent() == Some(Path::new(CGROUPS)));
+    let exclusive = all_pods.context("a group of all pods")?.join("cpuset.cpus.exclusive");
     becomes(&[(file, "member"), (exclusive, "")])?;
     wait_for("somebody else on the owner's CPUs again", LIMIT, || {
         Ok(busy.cpus()?.intersects(&owner.cpus).then_some(()))
@@ -241,14 +253,13 @@ fn seconds_to_write(group: &Path) -> anyhow::Result<f32> {
     let room = vec![7_u8; 2 * BLOCK];
     let at = room.as_ptr().align_offset(4096);
     let block = room.get(at..at + BLOCK).context("an aligned block")?;
-    let own = read(Path::new("/proc/self/cgroup"))?;
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).context("a cgroup")?;
+    let own = read_own_cgroup()?;
     let join = |group: &Path| write(&group.join("cgroup.procs"), &std::process::id().to_string());
     join(group)?;
     let started = Instant::now();
     let written = (0..64).try_for_each(|_| disk.write_all(block));
     let seconds = started.elapsed().as_secs_f32();
-    join(&Path::new(CGROUPS).join(own))?;
+    join(&own)?;
     written?;
     Ok(seconds)
 }

@@ -10,6 +10,7 @@ use bayplan_tests::process::wait_for;
 use bayplan_types::{Bytes, CpuSet, QosClass};
 
 use crate::exclusive::own;
+use crate::files::read_own_cgroup;
 use crate::hardware::Hardware;
 use crate::{Needs, Test};
 
@@ -43,7 +44,8 @@ const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 
 pub(crate) fn has_remote_partitions(hardware: &Hardware) -> Needs {
     hardware.has_cpus(6)?;
-    match Path::new(CGROUPS).join("init").join(EXCLUSIVE).is_file() {
+    let own = read_own_cgroup().map_err(|_| "no cgroup of version 2")?;
+    match own.join(EXCLUSIVE).is_file() {
         true => Ok(()),
         false => Err("a kernel without remote partitions"),
     }

@@ -52,7 +52,7 @@ fn render(p: usize, l3s: usize, cores: usize, all: &Hardware, nodes: Vec<String>
 }
 
 fn the_kernel_has_what_bayplan_uses(_: &mut Node, _: &Hardware) -> anyhow::Result<()> {
-    let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.subtree_control")?;
+    let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers")?;
     for controller in ["cpuset", "cpu", "io", "memory", "hugetlb", "pids"] {
         let mut all = controllers.split_whitespace();
         ensure!(all.any(|it| it == controller), "no controller {controller} in {controllers}");

@@ -13,12 +13,15 @@ mod isolated;
 mod lifecycle;
 mod machine;
 mod memory;
+mod package;
 mod shared;
+mod units;
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use bayplan_cri::kubelet::CgroupDriver;
 use bayplan_tests::node::Node;
 
 use crate::hardware::Hardware;
@@ -60,6 +63,7 @@ fn tests() -> Vec<&'static Test> {
         isolated::TESTS,
         files::TESTS,
         lifecycle::TESTS,
+        units::TESTS,
     ]
     .into_iter()
     .flatten()
@@ -86,10 +90,22 @@ fn main() -> ExitCode {
     }
 }
 
+/// As kubelet is to be configured: systemd makes cgroups where it is the first process (sd_booted(3)).
+pub(crate) fn driver() -> CgroupDriver {
+    match Path::new("/run/systemd/system").is_dir() {
+        true => CgroupDriver::Systemd,
+        false => CgroupDriver::Cgroupfs,
+    }
+}
+
 /// Whether all went well.
 fn run(parts: &[String]) -> anyhow::Result<bool> {
     let hardware = Hardware::read()?;
-    let mut node = Node::start(Path::new(BAYPLAN), &COMMAND)?;
+    if package::is_given() {
+        package::install()?;
+        println!("the package is installed");
+    }
+    let mut node = Node::start(Path::new(BAYPLAN), &COMMAND, driver())?;
     let is_asked =
         |test: &&&Test| parts.is_empty() || parts.iter().any(|it| test.name.contains(it));
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
@@ -115,6 +131,10 @@ fn run(parts: &[String]) -> anyhow::Result<bool> {
         }
     }
     node.end(Ok(()))?;
+    if package::is_given() {
+        package::purge()?;
+        println!("the package is gone");
+    }
     println!("guest: {passed} passed, {failed} failed, {skipped} skipped");
     Ok(failed == 0 && passed > 0)
 }

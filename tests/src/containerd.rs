@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use bayplan_cri::kubelet::CgroupDriver;
 
 use crate::image::{IMAGE, write_image};
 use crate::process::{Process, find_program, wait_for};
@@ -17,11 +18,11 @@ pub struct Containerd {
 }
 
 impl Containerd {
-    /// Starts containerd below `dir` and imports the image.
+    /// Starts containerd below `dir` and imports the image. `driver` makes the containers' cgroups.
     ///
     /// # Errors
     /// A program is missing, we are not root, or containerd does not come up.
-    pub fn start(dir: &Path) -> anyhow::Result<Containerd> {
+    pub fn start(dir: &Path, driver: CgroupDriver) -> anyhow::Result<Containerd> {
         let containerd = find_program("containerd", "containerd")?;
         let ctr = find_program("ctr", "containerd")?;
         find_program("runc", "runc")?;
@@ -30,7 +31,7 @@ impl Containerd {
         ensure!(is_root, "containers need root: run the tests as root, for example with sudo -E");
         let socket = dir.join("containerd.sock");
         let config = dir.join("containerd.toml");
-        std::fs::write(&config, render_config(dir, &socket))?;
+        std::fs::write(&config, render_config(dir, &socket, driver))?;
         let mut command = Command::new(containerd);
         command.arg("-c").arg(&config).args(["--log-level", "warn"]);
         let process = Process::start(&mut command, &dir.join("containerd.log"))?;
@@ -64,7 +65,8 @@ impl Containerd {
 }
 
 /// `restrict_oom_score_adj`: a machine without `CAP_SYS_RESOURCE` cannot lower the score, and the sandbox would not start.
-fn render_config(dir: &Path, socket: &Path) -> String {
+fn render_config(dir: &Path, socket: &Path, driver: CgroupDriver) -> String {
+    let is_systemd = driver == CgroupDriver::Systemd;
     let dir = dir.display();
     let socket = socket.display();
     format!(
@@ -76,6 +78,10 @@ state = "{dir}/state"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{IMAGE}"
   restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+  SystemdCgroup = {is_systemd}
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = "{dir}/cni/bin"
   conf_dir = "{dir}/cni/net.d"

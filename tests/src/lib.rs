@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, reason = "tests tell what they do")]
 
 pub mod containerd;
+pub mod daemon;
 mod image;
 pub mod node;
 pub mod process;

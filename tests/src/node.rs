@@ -1,13 +1,14 @@
 //! A node: containerd, the daemon as a process in front of it, and a client that speaks as kubelet does.
 //! In: what a pod's author writes. Out: where the kernel and the runtime have its containers.
 
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
-use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec, RunningPod};
+use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, Kubelet, PodSpec, RunningPod};
 use bayplan_cri::upstream::{ContainerDetails, Upstream};
 use bayplan_cri::v1;
 use bayplan_daemon::query_control;
@@ -18,8 +19,9 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::containerd::Containerd;
+use crate::daemon::Daemon;
 use crate::image::IMAGE;
-use crate::process::{Process, wait_for};
+use crate::process::wait_for;
 
 /// Generous: everything here also runs in a virtual machine without hardware virtualisation.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -31,9 +33,8 @@ pub const SLEEP: [&str; 3] = ["/bin/busybox", "sleep", "1000000"];
 #[derive(Debug)]
 pub struct Node {
     dir: TempDir,
-    bayplan: PathBuf,
     containerd: Containerd,
-    daemon: Process,
+    daemon: Daemon,
     tokio: Runtime,
     kubelet: Kubelet,
     runtime: Upstream,
@@ -55,28 +56,40 @@ pub struct Placed {
 }
 
 impl Node {
-    /// Starts containerd and the daemon. `bayplan` is the daemon's binary, `command` what containers run.
+    /// Starts containerd and the daemon. `bayplan` is the daemon's binary, `command` what containers run, `driver` makes their cgroups:
+    /// where that is systemd, it also runs the daemon, by the units of the package.
     ///
     /// # Errors
     /// One of them does not come up.
-    pub fn start(bayplan: &Path, command: &[&str]) -> anyhow::Result<Node> {
-        let dir = TempDir::with_prefix("bayplan-node-")?;
+    pub fn start(bayplan: &Path, command: &[&str], driver: CgroupDriver) -> anyhow::Result<Node> {
+        let prefix = "bayplan-node-";
+        let (dir, daemon) = match driver {
+            CgroupDriver::Cgroupfs => {
+                let dir = TempDir::with_prefix(prefix)?;
+                let daemon = Daemon::child(bayplan, dir.path());
+                (dir, daemon)
+            }
+            CgroupDriver::Systemd => {
+                // The unit has a /tmp of its own, in which there is no runtime.
+                let dir = TempDir::with_prefix_in(prefix, "/run")?;
+                let daemon = Daemon::unit(bayplan, dir.path())?;
+                (dir, daemon)
+            }
+        };
         let had_kubepods = has_kubepods()?;
-        let containerd = Containerd::start(dir.path())?;
+        let containerd = Containerd::start(dir.path(), driver)?;
         let tokio = Runtime::new()?;
         let _entered = tokio.enter();
-        let socket = dir.path().join("bayplan.sock");
         let logs = dir.path().join("logs").display().to_string();
-        let kubelet = Kubelet::new(socket, IMAGE, command, &logs);
+        let kubelet =
+            Kubelet::new(daemon.socket.clone(), IMAGE, command, &logs).with_driver(driver);
         let runtime = Upstream::new(containerd.socket().to_owned(), LIMIT);
-        write_config(dir.path(), containerd.socket(), "")?;
-        let daemon = start_daemon(bayplan, dir.path())?;
         drop(_entered);
-        let bayplan = bayplan.to_owned();
         let pods = Vec::new();
         let mut node =
-            Node { dir, bayplan, containerd, daemon, tokio, kubelet, runtime, pods, had_kubepods };
-        node.wait_until_serving()?;
+            Node { dir, containerd, daemon, tokio, kubelet, runtime, pods, had_kubepods };
+        node.daemon.configure(node.containerd.socket(), "")?;
+        node.start_again()?;
         Ok(node)
     }
 
@@ -87,9 +100,8 @@ impl Node {
     pub fn reset(&mut self, config: &str) -> anyhow::Result<()> {
         self.remove_pods()?;
         self.daemon.terminate()?;
-        std::fs::remove_dir_all(self.dir.path().join("bayplan"))?;
-        std::fs::write(self.dir.path().join("bayplan.log"), "")?;
-        write_config(self.dir.path(), self.containerd.socket(), config)?;
+        self.daemon.forget()?;
+        self.daemon.configure(self.containerd.socket(), config)?;
         self.start_again()
     }
 
@@ -99,8 +111,16 @@ impl Node {
     /// It does not end or does not come up.
     pub fn reconfigure(&mut self, config: &str) -> anyhow::Result<()> {
         self.daemon.terminate()?;
-        write_config(self.dir.path(), self.containerd.socket(), config)?;
+        self.daemon.configure(self.containerd.socket(), config)?;
         self.start_again()
+    }
+
+    /// Writes another configuration while the daemon runs on.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_config(&self, config: &str) -> anyhow::Result<()> {
+        self.daemon.configure(self.containerd.socket(), config)
     }
 
     /// SIGKILL, and a new daemon.
@@ -125,12 +145,12 @@ impl Node {
     /// # Errors
     /// It does not come up.
     pub fn start_again(&mut self) -> anyhow::Result<()> {
-        self.daemon = start_daemon(&self.bayplan, self.dir.path())?;
+        self.daemon.start()?;
         self.wait_until_serving()
     }
 
     fn wait_until_serving(&mut self) -> anyhow::Result<()> {
-        let socket = self.dir.path().join("bayplan.sock");
+        let socket = self.daemon.socket.clone();
         // A call that fails costs far more than the attempt to connect.
         wait_for("the daemon's socket", LIMIT, || Ok(UnixStream::connect(&socket).ok()))
             .with_context(|| self.daemon.last_words())?;
@@ -218,8 +238,29 @@ impl Node {
     /// # Errors
     /// It does not answer.
     pub fn status(&self) -> anyhow::Result<Status> {
-        let socket = self.dir.path().join("control.sock");
-        Ok(self.tokio.block_on(query_control(&socket, "/api/v1/status"))?)
+        Ok(self.tokio.block_on(query_control(&self.daemon.control, "/api/v1/status"))?)
+    }
+
+    /// The daemon's metrics, as Prometheus reads them.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn metrics(&self) -> anyhow::Result<String> {
+        let mut socket = UnixStream::connect(&self.daemon.control)?;
+        socket.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        let mut text = String::new();
+        socket.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    /// Where kubelet connects.
+    pub fn socket(&self) -> &Path {
+        &self.daemon.socket
+    }
+
+    /// The daemon's log.
+    pub fn log(&self) -> &Path {
+        &self.daemon.log
     }
 
     /// What the daemon says of one container.
@@ -351,25 +392,8 @@ pub(crate) fn allowed_by_kernel(pid: u32) -> anyhow::Result<Option<CpuSet>> {
     Ok(read_process_pinning(Path::new("/"), pid)?.map(|(cpus, _)| cpus))
 }
 
-fn write_config(dir: &Path, runtime: &Path, more: &str) -> anyhow::Result<()> {
-    let (dir_text, runtime) = (dir.display(), runtime.display());
-    let config = format!(
-        "socket: {dir_text}/bayplan.sock\nruntimeSocket: {runtime}\n\
-         controlSocket: {dir_text}/control.sock\nstateDir: {dir_text}/bayplan\n\
-         metricsAddress: 127.0.0.1:0\ndecisionTimeout: 30s\nruntimeTimeout: 30s\n\
-         log: debug,h2=info,hyper_util=info\n{more}"
-    );
-    Ok(std::fs::write(dir.join("bayplan.yaml"), config)?)
-}
-
 /// A kubelet of this machine has cgroups of its own, which must stay.
 fn has_kubepods() -> anyhow::Result<bool> {
     let find = ["/sys/fs/cgroup", "-type", "d", "-name", "kubepods"];
     Ok(!Command::new("find").args(find).output()?.stdout.is_empty())
-}
-
-fn start_daemon(bayplan: &Path, dir: &Path) -> anyhow::Result<Process> {
-    let mut command = Command::new(bayplan);
-    command.args(["run", "--config"]).arg(dir.join("bayplan.yaml"));
-    Process::start(&mut command, &dir.join("bayplan.log"))
 }

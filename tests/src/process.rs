@@ -47,11 +47,16 @@ impl Process {
 
     /// The end of its log, for error messages.
     pub(crate) fn last_words(&self) -> String {
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let tail = lines.get(lines.len().saturating_sub(30)..).unwrap_or_default();
-        format!("log {}:\n{}", self.log.display(), tail.join("\n"))
+        tail(&self.log)
     }
+}
+
+/// The end of a log, with its path.
+pub(crate) fn tail(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let tail = lines.get(lines.len().saturating_sub(30)..).unwrap_or_default();
+    format!("log {}:\n{}", log.display(), tail.join("\n"))
 }
 
 impl Drop for Process {
@@ -91,4 +96,18 @@ pub(crate) fn find_program(name: &str, package: &str) -> anyhow::Result<PathBuf>
     found.with_context(|| {
         format!("{name} is not installed; run `cargo xtask setup`, or install the Debian package {package}")
     })
+}
+
+/// The full path of a program that is installed, or that `cargo xtask setup` has only unpacked into the lab's cache, so that no service is started.
+///
+/// # Errors
+/// It is in neither place; says how to get it.
+pub fn find_unpacked(name: &str, package: &str) -> anyhow::Result<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let unpacked = cache.or_else(home).map(|dir| dir.join("bayplan-lab").join(package).join(name));
+    match unpacked.filter(|path| path.is_file()) {
+        Some(path) => Ok(path),
+        None => find_program(name, package),
+    }
 }

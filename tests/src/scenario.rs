@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
 use bayplan_types::{Bytes, CpuSet, MilliCpu, QosClass};
 
 use crate::node::{LIMIT, Node, Placed, SLEEP, allowed_by_kernel};
@@ -27,7 +27,7 @@ pub enum Host {
 /// # Errors
 /// The first thing that was not as it should be.
 pub fn run(bayplan: &Path, owners: usize, host: Host) -> anyhow::Result<()> {
-    let mut node = Node::start(bayplan, &SLEEP)?;
+    let mut node = Node::start(bayplan, &SLEEP, CgroupDriver::Cgroupfs)?;
     let played = play(&mut node, owners, host);
     node.end(played)
 }

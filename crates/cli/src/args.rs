@@ -11,6 +11,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 
 use crate::machine_file::MACHINE_FORMAT;
+use crate::top::Sort;
 
 /// Decides which CPUs and memory each container of a Kubernetes node gets, and makes the kernel obey.
 ///
@@ -57,9 +58,9 @@ pub(crate) enum Command {
     Status(StatusOptions),
     /// Why a container is where it is: every pool that was considered, and why it won or lost
     Explain(ExplainOptions),
-    /// Which containers use how much CPU, and which are throttled, live
+    /// Which containers use how much CPU, and which are throttled, wait, move, stall, or have memory elsewhere, live
     ///
-    /// Usage is read from the containers' cgroups below `hostRoot` of the configuration, so run it on the node. On a terminal the table is
+    /// Counters are read from the containers' cgroups below `hostRoot` of the configuration, so run it on the node. On a terminal the table is
     /// drawn anew until Ctrl-C; elsewhere the tables follow each other, with -o json one object per line.
     #[command(after_long_help = TOP_HELP)]
     Top(TopOptions),
@@ -400,6 +401,9 @@ pub(crate) struct TopOptions {
     /// Time between two readings
     #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = parse_delay)]
     pub(crate) delay: Duration,
+    /// What comes first
+    #[arg(short, long, value_enum, value_name = "COLUMN", default_value_t = Sort::Cpu)]
+    pub(crate) sort: Sort,
     /// Print one table, after one delay, and end
     #[arg(long)]
     pub(crate) once: bool,
@@ -411,13 +415,19 @@ pub(crate) struct TopOptions {
 
 /// What the columns mean.
 const TOP_HELP: &str = "\
+CLASS      exclusive (some CPUs are its own), shared or reserved
 CPU        CPUs that it used on average since the last reading: 1.50 is one and a half
 THROTTLED  of the periods since then in which it ran, those in which its limit stopped it; `-` without a limit
-CLASS      exclusive (some CPUs are its own), shared or reserved
+WAITING    tasks that could have run and had no CPU, on average of the last five seconds: as much as CPU means half of what it wants
+DELAY P99  99 of 100 runs of the last minute began after at most this
+MOVES/s    moves of its tasks to another CPU, in the last five seconds
+.. STALL   time since the last reading in which some of its tasks stood still for lack of CPU time, memory, or block I/O (PSI)
+FAR        share of its memory that is on NUMA nodes that it is not to use
 CPUS       every CPU that it may run on
 
-`-` stands for what is not known yet or cannot be read. Rows are sorted by usage. JSON has the same: `cpu_usage` in CPUs, `throttled` from
-0 to 1, null for what is not known.";
+`-` stands for what is not known yet or cannot be read. A column of which nothing is known is not there: WAITING, DELAY and MOVES need probes, STALL and
+FAR cgroup v2. JSON has everything, null for what is not known: `cpu_usage` in CPUs, `throttled`, `stalled` (`cpu`, `memory`, `io`) and `memory_far` from 0 to 1,
+`waiting`, `run_delay_p99_seconds`, and `migrations` per second.";
 
 fn parse_delay(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|it| (0.1..=3600.0).contains(it));

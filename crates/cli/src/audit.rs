@@ -168,7 +168,7 @@ fn millis(seconds: f64) -> String {
 }
 
 /// An upper bound out of a bucket.
-fn delay(seconds: Option<f64>) -> String {
+pub(crate) fn delay(seconds: Option<f64>) -> String {
     match seconds {
         None => "-".to_owned(),
         Some(seconds) if seconds < 1e-3 => format!("{:.0} us", seconds * 1e6),

@@ -205,6 +205,7 @@ impl<A: Agent> Call<A> {
                 Ok(self.forward(None).await)
             }
             Question::Start(container_id) => {
+                agent.starting(&container_id).await;
                 let exchange = self.forward(None).await;
                 if exchange.code() == Some(Code::Ok) {
                     agent.started(&container_id).await;

@@ -12,6 +12,15 @@ use crate::upstream::Upstream;
 use crate::v1;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 
+/// Who makes cgroups, and so how they are named (kubelet's `cgroupDriver`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// The runtime, as directories.
+    Cgroupfs,
+    /// systemd, as slices (systemd.slice(5)).
+    Systemd,
+}
+
 /// A pod as its author writes it.
 #[derive(Clone, Debug)]
 pub struct PodSpec {
@@ -38,14 +47,26 @@ impl PodSpec {
         format!("{}-{}", self.namespace, self.name)
     }
 
-    /// The parent cgroup as the cgroupfs driver names it.
-    pub fn cgroup_parent(&self) -> String {
+    /// The parent cgroup as kubelet names it.
+    pub fn cgroup_parent(&self, driver: CgroupDriver) -> String {
         let class = match self.qos {
             QosClass::Guaranteed => "",
-            QosClass::Burstable => "burstable/",
-            QosClass::BestEffort => "besteffort/",
+            QosClass::Burstable => "burstable",
+            QosClass::BestEffort => "besteffort",
         };
-        format!("/kubepods/{class}pod{}", self.uid())
+        let pod = format!("pod{}", self.uid());
+        let mut names = vec!["kubepods", class, &pod];
+        names.retain(|name| !name.is_empty());
+        match driver {
+            CgroupDriver::Cgroupfs => format!("/{}", names.join("/")),
+            CgroupDriver::Systemd => {
+                // A dash would be one more slice around it.
+                let names: Vec<String> = names.iter().map(|name| name.replace('-', "_")).collect();
+                let slices = (1..=names.len())
+                    .map(|n| format!("/{}.slice", names.get(..n).unwrap_or_default().join("-")));
+                slices.collect()
+            }
+        }
     }
 }
 
@@ -107,6 +128,7 @@ pub struct Kubelet {
     image: String,
     command: Vec<String>,
     log_dir: String,
+    driver: CgroupDriver,
 }
 
 impl Kubelet {
@@ -118,7 +140,13 @@ impl Kubelet {
             image: image.to_owned(),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
             log_dir: log_dir.to_owned(),
+            driver: CgroupDriver::Cgroupfs,
         }
+    }
+
+    /// The same with cgroups by another driver; the runtime must use it, too.
+    pub fn with_driver(self, driver: CgroupDriver) -> Kubelet {
+        Kubelet { driver, ..self }
     }
 
     /// `Version`, which runtimes answer without looking anything up.
@@ -163,7 +191,7 @@ impl Kubelet {
                 .into_iter()
                 .collect(),
             linux: Some(v1::LinuxPodSandboxConfig {
-                cgroup_parent: pod.cgroup_parent(),
+                cgroup_parent: pod.cgroup_parent(self.driver),
                 resources: pod.whole.as_ref().map(ContainerSpec::resources),
                 security_context: Some(security),
                 ..Default::default()
@@ -264,5 +292,27 @@ impl Kubelet {
         self.client.stop_pod_sandbox(request).await?;
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.client.remove_pod_sandbox(request).await.map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pods_cgroup_has_the_name_that_kubelet_gives_it() {
+        use CgroupDriver::{Cgroupfs, Systemd};
+        for (qos, driver, due) in [
+            (QosClass::Guaranteed, Cgroupfs, "/kubepods/poddefault-a"),
+            (QosClass::BestEffort, Cgroupfs, "/kubepods/besteffort/poddefault-a"),
+            (QosClass::Guaranteed, Systemd, "/kubepods.slice/kubepods-poddefault_a.slice"),
+            (
+                QosClass::Burstable,
+                Systemd,
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poddefault_a.slice",
+            ),
+        ] {
+            assert_eq!(PodSpec::new("a", qos).cgroup_parent(driver), due);
+        }
     }
 }

@@ -125,6 +125,10 @@ impl Agent for Recorder {
         self.created_gate.acquire().await.unwrap().forget();
     }
 
+    async fn starting(&self, container_id: &str) {
+        self.write(format!("starting {container_id}"));
+    }
+
     async fn started(&self, container_id: &str) {
         self.write(format!("started {container_id}"));
     }

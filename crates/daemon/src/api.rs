@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::enforcer::Enforcement;
 use crate::event::{Answer, Event};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
 use crate::mode::{Mode, ModeReport};
 use crate::prober::Sightings;
 use crate::rebalancer::Told;
@@ -86,7 +86,7 @@ const ROUTES: [Route; 14] = [
         path: "/metrics",
         parameters: "",
         reach: Reach::Network,
-        answer: "metrics as OpenMetrics text; those by container only on the socket and on loopback",
+        answer: "[metrics](metrics.md) as Prometheus text, or as OpenMetrics where `Accept` names it; those by container only on the socket and on loopback",
         handler: || get(metrics),
     },
     Route {
@@ -202,10 +202,18 @@ pub(crate) fn routes(reach: Reach, api: Api) -> Router {
     served.fold(Router::new(), add).layer(Extension(reach)).with_state(api)
 }
 
-async fn metrics(State(api): State<Api>, Extension(reach): Extension<Reach>) -> Response {
-    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, OPEN_METRICS)], api.metrics.render(reach >= Reach::Loopback))
-        .into_response()
+async fn metrics(
+    State(api): State<Api>,
+    Extension(reach): Extension<Reach>,
+    headers: HeaderMap,
+) -> Response {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|it| it.to_str().ok());
+    let is_open = accepted.into_iter().any(asks_for_open_metrics);
+    let text = api.metrics.render(reach >= Reach::Loopback);
+    match is_open {
+        true => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+        false => ([(header::CONTENT_TYPE, PLAIN_TEXT)], plain_text(&text)).into_response(),
+    }
 }
 
 /// The state answers, so the daemon decides.

@@ -35,6 +35,8 @@ pub enum Event {
     Admit(Ticket, Box<NewContainer>),
     /// The creation came to an end.
     CreateEnded(Ticket, CreateOutcome),
+    /// A container is about to be started.
+    Starting(String),
     /// A container was started.
     Started(String),
     /// A container was stopped or removed.
@@ -213,6 +215,8 @@ pub enum Answer {
     Status(Box<Status>),
     /// To `Occupancy`.
     Occupancy(Box<Occupancy>),
+    /// To `Starting`: the step after which it is as it is now; `None`: it is nobody's business.
+    Since(Option<u64>),
     /// To `Explain`; empty when nothing matches.
     Explanations(Vec<Explanation>),
 }

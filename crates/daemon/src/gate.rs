@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bayplan_cri::agent::{Admission, Agent, CreateOutcome, Mount, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
@@ -9,7 +10,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::config::{LiveConfig, OnFailure};
+use crate::config::{EnforcementMode, LiveConfig, OnFailure};
+use crate::enforcer::Enforcement;
 use crate::event::{Answer, Event};
 use crate::metrics::Metrics;
 use crate::resources_dir::mounted_dir;
@@ -23,7 +25,11 @@ pub(crate) struct Gate {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) sync_soon: Arc<Notify>,
     pub(crate) mounts: Arc<Mounts>,
+    pub(crate) enforcement: Enforcement,
 }
+
+/// A start waits this long at most for kernel files. Some milliseconds are usual; the rest is for slow disks, on which the way back is kept first.
+const FILES_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Where containers see the files of `resources_file.rs`, and where they are.
 #[derive(Debug)]
@@ -144,6 +150,25 @@ impl Agent for Gate {
         self.tell(Event::CreateEnded(ticket, outcome)).await;
     }
 
+    async fn starting(&self, container_id: &str) {
+        if self.config.borrow().enforcement != EnforcementMode::On {
+            return;
+        }
+        let asked = Instant::now();
+        let event = Event::Starting(container_id.to_owned());
+        let Some(Answer::Since(Some(step))) = self.ask(event, asked + FILES_PATIENCE).await else {
+            return;
+        };
+        let in_line = self.enforcement.is_in_line_with(step);
+        if timeout_at(asked + FILES_PATIENCE, in_line).await.is_err() {
+            self.metrics.failed("late_files");
+            tracing::warn!(
+                container = container_id,
+                "started before its kernel files were written"
+            );
+        }
+    }
+
     async fn started(&self, container_id: &str) {
         self.tell(Event::Started(container_id.to_owned())).await;
     }
@@ -178,17 +203,25 @@ impl Agent for Gate {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
 
     use bayplan_cri::upstream::Upstream;
     use tokio::sync::watch;
 
     use super::*;
     use crate::config::Config;
+    use crate::enforcer::Questions;
     use crate::inbox::{Events, inbox};
 
     /// A gate to a loop that answers nothing.
     fn gate(config: Config) -> (Gate, Events) {
+        let (gate, events, _nobody_enforces) = enforcing_gate(config);
+        (gate, events)
+    }
+
+    fn enforcing_gate(config: Config) -> (Gate, Events, Questions) {
         let (inbox, events) = inbox(config.waiting_max);
         let metrics = Arc::<Metrics>::default();
         let syncer = Syncer {
@@ -202,7 +235,9 @@ mod tests {
         let sync_soon = Arc::default();
         let (_, config) = watch::channel(Arc::new(config));
         let mounts = Arc::new(Mounts { root: "/".into(), directories: Vec::new() });
-        (Gate { syncer, config, metrics, sync_soon, mounts }, events)
+        let (enforcement, questions) = Enforcement::new();
+        let gate = Gate { syncer, config, metrics, sync_soon, mounts, enforcement };
+        (gate, events, questions)
     }
 
     fn impatient(on_failure: OnFailure) -> Config {
@@ -240,5 +275,43 @@ mod tests {
         let refused = Admission::Refuse("bayplan: 2 calls wait for a decision already".to_owned());
         assert_eq!(admit(&gate).await, refused);
         assert_eq!(gate.resize("id", Resources::default()).await, refused);
+    }
+
+    /// Answers one question about a container.
+    async fn answer(events: &mut Events, since: Option<u64>) {
+        let envelope = events.0.recv().await.unwrap();
+        assert!(matches!(envelope.event, Event::Starting(_)), "{:?}", envelope.event);
+        envelope.answer.send(Answer::Since(since)).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_start_waits_for_the_files_of_its_container_and_not_for_ever() {
+        let (gate, mut events, questions) = enforcing_gate(Config::default());
+        questions.note_done(6);
+        let mut starting = pin!(gate.starting("late"));
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(starting.as_mut().poll(&mut context), Poll::Pending);
+        answer(&mut events, Some(7)).await;
+        tokio::task::yield_now().await;
+        assert_eq!(starting.as_mut().poll(&mut context), Poll::Pending);
+        questions.note_done(9);
+        starting.await;
+        assert!(!gate.metrics.render(true).contains("late_files"));
+
+        tokio::join!(gate.starting("too late"), answer(&mut events, Some(10)));
+        assert!(gate.metrics.render(true).contains("late_files"));
+    }
+
+    #[tokio::test]
+    async fn a_start_does_not_wait_where_nothing_will_be_written() {
+        let (gate, mut events, questions) = enforcing_gate(Config::default());
+        tokio::join!(gate.starting("of somebody else"), answer(&mut events, None));
+        drop(questions);
+        tokio::join!(gate.starting("nobody writes any more"), answer(&mut events, Some(1)));
+        assert!(!gate.metrics.render(true).contains("late_files"));
+        let off = Config { enforcement: EnforcementMode::Off, ..Config::default() };
+        let (gate, _events, _questions) = enforcing_gate(off);
+        gate.starting("not enforced").await;
+        assert!(!gate.metrics.render(true).contains("late_files"));
     }
 }

@@ -1,6 +1,11 @@
 //! What Prometheus scrapes. Labels have few values; no label holds a name that users choose, but those of what probes and kernel files tell of containers
-//! that are there (`prober/collector.rs`, `observer/shown.rs`).
+//! that are there (`prober/collector.rs`, `observer/table.rs`).
 
+mod failures;
+mod plain_text;
+mod process;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
@@ -8,8 +13,11 @@ use bayplan_cri::upstream::RuntimeError;
 use bayplan_enforcement::Notice;
 use bayplan_host::kernel::WriteFailure;
 use bayplan_types::{CpuClass, QosClass};
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::{encode, encode_registry};
+use jiff::Timestamp;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -20,10 +28,16 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::check::{Finding, Severity};
 use crate::enforcer;
 use crate::event::Note;
+use crate::health::Health;
 use crate::mode::Mode;
 use crate::observer;
-use crate::prober::Sightings;
+use crate::prober::{ProbeTable, Sightings};
 use crate::state::NodeState;
+
+use failures::FAILURES;
+use process::Process;
+
+pub(crate) use plain_text::{OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
 
 /// Calls of CRI v1 as of Kubernetes 1.37; any other is counted under `other`, so that a client cannot fill the memory with names.
 const METHODS: [&str; 43] = [
@@ -131,6 +145,9 @@ pub(crate) struct Metrics {
     registry: Registry,
     /// With names of containers, which not everybody is told.
     by_container: Registry,
+    /// Without a prefix.
+    process: Registry,
+    last_sync: Gauge<i64, AtomicI64>,
     decisions: Family<Outcome, Counter>,
     decision_duration: Histogram,
     failures: Family<Kind, Counter>,
@@ -168,6 +185,8 @@ impl Metrics {
         let mut metrics = Metrics {
             registry: Registry::with_prefix("bayplan"),
             by_container: Registry::with_prefix("bayplan"),
+            process: Registry::default(),
+            last_sync: Gauge::default(),
             decisions: Family::default(),
             decision_duration: Histogram::new(buckets),
             failures: Family::default(),
@@ -190,7 +209,9 @@ impl Metrics {
             proposals: Family::default(),
         };
         metrics.register();
+        metrics.registry.register_collector(Box::new(ProbeTable(sightings.clone())));
         metrics.by_container.register_collector(Box::new(sightings));
+        metrics.process.register_collector(Box::new(Process::now()));
         metrics.start_at_zero();
         metrics.config_is_good.set(1);
         metrics
@@ -234,7 +255,7 @@ impl Metrics {
         );
         registry.register(
             "machine_changes",
-            "Times that CPUs or memory nodes came or went",
+            "Times that CPUs or memory nodes came or went; failed: it could not be read, and is tried again",
             self.machine_changes.clone(),
         );
         registry.register(
@@ -254,7 +275,7 @@ impl Metrics {
         );
         registry.register(
             "containers",
-            "Containers in the ledger, by class of their CPUs and QoS class",
+            "Containers in the ledger, by class of their CPUs and QoS class; with CPUs of their own: exclusive",
             self.containers.clone(),
         );
         registry.register(
@@ -274,6 +295,7 @@ impl Metrics {
             Unit::Bytes,
             self.journal.clone(),
         );
+        self.register_runtime();
         self.register_config();
         self.register_files();
     }
@@ -296,33 +318,35 @@ impl Metrics {
         );
     }
 
+    fn register_runtime(&mut self) {
+        self.registry.register_with_unit(
+            "runtime_last_sync_timestamp",
+            "When the runtime has last told what runs, since 1970; 0: not yet",
+            Unit::Seconds,
+            self.last_sync.clone(),
+        );
+    }
+
     fn register_config(&mut self) {
         self.registry.register(
             "config_reloads",
-            "Times that the configuration file was read again",
+            "Times that the configuration file was read again; unchanged: in all that needs no restart",
             self.config_reloads.clone(),
         );
         self.registry.register(
             "config_is_good",
-            "Whether the configuration file could be used when it was last read",
+            "1 if the configuration file could be used when it was last read, else 0",
             self.config_is_good.clone(),
         );
     }
 
     /// Counters that are expected to stay at zero must be there to be alerted on.
     fn start_at_zero(&self) {
-        for kind in [
-            "history",
-            "huge_pages",
-            "journal",
-            "originals",
-            "late",
-            "no_effect",
-            "not_understood",
-            "passed_through",
-            "undecided",
-        ] {
+        for (kind, _) in FAILURES {
             self.failures.get_or_create(&Kind { kind }).inc_by(0);
+        }
+        for outcome in ["placed", "refused", "adopted", "released"] {
+            self.decisions.get_or_create(&Outcome { outcome }).inc_by(0);
         }
         for outcome in ["ok", "gone", "failed"] {
             self.updates.get_or_create(&Outcome { outcome }).inc_by(0);
@@ -346,14 +370,21 @@ impl Metrics {
         self
     }
 
-    /// The text that Prometheus reads.
+    /// From now on, whether the daemon can be relied on, too.
+    pub(crate) fn with_health(mut self, health: &Arc<Health>) -> Metrics {
+        self.registry.register_collector(Box::new(Readiness(Arc::clone(health))));
+        self
+    }
+
+    /// The text that Prometheus reads, in the OpenMetrics format.
     pub(crate) fn render(&self, is_by_container: bool) -> String {
         let mut text = String::new();
-        let by_container = match is_by_container {
-            true => encode_registry(&mut text, &self.by_container),
-            false => Ok(()),
-        };
-        match by_container.and_then(|()| encode(&mut text, &self.registry)) {
+        let by_container = is_by_container.then_some(&self.by_container);
+        let mut registries = by_container.into_iter().chain([&self.registry, &self.process]);
+        let encoded = registries
+            .try_for_each(|registry| encode_registry(&mut text, registry))
+            .and_then(|()| encode_eof(&mut text));
+        match encoded {
             Ok(()) => text,
             // Writing to a String does not fail.
             Err(error) => format!("# {error}\n"),
@@ -388,7 +419,14 @@ impl Metrics {
     }
 
     pub(crate) fn failed(&self, kind: &'static str) {
+        let is_known = FAILURES.iter().any(|(known, _)| *known == kind);
+        debug_assert!(is_known, "`{kind}` is missing in metrics/failures.rs");
         self.failures.get_or_create(&Kind { kind }).inc();
+    }
+
+    /// The runtime has told what runs.
+    pub(crate) fn synced(&self) {
+        self.last_sync.set(Timestamp::now().as_second());
     }
 
     /// `failed`: the file cannot be used, and what held before goes on to hold.
@@ -486,6 +524,21 @@ impl Metrics {
     }
 }
 
+/// Whether `/readyz` says that nothing is lacking.
+#[derive(Debug)]
+struct Readiness(Arc<Health>);
+
+impl Collector for Readiness {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let help = "1 when the runtime has told what runs and the journal is on disk, else 0";
+        let is_ready = u32::from(self.0.lacking().is_empty());
+        encoder.encode_descriptor("ready", help, None, MetricType::Gauge)?.encode_gauge(&is_ready)
+    }
+}
+
 fn gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,15 +3,19 @@
 //! Files stay open from one reading to the next. Who is gone disappears with the next reading; what a kernel or a machine does not count is absent.
 
 mod shown;
+mod table;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bayplan_host::counters::{GroupCounters, GroupFiles, NodeCounters, NodeFiles};
+use bayplan_enforcement::resctrl::{RESCTRL, class_of_group};
+use bayplan_host::counters::{
+    GroupCounters, GroupFiles, MonitorCounters, NodeCounters, NodeFiles, read_monitor,
+};
 use bayplan_host::find_container_cgroup;
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
-use bayplan_types::Bytes;
+use bayplan_types::{Bytes, CpuClass, CpuId};
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
@@ -29,8 +33,12 @@ pub(crate) struct Reading {
     at: Option<Instant>,
     containers: Vec<ContainerReading>,
     node: NodeCounters,
+    /// By class of the configuration's `resctrl`.
+    caches: BTreeMap<String, MonitorCounters>,
     /// Since the daemon started, in microjoules.
     energy_uj: BTreeMap<String, u64>,
+    /// Since the daemon started, in hundredths of a second, by what the CPUs were used for at the time.
+    idle_ticks: BTreeMap<CpuClass, u64>,
 }
 
 /// One container.
@@ -38,6 +46,8 @@ pub(crate) struct Reading {
 struct ContainerReading {
     runtime_id: String,
     name: ContainerLabels,
+    /// CPUs of its own, and the others that it may run on, which are reserved ones or shared.
+    cpus: [(CpuClass, usize); 2],
     counters: GroupCounters,
     /// Memory on the nodes that it is to use, and elsewhere.
     placed: Option<Placed>,
@@ -105,6 +115,8 @@ struct Reader {
     buffer: Vec<u8>,
     last_uj: BTreeMap<String, u64>,
     energy_uj: BTreeMap<String, u64>,
+    last_idle: BTreeMap<CpuId, u64>,
+    idle_ticks: BTreeMap<CpuClass, u64>,
 }
 
 /// Reads every `observeInterval`, or as often as the rebalancer looks, for ever.
@@ -157,6 +169,8 @@ impl Reader {
             buffer: Vec::new(),
             last_uj: BTreeMap::new(),
             energy_uj: BTreeMap::new(),
+            last_idle: BTreeMap::new(),
+            idle_ticks: BTreeMap::new(),
         }
     }
 
@@ -174,16 +188,33 @@ impl Reader {
             .into_iter()
             .filter_map(|(name, occupant)| {
                 let counters = self.read_group(occupant)?;
-                let placed = placed(&counters, occupant);
-                let runtime_id = occupant.runtime_id.clone();
-                Some(ContainerReading { runtime_id, name, counters, placed })
+                Some(ContainerReading {
+                    runtime_id: occupant.runtime_id.clone(),
+                    name,
+                    cpus: cpus_of(occupant),
+                    placed: placed(&counters, occupant),
+                    counters,
+                })
             })
             .collect();
         self.open_node();
         let node = self.node.as_mut().map(|node| node.read(&mut self.buffer)).unwrap_or_default();
         self.add_energy(&node);
-        let energy_uj = self.energy_uj.clone();
-        Reading { at: Some(Instant::now()), containers, node, energy_uj }
+        self.add_idle(&node, occupancy);
+        let (energy_uj, idle_ticks) = (self.energy_uj.clone(), self.idle_ticks.clone());
+        let at = Some(Instant::now());
+        Reading { at, containers, node, caches: self.caches(), energy_uj, idle_ticks }
+    }
+
+    /// What resctrl counts of our groups.
+    fn caches(&mut self) -> BTreeMap<String, MonitorCounters> {
+        let Some(kernel) = &mut self.kernel else { return BTreeMap::new() };
+        let names = kernel.list(RESCTRL).unwrap_or_default();
+        let classes = names.iter().filter_map(|name| Some((class_of_group(name)?, name)));
+        let read = classes.map(|(class, name)| {
+            (class.to_owned(), read_monitor(kernel, &format!("{RESCTRL}/{name}")))
+        });
+        read.collect()
     }
 
     /// The files of a CPU that comes back are others.
@@ -225,6 +256,35 @@ impl Reader {
             *self.energy_uj.entry(zone.name.clone()).or_default() += used;
         }
     }
+
+    /// CPUs go from one class to another, so what has come since the last reading counts for the class that they are in now.
+    fn add_idle(&mut self, node: &NodeCounters, occupancy: &Occupancy) {
+        let Occupancy { reserved, shared, occupants, .. } = occupancy;
+        let class_of = |cpu: CpuId| match () {
+            () if reserved.contains(cpu) => Some(CpuClass::Reserved),
+            () if shared.contains(cpu) => Some(CpuClass::Shared),
+            () if occupants.iter().any(|it| it.exclusive.contains(cpu)) => {
+                Some(CpuClass::Exclusive)
+            }
+            () => None,
+        };
+        for (cpu, now) in &node.idle_ticks {
+            let last = self.last_idle.insert(*cpu, *now);
+            let idle = last.and_then(|last| now.checked_sub(last)).unwrap_or(0);
+            if let Some(class) = class_of(*cpu) {
+                *self.idle_ticks.entry(class).or_default() += idle;
+            }
+        }
+    }
+}
+
+fn cpus_of(occupant: &Occupant) -> [(CpuClass, usize); 2] {
+    let others = match occupant.class {
+        CpuClass::Reserved => CpuClass::Reserved,
+        _ => CpuClass::Shared,
+    };
+    let shared = occupant.cpus.difference(&occupant.exclusive);
+    [(CpuClass::Exclusive, occupant.exclusive.len()), (others, shared.len())]
 }
 
 /// `None`: the kernel does not say, or its nodes are nobody's to choose.
@@ -253,4 +313,4 @@ pub(crate) fn shown() -> Shown {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

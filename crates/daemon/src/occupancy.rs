@@ -21,6 +21,8 @@ pub struct Occupancy {
     pub is_at_rest: bool,
     /// An operator has paused the rebalancer.
     pub is_rebalance_paused: bool,
+    /// After how many steps of the state.
+    pub step: u64,
 }
 
 /// One container.
@@ -79,6 +81,7 @@ impl NodeState {
             is_restored: self.is_restored(),
             is_at_rest: self.is_at_rest(),
             is_rebalance_paused: self.is_rebalance_paused,
+            step: self.steps,
         }
     }
 }

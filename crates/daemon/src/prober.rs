@@ -8,9 +8,10 @@ mod collector;
 mod sightings;
 mod task;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod view;
 
+pub(crate) use collector::ProbeTable;
 pub(crate) use sightings::{Seen, Sightings};
 pub(crate) use task::{ProberTask, run_prober};
 pub use view::{AuditView, ContainerAudit, IntruderView, ProbeView, Recent};

@@ -153,8 +153,9 @@ impl Core {
         current: &LiveConfig,
     ) -> Result<Core, StartError> {
         let (shown, sightings) = (observer::shown(), Sightings::default());
+        let health = Arc::<Health>::default();
         let metrics = Metrics::new(sightings.clone()).with_readings(shown.clone());
-        let (metrics, health) = (Arc::new(metrics), Arc::<Health>::default());
+        let metrics = Arc::new(metrics.with_health(&health));
         let (state, keeper, found) = restore(config, machine, &metrics).await?;
         let enforcer = new_enforcer(config)?;
         let (historian, history) = start_history(config, &state, found, &metrics);
@@ -294,7 +295,7 @@ impl Daemon {
             sockets: Vec::new(),
             ear: systemd.ear,
             config: current.clone(),
-            enforcement,
+            enforcement: enforcement.clone(),
             sightings,
             told,
             reloader,
@@ -305,7 +306,7 @@ impl Daemon {
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
         let mounts = mounts_of(&config);
-        let gate = Gate { syncer, config: current, metrics, sync_soon, mounts };
+        let gate = Gate { syncer, config: current, metrics, sync_soon, mounts, enforcement };
         daemon.serve_or_stop(gate, systemd).await
     }
 

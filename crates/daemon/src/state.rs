@@ -226,6 +226,7 @@ impl NodeState {
             Event::TryAdmit(ticket, container) => self.admit(ticket, *container, false, now),
             Event::Admit(ticket, container) => self.admit(ticket, *container, true, now),
             Event::CreateEnded(ticket, outcome) => self.create_ended(ticket, outcome, now),
+            Event::Starting(id) => Step::new(Answer::Since(self.unchanged_since(&id))),
             Event::Started(id) => self.started(&id),
             Event::Ended(id) => self.ended(&id, "stopped or removed", now),
             Event::TryResize(id, resources) | Event::Resize(id, resources)
@@ -718,4 +719,4 @@ impl NodeState {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -99,6 +99,7 @@ impl Syncer {
         let containers = self.view(&known).await.inspect_err(|_| self.metrics.failed("sync"))?;
         if self.inbox.ask(Event::Synced(RuntimeView { basis, containers })).await.is_some() {
             self.health.set_synced();
+            self.metrics.synced();
         }
         Ok(())
     }

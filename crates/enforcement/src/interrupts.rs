@@ -2,7 +2,7 @@
 //!
 //! Documentation/core-api/irq/irq-affinity.rst (`smp_affinity_list`, `default_smp_affinity` for interrupts that come later) and
 //! Documentation/core-api/workqueue.rst, "Affinity Scopes" (`cpumask` of unbound queues). Interrupts of a single CPU and those that the kernel manages itself (several
-//! queues of a disk or network card) refuse with EIO: they are left out from then on.
+//! queues of a disk or network card) refuse with EIO, or EACCES where root may not do everything: they are left out from then on.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,7 +3,8 @@
 //! A partition is a scheduling domain of its own: nobody else's tasks run there, whatever their own CPU sets say. `root` keeps balancing load among its
 //! CPUs; in an `isolated` one every thread stays where it was put, the kernel's own work queues and timers of others keep away, and the
 //! program places its threads itself. Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files": a group deep in the tree can be a partition since
-//! Linux 6.7 ("remote partition") if its CPUs are in `cpuset.cpus.exclusive` of every group on the way, and in no neighbour's.
+//! Linux 6.7 ("remote partition") if its CPUs are in `cpuset.cpus.exclusive` of every group on the way, and in no neighbour's. Of who makes one the kernel asks for
+//! CAP_SYS_ADMIN (kernel/cgroup/cpuset.c, `remote_partition_enable`); without it the write succeeds, and the file says that it is not permitted.
 
 use std::collections::BTreeMap;
 
@@ -52,6 +53,8 @@ pub struct PartitionWants {
 pub struct PartitionOffer {
     /// Whether groups have the file `cpuset.cpus.exclusive`.
     pub has_remote_partitions: bool,
+    /// Whether we have the right to make one.
+    pub is_permitted: bool,
     /// CPUs that are isolated since the machine was booted (`isolcpus`).
     pub isolated_at_boot: CpuSet,
 }
@@ -65,6 +68,8 @@ pub enum PartitionGiven {
     Boot,
     /// CPUs on which only processes outside of all containers may run, too.
     Exclusive,
+    /// The same, where a partition could be had with more rights.
+    Forbidden,
     /// Nothing: it shares CPUs.
     Shared,
 }
@@ -118,9 +123,10 @@ impl PartitionOffer {
                 let is_all = cpus.is_subset(&self.isolated_at_boot);
                 if is_all { PartitionGiven::Boot } else { PartitionGiven::Exclusive }
             }
-            PartitionWants { kind, .. } if self.has_remote_partitions => {
-                PartitionGiven::Partition(*kind)
-            }
+            PartitionWants { kind, .. } if self.has_remote_partitions => match self.is_permitted {
+                true => PartitionGiven::Partition(*kind),
+                false => PartitionGiven::Forbidden,
+            },
             _ => PartitionGiven::Exclusive,
         }
     }
@@ -132,6 +138,10 @@ impl PartitionGiven {
             PartitionGiven::Partition(_) | PartitionGiven::Boot => None,
             PartitionGiven::Exclusive => Some(format!(
                 "{unit} asks for a partition and has CPUs of its own only: that needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot"
+            )),
+            PartitionGiven::Forbidden => Some(format!(
+                "{unit} asks for a partition and has CPUs of its own only: the daemon lacks CAP_SYS_ADMIN; `systemctl edit bayplan.service`, add \
+                 `[Service]` and `CapabilityBoundingSet=CAP_SYS_ADMIN`, and restart it"
             )),
             PartitionGiven::Shared => Some(format!(
                 "{unit} asks for a partition and shares CPUs: that needs a Guaranteed pod and whole CPUs"
@@ -146,7 +156,11 @@ mod tests {
 
     use super::*;
 
-    fn check(has_remote_partitions: bool, wants: &[(&str, &str, PartitionKind)], expected: Expect) {
+    fn check(
+        (has_remote_partitions, is_permitted): (bool, bool),
+        wants: &[(&str, &str, PartitionKind)],
+        expected: Expect,
+    ) {
         let wants = wants.iter().map(|(name, cpus, kind)| PartitionWants {
             unit: (*name).to_owned(),
             dir: format!("sys/fs/cgroup/kubepods/pod-{name}/{name}"),
@@ -154,7 +168,7 @@ mod tests {
             kind: *kind,
         });
         let isolated_at_boot = "12-15".parse().unwrap();
-        let offer = PartitionOffer { has_remote_partitions, isolated_at_boot };
+        let offer = PartitionOffer { has_remote_partitions, is_permitted, isolated_at_boot };
         let wants: Vec<PartitionWants> = wants.collect();
         let (settings, given, problems) = settings_for_partitions(&wants, &offer);
         let lines =
@@ -175,7 +189,7 @@ mod tests {
             ("sharer", "", Isolated),
         ];
         check(
-            true,
+            (true, true),
             &wants,
             expect![[r#"
             /sys/fs/cgroup/kubepods/cpuset.cpus.exclusive = 2-4  (kubepods)
@@ -195,7 +209,7 @@ mod tests {
         "#]],
         );
         check(
-            false,
+            (false, true),
             &wants[..1],
             expect![[r#"
             a: Exclusive
@@ -203,10 +217,18 @@ mod tests {
         "#]],
         );
         check(
-            false,
+            (false, true),
             &wants[2..3],
             expect![[r#"
             boot: Boot
+        "#]],
+        );
+        check(
+            (true, false),
+            &wants[..1],
+            expect![[r#"
+            a: Forbidden
+            ! a asks for a partition and has CPUs of its own only: the daemon lacks CAP_SYS_ADMIN; `systemctl edit bayplan.service`, add `[Service]` and `CapabilityBoundingSet=CAP_SYS_ADMIN`, and restart it
         "#]],
         );
     }

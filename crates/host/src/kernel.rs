@@ -213,10 +213,12 @@ impl WriteFailure {
     }
 
     /// The kernel lets nobody change this: interrupts of one CPU, and those that it manages itself (`write_irq_affinity` of the kernel; EPERM since
-    /// Linux 6.11).
+    /// Linux 6.11; EACCES for root without CAP_DAC_OVERRIDE, because their files are nobody's to write).
     pub fn is_for_good(&self, slot: &Slot) -> bool {
-        let is_refused =
-            matches!(self, WriteFailure::Refused { errno: Errno::EIO | Errno::EPERM, .. });
+        let is_refused = matches!(
+            self,
+            WriteFailure::Refused { errno: Errno::EIO | Errno::EPERM | Errno::EACCES, .. }
+        );
         is_refused && slot.path.starts_with("proc/irq/")
     }
 }

@@ -31,7 +31,7 @@ pub use read_neighbours::{
     CLAIMS_FILE, ClaimsError, CommandLine, read_claimed_cpus, read_command_lines,
 };
 pub use read_power::read_power;
-pub use read_process::{ProcessError, read_process_pinning};
+pub use read_process::{ProcessError, read_capability, read_process_pinning};
 pub use read_resctrl::{Resctrl, ResctrlState, read_resctrl};
 pub use read_snapshot::{Depth, ReadError, capture, read_files, read_snapshot};
 pub use resctrl_groups::{

@@ -1,9 +1,11 @@
-//! Where the kernel lets a process run. In: a process id. Out: its CPUs and memory nodes.
+//! What the kernel lets processes do. In: a process id. Out: its CPUs and memory nodes; and for ourselves, what we have the right to.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use bayplan_types::{CpuSet, NodeSet, ParseSetError};
+
+use crate::kernel::Kernel;
 
 /// Why a process's sets could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +53,15 @@ pub fn read_process_pinning(
     Ok(Some((cpus, mems)))
 }
 
+/// Whether we have a capability in force, by its number in linux/capability.h (`CapEff` in `/proc/self/status`, proc_pid_status(5)).
+/// `None`: the kernel does not tell.
+pub fn read_capability(kernel: &mut dyn Kernel, number: u32) -> Option<bool> {
+    let text = kernel.read("proc/self/status").ok()?;
+    let mask = text.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    Some(mask.checked_shr(number)? & 1 == 1)
+}
+
 struct LineError(&'static str, Option<ParseSetError>);
 
 impl LineError {
@@ -72,6 +83,8 @@ fn parse_line<T: std::str::FromStr<Err = ParseSetError>>(
 
 #[cfg(test)]
 mod tests {
+    use crate::fake_kernel::FakeKernel;
+
     use super::*;
 
     fn check(status: &str, expected: Result<Option<(&str, &str)>, &str>) {
@@ -106,5 +119,21 @@ mod tests {
     fn our_own_process_is_read_from_the_real_kernel() {
         let (cpus, _) = read_process_pinning(Path::new("/"), std::process::id()).unwrap().unwrap();
         assert!(!cpus.is_empty());
+    }
+
+    #[test]
+    fn a_capability_is_in_force_not_or_not_told() {
+        for (status, number, due) in [
+            ("Name:\tx\nCapPrm:\t0\nCapEff:\t0000000000200000\n", 21, Some(true)),
+            ("CapPrm:\t000001ffffffffff\nCapEff:\t000000c000000000\n", 21, Some(false)),
+            ("CapEff:\t000000c000000000\n", 39, Some(true)),
+            ("CapEff:\t000000c000000000\n", 64, None),
+            ("CapEff:\tx\n", 21, None),
+            ("Name:\tx\n", 21, None),
+        ] {
+            let mut kernel = FakeKernel::new(&[("proc/self/status", status)]);
+            assert_eq!(read_capability(&mut kernel, number), due, "{status}");
+        }
+        assert_eq!(read_capability(&mut FakeKernel::new(&[]), 21), None);
     }
 }

@@ -131,7 +131,7 @@ proptest! {
         ),
     ) {
         let offer =
-            PartitionOffer { has_remote_partitions: true, isolated_at_boot: CpuSet::new() };
+            PartitionOffer { has_remote_partitions: true, is_permitted: true, isolated_at_boot: CpuSet::new() };
         let (mut kernel, mut originals) = (kernel(), BTreeMap::new());
         let before = kernel.files.clone();
         for (owners, kinds) in &steps {
@@ -159,7 +159,7 @@ proptest! {
         failing: prop::sample::Index,
     ) {
         let offer =
-            PartitionOffer { has_remote_partitions: true, isolated_at_boot: CpuSet::new() };
+            PartitionOffer { has_remote_partitions: true, is_permitted: true, isolated_at_boot: CpuSet::new() };
         let (mut kernel, mut originals) = (kernel(), BTreeMap::new());
         let kinds = [true; 6];
         let (settings, ..) = settings_for_partitions(&wanted(&first, &kinds), &offer);

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::time::Instant;
 
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues};
-use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
+use aya::{Btf, BtfError, Ebpf, EbpfLoader, include_bytes_aligned};
 use bayplan_topology::Topology;
 use bayplan_types::{CpuId, CpuSet};
 
@@ -100,6 +100,24 @@ struct Maps {
     unnamed: PerCpuArray<MapData, IntrusionRecord>,
 }
 
+/// A loader, and the kernel's types, which are some 20 MiB in many pieces. They are read on a thread of its own, because the allocator keeps what a thread allocates
+/// together: when they are dropped nothing that stays lies among them, and the memory goes back to the kernel.
+fn read_types() -> (EbpfLoader<'static>, Result<Btf, BtfError>) {
+    let read = || {
+        let mut loader = EbpfLoader::new();
+        // It has read them, too. Twice at the same time is not needed.
+        loader.btf(None);
+        (loader, Btf::from_sys_fs())
+    };
+    // Where there is no thread, they are read here.
+    std::thread::Builder::new()
+        .name("probes-types".to_owned())
+        .spawn(read)
+        .ok()
+        .and_then(|thread| thread.join().ok())
+        .unwrap_or_else(read)
+}
+
 impl Probes {
     /// Loads and attaches the probes, on a machine whose places are those of `topology`. Nobody is watched yet.
     ///
@@ -109,12 +127,11 @@ impl Probes {
         let surroundings = Surroundings::read();
         let refuse =
             |doing: &str, error: &(dyn Error + 'static)| judge(doing, error, &surroundings);
-        let btf = Btf::from_sys_fs()
-            .map_err(|error| refuse("reading /sys/kernel/btf/vmlinux", &error))?;
+        let (mut loader, btf) = read_types();
+        let btf = btf.map_err(|error| refuse("reading /sys/kernel/btf/vmlinux", &error))?;
         let cpus = aya::util::nr_cpus()
             .map_err(|(path, error)| refuse(&format!("reading {path}"), &error))?;
         let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
-        let mut loader = EbpfLoader::new();
         loader.btf(Some(&btf)).allow_unsupported_maps();
         for by_cpu in ["places", "owners"] {
             loader.map_max_entries(by_cpu, cpus);

@@ -9,6 +9,7 @@ mod culprits;
 mod detect;
 mod knob;
 mod ladder;
+pub mod plant;
 mod proposal;
 mod rebalancer;
 mod render;

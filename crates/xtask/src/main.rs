@@ -15,7 +15,8 @@ use anyhow::{Context as _, ensure};
 
 const HELP: &str = "\
 cargo xtask setup        install what the tests need: Debian packages, and kernels for virtual machines
-cargo xtask test         setup, then every test of the workspace, then the guest tests in one virtual machine with each kernel
+cargo xtask test         setup, then every test of the workspace, then the guest tests in one virtual machine with each kernel,
+                         and some of them under systemd
 cargo xtask tidy         check the layers, that the pure crates stay pure, the checksums of the protocol files, and the systemd units
 ";
 

@@ -1,19 +1,25 @@
 //! Installs what the tests need beyond Rust and a C compiler, and says so.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
+use crate::lab::made_once;
 use crate::run_program;
 
 /// A program the tests use, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 5] = [
     ("containerd", "containerd"),
     ("runc", "runc"),
     ("busybox", "busybox-static"),
     ("qemu-system-x86_64", "qemu-system-x86"),
+    ("systemctl", "systemd"),
 ];
+
+/// A package that is only unpacked, into the lab's cache, because installing it starts a service; and its programs.
+const UNPACKED: (&str, [&str; 2]) = ("prometheus", ["prometheus", "promtool"]);
 
 /// `apt-get`, as root.
 pub(crate) fn run_apt(args: &[&str], dir: &Path) -> anyhow::Result<()> {
@@ -47,6 +53,35 @@ pub(crate) fn install_programs() -> anyhow::Result<()> {
     let mut args = vec!["install", "--yes", "--no-install-recommends"];
     args.extend(missing);
     run_apt(&args, Path::new("/"))
+}
+
+/// The programs that are only unpacked, unless they are there. They need nothing but libc.
+pub(crate) fn unpack_programs() -> anyhow::Result<()> {
+    let (package, programs) = UNPACKED;
+    if programs.iter().all(|name| find_program(name).is_ok()) {
+        return Ok(());
+    }
+    made_once(package, |dir| {
+        ensure!(
+            has_program("apt-get"),
+            "the tests need {}; this machine has no apt-get, so please put them into PATH yourself",
+            programs.join(" and ")
+        );
+        run_apt(&["update", "--quiet"], Path::new("/"))?;
+        let scratch = dir.join("unpacked");
+        fs::create_dir_all(&scratch)?;
+        let mut download = Command::new("apt-get");
+        run_program(download.args(["download", package]).current_dir(&scratch))?;
+        let fetched = fs::read_dir(&scratch)?.next().context("apt-get has fetched nothing")??;
+        run_program(Command::new("dpkg-deb").arg("--extract").arg(fetched.path()).arg(&scratch))?;
+        for name in programs {
+            fs::rename(scratch.join("usr/bin").join(name), dir.join(name))
+                .with_context(|| format!("the package {package} has no {name}"))?;
+        }
+        fs::remove_dir_all(scratch)?;
+        Ok(())
+    })?;
+    Ok(())
 }
 
 /// The full path of a program.

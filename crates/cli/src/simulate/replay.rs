@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bayplan_allocator::{Allocation, ContainerId, Ledger, PoolId, Request};
-use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
 use bayplan_cri::translate::{
     Hardware, NewContainer, Pod, RequestRules, derive_request, parse_qos, resources,
 };
@@ -330,7 +330,7 @@ pub(crate) fn new_container(name: &str, wanted: &Wanted) -> NewContainer {
         cpu_limit: wanted.cpu_limit,
         memory_limit: wanted.memory_limit,
     };
-    let cgroup_parent = pod.cgroup_parent();
+    let cgroup_parent = pod.cgroup_parent(CgroupDriver::Cgroupfs);
     NewContainer {
         pod: Pod {
             qos: parse_qos(&cgroup_parent),

@@ -177,7 +177,10 @@ impl Kind {
                 let size = parse_memory(text).flatten();
                 put(place(config), size.filter(|size| (min..=max).contains(&size)))
             }
-            Kind::Word(choice) => choice.set(config, text),
+            Kind::Word(choice) => {
+                choice.set(config, text)
+                    || as_switch(text).is_some_and(|word| choice.set(config, word))
+            }
             Kind::Always(why) if text == "false" => {
                 let message = format!("`{}` cannot be false: {why}", field.key);
                 return Err(ConfigError { at: field.value.at, message });
@@ -317,11 +320,13 @@ impl Kind {
     }
 }
 
-/// As YAML may write a word: `"true"` is the text, `true` is not.
+/// As YAML may write a word: `"true"` is the text, `true` is not, and `on` is `true` for many programs.
 pub(super) fn scalars(word: &'static str) -> Vec<Json> {
     match word {
         "true" => vec![json!(true), json!(word)],
         "false" => vec![json!(false), json!(word)],
+        "on" => vec![json!(word), json!(true)],
+        "off" => vec![json!(word), json!(false)],
         _ => vec![json!(word)],
     }
 }
@@ -341,6 +346,15 @@ fn parse_path(text: &str) -> Option<PathBuf> {
 }
 
 /// The outer `None` is no address; YAML reads a bare `off` as false.
+/// YAML reads `on` and `off` without quotes as true and false.
+fn as_switch(text: &str) -> Option<&'static str> {
+    match text {
+        "true" => Some("on"),
+        "false" => Some("off"),
+        _ => None,
+    }
+}
+
 fn parse_address(text: &str) -> Option<Option<SocketAddr>> {
     match text {
         "off" | "false" => Some(None),

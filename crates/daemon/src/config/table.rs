@@ -397,7 +397,7 @@ pub(super) const KEYS: &[Key] = &[
         when: When::Now,
         kind: Kind::Word(&OneOf(PARTITION, |it| &mut it.partition)),
         text: "none, root (a scheduling domain of its own: no other process of the node runs there), or isolated (nor does the kernel move the container's own \
-               threads among its CPUs). Needs cgroup v2 and Linux 6.7.",
+               threads among its CPUs). Needs cgroup v2, Linux 6.7, and CAP_SYS_ADMIN, which bayplan.service leaves out: systemctl edit it to add that.",
     },
     Key {
         name: "isolation.interrupts",

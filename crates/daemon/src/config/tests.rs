@@ -108,6 +108,19 @@ fn every_key_is_understood() {
 }
 
 #[test]
+fn switches_need_no_quotes() {
+    for (text, has_probes) in [
+        ("probes: on", true),
+        ("probes: off", false),
+        ("probes: 'off'", false),
+        ("probes: false", false),
+    ] {
+        let config = parse_config(Path::new("f"), text).unwrap();
+        assert_eq!(config.has_probes, has_probes, "{text}");
+    }
+}
+
+#[test]
 fn a_key_in_the_wrong_section_is_sent_to_the_right_one() {
     check(
         "siblings: pair\nmemory:\n  enabled: true\ncompaction:\n  socket: /a\nrequests: [a]\n",

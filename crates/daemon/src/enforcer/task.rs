@@ -1,13 +1,13 @@
 //! The task that enforces. In: a wake-up after the state has changed, a write by somebody else, the time, a question. Out: kernel files as they are
 //! wanted, log lines and metrics.
 //!
-//! Nobody on kubelet's way waits for it. Files are read and written on a thread for blocking work, one look at a time.
+//! On kubelet's way only a start waits for it, and not for long: what a container is promised holds before its first instruction. Files are read and written on a thread for blocking work, one look at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_enforcement::Notice;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +39,8 @@ pub(crate) struct Enforcement {
     asks: mpsc::Sender<Ask>,
     /// Notified when the state has changed.
     pub(crate) soon: Arc<Notify>,
+    /// The step of the state that kernel files were brought in line with last.
+    done: watch::Receiver<u64>,
 }
 
 /// What the task waits for.
@@ -46,14 +48,30 @@ pub(crate) struct Enforcement {
 pub(crate) struct Questions {
     asks: mpsc::Receiver<Ask>,
     soon: Arc<Notify>,
+    done: watch::Sender<u64>,
+}
+
+#[cfg(test)]
+impl Questions {
+    /// As if files had been written.
+    pub(crate) fn note_done(&self, step: u64) {
+        self.done.send_replace(step);
+    }
 }
 
 impl Enforcement {
     pub(crate) fn new() -> (Enforcement, Questions) {
         let (asks, questions) = mpsc::channel(16);
         let soon = Arc::<Notify>::default();
-        let questions = Questions { asks: questions, soon: Arc::clone(&soon) };
-        (Enforcement { asks, soon }, questions)
+        let (done, finished) = watch::channel(0);
+        let questions = Questions { asks: questions, soon: Arc::clone(&soon), done };
+        (Enforcement { asks, soon, done: finished }, questions)
+    }
+
+    /// Comes back when kernel files were brought in line with the state after that step, as far as the kernel lets that be, and when nobody will any more.
+    pub(crate) async fn is_in_line_with(&self, step: u64) {
+        let mut done = self.done.clone();
+        let _stopping = done.wait_for(|done| *done >= step).await;
     }
 
     /// What would be written; `None` when the daemon is stopping.
@@ -114,7 +132,7 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         if matches!(wake, Wake::Ask(Ask::Enforce(_))) {
             enforcer.insist();
         }
-        let (now, begun) = (started.elapsed(), Instant::now());
+        let (now, begun, step) = (started.elapsed(), Instant::now(), occupancy.step);
         let worked = tokio::task::spawn_blocking(move || {
             let outcome = match is_dry {
                 true => enforcer.preview(&config, &occupancy),
@@ -134,6 +152,9 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         last = Instant::now();
         // Looks take a fifth of the time at most, however much there is to look at.
         settle = SETTLE.max(begun.elapsed() * 4);
+        if !is_preview {
+            task.questions.done.send_replace(step);
+        }
         told.tell(&outcome, is_dry, &task.metrics);
         watcher.watch(&task.enforcer.directories());
         match wake {

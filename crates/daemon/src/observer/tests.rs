@@ -71,6 +71,75 @@ impl Setting {
     }
 }
 
+/// A reading of a machine that counts everything, and of containers that have everything.
+pub(crate) fn everything() -> Shown {
+    let group = "sys/fs/cgroup/kubepods/pod1/abc";
+    let stall = "some avg10=0 avg60=0 avg300=0 total=7\nfull avg10=0 avg60=0 avg300=0 total=3\n";
+    let cpu = "sys/devices/system/cpu/cpu0";
+    let rapl = "sys/class/powercap/intel-rapl:0";
+    let cache = "sys/fs/resctrl/bayplan.gold/mon_data/mon_L3_00";
+    let pressures = ["cpu", "memory", "io", "irq"].map(|it| {
+        [format!("{group}/{it}.pressure"), format!("proc/pressure/{it}")].map(|path| (path, stall))
+    });
+    let rest = [
+        (format!("{group}/cpu.stat"), "usage_usec 1500000\nthrottled_usec 250000\n"),
+        (format!("{group}/memory.numa_stat"), "anon N0=4096 N1=100\nfile N0=1 N1=0\n"),
+        (format!("{group}/memory.stat"), "workingset_refault_file 5\npgdemote_kswapd 2\n"),
+        (format!("{group}/memory.events"), "oom_kill 1\n"),
+        (format!("{group}/io.stat"), "8:0 rbytes=10 wbytes=20 rios=1 wios=2\n"),
+        ("proc/stat".to_owned(), "cpu0 1 2 3 4 5\ncpu1 1 2 3 4 5\ncpu2 1 2 3 4 5\n"),
+        (format!("{cpu}/cpufreq/scaling_cur_freq"), "2400000\n"),
+        (format!("{cpu}/thermal_throttle/core_throttle_count"), "3\n"),
+        (format!("{cpu}/thermal_throttle/package_throttle_count"), "4\n"),
+        (format!("{rapl}/name"), "package-0\n"),
+        (format!("{rapl}/energy_uj"), "90000000\n"),
+        (format!("{cache}/llc_occupancy"), "4096\n"),
+        (format!("{cache}/mbm_total_bytes"), "300\n"),
+        (format!("{cache}/mbm_local_bytes"), "100\n"),
+    ];
+    let files: Vec<(String, &str)> = pressures.into_iter().flatten().chain(rest).collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&**path, *text)).collect();
+    let mut it = setting(&files);
+    let mixed = Occupant { exclusive: "1".parse().unwrap(), ..occupant("mixed", 0, "abc") };
+    let system = Occupant { class: CpuClass::Reserved, ..occupant("system", 0, "abc") };
+    let occupancy = Occupancy {
+        occupants: vec![mixed, system],
+        reserved: "0".parse().unwrap(),
+        shared: "2".parse().unwrap(),
+        ..Occupancy::default()
+    };
+    *it.shown.reading.lock().unwrap() = it.reader.read(&occupancy);
+    it.shown
+}
+
+#[test]
+fn idle_time_counts_for_what_a_cpu_is_used_for_then() {
+    let stat = |ticks: [u64; 3]| {
+        let [a, b, c] = ticks;
+        format!("cpu0 0 0 0 {a} 0\ncpu1 0 0 0 {b} 0\ncpu2 0 0 0 {c} 0\n")
+    };
+    let mut it = setting(&[("proc/stat", &stat([100, 100, 100]))]);
+    let rounds = [
+        ([100, 100, 100], "1-2", "Shared 0, Reserved 0"),
+        ([110, 120, 130], "1-2", "Shared 50, Reserved 10"),
+        // CPU 1 is owned now; CPU 2 has had some of its idle time taken back.
+        ([110, 220, 120], "2", "Exclusive 100, Shared 50, Reserved 10"),
+    ];
+    for (ticks, shared, expected) in rounds {
+        write(it.root.path(), "proc/stat", &stat(ticks));
+        let owner = Occupant { exclusive: "1".parse().unwrap(), ..occupant("a", 0, "abc") };
+        let occupancy = Occupancy {
+            occupants: if shared == "2" { vec![owner] } else { Vec::new() },
+            reserved: "0".parse().unwrap(),
+            shared: shared.parse().unwrap(),
+            ..Occupancy::default()
+        };
+        let idle = it.reader.read(&occupancy).idle_ticks;
+        let idle: Vec<String> = idle.iter().map(|(class, it)| format!("{class:?} {it}")).collect();
+        assert_eq!(idle.join(", "), expected);
+    }
+}
+
 #[test]
 fn what_is_counted_is_shown_and_nothing_else() {
     let group = "sys/fs/cgroup/kubepods/pod1/abc";
@@ -90,6 +159,9 @@ fn what_is_counted_is_shown_and_nothing_else() {
     it.read(&[occupant("server", 0, "abc")]);
     write(it.root.path(), "sys/class/powercap/intel-rapl:0/energy_uj", "5000000\n");
     expect![[r##"
+        # HELP bayplan_container_cpus CPUs that the container may run on, by what they are used for; exclusive: its own
+        # TYPE bayplan_container_cpus gauge
+        bayplan_container_cpus{namespace="default",pod="web",container="server",class="shared"} 4.0
         # HELP bayplan_container_cpu_seconds CPU time of the container
         # TYPE bayplan_container_cpu_seconds counter
         # UNIT bayplan_container_cpu_seconds seconds
@@ -115,6 +187,7 @@ fn what_is_counted_is_shown_and_nothing_else() {
         bayplan_container_io_bytes_total{namespace="default",pod="web",container="server",direction="written"} 20.0
         # HELP bayplan_cpu_frequency_hertz Frequency of the CPU now
         # TYPE bayplan_cpu_frequency_hertz gauge
+        # UNIT bayplan_cpu_frequency_hertz hertz
         bayplan_cpu_frequency_hertz{cpu="3"} 2400000000.0
         # HELP bayplan_energy_joules Energy since the daemon started
         # TYPE bayplan_energy_joules counter
@@ -135,7 +208,8 @@ fn of_two_attempts_the_latest_is_shown_and_once() {
     ]);
     let text =
         it.read(&[occupant("a", 1, "new"), occupant("a", 0, "old"), occupant("b", 0, "none")]);
-    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let lines: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("bayplan_container_cpu_seconds")).collect();
     let line =
         r#"bayplan_container_cpu_seconds_total{namespace="default",pod="web",container="a"} 2.0"#;
     assert_eq!(lines, [line]);

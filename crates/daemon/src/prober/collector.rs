@@ -50,10 +50,19 @@ struct OfProbe {
     probe: &'static str,
 }
 
+/// Which probes count; without names of containers, and so for everybody.
+#[derive(Debug)]
+pub(crate) struct ProbeTable(pub(crate) Sightings);
+
+impl Collector for ProbeTable {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        encode_table(&self.0.lock(), &mut encoder)
+    }
+}
+
 impl Collector for Sightings {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let told = self.lock();
-        encode_table(&told, &mut encoder)?;
         let Some(drain) = told.drains.back() else { return Ok(()) };
         let counted = |seen: &'_ Seen| drain.containers.get(&seen.cgroup);
         let containers: Vec<(&Seen, &Counters)> =
@@ -65,6 +74,9 @@ impl Collector for Sightings {
 }
 
 fn encode_table(told: &Told, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    if told.table.is_empty() {
+        return Ok(());
+    }
     let help = "1 for a probe that counts, 0 for one that cannot or has nothing to watch";
     let mut family = encoder.encode_descriptor("probe_attached", help, None, MetricType::Gauge)?;
     for probe in &told.table {

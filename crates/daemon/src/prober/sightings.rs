@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bayplan_probes::{CgroupId, Drain, Probe};
 use bayplan_types::CpuSet;
+use jiff::Timestamp;
 
 /// How far back `recent` reaches.
 const RECENT: Duration = Duration::from_secs(60);
@@ -31,6 +32,8 @@ pub(super) struct Told {
     pub(super) table: Vec<Probe>,
     /// Who is watched.
     pub(super) containers: Vec<Seen>,
+    /// When the last drain was made.
+    pub(super) at: Option<Timestamp>,
     /// The last drains, oldest first: the first is the last one that is at least [`RECENT`] old, or the very first.
     pub(super) drains: VecDeque<Drain>,
 }
@@ -41,9 +44,16 @@ impl Sightings {
         *self.lock() = Told { table, ..Told::default() };
     }
 
-    /// A new drain.
-    pub(crate) fn tell(&self, table: Vec<Probe>, containers: Vec<Seen>, drain: Drain) {
+    /// A new drain, made at `now`.
+    pub(crate) fn tell(
+        &self,
+        table: Vec<Probe>,
+        containers: Vec<Seen>,
+        drain: Drain,
+        now: Timestamp,
+    ) {
         let mut told = self.lock();
+        told.at = Some(now);
         let at = drain.at;
         (told.table, told.containers) = (table, containers);
         told.drains.push_back(drain);

@@ -9,6 +9,7 @@ use bayplan_host::find_container_cgroup_id;
 use bayplan_probes::{CgroupId, Drain, Probe, ProbeError, ProbeState, Probes};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
+use jiff::Timestamp;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -118,7 +119,7 @@ impl ProberTask {
             match read {
                 Ok((seen, drain)) => {
                     told = None;
-                    self.sightings.tell(prober.probes.table(), seen, drain);
+                    self.sightings.tell(prober.probes.table(), seen, drain, Timestamp::now());
                 }
                 Err(error) => {
                     let error = format!("{:#}", anyhow::Error::from(error));

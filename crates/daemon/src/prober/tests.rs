@@ -8,6 +8,7 @@ use bayplan_probes::{
 };
 use bayplan_types::CpuId;
 use expect_test::{Expect, expect};
+use jiff::Timestamp;
 
 use super::sightings::{Seen, Sightings};
 use crate::metrics::Metrics;
@@ -26,6 +27,8 @@ fn table() -> Vec<Probe> {
     let refusal = Refusal { reason: "not here".to_owned(), remedy: "elsewhere".to_owned() };
     vec![
         Probe { name: "scheduler", counts: "time", state: ProbeState::Attached },
+        Probe { name: "migrations", counts: "moves", state: ProbeState::Attached },
+        Probe { name: "interrupts", counts: "interrupts", state: ProbeState::Waiting },
         Probe { name: "vectors", counts: "timers", state: ProbeState::Refused(refusal) },
     ]
 }
@@ -57,11 +60,13 @@ fn drain(start: Instant, after: u64) -> Drain {
     }
 }
 
-fn told(afters: &[u64]) -> Sightings {
+/// What was told of two containers so many seconds after the start.
+pub(crate) fn told(afters: &[u64]) -> Sightings {
     let (sightings, start) = (Sightings::default(), Instant::now());
     for after in afters {
         let containers = vec![seen(7, "owner", "1"), seen(8, "other", "")];
-        sightings.tell(table(), containers, drain(start, *after));
+        let at = Timestamp::UNIX_EPOCH + Duration::from_secs(*after);
+        sightings.tell(table(), containers, drain(start, *after), at);
     }
     sightings
 }
@@ -79,6 +84,7 @@ fn without_probes_nothing_is_known() {
         {
           "format": "bayplan-audit/1",
           "probes": [],
+          "at": null,
           "recent_seconds": null,
           "containers": []
         }"#]],
@@ -90,20 +96,30 @@ fn a_probe_says_why_it_does_not_count() {
     check(
         &told(&[10]).view().probes,
         expect![[r#"
-        [
-          {
-            "name": "scheduler",
-            "counts": "time",
-            "state": "attached"
-          },
-          {
-            "name": "vectors",
-            "counts": "timers",
-            "state": "refused",
-            "reason": "not here",
-            "remedy": "elsewhere"
-          }
-        ]"#]],
+            [
+              {
+                "name": "scheduler",
+                "counts": "time",
+                "state": "attached"
+              },
+              {
+                "name": "migrations",
+                "counts": "moves",
+                "state": "attached"
+              },
+              {
+                "name": "interrupts",
+                "counts": "interrupts",
+                "state": "waiting"
+              },
+              {
+                "name": "vectors",
+                "counts": "timers",
+                "state": "refused",
+                "reason": "not here",
+                "remedy": "elsewhere"
+              }
+            ]"#]],
     );
 }
 
@@ -191,10 +207,6 @@ fn prometheus_is_told_of_the_containers_that_are_there() {
         .map(|line| format!("{line}\n"))
         .collect();
     expect![[r##"
-        # HELP bayplan_probe_attached 1 for a probe that counts, 0 for one that cannot or has nothing to watch
-        # TYPE bayplan_probe_attached gauge
-        bayplan_probe_attached{probe="scheduler"} 1
-        bayplan_probe_attached{probe="vectors"} 0
         # HELP bayplan_container_run_delay_seconds Time that a task of the container could have run and had no CPU, before each of its runs
         # TYPE bayplan_container_run_delay_seconds histogram
         # UNIT bayplan_container_run_delay_seconds seconds
@@ -245,6 +257,12 @@ fn prometheus_is_told_of_the_containers_that_are_there() {
         bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="vector"} 0
         # HELP bayplan_container_updates CPU sets written through the runtime for other containers' sake.
         # TYPE bayplan_container_updates counter
+        # HELP bayplan_probe_attached 1 for a probe that counts, 0 for one that cannot or has nothing to watch
+        # TYPE bayplan_probe_attached gauge
+        bayplan_probe_attached{probe="scheduler"} 1
+        bayplan_probe_attached{probe="migrations"} 1
+        bayplan_probe_attached{probe="interrupts"} 0
+        bayplan_probe_attached{probe="vectors"} 0
     "##]].assert_eq(&short);
 }
 

@@ -6,6 +6,7 @@ use bayplan_probes::{
     Counters, Distance, Drain, Intruder, Intrusion, Preempter, Probe, ProbeState, Rates, Who,
     rates_between,
 };
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::sightings::{Seen, Sightings, Told};
@@ -17,6 +18,9 @@ pub struct AuditView {
     pub format: String,
     /// What counts; empty while probes are off.
     pub probes: Vec<ProbeView>,
+    /// When the counters were read; null until they were.
+    #[serde(default)]
+    pub at: Option<Timestamp>,
     /// How far back `recent` reaches, at most a minute; null until it does.
     pub recent_seconds: Option<f64>,
     /// By namespace, pod and name.
@@ -107,7 +111,7 @@ impl Sightings {
     /// Everything that is known.
     pub(crate) fn view(&self) -> AuditView {
         let told = self.lock();
-        let Told { table, containers, drains } = &*told;
+        let Told { table, containers, drains, at } = &*told;
         let recent = match (drains.front(), drains.back()) {
             (Some(before), Some(after)) if drains.len() > 1 => Some((before, after)),
             _ => None,
@@ -129,6 +133,7 @@ impl Sightings {
         AuditView {
             format: "bayplan-audit/1".to_owned(),
             probes: table.iter().map(ProbeView::from).collect(),
+            at: *at,
             recent_seconds: recent.map(seconds),
             containers: views,
         }

@@ -10,6 +10,12 @@ use crate::event::{Answer, Step};
 use crate::state::{NodeState, Phase};
 
 impl NodeState {
+    /// The step that changed a container last; `None` where it is not bayplan's.
+    pub(super) fn unchanged_since(&self, runtime_id: &str) -> Option<u64> {
+        let id = self.by_runtime_id.get(runtime_id)?;
+        self.containers.get(id).map(|container| container.touched)
+    }
+
     pub(super) fn started(&mut self, runtime_id: &str) -> Step {
         let mut step = Step::new(Answer::Done);
         let steps = self.steps;

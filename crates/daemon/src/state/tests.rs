@@ -898,7 +898,7 @@ fn a_clock_that_is_put_back_starts_the_wait_for_a_creation_in_doubt_anew() {
     assert_eq!(owned_in_doubt(&[-3600, -3571, -3569]), ["1-3", "1-3", ""]);
 }
 
-fn state(line: &str) -> NodeState {
+pub(crate) fn state(line: &str) -> NodeState {
     let topology = derive(&parse_machine(line).unwrap()).unwrap();
     let pools = pools(&topology, &CpuSet::new()).unwrap();
     NodeState::new(Ledger::new(Arc::new(pools)), RequestRules::default(), String::new())

@@ -73,6 +73,11 @@ pub fn monitor_dir(class: &ClassName, container: &str) -> String {
     format!("{}/mon_groups/{PREFIX}{container}", control_dir(class))
 }
 
+/// The class that the control group of this name is for; `None`: Bayplan has not made it.
+pub fn class_of_group(name: &str) -> Option<&str> {
+    name.strip_prefix(PREFIX)
+}
+
 /// Whether the group of this name was made by Bayplan.
 pub fn is_own_group(name: &str) -> bool {
     name.starts_with(PREFIX)

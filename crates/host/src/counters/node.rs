@@ -2,7 +2,8 @@
 //!
 //! `/proc/pressure` (accounting/psi.rst); `cpufreq/scaling_cur_freq` in kHz (admin-guide/pm/cpufreq.rst); `thermal_throttle`
 //! (Documentation/ABI/testing/sysfs-devices-system-cpu); `energy_uj` of RAPL, which begins again at `max_energy_range_uj`
-//! (power/powercap/powercap.rst); `mon_data` (filesystems/resctrl.rst, "Resource alloc and monitor groups").
+//! (power/powercap/powercap.rst); `mon_data` (filesystems/resctrl.rst, "Resource alloc and monitor groups"); `/proc/stat`, in hundredths of a
+//! second (filesystems/proc.rst, "Miscellaneous kernel statistics in /proc/stat").
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::path::Path;
 use bayplan_types::{Bytes, CpuId};
 
 use super::kept::Kept;
-use super::parse::{Pressure, parse_stall, single};
+use super::parse::{Pressure, parse_idle, parse_stall, single};
 use crate::kernel::Kernel;
 
 const CPUS: &str = "sys/devices/system/cpu";
@@ -20,6 +21,7 @@ const POWERCAP: &str = "sys/class/powercap";
 #[derive(Debug)]
 pub struct NodeFiles {
     pressure: [Option<Kept>; 4],
+    stat: Option<Kept>,
     cpus: BTreeMap<CpuId, CpuFiles>,
     zones: Vec<(Zone, Kept)>,
 }
@@ -54,6 +56,8 @@ pub struct CoreThrottles {
 pub struct NodeCounters {
     /// How long tasks stood still for lack of something.
     pub pressure: Pressure,
+    /// Time in which each CPU had nothing to do, in hundredths of a second. The kernel may take some of it back.
+    pub idle_ticks: BTreeMap<CpuId, u64>,
     /// The frequency that each CPU runs with, in kHz.
     pub frequencies_khz: BTreeMap<CpuId, u64>,
     /// Where the machine counts it.
@@ -89,7 +93,8 @@ impl NodeFiles {
             };
             (cpu, files)
         });
-        NodeFiles { pressure, cpus: cpus.collect(), zones: open_zones(root, kernel) }
+        let stat = Kept::open(root, "proc/stat");
+        NodeFiles { pressure, stat, cpus: cpus.collect(), zones: open_zones(root, kernel) }
     }
 
     /// All counters now.
@@ -99,6 +104,8 @@ impl NodeFiles {
         for (file, stall) in self.pressure.iter_mut().zip([cpu, memory, io, irq]) {
             *stall = file.as_mut().and_then(|file| file.read(buffer, parse_stall));
         }
+        let stat = self.stat.as_mut().and_then(|file| file.read(buffer, parse_idle));
+        counters.idle_ticks = stat.unwrap_or_default();
         let mut read = |file: &mut Option<Kept>| file.as_mut()?.read(buffer, single);
         for (cpu, files) in &mut self.cpus {
             if let Some(khz) = read(&mut files.frequency) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_types::{Bytes, NodeId};
+use bayplan_types::{Bytes, CpuId, NodeId};
 
 /// How long tasks stood still for lack of something, in microseconds since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,6 +91,21 @@ pub(super) fn parse_numa_stat(text: &str) -> Option<BTreeMap<NodeId, Bytes>> {
     Some(nodes)
 }
 
+/// Of `cpu3 user nice system idle iowait irq ...` idle and iowait, by CPU; the line of all CPUs together (`cpu`) is left out.
+pub(super) fn parse_idle(text: &str) -> Option<BTreeMap<CpuId, u64>> {
+    let lines = text.lines().map_while(|line| line.strip_prefix("cpu"));
+    lines
+        .filter(|line| !line.starts_with(' '))
+        .map(|line| {
+            let mut words = line.split_whitespace();
+            let cpu = CpuId(words.next()?.parse().ok()?);
+            let idle: u64 = words.nth(3)?.parse().ok()?;
+            let waiting: u64 = words.next()?.parse().ok()?;
+            Some((cpu, idle.saturating_add(waiting)))
+        })
+        .collect()
+}
+
 /// `8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0`, a line per device; a device without a number of some kind counts none.
 pub(super) fn parse_io_stat(text: &str) -> Option<IoCounters> {
     let mut all = IoCounters::default();
@@ -141,6 +156,18 @@ mod tests {
         assert_eq!(parse_numa_stat(""), Some(BTreeMap::new()));
         for text in ["anon N0", "anon 0=1", "anon N0=x", "anon Nx=1"] {
             assert_eq!(parse_numa_stat(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn idle_is_told_of_every_cpu() {
+        let all = "cpu  9 9 9 99 9 0 0 0 0 0\n";
+        let rest = "intr 5 1\nctxt 7\n";
+        let text = format!("{all}cpu0 1 2 3 40 5 0 0 0 0 0\ncpu12 1 2 3 60 0 0 0\n{rest}");
+        assert_eq!(parse_idle(&text), Some([(CpuId(0), 45), (CpuId(12), 60)].into()));
+        assert_eq!(parse_idle(rest), Some(BTreeMap::new()));
+        for text in ["cpu0 1 2 3", "cpux 1 2 3 4 5", "cpu0 1 2 3 x 5", "cpu0 1 2 3 4 -5"] {
+            assert_eq!(parse_idle(text), None, "{text}");
         }
     }
 

@@ -74,6 +74,7 @@ fn files_stay_open_and_what_is_broken_is_told_once() {
 #[test]
 fn the_node_has_what_its_machine_counts() {
     let root = tree(&[
+        ("proc/stat", "cpu  1 2 3 4 5 0 0 0 0 0\ncpu0 1 2 3 4 5 0 0 0 0 0\nintr 1\n"),
         ("proc/pressure/cpu", STALL),
         ("proc/pressure/irq", "full avg10=0.00 avg60=0.00 avg300=0.00 total=5\n"),
         ("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2400000\n"),
@@ -94,6 +95,7 @@ fn the_node_has_what_its_machine_counts() {
     assert_eq!(read.pressure.cpu, Some(Stall { some_usec: 12, full_usec: Some(3) }));
     assert_eq!(read.pressure.irq, Some(Stall { some_usec: 5, full_usec: Some(5) }));
     assert_eq!(read.pressure.memory, None);
+    assert_eq!(read.idle_ticks, [(CpuId(0), 9)].into());
     assert_eq!(read.frequencies_khz, [(CpuId(0), 2_400_000)].into());
     let throttles = CoreThrottles { core: Some(3), package: None };
     assert_eq!(read.throttles, [(CpuId(0), throttles)].into());

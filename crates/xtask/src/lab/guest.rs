@@ -15,7 +15,7 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use crate::lab::archive::Archive;
 use crate::lab::kernel::Kernel;
 use crate::lab::machine::Machine;
-use crate::lab::root;
+use crate::lab::{root, systemd};
 use crate::setup::find_program;
 
 /// `quiet` leaves panics on the console, and `panic=-1` with `-no-reboot` ends QEMU then. `rootfstype=ramfs`: from a tmpfs, runc copies
@@ -41,18 +41,44 @@ pub(crate) struct Limits {
     pub(crate) silent: Duration,
 }
 
+/// The guest's first process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Init {
+    /// A shell.
+    Shell,
+    /// systemd, and what is tested is a service.
+    Systemd,
+}
+
+impl Init {
+    pub(crate) fn find(name: &str) -> anyhow::Result<Init> {
+        match name {
+            "shell" => Ok(Init::Shell),
+            "systemd" => Ok(Init::Systemd),
+            _ => bail!("`{name}` is no first process; there are shell and systemd"),
+        }
+    }
+}
+
 /// What runs where.
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) machine: &'static Machine,
     pub(crate) kernel: Kernel,
+    pub(crate) init: Init,
+    /// A Debian package that is to be installed there, in place of what it has.
+    pub(crate) package: Option<PathBuf>,
     /// Where the console and the artefacts go; emptied before.
     pub(crate) out: PathBuf,
 }
 
 impl Guest {
     pub(crate) fn name(&self) -> String {
-        format!("{} on {}", self.machine.name, self.kernel.version)
+        let init = match self.init {
+            Init::Shell => "",
+            Init::Systemd => " with systemd",
+        };
+        format!("{} on {}{init}", self.machine.name, self.kernel.version)
     }
 
     /// What its console shows, or has shown.
@@ -127,16 +153,28 @@ impl Guest {
     /// The root, the modules and what is tested, one archive after the other.
     fn pack(&self, programs: &[(&str, &Path)], command: &str, to: &Path) -> anyhow::Result<()> {
         let mut tested = Archive::default();
-        for (name, program) in programs {
+        for (name, program) in programs.iter().filter(|it| !self.is_in_package(it.0)) {
             tested.add_program(&format!("usr/bin/{name}"), &strip(program, &self.out)?)?;
         }
         tested.add_script("lab/command", command);
         tested.add_file("lab/machine", self.machine.expectation());
+        let mut parts = vec![root::archive()?, self.kernel.modules()];
+        if self.init == Init::Systemd {
+            parts.push(systemd::archive()?);
+            match &self.package {
+                Some(package) => systemd::add_package(&mut tested, package)?,
+                None => systemd::add_packaged(&mut tested)?,
+            }
+        }
         let mut file = File::create(to)?;
-        for part in [root::archive()?, self.kernel.modules()] {
+        for part in parts {
             io::copy(&mut File::open(part)?, &mut file)?;
         }
         tested.write(&mut file)
+    }
+
+    fn is_in_package(&self, program: &str) -> bool {
+        self.package.is_some() && program == "bayplan"
     }
 
     fn artefacts(&self) -> PathBuf {

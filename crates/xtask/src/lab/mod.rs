@@ -7,6 +7,7 @@ mod guest;
 mod kernel;
 mod machine;
 mod root;
+mod systemd;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,18 +18,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
-use crate::lab::guest::{Guest, Limits};
+use crate::lab::guest::{Guest, Init, Limits};
 use crate::lab::kernel::{Kernel, RELEASES, Release};
 use crate::lab::machine::{DEFAULT, MACHINES, Machine};
 use crate::{cargo, setup, workspace};
 
+pub(crate) use crate::lab::cache::made_once;
+
 pub(crate) const HELP: &str = "\
 cargo xtask lab list     the machines and kernels that there are
 cargo xtask lab build    fetch kernels and make the guest's file system; also when there are newer ones
-cargo xtask lab run [--machine NAME|all] [--kernel NAME|all] [--limit SECONDS] [--silence SECONDS] [--program FILE]
-                   [-- ARGUMENT...]
-                         the guest tests; ARGUMENT is a part of a test's name. Or any program of yours
-cargo xtask lab shell [--machine NAME] [--kernel NAME]
+cargo xtask lab run [--machine NAME|all] [--kernel NAME|all] [--init shell|systemd] [--limit SECONDS] [--silence SECONDS]
+                   [--program FILE] [--package FILE] [-- ARGUMENT...]
+                         the guest tests; ARGUMENT is a part of a test's name. Or any program of yours. With a Debian package under
+                         systemd, they test what it installs, and that it comes and goes
+cargo xtask lab shell [--machine NAME] [--kernel NAME] [--init shell|systemd]
                          a shell in the guest, with bayplan, containerd and the tests
 ";
 
@@ -36,6 +40,14 @@ cargo xtask lab shell [--machine NAME] [--kernel NAME]
 /// a minute, and few tests wait for more than two things.
 const LIMITS: Limits =
     Limits { whole: Duration::from_secs(1800), silent: Duration::from_secs(300) };
+
+/// Tests by which a change is judged under systemd, too.
+const UNDER_SYSTEMD: &[&str] = &[
+    "what_systemd_writes_again",
+    "a_call_of_kubelet_starts_the_daemon",
+    "limits_bursts_and_memory",
+    "the_unit_may_do_all",
+];
 
 /// Guests take up to 4 GiB of memory each.
 const AT_A_TIME_MAX: usize = 4;
@@ -45,8 +57,10 @@ const AT_A_TIME_MAX: usize = 4;
 struct Asked {
     machines: Vec<&'static Machine>,
     releases: Vec<Release>,
+    init: Init,
     limits: Limits,
     program: Option<PathBuf>,
+    package: Option<PathBuf>,
     args: Vec<String>,
 }
 
@@ -66,6 +80,7 @@ pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
 /// What is missing of all that takes long to make.
 pub(crate) fn prepare() -> anyhow::Result<()> {
     setup::install_programs()?;
+    setup::unpack_programs()?;
     for release in RELEASES {
         cached_or_fetched(release)?;
     }
@@ -84,9 +99,10 @@ fn build() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a change has to pass: one machine, every kernel.
+/// What a change has to pass: one machine, every kernel; then what depends most on systemd.
 pub(crate) fn test() -> anyhow::Result<()> {
-    run_all(&Asked::parse(&["--kernel", "all"])?)
+    run_all(&Asked::parse(&["--kernel", "all"])?)?;
+    run_all(&Asked::parse(&[&["--init", "systemd", "--"], UNDER_SYSTEMD].concat())?)
 }
 
 impl Asked {
@@ -94,8 +110,10 @@ impl Asked {
         let mut asked = Asked {
             machines: vec![machine::find(DEFAULT)?],
             releases: vec![Release::Stable],
+            init: Init::Shell,
             limits: LIMITS,
             program: None,
+            package: None,
             args: Vec::new(),
         };
         let mut args = args.iter().copied();
@@ -108,12 +126,18 @@ impl Asked {
             match option {
                 "--machine" => asked.machines = find_machines(value()?)?,
                 "--kernel" => asked.releases = find_releases(value()?)?,
+                "--init" => asked.init = Init::find(value()?)?,
                 "--limit" => asked.limits.whole = Duration::from_secs(value()?.parse()?),
                 "--silence" => asked.limits.silent = Duration::from_secs(value()?.parse()?),
                 "--program" => asked.program = Some(value()?.into()),
+                "--package" => asked.package = Some(value()?.into()),
                 _ => bail!("what is {option}? See `cargo xtask help`"),
             }
         }
+        ensure!(
+            asked.package.is_none() || asked.init == Init::Systemd,
+            "a package is installed under systemd: add --init systemd"
+        );
         Ok(asked)
     }
 }
@@ -156,7 +180,9 @@ fn run_all(asked: &Asked) -> anyhow::Result<()> {
         let guest = |machine: &&'static Machine| Guest {
             machine,
             kernel: kernel.clone(),
-            out: out_dir(machine, *release),
+            init: asked.init,
+            package: asked.package.clone(),
+            out: out_dir(machine, *release, asked.init),
         };
         guests.extend(asked.machines.iter().map(guest));
     }
@@ -210,7 +236,9 @@ fn shell(asked: &Asked) -> anyhow::Result<()> {
     };
     let kernel = cached_or_fetched(release)?;
     println!("xtask: {} on {}; `exit` or Ctrl-A X ends it", machine.name, kernel.version);
-    Guest { machine, kernel, out: out_dir(machine, release) }.shell(&programs)
+    let out = out_dir(machine, release, asked.init);
+    Guest { machine, kernel, init: asked.init, package: asked.package.clone(), out }
+        .shell(&programs)
 }
 
 fn cached_or_fetched(release: Release) -> anyhow::Result<Kernel> {
@@ -225,10 +253,11 @@ fn command_line(args: &[String]) -> String {
     format!("guest-tests{}\n", quoted.collect::<String>())
 }
 
-fn out_dir(machine: &Machine, release: Release) -> PathBuf {
+fn out_dir(machine: &Machine, release: Release, init: Init) -> PathBuf {
     let target = std::env::var("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|_| workspace().join("target"));
-    target.join("lab").join(format!("{}-{}", machine.name, release.name()))
+    let suffix = if init == Init::Systemd { "-systemd" } else { "" };
+    target.join("lab").join(format!("{}-{}{suffix}", machine.name, release.name()))
 }
 
 /// The programs under test.

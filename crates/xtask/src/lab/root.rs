@@ -40,17 +40,23 @@ mount --bind / /new; cd /new; mount --move . /
 exec chroot . /bin/sh /lab/start
 ";
 
-/// One thread of the host runs all CPUs: more workers would only wait for each other, and every collection of garbage and every signal
-/// that preempts one is noticed (together a fifth of the time).
-const START: &str = "export PATH=/usr/sbin:/usr/bin:/bin HOME=/root
-export TOKIO_WORKER_THREADS=2 GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 GOGC=400
+/// What the first process does, unless it is systemd, which does so itself.
+const START: &str = "export PATH=/usr/sbin:/usr/bin:/bin
 mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev
 mkdir -p /dev/shm /dev/pts; mount -t devpts devpts /dev/pts
-for it in /dev/shm /run /tmp; do mount -t tmpfs tmpfs $it; done
-mount -t cgroup2 none /sys/fs/cgroup; mount -t bpf none /sys/fs/bpf; mount -t tracefs none /sys/kernel/tracing
+for it in /dev/shm /run; do mount -t tmpfs tmpfs $it; done
+mount -t cgroup2 none /sys/fs/cgroup; mount -t bpf none /sys/fs/bpf
 mkdir /sys/fs/cgroup/init; echo $$ > /sys/fs/cgroup/init/cgroup.procs
 for it in $(cat /sys/fs/cgroup/cgroup.controllers); do echo +$it > /sys/fs/cgroup/cgroup.subtree_control; done
-ip link set lo up; hostname guest
+hostname guest
+. /lab/run
+";
+
+/// One thread of the host runs all CPUs: more workers would only wait for each other, and every collection of garbage and every signal
+/// that preempts one is noticed (together a fifth of the time).
+const RUN: &str = "export PATH=/usr/sbin:/usr/bin:/bin HOME=/root
+export TOKIO_WORKER_THREADS=2 GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 GOGC=400
+mount -t tmpfs tmpfs /tmp; mount -t tracefs none /sys/kernel/tracing; ip link set lo up
 echo \"lab: up after $(cut -d' ' -f1 /proc/uptime) s\"
 sh /lab/command; code=$?
 dmesg > /artefacts/dmesg
@@ -69,7 +75,8 @@ pub(crate) fn archive() -> anyhow::Result<PathBuf> {
     for program in &programs {
         files.extend(libraries(program)?.into_iter().map(PathBuf::from));
     }
-    let name = format!("root-{}", key(&[&digest_files(&files)?, INIT, START, &DIRS.join(" ")]));
+    let name =
+        format!("root-{}", key(&[&digest_files(&files)?, INIT, START, RUN, &DIRS.join(" ")]));
     let dir = made_once(&name, |dir| pack(&programs, dir))?;
     Ok(dir.join("root.cpio"))
 }
@@ -85,5 +92,6 @@ fn pack(programs: &[PathBuf], dir: &Path) -> anyhow::Result<()> {
     archive.add_file("etc/resolv.conf", "");
     archive.add_script("init", INIT);
     archive.add_script("lab/start", START);
+    archive.add_script("lab/run", RUN);
     archive.write(&mut fs::File::create(dir.join("root.cpio"))?)
 }

@@ -57,6 +57,7 @@ async fn a_whole_life_is_pinned_and_told() {
         "admit #1 pod/main".to_owned(),
         "created #1 64 pinned true".to_owned(),
         "call CreateContainer 0".to_owned(),
+        format!("starting {container_id}"),
         format!("started {container_id}"),
         "call StartContainer 0".to_owned(),
         format!("ended {container_id}"),
@@ -178,7 +179,7 @@ async fn what_the_runtime_does_not_know_has_ended_and_what_it_refuses_has_not() 
     soon(client.start_container(start)).await.unwrap_err();
     house.runtime.inject("RunPodSandbox", Fault::Fail(2));
     soon(client.run_pod_sandbox(run_pod("web"))).await.unwrap_err();
-    assert_eq!(house.agent.heard(), ["ended unknown"]);
+    assert_eq!(house.agent.heard(), ["ended unknown", "starting unknown"]);
 }
 
 /// Notes each request and answers OK without a message.

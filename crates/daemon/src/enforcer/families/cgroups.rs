@@ -12,13 +12,17 @@ use bayplan_enforcement::{
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
-    ContainerCgroup, find_container_cgroup, read_block_devices, read_cgroup_files, read_interrupts,
+    ContainerCgroup, find_container_cgroup, read_block_devices, read_capability, read_cgroup_files,
+    read_interrupts,
 };
 use bayplan_types::{Bytes, CpuSet, QosClass};
 
 use super::Gathered;
 use crate::config::Config;
 use crate::occupancy::{Occupancy, Occupant};
+
+/// linux/capability.h
+const CAP_SYS_ADMIN: u32 = 21;
 
 /// A container, and what it asks for or else gets by configuration.
 struct Member<'a> {
@@ -159,6 +163,8 @@ fn read_partition_offer(kernel: &mut dyn Kernel, files: &CgroupFiles) -> Partiti
     let isolated = kernel.read("sys/devices/system/cpu/isolated").ok();
     PartitionOffer {
         has_remote_partitions: files.contains("cpuset.cpus.exclusive"),
+        // Where that is not told, trying it will show.
+        is_permitted: read_capability(kernel, CAP_SYS_ADMIN).unwrap_or(true),
         isolated_at_boot: isolated.and_then(|it| it.trim().parse().ok()).unwrap_or_default(),
     }
 }

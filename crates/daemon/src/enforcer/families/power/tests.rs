@@ -48,7 +48,7 @@ fn kernel() -> FakeKernel {
 
 fn occupancy(occupants: Vec<Occupant>) -> Occupancy {
     let (reserved, shared) = ("0".parse().unwrap(), "4-7".parse().unwrap());
-    Occupancy { occupants, reserved, shared, is_restored: false, ..Occupancy::default() }
+    Occupancy { occupants, reserved, shared, ..Occupancy::default() }
 }
 
 /// Who has which class at 12:00 and at 23:00: what it comes to for governor, range and time to wake up.

@@ -70,7 +70,7 @@ impl Node {
         let state = tempfile::tempdir().unwrap();
         let kernel = Arc::new(Mutex::new(kernel));
         let (originals, _) = Originals::open(state.path(), None).unwrap();
-        let enforcer = Enforcer::new(Box::new(kernel.clone()), originals);
+        let enforcer = Enforcer::new(Box::new(Arc::clone(&kernel)), originals);
         let config = parse_config(Path::new("f"), config).unwrap();
         Node { kernel, config, occupancy, enforcer, _state: state }
     }

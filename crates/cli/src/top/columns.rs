@@ -1,0 +1,213 @@
+//! What is shown of a reading, in which order. In: rows. Out: a table with the columns that somebody has a value in.
+
+use clap::ValueEnum;
+
+use super::reader::{Reading, Row};
+use crate::audit::delay;
+use crate::{render_table, table};
+
+/// What rows are sorted by; the largest come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// CPUs used
+    Cpu,
+    /// Share of the periods in which its limit stopped it
+    Throttled,
+    /// Tasks that wait for a CPU
+    Waiting,
+    /// 99th percentile of the time that they wait
+    Delay,
+    /// Moves to other CPUs
+    Moves,
+    /// Time that it stood still for lack of CPU time
+    StallCpu,
+    /// For lack of memory
+    StallMemory,
+    /// For lack of block I/O
+    StallIo,
+    /// Share of its memory on other NUMA nodes
+    Far,
+    /// Namespace, pod and container
+    Name,
+}
+
+/// A number of each row.
+struct Column {
+    sort: Sort,
+    title: &'static str,
+    value: fn(&Row) -> Option<f64>,
+    text: fn(f64) -> String,
+}
+
+const COLUMNS: [Column; 9] = [
+    Column { sort: Sort::Cpu, title: "CPU", value: |it| it.cpu_usage, text: two_digits },
+    Column { sort: Sort::Throttled, title: "THROTTLED", value: |it| it.throttled, text: percent },
+    Column { sort: Sort::Waiting, title: "WAITING", value: |it| it.waiting, text: two_digits },
+    Column {
+        sort: Sort::Delay,
+        title: "DELAY P99",
+        value: |it| it.run_delay_p99_seconds,
+        text: |seconds| delay(Some(seconds)),
+    },
+    Column {
+        sort: Sort::Moves,
+        title: "MOVES/s",
+        value: |it| it.migrations,
+        text: |value| format!("{value:.0}"),
+    },
+    Column { sort: Sort::StallCpu, title: "CPU STALL", value: |it| it.stalled.cpu, text: percent },
+    Column {
+        sort: Sort::StallMemory,
+        title: "MEM STALL",
+        value: |it| it.stalled.memory,
+        text: percent,
+    },
+    Column { sort: Sort::StallIo, title: "IO STALL", value: |it| it.stalled.io, text: percent },
+    Column { sort: Sort::Far, title: "FAR", value: |it| it.memory_far, text: percent },
+];
+
+fn two_digits(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
+}
+
+impl Sort {
+    /// The largest first, what is not known last, and then by name.
+    pub(super) fn sort(self, rows: &mut [Row]) {
+        let column = COLUMNS.iter().find(|column| column.sort == self);
+        rows.sort_by(|a, b| {
+            let value = |row| column.and_then(|column| (column.value)(row));
+            let by_value = match (value(a), value(b)) {
+                (Some(a), Some(b)) => b.total_cmp(&a),
+                (a, b) => b.is_some().cmp(&a.is_some()),
+            };
+            by_value.then_with(|| a.container.cmp(&b.container))
+        });
+    }
+}
+
+/// A title, and so many rows.
+pub(super) fn render(reading: &Reading, rows: usize) -> String {
+    let count = reading.containers.len();
+    let known = || reading.containers.iter().filter_map(|row| row.cpu_usage);
+    let use_of_all = match known().next() {
+        Some(_) => format!("use {:.2} CPUs", known().sum::<f64>()),
+        None => "of unknown usage".to_owned(),
+    };
+    let mut text =
+        format!("{count} containers {use_of_all}; {}; {:.0}\n", reading.mode.name(), reading.at);
+    let is_there =
+        |column: &&Column| reading.containers.iter().any(|row| (column.value)(row).is_some());
+    let columns: Vec<&Column> = COLUMNS.iter().filter(is_there).collect();
+    let mut titles = vec!["CONTAINER", "CLASS"];
+    titles.extend(columns.iter().map(|column| column.title));
+    titles.push("CPUS");
+    let mut lines = table(&titles);
+    for row in reading.containers.iter().take(rows) {
+        let mut cells = vec![row.container.clone(), row.class.clone()];
+        cells.extend(
+            columns
+                .iter()
+                .map(|column| (column.value)(row).map_or_else(|| "-".to_owned(), column.text)),
+        );
+        cells.push(row.cpus.clone());
+        lines.add_row(cells);
+    }
+    text.push_str(&render_table(&lines));
+    if let Some(unread) = &reading.unread {
+        text.push_str(&format!("not all could be read: {unread}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use bayplan_daemon::mode::Mode;
+    use expect_test::{Expect, expect};
+    use jiff::Timestamp;
+
+    use super::super::reader::Stalled;
+    use super::*;
+
+    fn row(name: &str, cpu_usage: Option<f64>) -> Row {
+        Row {
+            container: name.to_owned(),
+            class: "shared".to_owned(),
+            cpus: "0-3".to_owned(),
+            cpu_usage,
+            ..Row::default()
+        }
+    }
+
+    fn check(sort: Sort, mut containers: Vec<Row>, rows: usize, expected: Expect) {
+        sort.sort(&mut containers);
+        let reading = Reading {
+            format: "",
+            at: Timestamp::UNIX_EPOCH,
+            mode: Mode::Placing,
+            containers,
+            unread: Some("cannot read /a: denied".to_owned()),
+        };
+        expected.assert_eq(&render(&reading, rows));
+    }
+
+    #[test]
+    fn those_that_use_most_come_first_and_what_nobody_has_is_absent() {
+        let busy = Row { throttled: Some(0.25), ..row("n/p/busy", Some(1.504)) };
+        let rows = vec![row("n/p/new", None), row("n/p/idle", Some(0.0)), busy];
+        check(
+            Sort::Cpu,
+            rows.clone(),
+            2,
+            expect![[r#"
+                3 containers use 1.50 CPUs; placing; 1970-01-01T00:00:00Z
+                 CONTAINER  CLASS   CPU   THROTTLED  CPUS
+                 n/p/busy   shared  1.50  25%        0-3
+                 n/p/idle   shared  0.00  -          0-3
+                not all could be read: cannot read /a: denied
+            "#]],
+        );
+        check(
+            Sort::Name,
+            vec![row("n/p/new", None)],
+            1,
+            expect![[r#"
+                1 containers of unknown usage; placing; 1970-01-01T00:00:00Z
+                 CONTAINER  CLASS   CPUS
+                 n/p/new    shared  0-3
+                not all could be read: cannot read /a: denied
+            "#]],
+        );
+    }
+
+    #[test]
+    fn everything_that_is_known_has_a_column_to_sort_by() {
+        let stalled = Stalled { cpu: Some(0.5), memory: Some(0.0), io: Some(0.01) };
+        let all = Row {
+            throttled: Some(1.0),
+            waiting: Some(0.7),
+            run_delay_p99_seconds: Some(0.0021),
+            migrations: Some(130.0),
+            stalled,
+            memory_far: Some(0.33),
+            ..row("n/p/all", Some(0.5))
+        };
+        let far = Row { memory_far: Some(1.0), ..row("n/p/far", Some(0.1)) };
+        check(
+            Sort::Far,
+            vec![row("n/p/a", Some(3.0)), all, far],
+            3,
+            expect![[r#"
+                3 containers use 3.60 CPUs; placing; 1970-01-01T00:00:00Z
+                 CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  MOVES/s  CPU STALL  MEM STALL  IO STALL  FAR   CPUS
+                 n/p/far    shared  0.10  -          -        -          -        -          -          -         100%  0-3
+                 n/p/all    shared  0.50  100%       0.70     2.1 ms     130      50%        0%         1%        33%   0-3
+                 n/p/a      shared  3.00  -          -        -          -        -          -          -         -     0-3
+                not all could be read: cannot read /a: denied
+            "#]],
+        );
+    }
+}

@@ -1,0 +1,30 @@
+//! The kinds of `bayplan_failures_total`. All are there from the start: what appears with its first value cannot be alerted on.
+
+/// A kind, and what has happened; as in `docs/metrics.md`.
+pub(super) const FAILURES: [(&str, &str); 25] = [
+    ("undecided", "no decision in time; what `onFailure` says was done"),
+    ("crowded", "refused because too many calls waited (`maxWaitingCalls`)"),
+    ("late", "an event of kubelet's waited too long for its turn"),
+    ("late_files", "a container was started before its kernel files were written"),
+    ("passed_through", "a call could not be read, and went on unchanged"),
+    ("no_capacity", "shares because there was no room for CPUs of its own (`onNoCapacity`)"),
+    ("huge_pages", "placed although the machine has too few huge pages"),
+    ("not_understood", "an annotation, a label or a cgroup parent"),
+    ("no_effect", "a value of another system's annotation that placement does nothing about"),
+    ("journal", "the journal could not be written; it is tried again at the next change"),
+    ("originals", "what a kernel file said could not be kept, so it was not changed"),
+    ("history", "entries of the history could not be written"),
+    ("sync", "the runtime did not answer when it was asked what runs"),
+    ("not_let_go", "a creation was answered while somebody could not be shrunk"),
+    ("resources_file", "a container could not be told of its CPUs"),
+    ("enforcer", "what writes kernel files has failed as a whole; see the log"),
+    ("displaced", "no room for one that lost CPUs, so it shares"),
+    ("reserved_offline", "some of `reservedCpus` are offline"),
+    ("isolated_shared", "nothing is online but isolated CPUs, which are shared now"),
+    ("not_adopted", "a container that runs could not be taken over where it is"),
+    ("not_restored", "a container of the journal could not be given its place again"),
+    ("put_back", "a container lost its place in a resize that was refused: a bug"),
+    ("stale_offer", "the ledger had changed under an offer: a bug"),
+    ("not_moved", "a plan of compaction did not fit the ledger: a bug"),
+    ("not_narrowed", "memory nodes could not be taken away as planned: a bug"),
+];

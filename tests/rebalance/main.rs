@@ -1,0 +1,130 @@
+//! The rebalancer on machines that do not exist: does it help, how soon, and does it leave alone what is well?
+//!
+//! `suites.rs` has the table: what is wrong on each machine, and what should come of it. `hand.rs` lets nobody, the rebalancer or an oracle turn knobs; `run.rs` lives through one seed with
+//! each of them; `score.rs` makes figures of that, `table.rs` words. The goals are assertions here.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+mod hand;
+mod oracle;
+mod run;
+mod score;
+mod suites;
+mod table;
+
+use std::sync::LazyLock;
+use std::thread;
+use std::time::Duration;
+
+use bayplan_rebalance::{Parts, Settings};
+
+use run::Case;
+use score::{Goal, Miss, Score, score};
+use suites::{SUITES, Suite};
+
+/// Length of a round.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// All cases with what does not depend on the rebalancer: few seeds in an ordinary run, so many times more where asked for.
+static CASES: LazyLock<Vec<Vec<Case>>> = LazyLock::new(|| {
+    let times = std::env::var("BAYPLAN_REBALANCE_SEEDS").ok().and_then(|text| text.parse().ok());
+    each(|suite, _| {
+        (0..suite.seeds * times.unwrap_or(1)).map(|seed| Case::new(suite, seed)).collect()
+    })
+});
+
+/// Does something with every suite, on all CPUs, and returns it in the order of the table.
+fn each<T: Send>(work: impl Fn(&Suite, usize) -> T + Sync) -> Vec<T> {
+    let work = &work;
+    thread::scope(|scope| {
+        let suites = SUITES.iter().enumerate();
+        let threads: Vec<_> =
+            suites.map(|(idx, suite)| scope.spawn(move || work(suite, idx))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn scores(settings: &Settings) -> Vec<Score> {
+    let cases = &*CASES;
+    each(|suite, idx| score(suite, &cases[idx], settings))
+}
+
+fn misses(scores: &[Score], settings: &Settings) -> Vec<Miss> {
+    scores.iter().flat_map(|score| score.misses(settings)).collect()
+}
+
+/// Goals that are not reached yet. Who reaches one takes its line away.
+const NOT_YET: &[(&str, Goal)] = &[
+    ("neighbour", Goal::Relief),
+    ("neighbour", Goal::False),
+    ("beside", Goal::Relief),
+    ("beside", Goal::False),
+    ("two-victims", Goal::False),
+    ("phases", Goal::Relief),
+    ("phases", Goal::False),
+    ("oscillating", Goal::Relief),
+    ("oscillating", Goal::False),
+    ("dropouts", Goal::Relief),
+    ("dropouts", Goal::False),
+    ("useless-knob", Goal::Relief),
+    ("useless-knob", Goal::False),
+    ("refused-knob", Goal::Relief),
+    ("refused-knob", Goal::False),
+    ("tight-limit", Goal::Relief),
+    ("tight-limit", Goal::False),
+    ("own-reasons", Goal::False),
+    ("full", Goal::False),
+    ("lying", Goal::False),
+];
+
+#[test]
+fn the_goals_are_met() {
+    if let Ok(one) = std::env::var("BAYPLAN_REBALANCE_TELL") {
+        println!("{}", table::story(&one));
+        return;
+    }
+    let settings = Settings::default();
+    let scores = scores(&settings);
+    println!("{}", table::render(&scores));
+    let misses = misses(&scores, &settings);
+    misses.iter().for_each(|miss| println!("{miss}"));
+    let known = |miss: &&Miss| NOT_YET.contains(&(miss.suite, miss.goal));
+    let new: Vec<String> = misses.iter().filter(|miss| !known(miss)).map(Miss::to_string).collect();
+    assert!(new.is_empty(), "{}\n{}", table::render(&scores), new.join("\n"));
+    let is_missed = |(suite, goal): &&(&str, Goal)| {
+        misses.iter().any(|it| it.suite == *suite && it.goal == *goal)
+    };
+    let reached: Vec<_> = NOT_YET.iter().filter(|it| !is_missed(it)).collect();
+    println!("reached, though they stand in NOT_YET: {reached:?}");
+}
+
+/// What each part of the judgement is good for: without it, some suite misses a goal that it reaches with it.
+#[test]
+#[ignore = "six times as long as the others; by hand, after changes of the judgement"]
+fn every_part_is_needed_by_a_suite() {
+    let all = Parts::default();
+    let without = [
+        ("baseline", Parts { baseline: false, ..all }),
+        ("confirmation", Parts { confirmation: false, ..all }),
+        ("correlation", Parts { correlation: false, ..all }),
+        ("verdict", Parts { verdict: false, ..all }),
+        ("memory", Parts { memory: false, ..all }),
+    ];
+    let whole = misses(&scores(&Settings::default()), &Settings::default());
+    let mut unneeded = Vec::new();
+    for (name, parts) in without {
+        let settings = Settings { parts, ..Settings::default() };
+        let scores = scores(&settings);
+        let broken = misses(&scores, &settings).into_iter();
+        let is_new =
+            |miss: &Miss| !whole.iter().any(|it| it.suite == miss.suite && it.goal == miss.goal);
+        let broken: Vec<String> = broken.filter(is_new).map(|miss| miss.to_string()).collect();
+        println!("without {name}\n{}{}\n", table::render(&scores), broken.join("\n"));
+        if broken.is_empty() {
+            unneeded.push(name);
+        }
+    }
+    assert_eq!(unneeded, UNPROVEN, "parts without which no suite breaks");
+}
+
+/// Parts that no suite has shown to be needed yet: without them suites that miss a goal anyway miss it by more. To be proved, or taken out, once fewer stand in `NOT_YET`.
+const UNPROVEN: [&str; 2] = ["correlation", "verdict"];

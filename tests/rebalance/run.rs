@@ -1,0 +1,173 @@
+//! One seed, with each hand.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
+use std::time::Duration;
+
+use bayplan_allocator::ContainerId;
+use bayplan_rebalance::plant::Plant;
+use bayplan_rebalance::{Knob, Proposal, Rebalancer, Settings};
+
+use crate::PERIOD;
+use crate::hand::{Change, Hand};
+use crate::oracle;
+use crate::suites::{Suite, Trial};
+
+/// Rounds before an action that tell whether it was right.
+const PAST: usize = 12;
+/// How much better things have to be without the culprit for an action against it to be right.
+const WORTH: f64 = 1.1;
+
+/// What happened to one machine under one hand.
+#[derive(Default)]
+pub(crate) struct Log {
+    /// p99 in seconds of every service, from the onset on, round by round.
+    pub(crate) p99s: BTreeMap<ContainerId, Vec<f64>>,
+    pub(crate) made: Vec<Made>,
+    /// When something was asked for, refused or not, and for whose sake.
+    pub(crate) asked: Vec<(Duration, ContainerId)>,
+    /// Changes and undos.
+    pub(crate) changed_at: Vec<Duration>,
+    pub(crate) undone: usize,
+    /// Everything that was decided, for people.
+    pub(crate) story: String,
+}
+
+/// A change that was made.
+pub(crate) struct Made {
+    pub(crate) at: Duration,
+    pub(crate) proposal: Box<Proposal>,
+    /// Whether it was made against somebody who was to blame.
+    pub(crate) is_right: bool,
+}
+
+/// One seed, and how it goes with nobody at the knobs and with the oracle.
+pub(crate) struct Case {
+    pub(crate) trial: Trial,
+    pub(crate) nothing: Log,
+    pub(crate) oracle: Log,
+    /// What the oracle does.
+    pub(crate) best: Vec<Proposal>,
+}
+
+impl Case {
+    pub(crate) fn new(suite: &Suite, seed: u64) -> Case {
+        let trial = (suite.trial)(seed);
+        let nothing = live(&trial, Hand::Nobody);
+        let best = oracle::choose(&trial);
+        let oracle = live(&trial, Hand::Oracle(&best));
+        Case { trial, nothing, oracle, best }
+    }
+
+    /// How it goes with the rebalancer.
+    pub(crate) fn with(&self, settings: &Settings) -> Log {
+        live(&self.trial, Hand::Rebalancer(Box::new(Rebalancer::new(settings.clone()))))
+    }
+}
+
+fn live(trial: &Trial, mut hand: Hand<'_>) -> Log {
+    let mut plant = trial.plant.clone();
+    let mut log = Log::default();
+    let mut past: VecDeque<Plant> = VecDeque::new();
+    let is_judged = matches!(hand, Hand::Rebalancer(_));
+    while plant.now() < trial.end {
+        if is_judged {
+            past.push_back(plant.clone());
+            if past.len() > PAST {
+                past.pop_front();
+            }
+        }
+        let round = plant.step(PERIOD);
+        let is_on = plant.now() > trial.onset;
+        if is_on {
+            for (id, truth) in plant.truths() {
+                if let Some(p99) = truth.p99 {
+                    log.p99s.entry(*id).or_default().push(p99.as_secs_f64());
+                }
+            }
+        }
+        for change in hand.act(&mut plant, &round, is_on) {
+            log.add(trial, &plant, past.front(), change);
+        }
+    }
+    log
+}
+
+impl Log {
+    fn add(&mut self, trial: &Trial, plant: &Plant, past: Option<&Plant>, change: Change) {
+        let at = plant.now();
+        let seconds = at.as_secs_f64() - trial.onset.as_secs_f64();
+        let told = match change {
+            Change::Made(proposal) => {
+                let is_right = past.is_none_or(|past| is_right(past, &proposal));
+                let told =
+                    format!("{}{}", told(plant, &proposal), if is_right { "" } else { ", WRONG" });
+                self.changed_at.push(at);
+                self.asked.push((at, proposal.evidence.victim));
+                self.made.push(Made { at, proposal, is_right });
+                told
+            }
+            Change::Undone(number, verdict) => {
+                self.changed_at.push(at);
+                self.undone += 1;
+                format!("#{number} undone: {verdict:?}")
+            }
+            Change::Kept(number, verdict) => format!("#{number} stays: {verdict:?}"),
+            Change::Refused(proposal, why) => {
+                self.asked.push((at, proposal.evidence.victim));
+                format!("{}, refused: {why}", told(plant, &proposal))
+            }
+        };
+        let _ = writeln!(self.story, "{seconds:>7.0} s  {told}");
+    }
+}
+
+fn told(plant: &Plant, proposal: &Proposal) -> String {
+    let name = |id| plant.tenants().get(&id).map_or("?", |tenant| tenant.name.as_str());
+    let evidence = &proposal.evidence;
+    let p99 = plant.truths().get(&evidence.victim).and_then(|truth| truth.p99).unwrap_or_default();
+    let mut told = format!(
+        "#{} {} {} of {} for {} (p99 {:.1} ms)",
+        proposal.number,
+        proposal.knob.name(),
+        proposal.step,
+        name(proposal.target),
+        name(evidence.victim),
+        p99.as_secs_f64() * 1000.0
+    );
+    for finding in &evidence.findings {
+        let usual = finding.usual.map_or("-".to_owned(), |usual| format!("{usual:.3}"));
+        let _ = write!(told, "; {} {:.3} (usual {usual})", finding.signal.name(), finding.short);
+    }
+    for culprit in evidence.culprits.iter().take(2) {
+        let (tie, correlation) = (culprit.tie, culprit.correlation);
+        let _ = write!(told, "; {} by {tie:?}, {correlation:.2}", name(culprit.container));
+    }
+    told
+}
+
+/// Whether the victim would have been a good deal better off over the last minute without the culprit. For what is done to the victim itself: with it, provided that it is
+/// others, its own limit or far memory that it suffers from.
+fn is_right(past: &Plant, proposal: &Proposal) -> bool {
+    let victim = proposal.evidence.victim;
+    let as_was = p99_over(past.clone(), victim);
+    let is_better = |plant| p99_over(plant, victim) * WORTH <= as_was;
+    if proposal.target != victim {
+        return is_better(past.without(proposal.target));
+    }
+    let mut turned = past.clone();
+    turned.carry_out(proposal);
+    let is_own = matches!(proposal.knob, Knob::Burst | Knob::Memory);
+    let others = past.tenants().keys().filter(|id| **id != victim);
+    let lonely = others.fold(past.clone(), |plant, other| plant.without(*other));
+    is_better(turned) && (is_own || is_better(lonely))
+}
+
+/// Mean p99 of `who` over a minute, without the first two rounds, in which things settle.
+fn p99_over(mut plant: Plant, who: ContainerId) -> f64 {
+    let p99s = (0..PAST).map(|_| {
+        plant.step(PERIOD);
+        plant.truths().get(&who).and_then(|truth| truth.p99).map_or(0.0, |p99| p99.as_secs_f64())
+    });
+    p99s.skip(2).sum::<f64>() / (PAST - 2) as f64
+}

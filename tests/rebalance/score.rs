@@ -1,0 +1,259 @@
+//! Figures of a suite, and the goals that it has.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use bayplan_allocator::ContainerId;
+use bayplan_rebalance::{Knob, Settings};
+
+use crate::PERIOD;
+use crate::run::{Case, Log};
+use crate::suites::{Aim, Suite};
+
+/// A victim can be relieved where the oracle's p99 is so much below that of doing nothing.
+const SOLVABLE: f64 = 1.2;
+/// It is relieved when so much of the way from doing nothing to the oracle is made, for so many rounds.
+const CLOSED: f64 = 0.75;
+const ROUNDS: usize = 3;
+/// Relief has to come within this time.
+const RELIEF_WITHIN: Duration = Duration::from_secs(30);
+const RELIEVED_MIN: f64 = 0.95;
+/// False actions in a machine's day.
+const FALSE_MAX: f64 = 1.0;
+/// p99 in relation to doing nothing.
+const WORSE_MAX: f64 = 1.02;
+/// The same change to the same container within this time after it was taken back is to and fro.
+const PING_PONG: Duration = Duration::from_secs(300);
+const PING_PONG_MAX_PER_HOUR: f64 = 1.0;
+
+/// A suite in figures.
+pub(crate) struct Score {
+    pub(crate) name: &'static str,
+    pub(crate) aim: Aim,
+    pub(crate) machine_hours: f64,
+    /// From the onset to the first change that was asked for a victim's sake, by victim that can be relieved; `None` for never.
+    pub(crate) detected: Vec<Option<Duration>>,
+    /// From the onset to relief, likewise.
+    pub(crate) relieved: Vec<Option<Duration>>,
+    pub(crate) made: usize,
+    pub(crate) wrong: usize,
+    pub(crate) undone: usize,
+    pub(crate) moves: usize,
+    pub(crate) ping_pong: usize,
+    /// Most changes and undos in any minute.
+    pub(crate) busiest_minute: usize,
+    /// Mean p99 in ms of those who suffer (of all services where nobody is to), under nobody, the rebalancer, the oracle.
+    pub(crate) p99_ms: [f64; 3],
+    /// Mean p99 of all services in relation to doing nothing: over the suite, and of the worst seed.
+    pub(crate) ratio: f64,
+    pub(crate) ratio_worst: f64,
+    /// In some case the oracle was slower than nobody.
+    pub(crate) oracle_worse: bool,
+}
+
+/// Lives through all cases of a suite with the rebalancer.
+pub(crate) fn score(suite: &Suite, cases: &[Case], settings: &Settings) -> Score {
+    let mut score = Score {
+        name: suite.name,
+        aim: suite.aim,
+        machine_hours: 0.0,
+        detected: Vec::new(),
+        relieved: Vec::new(),
+        made: 0,
+        wrong: 0,
+        undone: 0,
+        moves: 0,
+        ping_pong: 0,
+        busiest_minute: 0,
+        p99_ms: [0.0; 3],
+        ratio: 0.0,
+        ratio_worst: 0.0,
+        oracle_worse: false,
+    };
+    for case in cases {
+        score.add(case, &case.with(settings), cases.len() as f64);
+    }
+    score
+}
+
+impl Score {
+    fn add(&mut self, case: &Case, log: &Log, seeds: f64) {
+        self.machine_hours += case.trial.end.as_secs_f64() / 3600.0;
+        for victim in &case.trial.victims {
+            self.add_victim(case, log, *victim);
+        }
+        self.made += log.made.len();
+        self.wrong += log.made.iter().filter(|made| !made.is_right).count();
+        self.undone += log.undone;
+        let is_move = |knob| matches!(knob, Knob::Siblings | Knob::Move | Knob::MoveOwner);
+        self.moves += log.made.iter().filter(|made| is_move(made.proposal.knob)).count();
+        self.ping_pong += ping_pong(log);
+        self.busiest_minute = self.busiest_minute.max(busiest(&log.changed_at));
+        let of: Vec<ContainerId> = match case.trial.victims.as_slice() {
+            [] => case.nothing.p99s.keys().copied().collect(),
+            victims => victims.to_vec(),
+        };
+        let logs = [&case.nothing, log, &case.oracle];
+        for (sum, log) in self.p99_ms.iter_mut().zip(logs) {
+            *sum += 1000.0 * mean_of(log, &of) / seeds;
+        }
+        let all: Vec<ContainerId> = case.nothing.p99s.keys().copied().collect();
+        let ratio = mean_of(log, &all) / mean_of(&case.nothing, &all);
+        self.ratio += ratio / seeds;
+        self.ratio_worst = self.ratio_worst.max(ratio);
+        self.oracle_worse |= mean_of(&case.oracle, &all) > 1.001 * mean_of(&case.nothing, &all);
+    }
+
+    fn add_victim(&mut self, case: &Case, log: &Log, victim: ContainerId) {
+        let of = |log: &Log| log.p99s.get(&victim).cloned().unwrap_or_default();
+        let [nothing, bayplan, oracle] = [&case.nothing, log, &case.oracle].map(of);
+        if mean(&nothing) < SOLVABLE * mean(&oracle) {
+            return;
+        }
+        let asked = log.asked.iter().filter(|(_, it)| *it == victim).map(|(at, _)| *at);
+        let first = asked.into_iter().find(|at| *at > case.trial.onset);
+        self.detected.push(first.map(|at| at - case.trial.onset));
+        self.relieved.push(relief(&nothing, &bayplan, &oracle));
+    }
+
+    /// Share of the victims that were relieved in time; `None` where nobody could be.
+    pub(crate) fn relieved_in_time(&self) -> Option<f64> {
+        let in_time = self.relieved.iter().flatten().filter(|time| **time <= RELIEF_WITHIN).count();
+        (!self.relieved.is_empty()).then(|| in_time as f64 / self.relieved.len() as f64)
+    }
+
+    pub(crate) fn wrong_per_day(&self) -> f64 {
+        self.wrong as f64 * 24.0 / self.machine_hours
+    }
+
+    /// Goals that were not reached.
+    pub(crate) fn misses(&self, settings: &Settings) -> Vec<Miss> {
+        let mut misses = Vec::new();
+        let mut miss = |is_missed: bool, goal: Goal, text: String| {
+            if is_missed {
+                misses.push(Miss { suite: self.name, goal, text });
+            }
+        };
+        let share = self.relieved_in_time();
+        let shows_nothing = self.aim == Aim::Relief && share.is_none();
+        let percent = 100.0 * share.unwrap_or(1.0);
+        let victims = self.relieved.len();
+        miss(
+            shows_nothing || percent < 100.0 * RELIEVED_MIN,
+            Goal::Relief,
+            format!("{percent:.0} % of {victims} victims relieved within 30 s"),
+        );
+        let per_day = self.wrong_per_day();
+        miss(
+            per_day > FALSE_MAX,
+            Goal::False,
+            format!("{per_day:.1} false actions per machine-day"),
+        );
+        let worse = 100.0 * (self.ratio - 1.0);
+        miss(self.ratio > WORSE_MAX, Goal::Harm, format!("p99 {worse:.1} % above doing nothing"));
+        let again = self.ping_pong as f64 / self.machine_hours;
+        miss(
+            again > PING_PONG_MAX_PER_HOUR,
+            Goal::Calm,
+            format!("{again:.1} times to and fro per hour"),
+        );
+        let busiest = self.busiest_minute;
+        let budget = settings.changes_per_minute as usize;
+        miss(busiest > budget, Goal::Budget, format!("{busiest} changes in a minute"));
+        miss(
+            self.oracle_worse,
+            Goal::Oracle,
+            "the oracle does worse than doing nothing".to_owned(),
+        );
+        misses
+    }
+}
+
+/// What every suite has to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// 95 % of those who can be relieved are within 30 s.
+    Relief,
+    /// No more than one false action in a machine's day.
+    False,
+    /// p99 of all services no more than 2 % above doing nothing.
+    Harm,
+    /// No change is made again and again.
+    Calm,
+    /// No more changes and undos in any minute than the settings allow.
+    Budget,
+    /// The oracle is one.
+    Oracle,
+}
+
+/// A goal that was not reached.
+pub(crate) struct Miss {
+    pub(crate) suite: &'static str,
+    pub(crate) goal: Goal,
+    pub(crate) text: String,
+}
+
+impl fmt::Display for Miss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}: {}", self.suite, self.goal, self.text)
+    }
+}
+
+/// When three quarters of the gap were closed for three rounds that had a gap.
+fn relief(nothing: &[f64], bayplan: &[f64], oracle: &[f64]) -> Option<Duration> {
+    let mut closed = 0;
+    let mut since = None;
+    for (round, ((nothing, bayplan), oracle)) in nothing.iter().zip(bayplan).zip(oracle).enumerate()
+    {
+        if *nothing < SOLVABLE * oracle {
+            continue;
+        }
+        if nothing - bayplan >= CLOSED * (nothing - oracle) {
+            since.get_or_insert(PERIOD * u32::try_from(round).unwrap_or(u32::MAX));
+            closed += 1;
+            if closed == ROUNDS {
+                return since;
+            }
+        } else {
+            (closed, since) = (0, None);
+        }
+    }
+    None
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+fn mean_of(log: &Log, who: &[ContainerId]) -> f64 {
+    let means: Vec<f64> =
+        who.iter().filter_map(|id| log.p99s.get(id)).map(|p99s| mean(p99s)).collect();
+    mean(&means)
+}
+
+/// How often a change is made again soon after the one before it.
+fn ping_pong(log: &Log) -> usize {
+    let mut last = BTreeMap::new();
+    let mut count = 0;
+    for made in &log.made {
+        let key = (
+            made.proposal.knob,
+            made.proposal.target,
+            made.proposal.step,
+            made.proposal.evidence.victim,
+        );
+        if last.insert(key, made.at).is_some_and(|before| made.at - before < PING_PONG) {
+            count += 1;
+        }
+    }
+    count
+}
+
+fn busiest(changed_at: &[Duration]) -> usize {
+    let minute = Duration::from_secs(60);
+    let within = |from: &Duration| {
+        changed_at.iter().filter(|at| *at >= from && **at - *from < minute).count()
+    };
+    changed_at.iter().map(within).max().unwrap_or(0)
+}

@@ -1,0 +1,97 @@
+//! The table for people.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use bayplan_rebalance::Settings;
+
+use crate::run::Case;
+use crate::score::Score;
+use crate::suites::SUITES;
+
+/// Everything that is decided in one case, told as `SUITE:SEED`.
+pub(crate) fn story(one: &str) -> String {
+    let (name, seed) = one.split_once(':').unwrap_or((one, "0"));
+    let Some(suite) = SUITES.iter().find(|suite| suite.name == name) else {
+        let names: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
+        return format!("there is no suite `{name}`; there are {}", names.join(", "));
+    };
+    let case = Case::new(suite, seed.parse().unwrap_or(0));
+    let oracle =
+        case.best.iter().map(|it| format!("{} {} of {}", it.knob.name(), it.step, it.target));
+    let oracle = oracle.collect::<Vec<_>>().join(", ");
+    let story = case.with(&Settings::default()).story;
+    format!("{}\nSeconds from the onset. The oracle turns: {oracle}\n{story}", suite.about)
+}
+
+/// One line per suite.
+pub(crate) fn render(scores: &[Score]) -> String {
+    let mut text = format!(
+        "{:<13} {:>6} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8} {:>6} {:>6} {:>6} {:>24} {:>7} {:>7}\n",
+        "suite",
+        "hours",
+        "victims",
+        "detected s",
+        "relief s",
+        "in 30 s",
+        "actions",
+        "false",
+        "per day",
+        "undone",
+        "moves",
+        "again",
+        "p99 ms: 0 / it / oracle",
+        "ratio",
+        "worst",
+    );
+    for score in scores {
+        let in_time = score
+            .relieved_in_time()
+            .map_or("-".to_owned(), |share| format!("{:.0} %", 100.0 * share));
+        let [nothing, bayplan, oracle] = score.p99_ms;
+        let _ = writeln!(
+            text,
+            "{:<13} {:>6.0} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8.1} {:>6} {:>6} {:>6} {:>24} {:>7.3} {:>7.3}",
+            score.name,
+            score.machine_hours,
+            score.relieved.len(),
+            times(&score.detected),
+            times(&score.relieved),
+            in_time,
+            score.made,
+            score.wrong,
+            score.wrong_per_day(),
+            score.undone,
+            score.moves,
+            score.ping_pong,
+            format!("{nothing:.1} / {bayplan:.1} / {oracle:.1}"),
+            score.ratio,
+            score.ratio_worst,
+        );
+    }
+    let hours: f64 = scores.iter().map(|score| score.machine_hours).sum();
+    let wrong: usize = scores.iter().map(|score| score.wrong).sum();
+    let made: usize = scores.iter().map(|score| score.made).sum();
+    let _ = writeln!(
+        text,
+        "all: {hours:.0} machine-hours, {made} actions, {wrong} false, {:.2} per machine-day",
+        wrong as f64 * 24.0 / hours
+    );
+    text
+}
+
+/// Median and 95th percentile in seconds; `-` for never.
+fn times(times: &[Option<Duration>]) -> String {
+    if times.is_empty() {
+        return "-".to_owned();
+    }
+    let mut seconds: Vec<f64> =
+        times.iter().map(|time| time.map_or(f64::INFINITY, |time| time.as_secs_f64())).collect();
+    seconds.sort_by(f64::total_cmp);
+    let at = |percent: usize| {
+        let idx = ((seconds.len() - 1) * percent + 50) / 100;
+        seconds.get(idx).copied().filter(|time| time.is_finite())
+    };
+    let text = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.0}"));
+    format!("{} / {}", text(at(50)), text(at(95)))
+}
