@@ -10,16 +10,20 @@ use std::time::{Duration, Instant};
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_daemon::config::Config;
 use bayplan_daemon::{RebalanceView, post_control, query_control};
-use bayplan_types::QosClass;
+use bayplan_types::{CpuSet, QosClass};
 
 use crate::node::{Node, soon};
 use crate::observing::{metrics, sum};
+
+/// One core, which the two keep busy: who has room elsewhere has nobody to blame.
+const MACHINE: &str = "pack:1 numa:1 core:1 pu:2 mem:8";
 
 /// Short, so that tests do not wait long; the rebalancer counts in looks.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 fn fast(config: &mut Config) {
     config.rebalance.interval = INTERVAL;
+    config.reserved_cpus = CpuSet::new();
 }
 
 /// A server that waits for a hog, in the counters of their groups, from now on until it is dropped.
@@ -76,7 +80,7 @@ async fn pause(node: &Node, paused: bool) -> RebalanceView {
 
 /// A node with a server and a hog whose groups exist.
 async fn troubled() -> (Node, Trouble) {
-    let mut node = Node::without_daemon(crate::node::MACHINE);
+    let mut node = Node::without_daemon(MACHINE);
     node.adjust = fast;
     node.start_daemon().await;
     let (_, server) = node.burstable("server", 100).await;
