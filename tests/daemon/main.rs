@@ -22,6 +22,7 @@ mod observing;
 mod placing;
 mod power;
 mod prometheus;
+mod rebalancing;
 mod reload;
 mod resources;
 mod restarts;

@@ -71,6 +71,12 @@ pub(crate) enum Command {
     /// would mend it.
     #[command(after_long_help = AUDIT_HELP)]
     Audit(AuditOptions),
+    /// Which containers suffer from others, and what would help them
+    ///
+    /// The daemon compares what the probes and the kernel's files count, every few seconds (`rebalance` in the configuration), and says what it would turn.
+    /// Nothing is changed. `bayplan journal --kind proposed` has everything that was ever proposed.
+    #[command(subcommand)]
+    Rebalance(RebalanceCommand),
     /// What the daemon would write into kernel files now, one line per write, with the reason; nothing when all of them are right
     ///
     /// CPU sets go through the runtime and are not listed here. What cannot be had on this machine is listed, too.
@@ -124,6 +130,16 @@ pub(crate) enum Command {
         /// The directory, which must exist
         dir: PathBuf,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RebalanceCommand {
+    /// Whether it looks, what it has proposed since the daemon was started, and how it knows
+    Status(StatusOptions),
+    /// Propose nothing from now on, also after a restart of the daemon, until `bayplan rebalance resume`
+    Pause(StatusOptions),
+    /// End `bayplan rebalance pause`
+    Resume(StatusOptions),
 }
 
 #[derive(Debug, Subcommand)]
@@ -458,7 +474,8 @@ Kinds:
   placed, refused, adopted     a container came: it has a place, there is none, or it ran already
   moved                        somebody else is the reason: room for a container, compaction, narrowing, the machine, a restart
   resized, pod_resized, ended  kubelet changed what it, or its pod, may have; it gave everything back
-  mode                         bayplan drain, restore or resume
+  proposed                     the rebalancer found that somebody suffers, and what it would turn on this container
+  mode                         bayplan drain, restore or resume, and bayplan rebalance pause or resume
   runtime_lost, runtime_back   the runtime does not answer, and answers again
   failure                      a write failed, or something else that an operator should know
   held, continued, looked      bookkeeping for `bayplan replay`, shown only when asked for

@@ -16,6 +16,7 @@ mod machine_file;
 mod mode;
 mod past;
 mod plan;
+mod rebalance;
 mod replay;
 mod run;
 mod seats;
@@ -61,6 +62,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Explain(options) => explain::run(config, &options)?,
         Command::Top(options) => top::run(config, &options)?,
         Command::Audit(options) => audit::run(config, &options)?,
+        Command::Rebalance(command) => rebalance::run(config, &command)?,
         Command::Plan(options) => plan::run(config, &options)?,
         Command::Drain(options) => return mode::run(config, Mode::Draining, &options),
         Command::Restore(options) if options.files_only => {

@@ -20,6 +20,7 @@ use crate::event::{Answer, Event};
 use crate::metrics::{Metrics, OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
 use crate::mode::{Mode, ModeReport};
 use crate::prober::Sightings;
+use crate::rebalancer::Told;
 use crate::reload::{ConfigDiff, Reloader};
 use crate::status::Status;
 use crate::sync::Syncer;
@@ -58,6 +59,7 @@ pub(crate) struct Api {
     pub(crate) reloader: Reloader,
     pub(crate) enforcement: Enforcement,
     pub(crate) sightings: Sightings,
+    pub(crate) told: Told,
 }
 
 /// One thing that can be asked.
@@ -78,7 +80,7 @@ fn serialize_reach<S: Serializer>(reach: &Reach, to: S) -> Result<S::Ok, S::Erro
     to.serialize_str(reach.text())
 }
 
-const ROUTES: [Route; 12] = [
+const ROUTES: [Route; 14] = [
     Route {
         method: "GET",
         path: "/metrics",
@@ -158,6 +160,22 @@ const ROUTES: [Route; 12] = [
         reach: Reach::Socket,
         answer: "`bayplan-mode/1`, after the change: the mode, and who does not run where he should",
         handler: || post(change_mode),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/rebalance",
+        parameters: "",
+        reach: Reach::Socket,
+        answer: "`bayplan-rebalance/1`: whether the rebalancer looks, and its last proposals with their evidence",
+        handler: || get(rebalance),
+    },
+    Route {
+        method: "POST",
+        path: "/api/v1/rebalance",
+        parameters: "`paused`: true or false",
+        reach: Reach::Socket,
+        answer: "`bayplan-rebalance/1`, after the change",
+        handler: || post(pause_rebalance),
     },
     Route {
         method: "POST",
@@ -255,6 +273,28 @@ async fn plan_files(State(api): State<Api>) -> Response {
 
 async fn audit(State(api): State<Api>) -> Response {
     Json(api.sightings.view()).into_response()
+}
+
+async fn rebalance(State(api): State<Api>) -> Response {
+    let mode = api.reloader.rebalance_mode();
+    match api.syncer.inbox.ask(Event::Occupancy).await {
+        Some(Answer::Occupancy(it)) => {
+            Json(api.told.view(mode, it.is_rebalance_paused)).into_response()
+        }
+        _ => stopping(),
+    }
+}
+
+#[derive(Deserialize)]
+struct Paused {
+    paused: bool,
+}
+
+async fn pause_rebalance(State(api): State<Api>, Query(it): Query<Paused>) -> Response {
+    match api.syncer.inbox.ask(Event::PauseRebalance(it.paused)).await {
+        Some(_) => rebalance(State(api)).await,
+        None => stopping(),
+    }
 }
 
 async fn plan_mode(State(api): State<Api>, Query(To { to }): Query<To>) -> Response {

@@ -7,6 +7,7 @@ mod block_io;
 mod cpu_classes;
 mod kind;
 mod read;
+mod rebalance;
 mod requests;
 mod resctrl;
 mod schema;
@@ -30,6 +31,7 @@ use tokio::sync::watch;
 
 pub use self::cpu_classes::{CpuClasses, CpuUse, Turn};
 pub use self::read::{ConfigError, ConfigErrors, ConfigFile, parse_config, read_config};
+pub use self::rebalance::{RebalanceConfig, RebalanceMode};
 pub use self::requests::{Requests, TopologyPolicy};
 pub use self::schema::schema;
 pub(crate) use self::settings::changes;
@@ -166,6 +168,8 @@ pub struct Config {
     pub observe_interval: Duration,
     /// Whether programs in the kernel count what happens to containers.
     pub has_probes: bool,
+    /// When containers suffer from others.
+    pub rebalance: RebalanceConfig,
     /// Directory under which `/sys` and `/proc` are read, and written.
     pub host_root: PathBuf,
     /// A filter as of `tracing-subscriber`, for example `info` or `bayplan_cri=debug,info`.
@@ -209,6 +213,7 @@ impl Default for Config {
             sweep_interval: Duration::from_secs(30),
             observe_interval: Duration::from_secs(10),
             has_probes: true,
+            rebalance: RebalanceConfig::default(),
             host_root: "/".into(),
             log: "info".to_owned(),
         }

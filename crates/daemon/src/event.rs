@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bayplan_allocator::Pools;
 use bayplan_allocator::policy::topology_aware::surviving_pools;
+use bayplan_allocator::{ContainerId, Pools};
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use bayplan_enforcement::Plan;
@@ -69,6 +69,10 @@ pub enum Event {
     RuntimeLost(String),
     /// The runtime answers again.
     RuntimeBack,
+    /// The rebalancer proposes nothing from now on, or does so again.
+    PauseRebalance(bool),
+    /// The rebalancer would turn something on this container, for this reason.
+    Proposed(ContainerId, String),
     /// Are events dealt with?
     Ping,
     /// Who has which CPUs?

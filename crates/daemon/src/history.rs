@@ -41,6 +41,8 @@ pub enum Kind {
     PodResized,
     /// A container gave everything back.
     Ended,
+    /// The rebalancer found that a container suffers, and what it would turn on this one; `why` says both.
+    Proposed,
     /// The node was found at rest, and it was looked whether holes can be joined or memory narrowed.
     Looked,
     /// An operator chose another mode, `why` says which.
@@ -60,7 +62,7 @@ pub enum Kind {
 
 impl Kind {
     /// All that this version writes.
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 18] = [
         Kind::Started,
         Kind::Continued,
         Kind::Machine,
@@ -72,6 +74,7 @@ impl Kind {
         Kind::Resized,
         Kind::PodResized,
         Kind::Ended,
+        Kind::Proposed,
         Kind::Looked,
         Kind::Mode,
         Kind::Configured,
@@ -94,6 +97,7 @@ impl Kind {
             Kind::Resized => "resized",
             Kind::PodResized => "pod_resized",
             Kind::Ended => "ended",
+            Kind::Proposed => "proposed",
             Kind::Looked => "looked",
             Kind::Mode => "mode",
             Kind::Configured => "configured",

@@ -133,6 +133,12 @@ struct OfCheck {
     check: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfProposal {
+    knob: &'static str,
+    mode: &'static str,
+}
+
 /// Every metric of the daemon.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -161,6 +167,7 @@ pub(crate) struct Metrics {
     file_writes: Family<Outcome, Counter>,
     file_drifts: Family<OfFile, Counter>,
     files: Family<InState, Gauge<i64, AtomicI64>>,
+    proposals: Family<OfProposal, Counter>,
 }
 
 #[cfg(test)]
@@ -199,6 +206,7 @@ impl Metrics {
             file_writes: Family::default(),
             file_drifts: Family::default(),
             files: Family::default(),
+            proposals: Family::default(),
         };
         metrics.register();
         metrics.registry.register_collector(Box::new(ProbeTable(sightings.clone())));
@@ -209,10 +217,20 @@ impl Metrics {
         metrics
     }
 
+    /// The rebalancer would turn this.
+    pub(crate) fn proposed(&self, knob: &'static str, mode: &'static str) {
+        self.proposals.get_or_create(&OfProposal { knob, mode }).inc();
+    }
+
     fn register(&mut self) {
         let registry = &mut self.registry;
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "Version of the daemon", version);
+        registry.register(
+            "rebalance_proposals",
+            "What the rebalancer would have turned for containers that suffer",
+            self.proposals.clone(),
+        );
         registry.register(
             "decisions",
             "Containers placed, refused, adopted and released",

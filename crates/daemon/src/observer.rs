@@ -7,6 +7,7 @@ mod table;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bayplan_enforcement::resctrl::{RESCTRL, class_of_group};
 use bayplan_host::counters::{
@@ -15,9 +16,10 @@ use bayplan_host::counters::{
 use bayplan_host::find_container_cgroup;
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_types::{Bytes, CpuClass, CpuId};
+use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
-use crate::config::LiveConfig;
+use crate::config::{Config, LiveConfig, RebalanceMode};
 use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
 use crate::occupancy::{Occupancy, Occupant};
@@ -27,6 +29,8 @@ pub(crate) use shown::Shown;
 /// One reading of everything.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
+    /// When it was made; `None` before the first.
+    at: Option<Instant>,
     containers: Vec<ContainerReading>,
     node: NodeCounters,
     /// By class of the configuration's `resctrl`.
@@ -40,6 +44,7 @@ pub(crate) struct Reading {
 /// One container.
 #[derive(Debug)]
 struct ContainerReading {
+    runtime_id: String,
     name: ContainerLabels,
     /// CPUs of its own, and the others that it may run on, which are reserved ones or shared.
     cpus: [(CpuClass, usize); 2],
@@ -48,10 +53,35 @@ struct ContainerReading {
     placed: Option<Placed>,
 }
 
+/// What a container's memory is near to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Placed {
-    near: Bytes,
-    far: Bytes,
+pub(crate) struct Placed {
+    pub(crate) near: Bytes,
+    pub(crate) far: Bytes,
+}
+
+/// The last reading of every container, for those who compare it with the one before.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupsRead {
+    pub(crate) at: Instant,
+    /// By the runtime's id.
+    pub(crate) groups: BTreeMap<String, (GroupCounters, Option<Placed>)>,
+}
+
+impl Shown {
+    /// The last reading; `None` before the first.
+    pub(crate) fn groups(&self) -> Option<GroupsRead> {
+        let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_each = reading.containers.iter();
+        let groups =
+            of_each.map(|it| (it.runtime_id.clone(), (it.counters.clone(), it.placed))).collect();
+        Some(GroupsRead { at: reading.at?, groups })
+    }
+
+    /// Comes back when there is a reading that it has not come back for.
+    pub(crate) async fn fresh(&self) {
+        self.fresh.notified().await;
+    }
 }
 
 /// Who it is. A name belongs to one container at a time: of several attempts, the latest.
@@ -89,11 +119,11 @@ struct Reader {
     idle_ticks: BTreeMap<CpuClass, u64>,
 }
 
-/// Reads every `observeInterval`, for ever.
+/// Reads every `observeInterval`, or as often as the rebalancer looks, for ever.
 pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
     let mut reader = Reader::new(config.clone());
     loop {
-        let mut ticks = tokio::time::interval(config.borrow().observe_interval);
+        let mut ticks = tokio::time::interval(interval_of(&config.borrow()));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
         let Some(Answer::Occupancy(occupancy)) = inbox.ask(Event::Occupancy).await else { return };
@@ -113,7 +143,16 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
             }
         };
         *shown.reading.lock().unwrap_or_else(PoisonError::into_inner) = reading;
+        shown.fresh.notify_one();
         ticks.tick().await;
+    }
+}
+
+/// One reading serves everybody.
+fn interval_of(config: &Config) -> Duration {
+    match config.rebalance.mode {
+        RebalanceMode::Off => config.observe_interval,
+        RebalanceMode::Observe => config.observe_interval.min(config.rebalance.interval),
     }
 }
 
@@ -150,6 +189,7 @@ impl Reader {
             .filter_map(|(name, occupant)| {
                 let counters = self.read_group(occupant)?;
                 Some(ContainerReading {
+                    runtime_id: occupant.runtime_id.clone(),
                     name,
                     cpus: cpus_of(occupant),
                     placed: placed(&counters, occupant),
@@ -162,7 +202,8 @@ impl Reader {
         self.add_energy(&node);
         self.add_idle(&node, occupancy);
         let (energy_uj, idle_ticks) = (self.energy_uj.clone(), self.idle_ticks.clone());
-        Reading { containers, node, caches: self.caches(), energy_uj, idle_ticks }
+        let at = Some(Instant::now());
+        Reading { at, containers, node, caches: self.caches(), energy_uj, idle_ticks }
     }
 
     /// What resctrl counts of our groups.
@@ -264,7 +305,11 @@ fn placed(counters: &GroupCounters, occupant: &Occupant) -> Option<Placed> {
 
 /// Where readings are kept for whoever scrapes.
 pub(crate) fn shown() -> Shown {
-    Shown { reading: Arc::new(Mutex::new(Reading::default())), is_of_containers: false }
+    Shown {
+        reading: Arc::new(Mutex::new(Reading::default())),
+        fresh: Arc::<Notify>::default(),
+        is_of_containers: false,
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Who runs where, for everything that is written beside CPU sets. In: the state. Out: values that stand for themselves.
 
+use bayplan_allocator::ContainerId;
 use bayplan_cri::translate::NewContainer;
 use bayplan_types::{CpuClass, CpuSet, NodeSet};
 
@@ -16,6 +17,10 @@ pub struct Occupancy {
     pub shared: CpuSet,
     /// Nothing of the machine is to be changed.
     pub is_restored: bool,
+    /// Nobody is being created or updated, and everybody has what he was to be told.
+    pub is_at_rest: bool,
+    /// An operator has paused the rebalancer.
+    pub is_rebalance_paused: bool,
     /// After how many steps of the state.
     pub step: u64,
 }
@@ -23,6 +28,8 @@ pub struct Occupancy {
 /// One container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Occupant {
+    /// The ledger's id.
+    pub id: ContainerId,
     /// `namespace/pod/container`.
     pub name: String,
     /// The runtime's id.
@@ -51,6 +58,7 @@ impl NodeState {
             .filter_map(|(id, container)| {
                 let allocation = self.ledger.allocation(*id)?;
                 Some(Occupant {
+                    id: *id,
                     name: container.full_name(),
                     runtime_id: container.runtime_id.clone()?,
                     spec: container.spec.clone(),
@@ -71,6 +79,8 @@ impl NodeState {
             reserved: pools.reserved().clone(),
             shared: self.ledger.free().clone(),
             is_restored: self.is_restored(),
+            is_at_rest: self.is_at_rest(),
+            is_rebalance_paused: self.is_rebalance_paused,
             step: self.steps,
         }
     }

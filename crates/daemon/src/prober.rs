@@ -12,6 +12,6 @@ pub(crate) mod tests;
 mod view;
 
 pub(crate) use collector::ProbeTable;
-pub(crate) use sightings::Sightings;
+pub(crate) use sightings::{Seen, Sightings};
 pub(crate) use task::{ProberTask, run_prober};
 pub use view::{AuditView, ContainerAudit, IntruderView, ProbeView, Recent};

@@ -39,6 +39,11 @@ pub enum Record {
         /// When.
         at: Timestamp,
     },
+    /// An operator has paused the rebalancer, or let it go on.
+    RebalancePaused {
+        /// From then on.
+        is_paused: bool,
+    },
     /// A container was placed or adopted; also written for every live container when the journal is compacted.
     Placed(Box<PlacedRecord>),
     /// The runtime gave it an id.
@@ -349,6 +354,8 @@ pub struct Live {
     pub fingerprint: Option<String>,
     /// The last mode that an operator has chosen, and when.
     pub mode: Option<(Mode, Timestamp)>,
+    /// The rebalancer is paused.
+    pub is_rebalance_paused: bool,
     /// Lines that are not records of a version that this daemon knows.
     pub unreadable: usize,
 }
@@ -363,6 +370,7 @@ pub fn replay<'a>(lines: impl IntoIterator<Item = &'a String>) -> Live {
             }
             Ok(Record::Machine { .. }) | Err(_) => live.unreadable += 1,
             Ok(Record::Mode { mode, at }) => live.mode = Some((mode, at)),
+            Ok(Record::RebalancePaused { is_paused }) => live.is_rebalance_paused = is_paused,
             Ok(Record::Placed(placed)) => {
                 live.next_id = live.next_id.max(placed.id.saturating_add(1));
                 live.containers.insert(ContainerId(placed.id), *placed);

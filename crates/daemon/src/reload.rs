@@ -230,6 +230,11 @@ impl Reloader {
         self.known(|known| known.status.clone())
     }
 
+    /// What the rebalancer does now, as the file says it.
+    pub(crate) fn rebalance_mode(&self) -> &'static str {
+        self.0.parts.live.borrow().rebalance.mode.name()
+    }
+
     /// Looks at the file for ever; does nothing for a configuration without one.
     pub(crate) async fn watch(self) {
         let Some(path) = self.0.path.clone() else { return std::future::pending().await };

@@ -65,6 +65,7 @@ impl NodeState {
         if let Some((mode, since)) = live.mode {
             (self.mode, self.mode_since) = (mode, Some(since));
         }
+        self.is_rebalance_paused = live.is_rebalance_paused;
         let mut places = Vec::new();
         for (id, placed) in live.containers {
             let phase = match placed.runtime_id {

@@ -41,6 +41,7 @@ use crate::metrics::Metrics;
 use crate::neighbours::watch_neighbours;
 use crate::observer::{self, observe};
 use crate::prober::{ProberTask, Sightings, run_prober};
+use crate::rebalancer::{RebalancerTask, Told, run_rebalancer};
 use crate::reconfigure::check_reserved;
 use crate::record::replay;
 use crate::recorded_machine::render_machine;
@@ -122,6 +123,7 @@ pub struct Daemon {
     config: LiveConfig,
     enforcement: Enforcement,
     sightings: Sightings,
+    told: Told,
     reloader: Reloader,
 }
 
@@ -135,7 +137,8 @@ struct Core {
     enforcement: Enforcement,
     enforcer: Enforcer,
     questions: Questions,
-    sightings: Sightings,
+    /// What looks at containers, and is to be started.
+    looking: RebalancerTask,
     stop: CancellationToken,
     kill: CancellationToken,
     broken: CancellationToken,
@@ -181,10 +184,22 @@ impl Core {
             vital(&broken, event_loop.run(events, kill.clone())),
             vital(&broken, writing),
             vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
-            tokio::spawn(until(stop.clone(), observe(inbox.clone(), current.clone(), shown))),
+            tokio::spawn(until(
+                stop.clone(),
+                observe(inbox.clone(), current.clone(), shown.clone()),
+            )),
             // Not vital: the node can do without.
             tokio::spawn(history),
         ];
+        let looking = RebalancerTask {
+            inbox: inbox.clone(),
+            config: current.clone(),
+            ground: Ground::new(machine, &config.reserved_cpus),
+            shown,
+            sightings,
+            metrics: Arc::clone(&metrics),
+            told: Told::default(),
+        };
         Ok(Core {
             inbox,
             upstream,
@@ -194,7 +209,7 @@ impl Core {
             enforcement,
             enforcer,
             questions,
-            sightings,
+            looking,
             stop,
             kill,
             broken,
@@ -258,16 +273,10 @@ impl Daemon {
             metrics: Arc::clone(&metrics),
         };
         tasks.push(tokio::spawn(run_enforcer(enforcing, stop.clone())));
-        let ground = Ground::new(&machine, &config.reserved_cpus);
-        let sightings = core.sightings;
-        let probing = ProberTask {
-            inbox: inbox.clone(),
-            config: current.clone(),
-            ground: Arc::clone(&ground),
-            sightings: sightings.clone(),
-        };
-        // A machine that is not this one has no kernel to count in.
-        tasks.extend(machine.is_real().then(|| tokio::spawn(run_prober(probing, stop.clone()))));
+        let looking = core.looking;
+        let (ground, sightings) = (Arc::clone(&looking.ground), looking.sightings.clone());
+        let told = looking.told.clone();
+        tasks.extend(start_looking(&machine, looking, &stop));
         let parts = Parts {
             live,
             ground,
@@ -288,6 +297,7 @@ impl Daemon {
             config: current.clone(),
             enforcement: enforcement.clone(),
             sightings,
+            told,
             reloader,
             close: CancellationToken::new(),
             stop,
@@ -332,6 +342,7 @@ impl Daemon {
             reloader: self.reloader.clone(),
             enforcement: self.enforcement.clone(),
             sightings: self.sightings.clone(),
+            told: self.told.clone(),
         };
         if let Some(address) = config.metrics_address {
             let reach = Reach::of(address.ip());
@@ -427,6 +438,24 @@ impl Daemon {
         }
         tracing::info!("stopped");
     }
+}
+
+/// The rebalancer and the probes.
+fn start_looking(
+    machine: &Machine,
+    looking: RebalancerTask,
+    stop: &CancellationToken,
+) -> impl Iterator<Item = JoinHandle<()>> {
+    let probing = ProberTask {
+        inbox: looking.inbox.clone(),
+        config: looking.config.clone(),
+        ground: Arc::clone(&looking.ground),
+        sightings: looking.sightings.clone(),
+    };
+    let rebalancing = tokio::spawn(until(stop.clone(), run_rebalancer(looking)));
+    // A machine that is not this one has no kernel to count in.
+    let probing = machine.is_real().then(|| tokio::spawn(run_prober(probing, stop.clone())));
+    std::iter::once(rebalancing).chain(probing)
 }
 
 /// Spawns a task whose end, by panic too, breaks the daemon.

@@ -155,6 +155,7 @@ pub struct NodeState {
     pub(crate) mode: Mode,
     /// When it was chosen; `None` for the one that a node begins with.
     pub(crate) mode_since: Option<Timestamp>,
+    pub(crate) is_rebalance_paused: bool,
 }
 
 impl NodeState {
@@ -181,6 +182,7 @@ impl NodeState {
             on_no_capacity: OnNoCapacity::default(),
             mode: Mode::default(),
             mode_since: None,
+            is_rebalance_paused: false,
         }
     }
 
@@ -249,6 +251,8 @@ impl NodeState {
             Event::ReadBack(view) => self.read_back(&view),
             Event::RuntimeLost(why) => Step::told(Entry { why, ..Entry::new(Kind::RuntimeLost) }),
             Event::RuntimeBack => Step::told(Entry::new(Kind::RuntimeBack)),
+            Event::PauseRebalance(is_paused) => self.pause_rebalance(is_paused),
+            Event::Proposed(id, why) => self.proposed(id, why),
             Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
             Event::Occupancy => Step::new(Answer::Occupancy(Box::new(self.occupancy()))),

@@ -215,7 +215,11 @@ impl Player<'_> {
             Kind::Looked => self.look(Vec::new()),
             Kind::RuntimeLost | Kind::Failure => self.played.failures += 1,
             // Replayed is one configuration; which places changed because of another is told by who was moved.
-            Kind::Configured | Kind::Adopted | Kind::RuntimeBack | Kind::Unknown => {}
+            Kind::Configured
+            | Kind::Adopted
+            | Kind::RuntimeBack
+            | Kind::Proposed
+            | Kind::Unknown => {}
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use bayplan_types::Bytes;
 use super::block_io::BlockIoClasses;
 use super::cpu_classes::{ClassOf, Classes, CpuUse, Schedule, Zone};
 use super::kind::{Kind, OneOf};
+use super::rebalance::{ForbiddenKnobs, MODES};
 use super::requests::{POLICIES, SCOPES};
 use super::resctrl::ResctrlTree;
 use super::{EnforcementMode, OnFailure, OnNoCapacity};
@@ -507,6 +508,31 @@ pub(super) const KEYS: &[Key] = &[
         kind: Kind::Word(&OneOf(PROBES, |it| &mut it.has_probes)),
         text: "Whether programs in the kernel count switches and moves of containers' tasks, and who else runs on CPUs that a container owns: on (where the kernel \
                and the rights allow it; `bayplan check` says so), or off. `bayplan audit` shows it.",
+    },
+    Key {
+        name: "rebalance",
+        when: When::Now,
+        kind: Kind::Section,
+        text: "Finds containers that suffer from others, by what the probes and the kernel's files count, and says what would help them. Nothing is changed. \
+               `bayplan rebalance status` shows it.",
+    },
+    Key {
+        name: "rebalance.mode",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(MODES, |it| &mut it.rebalance.mode)),
+        text: "off, or observe (what would be done goes into the log and into `bayplan journal`).",
+    },
+    Key {
+        name: "rebalance.interval",
+        when: When::Now,
+        kind: Kind::Duration(|it| &mut it.rebalance.interval),
+        text: "How often it looks; counters are read as often, too. Who suffers is told after three looks, and nobody within six after he came or moved.",
+    },
+    Key {
+        name: "rebalance.forbid",
+        when: When::Now,
+        kind: Kind::Tree(&ForbiddenKnobs),
+        text: "What is never proposed: some of idle, weight, siblings, suppress, burst, bandwidth, cache, frequency, move, memory, move-owner, evict.",
     },
     Key {
         name: "hostRoot",

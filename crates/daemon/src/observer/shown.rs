@@ -11,6 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
+use tokio::sync::Notify;
 
 use super::table::METRICS;
 use super::{ContainerLabels, ContainerReading, Reading};
@@ -19,13 +20,15 @@ use super::{ContainerLabels, ContainerReading, Reading};
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     pub(super) reading: Arc<Mutex<Reading>>,
+    /// Notified of every reading.
+    pub(super) fresh: Arc<Notify>,
     pub(super) is_of_containers: bool,
 }
 
 impl Shown {
     /// The other half, whose labels are names that users choose.
     pub(crate) fn of_containers(&self) -> Shown {
-        Shown { reading: Arc::clone(&self.reading), is_of_containers: true }
+        Shown { is_of_containers: true, ..self.clone() }
     }
 }
 

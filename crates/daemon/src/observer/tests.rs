@@ -27,6 +27,7 @@ fn occupant(name: &str, attempt: u32, runtime_id: &str) -> Occupant {
     };
     let spec = NewContainer { pod, name: name.to_owned(), attempt, ..NewContainer::default() };
     Occupant {
+        id: bayplan_allocator::ContainerId(0),
         name: format!("default/web/{name}"),
         runtime_id: runtime_id.to_owned(),
         spec,

@@ -63,6 +63,12 @@ impl Sightings {
         }
     }
 
+    /// The last drain, and whose counters it has; `None` while nothing counts.
+    pub(crate) fn latest(&self) -> Option<(Vec<Seen>, Drain)> {
+        let told = self.lock();
+        Some((told.containers.clone(), told.drains.back()?.clone()))
+    }
+
     /// What is in here is replaced as a whole, so a panic of another task leaves nothing half done.
     pub(super) fn lock(&self) -> MutexGuard<'_, Told> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

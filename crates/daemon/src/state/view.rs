@@ -52,7 +52,9 @@ impl NodeState {
     pub fn snapshot_records(&self) -> Vec<Record> {
         let placed = self.containers.keys().filter_map(|id| self.placed_record(*id));
         let mode = self.mode_since.map(|at| Record::Mode { mode: self.mode, at });
-        std::iter::once(self.machine_record()).chain(mode).chain(placed).collect()
+        let paused =
+            self.is_rebalance_paused.then_some(Record::RebalancePaused { is_paused: true });
+        std::iter::once(self.machine_record()).chain(mode).chain(paused).chain(placed).collect()
     }
 
     /// How many containers hold each class of CPUs, by QoS class.

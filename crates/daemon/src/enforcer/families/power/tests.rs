@@ -13,6 +13,7 @@ fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)
     let annotations = annotations.iter().map(|(name, value)| ((*name).into(), (*value).into()));
     let pod = Pod { annotations: annotations.collect(), ..Pod::default() };
     Occupant {
+        id: bayplan_allocator::ContainerId(0),
         name: format!("n/{name}/c"),
         runtime_id: format!("id-{name}"),
         spec: NewContainer { pod, name: "c".to_owned(), ..NewContainer::default() },

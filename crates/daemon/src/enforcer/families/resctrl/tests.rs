@@ -56,6 +56,7 @@ impl Node {
                 spec.pod.annotations.insert(key, (*class).to_owned());
             }
             occupancy.occupants.push(Occupant {
+                id: bayplan_allocator::ContainerId(0),
                 name: format!("ns/{name}/{name}"),
                 runtime_id: format!("{name}-id"),
                 spec,

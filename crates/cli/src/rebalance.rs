@@ -1,0 +1,138 @@
+//! `bayplan rebalance`: what the rebalancer does, and the switch that stops it.
+
+use std::path::Path;
+
+use bayplan_daemon::{RebalanceView, post_control, query_control};
+
+use crate::args::{Output, RebalanceCommand};
+use crate::status::control_socket;
+use crate::{render_table, table};
+
+/// Asks the daemon, or switches it, and prints what it does then.
+pub(crate) fn run(config: Option<&Path>, command: &RebalanceCommand) -> anyhow::Result<()> {
+    let (paused, options) = match command {
+        RebalanceCommand::Status(options) => (None, options),
+        RebalanceCommand::Pause(options) => (Some(true), options),
+        RebalanceCommand::Resume(options) => (Some(false), options),
+    };
+    let socket = control_socket(config, &options.control)?;
+    let tokio = tokio::runtime::Runtime::new()?;
+    let view: RebalanceView = match paused {
+        None => tokio.block_on(query_control(&socket, "/api/v1/rebalance"))?,
+        Some(paused) => {
+            let path = format!("/api/v1/rebalance?paused={paused}");
+            tokio.block_on(post_control(&socket, &path, String::new()))?
+        }
+    };
+    match options.output.output {
+        Output::Text => print!("{}", render(&view)),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&view)?),
+    }
+    Ok(())
+}
+
+fn render(view: &RebalanceView) -> String {
+    let mut text = match (view.mode.as_str(), view.is_paused) {
+        ("off", _) => "OFF: `rebalance.mode` of the configuration\n".to_owned(),
+        (_, true) => "PAUSED until `bayplan rebalance resume`\n".to_owned(),
+        (mode, false) => format!("The mode is {mode}: what would be done is said, and not done.\n"),
+    };
+    if view.mode != "off" {
+        text.push_str(&format!("The last look had samples of {} containers.\n", view.sampled));
+    }
+    if let Some(unrest) = view.unrest.as_ref().filter(|_| !view.is_paused) {
+        text.push_str(&format!("Nothing is proposed now: {unrest}.\n"));
+    }
+    let Some(last) = view.proposals.last() else {
+        text.push_str("No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.\n");
+        return text;
+    };
+    let mut rows = table(&["TIME (UTC)", "WOULD TURN"]);
+    for proposal in &view.proposals {
+        rows.add_row([proposal.at.strftime("%F %T").to_string(), plain(&proposal.text)]);
+    }
+    text.push_str(&format!("\n{}\nThe last of them: ", render_table(&rows)));
+    text.push_str(&last.evidence.lines().map(|line| plain(line) + "\n").collect::<String>());
+    text
+}
+
+/// Names come from elsewhere, and must not steer a terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bayplan_daemon::ProposalView;
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn check(view: RebalanceView, expected: Expect) {
+        expected.assert_eq(&render(&view));
+    }
+
+    fn proposal(text: &str) -> ProposalView {
+        ProposalView {
+            at: "2026-11-22T05:00:00Z".parse().unwrap(),
+            knob: "weight".to_owned(),
+            target: "batch/hog/main".to_owned(),
+            victim: "shop/web/main".to_owned(),
+            text: text.to_owned(),
+            evidence: "shop/web/main suffers\n  waiting 2.00 > 0.50\n".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_view_says_whether_it_looks_and_what_it_would_do() {
+        let mode = "observe".to_owned();
+        let view = RebalanceView { mode, sampled: 2, ..RebalanceView::default() };
+        check(
+            view.clone(),
+            expect![[r#"
+                The mode is observe: what would be done is said, and not done.
+                The last look had samples of 2 containers.
+                No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.
+            "#]],
+        );
+        let unrest = Some("everything is restored".to_owned());
+        check(
+            RebalanceView { unrest, ..view.clone() },
+            expect![[r#"
+                The mode is observe: what would be done is said, and not done.
+                The last look had samples of 2 containers.
+                Nothing is proposed now: everything is restored.
+                No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.
+            "#]],
+        );
+        check(
+            RebalanceView { is_paused: true, ..view.clone() },
+            expect![[r#"
+                PAUSED until `bayplan rebalance resume`
+                The last look had samples of 2 containers.
+                No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.
+            "#]],
+        );
+        check(
+            RebalanceView { mode: "off".to_owned(), ..view.clone() },
+            expect![[r#"
+                OFF: `rebalance.mode` of the configuration
+                No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.
+            "#]],
+        );
+        let text = "weight on batch/h\u{1b}og/main, for shop/web/main: waiting 2.00 > 0.50";
+        check(
+            RebalanceView { proposals: vec![proposal(text)], ..view },
+            expect![[r#"
+                The mode is observe: what would be done is said, and not done.
+                The last look had samples of 2 containers.
+
+                 TIME (UTC)           WOULD TURN
+                 2026-11-22 05:00:00  weight on batch/h�og/main, for shop/web/main: waiting 2.00 > 0.50
+
+                The last of them: shop/web/main suffers
+                  waiting 2.00 > 0.50
+            "#]],
+        );
+    }
+}

@@ -1,0 +1,44 @@
+//! Looks for containers that suffer from others. In: who runs where, and what the probes and the kernel's files have counted. Out: proposals, told to the
+//! log, to the history, to metrics and to `bayplan rebalance status`; nothing is changed.
+//!
+//! `sampler.rs` makes a round of two readings, `scene.rs` a scene of who runs where, and the crate `rebalance` concludes. The task (`task.rs`) goes with the
+//! readings that are made for the metrics, so nothing is read twice. How the kill switch is kept is at the end of this file: a record in the journal, as the
+//! mode is.
+
+mod sampler;
+mod scene;
+mod task;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use bayplan_allocator::ContainerId;
+
+use crate::event::{Answer, Step};
+use crate::history::{Entry, Kind};
+use crate::record::Record;
+use crate::state::NodeState;
+
+pub(crate) use task::{RebalancerTask, run_rebalancer};
+pub(crate) use view::Told;
+pub use view::{ProposalView, RebalanceView};
+
+impl NodeState {
+    /// Until an operator says the contrary, also through restarts.
+    pub(crate) fn pause_rebalance(&mut self, is_paused: bool) -> Step {
+        let mut step = Step::new(Answer::Done);
+        if is_paused != self.is_rebalance_paused {
+            self.is_rebalance_paused = is_paused;
+            step.records.push(Record::RebalancePaused { is_paused });
+            let word = if is_paused { "paused" } else { "resumed" };
+            let why = format!("the rebalancer was {word}");
+            step.history.push(Entry { why, ..Entry::new(Kind::Mode) });
+        }
+        step
+    }
+
+    /// Only the history is told.
+    pub(crate) fn proposed(&self, id: ContainerId, why: String) -> Step {
+        Step::told(Entry { who: self.who(id), why, ..Entry::new(Kind::Proposed) })
+    }
+}

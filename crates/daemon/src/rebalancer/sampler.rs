@@ -1,0 +1,131 @@
+//! From two readings to samples. In: counters of the kernel's files and of the probes. Out: what each container did and suffered in between.
+//!
+//! Each source has its own clock: rates are over the time between two readings of that source. A source that has told nothing new since the last round is as
+//! it was; what nobody measures is `None`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bayplan_allocator::ContainerId;
+use bayplan_host::counters::{GroupCounters, Stall};
+use bayplan_probes::{Drain, Preempter, Rates, rates_between};
+use bayplan_rebalance::Sample;
+
+use crate::observer::{ContainerLabels, GroupsRead, Placed};
+use crate::occupancy::{Occupancy, Occupant};
+use crate::prober::Seen;
+
+/// What was read last, and what that meant.
+#[derive(Debug, Default)]
+pub(super) struct Sampler {
+    files: Option<GroupsRead>,
+    /// By the runtime's id.
+    of_files: BTreeMap<String, Sample>,
+    drain: Option<Drain>,
+    of_probes: BTreeMap<ContainerLabels, Rates>,
+}
+
+impl Sampler {
+    /// Everybody of whom two readings tell; with what the probes add, where they count.
+    pub(super) fn sample(
+        &mut self,
+        occupancy: &Occupancy,
+        files: Option<GroupsRead>,
+        probes: Option<(Vec<Seen>, Drain)>,
+    ) -> BTreeMap<ContainerId, Sample> {
+        self.take_files(files);
+        self.take_probes(probes);
+        let sample = |it: &Occupant| {
+            let mut sample = self.of_files.get(&it.runtime_id)?.clone();
+            if let Some(rates) = self.of_probes.get(&ContainerLabels::of(it)) {
+                add_rates(&mut sample, rates);
+            }
+            Some((it.id, sample))
+        };
+        occupancy.occupants.iter().filter_map(sample).collect()
+    }
+
+    fn take_files(&mut self, now: Option<GroupsRead>) {
+        let Some(now) = now else { return };
+        let Some(before) = &self.files else {
+            self.files = Some(now);
+            return;
+        };
+        let elapsed = now.at.saturating_duration_since(before.at);
+        if elapsed.is_zero() {
+            return;
+        }
+        let of_each = now.groups.iter().filter_map(|(id, (counters, placed))| {
+            let (then, _) = before.groups.get(id)?;
+            Some((id.clone(), sample_of(then, counters, *placed, elapsed)?))
+        });
+        self.of_files = of_each.collect();
+        self.files = Some(now);
+    }
+
+    /// Probes that have stopped counting tell nothing any more.
+    fn take_probes(&mut self, now: Option<(Vec<Seen>, Drain)>) {
+        let Some((seen, drain)) = now else {
+            (self.drain, self.of_probes) = (None, BTreeMap::new());
+            return;
+        };
+        if self.drain.as_ref().is_some_and(|before| before.at == drain.at) {
+            return;
+        }
+        if let Some(before) = &self.drain {
+            let mut rates = rates_between(before, &drain);
+            // Who was not in the drain before has counted for an unknown time.
+            rates.retain(|cgroup, _| before.containers.contains_key(cgroup));
+            let labels = |it: &Seen| ContainerLabels {
+                namespace: it.namespace.clone(),
+                pod: it.pod.clone(),
+                container: it.name.clone(),
+            };
+            let of_each =
+                seen.iter().filter_map(|it| Some((labels(it), rates.remove(&it.cgroup)?)));
+            self.of_probes = of_each.collect();
+        }
+        self.drain = Some(drain);
+    }
+}
+
+/// What a group did between two readings; `None` where its CPU time is not counted, or began anew.
+pub(super) fn sample_of(
+    before: &GroupCounters,
+    after: &GroupCounters,
+    placed: Option<Placed>,
+    elapsed: Duration,
+) -> Option<Sample> {
+    let micros = elapsed.as_secs_f64() * 1e6;
+    let part = |before: Option<u64>, after: Option<u64>| {
+        Some(after?.checked_sub(before?)? as f64 / micros)
+    };
+    let share = |before, after| part(before, after).map(|it| it.min(1.0));
+    let stalled = |before: Option<Stall>, after: Option<Stall>| {
+        share(before.map(|it| it.some_usec), after.map(|it| it.some_usec))
+    };
+    let (then, now) = (&before.pressure, &after.pressure);
+    Some(Sample {
+        cpus: part(before.cpu_usec, after.cpu_usec)?,
+        throttled: share(before.throttled_usec, after.throttled_usec),
+        cpu_pressure: stalled(then.cpu, now.cpu),
+        memory_pressure: stalled(then.memory, now.memory),
+        io_pressure: stalled(then.io, now.io),
+        far_memory: placed.and_then(far_share),
+        ..Sample::default()
+    })
+}
+
+fn far_share(Placed { near, far }: Placed) -> Option<f64> {
+    let all = near.0.saturating_add(far.0);
+    (all > 0).then(|| far.0 as f64 / all as f64)
+}
+
+fn add_rates(sample: &mut Sample, rates: &Rates) {
+    sample.waiting = Some(rates.waiting);
+    sample.delay_p99 = rates.delay_p99;
+    let by_others = Preempter::ALL.iter().zip(rates.preempted_by);
+    let by_others =
+        by_others.filter(|(by, _)| matches!(by, Preempter::Container | Preempter::System));
+    sample.preempted = Some(by_others.map(|(_, rate)| rate).sum());
+}

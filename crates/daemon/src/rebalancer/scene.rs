@@ -1,0 +1,110 @@
+//! Who runs where, in the words of the rebalancer. In: occupancy, the machine, how long everybody is where he is. Out: a scene.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bayplan_allocator::ContainerId;
+use bayplan_cri::translate::Pod;
+use bayplan_rebalance::{Knob, Mode, Resident, Scene, Unrest, Workload};
+use bayplan_topology::Topology;
+use bayplan_types::{CpuSet, NodeSet, QosClass};
+
+use crate::occupancy::{Occupancy, Occupant};
+
+/// Since when everybody is where he is.
+#[derive(Debug, Default)]
+pub(super) struct Stays(BTreeMap<ContainerId, (String, CpuSet, NodeSet, Duration)>);
+
+impl Stays {
+    /// Who is new or elsewhere is there since `now`.
+    pub(super) fn note(&mut self, occupancy: &Occupancy, now: Duration) {
+        let mut before = std::mem::take(&mut self.0);
+        for Occupant { id, runtime_id, cpus, mems, .. } in &occupancy.occupants {
+            let known = before
+                .remove(id)
+                .filter(|(was, at, on, _)| was == runtime_id && at == cpus && on == mems);
+            let new = || (runtime_id.clone(), cpus.clone(), mems.clone(), now);
+            self.0.insert(*id, known.unwrap_or_else(new));
+        }
+    }
+
+    fn since(&self, id: ContainerId) -> Duration {
+        self.0.get(&id).map_or(Duration::ZERO, |(.., since)| *since)
+    }
+}
+
+/// The node at the end of a round; `is_late`: the round ended much later than it should have.
+pub(super) fn scene_of(
+    occupancy: &Occupancy,
+    topology: Arc<Topology>,
+    stays: &Stays,
+    is_late: bool,
+) -> Scene {
+    let resident = |it: &Occupant| {
+        let resident = Resident {
+            name: it.name.clone(),
+            workload: workload_of(it),
+            qos: it.spec.pod.qos,
+            class: it.class,
+            cpus: if it.cpus.is_empty() { topology.cpus().clone() } else { it.cpus.clone() },
+            exclusive: it.exclusive.clone(),
+            mems: it.mems.clone(),
+            since: stays.since(it.id),
+            mode: Mode::Observe,
+            knobs: knobs_of(it, &topology),
+        };
+        (it.id, resident)
+    };
+    let unrest = [
+        (occupancy.is_rebalance_paused, Unrest::Paused),
+        (occupancy.is_restored, Unrest::Restored),
+        (!occupancy.is_at_rest, Unrest::Creating),
+        (is_late, Unrest::Overload),
+    ];
+    Scene {
+        residents: occupancy.occupants.iter().map(resident).collect(),
+        shared: occupancy.shared.clone(),
+        unrest: unrest.into_iter().find(|(holds, _)| *holds).map(|(_, unrest)| unrest),
+        topology,
+    }
+}
+
+/// What could be turned for it or on it.
+fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
+    let shares = it.exclusive.is_empty() && !it.is_left_alone;
+    let is_best_effort = it.spec.pod.qos == Some(QosClass::BestEffort);
+    let is_limited = it.spec.resources.cpu_quota > 0;
+    let is_wide = topology.nodes_of(&it.cpus).len() > 1;
+    let offered = [
+        (Knob::Idle, shares && is_best_effort),
+        (Knob::Weight, shares),
+        (Knob::Siblings, shares),
+        (Knob::Suppress, shares && is_best_effort),
+        (Knob::Burst, is_limited && shares),
+        (Knob::Move, shares && is_wide),
+        (Knob::Evict, true),
+    ];
+    offered.into_iter().filter(|(_, is_there)| *is_there).map(|(knob, _)| knob).collect()
+}
+
+/// Images are not kept, so they are the same for all.
+fn workload_of(it: &Occupant) -> Workload {
+    let (pod, container) = (&it.spec.pod, it.spec.name.clone());
+    let (namespace, owner) = (pod.namespace.clone(), owner_of(pod).to_owned());
+    Workload { namespace, owner, container, image: String::new() }
+}
+
+/// What made the pod, by the labels that Kubernetes' controllers give their pods and by how they name them; the pod itself where nothing tells.
+pub(super) fn owner_of(pod: &Pod) -> &str {
+    let label = |name: &str| pod.labels.get(name).map(String::as_str);
+    let without_end = || pod.name.rsplit_once('-').map(|(owner, _)| owner);
+    let job = label("batch.kubernetes.io/job-name").or(label("job-name"));
+    let deployment = label("pod-template-hash").and_then(|hash| {
+        let owner = without_end()?;
+        Some(owner.strip_suffix(hash)?.trim_end_matches('-'))
+    });
+    // Pods of a StatefulSet have the label, too.
+    let numbered = label("controller-revision-hash").and_then(|_| without_end());
+    job.or(deployment).or(numbered).filter(|owner| !owner.is_empty()).unwrap_or(&pod.name)
+}

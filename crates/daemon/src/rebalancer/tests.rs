@@ -1,0 +1,171 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bayplan_allocator::ContainerId;
+use bayplan_cri::translate::{NewContainer, Pod};
+use bayplan_host::counters::{GroupCounters, Pressure, Stall};
+use bayplan_rebalance::{Decision, Knob, Rebalancer, Round, Sample, Scene, Settings};
+use bayplan_topology::{derive, parse_machine};
+use bayplan_types::{Bytes, CpuClass, QosClass};
+use expect_test::{Expect, expect};
+
+use super::sampler::{Sampler, sample_of};
+use super::scene::{Stays, owner_of, scene_of};
+use crate::observer::{GroupsRead, Placed};
+use crate::occupancy::{Occupancy, Occupant};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn stall(some_usec: u64) -> Option<Stall> {
+    Some(Stall { some_usec, full_usec: None })
+}
+
+fn counters(cpu_usec: u64, cpu_stall: u64) -> GroupCounters {
+    let pressure = Pressure { cpu: stall(cpu_stall), ..Pressure::default() };
+    GroupCounters { cpu_usec: Some(cpu_usec), pressure, ..GroupCounters::default() }
+}
+
+fn check_sample(
+    before: &GroupCounters,
+    after: &GroupCounters,
+    placed: Option<Placed>,
+    expected: Expect,
+) {
+    let sample = sample_of(before, after, placed, SECOND * 2);
+    let shown = sample.map_or_else(
+        || "none".to_owned(),
+        |it| {
+            let Sample { cpus, throttled, cpu_pressure, memory_pressure, far_memory, .. } = it;
+            format!("{cpus} {throttled:?} {cpu_pressure:?} {memory_pressure:?} {far_memory:?}")
+        },
+    );
+    expected.assert_eq(&shown);
+}
+
+#[test]
+fn what_was_counted_in_between_is_per_second_and_what_was_not_is_nothing() {
+    let (before, after) = (counters(1_000_000, 0), counters(4_000_000, 500_000));
+    check_sample(&before, &after, None, expect!["1.5 None Some(0.25) None None"]);
+    let placed = Placed { near: Bytes(3), far: Bytes(1) };
+    check_sample(&before, &after, Some(placed), expect!["1.5 None Some(0.25) None Some(0.25)"]);
+    let nothing = Placed { near: Bytes(0), far: Bytes(0) };
+    let throttled = |usec| GroupCounters { throttled_usec: Some(usec), ..counters(usec, usec) };
+    // Several CPUs may be stopped at once.
+    check_sample(
+        &throttled(0),
+        &throttled(9_000_000),
+        Some(nothing),
+        expect!["4.5 Some(1.0) Some(1.0) None None"],
+    );
+    check_sample(&after, &before, None, expect!["none"]);
+    check_sample(&GroupCounters::default(), &after, None, expect!["none"]);
+}
+
+fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {
+    let pod =
+        Pod { namespace: "n".to_owned(), name: name.to_owned(), qos: Some(qos), ..Pod::default() };
+    Occupant {
+        id: ContainerId(id),
+        name: format!("n/{name}/main"),
+        runtime_id: format!("id-{name}"),
+        spec: NewContainer { pod, name: "main".to_owned(), ..NewContainer::default() },
+        class: CpuClass::Shared,
+        cpus: cpus.parse().unwrap(),
+        exclusive: "".parse().unwrap(),
+        mems: "0".parse().unwrap(),
+        is_left_alone: false,
+    }
+}
+
+fn occupancy(occupants: Vec<Occupant>) -> Occupancy {
+    let shared = "0-1".parse().unwrap();
+    Occupancy { occupants, shared, is_at_rest: true, ..Occupancy::default() }
+}
+
+fn scene(occupancy: &Occupancy, stays: &Stays, is_late: bool) -> Scene {
+    let topology = derive(&parse_machine("pack:1 core:1 pu:2").unwrap()).unwrap();
+    scene_of(occupancy, Arc::new(topology), stays, is_late)
+}
+
+#[test]
+fn a_scene_says_why_nothing_is_to_be_changed() {
+    let calm = occupancy(Vec::new());
+    for (occupancy, is_late, expected) in [
+        (calm.clone(), false, "None"),
+        (calm.clone(), true, "Some(Overload)"),
+        (Occupancy { is_at_rest: false, ..calm.clone() }, true, "Some(Creating)"),
+        (Occupancy { is_restored: true, ..calm.clone() }, false, "Some(Restored)"),
+        (Occupancy { is_rebalance_paused: true, is_restored: true, ..calm }, false, "Some(Paused)"),
+    ] {
+        let scene = scene(&occupancy, &Stays::default(), is_late);
+        assert_eq!(format!("{:?}", scene.unrest), expected);
+    }
+}
+
+#[test]
+fn who_is_elsewhere_is_there_anew() {
+    let mut stays = Stays::default();
+    let mut occupancy = occupancy(vec![
+        occupant(1, "stays", QosClass::Burstable, "0-1"),
+        occupant(2, "moves", QosClass::Burstable, "0-1"),
+    ]);
+    stays.note(&occupancy, SECOND);
+    occupancy.occupants[1].cpus = "0".parse().unwrap();
+    stays.note(&occupancy, SECOND * 2);
+    let since = |scene: &Scene, id| scene.residents[&ContainerId(id)].since.as_secs();
+    let scene = scene(&occupancy, &stays, false);
+    assert_eq!((since(&scene, 1), since(&scene, 2)), (1, 2));
+}
+
+fn check_owner(name: &str, labels: &[(&str, &str)], expected: &str) {
+    let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let pod = Pod { name: name.to_owned(), labels: labels.collect(), ..Pod::default() };
+    assert_eq!(owner_of(&pod), expected);
+}
+
+#[test]
+fn pods_of_one_owner_are_the_same_workload() {
+    check_owner("web-7d4b9-x2x4z", &[("pod-template-hash", "7d4b9")], "web");
+    check_owner("web-1-7d4b9-x2x4z", &[("pod-template-hash", "7d4b9")], "web-1");
+    check_owner("agent-x2x4z", &[("controller-revision-hash", "5c6")], "agent");
+    check_owner("db-0", &[("controller-revision-hash", "db-5c6")], "db");
+    check_owner("sum-x2x4z", &[("batch.kubernetes.io/job-name", "sum")], "sum");
+    check_owner("sum-x2x4z", &[("job-name", "sum")], "sum");
+    check_owner("alone-1", &[], "alone-1");
+    check_owner("odd", &[("pod-template-hash", "7d4b9")], "odd");
+    check_owner("odd", &[("controller-revision-hash", "")], "odd");
+}
+
+/// A server that waits for a hog, in the counters that the kernel's files would have, through sampler, scene and rebalancer.
+#[test]
+fn a_victim_is_seen_in_the_counters_of_files_alone() {
+    let occupancy = occupancy(vec![
+        occupant(1, "server", QosClass::Burstable, "0-1"),
+        occupant(2, "hog", QosClass::BestEffort, "0-1"),
+    ]);
+    let mut stays = Stays::default();
+    let (mut sampler, mut rebalancer) = (Sampler::default(), Rebalancer::new(Settings::default()));
+    let begun = Instant::now();
+    let mut proposed = Vec::new();
+    for round in 0..40_u64 {
+        let at = SECOND * 5 * u32::try_from(round).unwrap();
+        stays.note(&occupancy, at);
+        // Of each 5 s, the server runs 3 and waits during 4, and the hog runs 7.
+        let groups = [
+            ("id-server", counters(3_000_000 * round, 4_000_000 * round)),
+            ("id-hog", counters(7_000_000 * round, 0)),
+        ];
+        let groups: BTreeMap<_, _> =
+            groups.into_iter().map(|(id, it)| (id.to_owned(), (it, None))).collect();
+        let files = Some(GroupsRead { at: begun + at, groups });
+        let samples = sampler.sample(&occupancy, files, None);
+        assert_eq!(samples.len(), if round == 0 { 0 } else { 2 });
+        let round = Round { at, period: SECOND * 5, samples };
+        proposed.extend(rebalancer.look(&scene(&occupancy, &stays, false), &round));
+    }
+    let Some(Decision::Propose(first)) = proposed.first() else { panic!("{proposed:?}") };
+    assert_eq!((first.evidence.victim, first.target), (ContainerId(1), ContainerId(2)));
+    assert_eq!(first.knob, Knob::Idle);
+    assert!(proposed.iter().all(|it| matches!(it, Decision::Propose(_))), "{proposed:?}");
+}
