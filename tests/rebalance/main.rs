@@ -57,10 +57,9 @@ const NOT_YET: &[(&str, Goal)] = &[
     ("neighbour", Goal::Relief),
     ("neighbour", Goal::False),
     ("beside", Goal::Relief),
-    ("beside", Goal::False),
+    ("two-victims", Goal::Relief),
     ("two-victims", Goal::False),
     ("phases", Goal::Relief),
-    ("phases", Goal::False),
     ("oscillating", Goal::Relief),
     ("oscillating", Goal::False),
     ("dropouts", Goal::Relief),
@@ -70,16 +69,19 @@ const NOT_YET: &[(&str, Goal)] = &[
     ("refused-knob", Goal::Relief),
     ("refused-knob", Goal::False),
     ("tight-limit", Goal::Relief),
-    ("tight-limit", Goal::False),
     ("own-reasons", Goal::False),
-    ("full", Goal::False),
-    ("lying", Goal::False),
 ];
 
 #[test]
 fn the_goals_are_met() {
     if let Ok(one) = std::env::var("BAYPLAN_REBALANCE_TELL") {
         println!("{}", table::story(&one));
+        return;
+    }
+    if std::env::var_os("BAYPLAN_REBALANCE_ABLATIONS").is_some() {
+        let (unneeded, told) = check_parts();
+        println!("{told}");
+        assert_eq!(unneeded, UNPROVEN, "parts without which no suite breaks");
         return;
     }
     let settings = Settings::default();
@@ -97,10 +99,10 @@ fn the_goals_are_met() {
     println!("reached, though they stand in NOT_YET: {reached:?}");
 }
 
-/// What each part of the judgement is good for: without it, some suite misses a goal that it reaches with it.
-#[test]
-#[ignore = "six times as long as the others; by hand, after changes of the judgement"]
-fn every_part_is_needed_by_a_suite() {
+/// What each part of the judgement is good for: without it, some suite misses a goal that it reaches with it. Takes six times as long as the suites, so it is asked
+/// for, after changes of the judgement.
+fn check_parts() -> (Vec<&'static str>, String) {
+    let mut told = String::new();
     let all = Parts::default();
     let without = [
         ("baseline", Parts { baseline: false, ..all }),
@@ -118,13 +120,13 @@ fn every_part_is_needed_by_a_suite() {
         let is_new =
             |miss: &Miss| !whole.iter().any(|it| it.suite == miss.suite && it.goal == miss.goal);
         let broken: Vec<String> = broken.filter(is_new).map(|miss| miss.to_string()).collect();
-        println!("without {name}\n{}{}\n", table::render(&scores), broken.join("\n"));
+        told += &format!("without {name}\n{}{}\n\n", table::render(&scores), broken.join("\n"));
         if broken.is_empty() {
             unneeded.push(name);
         }
     }
-    assert_eq!(unneeded, UNPROVEN, "parts without which no suite breaks");
+    (unneeded, told)
 }
 
 /// Parts that no suite has shown to be needed yet: without them suites that miss a goal anyway miss it by more. To be proved, or taken out, once fewer stand in `NOT_YET`.
-const UNPROVEN: [&str; 2] = ["correlation", "verdict"];
+const UNPROVEN: [&str; 3] = ["baseline", "verdict", "memory"];

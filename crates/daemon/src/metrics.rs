@@ -12,6 +12,7 @@ use std::time::Duration;
 use bayplan_cri::upstream::RuntimeError;
 use bayplan_enforcement::Notice;
 use bayplan_host::kernel::WriteFailure;
+use bayplan_rebalance::Knob;
 use bayplan_types::{CpuClass, QosClass};
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
@@ -227,11 +228,6 @@ impl Metrics {
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "Version of the daemon", version);
         registry.register(
-            "rebalance_proposals",
-            "What the rebalancer would have turned for containers that suffer",
-            self.proposals.clone(),
-        );
-        registry.register(
             "decisions",
             "Containers placed, refused, adopted and released",
             self.decisions.clone(),
@@ -283,11 +279,6 @@ impl Metrics {
             "Whether others on the node are in the way, by what was looked at: 0 no, 1 perhaps, 2 yes",
             self.findings.clone(),
         );
-        registry.register(
-            "mode",
-            "1 for the mode that an operator has chosen, 0 for the others",
-            self.modes.clone(),
-        );
         registry.register("cpus", "CPUs by class", self.cpus.clone());
         registry.register_with_unit(
             "journal_size",
@@ -298,6 +289,21 @@ impl Metrics {
         self.register_runtime();
         self.register_config();
         self.register_files();
+        self.register_wishes();
+    }
+
+    /// What somebody wants.
+    fn register_wishes(&mut self) {
+        self.registry.register(
+            "mode",
+            "1 for the mode that an operator has chosen, 0 for the others",
+            self.modes.clone(),
+        );
+        self.registry.register(
+            "rebalance_proposals",
+            "What the rebalancer would have turned for containers that suffer",
+            self.proposals.clone(),
+        );
     }
 
     fn register_files(&mut self) {
@@ -342,6 +348,10 @@ impl Metrics {
 
     /// Counters that are expected to stay at zero must be there to be alerted on.
     fn start_at_zero(&self) {
+        for knob in Knob::ALL {
+            let mode = bayplan_rebalance::Mode::Observe.name();
+            self.proposals.get_or_create(&OfProposal { knob: knob.name(), mode }).inc_by(0);
+        }
         for (kind, _) in FAILURES {
             self.failures.get_or_create(&Kind { kind }).inc_by(0);
         }
