@@ -268,5 +268,5 @@ fn prometheus_is_told_of_the_containers_that_are_there() {
 
 #[test]
 fn who_may_not_know_names_is_told_none() {
-    assert!(!Metrics::new(told(&[10])).render(false).contains("owner"));
+    assert!(!Metrics::new(told(&[10])).render(false).contains(r#"container="owner""#));
 }
