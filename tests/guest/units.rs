@@ -27,6 +27,12 @@ pub(crate) const TESTS: &[Test] = &[
         run: |node, _| what_systemd_writes_again_is_repaired(node),
     },
     Test {
+        name: "what_systemd_writes_along_is_repaired_and_never_given_up",
+        needs: has_systemd,
+        config: "memory: {lowPercent: 100}\n",
+        run: |node, _| what_systemd_writes_along_is_repaired(node),
+    },
+    Test {
         name: "a_call_of_kubelet_starts_the_daemon",
         needs: has_systemd,
         config: "",
@@ -90,10 +96,16 @@ fn unit(dir: &Path) -> anyhow::Result<&str> {
     dir.file_name().and_then(|name| name.to_str()).context("a unit")
 }
 
-/// How often somebody else has changed a kernel file.
+/// How often a kernel file was changed by anybody else.
 fn drifts(node: &Node) -> anyhow::Result<u64> {
+    drifts_by(node, "")
+}
+
+/// By those of whom the metric says so.
+fn drifts_by(node: &Node, by: &str) -> anyhow::Result<u64> {
     let mut sum = 0;
-    for line in node.metrics()?.lines().filter(|it| it.starts_with("bayplan_file_drifts_total")) {
+    let is_of = |line: &&str| line.starts_with("bayplan_file_drifts_total") && line.contains(by);
+    for line in node.metrics()?.lines().filter(is_of) {
         sum += line.rsplit(' ').next().unwrap_or_default().parse::<u64>()?;
     }
     Ok(sum)
@@ -130,6 +142,37 @@ fn what_systemd_writes_again_is_repaired(node: &mut Node) -> anyhow::Result<()> 
     becomes(&[(owners.join("cpu.weight"), "77")])?;
     let now = node.look(&owner.id)?;
     ensure!(now == owner, "the owner was {owner:?} and is {now:?}");
+    Ok(())
+}
+
+/// Our own updates of CPU sets, and kubelet's of the slices around all pods, which it makes every minute: systemd writes all files of a unit with each.
+fn what_systemd_writes_along_is_repaired(node: &mut Node) -> anyhow::Result<()> {
+    let shares = sharer(node, "sharer")?;
+    let own = group(&shares)?;
+    let pod = own.parent().context("a pod around the sharer")?;
+    let all_pods = pod.parent().context("a slice around the pod")?;
+    let low = format!("{}", 32 << 20);
+    let set: Vec<_> =
+        [&own, pod, all_pods].map(|dir| (dir.join("memory.low"), low.as_str())).into();
+    becomes(&set)?;
+    let others = drifts_by(node, "others")?;
+    for round in 0..8 {
+        let reserved = if round % 2 == 0 { "reservedCpus: \"0\"\n" } else { "" };
+        node.write_config(&format!("memory: {{lowPercent: 100}}\n{reserved}"))?;
+        systemctl(&["reload", UNIT])?;
+        systemctl(&["set-property", "--runtime", unit(all_pods)?, "CPUWeight=50"])?;
+        becomes(&set)?;
+    }
+    let [runtime, systemd] = ["runtime", "systemd"].map(|by| drifts_by(node, by));
+    let (runtime, systemd) = (runtime?, systemd?);
+    println!("repaired after the runtime {runtime} times, after systemd {systemd} times");
+    ensure!(runtime >= 6 && systemd >= 6, "the runtime {runtime}, systemd {systemd}");
+    let now = drifts_by(node, "others")?;
+    ensure!(now == others, "{} changes are somebody else's", now - others);
+    ensure!(
+        node.metrics()?.contains("bayplan_files{state=\"contested\"} 0"),
+        "something is given up"
+    );
     Ok(())
 }
 

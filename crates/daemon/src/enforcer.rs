@@ -4,6 +4,7 @@
 //! Everything that is wanted is gathered anew each time (`families.rs`), so there is no state to go wrong but the originals (`originals.rs`), which are on disk
 //! before the first write, and the patience with files that others change. The task around it is `task.rs`.
 
+mod calls;
 mod families;
 mod groups;
 mod originals;
@@ -11,16 +12,19 @@ mod task;
 mod view;
 mod watcher;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bayplan_enforcement::{
-    FilePlan, Notice, Patience, Settings, Unmovable, files_to_read, plan_files,
+    FilePlan, FileWrite, Notice, Patience, Settings, Told, Unmovable, author_of, files_to_read,
+    plan_files,
 };
 use bayplan_host::kernel::{Kernel, Report, apply, observe};
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
+pub(crate) use calls::RuntimeCalls;
 pub(crate) use originals::Originals;
 pub(crate) use task::{Enforcement, EnforcerTask, Questions, run_enforcer};
 pub use view::{FilePlanView, render_file_plan_view};
@@ -28,7 +32,7 @@ pub use view::{FilePlanView, render_file_plan_view};
 use crate::config::{Config, EnforcementMode};
 use crate::enforcer::families::{Gathered, PowerCache, gather, gather_power};
 use crate::enforcer::groups::{GroupOutcome, GroupWork};
-use crate::occupancy::Occupancy;
+use crate::occupancy::{Occupancy, Occupant};
 
 /// What came of looking once.
 #[derive(Debug, Default)]
@@ -88,6 +92,10 @@ pub(crate) struct Enforcer {
     kernel: Box<dyn Kernel + Send>,
     originals: Originals,
     patience: Patience,
+    /// Of whom the runtime is told, and so may write the files.
+    calls: RuntimeCalls,
+    /// The name of each container's pod's group, by the runtime's id.
+    pods: BTreeMap<String, String>,
     /// What the kernel does not let anybody change.
     unmovable: Unmovable,
     /// What went wrong with groups at the last look.
@@ -106,9 +114,22 @@ impl std::fmt::Debug for Enforcer {
 
 impl Enforcer {
     pub(crate) fn new(kernel: Box<dyn Kernel + Send>, originals: Originals) -> Enforcer {
-        let (patience, unmovable) = (Patience::default(), Unmovable::new());
-        let (group_failures, power) = (BTreeSet::new(), PowerCache::default());
-        Enforcer { kernel, originals, patience, unmovable, group_failures, power, has_work: false }
+        Enforcer {
+            kernel,
+            originals,
+            patience: Patience::default(),
+            calls: RuntimeCalls::default(),
+            pods: BTreeMap::new(),
+            unmovable: Unmovable::new(),
+            group_failures: BTreeSet::new(),
+            power: PowerCache::default(),
+            has_work: false,
+        }
+    }
+
+    /// What the runtime writes when it is called is nobody else's work.
+    pub(crate) fn with_calls(self, calls: RuntimeCalls) -> Enforcer {
+        Enforcer { calls, ..self }
     }
 
     /// What would be written now.
@@ -128,6 +149,8 @@ impl Enforcer {
         occupancy: &Occupancy,
         now: Duration,
     ) -> Outcome {
+        let group = |it: &Occupant| (it.runtime_id.clone(), it.pod_group().to_owned());
+        self.pods = occupancy.occupants.iter().map(group).collect();
         self.look(now, |enforcer| enforcer.wanted(config, occupancy))
     }
 
@@ -149,7 +172,10 @@ impl Enforcer {
         let mut groups = GroupOutcome::default();
         work.change(self.kernel.as_mut(), &mut groups);
         let plan = self.plan(&settings, &GroupWork::default());
-        let (mut sifted, notices) = self.patience.sift(&settings, plan.clone(), now);
+        // After the files were read: a call that began since cannot have written what was found.
+        let told = self.told();
+        let author = |write: &FileWrite| author_of(write, self.originals.all(), &told);
+        let (mut sifted, notices) = self.patience.sift(&settings, plan.clone(), author, now);
         let unkept = self.remember(&mut sifted).err();
         let report = apply(self.kernel.as_mut(), &sifted);
         let mut failures = Vec::new();
@@ -184,6 +210,13 @@ impl Enforcer {
             failing,
             changed,
         }
+    }
+
+    /// Whose files the runtime may have written.
+    fn told(&self) -> Told {
+        let ids = self.calls.recent(Instant::now());
+        let pods = ids.iter().filter_map(|id| self.pods.get(id)).filter(|pod| !pod.is_empty());
+        Told { pods: pods.cloned().collect(), ids }
     }
 
     /// What of it has not gone wrong at the look before, too.

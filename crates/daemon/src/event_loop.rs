@@ -10,6 +10,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::enforcer::Enforcement;
 use crate::event::{Answer, Event, Note, Step};
 use crate::health::Health;
 use crate::historian::Historian;
@@ -35,7 +36,7 @@ pub(crate) struct EventLoop {
     pub(crate) health: Arc<Health>,
     pub(crate) sync_soon: Arc<Notify>,
     /// Kernel files may have to be written.
-    pub(crate) enforce_soon: Arc<Notify>,
+    pub(crate) enforcement: Enforcement,
 }
 
 impl EventLoop {
@@ -82,7 +83,7 @@ impl EventLoop {
                 self.carry_out(step, answer);
             }
             if has_changed || is_started || is_moved {
-                self.enforce_soon.notify_one();
+                self.enforcement.soon.notify_one();
             }
             // Grows with the containers whose memory is spread, so nobody waits for it.
             if has_changed {
@@ -114,6 +115,8 @@ impl EventLoop {
         };
         let (plan, forgiven, files) = (step.plan, step.forgiven, step.files);
         if !plan.is_empty() || later.is_some() || !forgiven.is_empty() || !files.is_empty() {
+            // Until the writer has made each of them.
+            plan.writes.iter().for_each(|write| self.enforcement.calls.begin(&write.container));
             let batch = Batch { plan, answer: later, forgiven, files };
             if self.writer.send(batch).is_err() {
                 tracing::error!("the writer is gone; nothing is written any more");

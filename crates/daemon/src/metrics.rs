@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
 use bayplan_cri::upstream::RuntimeError;
-use bayplan_enforcement::Notice;
+use bayplan_enforcement::{Author, Notice};
 use bayplan_host::kernel::WriteFailure;
 use bayplan_rebalance::Knob;
 use bayplan_types::{CpuClass, QosClass};
@@ -122,6 +122,7 @@ struct InMode {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfFile {
     file: String,
+    by: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -314,7 +315,7 @@ impl Metrics {
         );
         self.registry.register(
             "file_drifts",
-            "Kernel files that somebody else has changed, by the file's name",
+            "Kernel files that somebody else has changed, by the file's name and who; runtime, systemd: along with something else",
             self.file_drifts.clone(),
         );
         self.registry.register(
@@ -477,9 +478,12 @@ impl Metrics {
             self.file_writes.get_or_create(&Outcome { outcome }).inc();
         }
         for notice in &outcome.notices {
-            let (Notice::Drifted { write } | Notice::Contested { write }) = notice;
+            let (write, by) = match notice {
+                Notice::Drifted { write, by } => (write, *by),
+                Notice::Contested { write } => (write, Author::Others),
+            };
             let file = write.slot.file_name().to_owned();
-            self.file_drifts.get_or_create(&OfFile { file }).inc();
+            self.file_drifts.get_or_create(&OfFile { file, by: by.name() }).inc();
         }
         for (state, count) in [
             ("changed", outcome.changed),

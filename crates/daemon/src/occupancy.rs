@@ -48,6 +48,15 @@ pub struct Occupant {
     pub is_left_alone: bool,
 }
 
+impl Occupant {
+    /// The name of its pod's group, without the groups above; empty where kubelet has named none.
+    pub(crate) fn pod_group(&self) -> &str {
+        // Runtimes tell `SLICE:PREFIX:ID`.
+        let parent = self.spec.pod.cgroup_parent.split(':').next().unwrap_or_default();
+        parent.rsplit('/').next().unwrap_or_default()
+    }
+}
+
 impl NodeState {
     /// Who runs where. Grows with the containers; asked for after something has changed, and not on kubelet's way.
     pub(crate) fn occupancy(&self) -> Occupancy {

@@ -25,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, Reach, routes};
 use crate::config::{Config, LiveConfig};
 use crate::enforcer::{
-    Enforcement, Enforcer, EnforcerTask, Originals, Questions, RestoredFiles, run_enforcer,
+    Enforcement, Enforcer, EnforcerTask, Originals, Questions, RestoredFiles, RuntimeCalls,
+    run_enforcer,
 };
 use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
@@ -157,7 +158,8 @@ impl Core {
         let metrics = Metrics::new(sightings.clone()).with_readings(shown.clone());
         let metrics = Arc::new(metrics.with_health(&health));
         let (state, keeper, found) = restore(config, machine, &metrics).await?;
-        let enforcer = new_enforcer(config)?;
+        let calls = RuntimeCalls::default();
+        let enforcer = new_enforcer(config)?.with_calls(calls.clone());
         let (historian, history) = start_history(config, &state, found, &metrics);
         let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
         let (inbox, events) = inbox(config.waiting_max);
@@ -165,7 +167,7 @@ impl Core {
         let (failed, failures) = mpsc::unbounded_channel();
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
         let sync_soon = Arc::new(Notify::new());
-        let (enforcement, questions) = Enforcement::new();
+        let (enforcement, questions) = Enforcement::new(calls.clone());
         let event_loop = EventLoop {
             state,
             journal: keeper,
@@ -174,12 +176,13 @@ impl Core {
             metrics: Arc::clone(&metrics),
             health: Arc::clone(&health),
             sync_soon: Arc::clone(&sync_soon),
-            enforce_soon: Arc::clone(&enforcement.soon),
+            enforcement: enforcement.clone(),
         };
         let limits = current.clone();
         let resources = ResourcesDir::new(resources_root(&config.socket));
         let counts = Arc::clone(&metrics);
-        let writing = run_writer(batches, upstream.clone(), failed, limits, counts, resources);
+        let writing =
+            run_writer(batches, upstream.clone(), failed, limits, counts, calls, resources);
         let tasks = vec![
             vital(&broken, event_loop.run(events, kill.clone())),
             vital(&broken, writing),

@@ -10,9 +10,10 @@ use bayplan_enforcement::{Pass, Plan, Write};
 use bayplan_types::CpuSet;
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::config::LiveConfig;
+use crate::enforcer::RuntimeCalls;
 use crate::event::{Answer, Event, FailedWrite};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
@@ -41,6 +42,7 @@ pub(crate) async fn run_writer(
     failures: mpsc::UnboundedSender<FailedWrite>,
     config: LiveConfig,
     metrics: Arc<Metrics>,
+    calls: RuntimeCalls,
     mut resources: ResourcesDir,
 ) {
     let mut stuck = Stuck::default();
@@ -51,11 +53,13 @@ pub(crate) async fn run_writer(
             let (withheld, writes): (Vec<Write>, Vec<Write>) =
                 group.into_iter().cloned().partition(|write| stuck.withholds(write));
             for write in withheld {
+                calls.end(&write.container, Instant::now());
                 report(&failures, write, false, "another container did not let go");
             }
             let updates = writes.into_iter().map(|write| apply(upstream.clone(), write, limit));
             let mut updates = futures::stream::iter(updates).buffer_unordered(WRITES_IN_FLIGHT_MAX);
             while let Some((write, result)) = updates.next().await {
+                calls.end(&write.container, Instant::now());
                 metrics.update_ended(result.as_ref().err());
                 let is_gone = matches!(result, Err(RuntimeError::Gone { .. }));
                 stuck.note(&write, result.is_err() && !is_gone);

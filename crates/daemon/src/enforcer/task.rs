@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_enforcement::Notice;
+use bayplan_enforcement::{Author, Notice};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, EnforcementMode, LiveConfig};
+use crate::enforcer::calls::RuntimeCalls;
 use crate::enforcer::view::render_groups;
 use crate::enforcer::watcher::Watcher;
 use crate::enforcer::{Enforcer, FilePlanView, Outcome};
@@ -39,6 +40,8 @@ pub(crate) struct Enforcement {
     asks: mpsc::Sender<Ask>,
     /// Notified when the state has changed.
     pub(crate) soon: Arc<Notify>,
+    /// Of whom the runtime is told.
+    pub(crate) calls: RuntimeCalls,
     /// The step of the state that kernel files were brought in line with last.
     done: watch::Receiver<u64>,
 }
@@ -60,12 +63,12 @@ impl Questions {
 }
 
 impl Enforcement {
-    pub(crate) fn new() -> (Enforcement, Questions) {
+    pub(crate) fn new(calls: RuntimeCalls) -> (Enforcement, Questions) {
         let (asks, questions) = mpsc::channel(16);
         let soon = Arc::<Notify>::default();
         let (done, finished) = watch::channel(0);
         let questions = Questions { asks: questions, soon: Arc::clone(&soon), done };
-        (Enforcement { asks, soon, done: finished }, questions)
+        (Enforcement { asks, soon, calls, done: finished }, questions)
     }
 
     /// Comes back when kernel files were brought in line with the state after that step, as far as the kernel lets that be, and when nobody will any more.
@@ -251,7 +254,16 @@ impl Told {
         }
         for notice in &outcome.notices {
             match notice {
-                Notice::Drifted { write } => tracing::warn!(
+                Notice::Drifted { write, by: Author::Runtime | Author::Systemd } => {
+                    tracing::debug!(
+                        "{} was written along as {:?}; it is {:?} again ({})",
+                        write.slot,
+                        write.old,
+                        write.new,
+                        write.unit
+                    )
+                }
+                Notice::Drifted { write, by: Author::Others } => tracing::warn!(
                     "{} was changed to {:?} by somebody else; it is {:?} again ({})",
                     write.slot,
                     write.old,
