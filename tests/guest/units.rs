@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
@@ -31,6 +32,12 @@ pub(crate) const TESTS: &[Test] = &[
         needs: has_systemd,
         config: "memory: {lowPercent: 100}\n",
         run: |node, _| what_systemd_writes_along_is_repaired(node),
+    },
+    Test {
+        name: "cpu_sets_that_systemd_was_told_of_are_repaired",
+        needs: has_systemd,
+        config: "",
+        run: |node, _| cpu_sets_that_systemd_was_told_of_are_repaired(node),
     },
     Test {
         name: "a_call_of_kubelet_starts_the_daemon",
@@ -147,7 +154,9 @@ fn what_systemd_writes_again_is_repaired(node: &mut Node) -> anyhow::Result<()> 
 
 /// Our own updates of CPU sets, and kubelet's of the slices around all pods, which it makes every minute: systemd writes all files of a unit with each.
 fn what_systemd_writes_along_is_repaired(node: &mut Node) -> anyhow::Result<()> {
-    let shares = sharer(node, "sharer")?;
+    // Its share of the CPUs is smaller while one is reserved.
+    let half = ContainerSpec::guaranteed("app", 500, Bytes(32 << 20));
+    let shares = node.launch(&PodSpec::new("sharer", QosClass::Guaranteed), &half)?;
     let own = group(&shares)?;
     let pod = own.parent().context("a pod around the sharer")?;
     let all_pods = pod.parent().context("a slice around the pod")?;
@@ -174,6 +183,36 @@ fn what_systemd_writes_along_is_repaired(node: &mut Node) -> anyhow::Result<()> 
         "something is given up"
     );
     Ok(())
+}
+
+fn cpu_sets_that_systemd_was_told_of_are_repaired(node: &mut Node) -> anyhow::Result<()> {
+    let owner = own(node, "owner", 2)?;
+    let before = drifts_by(node, "cpuset.cpus")?;
+    let file = group(&owner)?.join("cpuset.cpus");
+    let own = owner.cpus.to_string();
+    for round in 1..=2 {
+        // What the runtime has written within five seconds is its own, and looks at others' writes are a second apart.
+        std::thread::sleep(Duration::from_secs(8));
+        match round {
+            1 => drop(systemctl(&[
+                "set-property",
+                "--runtime",
+                unit(&group(&owner)?)?,
+                "AllowedCPUs=0",
+            ])?),
+            _ => fs::write(&file, "0")?,
+        }
+        wait_for("the change to be counted", LIMIT, || {
+            Ok((drifts_by(node, "cpuset.cpus")? >= before + round).then_some(()))
+        })?;
+        becomes(&[(file.clone(), &own)])?;
+    }
+    let now = node.look(&owner.id)?;
+    ensure!(now == owner, "the owner was {owner:?} and is {now:?}");
+    // systemd knows it, too, and so writes nothing else the next time.
+    systemctl(&["daemon-reload"])?;
+    systemctl(&["set-property", "--runtime", unit(&group(&owner)?)?, "CPUWeight=50"])?;
+    becomes(&[(group(&owner)?.join("cpu.weight"), "50"), (file, &own)])
 }
 
 fn a_call_of_kubelet_starts_the_daemon(node: &mut Node) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@
 //! before the first write, and the patience with files that others change. The task around it is `task.rs`.
 
 mod calls;
+mod cpu_sets;
 mod families;
 mod groups;
 mod originals;
@@ -20,6 +21,7 @@ use bayplan_enforcement::{
     plan_files,
 };
 use bayplan_host::kernel::{Kernel, Report, apply, observe};
+use bayplan_types::Pinning;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -30,6 +32,7 @@ pub(crate) use task::{Enforcement, EnforcerTask, Questions, run_enforcer};
 pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};
+use crate::enforcer::cpu_sets::CpuSets;
 use crate::enforcer::families::{Gathered, PowerCache, gather, gather_power};
 use crate::enforcer::groups::{GroupOutcome, GroupWork};
 use crate::occupancy::{Occupancy, Occupant};
@@ -57,6 +60,10 @@ pub(crate) struct Outcome {
     pub(crate) failing: usize,
     /// Values that bayplan has changed.
     pub(crate) changed: usize,
+    /// What the files of containers say whose sets somebody has changed, and of whom the runtime is to be told again; by its ids.
+    pub(crate) elsewhere: BTreeMap<String, Pinning>,
+    /// CPU sets are to be looked at again soon.
+    pub(crate) is_unsure: bool,
 }
 
 impl Outcome {
@@ -94,6 +101,7 @@ pub(crate) struct Enforcer {
     patience: Patience,
     /// Of whom the runtime is told, and so may write the files.
     calls: RuntimeCalls,
+    sets: CpuSets,
     /// The name of each container's pod's group, by the runtime's id.
     pods: BTreeMap<String, String>,
     /// What the kernel does not let anybody change.
@@ -119,6 +127,7 @@ impl Enforcer {
             originals,
             patience: Patience::default(),
             calls: RuntimeCalls::default(),
+            sets: CpuSets::default(),
             pods: BTreeMap::new(),
             unmovable: Unmovable::new(),
             group_failures: BTreeSet::new(),
@@ -137,7 +146,7 @@ impl Enforcer {
         let Gathered { settings, problems, groups: work } = self.wanted(config, occupancy);
         let plan = self.plan(&settings, &work);
         let groups = work.preview(self.kernel.as_mut());
-        let contested = self.patience.contested().count();
+        let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         Outcome { plan, groups, problems, contested, failing, changed, ..Outcome::default() }
     }
@@ -152,6 +161,23 @@ impl Enforcer {
         let group = |it: &Occupant| (it.runtime_id.clone(), it.pod_group().to_owned());
         self.pods = occupancy.occupants.iter().map(group).collect();
         self.look(now, |enforcer| enforcer.wanted(config, occupancy))
+    }
+
+    /// Adds what somebody has changed past the runtime. `may_write`: where the runtime is told in vain, the files themselves are written.
+    pub(crate) fn look_at_sets(
+        &mut self,
+        occupancy: &Occupancy,
+        may_write: bool,
+        now: Duration,
+        outcome: &mut Outcome,
+    ) {
+        self.sets.may_write = may_write;
+        let found = self.sets.look(self.kernel.as_mut(), occupancy, &self.calls, now);
+        (outcome.elsewhere, outcome.is_unsure) = (found.found, found.is_unsure);
+        outcome.notices.extend(found.notices);
+        outcome.failures.extend(found.failures);
+        outcome.report.outcomes.extend(found.report.outcomes);
+        outcome.contested = self.contested();
     }
 
     /// Twice, where a governor or a switch has changed what other files say and take.
@@ -196,7 +222,7 @@ impl Enforcer {
         self.originals.forget(&returned);
         work.assign(self.kernel.as_mut(), &mut groups);
         failures.extend(self.news_of(&groups));
-        let contested = self.patience.contested().count();
+        let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         Outcome {
             plan,
@@ -209,6 +235,8 @@ impl Enforcer {
             contested,
             failing,
             changed,
+            elsewhere: BTreeMap::new(),
+            is_unsure: false,
         }
     }
 
@@ -240,6 +268,11 @@ impl Enforcer {
         RestoredFiles { given_back, failures }
     }
 
+    /// Files that are left to somebody else.
+    fn contested(&self) -> usize {
+        self.patience.contested().count() + self.sets.contested()
+    }
+
     /// Whatever has failed is tried again with the next look.
     pub(crate) fn insist(&mut self) {
         self.patience.insist();
@@ -253,10 +286,12 @@ impl Enforcer {
     /// Directories in which changes of others matter.
     pub(crate) fn directories(&self) -> BTreeSet<String> {
         let slots = self.patience.slots();
-        slots.filter_map(|slot| Some(slot.path.rsplit_once('/')?.0.to_owned())).collect()
+        let of_files = slots.filter_map(|slot| Some(slot.path.rsplit_once('/')?.0.to_owned()));
+        of_files.chain(self.sets.directories().cloned()).collect()
     }
 
     fn wanted(&mut self, config: &Config, occupancy: &Occupancy) -> Gathered {
+        self.sets.find(self.kernel.as_mut(), occupancy);
         let is_off = occupancy.is_restored || config.enforcement == EnforcementMode::Off;
         let (kernel, originals) = (self.kernel.as_mut(), self.originals.all());
         let gathered = if is_off {
@@ -273,7 +308,8 @@ impl Enforcer {
             || !problems.is_empty()
             || !groups.is_empty()
             || self.originals.count() > 0
-            || is_scheduled;
+            || is_scheduled
+            || self.sets.directories().next().is_some();
         gathered
     }
 

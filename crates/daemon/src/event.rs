@@ -65,6 +65,9 @@ pub enum Event {
     PlanMode(Mode),
     /// Where everybody runs, to be compared with where they should.
     ReadBack(RuntimeView),
+    /// What the kernel's files say of containers whose sets somebody has changed past the runtime, when the state was at this step; by the
+    /// runtime's ids.
+    SetsChanged(u64, BTreeMap<String, Pinning>),
     /// The runtime does not answer, for this reason.
     RuntimeLost(String),
     /// The runtime answers again.

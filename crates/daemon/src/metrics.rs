@@ -477,14 +477,6 @@ impl Metrics {
             };
             self.file_writes.get_or_create(&Outcome { outcome }).inc();
         }
-        for notice in &outcome.notices {
-            let (write, by) = match notice {
-                Notice::Drifted { write, by } => (write, *by),
-                Notice::Contested { write } => (write, Author::Others),
-            };
-            let file = write.slot.file_name().to_owned();
-            self.file_drifts.get_or_create(&OfFile { file, by: by.name() }).inc();
-        }
         for (state, count) in [
             ("changed", outcome.changed),
             ("failing", outcome.failing),
@@ -494,6 +486,18 @@ impl Metrics {
         }
         if outcome.unkept.is_some() {
             self.failed("originals");
+        }
+    }
+
+    /// What others have done to files.
+    pub(crate) fn noticed(&self, notices: &[Notice]) {
+        for notice in notices {
+            let (write, by) = match notice {
+                Notice::Drifted { write, by } => (write, *by),
+                Notice::Contested { write } => (write, Author::Others),
+            };
+            let file = write.slot.file_name().to_owned();
+            self.file_drifts.get_or_create(&OfFile { file, by: by.name() }).inc();
         }
     }
 

@@ -15,6 +15,7 @@
 
 mod entries;
 mod pods;
+mod sets_changed;
 mod starting;
 pub(crate) mod view;
 
@@ -213,7 +214,11 @@ impl NodeState {
         // What is observed may have changed although the ledger has not.
         let has_observed = matches!(
             event,
-            Event::Synced(_) | Event::Resized(..) | Event::Started(_) | Event::ReadBack(_)
+            Event::Synced(_)
+                | Event::Resized(..)
+                | Event::Started(_)
+                | Event::ReadBack(_)
+                | Event::SetsChanged(..)
         );
         let is_creation_over = matches!(event, Event::CreateEnded(..));
         let mut step = match event {
@@ -249,6 +254,7 @@ impl NodeState {
             Event::SetMode(mode) => self.set_mode(mode, now),
             Event::PlanMode(mode) => Step::new(Answer::ModePlan(Box::new(self.plan_mode(mode)))),
             Event::ReadBack(view) => self.read_back(&view),
+            Event::SetsChanged(basis, found) => self.sets_changed(basis, found),
             Event::RuntimeLost(why) => Step::told(Entry { why, ..Entry::new(Kind::RuntimeLost) }),
             Event::RuntimeBack => Step::told(Entry::new(Kind::RuntimeBack)),
             Event::PauseRebalance(is_paused) => self.pause_rebalance(is_paused),

@@ -105,13 +105,13 @@ mod tests {
         let nobody = Told::default();
         let scope = format!("{POD}/cri-containerd-abc.scope");
         let rows = [
-            (format!("{scope}/memory.low"), "7", &told, Author::Runtime),
-            (format!("{scope}/container/memory.low"), "7", &told, Author::Runtime),
-            (format!("{POD}/memory.low"), "7", &told, Author::Runtime),
-            (format!("{PODS}/memory.low"), "7", &told, Author::Others),
+            (format!("{scope}/memory.low"), "8192", &told, Author::Runtime),
+            (format!("{scope}/container/memory.low"), "8192", &told, Author::Runtime),
+            (format!("{POD}/memory.low"), "8192", &told, Author::Runtime),
+            (format!("{PODS}/memory.low"), "8192", &told, Author::Others),
             (format!("{PODS}/memory.low"), "0", &told, Author::Systemd),
             (format!("{scope}/memory.low"), "0", &nobody, Author::Systemd),
-            (format!("{scope}/memory.low"), "7", &nobody, Author::Others),
+            (format!("{scope}/memory.low"), "8192", &nobody, Author::Others),
             // Nobody but systemd writes files that he means nothing with.
             ("sys/fs/cgroup/kubepods/pod1/abd/memory.low".to_owned(), "0", &told, Author::Others),
             ("proc/irq/1/smp_affinity_list".to_owned(), "0", &told, Author::Others),
