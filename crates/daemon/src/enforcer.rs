@@ -33,7 +33,7 @@ pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};
 use crate::enforcer::cpu_sets::CpuSets;
-use crate::enforcer::families::{Gathered, PowerCache, gather, gather_power};
+use crate::enforcer::families::{Gathered, KnownFiles, PowerCache, gather, gather_power};
 use crate::enforcer::groups::{GroupOutcome, GroupWork};
 use crate::occupancy::{Occupancy, Occupant};
 
@@ -108,6 +108,8 @@ pub(crate) struct Enforcer {
     unmovable: Unmovable,
     /// What went wrong with groups at the last look.
     group_failures: BTreeSet<String>,
+    /// Which files cgroups have.
+    known: KnownFiles,
     /// What the machine offers for frequency and sleep.
     power: PowerCache,
     /// Something is wanted here, or was and cannot be had yet.
@@ -131,6 +133,7 @@ impl Enforcer {
             pods: BTreeMap::new(),
             unmovable: Unmovable::new(),
             group_failures: BTreeSet::new(),
+            known: KnownFiles::default(),
             power: PowerCache::default(),
             has_work: false,
         }
@@ -297,7 +300,8 @@ impl Enforcer {
         let gathered = if is_off {
             Gathered::nothing(kernel)
         } else {
-            let mut gathered = gather(kernel, config, occupancy, originals, &self.unmovable);
+            let mut gathered =
+                gather(kernel, &mut self.known, config, occupancy, originals, &self.unmovable);
             let time = config.cpu_classes.time_of_day(jiff::Timestamp::now());
             gather_power(kernel, &mut self.power, config, occupancy, time, &mut gathered);
             gathered

@@ -247,6 +247,24 @@ pub enum Note {
         /// Why.
         why: String,
     },
+    /// A resize was refused as before.
+    RefusedAgain {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Why.
+        why: String,
+        /// How often until now.
+        times: u64,
+    },
+    /// A resize that was refused is not asked for any more.
+    RefusalsOver {
+        /// `namespace/pod/container`.
+        container: String,
+        /// How often it was refused.
+        times: u64,
+        /// What has become of it.
+        how: &'static str,
+    },
     /// A container that bayplan did not place was taken over.
     Adopted {
         /// `namespace/pod/container`.

@@ -129,6 +129,11 @@ impl EventLoop {
     }
 }
 
+/// So that what goes on for hours is told some times.
+fn is_power_of_ten(times: u64) -> bool {
+    times.checked_ilog10().is_some_and(|power| 10_u64.pow(power) == times)
+}
+
 /// Logs and counts.
 pub(crate) fn tell(note: &Note, metrics: &Metrics) {
     metrics.count(note);
@@ -137,6 +142,15 @@ pub(crate) fn tell(note: &Note, metrics: &Metrics) {
             tracing::info!(container, cpus, pool, class = class.name(), "placed");
         }
         Note::Refused { container, why } => tracing::warn!(container, why, "refused"),
+        Note::RefusedAgain { container, why, times } if is_power_of_ten(*times) => {
+            tracing::warn!(container, times, why, "refused again and again");
+        }
+        Note::RefusedAgain { container, times, .. } => {
+            tracing::debug!(container, times, "refused again");
+        }
+        Note::RefusalsOver { container, times, how } => {
+            tracing::info!(container, times, "the resize that was refused {how}");
+        }
         Note::Adopted { container, how } => tracing::info!(container, how, "adopted"),
         Note::Released { container, why } => tracing::info!(container, why, "released"),
         Note::Moved { container, from, to, why } => {

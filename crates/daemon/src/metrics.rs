@@ -409,7 +409,7 @@ impl Metrics {
     pub(crate) fn count(&self, note: &Note) {
         let outcome = match note {
             Note::Placed { .. } => "placed",
-            Note::Refused { .. } => "refused",
+            Note::Refused { .. } | Note::RefusedAgain { .. } => "refused",
             Note::Adopted { .. } => "adopted",
             Note::Released { .. } => "released",
             Note::Moved { .. } => {
@@ -420,7 +420,7 @@ impl Metrics {
                 self.memory_narrowings.inc();
                 return;
             }
-            Note::ModeChanged { .. } => return,
+            Note::ModeChanged { .. } | Note::RefusalsOver { .. } => return,
             Note::MachineChanged { .. } => return self.machine_change("applied"),
             Note::ConfigChanged { .. } => return self.config_read("applied"),
             Note::MachineUnchanged => return self.machine_change("unchanged"),
@@ -506,8 +506,9 @@ impl Metrics {
         self.memory_narrowable.set(gauge(count));
     }
 
-    /// The worst that was found by each check.
+    /// The worst that was found by each check. What was not looked at this time is not shown: nobody knows how it is now.
     pub(crate) fn show_findings(&self, findings: &[Finding]) {
+        self.findings.clear();
         for Finding { check, .. } in findings {
             let of_check = findings.iter().filter(|it| it.check == *check);
             let worst = match of_check.map(|it| it.severity).max() {

@@ -206,6 +206,7 @@ impl From<ContainerForm> for NewContainer {
                 .into_iter()
                 .map(|(size, bytes)| (Bytes(size), Bytes(bytes)))
                 .collect(),
+            odd_page_sizes: Vec::new(),
             devices: form.devices,
             mounts: form.mounts,
         }

@@ -54,8 +54,9 @@ use crate::sync::Syncer;
 use crate::systemd::{Ear, Systemd, feed_watchdog};
 use crate::writer::{report_failures, run_writer};
 
-/// How long the start waits for the runtime before it serves kubelet without having asked it.
-const FIRST_SYNC: Duration = Duration::from_secs(10);
+/// How long the start waits for the runtime before it serves kubelet without having asked it. Kubelet's connection waits in the socket meanwhile, and kubelet
+/// gives it up after five seconds (`minConnectionTimeout` of its CRI client), so that its calls would fail.
+const FIRST_SYNC: Duration = Duration::from_secs(3);
 /// How long a stop waits for writes that are under way; what is not written is written at the next start.
 const DRAIN: Duration = Duration::from_secs(5);
 

@@ -15,6 +15,7 @@
 
 mod entries;
 mod pods;
+mod refused;
 mod sets_changed;
 mod starting;
 pub(crate) mod view;
@@ -41,6 +42,7 @@ use crate::mode::{DRAINED, Mode};
 use crate::narrowing::Narrower;
 use crate::record::Record;
 use crate::resources_file::Tellings;
+use crate::state::refused::RefusedResize;
 
 /// Decisions about containers that are gone or were refused, kept for `explain`.
 const HISTORY_MAX: usize = 256;
@@ -84,6 +86,8 @@ pub(crate) struct Container {
     pub(crate) doubted_at: Option<Timestamp>,
     /// What kubelet's own update under way carries.
     update: Option<Pinning>,
+    /// The resize that was refused last, if kubelet has not given it up.
+    refused: Option<RefusedResize>,
     /// It was written to when it existed and did not run yet.
     is_rewritten: bool,
     /// The step in which it last changed; a view of the runtime that is older says nothing about it.
@@ -108,6 +112,12 @@ impl Container {
 
 pub(crate) fn full_name(spec: &NewContainer) -> String {
     format!("{}/{}/{}", spec.pod.namespace, spec.pod.name, spec.name)
+}
+
+/// What kubelet is told.
+fn render_refusal(spec: &NewContainer, decision: &Decision) -> String {
+    let name = full_name(spec);
+    format!("bayplan: {name} {}; `bayplan explain {name}` lists every pool", decision.outcome)
 }
 
 /// For the log and the metric.
@@ -472,12 +482,7 @@ impl NodeState {
     }
 
     fn refuse(&mut self, mut step: Step, spec: &NewContainer, decision: Decision) -> Step {
-        let why = format!(
-            "bayplan: {} {}; `bayplan explain {}` lists every pool",
-            full_name(spec),
-            decision.outcome,
-            full_name(spec),
-        );
+        let why = render_refusal(spec, &decision);
         self.remember(full_name(spec), decision);
         step.notes.push(Note::Refused { container: full_name(spec), why: why.clone() });
         step.answer = Answer::Admission(Admission::Refuse(why));
@@ -504,6 +509,7 @@ impl NodeState {
             has_doubt: false,
             doubted_at: None,
             update: None,
+            refused: None,
             // Who knows what it was told before us.
             is_rewritten: phase == Phase::Created,
             touched: self.steps,
@@ -603,6 +609,7 @@ impl NodeState {
     /// Kubelet makes a new sandbox for a pod only after the old one has died, and its containers with it.
     pub(crate) fn release(&mut self, id: ContainerId, why: &str, now: Timestamp, step: &mut Step) {
         let departure = self.departure(id, why);
+        self.refusals_over(id, "has no container any more", step);
         let Some(container) = self.containers.remove(&id) else { return };
         step.history.push(departure);
         self.ledger.release(id);
@@ -638,7 +645,9 @@ impl NodeState {
         let Some(container) = self.containers.get(&id) else { return step };
         let mut spec = container.spec.clone();
         spec.resources = spec.resources.updated_by(update);
-        if spec.resources != container.spec.resources {
+        if spec.resources == container.spec.resources {
+            self.refusals_over(id, "is taken back", &mut step);
+        } else {
             let Some(held) = self.ledger.release(id) else { return step };
             let before = self.place_before(id, &held);
             let (mut request, warnings) = self.request(id, &spec);
@@ -659,9 +668,9 @@ impl NodeState {
                     step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
                     return step;
                 }
-                step.history.push(self.refusal(Some(id), &spec, &decision, Some(update)));
-                return self.refuse(step, &spec, decision);
+                return self.refuse_resize(id, &spec, decision, update, step);
             };
+            self.refusals_over(id, "is made", &mut step);
             self.note_moves(&moves, id, &mut step);
             if let Some(container) = self.containers.get_mut(&id) {
                 container.spec = spec;

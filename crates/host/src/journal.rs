@@ -329,6 +329,32 @@ mod tests {
         check_failing(true, Errno::EIO);
     }
 
+    /// The new journal may have lost its name, so what is appended to it may be gone with the next crash.
+    #[test]
+    fn nothing_is_appended_after_the_directory_could_not_be_synced() {
+        let (dir, _) = written(&["one"]);
+        // Making the directory, opening and locking the lock, reading, opening; then open, write, sync, rename; then open and sync the directory.
+        let mut ends = Vec::new();
+        for at in 9..12 {
+            let disk = Failing { at, is_lasting: false, errno: Errno::EIO, done: Mutex::default() };
+            let disk = Arc::new(disk);
+            let opened = Journal::open_on(Arc::<Failing>::clone(&disk), dir.path());
+            let (mut journal, _) = opened.unwrap();
+            let is_replaced = journal.rewrite(&records(&["two"])).is_ok();
+            let done = disk.done.lock().unwrap().clone();
+            let before = fs::read(dir.path().join(FILE)).unwrap();
+            ends.push((done.last().copied(), is_replaced));
+            if is_replaced {
+                continue;
+            }
+            assert!(journal.append(&records(&["three"])).is_err());
+            assert_eq!(fs::read(dir.path().join(FILE)).unwrap(), before);
+            journal.rewrite(&records(&["four"])).unwrap();
+            journal.append(&records(&["five"])).unwrap();
+        }
+        assert!(ends.contains(&(Some(Operation::Sync), false)), "{ends:?}");
+    }
+
     #[test]
     fn a_journal_that_the_disk_cannot_read_is_moved_aside_and_begun_anew() {
         let (dir, bytes) = written(&["one"]);

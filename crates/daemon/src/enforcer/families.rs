@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use bayplan_enforcement::{Original, Settings, Slot, Unmovable};
 use bayplan_host::kernel::Kernel;
 
+pub(super) use cgroups::KnownFiles;
 pub(super) use power::{PowerCache, gather_power};
 
 use crate::config::Config;
@@ -44,18 +45,20 @@ impl Gathered {
 /// Adds what it wants.
 type Family = fn(&mut dyn Kernel, &Config, &Occupancy, &mut Gathered);
 
-/// All of them; no two want the same file.
-const FAMILIES: &[Family] = &[cgroups::gather_cgroups, resctrl::gather_resctrl];
+/// Those that keep nothing from look to look; no two want the same file.
+const FAMILIES: &[Family] = &[resctrl::gather_resctrl];
 
-/// `originals` is what files said before, and `unmovable` what the kernel does not let anybody change.
+/// `known` is kept from look to look, `originals` is what files said before, and `unmovable` what the kernel does not let anybody change.
 pub(crate) fn gather(
     kernel: &mut dyn Kernel,
+    known: &mut KnownFiles,
     config: &Config,
     occupancy: &Occupancy,
     originals: &BTreeMap<Slot, Original>,
     unmovable: &Unmovable,
 ) -> Gathered {
     let mut gathered = Gathered::default();
+    cgroups::gather_cgroups(kernel, known, config, occupancy, &mut gathered);
     for family in FAMILIES {
         family(kernel, config, occupancy, &mut gathered);
     }

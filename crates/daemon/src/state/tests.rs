@@ -9,6 +9,7 @@ mod narrowing;
 mod overflow;
 mod pods;
 mod reconfigured;
+mod refused;
 mod sets_changed;
 mod starting;
 mod wishes;
