@@ -31,5 +31,5 @@ fn a_resize_that_is_refused_every_second_is_told_once_and_counted() {
     let step = world.state.step(Event::Ended(id), Timestamp::UNIX_EPOCH);
     let over = step.notes.iter().filter(|note| matches!(note, Note::RefusalsOver { times: 1, .. }));
     assert_eq!(over.count(), 1);
-    expect![[]].assert_eq(&lines.concat());
+    expect![[r#""#]].assert_eq(&lines.concat());
 }
