@@ -290,34 +290,7 @@ impl Told {
             tracing::warn!("cannot write {failure}; it is tried again");
         }
         metrics.noticed(&outcome.notices);
-        for notice in &outcome.notices {
-            match notice {
-                Notice::Drifted { write, by: Author::Runtime | Author::Systemd } => {
-                    tracing::debug!(
-                        "{} was written along as {:?}; it is {:?} again ({})",
-                        write.slot,
-                        write.old,
-                        write.new,
-                        write.unit
-                    )
-                }
-                Notice::Drifted { write, by: Author::Others } => tracing::warn!(
-                    "{} was changed to {:?} by somebody else; it is {:?} again ({})",
-                    write.slot,
-                    write.old,
-                    write.new,
-                    write.unit
-                ),
-                Notice::Contested { write } => tracing::error!(
-                    "{} is changed to {:?} by somebody else again and again; it is left alone for a while, \
-                     although {} needs {:?}",
-                    write.slot,
-                    write.old,
-                    write.unit,
-                    write.new
-                ),
-            }
-        }
+        outcome.notices.iter().for_each(tell_notice);
         if is_dry {
             let text = render_groups(&outcome.groups)
                 + &bayplan_enforcement::render_file_plan(&outcome.plan);
@@ -344,5 +317,32 @@ impl Told {
             }
             metrics.enforced(outcome);
         }
+    }
+}
+
+fn tell_notice(notice: &Notice) {
+    match notice {
+        Notice::Drifted { write, by: Author::Runtime | Author::Systemd } => tracing::debug!(
+            "{} was written along as {:?}; it is {:?} again ({})",
+            write.slot,
+            write.old,
+            write.new,
+            write.unit
+        ),
+        Notice::Drifted { write, by: Author::Others } => tracing::warn!(
+            "{} was changed to {:?} by somebody else; it is {:?} again ({})",
+            write.slot,
+            write.old,
+            write.new,
+            write.unit
+        ),
+        Notice::Contested { write } => tracing::error!(
+            "{} is changed to {:?} by somebody else again and again; it is left alone for a while, \
+             although {} needs {:?}",
+            write.slot,
+            write.old,
+            write.unit,
+            write.new
+        ),
     }
 }

@@ -7,7 +7,7 @@ use bayplan_cri::translate::{NewContainer, Resources};
 
 use crate::decision::Decision;
 use crate::event::{Answer, Note, Step};
-use crate::state::{NodeState, render_refusal};
+use crate::state::{NodeState, full_name, render_refusal};
 
 /// A resize that kubelet asks for again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,26 +27,22 @@ impl NodeState {
         mut step: Step,
     ) -> Step {
         let asked = spec.resources;
-        let refused = self.containers.get_mut(&id).map(|container| &mut container.refused);
-        match refused {
-            Some(Some(refused)) if refused.asked == asked => {
-                refused.times += 1;
-                let times = refused.times;
-                let why = render_refusal(spec, &decision);
-                let container =
-                    self.containers.get(&id).map(|it| it.full_name()).unwrap_or_default();
-                step.notes.push(Note::RefusedAgain { container, why: why.clone(), times });
-                step.answer = Answer::Admission(Admission::Refuse(why));
-                step
-            }
-            refused => {
-                if let Some(refused) = refused {
-                    *refused = Some(RefusedResize { asked, times: 1 });
-                }
-                step.history.push(self.refusal(Some(id), spec, &decision, Some(update)));
-                self.refuse(step, spec, decision)
-            }
+        let is_other = |it: &RefusedResize| it.asked != asked;
+        if self.containers.get(&id).and_then(|it| it.refused.as_ref()).is_some_and(is_other) {
+            self.refusals_over(id, "is asked for otherwise", &mut step);
         }
+        let Some(container) = self.containers.get_mut(&id) else { return step };
+        let refused = container.refused.get_or_insert(RefusedResize { asked, times: 0 });
+        refused.times += 1;
+        let times = refused.times;
+        if times == 1 {
+            step.history.push(self.refusal(Some(id), spec, &decision, Some(update)));
+            return self.refuse(step, spec, decision);
+        }
+        let (container, why) = (full_name(spec), render_refusal(spec, &decision));
+        step.notes.push(Note::RefusedAgain { container, why: why.clone(), times });
+        step.answer = Answer::Admission(Admission::Refuse(why));
+        step
     }
 
     /// Kubelet no longer asks for what was refused.

@@ -100,7 +100,16 @@ fn a_changed_set_goes_through_the_runtime_and_then_into_the_file() {
     story.look("somebody empties it");
     story.kernel.fail_next(&format!("{GROUP}/{CPUS}"), Errno::EACCES);
     story.look("neither helps");
-    story.check(expect![[r#""#]]);
+    story.check(expect![[r#"
+        at first:
+        somebody changes it: tell the runtime of id, which has 0-7 and 0; counted
+        the runtime did nothing: write 0-1 to cpuset.cpus;
+        it is right:
+        somebody changes the nodes: tell the runtime of id, which has 0-1 and 0-1; counted
+        the runtime has written:
+        somebody empties it: tell the runtime of id, which has  and 0; counted
+        neither helps: write 0-1 to cpuset.cpus;/sys/fs/cgroup/kubepods/pod1/id/cpuset.cpus to 0-1 (n/p/c): EACCES: Permission denied
+    "#]]);
 }
 
 #[test]
@@ -121,7 +130,16 @@ fn what_the_runtime_is_about_to_write_is_its_own() {
     story.look("which takes long");
     story.set(CPUS, "0-3");
     story.look("right again");
-    story.check(expect![[r#""#]]);
+    story.check(expect![[r#"
+        it was never right: tell the runtime of id, which has 0-7 and 0;
+        nor a second later: tell the runtime of id, which has 0-7 and 0;/sys/fs/cgroup/kubepods/pod1/id/cpuset.cpus to 0-1 (n/p/c): the runtime was told in vain
+        it is right:
+        it is to be larger: tell the runtime of id, which has 0-1 and 0;
+        and is:
+        changed during a call:
+        which takes long:
+        right again:
+    "#]]);
 }
 
 #[test]
@@ -136,7 +154,21 @@ fn whoever_changes_it_again_and_again_has_it() {
             story.look("repaired");
         }
     }
-    story.check(expect![[r#""#]]);
+    story.check(expect![[r#"
+        at first:
+        changed: tell the runtime of id, which has 7 and 0; counted
+        repaired:
+        changed: tell the runtime of id, which has 7 and 0; counted
+        repaired:
+        changed: tell the runtime of id, which has 7 and 0; counted
+        repaired:
+        changed: tell the runtime of id, which has 7 and 0; counted
+        repaired:
+        changed: tell the runtime of id, which has 7 and 0; counted
+        repaired:
+        changed: contested
+        changed:
+    "#]]);
     assert_eq!(story.sets.contested(), 1);
 }
 
@@ -156,7 +188,15 @@ fn who_is_left_alone_is_not_looked_at() {
             Occupancy { is_restored: true, occupants: vec![occupant()], ..story.occupancy };
         story.look("nobody");
     }
-    story.check(expect![[r#""#]]);
+    story.check(expect![[r#"
+        at first:
+        only its memory: tell the runtime of id, which has  and 1; counted
+        nothing of it:
+        nobody:
+        only its memory:
+        nothing of it:
+        nobody:
+    "#]]);
 }
 
 #[test]
@@ -169,5 +209,9 @@ fn groups_of_version_1_are_looked_at_too() {
     story.look("changed");
     story.kernel.files.clear();
     story.look("gone");
-    story.check(expect![[r#""#]]);
+    story.check(expect![[r#"
+        at first:
+        changed: tell the runtime of id, which has 0-7 and 0; counted
+        gone:
+    "#]]);
 }

@@ -31,5 +31,17 @@ fn a_resize_that_is_refused_every_second_is_told_once_and_counted() {
     let step = world.state.step(Event::Ended(id), Timestamp::UNIX_EPOCH);
     let over = step.notes.iter().filter(|note| matches!(note, Note::RefusalsOver { times: 1, .. }));
     assert_eq!(over.count(), 1);
-    expect![[r#""#]].assert_eq(&lines.concat());
+    expect![[r#"
+        99000: refused; 1 in the history
+        99000: refused 2 times; 0 in the history
+        99000: refused 3 times; 0 in the history
+        98000: refused; 1 in the history
+        98000: refused 2 times; 0 in the history
+        2000: after 2: it is taken back; 0 in the history
+        2000: 0 in the history
+        97000: refused; 1 in the history
+        3000: after 1: it is made; 1 in the history
+        96000: refused; 1 in the history
+    "#]]
+    .assert_eq(&lines.concat());
 }

@@ -20,6 +20,8 @@ fn who_was_changed_past_the_runtime_is_told_again_unless_something_is_known_bett
     let id = created(&mut world, 3, 0, 100);
     let now = world.state.steps;
     assert_eq!(told(&mut world, &id, "7", now), 0, "it does not run yet");
+    // Its beginning and its end.
+    world.start(0);
     world.start(0);
     let started = world.state.steps;
     assert_eq!(told(&mut world, &id, "0-7", started), 0, "it is where it is to be");
@@ -27,7 +29,7 @@ fn who_was_changed_past_the_runtime_is_told_again_unless_something_is_known_bett
     assert_eq!(told(&mut world, "nobody", "7", started), 0, "nobody");
     assert_eq!(told(&mut world, &id, "7", started), 1);
     assert_eq!(told(&mut world, &id, "0-7", started), 0, "it is right again");
-    world.state.step(Event::SetMode(crate::mode::Mode::Restored), Timestamp::UNIX_EPOCH);
+    world.state.step(Event::SetMode(Mode::Restored), Timestamp::UNIX_EPOCH);
     let restored = world.state.steps;
     assert_eq!(told(&mut world, &id, "7", restored), 0, "everything is given back");
 }
