@@ -18,7 +18,7 @@ pub struct Turned(BTreeMap<u64, Turn>);
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub(crate) struct Turn {
     /// Which.
     pub knob: Knob,
     /// On whom.

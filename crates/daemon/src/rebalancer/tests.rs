@@ -124,11 +124,31 @@ fn who_is_to_be_acted_on_is_offered_what_touches_nobody_who_is_not() {
     let mut decided = limited.clone();
     decided.id = ContainerId(4);
     decided.spec.pod.annotations.insert("bayplan.dev/cpu-burst".to_owned(), "0".to_owned());
-    check_offer(vec![hog(1, "a"), hog(2, "b"), limited, decided], expect![[r#""#]]);
-    check_offer(vec![hog(1, "a"), annotated("observe", hog(2, "b"))], expect![[r#""#]]);
+    check_offer(
+        vec![hog(1, "a"), hog(2, "b"), limited, decided],
+        expect![[r#"
+        n/a/main act: idle suppress evict
+        n/b/main act: idle suppress evict
+        n/limited/main act: burst evict
+        n/limited/main act: evict
+    "#]],
+    );
+    check_offer(
+        vec![hog(1, "a"), annotated("observe", hog(2, "b"))],
+        expect![[r#"
+        n/a/main act: evict
+        n/b/main observe: idle siblings suppress evict
+    "#]],
+    );
     let mut mate = annotated("off", hog(2, "a"));
     mate.name = "n/a/mate".to_owned();
-    check_offer(vec![hog(1, "a"), mate], expect![[r#""#]]);
+    check_offer(
+        vec![hog(1, "a"), mate],
+        expect![[r#"
+        n/a/main act: evict
+        n/a/mate off: idle siblings suppress evict
+    "#]],
+    );
 }
 
 #[test]

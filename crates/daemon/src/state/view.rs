@@ -21,7 +21,6 @@ impl NodeState {
             container: ContainerForm::from(&container.spec),
             allocation: self.place(id)?,
             decision: container.decision.clone(),
-            rebalance: Vec::new(),
         })))
     }
 

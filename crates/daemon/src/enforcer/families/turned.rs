@@ -173,18 +173,48 @@ mod tests {
 
     #[test]
     fn an_idle_container_is_an_idle_pod_with_either_driver() {
-        check(&[(1, Knob::Idle, 1, 1), (2, Knob::Idle, 2, 1)], expect![[r#""#]]);
+        check(
+            &[(1, Knob::Idle, 1, 1), (2, Knob::Idle, 2, 1)],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice/cpu.idle = 1 (rebalance 2: idle)
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice/cpu.weight =  (rebalance 2: idle)
+            /sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.idle = 1 (rebalance 1: idle)
+            /sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.weight =  (rebalance 1: idle)
+            1: Ok(["/sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.idle"])
+            2: Ok(["/sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice/cpu.idle"])
+        "#]],
+        );
     }
 
     #[test]
     fn of_several_suppressions_the_furthest_counts_and_all_are_in_force() {
-        check(&[(1, Knob::Suppress, 1, 1), (2, Knob::Suppress, 1, 2)], expect![[r#""#]]);
+        check(
+            &[(1, Knob::Suppress, 1, 1), (2, Knob::Suppress, 1, 2)],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods/besteffort/cpu.max = 100000 100000 (rebalance 2: suppress)
+            1: Ok(["/sys/fs/cgroup/kubepods/besteffort/cpu.max"])
+            2: Ok(["/sys/fs/cgroup/kubepods/besteffort/cpu.max"])
+        "#]],
+        );
     }
 
     #[test]
     fn a_burst_needs_a_limit() {
-        check(&[(1, Knob::Burst, 3, 1), (2, Knob::Burst, 1, 1)], expect![[r#""#]]);
-        check(&[(1, Knob::Burst, 3, 2)], expect![[r#""#]]);
+        check(
+            &[(1, Knob::Burst, 3, 1), (2, Knob::Burst, 1, 1)],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods/burstable/pod-c/id-c/cpu.max.burst = 100000 (CPU burst)
+            1: Ok(["/sys/fs/cgroup/kubepods/burstable/pod-c/id-c/cpu.max.burst"])
+            2: Err("it has no limit to save up of")
+        "#]],
+        );
+        check(
+            &[(1, Knob::Burst, 3, 2)],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods/burstable/pod-c/id-c/cpu.max.burst = 200000 (CPU burst)
+            1: Ok(["/sys/fs/cgroup/kubepods/burstable/pod-c/id-c/cpu.max.burst"])
+        "#]],
+        );
     }
 
     #[test]
@@ -196,7 +226,11 @@ mod tests {
                 (3, Knob::Evict, 1, 1),
                 (4, Knob::Idle, 9, 1),
             ],
-            expect![[r#""#]],
+            expect![[r#"
+                1: Err("it has no cgroup (version 2)")
+                2: Err("BestEffort pods have no cgroup of their own")
+                3: Err("evict is nothing in kernel files")
+            "#]],
         );
     }
 }
