@@ -138,7 +138,20 @@ mod tests {
         (kept.state, kept.outcome) =
             (ProposalState::Kept, "kept: closed 90 % of the gap".to_owned());
         let (proposals, mode) = (vec![kept], "act".to_owned());
-        check(RebalanceView { mode, proposals, ..view.clone() }, expect![[r#""#]]);
+        check(
+            RebalanceView { mode, proposals, ..view.clone() },
+            expect![[r#"
+            The mode is act: what may help is done, and taken back if it does not.
+            The last look had samples of 2 containers.
+            In force are 1; `bayplan rebalance pause` takes them back.
+
+             TIME (UTC)           STATE  WHAT
+             2026-11-22 05:00:00  kept   idle on batch/hog/main, for shop/web/main: waiting 2.00 > 0.50; kept: closed 90 % of the gap
+
+            The last of them: shop/web/main suffers
+              waiting 2.00 > 0.50
+        "#]],
+        );
         let text = "weight on batch/h\u{1b}og/main, for shop/web/main: waiting 2.00 > 0.50";
         check(
             RebalanceView { proposals: vec![proposal(text)], ..view },
@@ -146,8 +159,8 @@ mod tests {
                 The mode is observe: what would be done is said, and not done.
                 The last look had samples of 2 containers.
 
-                 TIME (UTC)           WOULD TURN
-                 2026-11-22 05:00:00  weight on batch/h�og/main, for shop/web/main: waiting 2.00 > 0.50
+                 TIME (UTC)           STATE     WHAT
+                 2026-11-22 05:00:00  observed  weight on batch/h�og/main, for shop/web/main: waiting 2.00 > 0.50
 
                 The last of them: shop/web/main suffers
                   waiting 2.00 > 0.50
