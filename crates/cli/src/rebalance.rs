@@ -49,7 +49,7 @@ fn render(view: &RebalanceView) -> String {
     let in_force = view.proposals.iter().filter(|it| it.state.is_in_force()).count();
     if in_force > 0 {
         text.push_str(&format!(
-            "In force are {in_force}; `bayplan rebalance pause` takes them back.\n"
+            "{in_force} in force; `bayplan rebalance pause` takes back all that is turned.\n"
         ));
     }
     let Some(last) = view.proposals.last() else {
@@ -143,7 +143,7 @@ mod tests {
             expect![[r#"
             The mode is act: what may help is done, and taken back if it does not.
             The last look had samples of 2 containers.
-            In force are 1; `bayplan rebalance pause` takes them back.
+            1 in force; `bayplan rebalance pause` takes back all that is turned.
 
              TIME (UTC)           STATE  WHAT
              2026-11-22 05:00:00  kept   idle on batch/hog/main, for shop/web/main: waiting 2.00 > 0.50; kept: closed 90 % of the gap

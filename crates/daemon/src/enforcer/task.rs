@@ -167,8 +167,7 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         // Looks take a fifth of the time at most, however much there is to look at.
         settle = SETTLE.max(begun.elapsed() * 4);
         if !is_preview {
-            let turned = outcome.turned.clone();
-            task.questions.done.send_replace(Done { step, turned });
+            task.questions.done.send_replace(Done { step, turned: outcome.turned.clone() });
         }
         told.tell(&outcome, is_dry, &task.metrics);
         watcher.watch(&task.enforcer.directories());
