@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bayplan_enforcement::{
-    FilePlan, FileWrite, Notice, Patience, Settings, Told, Unmovable, author_of, files_to_read,
-    plan_files,
+    FilePlan, FileWrite, Notice, Patience, Settings, Slot, Told, Unmovable, author_of,
+    files_to_read, is_needed, plan_files,
 };
 use bayplan_host::kernel::{Kernel, Report, apply, observe};
 use bayplan_types::Pinning;
@@ -33,7 +33,10 @@ pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};
 use crate::enforcer::cpu_sets::CpuSets;
-use crate::enforcer::families::{Gathered, KnownFiles, PowerCache, gather, gather_power};
+pub(crate) use crate::enforcer::families::tuning;
+use crate::enforcer::families::{
+    Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_power,
+};
 use crate::enforcer::groups::{GroupOutcome, GroupWork};
 use crate::occupancy::{Occupancy, Occupant};
 
@@ -60,11 +63,16 @@ pub(crate) struct Outcome {
     pub(crate) failing: usize,
     /// Values that bayplan has changed.
     pub(crate) changed: usize,
+    /// What became of each proposal of the rebalancer that is in files.
+    pub(crate) turned: TurnedFiles,
     /// What the files of containers say whose sets somebody has changed, and of whom the runtime is to be told again; by its ids.
     pub(crate) elsewhere: BTreeMap<String, Pinning>,
     /// CPU sets are to be looked at again soon.
     pub(crate) is_unsure: bool,
 }
+
+/// Of each proposal, by its number, whether its files say what it asks for; if not, why.
+pub(crate) type TurnedFiles = BTreeMap<u64, Result<(), String>>;
 
 impl Outcome {
     /// Of two looks, one right after the other.
@@ -73,7 +81,17 @@ impl Outcome {
         self.report.outcomes.extend(next.report.outcomes);
         self.failures.extend(next.failures);
         self.notices.extend(next.notices);
+        let mut turned = next.turned;
+        for (number, end) in &mut turned {
+            // What has failed is not tried a second time so soon, and the first one says why.
+            if end.is_err()
+                && let Some(first @ Err(_)) = self.turned.get(number)
+            {
+                *end = first.clone();
+            }
+        }
         Outcome {
+            turned,
             plan: FilePlan { writes: self.plan.writes, ..next.plan },
             report: self.report,
             groups: self.groups.then(next.groups),
@@ -146,7 +164,7 @@ impl Enforcer {
 
     /// What would be written now.
     pub(crate) fn preview(&mut self, config: &Config, occupancy: &Occupancy) -> Outcome {
-        let Gathered { settings, problems, groups: work } = self.wanted(config, occupancy);
+        let Gathered { settings, problems, groups: work, .. } = self.wanted(config, occupancy);
         let plan = self.plan(&settings, &work);
         let groups = work.preview(self.kernel.as_mut());
         let contested = self.contested();
@@ -197,7 +215,7 @@ impl Enforcer {
     }
 
     fn carry_out(&mut self, gathered: Gathered, now: Duration) -> Outcome {
-        let Gathered { settings, problems, groups: work } = gathered;
+        let Gathered { settings, problems, groups: work, turned } = gathered;
         let mut groups = GroupOutcome::default();
         work.change(self.kernel.as_mut(), &mut groups);
         let plan = self.plan(&settings, &GroupWork::default());
@@ -225,9 +243,11 @@ impl Enforcer {
         self.originals.forget(&returned);
         work.assign(self.kernel.as_mut(), &mut groups);
         failures.extend(self.news_of(&groups));
+        let turned = turned_files(turned, &plan, &report);
         let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         Outcome {
+            turned,
             plan,
             report,
             groups,
@@ -306,7 +326,7 @@ impl Enforcer {
             gather_power(kernel, &mut self.power, config, occupancy, time, &mut gathered);
             gathered
         };
-        let Gathered { settings, problems, groups } = &gathered;
+        let Gathered { settings, problems, groups, .. } = &gathered;
         let is_scheduled = !is_off && !config.cpu_classes.schedule.is_empty();
         self.has_work = !settings.is_empty()
             || !problems.is_empty()
@@ -332,13 +352,34 @@ impl Enforcer {
 
     /// What cannot be given back is not changed.
     fn remember(&mut self, plan: &mut FilePlan) -> Result<(), String> {
-        plan.remember.retain(|slot, _| plan.writes.iter().any(|write| write.slot == *slot));
-        let kept = self.originals.remember(&plan.remember);
+        let FilePlan { remember, writes, .. } = plan;
+        remember.retain(|slot, original| is_needed(slot, &original.form, writes));
+        let kept = self.originals.remember(remember);
         if kept.is_err() {
-            plan.writes.retain(|write| !plan.remember.contains_key(&write.slot));
+            writes.retain(|write| !remember.contains_key(&write.slot));
         }
         kept
     }
+}
+
+/// Whether files say what proposals ask for. `plan` is what was to be written, `report` what was.
+fn turned_files(turned: TurnedSlots, plan: &FilePlan, report: &Report) -> TurnedFiles {
+    let check = |slot: &Slot| {
+        if let Some(it) = plan.impossible.iter().find(|it| it.slot == *slot) {
+            return Err(format!("{slot}: {}", it.why));
+        }
+        let mut written = report.outcomes.iter().filter(|(write, _)| write.slot == *slot);
+        match written.next_back() {
+            Some((_, Ok(()))) => Ok(()),
+            Some((_, Err(why))) => Err(format!("{slot}: {why}")),
+            None if plan.writes.iter().any(|write| write.slot == *slot) => {
+                Err(format!("{slot} is not written now"))
+            }
+            None => Ok(()),
+        }
+    };
+    let check_all = |slots: Vec<Slot>| slots.iter().try_for_each(check);
+    turned.into_iter().map(|(number, slots)| (number, slots.and_then(check_all))).collect()
 }
 
 #[cfg(test)]

@@ -43,6 +43,7 @@ use crate::narrowing::Narrower;
 use crate::record::Record;
 use crate::resources_file::Tellings;
 use crate::state::refused::RefusedResize;
+use crate::turned::Turned;
 
 /// Decisions about containers that are gone or were refused, kept for `explain`.
 const HISTORY_MAX: usize = 256;
@@ -167,6 +168,7 @@ pub struct NodeState {
     /// When it was chosen; `None` for the one that a node begins with.
     pub(crate) mode_since: Option<Timestamp>,
     pub(crate) is_rebalance_paused: bool,
+    pub(crate) turned: Turned,
 }
 
 impl NodeState {
@@ -194,6 +196,7 @@ impl NodeState {
             mode: Mode::default(),
             mode_since: None,
             is_rebalance_paused: false,
+            turned: Turned::default(),
         }
     }
 
@@ -268,7 +271,8 @@ impl NodeState {
             Event::RuntimeLost(why) => Step::told(Entry { why, ..Entry::new(Kind::RuntimeLost) }),
             Event::RuntimeBack => Step::told(Entry::new(Kind::RuntimeBack)),
             Event::PauseRebalance(is_paused) => self.pause_rebalance(is_paused),
-            Event::Proposed(id, why) => self.proposed(id, why),
+            Event::Turn(turned) => self.turn(turned),
+            Event::Told(kind, id, why) => self.told(kind, id, why),
             Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
             Event::Occupancy => Step::new(Answer::Occupancy(Box::new(self.occupancy()))),

@@ -4,6 +4,7 @@
 mod cgroups;
 mod power;
 mod resctrl;
+mod turned;
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,9 @@ use bayplan_enforcement::{Original, Settings, Slot, Unmovable};
 use bayplan_host::kernel::Kernel;
 
 pub(super) use cgroups::KnownFiles;
+pub(crate) use cgroups::tuning;
 pub(super) use power::{PowerCache, gather_power};
+pub(crate) use turned::TurnedSlots;
 
 use crate::config::Config;
 use crate::enforcer::groups::GroupWork;
@@ -25,6 +28,8 @@ pub(crate) struct Gathered {
     pub(crate) problems: Vec<String>,
     /// Groups of resctrl, and the threads that belong into them.
     pub(crate) groups: GroupWork,
+    /// Which files belong to what the rebalancer has turned.
+    pub(crate) turned: TurnedSlots,
 }
 
 impl Gathered {
@@ -46,7 +51,7 @@ impl Gathered {
 type Family = fn(&mut dyn Kernel, &Config, &Occupancy, &mut Gathered);
 
 /// Those that keep nothing from look to look; no two want the same file.
-const FAMILIES: &[Family] = &[resctrl::gather_resctrl];
+const FAMILIES: &[Family] = &[turned::gather_turned, resctrl::gather_resctrl];
 
 /// `known` is kept from look to look, `originals` is what files said before, and `unmovable` what the kernel does not let anybody change.
 pub(crate) fn gather(
