@@ -35,7 +35,7 @@ fn a_resize_that_is_refused_every_second_is_told_once_and_counted() {
         99000: refused; 1 in the history
         99000: refused 2 times; 0 in the history
         99000: refused 3 times; 0 in the history
-        98000: refused; 1 in the history
+        98000: after 3: it is asked for otherwise; refused; 1 in the history
         98000: refused 2 times; 0 in the history
         2000: after 2: it is taken back; 0 in the history
         2000: 0 in the history
