@@ -299,6 +299,7 @@ impl Enforcer {
     /// Whatever has failed is tried again with the next look.
     pub(crate) fn insist(&mut self) {
         self.patience.insist();
+        self.sets.insist();
     }
 
     /// When a failed write is due again.

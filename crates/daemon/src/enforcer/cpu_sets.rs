@@ -98,6 +98,11 @@ impl CpuSets {
         self.dirs.values()
     }
 
+    /// Whatever is left to somebody else is repaired with the next look.
+    pub(super) fn insist(&mut self) {
+        self.patience.insist();
+    }
+
     /// Sets that are left to somebody else.
     pub(super) fn contested(&self) -> usize {
         self.patience.contested().count()
