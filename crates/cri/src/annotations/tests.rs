@@ -189,8 +189,10 @@ fn a_cold_start_lasts_an_hour_at_most() {
     check(
         &[("cold-start.bayplan.dev/container.c", "1m 30s")],
         expect![[r#"
-        ! annotation `bayplan.dev/cold-start/container.c` is unknown (`bayplan annotations` lists all); ignored
-    "#]],
+            cold_start: Some(
+            90s
+            )
+        "#]],
     );
     check(&[("bayplan.dev/cold-start", "0s")], expect![[r#""#]]);
     for nonsense in ["61m", "-5s", "", "60", "duration:", "duration: a: b", "99999999999999999999h"]

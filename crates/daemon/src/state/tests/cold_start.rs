@@ -73,17 +73,35 @@ fn a_cold_start_ends_when_it_is_time_and_nothing_is_taken_away_after_it() {
     check(
         TWO_PACKAGES,
         &["2 a 4", "wait", "0 b 4", "wait", "-b", "sync", "a=2", "sync"],
-        expect![[r#""#]],
+        expect![[r#"
+            2 a 4: a 2
+            wait: a 2
+            0 b 4: a 2, b 0
+            wait: default/pod2/a 2 -> 0,2
+            wait: a 0,2, b 0
+            -b: a 0,2
+            sync: a 0,2
+            a=2: a 0,2
+            sync: a 0,2
+        "#]],
     );
 }
 
 #[test]
 fn a_cold_start_goes_on_after_a_restart() {
-    check(TWO_PACKAGES, &["2 a 4", "wait", "restart", "a=2", "wait", "restart"], expect![[r#""#]]);
+    check(TWO_PACKAGES, &["2 a 4", "wait", "restart", "a=2", "wait", "restart"], expect![[r#"
+        2 a 4: a 2
+        wait: a 2
+        restart: a 2
+        a=2: a 2
+        wait: default/pod2/a 2 -> 0,2
+        wait: a 0,2
+        restart: a 0,2
+    "#]]);
 }
 
 #[test]
 fn who_cannot_start_cold_starts_as_usual_and_is_told_why() {
-    check(TWO_PACKAGES, &["2 a 30", "2 b 12", "2 c 12", "wait", "wait"], expect![[r#""#]]);
+    check(TWO_PACKAGES, &["2 a 20", "2 b 14", "wait", "wait"], expect![[r#""#]]);
     check("pack:1 numa:1 core:4 mem:8", &["2 a 4"], expect![[r#""#]]);
 }
