@@ -65,6 +65,8 @@ pub enum Field {
     CpuGovernor,
     /// `tuning.wake_up`.
     WakeUp,
+    /// `tuning.rebalance`.
+    Rebalance,
 }
 
 impl Field {
@@ -102,6 +104,7 @@ impl Field {
             Field::CpuClass => "tuning.cpu_class",
             Field::CpuGovernor => "tuning.cpu_governor",
             Field::WakeUp => "tuning.wake_up",
+            Field::Rebalance => "tuning.rebalance",
         }
     }
 }

@@ -34,6 +34,19 @@ pub struct Tuning {
     pub wake_up: Option<WakeUp>,
     /// How long it has slow memory only; longer than zero.
     pub cold_start: Option<Duration>,
+    /// What may be done for it, and with it, when somebody suffers.
+    pub rebalance: Option<RebalanceWish>,
+}
+
+/// How far the rebalancer may go with a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RebalanceWish {
+    /// It does not even look.
+    Off,
+    /// It says what it would do.
+    Observe,
+    /// It does that.
+    Act,
 }
 
 /// How long a CPU may take to wake up.
@@ -85,6 +98,13 @@ pub const INTERRUPTS: &Words<InterruptRule> = &[
 
 /// As with the older systems.
 const COLD_START_MAX: Duration = Duration::from_secs(3600);
+
+/// As the annotation writes them.
+pub(super) const REBALANCE: &Words<RebalanceWish> = &[
+    ("off", RebalanceWish::Off),
+    ("observe", RebalanceWish::Observe),
+    ("act", RebalanceWish::Act),
+];
 
 /// Whether a limit is lifted.
 pub(super) const QUOTA: &Words<bool> = &[("enable", false), ("disable", true)];

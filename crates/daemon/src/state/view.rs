@@ -150,6 +150,7 @@ impl NodeState {
                 container: container.full_name(),
                 now: self.container_status(*id, &narrowings),
                 decision: container.decision.clone(),
+                rebalance: Vec::new(),
             })
             .collect();
         if found.is_empty() {
@@ -158,6 +159,7 @@ impl NodeState {
                 container: full.clone(),
                 now: None,
                 decision: decision.clone(),
+                rebalance: Vec::new(),
             }));
         }
         found

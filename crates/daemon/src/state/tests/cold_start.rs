@@ -89,7 +89,10 @@ fn a_cold_start_ends_when_it_is_time_and_nothing_is_taken_away_after_it() {
 
 #[test]
 fn a_cold_start_goes_on_after_a_restart() {
-    check(TWO_PACKAGES, &["2 a 4", "wait", "restart", "a=2", "wait", "restart"], expect![[r#"
+    check(
+        TWO_PACKAGES,
+        &["2 a 4", "wait", "restart", "a=2", "wait", "restart"],
+        expect![[r#"
         2 a 4: a 2
         wait: a 2
         restart: a 2
@@ -97,7 +100,8 @@ fn a_cold_start_goes_on_after_a_restart() {
         wait: default/pod2/a 2 -> 0,2
         wait: a 0,2
         restart: a 0,2
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
