@@ -106,6 +106,24 @@ fn a_cold_start_goes_on_after_a_restart() {
 
 #[test]
 fn who_cannot_start_cold_starts_as_usual_and_is_told_why() {
-    check(TWO_PACKAGES, &["2 a 20", "2 b 14", "wait", "wait"], expect![[r#""#]]);
-    check("pack:1 numa:1 core:4 mem:8", &["2 a 4"], expect![[r#""#]]);
+    check(
+        TWO_PACKAGES,
+        &["2 a 20", "2 b 14", "wait", "wait"],
+        expect![[r#"
+        2 a 20: a 2-3
+        2 b 14: default/pod2/b: annotation `cold-start` has no effect: needs 14 GiB of slow memory, 12 GiB are free
+        2 b 14: a 2-3, b 1,3
+        wait: a 2-3, b 1,3
+        wait: default/pod2/a 2-3 -> 0,2-3
+        wait: a 0,2-3, b 1,3
+    "#]],
+    );
+    check(
+        "pack:1 numa:1 core:4 mem:8",
+        &["2 a 4"],
+        expect![[r#"
+        2 a 4: default/pod2/a: annotation `cold-start` has no effect: the machine has no slow memory of its kinds
+        2 a 4: a 0
+    "#]],
+    );
 }
