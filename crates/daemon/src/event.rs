@@ -309,6 +309,15 @@ pub enum Note {
         /// What for, and what it may cost.
         why: String,
     },
+    /// A container's cold start is over.
+    Warmed {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Its memory nodes until then.
+        from: String,
+        /// Its memory nodes from then on.
+        to: String,
+    },
     /// An operator has chosen another mode.
     ModeChanged {
         /// The one until then.

@@ -4,6 +4,7 @@
 //! were made; an answer that must wait for its plan travels with it, so nobody is told of a CPU before its old owner was told to let go.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -24,6 +25,9 @@ use crate::writer::Batch;
 
 /// Events that share one write to the journal.
 const BATCH_MAX: usize = 64;
+
+/// After so long at most the machine's clock is looked at again.
+const CLOCK_STEP: Duration = Duration::from_secs(30);
 
 /// What the loop works on.
 pub(crate) struct EventLoop {
@@ -46,9 +50,15 @@ impl EventLoop {
         self.metrics.show(&self.state, self.journal.bytes());
         self.health.set_journal_behind(self.journal.is_behind());
         self.metrics.show_narrowable(self.state.narrowable_count());
+        let mut warming = self.state.next_warming();
         loop {
             let count = tokio::select! {
                 count = events.0.recv_many(&mut batch, BATCH_MAX) => count,
+                () = reached(warming) => {
+                    // Any step does what is due.
+                    batch.push(Envelope { event: Event::Ping, answer: oneshot::channel().0 });
+                    1
+                }
                 () = stop.cancelled(), if !events.0.is_closed() => {
                     events.0.close();
                     continue;
@@ -88,6 +98,7 @@ impl EventLoop {
             // Grows with the containers whose memory is spread, so nobody waits for it.
             if has_changed {
                 self.metrics.show_narrowable(self.state.narrowable_count());
+                warming = self.state.next_warming();
             }
         }
     }
@@ -134,6 +145,19 @@ fn is_power_of_ten(times: u64) -> bool {
     times.checked_ilog10().is_some_and(|power| 10_u64.pow(power) == times)
 }
 
+/// Waits for a time by the machine's clock; for ever, if there is none.
+async fn reached(time: Option<Timestamp>) {
+    let Some(time) = time else { return std::future::pending().await };
+    loop {
+        let left = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
+        if left.is_zero() {
+            return;
+        }
+        // The clock may be set meanwhile.
+        tokio::time::sleep(left.min(CLOCK_STEP)).await;
+    }
+}
+
 /// Logs and counts.
 pub(crate) fn tell(note: &Note, metrics: &Metrics) {
     metrics.count(note);
@@ -158,6 +182,9 @@ pub(crate) fn tell(note: &Note, metrics: &Metrics) {
         }
         Note::Narrowed { container, from, to, why } => {
             tracing::info!(container, from, to, why, "has fewer memory nodes");
+        }
+        Note::Warmed { container, from, to } => {
+            tracing::info!(container, from, to, "cold start is over, has more memory nodes");
         }
         Note::ModeChanged { from, to } => {
             tracing::warn!(from = from.name(), to = to.name(), "the mode has changed");

@@ -33,6 +33,7 @@ use bayplan_topology::Device;
 use bayplan_types::Pinning;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::cold_start::Cold;
 use crate::compactor::Compactor;
 use crate::config::{CompactionConfig, OnNoCapacity};
 use crate::decision::{Decision, render_lacking};
@@ -93,6 +94,8 @@ pub(crate) struct Container {
     is_rewritten: bool,
     /// The step in which it last changed; a view of the runtime that is older says nothing about it.
     pub(crate) touched: u64,
+    /// How far its start on slow memory is.
+    pub(crate) cold: Cold,
 }
 
 impl Container {
@@ -278,6 +281,7 @@ impl NodeState {
             Event::Occupancy => Step::new(Answer::Occupancy(Box::new(self.occupancy()))),
             Event::Explain(name) => Step::new(Answer::Explanations(self.explain(&name))),
         };
+        self.end_cold_starts(now, &mut step);
         // A failed write is repeated with the next change or after the next sync: at once it would fail again.
         if self.ledger.version() != version || !step.records.is_empty() || has_observed {
             self.plan(&mut step);
@@ -343,7 +347,10 @@ impl NodeState {
         let others = self.containers.iter().filter(|(other, _)| **other != id);
         let others = others.map(|(id, container)| (*id, &container.spec));
         let hardware = Hardware { devices: &self.devices, memory: self.ledger.pools().memory() };
-        derive_request(id, spec, &self.rules, hardware, others)
+        let (mut request, warnings) = derive_request(id, spec, &self.rules, hardware, others);
+        let cold = self.containers.get(&id).map(|it| it.cold).unwrap_or_default();
+        request.wishes.memory.cold_start = cold.wish();
+        (request, warnings)
     }
 
     fn admit(
@@ -368,7 +375,8 @@ impl NodeState {
         let mut step = Step::new(Answer::Done);
         self.release_earlier(&spec, now, &mut step);
         let id = self.take_id();
-        let (request, warnings) = self.request(id, &spec);
+        let (request, mut warnings) = self.request(id, &spec);
+        let (request, cold) = self.as_cold(request, &spec, &mut warnings, now);
         let (request, is_drained) = match self.as_mode_allows(request) {
             Ok(allowed) => allowed,
             Err(why) if is_final => {
@@ -415,6 +423,7 @@ impl NodeState {
         }
         self.compactor.has_come(&request);
         self.insert(id, spec, None, Phase::Creating, decision);
+        self.begin_cold(id, cold);
         step.records.extend(self.placed_record(id));
         step.notes.extend(self.placed_note(id));
         step.history.extend(self.arrival(id, None));
@@ -517,6 +526,7 @@ impl NodeState {
             // Who knows what it was told before us.
             is_rewritten: phase == Phase::Created,
             touched: self.steps,
+            cold: Cold::No,
         };
         self.containers.insert(id, container);
         self.remember_home(id);
