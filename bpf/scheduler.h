@@ -4,6 +4,7 @@
  * (`sum_exec_runtime`, `run_delay`, `nivcsw`), so sums are right whatever happened in between, no clock is read and no wakeup is
  * watched. What is charged goes to the container that the task is in at that moment.
  */
+#include "events.h"
 #include "maps.h"
 
 /* A container may have made cgroups of its own inside its. */
@@ -133,12 +134,15 @@ int switched(u64 *ctx)
 	u64 container, now, exec_ns, delay_ns, involuntary;
 	u32 bucket, by;
 
-	if (!set || prev->pid == 0)
+	if (!set)
 		return 0;
-	state = remember(prev, set);
-	if (!state)
+	state = prev->pid ? remember(prev, set) : 0;
+	if (!state) {
+		charge_events(0);
 		return 0;
+	}
 	find_container_of_task(prev, state, set);
+	charge_events_of(state);
 	container = state->container;
 	counters = bpf_map_lookup_elem(&slots, &state->slot);
 	if (!counters)
@@ -244,5 +248,28 @@ int look_at_running(struct bpf_iter__task *ctx)
 	/* A task that switches on this CPU may add to the same counters in the middle of this program. */
 	__sync_fetch_and_add(&counters->exec_ns, exec_ns);
 	audit_task(task, task->thread_info.cpu, container, state->cgroup, exec_ns, 0);
+	return 0;
+}
+
+/*
+ * The same for events, which can be read only on the CPU that counts them. Attached to nothing: the user side has it run on every CPU, where it
+ * interrupts the task that it charges.
+ */
+SEC("raw_tp/sched_switch")
+int look_at_events(u64 *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct settings *set = read_settings();
+	struct task_state *state;
+
+	if (!set)
+		return 0;
+	state = task->pid ? remember(task, set) : 0;
+	if (!state) {
+		charge_events(0);
+		return 0;
+	}
+	find_container_of_task(task, state, set);
+	charge_events_of(state);
 	return 0;
 }
