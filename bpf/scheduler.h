@@ -121,6 +121,17 @@ inlined u32 preempter(u64 container, struct task_struct *next, struct settings *
 	return other ? BY_CONTAINER : BY_SYSTEM;
 }
 
+/* Who is to pay for what CPUs count while a task runs. */
+inlined u32 slot_of(struct task_struct *task, struct settings *set)
+{
+	struct task_state *state = task->pid ? remember(task, set) : 0;
+
+	if (!state)
+		return SLOT_NOBODY;
+	find_container_of_task(task, state, set);
+	return state->slot;
+}
+
 /* sched_switch(bool preempt, struct task_struct *prev, struct task_struct *next, ..) */
 SEC("tp_btf/sched_switch")
 int switched(u64 *ctx)
@@ -136,13 +147,14 @@ int switched(u64 *ctx)
 
 	if (!set)
 		return 0;
-	state = prev->pid ? remember(prev, set) : 0;
-	if (!state) {
-		charge_events(0);
+	if (events_wanted)
+		hand_over_events(slot_of(next, set), 0);
+	if (prev->pid == 0)
 		return 0;
-	}
+	state = remember(prev, set);
+	if (!state)
+		return 0;
 	find_container_of_task(prev, state, set);
-	charge_events_of(state);
 	container = state->container;
 	counters = bpf_map_lookup_elem(&slots, &state->slot);
 	if (!counters)
@@ -258,18 +270,9 @@ int look_at_running(struct bpf_iter__task *ctx)
 SEC("raw_tp/sched_switch")
 int look_at_events(u64 *ctx)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
 	struct settings *set = read_settings();
-	struct task_state *state;
 
-	if (!set)
-		return 0;
-	state = task->pid ? remember(task, set) : 0;
-	if (!state) {
-		charge_events(0);
-		return 0;
-	}
-	find_container_of_task(task, state, set);
-	charge_events_of(state);
+	if (set)
+		hand_over_events(slot_of(bpf_get_current_task_btf(), set), 1);
 	return 0;
 }

@@ -253,6 +253,10 @@ impl Probes {
             self.watched.keys().filter(|id| !containers.contains_key(id)).copied().collect();
         let new: Vec<CgroupId> =
             containers.keys().filter(|id| !self.watched.contains_key(id)).copied().collect();
+        if !(gone.is_empty() && new.is_empty()) {
+            // What has come so far is for those who have the slots now.
+            self.look_at_events()?;
+        }
         // Slots are used again only when no task is charged to them any more.
         for id in &gone {
             self.forget(*id)?;
@@ -398,13 +402,19 @@ impl Probes {
         Ok(())
     }
 
+    /// Has every CPU charge what it has counted so far.
+    fn look_at_events(&mut self) -> Result<(), ProbeError> {
+        let Some(counting) = &self.counting else { return Ok(()) };
+        counting.cpus().iter().try_for_each(|cpu| {
+            let look = self.programs.look_at_events(cpu);
+            look.map_err(failed(|| format!("look at the counters of CPU {}", cpu.0)))
+        })
+    }
+
     /// Takes over what has come to the counters, on CPUs that are busy all the time, too.
     fn absorb_events(&mut self) -> Result<(), ProbeError> {
+        self.look_at_events()?;
         let Some(counting) = &self.counting else { return Ok(()) };
-        for cpu in counting.cpus().iter() {
-            let look = self.programs.look_at_events(cpu);
-            look.map_err(failed(|| format!("look at the counters of CPU {}", cpu.0)))?;
-        }
         for watched in self.watched.values_mut() {
             let slot = watched.slot;
             let now = counting.read(slot);

@@ -150,6 +150,13 @@ fn a_probe_says_why_it_does_not_count() {
                 "state": "refused",
                 "reason": "not here",
                 "remedy": "elsewhere"
+              },
+              {
+                "name": "counters",
+                "counts": "cycles",
+                "state": "unsupported",
+                "reason": "not here",
+                "remedy": "elsewhere"
               }
             ]"#]],
     );
@@ -295,6 +302,7 @@ fn prometheus_is_told_of_the_containers_that_are_there() {
         bayplan_probe_attached{probe="migrations"} 1
         bayplan_probe_attached{probe="interrupts"} 0
         bayplan_probe_attached{probe="vectors"} 0
+        bayplan_probe_attached{probe="counters"} 0
     "##]].assert_eq(&short);
 }
 
