@@ -57,7 +57,7 @@ impl EventLoop {
                 return;
             }
             let now = Timestamp::now();
-            let is_started = batch.iter().any(|it| matches!(it.event, Event::Started(_)));
+            let needs_files = batch.iter().any(|it| it.event.needs_files());
             let is_final = batch.iter().any(|it| !it.event.is_beginning());
             let mut steps = Vec::with_capacity(batch.len());
             for Envelope { event, answer } in batch.drain(..) {
@@ -81,7 +81,7 @@ impl EventLoop {
             for (step, answer) in steps {
                 self.carry_out(step, answer);
             }
-            if has_changed || is_started || is_moved {
+            if has_changed || needs_files || is_moved {
                 self.enforce_soon.notify_one();
             }
             // Grows with the containers whose memory is spread, so nobody waits for it.

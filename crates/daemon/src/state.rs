@@ -40,6 +40,7 @@ use crate::mode::{DRAINED, Mode};
 use crate::narrowing::Narrower;
 use crate::record::Record;
 use crate::resources_file::Tellings;
+use crate::turned::Turned;
 
 /// Decisions about containers that are gone or were refused, kept for `explain`.
 const HISTORY_MAX: usize = 256;
@@ -156,6 +157,7 @@ pub struct NodeState {
     /// When it was chosen; `None` for the one that a node begins with.
     pub(crate) mode_since: Option<Timestamp>,
     pub(crate) is_rebalance_paused: bool,
+    pub(crate) turned: Turned,
 }
 
 impl NodeState {
@@ -183,6 +185,7 @@ impl NodeState {
             mode: Mode::default(),
             mode_since: None,
             is_rebalance_paused: false,
+            turned: Turned::default(),
         }
     }
 
@@ -252,7 +255,8 @@ impl NodeState {
             Event::RuntimeLost(why) => Step::told(Entry { why, ..Entry::new(Kind::RuntimeLost) }),
             Event::RuntimeBack => Step::told(Entry::new(Kind::RuntimeBack)),
             Event::PauseRebalance(is_paused) => self.pause_rebalance(is_paused),
-            Event::Proposed(id, why) => self.proposed(id, why),
+            Event::Turn(turned) => self.turn(turned),
+            Event::Told(kind, id, why) => self.told(kind, id, why),
             Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
             Event::Occupancy => Step::new(Answer::Occupancy(Box::new(self.occupancy()))),

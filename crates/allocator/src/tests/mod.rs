@@ -724,6 +724,16 @@ fn memory_is_of_the_kinds_that_are_wished_and_bound_where_that_is_wished() {
 }
 
 #[test]
+fn a_sharer_that_is_moved_gets_memory_of_the_kinds_that_it_has() {
+    let mut ledger = machine("pack:2 numa:1 core:4 mem:10 hbm:4 pmem:40", "").unwrap();
+    for step in ["1 0+500 mem:2 memory:Hbm near:0", "2 0+500 mem:2 near:0", "3 4 near:0!"] {
+        play(&mut ledger, step);
+    }
+    let mems = [1, 2].map(|id| ledger.allocation(ContainerId(id)).unwrap().mems.to_string());
+    assert_eq!(mems, ["2-3", "0-1"]);
+}
+
+#[test]
 fn who_is_bound_to_memory_that_is_not_near_is_refused_also_without_an_amount() {
     check(
         "pack:2 numa:1 core:4 mem:10 hbm:4/machine",

@@ -63,6 +63,8 @@ pub enum Field {
     CpuGovernor,
     /// `tuning.wake_up`.
     WakeUp,
+    /// `tuning.rebalance`.
+    Rebalance,
 }
 
 impl Field {
@@ -99,6 +101,7 @@ impl Field {
             Field::CpuClass => "tuning.cpu_class",
             Field::CpuGovernor => "tuning.cpu_governor",
             Field::WakeUp => "tuning.wake_up",
+            Field::Rebalance => "tuning.rebalance",
         }
     }
 }

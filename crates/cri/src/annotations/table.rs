@@ -7,7 +7,7 @@ use super::affinity::{self, Sign};
 use super::field::Field;
 use super::hints;
 use super::names::{CRM, NRI, Name, OWN};
-use super::tuning::{INTERRUPTS, PARTITION, QUOTA, class_name, percent};
+use super::tuning::{INTERRUPTS, PARTITION, QUOTA, REBALANCE, class_name, percent};
 use super::values::{self, Misread, word};
 use super::{Asked, Said};
 
@@ -444,5 +444,14 @@ pub static KEYS: &[Key] = &[
         older: BOTH,
         fills: &[Field::ResctrlClass],
         set: |asked, said| put(&mut asked.tuning.resctrl_class, Some(class_name(said.value)?)),
+    },
+    Key {
+        name: "rebalance",
+        values: Values::Words(&["off", "observe", "act"]),
+        default: "as rebalance.namespaces and rebalance.mode say",
+        meaning: "how far the rebalancer goes for its sake and with it when somebody suffers: it looks away, says what would help, or does it; no further than rebalance.namespaces lets its namespace",
+        older: &[],
+        fills: &[Field::Rebalance],
+        set: |asked, said| put(&mut asked.tuning.rebalance, Some(word(said.value, REBALANCE)?)),
     },
 ];

@@ -28,6 +28,19 @@ pub struct Tuning {
     pub cpu_governor: Option<String>,
     /// How long its own CPUs may take to wake up.
     pub wake_up: Option<WakeUp>,
+    /// What may be done for it, and with it, when somebody suffers.
+    pub rebalance: Option<RebalanceWish>,
+}
+
+/// How far the rebalancer may go with a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RebalanceWish {
+    /// It does not even look.
+    Off,
+    /// It says what it would do.
+    Observe,
+    /// It does that.
+    Act,
 }
 
 /// How long a CPU may take to wake up.
@@ -75,6 +88,13 @@ pub const INTERRUPTS: &Words<InterruptRule> = &[
     ("enable", InterruptRule::Allowed),
     ("disable", InterruptRule::Away),
     ("housekeeping", InterruptRule::Housekeeping),
+];
+
+/// As the annotation writes them.
+pub(super) const REBALANCE: &Words<RebalanceWish> = &[
+    ("off", RebalanceWish::Off),
+    ("observe", RebalanceWish::Observe),
+    ("act", RebalanceWish::Act),
 ];
 
 /// Whether a limit is lifted.

@@ -149,6 +149,7 @@ impl NodeState {
                 container: container.full_name(),
                 now: self.container_status(*id, &narrowings),
                 decision: container.decision.clone(),
+                rebalance: Vec::new(),
             })
             .collect();
         if found.is_empty() {
@@ -157,6 +158,7 @@ impl NodeState {
                 container: full.clone(),
                 now: None,
                 decision: decision.clone(),
+                rebalance: Vec::new(),
             }));
         }
         found
