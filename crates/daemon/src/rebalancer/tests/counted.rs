@@ -26,20 +26,21 @@ struct Node {
     begun: Instant,
     rounds: u32,
     events: [EventCounts; 2],
+    usec: [u64; 2],
 }
 
 impl Node {
     fn new() -> Node {
         let events = [EventCounts::default(), EventCounts::default()];
-        Node { sampler: Sampler::default(), begun: Instant::now(), rounds: 0, events }
+        Node { sampler: Sampler::default(), begun: Instant::now(), rounds: 0, events, usec: [0; 2] }
     }
 
     fn at(&self) -> Duration {
         PERIOD * self.rounds
     }
 
-    /// Five seconds more. Of each container cycles, instructions and cache misses, and in how many percent of the time they were counted.
-    fn pass(&mut self, added: [([u64; 3], u64); 2]) -> BTreeMap<ContainerId, Sample> {
+    /// Five seconds more. Of the second how many percent of a CPU it uses, of each container cycles, instructions and cache misses, and in how many percent of the time they were counted.
+    fn pass(&mut self, busy: u64, added: [([u64; 3], u64); 2]) -> BTreeMap<ContainerId, Sample> {
         self.rounds += 1;
         let kinds = [Event::Cycles, Event::Instructions, Event::CacheMisses];
         for (sum, (counts, percent)) in self.events.iter_mut().zip(added) {
@@ -49,10 +50,12 @@ impl Node {
             sum.enabled_ns += 5_000_000_000;
             sum.running_ns += 50_000_000 * percent;
         }
-        let usec = 5_000_000 * u64::from(self.rounds);
-        let counters = GroupCounters { cpu_usec: Some(usec), ..GroupCounters::default() };
-        let groups = ["id-server", "id-hog"].map(|id| (id.to_owned(), (counters.clone(), None)));
-        let files = GroupsRead { at: self.begun + self.at(), groups: groups.into() };
+        self.usec = [self.usec[0] + 5_000_000, self.usec[1] + 50_000 * busy];
+        let groups = ["id-server", "id-hog"].into_iter().zip(self.usec).map(|(id, usec)| {
+            let counters = GroupCounters { cpu_usec: Some(usec), ..GroupCounters::default() };
+            (id.to_owned(), (counters, None))
+        });
+        let files = GroupsRead { at: self.begun + self.at(), groups: groups.collect() };
         let ids = [CgroupId(1), CgroupId(2)];
         let seen = ["server", "hog"].into_iter().zip(ids).map(|(pod, cgroup)| Seen {
             cgroup,
@@ -83,8 +86,8 @@ fn both() -> Occupancy {
 #[track_caller]
 fn check(counts: [u64; 3], percent: u64, expected: [Option<f64>; 2]) {
     let mut node = Node::new();
-    node.pass([([7, 7, 7], 100); 2]);
-    let samples = node.pass([(counts, percent); 2]);
+    node.pass(100, [([7, 7, 7], 100); 2]);
+    let samples = node.pass(100, [(counts, percent); 2]);
     let sample = &samples[&ContainerId(1)];
     assert_eq!([sample.cycles_per_instruction, sample.cache_misses], expected);
 }
@@ -114,9 +117,8 @@ fn findings(tenths: u64, misses: u64) -> Vec<Signal> {
         stays.note(&both(), node.at());
         let is_loud = round >= 500;
         let server = if is_loud { counts(tenths, misses) } else { counts(10, 2) };
-        // Misses are what it does to the cache, so its own are its activity.
-        let hog = if is_loud { counts(20, 50) } else { counts(10, 1) };
-        let samples = node.pass([(server, 100), (hog, 100)]);
+        let (busy, hog) = if is_loud { (100, counts(20, 50)) } else { (10, counts(10, 1)) };
+        let samples = node.pass(busy, [(server, 100), (hog, 100)]);
         let round = Round { at: node.at(), period: PERIOD, samples };
         let decisions = rebalancer.look(&scene(&both(), &stays, false), &round);
         for decision in decisions {
