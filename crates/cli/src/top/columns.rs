@@ -215,10 +215,10 @@ mod tests {
             3,
             expect![[r#"
                 3 containers use 3.60 CPUs; placing; 1970-01-01T00:00:00Z
-                 CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  MOVES/s  CPU STALL  MEM STALL  IO STALL  FAR   CPUS
-                 n/p/far    shared  0.10  -          -        -          -        -          -          -         100%  0-3
-                 n/p/all    shared  0.50  100%       0.70     2.1 ms     130      50%        0%         1%        33%   0-3
-                 n/p/a      shared  3.00  -          -        -          -        -          -          -         -     0-3
+                 CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  MOVES/s  CPI   MISSES  CPU STALL  MEM STALL  IO STALL  FAR   CPUS
+                 n/p/far    shared  0.10  -          -        -          -        -     -       -          -          -         100%  0-3
+                 n/p/all    shared  0.50  100%       0.70     2.1 ms     130      1.23  12.50   50%        0%         1%        33%   0-3
+                 n/p/a      shared  3.00  -          -        -          -        -     -       -          -          -         -     0-3
                 not all could be read: cannot read /a: denied
             "#]],
         );
