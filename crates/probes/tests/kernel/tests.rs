@@ -349,7 +349,7 @@ fn switches_are_those_of_the_tasks() {
         let (found, runs) = (&drain.events[&cgroup.id()], drain.containers[&cgroup.id()].runs);
         // The same switches, counted by the other probe, by these counters and by the task, with those before and after the work.
         let switches = found.counts[&Event::ContextSwitches];
-        assert!(switches.abs_diff(runs) <= 2 + runs / 100, "{switches} switches, {runs} runs");
+        assert!(switches.abs_diff(runs) <= 10 + runs / 50, "{switches} switches, {runs} runs");
         let far = switches.abs_diff(counted.switches);
         assert!(far <= 50, "{switches} switches, {counted:?}");
     }
