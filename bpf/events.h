@@ -109,8 +109,8 @@ inlined void charge_events(struct cpu_events *cpu)
 }
 
 /*
- * From now on the CPU is with the tasks of `slot`. `is_asked`: reads the counters in any case. Called without interrupts, so that nobody else is here
- * on this CPU at the same time.
+ * From now on the CPU is with the tasks of `slot`. `is_asked`: reads the counters in any case. Called where no switch can come in between, so that
+ * nobody else is here on this CPU at the same time.
  */
 inlined void hand_over_events(u32 slot, int is_asked)
 {

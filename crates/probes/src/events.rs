@@ -85,7 +85,7 @@ impl CounterChoice {
 /// What was counted while one container's tasks ran, since it is first watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventCounts {
-    /// By event. Where counters were shared with others and so counted a part of the time, what they would have counted in all of it.
+    /// By event; none before something was counted. Where counters were shared with others and so counted a part of the time, what they would have counted in all of it.
     pub counts: BTreeMap<Event, u64>,
     /// Time in ns that it ran and was to be counted.
     pub enabled_ns: u64,
@@ -100,6 +100,9 @@ impl EventCounts {
             std::array::from_fn(|word| since(now, before, word)) as EventsRecord;
         self.enabled_ns = self.enabled_ns.saturating_add(enabled);
         self.running_ns = self.running_ns.saturating_add(running);
+        if running == 0 {
+            return;
+        }
         for (event, count) in events.iter().zip(counts) {
             let sum = self.counts.entry(*event).or_default();
             *sum = sum.saturating_add(as_of_all_time(count, enabled, running));
@@ -133,10 +136,10 @@ fn since(now: &EventsRecord, before: &EventsRecord, word: usize) -> u64 {
 
 /// A count of a part of the time, extended to all of it.
 fn as_of_all_time(count: u64, enabled: u64, running: u64) -> u64 {
-    if running == 0 || running >= enabled {
+    if running >= enabled {
         return count;
     }
-    let all = u128::from(count) * u128::from(enabled) / u128::from(running);
+    let all = u128::from(count) * u128::from(enabled) / u128::from(running.max(1));
     u64::try_from(all).unwrap_or(u64::MAX)
 }
 
@@ -152,7 +155,9 @@ mod tests {
     fn check(before: EventsRecord, now: EventsRecord, expected: [u64; 4]) {
         let mut counts = EventCounts::default();
         counts.absorb(EVENTS, &before, &now);
-        let [cycles, instructions] = [0, 1].map(|at| counts.counts[&EVENTS[at]]);
+        let [cycles, instructions] =
+            [0, 1].map(|at| counts.counts.get(&EVENTS[at]).copied().unwrap_or_default());
+        assert_eq!(counts.counts.is_empty(), counts.running_ns == 0);
         assert_eq!([counts.enabled_ns, counts.running_ns, cycles, instructions], expected);
     }
 

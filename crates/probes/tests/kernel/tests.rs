@@ -376,7 +376,7 @@ fn who_never_leaves_a_cpu_is_counted() {
     watch(&mut probes, &[(&cgroup, "")]);
     let mut worker = Worker::new(Some(&cgroup), 1, "hog busy 800");
     worker.begin();
-    let mut last = events(&mut probes, &cgroup).counts[&Event::CpuClock];
+    let mut last = 0;
     for _ in 0..5 {
         std::thread::sleep(Duration::from_millis(60));
         let before = cgroup.usage_ns();
