@@ -70,26 +70,38 @@ struct bpf_iter__task {
 
 #pragma clang attribute pop
 
+/* include/uapi/linux/bpf.h: struct bpf_perf_event_value. */
+struct event_value {
+	u64 counter;
+	u64 enabled_ns;
+	u64 running_ns;
+};
+
 /* include/linux/sched.h */
 #define PF_KTHREAD 0x00200000
 
 /* include/uapi/linux/bpf.h: enum bpf_map_type, bpf_attr.map_flags, enum bpf_func_id. */
 #define MAP_HASH 1
 #define MAP_ARRAY 2
+#define MAP_PERF_EVENT_ARRAY 4
 #define MAP_PERCPU_HASH 5
 #define MAP_PERCPU_ARRAY 6
 #define MAP_TASK_STORAGE 29
 #define F_NO_PREALLOC 1
 #define F_STORAGE_CREATE 1
 #define F_NOEXIST 1
+#define F_CURRENT_CPU 0xffffffffULL
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
+static s64 (*bpf_perf_event_read)(void *map, u64 flags) = (void *)22;
+static long (*bpf_perf_event_read_value)(void *map, u64 flags, struct event_value *to, u32 size) = (void *)55;
 static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static long (*bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
 static void *(*bpf_task_storage_get)(void *map, struct task_struct *task, void *value, u64 flags) = (void *)156;
+static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 
 /* A map as the loader reads it from the type information. */
 #define NUMBER(name, value) int (*name)[value]

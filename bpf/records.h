@@ -74,6 +74,17 @@ struct intrusion {
 };
 _Static_assert(sizeof(struct intrusion) == 2 * 8, "records.rs knows 2 words");
 
+/* Events that processors or the kernel count, at most so many; which they are only the user side knows. */
+#define EVENTS_MAX 5
+
+/* What was counted while tasks of one container were on one CPU, and how long the counters could have counted and did. */
+struct event_counts {
+	u64 enabled_ns;
+	u64 running_ns;
+	u64 counts[EVENTS_MAX];
+};
+_Static_assert(sizeof(struct event_counts) == 7 * 8, "records.rs knows 7 words");
+
 /* Word from either side to the other. */
 struct settings {
 	u64 since_ns;   /* CLOCK_MONOTONIC of the first look at all tasks; written by the kernel side */

@@ -4,6 +4,7 @@
  * (`sum_exec_runtime`, `run_delay`, `nivcsw`), so sums are right whatever happened in between, no clock is read and no wakeup is
  * watched. What is charged goes to the container that the task is in at that moment.
  */
+#include "events.h"
 #include "maps.h"
 
 /* A container may have made cgroups of its own inside its. */
@@ -120,6 +121,17 @@ inlined u32 preempter(u64 container, struct task_struct *next, struct settings *
 	return other ? BY_CONTAINER : BY_SYSTEM;
 }
 
+/* Who is to pay for what CPUs count while a task runs. */
+inlined u32 slot_of(struct task_struct *task, struct settings *set)
+{
+	struct task_state *state = task->pid ? remember(task, set) : 0;
+
+	if (!state)
+		return SLOT_NOBODY;
+	find_container_of_task(task, state, set);
+	return state->slot;
+}
+
 /* sched_switch(bool preempt, struct task_struct *prev, struct task_struct *next, ..) */
 SEC("tp_btf/sched_switch")
 int switched(u64 *ctx)
@@ -133,7 +145,11 @@ int switched(u64 *ctx)
 	u64 container, now, exec_ns, delay_ns, involuntary;
 	u32 bucket, by;
 
-	if (!set || prev->pid == 0)
+	if (!set)
+		return 0;
+	if (events_wanted)
+		hand_over_events(slot_of(next, set), 0);
+	if (prev->pid == 0)
 		return 0;
 	state = remember(prev, set);
 	if (!state)
@@ -244,5 +260,19 @@ int look_at_running(struct bpf_iter__task *ctx)
 	/* A task that switches on this CPU may add to the same counters in the middle of this program. */
 	__sync_fetch_and_add(&counters->exec_ns, exec_ns);
 	audit_task(task, task->thread_info.cpu, container, state->cgroup, exec_ns, 0);
+	return 0;
+}
+
+/*
+ * The same for events, which can be read only on the CPU that counts them. Attached to nothing: the user side has it run on every CPU, where it
+ * interrupts the task that it charges.
+ */
+SEC("raw_tp/sched_switch")
+int look_at_events(u64 *ctx)
+{
+	struct settings *set = read_settings();
+
+	if (set)
+		hand_over_events(slot_of(bpf_get_current_task_btf(), set), 1);
 	return 0;
 }

@@ -215,11 +215,15 @@ fn write_node(root: &Path) {
 }
 
 /// What this node may lack: probes, and a kernel file that somebody else has changed.
-const MAY_BE_ABSENT: [&str; 6] = [
+const MAY_BE_ABSENT: [&str; 10] = [
     "bayplan_container_run_delay_seconds",
     "bayplan_container_preemptions_total",
     "bayplan_container_migrations_total",
     "bayplan_container_intrusion",
+    "bayplan_container_cycles_total",
+    "bayplan_container_instructions_total",
+    "bayplan_container_cache_misses_total",
+    "bayplan_container_counting_seconds_total",
     "bayplan_probe_attached",
     "bayplan_file_drifts_total",
 ];

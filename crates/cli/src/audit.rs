@@ -149,6 +149,7 @@ fn render_probes(view: &AuditView) -> String {
     if view.probes.is_empty() {
         return "Nothing is counted: `probes` is off in the configuration, or the daemon has just been started\n".to_owned();
     }
+    // What the machine does not have is no news to who looks at a container; `bayplan check` lists it.
     let refused = view.probes.iter().filter(|probe| probe.state == "refused");
     let line = |probe: &bayplan_daemon::ProbeView| {
         let [reason, remedy] =

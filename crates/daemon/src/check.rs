@@ -64,9 +64,9 @@ fn check_probes(config: &Config) -> Vec<Finding> {
         return Vec::new();
     };
     let Ok(topology) = derive(&snapshot) else { return Vec::new() };
-    let table = match Probes::attach(&topology) {
+    let table = match Probes::attach(&topology, config.counters) {
         Ok(probes) => probes.table(),
-        Err(refusal) => Probes::table_of_refused(&refusal),
+        Err(refusal) => Probes::table_of_refused(&refusal, config.counters),
     };
     let row = |Probe { name, counts, state }: Probe| match state {
         ProbeState::Attached => {
@@ -74,6 +74,10 @@ fn check_probes(config: &Config) -> Vec<Finding> {
         }
         ProbeState::Waiting => {
             let message = format!("{name} can be loaded, for when a container owns CPUs: {counts}");
+            finding("probes", Severity::Ok, message)
+        }
+        ProbeState::Unsupported(refusal) => {
+            let message = format!("{name} ({counts}) unsupported. {refusal}");
             finding("probes", Severity::Ok, message)
         }
         ProbeState::Refused(refusal) => {

@@ -25,6 +25,7 @@ use bayplan_cri::annotations::{CpuPartition, InterruptRule};
 use bayplan_cri::translate::RequestRules;
 use bayplan_enforcement::resctrl::ResctrlConfig;
 use bayplan_enforcement::{BlockIoClass, MemoryQos};
+use bayplan_probes::CounterChoice;
 use bayplan_types::{Bytes, CpuSet};
 use jiff::SignedDuration;
 use tokio::sync::watch;
@@ -168,6 +169,8 @@ pub struct Config {
     pub observe_interval: Duration,
     /// Whether programs in the kernel count what happens to containers.
     pub has_probes: bool,
+    /// Which of the counters of processors and kernel they charge.
+    pub counters: CounterChoice,
     /// When containers suffer from others.
     pub rebalance: RebalanceConfig,
     /// Directory under which `/sys` and `/proc` are read, and written.
@@ -213,6 +216,7 @@ impl Default for Config {
             sweep_interval: Duration::from_secs(30),
             observe_interval: Duration::from_secs(10),
             has_probes: true,
+            counters: CounterChoice::default(),
             rebalance: RebalanceConfig::default(),
             host_root: "/".into(),
             log: "info".to_owned(),

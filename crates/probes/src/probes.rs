@@ -11,21 +11,33 @@ use bayplan_topology::Topology;
 use bayplan_types::{CpuId, CpuSet};
 
 use crate::audit::Audit;
+use crate::counting::Counting;
 use crate::places::derive_places;
+use crate::pmu::{Absence, Pmu};
 use crate::programs::Programs;
 use crate::records::{
-    CountersRecord, IntruderRecord, IntrusionRecord, PlaceRecord, SLOT_OUTSIDE, SettingsRecord,
+    CountersRecord, EventsRecord, IntruderRecord, IntrusionRecord, PlaceRecord, SLOT_OUTSIDE,
+    SettingsRecord,
 };
 use crate::refusal::{Surroundings, judge};
-use crate::{CgroupId, Counters, Intrusion, Intrusions, Refusal};
+use crate::{CgroupId, CounterChoice, Counters, EventCounts, Intrusion, Intrusions, Refusal};
 
 /// The compiled probes, see `bpf/build`.
 static OBJECT: &[u8] = include_bytes_aligned!(env!("BAYPLAN_BPF_OBJECT"));
+
+/// The name of the probe that reads processors' counters.
+const COUNTERS: &str = "counters";
+/// Containers that can be watched, and one for everybody else (`bpf/maps.h`).
+const SLOTS: u32 = 1024;
 
 /// Probes that count.
 pub struct Probes {
     programs: Programs,
     maps: Maps,
+    /// `None` where no events are counted.
+    counting: Option<Counting>,
+    /// The counter probe's row of the table; `None` where nobody wants it.
+    counter_row: Option<Probe>,
     /// Possible CPUs of the machine, online or not.
     cpus: u32,
     watched: BTreeMap<CgroupId, Watched>,
@@ -40,6 +52,9 @@ struct Watched {
     slot: u32,
     /// At the last drain.
     counters: Counters,
+    /// What the kernel had counted then.
+    events_read: EventsRecord,
+    events: EventCounts,
 }
 
 /// Everything that was counted, since each container is watched.
@@ -49,6 +64,8 @@ pub struct Drain {
     pub at: Instant,
     /// By the cgroup that is watched.
     pub containers: BTreeMap<CgroupId, Counters>,
+    /// Events by the cgroup that is watched; empty where none are counted.
+    pub events: BTreeMap<CgroupId, EventCounts>,
     /// Everybody else's. [`crate::Preempter::Itself`] is another of them there.
     pub outside: Counters,
     /// Who ran on CPUs that a container owns.
@@ -60,7 +77,7 @@ pub struct Drain {
 /// One row of the probe table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// `scheduler`, `migrations`, `interrupts`, `vectors`.
+    /// `scheduler`, `migrations`, `interrupts`, `vectors`, `counters`.
     pub name: &'static str,
     /// What it counts.
     pub counts: &'static str,
@@ -75,6 +92,8 @@ pub enum ProbeState {
     Attached,
     /// It will, as soon as a container owns CPUs.
     Waiting,
+    /// The machine has nothing that it could count.
+    Unsupported(Refusal),
     /// It cannot.
     Refused(Refusal),
 }
@@ -119,14 +138,44 @@ fn read_types() -> (EbpfLoader<'static>, Result<Btf, BtfError>) {
 }
 
 impl Probes {
-    /// Loads and attaches the probes, on a machine whose places are those of `topology`. Nobody is watched yet.
+    /// Loads and attaches the probes, on a machine whose places are those of `topology`, with the counters of `choice` where they can be had. Nobody is watched yet.
     ///
     /// # Errors
     /// A [`Refusal`] when switches cannot be counted. What else cannot is in [`Probes::table`].
-    pub fn attach(topology: &Topology) -> Result<Probes, Refusal> {
+    pub fn attach(topology: &Topology, choice: CounterChoice) -> Result<Probes, Refusal> {
+        let row = |state| Probe { name: COUNTERS, counts: choice.counts(), state };
+        let counted = match choice {
+            CounterChoice::Off => None,
+            wanted => Some(match Pmu::find(wanted, &read_online()) {
+                Ok(pmu) => Probes::load(topology, Some(pmu)).map_err(Absence::Refused),
+                Err(absence) => Err(absence),
+            }),
+        };
+        match counted {
+            Some(Ok(mut probes)) => {
+                probes.counter_row = Some(row(ProbeState::Attached));
+                Ok(probes)
+            }
+            // The others do without.
+            counted => {
+                let mut probes = Probes::load(topology, None)?;
+                let absence = counted.and_then(Result::err);
+                probes.counter_row = absence.map(|absence| {
+                    row(match absence {
+                        Absence::Unsupported(refusal) => ProbeState::Unsupported(refusal),
+                        Absence::Refused(refusal) => ProbeState::Refused(refusal),
+                    })
+                });
+                Ok(probes)
+            }
+        }
+    }
+
+    fn load(topology: &Topology, pmu: Option<Pmu>) -> Result<Probes, Refusal> {
         let surroundings = Surroundings::read();
         let refuse =
             |doing: &str, error: &(dyn Error + 'static)| judge(doing, error, &surroundings);
+        let wanted = pmu.as_ref().map_or(0, |pmu| u32::try_from(pmu.events.len()).unwrap_or(0));
         let (mut loader, btf) = read_types();
         let btf = btf.map_err(|error| refuse("reading /sys/kernel/btf/vmlinux", &error))?;
         let cpus = aya::util::nr_cpus()
@@ -136,12 +185,29 @@ impl Probes {
         for by_cpu in ["places", "owners"] {
             loader.map_max_entries(by_cpu, cpus);
         }
+        if wanted > 0 {
+            loader.map_max_entries("events", SLOTS);
+        }
+        loader.override_global("events_wanted", &wanted, true);
         let mut object = loader.load(OBJECT).map_err(|error| refuse("making the maps", &error))?;
         let maps = Maps::take(&mut object).map_err(|error| refuse("opening the maps", &error))?;
-        let programs = Programs::attach(object, &btf, &surroundings)?;
+        let counting = pmu.map(|pmu| Counting::take(&mut object, pmu, cpus)).transpose();
+        let mut counting = counting.map_err(|error| refuse("opening the maps", &error))?;
+        if let Some(counting) = &mut counting {
+            // Before anybody reads them.
+            counting
+                .follow(&read_online())
+                .map_err(|error| refuse("handing over counters", &error))?;
+        }
+        let mut programs = Programs::attach(object, &btf, &surroundings)?;
+        if counting.is_some() {
+            programs.load_look_at_events()?;
+        }
         let mut probes = Probes {
             programs,
             maps,
+            counting,
+            counter_row: None,
             cpus,
             watched: BTreeMap::new(),
             owners: BTreeMap::new(),
@@ -161,6 +227,10 @@ impl Probes {
         for (cpu, place) in (0..).zip(derive_places(topology, self.cpus)) {
             let set = self.maps.places.set(cpu, place, 0);
             set.map_err(failed(|| format!("write the place of CPU {cpu}")))?;
+        }
+        if let Some(counting) = &mut self.counting {
+            let followed = counting.follow(&read_online());
+            followed.map_err(failed(|| "open counters on CPUs that came online".to_owned()))?;
         }
         Ok(())
     }
@@ -183,6 +253,10 @@ impl Probes {
             self.watched.keys().filter(|id| !containers.contains_key(id)).copied().collect();
         let new: Vec<CgroupId> =
             containers.keys().filter(|id| !self.watched.contains_key(id)).copied().collect();
+        if !(gone.is_empty() && new.is_empty()) {
+            // What has come so far is for those who have the slots now.
+            self.look_at_events()?;
+        }
         // Slots are used again only when no task is charged to them any more.
         for id in &gone {
             self.forget(*id)?;
@@ -212,6 +286,7 @@ impl Probes {
             let cpus = read.map_err(failed(|| format!("read the counters of slot {slot}")))?;
             counters.rise_to(Counters::sum(cpus.iter()));
         }
+        self.absorb_events()?;
         self.absorb_intrusions()?;
         let unnamed = self.maps.unnamed.get(&0, 0);
         let unnamed = unnamed.map_err(failed(|| "read unnamed intruders".to_owned()))?;
@@ -220,6 +295,10 @@ impl Probes {
         Ok(Drain {
             at: now,
             containers: self.watched.iter().map(|(id, it)| (*id, it.counters.clone())).collect(),
+            events: match self.counting {
+                Some(_) => self.watched.iter().map(|(id, it)| (*id, it.events.clone())).collect(),
+                None => BTreeMap::new(),
+            },
             outside: self.outside.clone(),
             intrusions: self.audit.intrusions(),
             unnamed: sum,
@@ -228,12 +307,17 @@ impl Probes {
 
     /// What counts, and what does not and why.
     pub fn table(&self) -> Vec<Probe> {
-        self.programs.table()
+        self.programs.table().into_iter().chain(self.counter_row.clone()).collect()
     }
 
     /// The table where nothing could be attached.
-    pub fn table_of_refused(refusal: &Refusal) -> Vec<Probe> {
-        Programs::table_of_refused(refusal)
+    pub fn table_of_refused(refusal: &Refusal, choice: CounterChoice) -> Vec<Probe> {
+        let mut table = Programs::table_of_refused(refusal);
+        if choice != CounterChoice::Off {
+            let state = ProbeState::Refused(refusal.clone());
+            table.push(Probe { name: COUNTERS, counts: choice.counts(), state });
+        }
+        table
     }
 
     /// How many cgroups and intruders the kernel's maps hold.
@@ -278,9 +362,13 @@ impl Probes {
         let zero = zero.map_err(failed(|| "make counters".to_owned()))?;
         let cleared = self.maps.slots.set(slot, zero, 0);
         cleared.map_err(failed(|| format!("clear slot {slot}")))?;
+        if let Some(counting) = &mut self.counting {
+            counting.clear(slot).map_err(failed(|| format!("clear the events of slot {slot}")))?;
+        }
         let put = self.maps.containers.insert(id.0, slot, 0);
         put.map_err(failed(|| format!("watch cgroup {}", id.0)))?;
-        self.watched.insert(id, Watched { slot, counters: Counters::default() });
+        let (counters, events) = (Counters::default(), EventCounts::default());
+        self.watched.insert(id, Watched { slot, counters, events_read: [0; 7], events });
         Ok(())
     }
 
@@ -314,6 +402,29 @@ impl Probes {
         Ok(())
     }
 
+    /// Has every CPU charge what it has counted so far.
+    fn look_at_events(&mut self) -> Result<(), ProbeError> {
+        let Some(counting) = &self.counting else { return Ok(()) };
+        counting.cpus().iter().try_for_each(|cpu| {
+            let look = self.programs.look_at_events(cpu);
+            look.map_err(failed(|| format!("look at the counters of CPU {}", cpu.0)))
+        })
+    }
+
+    /// Takes over what has come to the counters, on CPUs that are busy all the time, too.
+    fn absorb_events(&mut self) -> Result<(), ProbeError> {
+        self.look_at_events()?;
+        let Some(counting) = &self.counting else { return Ok(()) };
+        for watched in self.watched.values_mut() {
+            let slot = watched.slot;
+            let now = counting.read(slot);
+            let now = now.map_err(failed(|| format!("read the events of slot {slot}")))?;
+            watched.events.absorb(counting.events(), &watched.events_read, &now);
+            watched.events_read = now;
+        }
+        Ok(())
+    }
+
     /// Has the kernel charge those who are on a CPU right now.
     fn look_at_running(&mut self) -> Result<(), ProbeError> {
         let mut look = || -> Result<(), Box<dyn Error + Send + Sync>> {
@@ -323,6 +434,12 @@ impl Probes {
         };
         look().map_err(|source| ProbeError { doing: "look at running tasks".to_owned(), source })
     }
+}
+
+/// CPUs that are online; none where nobody says so.
+fn read_online() -> CpuSet {
+    let cpus = aya::util::online_cpus().unwrap_or_default();
+    cpus.into_iter().map(CpuId).collect()
 }
 
 impl Counters {

@@ -4,10 +4,14 @@ use std::error::Error;
 use std::fs::File;
 
 use aya::programs::tp_btf::BtfTracePointLinkId;
-use aya::programs::{BtfTracePoint, Iter, ProgramError};
+use aya::programs::{
+    BtfTracePoint, Iter, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _,
+};
 use aya::{Btf, Ebpf};
+use bayplan_types::CpuId;
+use nix::errno::Errno;
 
-use crate::refusal::{Surroundings, judge};
+use crate::refusal::{Surroundings, errno_of, judge};
 use crate::{Probe, ProbeState, Refusal};
 
 /// One probe: programs, each with its tracepoint, that make sense only together.
@@ -21,6 +25,8 @@ struct Description {
 
 /// The one that walks over all tasks.
 const LOOK: &str = "look_at_running";
+/// The one that reads a CPU's counters; run by us, and attached to nothing.
+const LOOK_AT_EVENTS: &str = "look_at_events";
 /// The one without which nothing else makes sense.
 const SCHEDULER: &str = "scheduler";
 
@@ -127,6 +133,32 @@ impl Programs {
         let look: &mut Iter = self.object.program_mut(LOOK).ok_or(MISSING)?.try_into()?;
         let link = look.attach()?;
         Ok(look.take_link(link)?.into_file()?)
+    }
+
+    /// Loads what reads counters.
+    ///
+    /// # Errors
+    /// Why the kernel does not take it.
+    pub(crate) fn load_look_at_events(&mut self) -> Result<(), Refusal> {
+        let look: Result<&mut RawTracePoint, ProgramError> =
+            self.object.program_mut(LOOK_AT_EVENTS).ok_or(MISSING).and_then(|it| it.try_into());
+        look.and_then(RawTracePoint::load)
+            .map_err(|error| judge("loading look_at_events", &error, &self.surroundings))
+    }
+
+    /// Has a CPU's counters read and charged to the task that is running there. One that has just gone offline has nothing to tell.
+    pub(crate) fn look_at_events(
+        &self,
+        CpuId(cpu): CpuId,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let look: &RawTracePoint =
+            self.object.program(LOOK_AT_EVENTS).ok_or(MISSING)?.try_into()?;
+        let mut options = RawTracePointRunOptions::new();
+        options.cpu = Some(cpu);
+        match look.test_run(options) {
+            Err(error) if errno_of(&error) != Some(Errno::ENXIO) => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn table(&self) -> Vec<Probe> {

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{CgroupId, Counters, Drain, delay_bucket_ends};
+use crate::{CgroupId, Counters, Drain, Event, EventCounts, delay_bucket_ends};
+
+/// Where less of the time was counted, what was counted is no measure of the rest.
+const COUNTED_SHARE_MIN: f64 = 0.1;
 
 /// What happened to one container between two drains.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +27,10 @@ pub struct Rates {
     pub delay_p50: Option<Duration>,
     /// 99 of 100 runs began after at most this delay.
     pub delay_p99: Option<Duration>,
+    /// Cycles per instruction; `None` where they are not counted, or in less than a tenth of the time.
+    pub cycles_per_instruction: Option<f64>,
+    /// [`Event::CacheMisses`] per thousand instructions, likewise.
+    pub cache_misses: Option<f64>,
 }
 
 /// The rates of every container that is in `after`; one that is not in `before` began at 0. Empty when no time went by.
@@ -35,7 +42,13 @@ pub fn rates_between(before: &Drain, after: &Drain) -> BTreeMap<CgroupId, Rates>
     let nothing = Counters::default();
     let of = |(id, now): (&CgroupId, &Counters)| {
         let then = before.containers.get(id).unwrap_or(&nothing);
-        (*id, Rates::new(&now.since(then), elapsed))
+        let mut rates = Rates::new(&now.since(then), elapsed);
+        if let Some(now) = after.events.get(id) {
+            let events = before.events.get(id).map_or_else(|| now.clone(), |it| now.since(it));
+            rates.cycles_per_instruction = events.per_instruction(Event::Cycles);
+            rates.cache_misses = events.per_instruction(Event::CacheMisses).map(|it| it * 1e3);
+        }
+        (*id, rates)
     };
     after.containers.iter().map(of).collect()
 }
@@ -75,6 +88,15 @@ impl Counters {
     }
 }
 
+impl EventCounts {
+    fn per_instruction(&self, event: Event) -> Option<f64> {
+        let is_measured = self.counted_share()? >= COUNTED_SHARE_MIN;
+        let count = self.counts.get(&event).filter(|_| is_measured)?;
+        let instructions = self.counts.get(&Event::Instructions).filter(|it| **it > 0)?;
+        Some(*count as f64 / *instructions as f64)
+    }
+}
+
 impl Rates {
     fn new(added: &Counters, elapsed: Duration) -> Rates {
         let per_second = |count: u64| count as f64 / elapsed.as_secs_f64();
@@ -88,6 +110,8 @@ impl Rates {
             has_runs: added.delays.iter().any(|runs| *runs > 0),
             delay_p50: added.delay_quantile(0.5),
             delay_p99: added.delay_quantile(0.99),
+            cycles_per_instruction: None,
+            cache_misses: None,
         }
     }
 }
@@ -105,6 +129,7 @@ mod tests {
         Drain {
             at,
             containers,
+            events: BTreeMap::new(),
             outside: Counters::default(),
             intrusions: BTreeMap::new(),
             unnamed: crate::Intrusion::default(),
@@ -146,6 +171,41 @@ mod tests {
         let start = Instant::now();
         let drain = drain(start, 1, Counters::default());
         assert!(rates_between(&drain, &drain).is_empty());
+    }
+
+    /// Between two readings of cycles, instructions and misses, counted for so much of a second.
+    #[track_caller]
+    fn check_events(before: [u64; 3], after: [u64; 3], counted: f64, expected: [Option<f64>; 2]) {
+        let start = Instant::now();
+        let events = |counts: [u64; 3], seconds: f64| {
+            let kinds = [Event::Cycles, Event::Instructions, Event::CacheMisses];
+            let ns = |seconds: f64| Duration::from_secs_f64(seconds).as_nanos().try_into().unwrap();
+            let counts = kinds.into_iter().zip(counts).collect();
+            EventCounts { counts, enabled_ns: ns(seconds), running_ns: ns(seconds * counted) }
+        };
+        let [mut then, mut now] = [0, 1]
+            .map(|seconds| drain(start + Duration::from_secs(seconds), 1, Counters::default()));
+        then.events = BTreeMap::from([(CgroupId(1), events(before, 1.0))]);
+        now.events = BTreeMap::from([(CgroupId(1), events(after, 2.0))]);
+        let rates = &rates_between(&then, &now)[&CgroupId(1)];
+        assert_eq!([rates.cycles_per_instruction, rates.cache_misses], expected);
+    }
+
+    #[test]
+    fn counts_are_told_per_instruction() {
+        check_events([5, 5, 5], [3005, 2005, 15], 1.0, [Some(1.5), Some(5.0)]);
+        check_events([0, 0, 0], [3000, 2000, 0], 0.5, [Some(1.5), Some(0.0)]);
+    }
+
+    #[test]
+    fn without_instructions_or_with_too_little_counted_nothing_is_told() {
+        check_events([5, 5, 5], [3005, 5, 15], 1.0, [None, None]);
+        check_events([0, 0, 0], [3000, 2000, 10], 0.05, [None, None]);
+        check_events([0, 0, 0], [0, 0, 0], 0.0, [None, None]);
+        let start = Instant::now();
+        let [then, now] = [0, 1]
+            .map(|seconds| drain(start + Duration::from_secs(seconds), 1, Counters::default()));
+        assert_eq!(rates_between(&then, &now)[&CgroupId(1)].cycles_per_instruction, None);
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub(crate) fn judge(
 }
 
 /// The system's error number, wherever in the chain it is.
-fn errno_of(error: &(dyn Error + 'static)) -> Option<Errno> {
+pub(crate) fn errno_of(error: &(dyn Error + 'static)) -> Option<Errno> {
     let mut at = Some(error);
     while let Some(error) = at {
         let own = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);

@@ -19,6 +19,10 @@ pub(crate) enum Sort {
     Delay,
     /// Moves to other CPUs
     Moves,
+    /// Cycles per instruction
+    Cpi,
+    /// Cache misses per thousand instructions
+    Misses,
     /// Time that it stood still for lack of CPU time
     StallCpu,
     /// For lack of memory
@@ -39,7 +43,7 @@ struct Column {
     text: fn(f64) -> String,
 }
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 11] = [
     Column { sort: Sort::Cpu, title: "CPU", value: |it| it.cpu_usage, text: two_digits },
     Column { sort: Sort::Throttled, title: "THROTTLED", value: |it| it.throttled, text: percent },
     Column { sort: Sort::Waiting, title: "WAITING", value: |it| it.waiting, text: two_digits },
@@ -55,6 +59,13 @@ const COLUMNS: [Column; 9] = [
         value: |it| it.migrations,
         text: |value| format!("{value:.0}"),
     },
+    Column {
+        sort: Sort::Cpi,
+        title: "CPI",
+        value: |it| it.cycles_per_instruction,
+        text: two_digits,
+    },
+    Column { sort: Sort::Misses, title: "MISSES", value: |it| it.cache_misses, text: two_digits },
     Column { sort: Sort::StallCpu, title: "CPU STALL", value: |it| it.stalled.cpu, text: percent },
     Column {
         sort: Sort::StallMemory,
@@ -191,6 +202,8 @@ mod tests {
             waiting: Some(0.7),
             run_delay_p99_seconds: Some(0.0021),
             migrations: Some(130.0),
+            cycles_per_instruction: Some(1.234),
+            cache_misses: Some(12.5),
             stalled,
             memory_far: Some(0.33),
             ..row("n/p/all", Some(0.5))
@@ -202,10 +215,10 @@ mod tests {
             3,
             expect![[r#"
                 3 containers use 3.60 CPUs; placing; 1970-01-01T00:00:00Z
-                 CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  MOVES/s  CPU STALL  MEM STALL  IO STALL  FAR   CPUS
-                 n/p/far    shared  0.10  -          -        -          -        -          -          -         100%  0-3
-                 n/p/all    shared  0.50  100%       0.70     2.1 ms     130      50%        0%         1%        33%   0-3
-                 n/p/a      shared  3.00  -          -        -          -        -          -          -         -     0-3
+                 CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  MOVES/s  CPI   MISSES  CPU STALL  MEM STALL  IO STALL  FAR   CPUS
+                 n/p/far    shared  0.10  -          -        -          -        -     -       -          -          -         100%  0-3
+                 n/p/all    shared  0.50  100%       0.70     2.1 ms     130      1.23  12.50   50%        0%         1%        33%   0-3
+                 n/p/a      shared  3.00  -          -        -          -        -     -       -          -          -         -     0-3
                 not all could be read: cannot read /a: denied
             "#]],
         );

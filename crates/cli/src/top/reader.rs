@@ -42,6 +42,10 @@ pub(super) struct Row {
     pub(super) run_delay_p99_seconds: Option<f64>,
     /// Moves to other CPUs per second, as `waiting`.
     pub(super) migrations: Option<f64>,
+    /// Over the last minute.
+    pub(super) cycles_per_instruction: Option<f64>,
+    /// Cache misses per thousand instructions over the last minute.
+    pub(super) cache_misses: Option<f64>,
     pub(super) stalled: Stalled,
     /// Share of its memory that is not on the NUMA nodes that it is to use.
     pub(super) memory_far: Option<f64>,
@@ -224,6 +228,8 @@ impl ProbeRates {
         let of_row = audit.containers.iter().find(|it| it.full_name() == row.container);
         let recent = of_row.and_then(|it| it.recent.as_ref());
         row.run_delay_p99_seconds = recent.and_then(|it| it.run_delay_p99_seconds);
+        row.cycles_per_instruction = recent.and_then(|it| it.cycles_per_instruction);
+        row.cache_misses = recent.and_then(|it| it.cache_misses);
         let rates = self.rates.get(&row.container).copied();
         let rates = rates.or_else(|| recent.map(|it| (it.waiting, it.migrations)));
         (row.waiting, row.migrations) = rates.unzip();

@@ -1,6 +1,7 @@
 //! Every key of the configuration, in the order of the documentation. A new key is one row here, and a field of [`super::Config`].
 
 use bayplan_cri::annotations::{BURST, FLAG, INTERRUPTS, PARTITION, PRIORITY, SIBLINGS, Words};
+use bayplan_probes::CounterChoice;
 use bayplan_types::Bytes;
 
 use super::block_io::BlockIoClasses;
@@ -96,6 +97,12 @@ const ENFORCEMENT: &Words<EnforcementMode> = &[
 ];
 
 const PROBES: &Words<bool> = &[("on", true), ("off", false)];
+
+const COUNTERS: &Words<CounterChoice> = &[
+    ("auto", CounterChoice::Auto),
+    ("software", CounterChoice::Software),
+    ("off", CounterChoice::Off),
+];
 
 /// All of them.
 pub(super) const KEYS: &[Key] = &[
@@ -508,6 +515,13 @@ pub(super) const KEYS: &[Key] = &[
         kind: Kind::Word(&OneOf(PROBES, |it| &mut it.has_probes)),
         text: "Whether programs in the kernel count switches and moves of containers' tasks, and who else runs on CPUs that a container owns: on (where the kernel \
                and the rights allow it; `bayplan check` says so), or off. `bayplan audit` shows it.",
+    },
+    Key {
+        name: "counters",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(COUNTERS, |it| &mut it.counters)),
+        text: "What the probes count of the processor for each container: auto (cycles, instructions and cache misses, where Linux shows them, which in many virtual \
+               machines it does not), software (page faults, context switches and time instead, which every machine counts), or off.",
     },
     Key {
         name: "rebalance",

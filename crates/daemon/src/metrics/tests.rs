@@ -7,7 +7,7 @@ use bayplan_cri::upstream::RuntimeError;
 use super::*;
 use crate::check::finding;
 use crate::observer::tests::everything;
-use crate::prober::tests::told;
+use crate::prober::tests::told_with_events;
 use crate::state::tests::state;
 
 /// Labels of which the values cannot be listed.
@@ -36,7 +36,8 @@ const SECTIONS: [Section; 3] = [
 /// Everything has happened once.
 fn exported() -> Metrics {
     let health = Arc::default();
-    let metrics = Metrics::new(told(&[10])).with_readings(everything()).with_health(&health);
+    let metrics =
+        Metrics::new(told_with_events(&[10])).with_readings(everything()).with_health(&health);
     metrics.show(&state("pack:1 numa:1 core:2 pu:1 mem:1"), 1);
     metrics.call_ended("/runtime.v1.RuntimeService/Version", 0);
     for by in [Author::Runtime, Author::Systemd, Author::Others] {

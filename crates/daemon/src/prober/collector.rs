@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bayplan_probes::{
-    Counters, Distance, Intrusion, Preempter, ProbeState, Who, delay_bucket_ends,
+    Counters, Distance, Drain, Event, EventCounts, Intrusion, Preempter, ProbeState, Who,
+    delay_bucket_ends,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
@@ -46,6 +47,14 @@ struct Intruded {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Counting {
+    namespace: String,
+    pod: String,
+    container: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfProbe {
     probe: &'static str,
 }
@@ -69,6 +78,7 @@ impl Collector for Sightings {
             told.containers.iter().filter_map(|seen| Some((seen, counted(seen)?))).collect();
         encode_delays(&containers, &mut encoder)?;
         encode_counts(&containers, &mut encoder)?;
+        encode_events(&told.containers, drain, &mut encoder)?;
         encode_intruders(&told, &mut encoder)
     }
 }
@@ -131,6 +141,74 @@ fn encode_counts(
             let (namespace, pod, container) = (namespace.clone(), pod.clone(), container.clone());
             let labels = Moved { namespace, pod, container, within: within.name() };
             family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// Names and meanings of events as metrics; time on CPUs is one already.
+const EVENTS: [(Event, &str, &str); 7] = [
+    (Event::Cycles, "container_cycles", "Cycles of CPUs while the container ran"),
+    (
+        Event::Instructions,
+        "container_instructions",
+        "Instructions that CPUs carried out for the container",
+    ),
+    (
+        Event::ReferenceCycles,
+        "container_reference_cycles",
+        "Cycles while the container ran, at the fixed frequency of the machine's time stamp counter",
+    ),
+    (
+        Event::CacheReferences,
+        "container_cache_references",
+        "Accesses of the container to the cache that the kernel counts as the last one: L3 on Intel, L2 on AMD, L1 on Arm",
+    ),
+    (Event::CacheMisses, "container_cache_misses", "Those that found nothing there"),
+    (Event::PageFaults, "container_page_faults", "Page faults while the container ran"),
+    (
+        Event::ContextSwitches,
+        "container_context_switches",
+        "Times that a CPU went to the container from another task or from idling",
+    ),
+];
+
+/// Only of what the machine counts. Where counters were shared, counts are those of all the time.
+fn encode_events(
+    containers: &[Seen],
+    drain: &Drain,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let counted = |seen: &'_ Seen| drain.events.get(&seen.cgroup);
+    let containers: Vec<(&Seen, &EventCounts)> =
+        containers.iter().filter_map(|seen| Some((seen, counted(seen)?))).collect();
+    for (event, name, help) in EVENTS {
+        let of_event = |(seen, events): &(&Seen, &EventCounts)| {
+            Some((of(seen), events.counts.get(&event).copied()?))
+        };
+        let mut counts = containers.iter().filter_map(of_event).peekable();
+        if counts.peek().is_none() {
+            continue;
+        }
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, count) in counts {
+            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+        }
+    }
+    if containers.is_empty() {
+        return Ok(());
+    }
+    let help = "Time that the container ran, by whether its events were counted or, because others had taken the counters, lost";
+    let unit = Some(&Unit::Seconds);
+    let mut family =
+        encoder.encode_descriptor("container_counting", help, unit, MetricType::Counter)?;
+    for (seen, events) in containers {
+        let lost = events.enabled_ns.saturating_sub(events.running_ns);
+        for (state, ns) in [("counted", events.running_ns), ("lost", lost)] {
+            let OfContainer { namespace, pod, container } = of(seen);
+            let labels = Counting { namespace, pod, container, state };
+            let value = seconds(ns);
+            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bayplan_host::find_container_cgroup_id;
-use bayplan_probes::{CgroupId, Drain, Probe, ProbeError, ProbeState, Probes};
+use bayplan_probes::{CgroupId, CounterChoice, Drain, Probe, ProbeError, ProbeState, Probes};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::sightings::{Seen, Sightings};
-use crate::config::LiveConfig;
+use crate::config::{Config, LiveConfig};
 use crate::event::{Answer, Event};
 use crate::hotplug::Ground;
 use crate::inbox::Inbox;
@@ -34,20 +34,20 @@ pub(crate) struct ProberTask {
 /// Counts until `stop`, as long as the configuration wants it.
 pub(crate) async fn run_prober(mut task: ProberTask, stop: CancellationToken) {
     while !stop.is_cancelled() {
-        let (wants, root) = {
+        let (wanted, root) = {
             let config = task.config.borrow_and_update();
-            (config.has_probes, config.host_root.clone())
+            (wanted(&config), config.host_root.clone())
         };
-        let prober = match wants {
-            true => task.attach(root).await,
-            false => None,
+        let prober = match wanted {
+            Some(counters) => task.attach(root, counters).await,
+            None => None,
         };
         let counts = async {
             if let Some(prober) = prober {
-                task.count(prober).await;
+                task.count(prober, wanted).await;
             }
             // Until the configuration says something else.
-            while task.config.borrow().has_probes == wants {
+            while self::wanted(&task.config.borrow()) == wanted {
                 if task.config.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -61,12 +61,17 @@ pub(crate) async fn run_prober(mut task: ProberTask, stop: CancellationToken) {
     }
 }
 
+/// Which counters beside all else; `None` without probes.
+fn wanted(config: &Config) -> Option<CounterChoice> {
+    config.has_probes.then_some(config.counters)
+}
+
 impl ProberTask {
     /// Loading takes a tenth of a second, so it is done on a thread for blocking work.
-    async fn attach(&self, root: PathBuf) -> Option<Prober> {
+    async fn attach(&self, root: PathBuf, counters: CounterChoice) -> Option<Prober> {
         let topology = self.ground.lock().await.topology.clone();
         let loaded = tokio::task::spawn_blocking(move || {
-            Probes::attach(&topology).map(|probes| Prober {
+            Probes::attach(&topology, counters).map(|probes| Prober {
                 probes,
                 topology,
                 root,
@@ -80,7 +85,7 @@ impl ProberTask {
             }
             Ok(Err(refusal)) => {
                 tracing::warn!("probes: {refusal}; `probes: off` in the configuration hides this");
-                self.sightings.clear(Probes::table_of_refused(&refusal));
+                self.sightings.clear(Probes::table_of_refused(&refusal, counters));
                 None
             }
             Err(error) => {
@@ -90,12 +95,12 @@ impl ProberTask {
         }
     }
 
-    /// Reads again and again until the configuration wants none, or the probes do not answer any more.
-    async fn count(&mut self, mut prober: Prober) {
+    /// Reads again and again until the configuration wants others or none, or the probes do not answer any more.
+    async fn count(&mut self, mut prober: Prober, wanted: Option<CounterChoice>) {
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut told = None;
-        while self.config.borrow().has_probes {
+        while self::wanted(&self.config.borrow()) == wanted {
             ticks.tick().await;
             let Some(Answer::Occupancy(occupancy)) = self.inbox.ask(Event::Occupancy).await else {
                 return;
@@ -135,11 +140,18 @@ impl ProberTask {
     }
 }
 
-/// Each probe that cannot count is told once, with the reason and what would mend it.
+/// Each probe that does not count is told once, with the reason and what would mend it.
 fn warn_of(table: &[Probe]) {
     for Probe { name, counts, state } in table {
-        if let ProbeState::Refused(refusal) = state {
-            tracing::warn!("probe {name} ({counts}): {refusal}");
+        match state {
+            ProbeState::Attached | ProbeState::Waiting => {}
+            // As most virtual machines are.
+            ProbeState::Unsupported(refusal) => {
+                tracing::info!("probe {name} ({counts}): {refusal}");
+            }
+            ProbeState::Refused(refusal) => {
+                tracing::warn!("probe {name} ({counts}): {refusal}");
+            }
         }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bayplan_probes::{
-    CgroupId, Counters, Drain, Intruder, Intrusion, Probe, ProbeState, Refusal, Who,
+    CgroupId, Counters, Drain, Event, EventCounts, Intruder, Intrusion, Probe, ProbeState, Refusal,
+    Who,
 };
 use bayplan_types::CpuId;
 use expect_test::{Expect, expect};
@@ -29,7 +30,8 @@ fn table() -> Vec<Probe> {
         Probe { name: "scheduler", counts: "time", state: ProbeState::Attached },
         Probe { name: "migrations", counts: "moves", state: ProbeState::Attached },
         Probe { name: "interrupts", counts: "interrupts", state: ProbeState::Waiting },
-        Probe { name: "vectors", counts: "timers", state: ProbeState::Refused(refusal) },
+        Probe { name: "vectors", counts: "timers", state: ProbeState::Refused(refusal.clone()) },
+        Probe { name: "counters", counts: "cycles", state: ProbeState::Unsupported(refusal) },
     ]
 }
 
@@ -54,6 +56,7 @@ fn drain(start: Instant, after: u64) -> Drain {
     Drain {
         at: start + Duration::from_secs(after),
         containers: BTreeMap::from([(CgroupId(7), counters.clone()), (CgroupId(8), counters)]),
+        events: BTreeMap::new(),
         outside: Counters::default(),
         intrusions: BTreeMap::from([(CgroupId(7), intruders)]),
         unnamed: Intrusion::default(),
@@ -67,6 +70,35 @@ pub(crate) fn told(afters: &[u64]) -> Sightings {
         let containers = vec![seen(7, "owner", "1"), seen(8, "other", "")];
         let at = Timestamp::UNIX_EPOCH + Duration::from_secs(*after);
         sightings.tell(table(), containers, drain(start, *after), at);
+    }
+    sightings
+}
+
+/// The same on a machine that counts every event, three cycles for two instructions, and a quarter of the time for somebody else.
+pub(crate) fn told_with_events(afters: &[u64]) -> Sightings {
+    let (sightings, start) = (Sightings::default(), Instant::now());
+    for after in afters {
+        let kinds = [
+            Event::Cycles,
+            Event::Instructions,
+            Event::ReferenceCycles,
+            Event::CacheReferences,
+            Event::CacheMisses,
+            Event::PageFaults,
+            Event::ContextSwitches,
+            Event::CpuClock,
+        ];
+        let counts = [3000, 2000, 2500, 100, 10, 1, 1, 1].map(|count| count * after);
+        let ns = after * 1_000_000_000;
+        let events = EventCounts {
+            counts: kinds.into_iter().zip(counts).collect(),
+            enabled_ns: ns,
+            running_ns: ns / 4 * 3,
+        };
+        let drain =
+            Drain { events: BTreeMap::from([(CgroupId(7), events)]), ..drain(start, *after) };
+        let at = Timestamp::UNIX_EPOCH + Duration::from_secs(*after);
+        sightings.tell(table(), vec![seen(7, "owner", "1")], drain, at);
     }
     sightings
 }
@@ -116,6 +148,13 @@ fn a_probe_says_why_it_does_not_count() {
                 "name": "vectors",
                 "counts": "timers",
                 "state": "refused",
+                "reason": "not here",
+                "remedy": "elsewhere"
+              },
+              {
+                "name": "counters",
+                "counts": "cycles",
+                "state": "unsupported",
                 "reason": "not here",
                 "remedy": "elsewhere"
               }
@@ -264,10 +303,28 @@ fn prometheus_is_told_of_the_containers_that_are_there() {
         bayplan_probe_attached{probe="migrations"} 1
         bayplan_probe_attached{probe="interrupts"} 0
         bayplan_probe_attached{probe="vectors"} 0
+        bayplan_probe_attached{probe="counters"} 0
     "##]].assert_eq(&short);
 }
 
 #[test]
 fn who_may_not_know_names_is_told_none() {
     assert!(!Metrics::new(told(&[10])).render(false).contains(r#"container="owner""#));
+}
+
+#[test]
+fn what_the_processor_counts_is_told_with_what_it_means() {
+    let view = told_with_events(&[4, 8]).view();
+    let owner = &view.containers[0];
+    let recent = owner.recent.as_ref().unwrap();
+    assert_eq!((recent.cycles_per_instruction, recent.cache_misses), (Some(1.5), Some(5.0)));
+    assert_eq!((owner.events["cycles"], owner.events_counted_share), (24_000, Some(0.75)));
+    let text = Metrics::new(told_with_events(&[8])).render(true);
+    for line in [
+        r#"bayplan_container_cycles_total{namespace="default",pod="pod",container="owner"} 24000"#,
+        r#"bayplan_container_counting_seconds_total{namespace="default",pod="pod",container="owner",state="counted"} 6.0"#,
+        r#"bayplan_container_counting_seconds_total{namespace="default",pod="pod",container="owner",state="lost"} 2.0"#,
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line} is not in:\n{text}");
+    }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bayplan_probes::{
-    Counters, Distance, Drain, Intruder, Intrusion, Preempter, Probe, ProbeState, Rates, Who,
-    rates_between,
+    Counters, Distance, Drain, EventCounts, Intruder, Intrusion, Preempter, Probe, ProbeState,
+    Rates, Who, rates_between,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -30,13 +30,13 @@ pub struct AuditView {
 /// A probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeView {
-    /// `scheduler`, `migrations`, `interrupts`, `vectors`.
+    /// `scheduler`, `migrations`, `interrupts`, `vectors`, `counters`.
     pub name: String,
     /// What it counts.
     pub counts: String,
-    /// `attached`, `waiting` (until a container owns CPUs) or `refused`.
+    /// `attached`, `waiting` (until a container owns CPUs), `unsupported` (the machine has nothing to count) or `refused`.
     pub state: String,
-    /// Why it was refused.
+    /// Why it does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What would mend that.
@@ -65,6 +65,12 @@ pub struct ContainerAudit {
     pub preempted_by: BTreeMap<String, u64>,
     /// Moves to another CPU, by the nearest that holds both: `core`, `l3`, `numa`, `package`, `machine`.
     pub migrations: BTreeMap<String, u64>,
+    /// What the processor or the kernel has counted while it ran, by event, such as `cycles`; what was shared with others is as of all the time. Empty where nothing is counted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub events: BTreeMap<String, u64>,
+    /// Share of the time, 0 to 1, in which the processor counted them for us; null where nothing is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events_counted_share: Option<f64>,
     /// The same over the last minute; null until there are two readings.
     pub recent: Option<Recent>,
     /// Who else ran on CPUs that it owns, most time first.
@@ -91,6 +97,12 @@ pub struct Recent {
     pub migrations: f64,
     /// Time that others took of CPUs that it owns.
     pub taken_seconds: f64,
+    /// Null where the processor's counters are not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cycles_per_instruction: Option<f64>,
+    /// Cache misses per thousand instructions; null likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_misses: Option<f64>,
 }
 
 /// Somebody on somebody else's CPU.
@@ -163,6 +175,7 @@ impl From<&Probe> for ProbeView {
         let (state, refusal) = match state {
             ProbeState::Attached => ("attached", None),
             ProbeState::Waiting => ("waiting", None),
+            ProbeState::Unsupported(refusal) => ("unsupported", Some(refusal)),
             ProbeState::Refused(refusal) => ("refused", Some(refusal)),
         };
         ProbeView {
@@ -197,6 +210,8 @@ fn audit_of(
         runs: counters.runs,
         preempted_by: by_preempter.zip(counters.preempted_by).collect(),
         migrations: by_distance.zip(counters.migrations).collect(),
+        events: now.events.get(&seen.cgroup).map(by_name).unwrap_or_default(),
+        events_counted_share: now.events.get(&seen.cgroup).and_then(EventCounts::counted_share),
         recent: rates.map(|rates| Recent {
             cpus: rates.cpus,
             waiting: rates.waiting,
@@ -206,9 +221,15 @@ fn audit_of(
             preempted: rates.preempted_by.iter().sum(),
             migrations: rates.migrations.iter().sum(),
             taken_seconds,
+            cycles_per_instruction: rates.cycles_per_instruction,
+            cache_misses: rates.cache_misses,
         }),
         intruders,
     })
+}
+
+fn by_name(events: &EventCounts) -> BTreeMap<String, u64> {
+    events.counts.iter().map(|(event, count)| (event.name().to_owned(), *count)).collect()
 }
 
 fn intruders_of(

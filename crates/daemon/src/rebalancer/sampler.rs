@@ -128,4 +128,6 @@ fn add_rates(sample: &mut Sample, rates: &Rates) {
     let by_others =
         by_others.filter(|(by, _)| matches!(by, Preempter::Container | Preempter::System));
     sample.preempted = Some(by_others.map(|(_, rate)| rate).sum());
+    sample.cycles_per_instruction = rates.cycles_per_instruction;
+    sample.cache_misses = rates.cache_misses;
 }

@@ -1,3 +1,5 @@
+mod counted;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

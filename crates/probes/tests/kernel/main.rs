@@ -5,7 +5,7 @@
 //! (`/proc/PID/schedstat`, `cpu.stat`, `cpuacct.usage`) are the measure. Tests run one after the other.
 //!
 //! `--hold LIST` is for measuring: it watches 250 cgroups, the first of which owns the CPUs of the list, and drains every two seconds until its
-//! input ends. `sysctl kernel.bpf_stats_enabled=1` and `bpftool prog show` tell what the programs take.
+//! input ends; `--hold-counting LIST` does so with the kernel's own counters. `sysctl kernel.bpf_stats_enabled=1` and `bpftool prog show` tell what the programs take.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,6 +20,8 @@ mod work;
 
 use std::process::ExitCode;
 
+use bayplan_probes::CounterChoice;
+
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -27,8 +29,10 @@ fn main() -> ExitCode {
         work::perform(rest);
         return ExitCode::SUCCESS;
     }
-    if let ["--hold", cpus] = args.as_slice() {
-        tests::hold(cpus);
+    if let [hold @ ("--hold" | "--hold-counting"), cpus] = args.as_slice() {
+        let counts = *hold == "--hold-counting";
+        let choice = if counts { CounterChoice::Software } else { CounterChoice::Off };
+        tests::hold(cpus, choice);
         return ExitCode::SUCCESS;
     }
     if args.contains(&"--list") {

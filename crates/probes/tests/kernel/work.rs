@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bayplan_probes::CgroupId;
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
@@ -74,6 +75,10 @@ pub(crate) struct Worker {
 pub(crate) struct Counted {
     pub(crate) exec_ns: u64,
     pub(crate) delay_ns: u64,
+    /// Page faults.
+    pub(crate) faults: u64,
+    /// Times that it left the CPU.
+    pub(crate) switches: u64,
 }
 
 impl Worker {
@@ -103,7 +108,8 @@ impl Worker {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         let numbers: Vec<u64> = line.split_whitespace().map(|it| it.parse().unwrap()).collect();
-        Counted { exec_ns: numbers[0], delay_ns: numbers[1] }
+        let [exec_ns, delay_ns, faults, switches] = numbers.try_into().unwrap();
+        Counted { exec_ns, delay_ns, faults, switches }
     }
 }
 
@@ -133,6 +139,11 @@ pub(crate) fn perform(args: &[&str]) {
             fs::write("/proc/self/comm", name).unwrap();
             spin(millis.parse().unwrap());
         }
+        ["touch", pages] => touch(pages.parse().unwrap()),
+        ["nap", times, millis] => {
+            let nap = Duration::from_millis(millis.parse().unwrap());
+            (0..times.parse::<u32>().unwrap()).for_each(|_| std::thread::sleep(nap));
+        }
         ["bounce", a, b, times] => {
             let cpus: [usize; 2] = [b.parse().unwrap(), a.parse().unwrap()];
             for round in 0..times.parse::<usize>().unwrap() {
@@ -148,15 +159,33 @@ pub(crate) fn perform(args: &[&str]) {
         other => panic!("{other:?}"),
     }
     let after = counted();
-    println!("{} {}", after[0] - before[0], after[1] - before[1]);
+    let added: [u64; 4] = std::array::from_fn(|at| after[at] - before[at]);
+    println!("{}", added.map(|it| it.to_string()).join(" "));
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-/// Time on a CPU and time in wait for one, in ns.
-fn counted() -> [u64; 2] {
+/// Time on a CPU and time in wait for one, in ns, page faults, and switches.
+fn counted() -> [u64; 4] {
     let text = fs::read_to_string("/proc/self/schedstat").unwrap();
-    let numbers: Vec<u64> = text.split_whitespace().map(|it| it.parse().unwrap()).collect();
-    [numbers[0], numbers[1]]
+    let times: Vec<u64> = text.split_whitespace().map(|it| it.parse().unwrap()).collect();
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
+    let counts = [
+        usage.minor_page_faults() + usage.major_page_faults(),
+        usage.voluntary_context_switches() + usage.involuntary_context_switches(),
+    ];
+    let [faults, switches] = counts.map(|it| u64::try_from(it).unwrap());
+    [times[0], times[1], faults, switches]
+}
+
+/// Writes to so many pages that were never written to, ten thousand at a time: so much at once never comes from memory that was used before.
+fn touch(pages: u64) {
+    const PAGE: usize = 4096;
+    const AT_ONCE: usize = 10_000;
+    for _ in 0..usize::try_from(pages).unwrap() / AT_ONCE {
+        let mut memory: Vec<u8> = Vec::with_capacity(AT_ONCE * PAGE);
+        (0..AT_ONCE).for_each(|_| memory.extend_from_slice(&[1; PAGE]));
+        std::hint::black_box(&memory);
+    }
 }
 
 pub(crate) fn path(cgroup: &Cgroup) -> String {

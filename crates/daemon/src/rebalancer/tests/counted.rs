@@ -1,0 +1,146 @@
+//! What processors count on the way to a finding.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bayplan_allocator::ContainerId;
+use bayplan_host::counters::GroupCounters;
+use bayplan_probes::{CgroupId, Counters, Drain, Event, EventCounts, Intrusion};
+use bayplan_rebalance::{Decision, Rebalancer, Round, Sample, Settings, Signal};
+use bayplan_types::QosClass;
+
+use super::{occupancy, occupant, scene};
+use crate::observer::GroupsRead;
+use crate::occupancy::Occupancy;
+use crate::prober::Seen;
+use crate::rebalancer::sampler::Sampler;
+use crate::rebalancer::scene::Stays;
+
+const PERIOD: Duration = Duration::from_secs(5);
+/// A container keeps one CPU of 2 GHz busy.
+const CYCLES: u64 = 10_000_000_000;
+
+/// Two containers on one core, and what their processor counts.
+struct Node {
+    sampler: Sampler,
+    begun: Instant,
+    rounds: u32,
+    events: [EventCounts; 2],
+    usec: [u64; 2],
+}
+
+impl Node {
+    fn new() -> Node {
+        let events = [EventCounts::default(), EventCounts::default()];
+        Node { sampler: Sampler::default(), begun: Instant::now(), rounds: 0, events, usec: [0; 2] }
+    }
+
+    fn at(&self) -> Duration {
+        PERIOD * self.rounds
+    }
+
+    /// Five seconds more. Of the second how many percent of a CPU it uses, of each container cycles, instructions and cache misses, and in how many percent of the time they were counted.
+    fn pass(&mut self, busy: u64, added: [([u64; 3], u64); 2]) -> BTreeMap<ContainerId, Sample> {
+        self.rounds += 1;
+        let kinds = [Event::Cycles, Event::Instructions, Event::CacheMisses];
+        for (sum, (counts, percent)) in self.events.iter_mut().zip(added) {
+            for (event, count) in kinds.into_iter().zip(counts) {
+                *sum.counts.entry(event).or_default() += count;
+            }
+            sum.enabled_ns += 5_000_000_000;
+            sum.running_ns += 50_000_000 * percent;
+        }
+        self.usec = [self.usec[0] + 5_000_000, self.usec[1] + 50_000 * busy];
+        let groups = ["id-server", "id-hog"].into_iter().zip(self.usec).map(|(id, usec)| {
+            let counters = GroupCounters { cpu_usec: Some(usec), ..GroupCounters::default() };
+            (id.to_owned(), (counters, None))
+        });
+        let files = GroupsRead { at: self.begun + self.at(), groups: groups.collect() };
+        let ids = [CgroupId(1), CgroupId(2)];
+        let seen = ["server", "hog"].into_iter().zip(ids).map(|(pod, cgroup)| Seen {
+            cgroup,
+            namespace: "n".to_owned(),
+            pod: pod.to_owned(),
+            name: "main".to_owned(),
+            owned: "".parse().unwrap(),
+        });
+        let drain = Drain {
+            at: self.begun + self.at(),
+            containers: ids.map(|id| (id, Counters::default())).into(),
+            events: ids.into_iter().zip(self.events.clone()).collect(),
+            outside: Counters::default(),
+            intrusions: BTreeMap::new(),
+            unnamed: Intrusion::default(),
+        };
+        self.sampler.sample(&both(), Some(files), Some((seen.collect(), drain)))
+    }
+}
+
+fn both() -> Occupancy {
+    occupancy(vec![
+        occupant(1, "server", QosClass::Burstable, "0"),
+        occupant(2, "hog", QosClass::BestEffort, "1"),
+    ])
+}
+
+#[track_caller]
+fn check(counts: [u64; 3], percent: u64, expected: [Option<f64>; 2]) {
+    let mut node = Node::new();
+    node.pass(100, [([7, 7, 7], 100); 2]);
+    let samples = node.pass(100, [(counts, percent); 2]);
+    let sample = &samples[&ContainerId(1)];
+    assert_eq!([sample.cycles_per_instruction, sample.cache_misses], expected);
+}
+
+#[test]
+fn samples_have_cycles_and_misses_per_instruction() {
+    check([3000, 2000, 10], 100, [Some(1.5), Some(5.0)]);
+    check([3000, 2000, 0], 50, [Some(1.5), Some(0.0)]);
+}
+
+#[test]
+fn what_was_hardly_counted_is_not_in_samples() {
+    check([3000, 2000, 10], 5, [None, None]);
+    check([0, 0, 0], 100, [None, None]);
+}
+
+/// What is said of the server when, after so many rounds in which it needs 1 cycle per instruction, a neighbour comes to life, and from then on it needs
+/// so many tenths, and so many misses per thousand instructions instead of 2.
+fn findings(tenths: u64, misses: u64) -> Vec<Signal> {
+    let (mut node, mut stays) = (Node::new(), Stays::default());
+    let mut rebalancer = Rebalancer::new(Settings::default());
+    let counts = |tenths: u64, misses: u64| {
+        let instructions = CYCLES * 10 / tenths;
+        [CYCLES, instructions, instructions / 1000 * misses]
+    };
+    for round in 0..600_u32 {
+        stays.note(&both(), node.at());
+        let is_loud = round >= 500;
+        let server = if is_loud { counts(tenths, misses) } else { counts(10, 2) };
+        let (busy, hog) = if is_loud { (100, counts(20, 50)) } else { (10, counts(10, 1)) };
+        let samples = node.pass(busy, [(server, 100), (hog, 100)]);
+        let round = Round { at: node.at(), period: PERIOD, samples };
+        let decisions = rebalancer.look(&scene(&both(), &stays, false), &round);
+        for decision in decisions {
+            if let Decision::Propose(proposal) = decision {
+                assert_eq!(proposal.evidence.victim, ContainerId(1));
+                assert!(is_loud, "{proposal:?}");
+                return proposal.evidence.findings.iter().map(|it| it.signal).collect();
+            }
+        }
+    }
+    Vec::new()
+}
+
+#[test]
+fn who_needs_more_cycles_or_misses_more_than_usual_suffers() {
+    assert_eq!(findings(16, 2), [Signal::CyclesPerInstruction]);
+    assert_eq!(findings(10, 9), [Signal::CacheMisses]);
+    assert_eq!(findings(16, 9), [Signal::CyclesPerInstruction, Signal::CacheMisses]);
+}
+
+#[test]
+fn who_is_as_usual_does_not() {
+    assert_eq!(findings(10, 2), []);
+    assert_eq!(findings(12, 3), []);
+}

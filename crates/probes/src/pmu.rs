@@ -1,0 +1,232 @@
+//! Opens counters of processors and of the kernel, one group per CPU. In: which events are wanted, and what sysfs tells of the processors' counters. Out:
+//! which of them are there, and open ones.
+
+use std::io;
+use std::path::Path;
+
+use bayplan_types::{CpuId, CpuSet};
+use nix::errno::Errno;
+use perf_event::events::{Hardware, Software};
+use perf_event::{Builder, Counter};
+
+use crate::{CounterChoice, Event, Refusal};
+
+/// Where the kernel lists who counts (Documentation/ABI/testing/sysfs-bus-event_source-devices).
+const DEVICES: &str = "/sys/bus/event_source/devices";
+/// In the configuration of a `PERF_TYPE_HARDWARE` event: whose counter (include/uapi/linux/perf_event.h, `PERF_PMU_TYPE_SHIFT`).
+const PMU_TYPE_SHIFT: u32 = 32;
+
+/// Which events this machine counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Pmu {
+    /// At least one; some CPUs may not have all.
+    pub(crate) events: Vec<Event>,
+    kinds: Vec<CoreKind>,
+}
+
+/// CPUs with counters of their own kind, on machines with several kinds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CoreKind {
+    name: String,
+    number: u32,
+    cpus: CpuSet,
+}
+
+/// Why nothing is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// It is not there.
+    Unsupported(Refusal),
+    /// It is there, and may not be used.
+    Refused(Refusal),
+}
+
+impl Pmu {
+    /// Tries all that is wanted on a CPU of each kind.
+    pub(crate) fn find(choice: CounterChoice, online: &CpuSet) -> Result<Pmu, Absence> {
+        let kinds = read_kinds(Path::new(DEVICES));
+        let of_kinds = kinds.iter().filter_map(|kind| kind.cpus.intersection(online).first());
+        let tried: Vec<CpuId> = online.first().into_iter().chain(of_kinds).collect();
+        let pmu = Pmu { events: choice.events().to_vec(), kinds };
+        let mut events = Vec::new();
+        let mut failed = None;
+        for event in choice.events() {
+            let opened = tried.iter().map(|cpu| pmu.open_one(*cpu, *event, None));
+            match opened.reduce(Result::or) {
+                Some(Ok(_)) => events.push(*event),
+                Some(Err(error)) => failed = failed.or(Some(error)),
+                None => {}
+            }
+        }
+        if events.is_empty() {
+            return Err(judge_absence(failed.as_ref()));
+        }
+        Ok(Pmu { events, ..pmu })
+    }
+
+    /// A counter for each of [`Pmu::events`], as one group, or `None` where this CPU has no such; none at all where they cannot count.
+    pub(crate) fn open(&self, cpu: CpuId) -> Vec<Option<Counter>> {
+        let mut group: Vec<Option<Counter>> = Vec::new();
+        for event in &self.events {
+            let leader = group.iter_mut().flatten().next();
+            let opened = self.open_one(cpu, *event, leader).ok();
+            group.push(opened);
+        }
+        // All at once: who joins a group that counts already does not count before the kernel plans anew.
+        let leader = group.iter_mut().flatten().next();
+        match leader.map(Counter::enable_group) {
+            Some(Err(_)) => Vec::new(),
+            _ => group,
+        }
+    }
+
+    fn open_one(
+        &self,
+        cpu: CpuId,
+        event: Event,
+        leader: Option<&mut Counter>,
+    ) -> io::Result<Counter> {
+        let mut builder = match event {
+            Event::Cycles => Builder::new(Hardware::CPU_CYCLES),
+            Event::Instructions => Builder::new(Hardware::INSTRUCTIONS),
+            Event::ReferenceCycles => Builder::new(Hardware::REF_CPU_CYCLES),
+            Event::CacheReferences => Builder::new(Hardware::CACHE_REFERENCES),
+            Event::CacheMisses => Builder::new(Hardware::CACHE_MISSES),
+            Event::PageFaults => Builder::new(Software::PAGE_FAULTS),
+            Event::ContextSwitches => Builder::new(Software::CONTEXT_SWITCHES),
+            Event::CpuClock => Builder::new(Software::CPU_CLOCK),
+        };
+        builder
+            .any_pid()
+            .one_cpu(cpu.0 as usize)
+            .include_kernel()
+            .include_hv()
+            .enabled(leader.is_some());
+        let plain = builder.attrs().config;
+        if let Some(kind) = self.kind_of(cpu, event) {
+            builder.attrs_mut().config = plain | u64::from(kind.number) << PMU_TYPE_SHIFT;
+        }
+        let build = |builder: &Builder<'_>, leader: Option<&mut Counter>| match leader {
+            Some(leader) => builder.build_with_group(leader),
+            None => builder.build(),
+        };
+        let mut leader = leader;
+        match build(&builder, leader.as_deref_mut()) {
+            // Kernels that do not take the kind find it by the CPU.
+            Err(_) if builder.attrs().config != plain => {
+                builder.attrs_mut().config = plain;
+                build(&builder, leader)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Whose counter it has to be, where there are several kinds.
+    fn kind_of(&self, cpu: CpuId, event: Event) -> Option<&CoreKind> {
+        let is_software = CounterChoice::Software.events().contains(&event);
+        let kinds = if is_software { &[] } else { self.kinds.as_slice() };
+        kinds.iter().find(|kind| kind.cpus.contains(cpu))
+    }
+}
+
+/// Kinds of CPUs by their counters: those of cores, unlike others, have a file `cpus`. Empty where there is one kind only and on machines that tell none.
+fn read_kinds(devices: &Path) -> Vec<CoreKind> {
+    let Ok(entries) = std::fs::read_dir(devices) else { return Vec::new() };
+    let kind = |dir: &Path| {
+        let text = |file: &str| std::fs::read_to_string(dir.join(file)).ok();
+        Some(CoreKind {
+            name: dir.file_name()?.to_string_lossy().into_owned(),
+            number: text("type")?.trim().parse().ok()?,
+            cpus: text("cpus")?.trim().parse().ok()?,
+        })
+    };
+    let mut kinds: Vec<CoreKind> =
+        entries.flatten().filter_map(|entry| kind(&entry.path())).collect();
+    kinds.sort_by(|a, b| a.name.cmp(&b.name));
+    if kinds.len() == 1 { Vec::new() } else { kinds }
+}
+
+fn judge_absence(error: Option<&io::Error>) -> Absence {
+    let errno = error.and_then(io::Error::raw_os_error).map(Errno::from_raw);
+    let refusal = |reason: String, remedy: &str| Refusal { reason, remedy: remedy.to_owned() };
+    match errno {
+        Some(Errno::EPERM | Errno::EACCES) => Absence::Refused(refusal(
+            "opening counters: not permitted".to_owned(),
+            "give the process CAP_PERFMON, and allow it the system call perf_event_open (SystemCallFilter=perf_event_open; in a container a \
+             seccomp profile that does)",
+        )),
+        Some(Errno::ENOSYS) => Absence::Refused(refusal(
+            "opening counters: the kernel has no system call perf_event_open, or a filter hides it"
+                .to_owned(),
+            "use a kernel with CONFIG_PERF_EVENTS=y, and allow the system call perf_event_open",
+        )),
+        Some(Errno::ENOENT | Errno::ENODEV | Errno::EOPNOTSUPP) | None => {
+            Absence::Unsupported(refusal(
+                "this machine shows no counters of its processors".to_owned(),
+                "a hypervisor would have to pass them on (vPMU)",
+            ))
+        }
+        Some(errno) => Absence::Refused(refusal(
+            format!("opening counters: {}", errno.desc()),
+            "look for others that count all the time, or choose `counters: off`",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_those_with_cpus_where_there_are_several() {
+        let dir = std::env::temp_dir().join(format!("bayplan-pmu-{}", std::process::id()));
+        let write = |device: &str, files: &[(&str, &str)]| {
+            std::fs::create_dir_all(dir.join(device)).unwrap();
+            for (file, text) in files {
+                std::fs::write(dir.join(device).join(file), text).unwrap();
+            }
+        };
+        assert_eq!(read_kinds(&dir), []);
+        write("uncore_imc_0", &[("type", "18\n"), ("cpumask", "0\n")]);
+        write("software", &[("type", "1\n")]);
+        write("cpu_core", &[("type", "4\n"), ("cpus", "0-15\n")]);
+        assert_eq!(read_kinds(&dir), []);
+        write("cpu_atom", &[("type", "10\n"), ("cpus", "16-23\n")]);
+        write("broken", &[("type", "x\n"), ("cpus", "0\n")]);
+        let kinds = read_kinds(&dir);
+        std::fs::remove_dir_all(&dir).unwrap();
+        let names: Vec<(&str, u32)> =
+            kinds.iter().map(|kind| (kind.name.as_str(), kind.number)).collect();
+        assert_eq!(names, [("cpu_atom", 10), ("cpu_core", 4)]);
+        let pmu = Pmu { events: Vec::new(), kinds };
+        let number = |cpu, event| pmu.kind_of(CpuId(cpu), event).map(|kind| kind.number);
+        assert_eq!(number(16, Event::Cycles), Some(10));
+        assert_eq!(number(3, Event::CacheMisses), Some(4));
+        assert_eq!(number(24, Event::Cycles), None);
+        assert_eq!(number(16, Event::PageFaults), None);
+    }
+
+    #[track_caller]
+    fn check(errno: Option<Errno>, expected: &str) {
+        let error = errno.map(io::Error::from);
+        let text = match judge_absence(error.as_ref()) {
+            Absence::Unsupported(refusal) => format!("unsupported: {}", refusal.reason),
+            Absence::Refused(refusal) => format!("refused: {}", refusal.reason),
+        };
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_from_what_may_not_be_used() {
+        let absent = "unsupported: this machine shows no counters of its processors";
+        check(Some(Errno::ENOENT), absent);
+        check(Some(Errno::EOPNOTSUPP), absent);
+        check(None, absent);
+        check(Some(Errno::EACCES), "refused: opening counters: not permitted");
+        check(
+            Some(Errno::ENOSYS),
+            "refused: opening counters: the kernel has no system call perf_event_open, or a filter hides it",
+        );
+        check(Some(Errno::EBUSY), "refused: opening counters: Device or resource busy");
+    }
+}
