@@ -416,6 +416,9 @@ impl Player<'_> {
         if self.place_of(number).is_none() {
             return;
         }
+        // Kubelet may have given up meanwhile what was refused before, or it would not be told of again.
+        self.step(Event::Resize(runtime_id(number), Resources::default()), None);
+        self.step(Event::Resized(runtime_id(number), true), None);
         let (_, would) = self.step(Event::Resize(runtime_id(number), update), Some(number));
         self.step(Event::Resized(runtime_id(number), true), None);
         // What would have been refused then may have been asked for already.

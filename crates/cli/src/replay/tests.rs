@@ -173,6 +173,19 @@ proptest! {
     }
 }
 
+#[test]
+fn a_resize_that_is_refused_again_after_kubelet_has_given_it_up_is_refused_in_replay_too() {
+    let line = "numa:1 core:4";
+    let mut daemon = Daemon::new("", line);
+    daemon.play(&crate::simulate::tests::trace(&["+a G 2000"]), false);
+    for milli in [8000, 2000, 8000] {
+        daemon.resize(0, milli);
+    }
+    let report = replayed(&daemon.told, line, None);
+    let (refused, elsewhere) = (report.played.arrivals.len(), report.elsewhere().len());
+    assert_eq!((refused, elsewhere), (3, 0), "{:#?}", report.played.arrivals);
+}
+
 /// From any entry on that says where everybody is, the rest of a history is one, too.
 #[test]
 fn a_history_may_begin_in_the_middle() {
