@@ -13,7 +13,6 @@ use bayplan_enforcement::resctrl::{RESCTRL, class_of_group};
 use bayplan_host::counters::{
     GroupCounters, GroupFiles, MonitorCounters, NodeCounters, NodeFiles, read_monitor,
 };
-use bayplan_host::find_container_cgroup;
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_types::{Bytes, CpuClass, CpuId};
 use tokio::sync::Notify;
@@ -233,10 +232,8 @@ impl Reader {
             let parent = &occupant.spec.pod.cgroup_parent;
             let kernel = self.kernel.as_mut()?;
             // What is wrong with the groups of the node is for `bayplan check` to tell.
-            let found =
-                find_container_cgroup(kernel, parent, &occupant.runtime_id, None).ok()??;
-            let dir = found.dirs.first()?;
-            let files = GroupFiles::open(&self.config.borrow().host_root, dir);
+            let root = &self.config.borrow().host_root;
+            let files = GroupFiles::find(root, kernel, parent, &occupant.runtime_id).ok()??;
             self.groups.insert(occupant.runtime_id.clone(), files);
         }
         let files = self.groups.get_mut(&occupant.runtime_id)?;
