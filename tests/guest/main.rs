@@ -14,6 +14,7 @@ mod lifecycle;
 mod machine;
 mod memory;
 mod package;
+mod rebalancing;
 mod shared;
 mod units;
 
@@ -62,6 +63,7 @@ fn tests() -> Vec<&'static Test> {
         memory::TESTS,
         isolated::TESTS,
         files::TESTS,
+        rebalancing::TESTS,
         lifecycle::TESTS,
         units::TESTS,
     ]

@@ -65,6 +65,8 @@ pub(crate) struct GroupsRead {
     pub(crate) at: Instant,
     /// By the runtime's id.
     pub(crate) groups: BTreeMap<String, (GroupCounters, Option<Placed>)>,
+    /// As [`NodeCounters::idle_ticks`].
+    pub(crate) idle_ticks: BTreeMap<CpuId, u64>,
 }
 
 impl Shown {
@@ -74,7 +76,8 @@ impl Shown {
         let of_each = reading.containers.iter();
         let groups =
             of_each.map(|it| (it.runtime_id.clone(), (it.counters.clone(), it.placed))).collect();
-        Some(GroupsRead { at: reading.at?, groups })
+        let idle_ticks = reading.node.idle_ticks.clone();
+        Some(GroupsRead { at: reading.at?, groups, idle_ticks })
     }
 
     /// Comes back when there is a reading that it has not come back for.

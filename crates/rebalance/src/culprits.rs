@@ -142,12 +142,16 @@ impl Judge<'_> {
         !place.is_empty() && self.busy(scene, goer, place) + wants <= CROWDED * place.len() as f64
     }
 
-    /// How many of some CPUs all but one keep busy.
+    /// How many of some CPUs all but one keep busy, also those who are in no container, as far as the kernel tells.
     fn busy(&self, scene: &Scene, but: ContainerId, place: &CpuSet) -> f64 {
-        let others = scene.residents.iter().filter(|(id, _)| **id != but);
-        others
-            .filter_map(|(id, it)| Some(self.windows.last(*id)?.cpus * overlap(&it.cpus, place)))
-            .sum()
+        let of = |(id, it): (&ContainerId, &Resident)| {
+            Some(self.windows.last(*id)?.cpus * overlap(&it.cpus, place))
+        };
+        let (own, others): (Vec<_>, Vec<_>) = scene.residents.iter().partition(|it| *it.0 == but);
+        let others: f64 = others.into_iter().filter_map(of).sum();
+        let own: f64 = own.into_iter().filter_map(of).sum();
+        let busy: Option<f64> = place.iter().map(|cpu| Some(1.0 - scene.idle.get(&cpu)?)).sum();
+        busy.map_or(others, |all| others.max(all - own))
     }
 
     /// The victim's trouble with the other's activity, over the rounds in which both were measured; before the other came it did nothing.

@@ -53,6 +53,26 @@ fn a_besteffort_hog_is_made_idle_and_let_go_when_it_is_gone() {
     );
 }
 
+/// On a node with a daemon that is in no container, the two of them do not fill the CPUs, and yet there is no time left.
+#[test]
+fn cpus_are_crowded_when_the_kernel_says_so_whoever_is_on_them() {
+    check(
+        "
+        machine pack:1 numa:1 l3:1 core:2 pu:1
+        web burstable 0-1
+        hog besteffort 0-1
+        ",
+        "
+        20 rounds  web cpus=0.4 pressure=0.5  hog cpus=0.7
+        idle 0.4
+        20 rounds  web cpus=0.4 pressure=0.5  hog cpus=0.7
+        idle 0.05
+        until a proposal  web cpus=0.4 pressure=0.5  hog cpus=0.7
+        ",
+        expect![[r#""#]],
+    );
+}
+
 #[test]
 fn what_does_not_help_is_undone_and_the_next_is_tried() {
     check(

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bayplan_allocator::ContainerId;
 use bayplan_rebalance::{
-    Decision, Proposal, Rebalancer, Round, Scene, Settings, Unrest, render_evidence,
+    Decision, Proposal, Rebalancer, Round, Sample, Scene, Settings, Unrest, render_evidence,
     render_proposal,
 };
 use jiff::Timestamp;
@@ -102,9 +102,11 @@ impl RebalancerTask {
         };
         let topology = Arc::new(self.ground.lock().await.topology.clone());
         looker.stays.note(&occupancy, now);
-        let scene = scene_of(&occupancy, topology, &looker.stays, period > config.interval * 2);
+        let mut scene = scene_of(&occupancy, topology, &looker.stays, period > config.interval * 2);
         let (files, probes) = (self.shown.groups(), self.sightings.latest());
         let samples = looker.sampler.sample(&occupancy, files, probes);
+        scene.idle = looker.sampler.idle().clone();
+        tell_samples(&scene, &samples);
         self.told.looked(samples.len(), scene.unrest.map(|it| unrest_text(it).to_owned()));
         let round = Round { at: now, period, samples };
         for decision in looker.rebalancer.look(&scene, &round) {
@@ -137,6 +139,15 @@ impl RebalancerTask {
         });
         let why = format!("would turn {text}");
         self.inbox.ask(Event::Proposed(proposal.target, why)).await.map(drop)
+    }
+}
+
+/// What everything is concluded from, for whoever wants to know why nothing is.
+fn tell_samples(scene: &Scene, samples: &BTreeMap<ContainerId, Sample>) {
+    tracing::debug!(idle = ?scene.idle.values().collect::<Vec<_>>(), "rebalance: CPUs");
+    for (id, sample) in samples {
+        let container = scene.residents.get(id).map_or("", |it| it.name.as_str());
+        tracing::debug!(container, ?sample, "rebalance: seen");
     }
 }
 

@@ -7,7 +7,7 @@ use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_host::counters::{GroupCounters, Pressure, Stall};
 use bayplan_rebalance::{Decision, Knob, Rebalancer, Round, Sample, Scene, Settings};
 use bayplan_topology::{derive, parse_machine};
-use bayplan_types::{Bytes, CpuClass, QosClass};
+use bayplan_types::{Bytes, CpuClass, CpuId, QosClass};
 use expect_test::{Expect, expect};
 
 use super::sampler::{Sampler, sample_of};
@@ -158,9 +158,12 @@ fn a_victim_is_seen_in_the_counters_of_files_alone() {
         ];
         let groups: BTreeMap<_, _> =
             groups.into_iter().map(|(id, it)| (id.to_owned(), (it, None))).collect();
-        let files = Some(GroupsRead { at: begun + at, groups });
+        let idle_ticks = [(CpuId(0), 50 * round), (CpuId(1), 0)].into();
+        let files = Some(GroupsRead { at: begun + at, groups, idle_ticks });
         let samples = sampler.sample(&occupancy, files, None);
         assert_eq!(samples.len(), if round == 0 { 0 } else { 2 });
+        let idle = [(CpuId(0), 0.1), (CpuId(1), 0.0)].into();
+        assert_eq!(*sampler.idle(), if round == 0 { BTreeMap::new() } else { idle });
         let round = Round { at, period: SECOND * 5, samples };
         proposed.extend(rebalancer.look(&scene(&occupancy, &stays, false), &round));
     }
