@@ -136,11 +136,10 @@ fn far_share(Placed { near, far }: Placed) -> Option<f64> {
     (all > 0).then(|| far.0 as f64 / all as f64)
 }
 
-fn add_rates(sample: &mut Sample, rates: &Rates) {
+pub(super) fn add_rates(sample: &mut Sample, rates: &Rates) {
     sample.waiting = Some(rates.waiting);
     sample.delay_p99 = rates.delay_p99;
-    let by_others = Preempter::ALL.iter().zip(rates.preempted_by);
-    let by_others =
-        by_others.filter(|(by, _)| matches!(by, Preempter::Container | Preempter::System));
-    sample.preempted = Some(by_others.map(|(_, rate)| rate).sum());
+    // For the system's tasks nobody is to blame who could be asked; a client of a server on the same CPU is among them at every answer.
+    let mut by = Preempter::ALL.iter().zip(rates.preempted_by);
+    sample.preempted = by.find(|(by, _)| **by == Preempter::Container).map(|(_, rate)| rate);
 }

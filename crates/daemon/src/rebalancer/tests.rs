@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use bayplan_allocator::ContainerId;
 use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_host::counters::{GroupCounters, Pressure, Stall};
+use bayplan_probes::Rates;
 use bayplan_rebalance::{Decision, Knob, Rebalancer, Round, Sample, Scene, Settings};
 use bayplan_topology::{derive, parse_machine};
 use bayplan_types::{Bytes, CpuClass, CpuId, QosClass};
 use expect_test::{Expect, expect};
 
-use super::sampler::{Sampler, sample_of};
+use super::sampler::{Sampler, add_rates, sample_of};
 use super::scene::{Stays, owner_of, scene_of};
 use crate::observer::{GroupsRead, Placed};
 use crate::occupancy::{Occupancy, Occupant};
@@ -60,6 +61,25 @@ fn what_was_counted_in_between_is_per_second_and_what_was_not_is_nothing() {
     );
     check_sample(&after, &before, None, expect!["none"]);
     check_sample(&GroupCounters::default(), &after, None, expect!["none"]);
+}
+
+/// A server that answers a client on the same CPU leaves it to the client thousands of times a second, and is well.
+#[test]
+fn who_leaves_the_cpu_to_a_client_outside_of_containers_is_not_preempted() {
+    let rates = Rates {
+        cpus: 0.5,
+        waiting: 0.1,
+        involuntary: 1107.0,
+        preempted_by: [1.0, 6.0, 1000.0, 100.0],
+        migrations: [0.0; 5],
+        delay_p50: None,
+        delay_p99: Some(Duration::from_micros(64)),
+    };
+    let mut sample = Sample { cpus: 0.5, ..Sample::default() };
+    add_rates(&mut sample, &rates);
+    let delay_p99 = rates.delay_p99;
+    let due = Sample { waiting: Some(0.1), delay_p99, preempted: Some(6.0), ..sample.clone() };
+    assert_eq!(sample, due);
 }
 
 fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {
