@@ -89,6 +89,9 @@ fn nobody_is_blamed_for_those_who_are_in_no_container() {
         until a proposal  web cpus=0.4 pressure=0.5  hog cpus=0.3
         ",
         expect![[r#"
+            105 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 0.30, correlation 0.0
         "#]],
     );
 }
