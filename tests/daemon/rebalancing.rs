@@ -1,15 +1,16 @@
 //! The rebalancer: counters in files that the test writes, as a kernel would.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
-use bayplan_daemon::config::Config;
-use bayplan_daemon::{RebalanceView, post_control, query_control};
+use bayplan_daemon::config::{Config, EnforcementMode};
+use bayplan_daemon::{ProposalState, RebalanceView, post_control, query_control};
+use bayplan_rebalance::Mode;
 use bayplan_types::{CpuSet, QosClass};
 
 use crate::node::{Node, soon};
@@ -26,6 +27,40 @@ fn fast(config: &mut Config) {
     config.reserved_cpus = CpuSet::new();
 }
 
+fn acting(config: &mut Config) {
+    fast(config);
+    config.rebalance.mode = Mode::Act;
+}
+
+/// Directories of cgroups.
+struct Groups {
+    server: PathBuf,
+    hog: PathBuf,
+}
+
+impl Groups {
+    /// The hog's pod.
+    fn pod(&self) -> &Path {
+        self.hog.parent().unwrap()
+    }
+
+    /// That of all BestEffort pods.
+    fn class(&self) -> &Path {
+        self.pod().parent().unwrap()
+    }
+
+    fn is_idle(&self) -> bool {
+        text(self.pod(), "cpu.idle") == "1"
+    }
+
+    fn is_suppressed(&self) -> bool {
+        !text(self.class(), "cpu.max").starts_with("max")
+    }
+}
+
+/// What helps the server: nothing does in tests that do not let it.
+type Cure = fn(&Groups) -> bool;
+
 /// A server that waits for a hog, in the counters of their groups, from now on until it is dropped.
 struct Trouble {
     is_over: Arc<AtomicBool>,
@@ -33,15 +68,24 @@ struct Trouble {
 }
 
 impl Trouble {
-    fn start(server: PathBuf, hog: PathBuf) -> Trouble {
+    fn start(groups: Arc<Groups>, cure: Cure) -> Trouble {
         let is_over = Arc::<AtomicBool>::default();
-        let (seen, begun) = (Arc::clone(&is_over), Instant::now());
+        let seen = Arc::clone(&is_over);
         let writer = std::thread::spawn(move || {
+            let (mut last, mut server, mut stalled, mut hog) = (Instant::now(), 0, 0, 0);
             while !seen.load(Ordering::Relaxed) {
-                let micros = begun.elapsed().as_micros();
-                for (group, percent, stalled) in [(&server, 60, 80), (&hog, 140, 0)] {
-                    write(group, "cpu.stat", &format!("usage_usec {}\n", micros * percent / 100));
-                    let total = micros * stalled / 100;
+                let micros = std::mem::replace(&mut last, Instant::now()).elapsed().as_micros();
+                // In percent of a CPU.
+                let shares = if cure(&groups) { [60, 0, 100] } else { [60, 80, 140] };
+                for (total, share) in [&mut server, &mut stalled, &mut hog].into_iter().zip(shares)
+                {
+                    *total += micros * share;
+                }
+                for (group, used, stalled) in
+                    [(&groups.server, server, stalled), (&groups.hog, hog, 0)]
+                {
+                    write(group, "cpu.stat", &format!("usage_usec {}\n", used / 100));
+                    let total = stalled / 100;
                     let text = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={total}\n");
                     write(group, "cpu.pressure", &text);
                 }
@@ -62,15 +106,49 @@ impl Drop for Trouble {
 }
 
 /// In place, as the kernel's files are: who has them open reads the new text.
-fn write(group: &std::path::Path, file: &str, text: &str) {
+fn write(group: &Path, file: &str, text: &str) {
     use std::io::Write as _;
     let open =
         fs::OpenOptions::new().create(true).truncate(false).write(true).open(group.join(file));
     open.unwrap().write_all(text.as_bytes()).unwrap();
 }
 
+fn text(group: &Path, file: &str) -> String {
+    fs::read_to_string(group.join(file)).unwrap().trim().to_owned()
+}
+
 async fn view(node: &Node) -> RebalanceView {
     soon(query_control(&node.control_socket(), "/api/v1/rebalance")).await.unwrap()
+}
+
+/// The view as soon as it says this.
+async fn view_when(
+    node: &Node,
+    what: &str,
+    is_so: impl Fn(&RebalanceView) -> bool,
+) -> RebalanceView {
+    let waited = async {
+        loop {
+            let view = view(node).await;
+            if is_so(&view) {
+                return view;
+            }
+            tokio::time::sleep(INTERVAL / 2).await;
+        }
+    };
+    match tokio::time::timeout(Duration::from_secs(60), waited).await {
+        Ok(view) => view,
+        Err(_) => panic!("never {what}: {:#?}", view(node).await),
+    }
+}
+
+async fn files_when(what: &str, is_so: impl Fn() -> bool) {
+    let waited = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(60), waited).await.is_ok(), "never {what}");
 }
 
 async fn pause(node: &Node, paused: bool) -> RebalanceView {
@@ -78,13 +156,16 @@ async fn pause(node: &Node, paused: bool) -> RebalanceView {
     soon(post_control(&node.control_socket(), &path, String::new())).await.unwrap()
 }
 
-/// A node with a server and a hog whose groups exist.
-async fn troubled() -> (Node, Trouble) {
-    let mut node = Node::without_daemon(MACHINE);
-    node.adjust = fast;
-    node.start_daemon().await;
+/// Whether the proposal with this knob is there, in this state.
+fn has(view: &RebalanceView, knob: &str, state: ProposalState) -> bool {
+    view.proposals.iter().any(|it| it.knob == knob && it.state == state)
+}
+
+/// A server and a hog, whose groups exist, on a node whose daemon runs. The hog's pod has this annotation.
+async fn settled(node: &mut Node, wish: Option<&str>) -> Arc<Groups> {
     let (_, server) = node.burstable("server", 100).await;
-    let pod = PodSpec::new("hog", QosClass::BestEffort);
+    let mut pod = PodSpec::new("hog", QosClass::BestEffort);
+    pod.annotations.extend(wish.map(|it| ("bayplan.dev/rebalance".to_owned(), it.to_owned())));
     let (_, hog) =
         soon(node.kubelet.launch(&pod, &ContainerSpec::burstable("hog", 0))).await.unwrap();
     let cgroups = node.host_root().join("sys/fs/cgroup");
@@ -95,17 +176,52 @@ async fn troubled() -> (Node, Trouble) {
         fs::create_dir_all(&group).unwrap();
         write(&group, "cpu.stat", "usage_usec 0\n");
         write(&group, "cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
-        write(&group, "cgroup.type", "domain\n");
+        // Every group but the root has these.
+        for above in group.ancestors().take_while(|it| **it != cgroups) {
+            for (file, text) in [
+                ("cgroup.type", "domain\n"),
+                ("cpu.idle", "0\n"),
+                ("cpu.max", "max 100000\n"),
+                ("cpu.weight", "1\n"),
+            ] {
+                write(above, file, text);
+            }
+        }
         groups.push(group);
     }
     write(&cgroups, "cgroup.controllers", "cpu memory\n");
     let [server, hog] = <[PathBuf; 2]>::try_from(groups).unwrap();
-    (node, Trouble::start(server, hog))
+    Arc::new(Groups { server, hog })
+}
+
+/// A node with the trouble, for which there is this cure.
+async fn troubled(
+    adjust: fn(&mut Config),
+    wish: Option<&str>,
+    cure: Cure,
+) -> (Node, Arc<Groups>, Trouble) {
+    let mut node = Node::without_daemon(MACHINE);
+    node.adjust = adjust;
+    node.start_daemon().await;
+    let groups = settled(&mut node, wish).await;
+    let trouble = Trouble::start(Arc::clone(&groups), cure);
+    (node, groups, trouble)
+}
+
+/// Of the hog's pod and class: `cpu.idle`, `cpu.weight`, `cpu.max`.
+fn text_of(groups: &Groups) -> [String; 3] {
+    let pod = groups.pod();
+    [text(pod, "cpu.idle"), text(pod, "cpu.weight"), text(groups.class(), "cpu.max")]
+}
+
+fn history(node: &Node) -> String {
+    let files = fs::read_dir(node.history()).unwrap();
+    files.map(|it| fs::read_to_string(it.unwrap().path()).unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_suffers_is_told_with_who_it_suffers_from_and_nothing_is_changed() {
-    let (mut node, _trouble) = troubled().await;
+    let (mut node, groups, _trouble) = troubled(fast, None, |_| false).await;
     let found = soon(async {
         loop {
             let view = view(&node).await;
@@ -122,11 +238,107 @@ async fn a_container_that_suffers_is_told_with_who_it_suffers_from_and_nothing_i
     );
     assert!(found.evidence.contains("cpu-pressure"), "{found:?}");
     assert!(sum(&metrics(&node).await, "bayplan_rebalance_proposals_total", &["observe"]) >= 1.0);
+    assert_eq!(found.state, ProposalState::Observed);
+    assert!(!groups.is_idle() && !groups.is_suppressed());
     node.check_in_line().await;
     node.stop_daemon().await;
-    let history = fs::read_dir(node.history()).unwrap();
-    let text: String = history.map(|it| fs::read_to_string(it.unwrap().path()).unwrap()).collect();
+    let text = history(&node);
     assert!(text.contains(r#""kind":"proposed""#) && text.contains("would turn"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_helps_is_done_and_kept_until_the_daemon_stops() {
+    let (mut node, groups, _trouble) = troubled(acting, None, Groups::is_idle).await;
+    let view = view_when(&node, "kept", |it| has(it, "idle", ProposalState::Kept)).await;
+    assert!(groups.is_idle(), "{view:#?}");
+    assert_eq!(view.proposals.iter().filter(|it| it.state.is_in_force()).count(), 1);
+    node.check_in_line().await;
+    node.stop_daemon().await;
+    assert_eq!(text_of(&groups), ["0", "1", "max 100000"]);
+    let text = history(&node);
+    assert!(text.contains("turns idle on default/hog/hog"), "{text}");
+    assert!(text.contains(r#""kind":"judged""#) && text.contains("kept: closed"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_help_is_undone_and_the_next_is_tried() {
+    let (mut node, groups, _trouble) = troubled(acting, None, Groups::is_suppressed).await;
+    let view = view_when(&node, "kept", |it| has(it, "suppress", ProposalState::Kept)).await;
+    assert!(has(&view, "idle", ProposalState::Undone), "{view:#?}");
+    files_when("idle no more", || !groups.is_idle()).await;
+    assert!(groups.is_suppressed());
+    assert_eq!(text(groups.pod(), "cpu.weight"), "1");
+    node.stop_daemon().await;
+    assert!(history(&node).contains("undone: closed"), "{}", history(&node));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_takes_back_what_is_turned_and_a_resume_does_not_turn_it_again_at_once() {
+    let (node, groups, _trouble) = troubled(acting, None, Groups::is_idle).await;
+    view_when(&node, "kept", |it| has(it, "idle", ProposalState::Kept)).await;
+    pause(&node, true).await;
+    files_when("given back", || !groups.is_idle()).await;
+    let view = view_when(&node, "withdrawn", |it| has(it, "idle", ProposalState::Withdrawn)).await;
+    let count = view.proposals.len();
+    for _ in 0..10 {
+        tokio::time::sleep(INTERVAL).await;
+        assert!(!groups.is_idle());
+    }
+    assert_eq!(self::view(&node).await.proposals.len(), count);
+    pause(&node, false).await;
+    view_when(&node, "turned again", |it| it.proposals.len() > count).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_is_killed_leaves_nothing_turned_to_the_next_one() {
+    let (mut node, groups, _trouble) = troubled(acting, None, Groups::is_idle).await;
+    files_when("turned", || groups.is_idle()).await;
+    node.kill_daemon();
+    node.adjust = |config| {
+        fast(config);
+        config.rebalance.mode = Mode::Off;
+    };
+    node.start_daemon().await;
+    files_when("given back", || !groups.is_idle()).await;
+    assert_eq!(text_of(&groups), ["0", "1", "max 100000"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_turned_on_whom_its_owner_or_its_namespace_keeps_out() {
+    let observed: fn(&mut Config) = |config| {
+        acting(config);
+        config.rebalance.namespaces.insert("default".to_owned(), Mode::Observe);
+    };
+    for (adjust, wish) in
+        [(acting as fn(&mut Config), Some("observe")), (observed, None), (observed, Some("act"))]
+    {
+        let (node, groups, _trouble) = troubled(adjust, wish, |_| false).await;
+        let view = view_when(&node, "proposed", |it| !it.proposals.is_empty()).await;
+        assert_eq!(view.proposals[0].state, ProposalState::Observed, "{view:#?}");
+        assert!(!groups.is_idle() && !groups.is_suppressed());
+    }
+    let (node, groups, _trouble) = troubled(acting, Some("off"), |_| false).await;
+    let mut looks = 0;
+    while looks < 30 {
+        tokio::time::sleep(INTERVAL).await;
+        looks += usize::from(view(&node).await.sampled > 0);
+        assert_eq!(view(&node).await.proposals.len(), 0);
+    }
+    assert!(!groups.is_idle() && !groups.is_suppressed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nothing_can_be_turned_it_is_said_what_would_be_and_why_it_is_not() {
+    let dry: fn(&mut Config) = |config| {
+        acting(config);
+        config.enforcement = EnforcementMode::DryRun;
+    };
+    let (node, groups, _trouble) = troubled(dry, None, |_| false).await;
+    let view = view_when(&node, "proposed", |it| !it.proposals.is_empty()).await;
+    assert_eq!(view.proposals[0].state, ProposalState::Observed, "{view:#?}");
+    assert!(!groups.is_idle());
+    let why = |it: &RebalanceView| it.unrest.as_ref().is_some_and(|it| it.contains("dry-run"));
+    view_when(&node, "said why", why).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,6 +26,9 @@ const HOG: &str = "default/scenario-hog/app";
 
 const PORT: &str = "16379";
 
+/// Some of the others need instructions that an emulated processor does not have.
+const METHOD: &str = "--cpu-method ackermann";
+
 /// How much of everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
@@ -175,7 +178,8 @@ pub fn launch_server(node: &mut Node) -> anyhow::Result<Placed> {
 /// stress-ng is not installed, or does not start.
 pub fn launch_hog(node: &mut Node, processes: u32) -> anyhow::Result<Placed> {
     let program = find_program("stress-ng", "stress-ng")?;
-    launch(node, "hog", 0, &format!("exec {} --cpu {processes}", program.display()))
+    let script = format!("exec {} --cpu {processes} {METHOD}", program.display());
+    launch(node, "hog", 0, &script)
 }
 
 /// Somebody of the lowest class who uses a fifth of a CPU, which hurts nobody much.
@@ -184,7 +188,8 @@ pub fn launch_hog(node: &mut Node, processes: u32) -> anyhow::Result<Placed> {
 /// As of [`launch_hog`].
 pub fn launch_bystander(node: &mut Node) -> anyhow::Result<Placed> {
     let program = find_program("stress-ng", "stress-ng")?;
-    launch(node, "bystander", 0, &format!("exec {} --cpu 1 --cpu-load 20", program.display()))
+    let script = format!("exec {} --cpu 1 --cpu-load 20 {METHOD}", program.display());
+    launch(node, "bystander", 0, &script)
 }
 
 /// While there is no hog nobody is blamed; then the hog is, for the server's sake, soon, and nobody else. Nothing is changed.
@@ -201,12 +206,13 @@ pub fn the_hog_is_blamed(node: &mut Node, sizes: Sizes) -> anyhow::Result<()> {
     let early = node.rebalance()?;
     ensure!(early.proposals.is_empty(), "blamed without a hog: {:?}", early.proposals);
     ensure!(early.sampled >= 2, "the last look had samples of {}: {early:?}", early.sampled);
+    node.look(&bystander.id).context("the bystander")?;
     let hog = launch_hog(node, sizes.hogs)?;
     let begun = Instant::now();
     let first = wait_for("a proposal", sizes.interval * sizes.looks, || {
         Ok(node.rebalance()?.proposals.into_iter().next())
     })
-    .with_context(|| format!("{:?}", node.rebalance()))?;
+    .with_context(|| format!("the hog: {:?}; {:?}", node.look(&hog.id), node.rebalance()))?;
     println!("  after {:.1} s: {}\n{}", begun.elapsed().as_secs_f64(), first.text, first.evidence);
     let noisy = Latency::median(&load.measure(sizes.rounds)?);
     println!("  clients wait {calm} without the hog, and {noisy} with it");

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bayplan_topology::Level;
-use bayplan_types::{Bytes, CpuClass, CpuId, CpuSet, MilliCpu, NodeId, NodeSet};
+use bayplan_types::{Bytes, CpuClass, CpuId, CpuSet, MemoryKind, MilliCpu, NodeId, NodeSet};
 
 use crate::budget::Load;
 use crate::charged::{Charged, HugeCharge};
@@ -347,21 +347,34 @@ impl Ledger {
         self.changed();
     }
 
-    /// Its memory stays where it is; it may have more near its new CPUs.
+    /// Its memory stays where it is; it may have more near its new CPUs, of the kinds that it has.
     fn move_sharer(&mut self, made: &Move) {
         let Some(mut allocation) = self.holdings.allocations.remove(&made.container) else {
             return;
         };
         self.for_each_load(&allocation, Load::remove);
         allocation.pool = made.to;
-        let with_memory = |nodes: &NodeSet| -> NodeSet {
-            nodes.iter().filter(|id| self.pools.node(*id).is_some()).collect()
-        };
+        let kind = |id: NodeId| self.pools.node(id).map(|(_, node)| node.kind);
+        let has = |it: MemoryKind| allocation.mems.iter().any(|id| kind(id) == Some(it));
+        let may_have =
+            |id: &NodeId| kind(*id).is_some_and(|it| allocation.mems.is_empty() || has(it));
         if let Some(pool) = self.pools.get(made.to) {
-            allocation.mems.union_with(&with_memory(&pool.nodes));
+            // Nodes without CPUs only for who has none of the others.
+            let of = |nodes: &NodeSet| nodes.iter().filter(may_have).collect::<NodeSet>();
+            let near = [of(&pool.nodes), of(&pool.memory)].into_iter().find(|it| !it.is_empty());
+            allocation.mems.union_with(&near.unwrap_or_default());
         }
         self.for_each_load(&allocation, Load::add);
         self.holdings.allocations.insert(made.container, allocation);
+    }
+
+    /// Lets a container have these memory nodes too; nothing is set aside on them. `None` when it holds nothing.
+    pub(crate) fn add_mems(&mut self, id: ContainerId, nodes: &NodeSet) -> Option<NodeSet> {
+        let held = self.holdings.allocations.get_mut(&id)?;
+        held.mems.union_with(nodes);
+        let mems = held.mems.clone();
+        self.changed();
+        Some(mems)
     }
 
     /// Lets a container have fewer memory nodes.

@@ -71,10 +71,10 @@ pub(crate) enum Command {
     /// would mend it.
     #[command(after_long_help = AUDIT_HELP)]
     Audit(AuditOptions),
-    /// Which containers suffer from others, and what would help them
+    /// Which containers suffer from others, and what would help them or was done
     ///
-    /// The daemon compares what the probes and the kernel's files count, every few seconds (`rebalance` in the configuration), and says what it would turn.
-    /// Nothing is changed. `bayplan journal --kind proposed` has everything that was ever proposed.
+    /// The daemon compares what the probes and the kernel's files count, every few seconds (`rebalance` in the configuration), and says what it would turn;
+    /// in mode `act` it does, and takes back what does not help. `bayplan journal --kind proposed,judged` has everything.
     #[command(subcommand)]
     Rebalance(RebalanceCommand),
     /// What the daemon would write into kernel files now, one line per write, with the reason; nothing when all of them are right
@@ -136,7 +136,7 @@ pub(crate) enum Command {
 pub(crate) enum RebalanceCommand {
     /// Whether it looks, what it has proposed since the daemon was started, and how it knows
     Status(StatusOptions),
-    /// Propose nothing from now on, also after a restart of the daemon, until `bayplan rebalance resume`
+    /// Take back all that is turned, and turn and propose nothing from now on, also after a restart of the daemon, until `bayplan rebalance resume`
     Pause(StatusOptions),
     /// End `bayplan rebalance pause`
     Resume(StatusOptions),
@@ -475,6 +475,7 @@ Kinds:
   moved                        somebody else is the reason: room for a container, compaction, narrowing, the machine, a restart
   resized, pod_resized, ended  kubelet changed what it, or its pod, may have; it gave everything back
   proposed                     the rebalancer found that somebody suffers, and what it would turn on this container
+  judged                       what became of something that the rebalancer turned on this container: kept, undone, could not be done
   mode                         bayplan drain, restore or resume, and bayplan rebalance pause or resume
   runtime_lost, runtime_back   the runtime does not answer, and answers again
   failure                      a write failed, or something else that an operator should know

@@ -5,14 +5,17 @@ use std::path::Path;
 use anyhow::bail;
 use bayplan_daemon::decision::{Decision, PoolVerdict, Verdict};
 use bayplan_daemon::history::{Entry, Who};
-use bayplan_daemon::query_control;
 use bayplan_daemon::status::Explanation;
+use bayplan_daemon::{ProposalView, query_control};
 
 use crate::args::{ExplainOptions, Output, PastOptions};
 use crate::journal::Columns;
 use crate::past::Past;
 use crate::status::control_socket;
 use crate::{render_table, table};
+
+/// More proposals of the rebalancer are in the journal.
+const REBALANCE_MAX: usize = 8;
 
 /// Asks the daemon and prints every pool that was considered.
 pub(crate) fn run(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Result<()> {
@@ -58,6 +61,7 @@ fn explain_past(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Resu
             pools: Vec::new(),
             warnings: arrival.warnings.clone(),
         },
+        rebalance: Vec::new(),
     };
     match options.output.output {
         Output::Text => {
@@ -118,7 +122,20 @@ pub(crate) fn render(explanation: &Explanation) -> String {
         text.push_str(&render_table(&rows));
         text.push_str(&render_scores(&decision.pools));
     }
+    text.push_str(&render_rebalance(&explanation.rebalance));
     text
+}
+
+/// What the rebalancer has told, with how it knew, newest first.
+fn render_rebalance(proposals: &[ProposalView]) -> String {
+    let mut text = String::new();
+    for proposal in proposals.iter().rev().take(REBALANCE_MAX) {
+        let ProposalView { at, state, text: what, outcome, evidence, .. } = proposal;
+        let outcome = if outcome.is_empty() { String::new() } else { format!("; {outcome}") };
+        text.push_str(&format!("  {:<8} {at:.0} {what}{outcome}\n", state.name()));
+        text.extend(evidence.lines().map(|line| format!("           {line}\n")));
+    }
+    text.chars().map(|it| if it.is_control() && it != '\n' { '\u{fffd}' } else { it }).collect()
 }
 
 /// The criteria in which the pools differ, in the order in which they are compared; greater or fewer wins as ARCHITECTURE says.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bayplan_daemon::{RebalanceView, post_control, query_control};
+use bayplan_daemon::{ProposalView, RebalanceView, post_control, query_control};
 
 use crate::args::{Output, RebalanceCommand};
 use crate::status::control_socket;
@@ -34,22 +34,33 @@ pub(crate) fn run(config: Option<&Path>, command: &RebalanceCommand) -> anyhow::
 fn render(view: &RebalanceView) -> String {
     let mut text = match (view.mode.as_str(), view.is_paused) {
         ("off", _) => "OFF: `rebalance.mode` of the configuration\n".to_owned(),
-        (_, true) => "PAUSED until `bayplan rebalance resume`\n".to_owned(),
+        (_, true) => "PAUSED until `bayplan rebalance resume`: nothing is turned\n".to_owned(),
+        ("act", false) => {
+            "The mode is act: what may help is done, and taken back if it does not.\n".to_owned()
+        }
         (mode, false) => format!("The mode is {mode}: what would be done is said, and not done.\n"),
     };
     if view.mode != "off" {
         text.push_str(&format!("The last look had samples of {} containers.\n", view.sampled));
     }
     if let Some(unrest) = view.unrest.as_ref().filter(|_| !view.is_paused) {
-        text.push_str(&format!("Nothing is proposed now: {unrest}.\n"));
+        text.push_str(&format!("Nothing is changed now: {unrest}.\n"));
+    }
+    let in_force = view.proposals.iter().filter(|it| it.state.is_in_force()).count();
+    if in_force > 0 {
+        text.push_str(&format!(
+            "{in_force} in force; `bayplan rebalance pause` takes back all that is turned.\n"
+        ));
     }
     let Some(last) = view.proposals.last() else {
         text.push_str("No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.\n");
         return text;
     };
-    let mut rows = table(&["TIME (UTC)", "WOULD TURN"]);
+    let mut rows = table(&["TIME (UTC)", "STATE", "WHAT"]);
     for proposal in &view.proposals {
-        rows.add_row([proposal.at.strftime("%F %T").to_string(), plain(&proposal.text)]);
+        let ProposalView { at, text, state, outcome, .. } = proposal;
+        let what = if outcome.is_empty() { text.clone() } else { format!("{text}; {outcome}") };
+        rows.add_row([at.strftime("%F %T").to_string(), state.name().to_owned(), plain(&what)]);
     }
     text.push_str(&format!("\n{}\nThe last of them: ", render_table(&rows)));
     text.push_str(&last.evidence.lines().map(|line| plain(line) + "\n").collect::<String>());
@@ -63,7 +74,7 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bayplan_daemon::ProposalView;
+    use bayplan_daemon::ProposalState;
     use expect_test::{Expect, expect};
 
     use super::*;
@@ -74,6 +85,9 @@ mod tests {
 
     fn proposal(text: &str) -> ProposalView {
         ProposalView {
+            number: 1,
+            state: ProposalState::Observed,
+            outcome: String::new(),
             at: "2026-11-22T05:00:00Z".parse().unwrap(),
             knob: "weight".to_owned(),
             target: "batch/hog/main".to_owned(),
@@ -101,14 +115,14 @@ mod tests {
             expect![[r#"
                 The mode is observe: what would be done is said, and not done.
                 The last look had samples of 2 containers.
-                Nothing is proposed now: everything is restored.
+                Nothing is changed now: everything is restored.
                 No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.
             "#]],
         );
         check(
             RebalanceView { is_paused: true, ..view.clone() },
             expect![[r#"
-                PAUSED until `bayplan rebalance resume`
+                PAUSED until `bayplan rebalance resume`: nothing is turned
                 The last look had samples of 2 containers.
                 No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.
             "#]],
@@ -120,6 +134,24 @@ mod tests {
                 No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.
             "#]],
         );
+        let mut kept = proposal("idle on batch/hog/main, for shop/web/main: waiting 2.00 > 0.50");
+        (kept.state, kept.outcome) =
+            (ProposalState::Kept, "kept: closed 90 % of the gap".to_owned());
+        let (proposals, mode) = (vec![kept], "act".to_owned());
+        check(
+            RebalanceView { mode, proposals, ..view.clone() },
+            expect![[r#"
+            The mode is act: what may help is done, and taken back if it does not.
+            The last look had samples of 2 containers.
+            1 in force; `bayplan rebalance pause` takes back all that is turned.
+
+             TIME (UTC)           STATE  WHAT
+             2026-11-22 05:00:00  kept   idle on batch/hog/main, for shop/web/main: waiting 2.00 > 0.50; kept: closed 90 % of the gap
+
+            The last of them: shop/web/main suffers
+              waiting 2.00 > 0.50
+        "#]],
+        );
         let text = "weight on batch/h\u{1b}og/main, for shop/web/main: waiting 2.00 > 0.50";
         check(
             RebalanceView { proposals: vec![proposal(text)], ..view },
@@ -127,8 +159,8 @@ mod tests {
                 The mode is observe: what would be done is said, and not done.
                 The last look had samples of 2 containers.
 
-                 TIME (UTC)           WOULD TURN
-                 2026-11-22 05:00:00  weight on batch/h�og/main, for shop/web/main: waiting 2.00 > 0.50
+                 TIME (UTC)           STATE     WHAT
+                 2026-11-22 05:00:00  observed  weight on batch/h�og/main, for shop/web/main: waiting 2.00 > 0.50
 
                 The last of them: shop/web/main suffers
                   waiting 2.00 > 0.50

@@ -29,7 +29,9 @@ pub use koordinator::{FOREIGN, Foreign};
 pub use page::{render_page, render_text};
 pub use source::Sources;
 pub use table::{KEYS, Key, Values};
-pub use tuning::{CpuPartition, INTERRUPTS, InterruptRule, PARTITION, Tuning, WakeUp};
+pub use tuning::{
+    CpuPartition, INTERRUPTS, InterruptRule, PARTITION, RebalanceWish, Tuning, WakeUp,
+};
 pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, matches_glob};
 pub use webhook::parse_quantity;
 

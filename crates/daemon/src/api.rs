@@ -254,7 +254,12 @@ struct Named {
 
 async fn explain(State(api): State<Api>, Query(named): Query<Named>) -> Response {
     match api.syncer.inbox.ask(Event::Explain(named.name)).await {
-        Some(Answer::Explanations(found)) => Json(found).into_response(),
+        Some(Answer::Explanations(mut found)) => {
+            for explanation in &mut found {
+                explanation.rebalance = api.told.about(&explanation.container);
+            }
+            Json(found).into_response()
+        }
         _ => stopping(),
     }
 }

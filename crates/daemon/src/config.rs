@@ -31,7 +31,7 @@ use tokio::sync::watch;
 
 pub use self::cpu_classes::{CpuClasses, CpuUse, Turn};
 pub use self::read::{ConfigError, ConfigErrors, ConfigFile, parse_config, read_config};
-pub use self::rebalance::{RebalanceConfig, RebalanceMode};
+pub use self::rebalance::RebalanceConfig;
 pub use self::requests::{Requests, TopologyPolicy};
 pub use self::schema::schema;
 pub(crate) use self::settings::changes;

@@ -11,11 +11,11 @@ mod task;
 mod view;
 mod watcher;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bayplan_enforcement::{
-    FilePlan, Notice, Patience, Settings, Unmovable, files_to_read, plan_files,
+    FilePlan, Notice, Patience, Settings, Slot, Unmovable, files_to_read, is_needed, plan_files,
 };
 use bayplan_host::kernel::{Kernel, Report, apply, observe};
 
@@ -26,7 +26,8 @@ pub(crate) use task::{Enforcement, EnforcerTask, Questions, run_enforcer};
 pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};
-use crate::enforcer::families::{Gathered, PowerCache, gather, gather_power};
+pub(crate) use crate::enforcer::families::tuning;
+use crate::enforcer::families::{Gathered, PowerCache, TurnedSlots, gather, gather_power};
 use crate::enforcer::groups::{GroupOutcome, GroupWork};
 use crate::occupancy::Occupancy;
 
@@ -53,7 +54,12 @@ pub(crate) struct Outcome {
     pub(crate) failing: usize,
     /// Values that bayplan has changed.
     pub(crate) changed: usize,
+    /// What became of each proposal of the rebalancer that is in files.
+    pub(crate) turned: TurnedFiles,
 }
+
+/// Of each proposal, by its number, whether its files say what it asks for; if not, why.
+pub(crate) type TurnedFiles = BTreeMap<u64, Result<(), String>>;
 
 impl Outcome {
     /// Of two looks, one right after the other.
@@ -62,7 +68,17 @@ impl Outcome {
         self.report.outcomes.extend(next.report.outcomes);
         self.failures.extend(next.failures);
         self.notices.extend(next.notices);
+        let mut turned = next.turned;
+        for (number, end) in &mut turned {
+            // What has failed is not tried a second time so soon, and the first one says why.
+            if end.is_err()
+                && let Some(first @ Err(_)) = self.turned.get(number)
+            {
+                *end = first.clone();
+            }
+        }
         Outcome {
+            turned,
             plan: FilePlan { writes: self.plan.writes, ..next.plan },
             report: self.report,
             groups: self.groups.then(next.groups),
@@ -113,7 +129,7 @@ impl Enforcer {
 
     /// What would be written now.
     pub(crate) fn preview(&mut self, config: &Config, occupancy: &Occupancy) -> Outcome {
-        let Gathered { settings, problems, groups: work } = self.wanted(config, occupancy);
+        let Gathered { settings, problems, groups: work, .. } = self.wanted(config, occupancy);
         let plan = self.plan(&settings, &work);
         let groups = work.preview(self.kernel.as_mut());
         let contested = self.patience.contested().count();
@@ -145,7 +161,7 @@ impl Enforcer {
     }
 
     fn carry_out(&mut self, gathered: Gathered, now: Duration) -> Outcome {
-        let Gathered { settings, problems, groups: work } = gathered;
+        let Gathered { settings, problems, groups: work, turned } = gathered;
         let mut groups = GroupOutcome::default();
         work.change(self.kernel.as_mut(), &mut groups);
         let plan = self.plan(&settings, &GroupWork::default());
@@ -170,9 +186,11 @@ impl Enforcer {
         self.originals.forget(&returned);
         work.assign(self.kernel.as_mut(), &mut groups);
         failures.extend(self.news_of(&groups));
+        let turned = turned_files(turned, &plan, &report);
         let contested = self.patience.contested().count();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         Outcome {
+            turned,
             plan,
             report,
             groups,
@@ -234,7 +252,7 @@ impl Enforcer {
             gather_power(kernel, &mut self.power, config, occupancy, time, &mut gathered);
             gathered
         };
-        let Gathered { settings, problems, groups } = &gathered;
+        let Gathered { settings, problems, groups, .. } = &gathered;
         let is_scheduled = !is_off && !config.cpu_classes.schedule.is_empty();
         self.has_work = !settings.is_empty()
             || !problems.is_empty()
@@ -259,13 +277,34 @@ impl Enforcer {
 
     /// What cannot be given back is not changed.
     fn remember(&mut self, plan: &mut FilePlan) -> Result<(), String> {
-        plan.remember.retain(|slot, _| plan.writes.iter().any(|write| write.slot == *slot));
-        let kept = self.originals.remember(&plan.remember);
+        let FilePlan { remember, writes, .. } = plan;
+        remember.retain(|slot, original| is_needed(slot, &original.form, writes));
+        let kept = self.originals.remember(remember);
         if kept.is_err() {
-            plan.writes.retain(|write| !plan.remember.contains_key(&write.slot));
+            writes.retain(|write| !remember.contains_key(&write.slot));
         }
         kept
     }
+}
+
+/// Whether files say what proposals ask for. `plan` is what was to be written, `report` what was.
+fn turned_files(turned: TurnedSlots, plan: &FilePlan, report: &Report) -> TurnedFiles {
+    let check = |slot: &Slot| {
+        if let Some(it) = plan.impossible.iter().find(|it| it.slot == *slot) {
+            return Err(format!("{slot}: {}", it.why));
+        }
+        let mut written = report.outcomes.iter().filter(|(write, _)| write.slot == *slot);
+        match written.next_back() {
+            Some((_, Ok(()))) => Ok(()),
+            Some((_, Err(why))) => Err(format!("{slot}: {why}")),
+            None if plan.writes.iter().any(|write| write.slot == *slot) => {
+                Err(format!("{slot} is not written now"))
+            }
+            None => Ok(()),
+        }
+    };
+    let check_all = |slots: Vec<Slot>| slots.iter().try_for_each(check);
+    turned.into_iter().map(|(number, slots)| (number, slots.and_then(check_all))).collect()
 }
 
 #[cfg(test)]

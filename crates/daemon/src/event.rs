@@ -11,13 +11,14 @@ use bayplan_enforcement::Plan;
 use bayplan_topology::{Device, Topology};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
-use crate::history::Entry;
+use crate::history::{Entry, Kind};
 use crate::mode::{Mode, ModePlan, NotInPlace};
 use crate::occupancy::Occupancy;
 use crate::reconfigure::{ChangedConfig, Shift};
 use crate::record::Record;
 use crate::resources_file::FileNews;
 use crate::status::{Explanation, Status};
+use crate::turned::Turned;
 
 /// Something happened, or somebody asks.
 #[derive(Clone, Debug)]
@@ -71,8 +72,10 @@ pub enum Event {
     RuntimeBack,
     /// The rebalancer proposes nothing from now on, or does so again.
     PauseRebalance(bool),
-    /// The rebalancer would turn something on this container, for this reason.
-    Proposed(ContainerId, String),
+    /// From now on the rebalancer has turned this and nothing else. Answered as `Starting` is.
+    Turn(Turned),
+    /// The rebalancer tells the history something of this container.
+    Told(Kind, ContainerId, String),
     /// Are events dealt with?
     Ping,
     /// Who has which CPUs?
@@ -87,6 +90,11 @@ impl Event {
     /// Kubelet's call is not answered after it, but after another event, unless nothing was changed.
     pub(crate) fn is_beginning(&self) -> bool {
         matches!(self, Event::TryAdmit(..) | Event::Admit(..))
+    }
+
+    /// Kernel files may have to be written after it although nothing else has changed.
+    pub(crate) fn needs_files(&self) -> bool {
+        matches!(self, Event::Turn(_) | Event::Started(_))
     }
 }
 
@@ -215,7 +223,7 @@ pub enum Answer {
     Status(Box<Status>),
     /// To `Occupancy`.
     Occupancy(Box<Occupancy>),
-    /// To `Starting`: the step after which it is as it is now; `None`: it is nobody's business.
+    /// To `Starting` and `Turn`: the step after which it is as it is now; `None`: it is nobody's business.
     Since(Option<u64>),
     /// To `Explain`; empty when nothing matches.
     Explanations(Vec<Explanation>),
@@ -279,6 +287,15 @@ pub enum Note {
         to: String,
         /// What for, and what it may cost.
         why: String,
+    },
+    /// A container's cold start is over.
+    Warmed {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Its memory nodes until then.
+        from: String,
+        /// Its memory nodes from then on.
+        to: String,
     },
     /// An operator has chosen another mode.
     ModeChanged {

@@ -4,6 +4,7 @@
 //! were made; an answer that must wait for its plan travels with it, so nobody is told of a CPU before its old owner was told to let go.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -23,6 +24,9 @@ use crate::writer::Batch;
 
 /// Events that share one write to the journal.
 const BATCH_MAX: usize = 64;
+
+/// After so long at most the machine's clock is looked at again.
+const CLOCK_STEP: Duration = Duration::from_secs(30);
 
 /// What the loop works on.
 pub(crate) struct EventLoop {
@@ -45,9 +49,15 @@ impl EventLoop {
         self.metrics.show(&self.state, self.journal.bytes());
         self.health.set_journal_behind(self.journal.is_behind());
         self.metrics.show_narrowable(self.state.narrowable_count());
+        let mut warming = self.state.next_warming();
         loop {
             let count = tokio::select! {
                 count = events.0.recv_many(&mut batch, BATCH_MAX) => count,
+                () = reached(warming) => {
+                    // Any step does what is due.
+                    batch.push(Envelope { event: Event::Ping, answer: oneshot::channel().0 });
+                    1
+                }
                 () = stop.cancelled(), if !events.0.is_closed() => {
                     events.0.close();
                     continue;
@@ -57,7 +67,7 @@ impl EventLoop {
                 return;
             }
             let now = Timestamp::now();
-            let is_started = batch.iter().any(|it| matches!(it.event, Event::Started(_)));
+            let needs_files = batch.iter().any(|it| it.event.needs_files());
             let is_final = batch.iter().any(|it| !it.event.is_beginning());
             let mut steps = Vec::with_capacity(batch.len());
             for Envelope { event, answer } in batch.drain(..) {
@@ -81,12 +91,13 @@ impl EventLoop {
             for (step, answer) in steps {
                 self.carry_out(step, answer);
             }
-            if has_changed || is_started || is_moved {
+            if has_changed || needs_files || is_moved {
                 self.enforce_soon.notify_one();
             }
             // Grows with the containers whose memory is spread, so nobody waits for it.
             if has_changed {
                 self.metrics.show_narrowable(self.state.narrowable_count());
+                warming = self.state.next_warming();
             }
         }
     }
@@ -126,6 +137,19 @@ impl EventLoop {
     }
 }
 
+/// Waits for a time by the machine's clock; for ever, if there is none.
+async fn reached(time: Option<Timestamp>) {
+    let Some(time) = time else { return std::future::pending().await };
+    loop {
+        let left = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
+        if left.is_zero() {
+            return;
+        }
+        // The clock may be set meanwhile.
+        tokio::time::sleep(left.min(CLOCK_STEP)).await;
+    }
+}
+
 /// Logs and counts.
 pub(crate) fn tell(note: &Note, metrics: &Metrics) {
     metrics.count(note);
@@ -141,6 +165,9 @@ pub(crate) fn tell(note: &Note, metrics: &Metrics) {
         }
         Note::Narrowed { container, from, to, why } => {
             tracing::info!(container, from, to, why, "has fewer memory nodes");
+        }
+        Note::Warmed { container, from, to } => {
+            tracing::info!(container, from, to, "cold start is over, has more memory nodes");
         }
         Note::ModeChanged { from, to } => {
             tracing::warn!(from = from.name(), to = to.name(), "the mode has changed");

@@ -43,6 +43,8 @@ pub enum Kind {
     Ended,
     /// The rebalancer found that a container suffers, and what it would turn on this one; `why` says both.
     Proposed,
+    /// What the rebalancer turned on the container was kept, taken back, or could not be done; `why` says which, and what it was.
+    Judged,
     /// The node was found at rest, and it was looked whether holes can be joined or memory narrowed.
     Looked,
     /// An operator chose another mode, `why` says which.
@@ -62,7 +64,7 @@ pub enum Kind {
 
 impl Kind {
     /// All that this version writes.
-    pub const ALL: [Kind; 18] = [
+    pub const ALL: [Kind; 19] = [
         Kind::Started,
         Kind::Continued,
         Kind::Machine,
@@ -75,6 +77,7 @@ impl Kind {
         Kind::PodResized,
         Kind::Ended,
         Kind::Proposed,
+        Kind::Judged,
         Kind::Looked,
         Kind::Mode,
         Kind::Configured,
@@ -98,6 +101,7 @@ impl Kind {
             Kind::PodResized => "pod_resized",
             Kind::Ended => "ended",
             Kind::Proposed => "proposed",
+            Kind::Judged => "judged",
             Kind::Looked => "looked",
             Kind::Mode => "mode",
             Kind::Configured => "configured",
@@ -124,6 +128,8 @@ pub enum By {
     Compaction,
     /// Fewer memory nodes.
     Narrowing,
+    /// The end of a start on slow memory.
+    ColdStart,
     /// CPUs or memory nodes that came or went while the daemon ran.
     Machine,
     /// Another configuration.

@@ -4,6 +4,7 @@
 
 mod api;
 pub mod check;
+mod cold_start;
 mod compaction;
 pub mod compactor;
 pub mod config;
@@ -43,6 +44,7 @@ pub mod state;
 pub mod status;
 mod sync;
 pub mod systemd;
+mod turned;
 mod writer;
 mod yaml;
 
@@ -50,7 +52,7 @@ pub use control::{ControlError, post_control, query_control};
 pub use enforcer::{FilePlanView, RestoredFiles, render_file_plan_view};
 pub use hotplug::Machine;
 pub use prober::{AuditView, ContainerAudit, IntruderView, ProbeView, Recent};
-pub use rebalancer::{ProposalView, RebalanceView};
+pub use rebalancer::{ProposalState, ProposalView, RebalanceView};
 pub use reconfigure::{ChangedConfig, Shift};
 pub use recorded_machine::parse_recorded_machine;
 pub use reload::{ConfigDiff, Followed, LogFilter, Reloader};

@@ -4,6 +4,7 @@
 mod failures;
 mod plain_text;
 mod process;
+mod rebalancing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -12,7 +13,6 @@ use std::time::Duration;
 use bayplan_cri::upstream::RuntimeError;
 use bayplan_enforcement::Notice;
 use bayplan_host::kernel::WriteFailure;
-use bayplan_rebalance::Knob;
 use bayplan_types::{CpuClass, QosClass};
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
@@ -37,6 +37,7 @@ use crate::state::NodeState;
 
 use failures::FAILURES;
 use process::Process;
+use rebalancing::Rebalancing;
 
 pub(crate) use plain_text::{OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
 
@@ -134,12 +135,6 @@ struct OfCheck {
     check: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfProposal {
-    knob: &'static str,
-    mode: &'static str,
-}
-
 /// Every metric of the daemon.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -168,7 +163,7 @@ pub(crate) struct Metrics {
     file_writes: Family<Outcome, Counter>,
     file_drifts: Family<OfFile, Counter>,
     files: Family<InState, Gauge<i64, AtomicI64>>,
-    proposals: Family<OfProposal, Counter>,
+    pub(crate) rebalancing: Rebalancing,
 }
 
 #[cfg(test)]
@@ -207,7 +202,7 @@ impl Metrics {
             file_writes: Family::default(),
             file_drifts: Family::default(),
             files: Family::default(),
-            proposals: Family::default(),
+            rebalancing: Rebalancing::default(),
         };
         metrics.register();
         metrics.registry.register_collector(Box::new(ProbeTable(sightings.clone())));
@@ -216,11 +211,6 @@ impl Metrics {
         metrics.start_at_zero();
         metrics.config_is_good.set(1);
         metrics
-    }
-
-    /// The rebalancer would turn this.
-    pub(crate) fn proposed(&self, knob: &'static str, mode: &'static str) {
-        self.proposals.get_or_create(&OfProposal { knob, mode }).inc();
     }
 
     fn register(&mut self) {
@@ -299,11 +289,7 @@ impl Metrics {
             "1 for the mode that an operator has chosen, 0 for the others",
             self.modes.clone(),
         );
-        self.registry.register(
-            "rebalance_proposals",
-            "What the rebalancer would have turned for containers that suffer",
-            self.proposals.clone(),
-        );
+        self.rebalancing.register(&mut self.registry);
     }
 
     fn register_files(&mut self) {
@@ -348,10 +334,6 @@ impl Metrics {
 
     /// Counters that are expected to stay at zero must be there to be alerted on.
     fn start_at_zero(&self) {
-        for knob in Knob::ALL {
-            let mode = bayplan_rebalance::Mode::Observe.name();
-            self.proposals.get_or_create(&OfProposal { knob: knob.name(), mode }).inc_by(0);
-        }
         for (kind, _) in FAILURES {
             self.failures.get_or_create(&Kind { kind }).inc_by(0);
         }
@@ -419,7 +401,7 @@ impl Metrics {
                 self.memory_narrowings.inc();
                 return;
             }
-            Note::ModeChanged { .. } => return,
+            Note::Warmed { .. } | Note::ModeChanged { .. } => return,
             Note::MachineChanged { .. } => return self.machine_change("applied"),
             Note::ConfigChanged { .. } => return self.config_read("applied"),
             Note::MachineUnchanged => return self.machine_change("unchanged"),
@@ -530,6 +512,7 @@ impl Metrics {
             let is_it = i64::from(mode == state.mode());
             self.modes.get_or_create(&InMode { mode: mode.name() }).set(is_it);
         }
+        self.rebalancing.show_paused(state.is_rebalance_paused);
         self.journal.set(journal_bytes);
     }
 }

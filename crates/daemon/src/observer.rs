@@ -14,11 +14,12 @@ use bayplan_host::counters::{
     GroupCounters, GroupFiles, MonitorCounters, NodeCounters, NodeFiles, read_monitor,
 };
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
+use bayplan_rebalance::Mode;
 use bayplan_types::{Bytes, CpuClass, CpuId};
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
-use crate::config::{Config, LiveConfig, RebalanceMode};
+use crate::config::{Config, LiveConfig};
 use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
 use crate::occupancy::{Occupancy, Occupant};
@@ -153,8 +154,8 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
 /// One reading serves everybody.
 fn interval_of(config: &Config) -> Duration {
     match config.rebalance.mode {
-        RebalanceMode::Off => config.observe_interval,
-        RebalanceMode::Observe => config.observe_interval.min(config.rebalance.interval),
+        Mode::Off => config.observe_interval,
+        Mode::Observe | Mode::Act => config.observe_interval.min(config.rebalance.interval),
     }
 }
 

@@ -5,6 +5,7 @@ use bayplan_cri::translate::NewContainer;
 use bayplan_types::{CpuClass, CpuSet, NodeSet};
 
 use crate::state::NodeState;
+use crate::turned::Turned;
 
 /// The node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct Occupancy {
     pub is_at_rest: bool,
     /// An operator has paused the rebalancer.
     pub is_rebalance_paused: bool,
+    /// What the rebalancer has turned.
+    pub turned: Turned,
     /// After how many steps of the state.
     pub step: u64,
 }
@@ -46,6 +49,14 @@ pub struct Occupant {
     pub mems: NodeSet,
     /// Its CPU set is not bayplan's to say.
     pub is_left_alone: bool,
+}
+
+impl Occupancy {
+    /// All CPUs that containers run on.
+    pub(crate) fn cpus(&self) -> CpuSet {
+        let own = self.occupants.iter().map(|it| &it.exclusive);
+        own.fold(self.reserved.union(&self.shared), |all, own| all.union(own))
+    }
 }
 
 impl NodeState {
@@ -81,6 +92,7 @@ impl NodeState {
             is_restored: self.is_restored(),
             is_at_rest: self.is_at_rest(),
             is_rebalance_paused: self.is_rebalance_paused,
+            turned: self.turned_now(),
             step: self.steps,
         }
     }

@@ -1,13 +1,17 @@
-//! Looks for containers that suffer from others. In: who runs where, and what the probes and the kernel's files have counted. Out: proposals, told to the
-//! log, to the history, to metrics and to `bayplan rebalance status`; nothing is changed.
+//! Looks for containers that suffer from others, and helps them. In: who runs where, and what the probes and the kernel's files have counted. Out: what is to
+//! be turned, as a part of the state, from which files follow as from everything else; told to the log, to the history, to metrics and to
+//! `bayplan rebalance status`.
 //!
-//! `sampler.rs` makes a round of two readings, `scene.rs` a scene of who runs where, and the crate `rebalance` concludes. The task (`task.rs`) goes with the
-//! readings that are made for the metrics, so nothing is read twice. How the kill switch is kept is at the end of this file: a record in the journal, as the
-//! mode is.
+//! `sampler.rs` makes a round of two readings, `scene.rs` a scene of who runs where, with what `reach.rs` says can be turned, and the crate `rebalance`
+//! concludes; `carry_out.rs` follows. The task (`task.rs`) goes with the readings that are made for the metrics, so nothing is read twice. How the kill switch
+//! is kept is at the end of this file: a record in the journal, as the mode is.
 
+mod carry_out;
+mod reach;
 mod sampler;
 mod scene;
 mod task;
+mod tell;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -18,10 +22,12 @@ use crate::event::{Answer, Step};
 use crate::history::{Entry, Kind};
 use crate::record::Record;
 use crate::state::NodeState;
+use crate::turned::Turned;
 
+pub(crate) use carry_out::take_back;
 pub(crate) use task::{RebalancerTask, run_rebalancer};
 pub(crate) use view::Told;
-pub use view::{ProposalView, RebalanceView};
+pub use view::{ProposalState, ProposalView, RebalanceView};
 
 impl NodeState {
     /// Until an operator says the contrary, also through restarts.
@@ -29,6 +35,7 @@ impl NodeState {
         let mut step = Step::new(Answer::Done);
         if is_paused != self.is_rebalance_paused {
             self.is_rebalance_paused = is_paused;
+            self.turned = Turned::default();
             step.records.push(Record::RebalancePaused { is_paused });
             let word = if is_paused { "paused" } else { "resumed" };
             let why = format!("the rebalancer was {word}");
@@ -38,7 +45,7 @@ impl NodeState {
     }
 
     /// Only the history is told.
-    pub(crate) fn proposed(&self, id: ContainerId, why: String) -> Step {
-        Step::told(Entry { who: self.who(id), why, ..Entry::new(Kind::Proposed) })
+    pub(crate) fn told(&self, kind: Kind, id: ContainerId, why: String) -> Step {
+        Step::told(Entry { who: self.who(id), why, ..Entry::new(kind) })
     }
 }

@@ -41,7 +41,7 @@ use crate::metrics::Metrics;
 use crate::neighbours::watch_neighbours;
 use crate::observer::{self, observe};
 use crate::prober::{ProberTask, Sightings, run_prober};
-use crate::rebalancer::{RebalancerTask, Told, run_rebalancer};
+use crate::rebalancer::{RebalancerTask, Told, run_rebalancer, take_back};
 use crate::reconfigure::check_reserved;
 use crate::record::replay;
 use crate::recorded_machine::render_machine;
@@ -121,6 +121,7 @@ pub struct Daemon {
     metrics_address: Option<SocketAddr>,
     ear: Ear,
     config: LiveConfig,
+    inbox: Inbox,
     enforcement: Enforcement,
     sightings: Sightings,
     told: Told,
@@ -198,6 +199,8 @@ impl Core {
             shown,
             sightings,
             metrics: Arc::clone(&metrics),
+            enforcement: enforcement.clone(),
+            is_dry_run: false,
             told: Told::default(),
         };
         Ok(Core {
@@ -273,14 +276,14 @@ impl Daemon {
             metrics: Arc::clone(&metrics),
         };
         tasks.push(tokio::spawn(run_enforcer(enforcing, stop.clone())));
-        let looking = core.looking;
+        let looking = RebalancerTask { is_dry_run: followed.is_dry_run, ..core.looking };
         let (ground, sightings) = (Arc::clone(&looking.ground), looking.sightings.clone());
         let told = looking.told.clone();
         tasks.extend(start_looking(&machine, looking, &stop));
         let parts = Parts {
             live,
             ground,
-            inbox,
+            inbox: inbox.clone(),
             upstream,
             metrics: Arc::clone(&metrics),
             sync_soon: Arc::clone(&sync_soon),
@@ -295,6 +298,7 @@ impl Daemon {
             sockets: Vec::new(),
             ear: systemd.ear,
             config: current.clone(),
+            inbox: inbox.clone(),
             enforcement: enforcement.clone(),
             sightings,
             told,
@@ -418,6 +422,7 @@ impl Daemon {
         if let Err(error) = self.proxy.await {
             tracing::error!(%error, "the proxy ended badly");
         }
+        take_back(&self.inbox, &self.enforcement).await;
         self.stop.cancel();
         // Before the journal is free: a successor makes sockets of its own at these paths.
         for socket in self.sockets {

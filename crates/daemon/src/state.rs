@@ -31,6 +31,7 @@ use bayplan_topology::Device;
 use bayplan_types::Pinning;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::cold_start::Cold;
 use crate::compactor::Compactor;
 use crate::config::{CompactionConfig, OnNoCapacity};
 use crate::decision::{Decision, render_lacking};
@@ -40,6 +41,7 @@ use crate::mode::{DRAINED, Mode};
 use crate::narrowing::Narrower;
 use crate::record::Record;
 use crate::resources_file::Tellings;
+use crate::turned::Turned;
 
 /// Decisions about containers that are gone or were refused, kept for `explain`.
 const HISTORY_MAX: usize = 256;
@@ -87,6 +89,8 @@ pub(crate) struct Container {
     is_rewritten: bool,
     /// The step in which it last changed; a view of the runtime that is older says nothing about it.
     pub(crate) touched: u64,
+    /// How far its start on slow memory is.
+    pub(crate) cold: Cold,
 }
 
 impl Container {
@@ -156,6 +160,7 @@ pub struct NodeState {
     /// When it was chosen; `None` for the one that a node begins with.
     pub(crate) mode_since: Option<Timestamp>,
     pub(crate) is_rebalance_paused: bool,
+    pub(crate) turned: Turned,
 }
 
 impl NodeState {
@@ -183,6 +188,7 @@ impl NodeState {
             mode: Mode::default(),
             mode_since: None,
             is_rebalance_paused: false,
+            turned: Turned::default(),
         }
     }
 
@@ -252,12 +258,14 @@ impl NodeState {
             Event::RuntimeLost(why) => Step::told(Entry { why, ..Entry::new(Kind::RuntimeLost) }),
             Event::RuntimeBack => Step::told(Entry::new(Kind::RuntimeBack)),
             Event::PauseRebalance(is_paused) => self.pause_rebalance(is_paused),
-            Event::Proposed(id, why) => self.proposed(id, why),
+            Event::Turn(turned) => self.turn(turned),
+            Event::Told(kind, id, why) => self.told(kind, id, why),
             Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
             Event::Occupancy => Step::new(Answer::Occupancy(Box::new(self.occupancy()))),
             Event::Explain(name) => Step::new(Answer::Explanations(self.explain(&name))),
         };
+        self.end_cold_starts(now, &mut step);
         // A failed write is repeated with the next change or after the next sync: at once it would fail again.
         if self.ledger.version() != version || !step.records.is_empty() || has_observed {
             self.plan(&mut step);
@@ -323,7 +331,10 @@ impl NodeState {
         let others = self.containers.iter().filter(|(other, _)| **other != id);
         let others = others.map(|(id, container)| (*id, &container.spec));
         let hardware = Hardware { devices: &self.devices, memory: self.ledger.pools().memory() };
-        derive_request(id, spec, &self.rules, hardware, others)
+        let (mut request, warnings) = derive_request(id, spec, &self.rules, hardware, others);
+        let cold = self.containers.get(&id).map(|it| it.cold).unwrap_or_default();
+        request.wishes.memory.cold_start = cold.wish();
+        (request, warnings)
     }
 
     fn admit(
@@ -348,7 +359,8 @@ impl NodeState {
         let mut step = Step::new(Answer::Done);
         self.release_earlier(&spec, now, &mut step);
         let id = self.take_id();
-        let (request, warnings) = self.request(id, &spec);
+        let (request, mut warnings) = self.request(id, &spec);
+        let (request, cold) = self.as_cold(request, &spec, &mut warnings, now);
         let (request, is_drained) = match self.as_mode_allows(request) {
             Ok(allowed) => allowed,
             Err(why) if is_final => {
@@ -395,6 +407,7 @@ impl NodeState {
         }
         self.compactor.has_come(&request);
         self.insert(id, spec, None, Phase::Creating, decision);
+        self.begin_cold(id, cold);
         step.records.extend(self.placed_record(id));
         step.notes.extend(self.placed_note(id));
         step.history.extend(self.arrival(id, None));
@@ -501,6 +514,7 @@ impl NodeState {
             // Who knows what it was told before us.
             is_rewritten: phase == Phase::Created,
             touched: self.steps,
+            cold: Cold::No,
         };
         self.containers.insert(id, container);
         self.remember_home(id);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::decision::Decision;
 use crate::mode::Mode;
 use crate::narrowing::render_moved;
+use crate::rebalancer::ProposalView;
 
 /// The node at one moment; format `bayplan-status/1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,4 +165,7 @@ pub struct Explanation {
     pub now: Option<ContainerStatus>,
     /// The decision.
     pub decision: Decision,
+    /// What the rebalancer has told of it since the daemon was started, for its sake and on it, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rebalance: Vec<ProposalView>,
 }

@@ -4,7 +4,7 @@
 //! Documentation/scheduler/sched-bwc.rst, "Burst feature". A limit or a burst holds only as far as the groups above allow it, so both are told to the
 //! pod's group, too; protection of memory is divided from the top, so every group above gets the sum of those below.
 //!
-//! Not here: `cpu.idle`. The kernel refuses to write the weight of an idle group, and runtimes write it with every update of CPU sets.
+//! Not here: `cpu.idle`, which only the rebalancer turns (`turned.rs`).
 
 use std::collections::BTreeMap;
 
@@ -167,11 +167,12 @@ impl CgroupWants {
     }
 }
 
-fn quota_slot(dir: &str) -> Slot {
+pub(crate) fn quota_slot(dir: &str) -> Slot {
     Slot::file(format!("{dir}/cpu.max"))
 }
 
-fn burst_slot(dir: &str) -> Slot {
+/// The file that says what may be saved up.
+pub fn burst_slot(dir: &str) -> Slot {
     Slot::file(format!("{dir}/cpu.max.burst"))
 }
 

@@ -145,6 +145,11 @@ pub fn plan_files(
     let mut plan = FilePlan::default();
     for (slot, setting) in settings {
         match found(observed, slot, &setting.form) {
+            Ok(old) if matches!(setting.form, Form::Follows { .. }) => {
+                if !originals.contains_key(slot) {
+                    plan.remember.insert(slot.clone(), original_of(setting, old));
+                }
+            }
             Ok(old) if is_right(settings, observed, setting, old) => {}
             Ok(old) => {
                 if !originals.contains_key(slot) || setting.form == Form::CpuMax {
@@ -159,6 +164,9 @@ pub fn plan_files(
             }
         }
     }
+    // What follows a file that is not changed need not be remembered.
+    let FilePlan { remember, writes, .. } = &mut plan;
+    remember.retain(|slot, original| is_needed(slot, &original.form, writes));
     let mut returned = Vec::new();
     for (slot, original) in originals.iter().filter(|(slot, _)| !settings.contains_key(slot)) {
         match found(observed, slot, &original.form) {
@@ -189,6 +197,14 @@ pub fn plan_files(
     leave_to_governors(&mut plan, observed);
     order(&mut plan.writes, observed);
     plan
+}
+
+/// Whether one of these writes changes the file, or that which it follows.
+pub fn is_needed(slot: &Slot, form: &Form, writes: &[FileWrite]) -> bool {
+    writes.iter().any(|write| match form {
+        Form::Follows { file } => write.slot.path == *file,
+        _ => write.slot == *slot,
+    })
 }
 
 /// A preference that was before a governor `performance` is not written: with the governor it is back.

@@ -15,14 +15,16 @@ mod plan;
 pub mod power;
 pub mod resctrl;
 mod setting;
+mod turned;
 
 pub use block_io::{
     BlockDevice, BlockIoClass, BlockIoMember, BlockIoRule, CgroupFiles, ResolvedDevices,
     settings_for_block_io,
 };
-pub use cgroup::{CgroupWants, CpuQuota, MemoryQos, MemoryWants, settings_for_cgroups};
+pub use cgroup::{CgroupWants, CpuQuota, MemoryQos, MemoryWants, burst_slot, settings_for_cgroups};
 pub use file_plan::{
-    FilePass, FilePlan, FileWrite, Impossible, files_to_read, plan_files, render_file_plan,
+    FilePass, FilePlan, FileWrite, Impossible, files_to_read, is_needed, plan_files,
+    render_file_plan,
 };
 pub use interrupts::{Interrupts, Unmovable, settings_for_interrupts};
 pub use partition::{
@@ -34,3 +36,4 @@ pub use plan::{Pass, Plan, Write, plan_pinnings, render_plan};
 pub use setting::{
     Form, GONE, Observed, Original, Setting, Settings, Slot, is_same, text_of, value_in,
 };
+pub use turned::{TurnedGroup, suppressed};

@@ -88,6 +88,12 @@ pub enum Form {
     Value,
     /// A line `KEY:id=value;id=value` in which ids that are not wanted keep what they have (resctrl, `schemata`).
     Schemata,
+    /// A word that the kernel changes whenever another file is written. Nothing is wanted of it but that it is as it was when the other is (cgroup v2:
+    /// `cpu.weight` is the default one after `cpu.idle`).
+    Follows {
+        /// The other file.
+        file: String,
+    },
 }
 
 /// A value that somebody wants.
@@ -156,6 +162,7 @@ pub fn is_same(form: &Form, wanted: &str, found: &str) -> bool {
         | Form::Mode
         | Form::Preference { .. }
         | Form::Value
+        | Form::Follows { .. }
         | Form::Partition { .. } => false,
         Form::Lowest { .. } | Form::Highest => {
             number(wanted).is_some_and(|it| Some(it) == number(found))

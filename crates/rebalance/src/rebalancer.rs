@@ -41,6 +41,8 @@ pub struct Rebalancer {
     blameless: BTreeMap<ContainerId, Duration>,
     /// Until when nothing more is only said for a victim's sake.
     told: BTreeMap<ContainerId, Duration>,
+    /// Who suffered in the last round.
+    victims: usize,
     last: u64,
 }
 
@@ -56,6 +58,7 @@ impl Rebalancer {
             budget: Budget::default(),
             blameless: BTreeMap::new(),
             told: BTreeMap::new(),
+            victims: 0,
             last: 0,
         }
     }
@@ -78,6 +81,16 @@ impl Rebalancer {
     /// The proposals that are to be in force or are being carried out, in their order.
     pub fn standing(&self) -> impl Iterator<Item = &Proposal> {
         self.standing.values().map(|it| &it.proposal)
+    }
+
+    /// How many suffer, as far as the last round shows.
+    pub fn victims(&self) -> usize {
+        self.victims
+    }
+
+    /// Somebody else has taken back all that stood. It is forgotten, and nothing is learned from it.
+    pub fn withdraw(&mut self) {
+        self.standing.clear();
     }
 
     /// Says how the carrying out of a proposal ended. Of one that is not known, or was said already, nothing is taken.
@@ -106,6 +119,7 @@ impl Rebalancer {
         self.tried.retain(|id| scene.residents.contains_key(&id));
         self.told.retain(|id, until| *until > now && scene.residents.contains_key(id));
         let conditions = self.conditions(scene, now);
+        self.victims = conditions.values().filter(|it| !it.findings.is_empty()).count();
         if scene.unrest.is_some() {
             for standing in self.standing.values_mut() {
                 standing.restart();

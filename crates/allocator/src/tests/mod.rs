@@ -75,6 +75,8 @@ fn wish(wanted: &mut Request, word: &str) {
         "even" => cpus.is_even = true,
         "hide" => cpus.hides_hyperthreads = true,
         "bound" => memory.is_bound = true,
+        "cold" => memory.cold_start = ColdStart::Cold,
+        "warm" => memory.cold_start = ColdStart::Over,
         "memory" => {
             let kind = MemoryKind::ALL.into_iter().find(|it| it.name().starts_with(value)).unwrap();
             memory.kinds.push(kind);
@@ -721,6 +723,16 @@ fn memory_is_of_the_kinds_that_are_wished_and_bound_where_that_is_wished() {
             7 1 mem:4 bound memory:Hbm: refused: needs 4 GiB, the machine has 0 B free
         "#]],
     );
+}
+
+#[test]
+fn a_sharer_that_is_moved_gets_memory_of_the_kinds_that_it_has() {
+    let mut ledger = machine("pack:2 numa:1 core:4 mem:10 hbm:4 pmem:40", "").unwrap();
+    for step in ["1 0+500 mem:2 memory:Hbm near:0", "2 0+500 mem:2 near:0", "3 4 near:0!"] {
+        play(&mut ledger, step);
+    }
+    let mems = [1, 2].map(|id| ledger.allocation(ContainerId(id)).unwrap().mems.to_string());
+    assert_eq!(mems, ["2-3", "0-1"]);
 }
 
 #[test]

@@ -219,6 +219,7 @@ impl Player<'_> {
             | Kind::Adopted
             | Kind::RuntimeBack
             | Kind::Proposed
+            | Kind::Judged
             | Kind::Unknown => {}
         }
         Ok(())

@@ -33,6 +33,8 @@ pub enum Field {
     MemoryKinds,
     /// `wishes.memory.is_bound`.
     MemoryIsBound,
+    /// `tuning.cold_start`.
+    ColdStart,
     /// `wishes.place.near`, by way of [`Hints`](super::Hints).
     Near,
     /// `wishes.place.affinity`.
@@ -63,6 +65,8 @@ pub enum Field {
     CpuGovernor,
     /// `tuning.wake_up`.
     WakeUp,
+    /// `tuning.rebalance`.
+    Rebalance,
 }
 
 impl Field {
@@ -84,6 +88,7 @@ impl Field {
             Field::HidesHyperthreads => "wishes.cpus.hides_hyperthreads",
             Field::MemoryKinds => "wishes.memory.kinds",
             Field::MemoryIsBound => "wishes.memory.is_bound",
+            Field::ColdStart => "tuning.cold_start",
             Field::Near => "wishes.place.near",
             Field::Affinity => "wishes.place.affinity",
             Field::BurstLevel => "wishes.place.burst_level",
@@ -99,6 +104,7 @@ impl Field {
             Field::CpuClass => "tuning.cpu_class",
             Field::CpuGovernor => "tuning.cpu_governor",
             Field::WakeUp => "tuning.wake_up",
+            Field::Rebalance => "tuning.rebalance",
         }
     }
 }

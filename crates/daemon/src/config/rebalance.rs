@@ -1,10 +1,10 @@
-//! The section `rebalance`: whether it is looked for containers that suffer from others.
+//! The section `rebalance`: whether it is looked for containers that suffer from others, and what is done about it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bayplan_cri::annotations::Words;
-use bayplan_rebalance::Knob;
+use bayplan_cri::annotations::{RebalanceWish, Words};
+use bayplan_rebalance::{Knob, Mode};
 use serde_json::{Value as Json, json};
 
 use super::Config;
@@ -12,47 +12,104 @@ use super::kind::{Field, Tree};
 use super::read::ConfigError;
 use crate::yaml::Value;
 
-/// How far the rebalancer goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RebalanceMode {
-    /// Nothing is looked at.
-    Off,
-    /// What would be done is said.
-    #[default]
-    Observe,
-}
-
-impl RebalanceMode {
-    /// As the configuration writes it.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            RebalanceMode::Off => "off",
-            RebalanceMode::Observe => "observe",
-        }
-    }
-}
-
 /// As the configuration writes them.
-pub(super) const MODES: &Words<RebalanceMode> = &[
-    (RebalanceMode::Off.name(), RebalanceMode::Off),
-    (RebalanceMode::Observe.name(), RebalanceMode::Observe),
-];
+pub(super) const MODES: &Words<Mode> =
+    &[("off", Mode::Off), ("observe", Mode::Observe), ("act", Mode::Act)];
 
 /// Everything about the rebalancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebalanceConfig {
-    /// How far it goes.
-    pub mode: RebalanceMode,
+    /// How far it goes where nobody says otherwise.
+    pub mode: Mode,
+    /// How far it goes at most with pods of these namespaces.
+    pub namespaces: BTreeMap<String, Mode>,
     /// How often it looks.
     pub interval: Duration,
     /// What it never proposes.
     pub forbidden: BTreeSet<Knob>,
+    /// Knobs that are turned and turned back in any minute, together.
+    pub changes_per_minute: usize,
 }
 
 impl Default for RebalanceConfig {
     fn default() -> RebalanceConfig {
-        let (mode, interval) = (RebalanceMode::default(), Duration::from_secs(5));
-        RebalanceConfig { mode, interval, forbidden: BTreeSet::new() }
+        RebalanceConfig {
+            mode: Mode::Observe,
+            namespaces: BTreeMap::new(),
+            interval: Duration::from_secs(5),
+            forbidden: BTreeSet::new(),
+            changes_per_minute: 6,
+        }
+    }
+}
+
+impl RebalanceConfig {
+    /// How far to go with a pod of this namespace that has this annotation.
+    ///
+    /// Whoever writes the configuration has the last word: `off` for the node is off, and what stands for a namespace is as far as it goes there. Where
+    /// nothing stands for it a pod may go further than the node, because nothing is changed but for the sake of containers that agree, on such as agree.
+    pub fn mode_of(&self, namespace: &str, wish: Option<RebalanceWish>) -> Mode {
+        let wish = wish.map(|it| match it {
+            RebalanceWish::Off => Mode::Off,
+            RebalanceWish::Observe => Mode::Observe,
+            RebalanceWish::Act => Mode::Act,
+        });
+        match (self.mode, self.namespaces.get(namespace)) {
+            (Mode::Off, _) => Mode::Off,
+            (_, Some(most)) => wish.map_or(*most, |wish| wish.min(*most)),
+            (node, None) => wish.unwrap_or(node),
+        }
+    }
+}
+
+/// `rebalance.namespaces`.
+pub(super) struct NamespaceModes;
+
+impl Tree for NamespaceModes {
+    fn expected(&self) -> String {
+        "names of namespaces, each with off, observe or act".to_owned()
+    }
+
+    fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
+        let mut errors = Vec::new();
+        let mut namespaces = BTreeMap::new();
+        let mut wrong = |at, message: String| errors.push(ConfigError { at, message });
+        match &field.value.value {
+            Value::Map(entries) => {
+                for (at, name, value) in entries {
+                    let word = match &value.value {
+                        Value::Scalar(word) => word.as_str(),
+                        _ => "no word",
+                    };
+                    let mode = MODES.iter().find(|(known, _)| *known == word).map(|(_, it)| *it);
+                    let key = format!("{}.{name}", field.key);
+                    match mode {
+                        Some(mode) if namespaces.insert(name.clone(), mode).is_some() => {
+                            wrong(*at, format!("`{key}` stands twice"));
+                        }
+                        Some(_) => {}
+                        None => wrong(
+                            value.at,
+                            format!("`{key}` is `{word}`, expected off, observe or act"),
+                        ),
+                    }
+                }
+            }
+            Value::Null => {}
+            _ => wrong(field.value.at, format!("`{}`: expected {}", field.key, self.expected())),
+        }
+        config.rebalance.namespaces = namespaces;
+        errors
+    }
+
+    fn shown(&self, config: &mut Config) -> Json {
+        let namespaces = config.rebalance.namespaces.iter();
+        Json::Object(namespaces.map(|(name, mode)| (name.clone(), json!(mode.name()))).collect())
+    }
+
+    fn schema(&self) -> Json {
+        let words: Vec<&str> = MODES.iter().map(|(word, _)| *word).collect();
+        json!({ "type": ["object", "null"], "additionalProperties": { "enum": words } })
     }
 }
 
@@ -96,5 +153,33 @@ impl Tree for ForbiddenKnobs {
 
     fn schema(&self) -> Json {
         json!({ "type": "array", "items": { "enum": Knob::ALL.map(Knob::name) } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_may_do_what_its_namespace_lets_it_and_nothing_on_a_node_that_is_off() {
+        use Mode::{Act, Observe, Off};
+        let mode = |mode, namespace: Option<Mode>, wish| {
+            let namespaces = namespace.map(|it| ("n".to_owned(), it)).into_iter().collect();
+            RebalanceConfig { mode, namespaces, ..RebalanceConfig::default() }.mode_of("n", wish)
+        };
+        let act = Some(RebalanceWish::Act);
+        for (node, namespace, wish, expected) in [
+            (Observe, None, None, Observe),
+            (Observe, None, act, Act),
+            (Observe, None, Some(RebalanceWish::Off), Off),
+            (Observe, Some(Observe), act, Observe),
+            (Observe, Some(Act), None, Act),
+            (Observe, Some(Act), Some(RebalanceWish::Observe), Observe),
+            (Act, Some(Off), act, Off),
+            (Act, None, Some(RebalanceWish::Off), Off),
+            (Off, Some(Act), act, Off),
+        ] {
+            assert_eq!(mode(node, namespace, wish), expected, "{node:?} {namespace:?} {wish:?}");
+        }
     }
 }

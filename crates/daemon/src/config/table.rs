@@ -6,7 +6,7 @@ use bayplan_types::Bytes;
 use super::block_io::BlockIoClasses;
 use super::cpu_classes::{ClassOf, Classes, CpuUse, Schedule, Zone};
 use super::kind::{Kind, OneOf};
-use super::rebalance::{ForbiddenKnobs, MODES};
+use super::rebalance::{ForbiddenKnobs, MODES, NamespaceModes};
 use super::requests::{POLICIES, SCOPES};
 use super::resctrl::ResctrlTree;
 use super::{EnforcementMode, OnFailure, OnNoCapacity};
@@ -513,14 +513,22 @@ pub(super) const KEYS: &[Key] = &[
         name: "rebalance",
         when: When::Now,
         kind: Kind::Section,
-        text: "Finds containers that suffer from others, by what the probes and the kernel's files count, and says what would help them. Nothing is changed. \
-               `bayplan rebalance status` shows it.",
+        text: "Finds containers that suffer from others, by what the probes and the kernel's files count, and says what would help them, or does it. \
+               `bayplan rebalance status` shows it, `bayplan rebalance pause` takes back all that was turned.",
     },
     Key {
         name: "rebalance.mode",
         when: When::Now,
         kind: Kind::Word(&OneOf(MODES, |it| &mut it.rebalance.mode)),
-        text: "off, or observe (what would be done goes into the log and into `bayplan journal`).",
+        text: "off, observe (what would be done goes into the log and into `bayplan journal`), or act: it is done, and taken back if it does not help. Something is \
+               turned only where both who suffers and on whom it is turned are to be acted on. Pods say otherwise by the annotation bayplan.dev/rebalance.",
+    },
+    Key {
+        name: "rebalance.namespaces",
+        when: When::Now,
+        kind: Kind::Tree(&NamespaceModes),
+        text: "off, observe or act for all pods of a namespace, whatever rebalance.mode says, unless that is off: {shop: act, batch: observe}. Annotations of these pods \
+               may ask for less, not for more.",
     },
     Key {
         name: "rebalance.interval",
@@ -532,7 +540,13 @@ pub(super) const KEYS: &[Key] = &[
         name: "rebalance.forbid",
         when: When::Now,
         kind: Kind::Tree(&ForbiddenKnobs),
-        text: "What is never proposed: some of idle, weight, siblings, suppress, burst, bandwidth, cache, frequency, move, memory, move-owner, evict.",
+        text: "What is never proposed, and taken back if it is turned: some of idle, weight, siblings, suppress, burst, bandwidth, cache, frequency, move, memory, move-owner, evict.",
+    },
+    Key {
+        name: "rebalance.changesPerMinute",
+        when: When::Now,
+        kind: Kind::Count(1, 60, |it| &mut it.rebalance.changes_per_minute),
+        text: "How often something is turned or turned back in any minute, at most.",
     },
     Key {
         name: "hostRoot",

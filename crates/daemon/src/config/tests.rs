@@ -244,8 +244,10 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
 
         rebalance:
           mode: observe
+          namespaces: {}
           interval: 5s
           forbid: []
+          changesPerMinute: 6
 
         hostRoot: /h  # line 17 of the file
 

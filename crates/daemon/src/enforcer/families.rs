@@ -4,13 +4,16 @@
 mod cgroups;
 mod power;
 mod resctrl;
+mod turned;
 
 use std::collections::BTreeMap;
 
 use bayplan_enforcement::{Original, Settings, Slot, Unmovable};
 use bayplan_host::kernel::Kernel;
 
+pub(crate) use cgroups::tuning;
 pub(super) use power::{PowerCache, gather_power};
+pub(crate) use turned::TurnedSlots;
 
 use crate::config::Config;
 use crate::enforcer::groups::GroupWork;
@@ -24,6 +27,8 @@ pub(crate) struct Gathered {
     pub(crate) problems: Vec<String>,
     /// Groups of resctrl, and the threads that belong into them.
     pub(crate) groups: GroupWork,
+    /// Which files belong to what the rebalancer has turned.
+    pub(crate) turned: TurnedSlots,
 }
 
 impl Gathered {
@@ -45,7 +50,8 @@ impl Gathered {
 type Family = fn(&mut dyn Kernel, &Config, &Occupancy, &mut Gathered);
 
 /// All of them; no two want the same file.
-const FAMILIES: &[Family] = &[cgroups::gather_cgroups, resctrl::gather_resctrl];
+const FAMILIES: &[Family] =
+    &[cgroups::gather_cgroups, turned::gather_turned, resctrl::gather_resctrl];
 
 /// `originals` is what files said before, and `unmovable` what the kernel does not let anybody change.
 pub(crate) fn gather(

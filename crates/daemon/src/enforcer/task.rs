@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, EnforcementMode, LiveConfig};
 use crate::enforcer::view::render_groups;
 use crate::enforcer::watcher::Watcher;
-use crate::enforcer::{Enforcer, FilePlanView, Outcome};
+use crate::enforcer::{Enforcer, FilePlanView, Outcome, TurnedFiles};
 use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
@@ -39,8 +39,15 @@ pub(crate) struct Enforcement {
     asks: mpsc::Sender<Ask>,
     /// Notified when the state has changed.
     pub(crate) soon: Arc<Notify>,
-    /// The step of the state that kernel files were brought in line with last.
-    done: watch::Receiver<u64>,
+    done: watch::Receiver<Done>,
+}
+
+/// What the last look has brought about.
+#[derive(Clone, Debug, Default)]
+struct Done {
+    /// The step of the state that kernel files were brought in line with.
+    step: u64,
+    turned: TurnedFiles,
 }
 
 /// What the task waits for.
@@ -48,14 +55,14 @@ pub(crate) struct Enforcement {
 pub(crate) struct Questions {
     asks: mpsc::Receiver<Ask>,
     soon: Arc<Notify>,
-    done: watch::Sender<u64>,
+    done: watch::Sender<Done>,
 }
 
 #[cfg(test)]
 impl Questions {
     /// As if files had been written.
     pub(crate) fn note_done(&self, step: u64) {
-        self.done.send_replace(step);
+        self.done.send_replace(Done { step, ..Done::default() });
     }
 }
 
@@ -63,7 +70,7 @@ impl Enforcement {
     pub(crate) fn new() -> (Enforcement, Questions) {
         let (asks, questions) = mpsc::channel(16);
         let soon = Arc::<Notify>::default();
-        let (done, finished) = watch::channel(0);
+        let (done, finished) = watch::channel(Done::default());
         let questions = Questions { asks: questions, soon: Arc::clone(&soon), done };
         (Enforcement { asks, soon, done: finished }, questions)
     }
@@ -71,7 +78,14 @@ impl Enforcement {
     /// Comes back when kernel files were brought in line with the state after that step, as far as the kernel lets that be, and when nobody will any more.
     pub(crate) async fn is_in_line_with(&self, step: u64) {
         let mut done = self.done.clone();
-        let _stopping = done.wait_for(|done| *done >= step).await;
+        let _stopping = done.wait_for(|done| done.step >= step).await;
+    }
+
+    /// What became of a proposal of the rebalancer in the first look at the state after that step; `None` when its files are nobody's business.
+    pub(crate) async fn turned(&self, number: u64, step: u64) -> Option<Result<(), String>> {
+        let mut done = self.done.clone();
+        let done = done.wait_for(|done| done.step >= step).await.ok()?;
+        done.turned.get(&number).cloned()
     }
 
     /// What would be written; `None` when the daemon is stopping.
@@ -153,7 +167,7 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         // Looks take a fifth of the time at most, however much there is to look at.
         settle = SETTLE.max(begun.elapsed() * 4);
         if !is_preview {
-            task.questions.done.send_replace(step);
+            task.questions.done.send_replace(Done { step, turned: outcome.turned.clone() });
         }
         told.tell(&outcome, is_dry, &task.metrics);
         watcher.watch(&task.enforcer.directories());

@@ -10,6 +10,9 @@ use bayplan_rebalance::{Knob, Mode, Resident, Scene, Unrest, Workload};
 use bayplan_topology::Topology;
 use bayplan_types::{CpuSet, NodeSet, QosClass};
 
+use super::reach::Reach;
+use crate::config::RebalanceConfig;
+use crate::enforcer::tuning;
 use crate::occupancy::{Occupancy, Occupant};
 
 /// Since when everybody is where he is.
@@ -34,14 +37,30 @@ impl Stays {
     }
 }
 
+/// How far the rebalancer may go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds<'a> {
+    /// With whom.
+    pub(super) config: &'a RebalanceConfig,
+    /// With what.
+    pub(super) reach: &'a Reach,
+}
+
 /// The node at the end of a round; `is_late`: the round ended much later than it should have.
 pub(super) fn scene_of(
     occupancy: &Occupancy,
     topology: Arc<Topology>,
     stays: &Stays,
+    bounds: Bounds<'_>,
     is_late: bool,
 ) -> Scene {
+    let modes = modes_of(occupancy, bounds);
     let resident = |it: &Occupant| {
+        let mode = modes.get(&it.id).copied().unwrap_or(Mode::Off);
+        let mut knobs = knobs_of(it, &topology);
+        if mode == Mode::Act {
+            knobs.retain(|knob| may_turn(*knob, it, occupancy, &modes, bounds.reach));
+        }
         let resident = Resident {
             name: it.name.clone(),
             workload: workload_of(it),
@@ -51,8 +70,8 @@ pub(super) fn scene_of(
             exclusive: it.exclusive.clone(),
             mems: it.mems.clone(),
             since: stays.since(it.id),
-            mode: Mode::Observe,
-            knobs: knobs_of(it, &topology),
+            mode,
+            knobs,
         };
         (it.id, resident)
     };
@@ -71,7 +90,41 @@ pub(super) fn scene_of(
     }
 }
 
-/// What could be turned for it or on it.
+/// How far to go with everybody. Where nothing can be turned, it is said what would be.
+fn modes_of(occupancy: &Occupancy, bounds: Bounds<'_>) -> BTreeMap<ContainerId, Mode> {
+    let Bounds { config, reach } = bounds;
+    let most = if reach.knobs.is_empty() { Mode::Observe } else { Mode::Act };
+    let mode =
+        |it: &Occupant| config.mode_of(&it.spec.pod.namespace, tuning(it).rebalance).min(most);
+    occupancy.occupants.iter().map(|it| (it.id, mode(it))).collect()
+}
+
+/// Whether a knob of a container that is to be acted on can be turned here, without touching others that are not.
+fn may_turn(
+    knob: Knob,
+    of: &Occupant,
+    occupancy: &Occupancy,
+    modes: &BTreeMap<ContainerId, Mode>,
+    reach: &Reach,
+) -> bool {
+    let all_act = |concerns: &dyn Fn(&Occupant) -> bool| {
+        let concerned = occupancy.occupants.iter().filter(|it| concerns(it));
+        concerned.map(|it| modes.get(&it.id)).all(|mode| mode == Some(&Mode::Act))
+    };
+    match knob {
+        Knob::Evict => true,
+        other if !reach.knobs.contains(&other) => false,
+        // The whole pod is idle then.
+        Knob::Idle => all_act(&|it| it.spec.pod.id == of.spec.pod.id),
+        Knob::Suppress => all_act(&|it| it.spec.pod.qos == Some(QosClass::BestEffort)),
+        // Who has said how much it may save up has decided that.
+        Knob::Burst => tuning(of).burst_percent.is_none(),
+        _ => true,
+    }
+}
+
+/// What could be turned for it or on it. Not its weight: a container's and a pod's count among those of their QoS class only, and those of the classes are
+/// kubelet's, which writes them every minute.
 fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
     let shares = it.exclusive.is_empty() && !it.is_left_alone;
     let is_best_effort = it.spec.pod.qos == Some(QosClass::BestEffort);
@@ -79,7 +132,6 @@ fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
     let is_wide = topology.nodes_of(&it.cpus).len() > 1;
     let offered = [
         (Knob::Idle, shares && is_best_effort),
-        (Knob::Weight, shares),
         (Knob::Siblings, shares),
         (Knob::Suppress, shares && is_best_effort),
         (Knob::Burst, is_limited && shares),

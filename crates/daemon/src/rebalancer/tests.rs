@@ -6,13 +6,15 @@ use bayplan_allocator::ContainerId;
 use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_host::counters::{GroupCounters, Pressure, Stall};
 use bayplan_probes::Rates;
-use bayplan_rebalance::{Decision, Knob, Rebalancer, Round, Sample, Scene, Settings};
+use bayplan_rebalance::{Decision, Knob, Mode, Rebalancer, Round, Sample, Scene, Settings};
 use bayplan_topology::{derive, parse_machine};
 use bayplan_types::{Bytes, CpuClass, CpuId, QosClass};
 use expect_test::{Expect, expect};
 
+use super::reach::Reach;
 use super::sampler::{Sampler, add_rates, sample_of};
-use super::scene::{Stays, owner_of, scene_of};
+use super::scene::{Bounds, Stays, owner_of, scene_of};
+use crate::config::RebalanceConfig;
 use crate::observer::{GroupsRead, Placed};
 use crate::occupancy::{Occupancy, Occupant};
 
@@ -104,8 +106,81 @@ fn occupancy(occupants: Vec<Occupant>) -> Occupancy {
 }
 
 fn scene(occupancy: &Occupancy, stays: &Stays, is_late: bool) -> Scene {
+    let (config, reach) = (RebalanceConfig::default(), Reach::default());
+    scene_within(occupancy, stays, Bounds { config: &config, reach: &reach }, is_late)
+}
+
+fn scene_within(occupancy: &Occupancy, stays: &Stays, bounds: Bounds<'_>, is_late: bool) -> Scene {
     let topology = derive(&parse_machine("pack:1 core:1 pu:2").unwrap()).unwrap();
-    scene_of(occupancy, Arc::new(topology), stays, is_late)
+    scene_of(occupancy, Arc::new(topology), stays, bounds, is_late)
+}
+
+fn annotated(wish: &str, occupant: Occupant) -> Occupant {
+    let mut occupant = occupant;
+    let key = "bayplan.dev/rebalance".to_owned();
+    occupant.spec.pod.annotations.insert(key, wish.to_owned());
+    occupant
+}
+
+/// Mode and knobs of everybody on a node in mode `act` that can turn all that is in files.
+fn check_offer(occupants: Vec<Occupant>, expected: Expect) {
+    let config = RebalanceConfig { mode: Mode::Act, ..RebalanceConfig::default() };
+    let knobs = [Knob::Idle, Knob::Suppress, Knob::Burst].into();
+    let reach = Reach { knobs, lacking: None };
+    let bounds = Bounds { config: &config, reach: &reach };
+    let scene = scene_within(&occupancy(occupants), &Stays::default(), bounds, false);
+    let lines = scene.residents.values().map(|it| {
+        let knobs: Vec<&str> = it.knobs.iter().map(|knob| knob.name()).collect();
+        format!("{} {}: {}\n", it.name, it.mode.name(), knobs.join(" "))
+    });
+    expected.assert_eq(&lines.collect::<String>());
+}
+
+#[test]
+fn who_is_to_be_acted_on_is_offered_what_touches_nobody_who_is_not() {
+    let hog = |id, name| occupant(id, name, QosClass::BestEffort, "0-1");
+    let mut limited = occupant(3, "limited", QosClass::Burstable, "0-1");
+    limited.spec.resources.cpu_quota = 100_000;
+    let mut decided = limited.clone();
+    decided.id = ContainerId(4);
+    decided.spec.pod.annotations.insert("bayplan.dev/cpu-burst".to_owned(), "0".to_owned());
+    check_offer(
+        vec![hog(1, "a"), hog(2, "b"), limited, decided],
+        expect![[r#"
+        n/a/main act: idle suppress evict
+        n/b/main act: idle suppress evict
+        n/limited/main act: burst evict
+        n/limited/main act: evict
+    "#]],
+    );
+    check_offer(
+        vec![hog(1, "a"), annotated("observe", hog(2, "b"))],
+        expect![[r#"
+        n/a/main act: evict
+        n/b/main observe: idle siblings suppress evict
+    "#]],
+    );
+    let mut mate = annotated("off", hog(2, "a"));
+    mate.name = "n/a/mate".to_owned();
+    check_offer(
+        vec![hog(1, "a"), mate],
+        expect![[r#"
+        n/a/main act: evict
+        n/a/mate off: idle siblings suppress evict
+    "#]],
+    );
+}
+
+#[test]
+fn where_nothing_can_be_turned_everybody_is_observed() {
+    let config = RebalanceConfig { mode: Mode::Act, ..RebalanceConfig::default() };
+    let reach = Reach { lacking: Some("no"), ..Reach::default() };
+    let bounds = Bounds { config: &config, reach: &reach };
+    let occupancy = occupancy(vec![occupant(1, "a", QosClass::BestEffort, "0-1")]);
+    let scene = scene_within(&occupancy, &Stays::default(), bounds, false);
+    let resident = &scene.residents[&ContainerId(1)];
+    assert_eq!(resident.mode, Mode::Observe);
+    assert!(resident.knobs.contains(&Knob::Idle));
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! What the rebalancer has told, for `bayplan rebalance status` and for `bayplan explain`.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bayplan_allocator::ContainerId;
+use bayplan_rebalance::Knob;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -14,13 +16,13 @@ const KEPT_MAX: usize = 64;
 pub struct RebalanceView {
     /// Names the format.
     pub format: String,
-    /// `off` or `observe`.
+    /// `off`, `observe` or `act`.
     pub mode: String,
-    /// Nothing is proposed until `bayplan rebalance resume`.
+    /// Nothing is turned or proposed until `bayplan rebalance resume`.
     pub is_paused: bool,
     /// Containers of which the last look had samples; 0 before the first.
     pub sampled: usize,
-    /// Why the last look proposed nothing whatever it saw; absent where it was free to.
+    /// Why the last look changed nothing whatever it saw; absent where it was free to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unrest: Option<String>,
     /// The last ones, oldest first.
@@ -30,9 +32,11 @@ pub struct RebalanceView {
 /// One proposal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProposalView {
+    /// Counts proposals since the rebalancer was started.
+    pub number: u64,
     /// When.
     pub at: Timestamp,
-    /// What would be turned: `idle`, `weight`, ...
+    /// What is turned, or would be: `idle`, `suppress`, ...
     pub knob: String,
     /// On whom, `namespace/pod/container`.
     pub target: String,
@@ -42,6 +46,52 @@ pub struct ProposalView {
     pub text: String,
     /// How it is known, a line for each finding and for each culprit.
     pub evidence: String,
+    /// Where it is.
+    pub state: ProposalState,
+    /// How it was judged, or why it could not be done; empty before that.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub outcome: String,
+}
+
+/// Where a proposal is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProposalState {
+    /// It was only said.
+    #[default]
+    Observed,
+    /// It is being carried out.
+    Turning,
+    /// It is in force, and not judged yet.
+    Settling,
+    /// It is in force, and helps.
+    Kept,
+    /// It was judged and taken back.
+    Undone,
+    /// It could not be carried out.
+    Refused,
+    /// An operator has taken it back: by a pause, by a restore, by another mode.
+    Withdrawn,
+}
+
+impl ProposalState {
+    /// Whether something is turned because of it.
+    pub fn is_in_force(self) -> bool {
+        matches!(self, ProposalState::Turning | ProposalState::Settling | ProposalState::Kept)
+    }
+
+    /// For tables: `settling`.
+    pub fn name(self) -> &'static str {
+        match self {
+            ProposalState::Observed => "observed",
+            ProposalState::Turning => "turning",
+            ProposalState::Settling => "settling",
+            ProposalState::Kept => "kept",
+            ProposalState::Undone => "undone",
+            ProposalState::Refused => "refused",
+            ProposalState::Withdrawn => "withdrawn",
+        }
+    }
 }
 
 /// What was told so far; clones are the same.
@@ -50,37 +100,80 @@ pub(crate) struct Told(Arc<Mutex<Kept>>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    proposals: VecDeque<ProposalView>,
+    proposals: VecDeque<Remembered>,
     sampled: usize,
     unrest: Option<String>,
 }
 
+/// A proposal as it was told, with what names do not say.
+#[derive(Clone, Debug)]
+pub(super) struct Remembered {
+    pub(super) target: ContainerId,
+    pub(super) knob: Knob,
+    pub(super) view: ProposalView,
+}
+
 impl Told {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A look has ended.
     pub(super) fn looked(&self, sampled: usize, unrest: Option<String>) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept();
         (kept.sampled, kept.unrest) = (sampled, unrest);
     }
 
-    /// One more; the oldest goes.
-    pub(super) fn proposed(&self, proposal: ProposalView) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// One more; the oldest that is not in force goes.
+    pub(super) fn proposed(&self, proposal: Remembered) {
+        let mut kept = self.kept();
         if kept.proposals.len() >= KEPT_MAX {
-            kept.proposals.pop_front();
+            let over = kept.proposals.iter().position(|it| !it.view.state.is_in_force());
+            kept.proposals.remove(over.unwrap_or(0));
         }
         kept.proposals.push_back(proposal);
     }
 
+    /// One is somewhere else now, for this reason. `None` if it is not remembered.
+    pub(super) fn became(
+        &self,
+        number: u64,
+        state: ProposalState,
+        outcome: &str,
+    ) -> Option<Remembered> {
+        let mut kept = self.kept();
+        // Numbers begin anew with the mode `off`.
+        let mut newest = kept.proposals.iter_mut().rev();
+        let found = newest.find(|it| it.view.number == number)?;
+        found.view.state = state;
+        found.view.outcome = outcome.to_owned();
+        Some(found.clone())
+    }
+
+    /// Nothing is in force any more.
+    pub(super) fn withdrawn(&self) {
+        let mut kept = self.kept();
+        let in_force = kept.proposals.iter_mut().filter(|it| it.view.state.is_in_force());
+        in_force.for_each(|it| it.view.state = ProposalState::Withdrawn);
+    }
+
+    /// Those for a container of this name and on it, oldest first.
+    pub(crate) fn about(&self, name: &str) -> Vec<ProposalView> {
+        let kept = self.kept();
+        let all = kept.proposals.iter().map(|it| &it.view);
+        all.filter(|it| it.target == name || it.victim == name).cloned().collect()
+    }
+
     /// For whoever asks.
     pub(crate) fn view(&self, mode: &str, is_paused: bool) -> RebalanceView {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept();
         RebalanceView {
             format: "bayplan-rebalance/1".to_owned(),
             mode: mode.to_owned(),
             is_paused,
             sampled: kept.sampled,
             unrest: kept.unrest.clone(),
-            proposals: kept.proposals.iter().cloned().collect(),
+            proposals: kept.proposals.iter().map(|it| it.view.clone()).collect(),
         }
     }
 }

@@ -21,6 +21,7 @@ impl NodeState {
             container: ContainerForm::from(&container.spec),
             allocation: self.place(id)?,
             decision: container.decision.clone(),
+            cold: container.cold,
         })))
     }
 
@@ -149,6 +150,7 @@ impl NodeState {
                 container: container.full_name(),
                 now: self.container_status(*id, &narrowings),
                 decision: container.decision.clone(),
+                rebalance: Vec::new(),
             })
             .collect();
         if found.is_empty() {
@@ -157,6 +159,7 @@ impl NodeState {
                 container: full.clone(),
                 now: None,
                 decision: decision.clone(),
+                rebalance: Vec::new(),
             }));
         }
         found

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bayplan_allocator::ContainerId;
 use bayplan_cri::annotations::{CpuPartition, InterruptRule, Tuning, read_annotations};
 use bayplan_cri::translate::{RequestRules, Resources};
 use bayplan_enforcement::{
@@ -15,11 +16,13 @@ use bayplan_host::{
     ContainerCgroup, find_container_cgroup, read_block_devices, read_capability, read_cgroup_files,
     read_interrupts,
 };
+use bayplan_rebalance::Knob;
 use bayplan_types::{Bytes, CpuSet, QosClass};
 
 use super::Gathered;
 use crate::config::Config;
 use crate::occupancy::{Occupancy, Occupant};
+use crate::turned::Turned;
 
 /// linux/capability.h
 const CAP_SYS_ADMIN: u32 = 21;
@@ -46,7 +49,10 @@ pub(super) fn gather_cgroups(
 ) {
     let pods = pod_limits(occupancy);
     let memory = if config.memory_qos.high_percent > 0 { read_memory(kernel) } else { Bytes::ZERO };
-    let members = occupancy.occupants.iter().map(|it| Member::of(it, config, memory, &pods));
+    let members = occupancy
+        .occupants
+        .iter()
+        .map(|it| Member::of(it, config, memory, &pods, &occupancy.turned));
     let members: Vec<Member<'_>> = members.filter(Member::wants_something).collect();
     if members.is_empty() {
         return;
@@ -145,7 +151,7 @@ fn first_core(kernel: &mut dyn Kernel, cpus: &CpuSet) -> CpuSet {
 }
 
 /// What a pod says; most say nothing.
-pub(super) fn tuning(occupant: &Occupant) -> Tuning {
+pub(crate) fn tuning(occupant: &Occupant) -> Tuning {
     match occupant.spec.pod.annotations.is_empty() {
         true => Tuning::default(),
         false => read_annotations(&occupant.spec, &RequestRules::default()).0.tuning,
@@ -194,6 +200,15 @@ fn pod_limits(occupancy: &Occupancy) -> BTreeMap<&str, PodLimits> {
     pods
 }
 
+/// What the rebalancer lets a container save up, in percent of its limit: half after one step, all of it after two.
+fn turned_burst(id: ContainerId, turned: &Turned) -> u64 {
+    match turned.step(Knob::Burst, id) {
+        0 => 0,
+        1 => 50,
+        _ => 100,
+    }
+}
+
 fn quota(resources: &Resources) -> Option<CpuQuota> {
     let quota_us = u64::try_from(resources.cpu_quota).ok().filter(|it| *it > 0)?;
     let period_us = u64::try_from(resources.cpu_period).ok().filter(|it| *it > 0)?;
@@ -206,6 +221,7 @@ impl<'a> Member<'a> {
         config: &Config,
         memory: Bytes,
         pods: &BTreeMap<&str, PodLimits>,
+        turned: &Turned,
     ) -> Member<'a> {
         let tuning = tuning(occupant);
         let Occupant { spec, cpus, exclusive, is_left_alone, .. } = occupant;
@@ -217,6 +233,7 @@ impl<'a> Member<'a> {
             let name = qos.map(QosClass::name).unwrap_or_default();
             config.block_io_classes.contains_key(name).then(|| name.to_owned())
         };
+        let burst = tuning.burst_percent.unwrap_or(burst);
         let requests = spec.resources.requests(qos, Some(memory).filter(|it| *it > Bytes::ZERO));
         let limit = u64::try_from(spec.resources.memory_limit).ok().filter(|it| *it > 0);
         Member {
@@ -224,7 +241,7 @@ impl<'a> Member<'a> {
             owns_all,
             is_quota_lifted: owns_all && tuning.is_quota_lifted.unwrap_or(config.lifts_quota),
             is_pod_quota_lifted: pods.get(spec.pod.id.as_str()).is_some_and(|it| it.is_within_pod),
-            burst_percent: tuning.burst_percent.unwrap_or(burst),
+            burst_percent: burst.max(turned_burst(occupant.id, turned)),
             memory: config.memory_qos.wants(requests.memory, limit.map(Bytes), memory),
             // By configuration it is for those who own their CPUs; who asks for it is told.
             partition: match tuning.partition {

@@ -31,7 +31,7 @@ fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)
         ..Pod::default()
     };
     Occupant {
-        id: bayplan_allocator::ContainerId(0),
+        id: ContainerId(0),
         name: format!("n/{name}/c"),
         runtime_id: format!("id-{name}"),
         spec: NewContainer { pod, name: "c".to_owned(), resources, ..NewContainer::default() },

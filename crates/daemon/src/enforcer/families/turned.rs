@@ -1,0 +1,236 @@
+//! What the rebalancer has turned. In: turned knobs, who they are turned on, what others want. Out: settings, and which of them belong to which proposal.
+//!
+//! How far a container may burst is wanted by `cgroups.rs`, with what everybody else wants of that file.
+
+use std::collections::BTreeMap;
+
+use bayplan_enforcement::{Slot, TurnedGroup, burst_slot, suppressed};
+use bayplan_host::kernel::Kernel;
+use bayplan_host::{ContainerCgroup, find_container_cgroup};
+use bayplan_rebalance::Knob;
+
+use super::Gathered;
+use crate::config::Config;
+use crate::occupancy::{Occupancy, Occupant};
+use crate::turned::Turn;
+
+/// The files of each proposal, by its number; or why there are none.
+pub(crate) type TurnedSlots = BTreeMap<u64, Result<Vec<Slot>, String>>;
+
+/// Adds what turned knobs want. After the families whose settings it looks at.
+pub(super) fn gather_turned(
+    kernel: &mut dyn Kernel,
+    _config: &Config,
+    occupancy: &Occupancy,
+    gathered: &mut Gathered,
+) {
+    // Of all who suppress, the one that goes furthest counts.
+    let mut furthest = 0;
+    for (number, turn) in occupancy.turned.iter() {
+        let Some(occupant) = occupancy.occupants.iter().find(|it| it.id == turn.target) else {
+            continue;
+        };
+        let found = group_of(kernel, occupant);
+        let slots = found.and_then(|group| {
+            settings_of(number, turn, occupant, &group, occupancy, &mut furthest, gathered)
+        });
+        gathered.turned.insert(number, slots);
+    }
+}
+
+fn group_of(kernel: &mut dyn Kernel, occupant: &Occupant) -> Result<ContainerCgroup, String> {
+    let Occupant { spec, runtime_id, .. } = occupant;
+    match find_container_cgroup(kernel, &spec.pod.cgroup_parent, runtime_id, None) {
+        Ok(Some(group)) => Ok(group),
+        Ok(None) => Err("it has no cgroup (version 2)".to_owned()),
+        Err(error) => Err(format!("its cgroup: {:#}", anyhow::Error::new(error))),
+    }
+}
+
+fn settings_of(
+    number: u64,
+    turn: &Turn,
+    occupant: &Occupant,
+    group: &ContainerCgroup,
+    occupancy: &Occupancy,
+    furthest: &mut u32,
+    gathered: &mut Gathered,
+) -> Result<Vec<Slot>, String> {
+    let turned = |dir: &str| TurnedGroup {
+        dir: dir.to_owned(),
+        unit: occupant.name.clone(),
+        reason: format!("rebalance {number}: {}", turn.knob.name()),
+    };
+    match turn.knob {
+        Knob::Idle => {
+            let pod = turned(group.pod.as_deref().ok_or("its pod has no cgroup")?);
+            gathered.settings.extend(pod.idle());
+            Ok(vec![pod.idle_slot()])
+        }
+        Knob::Suppress => {
+            let class = class_group(group).ok_or("BestEffort pods have no cgroup of their own")?;
+            let class = turned(class);
+            if turn.step > *furthest {
+                *furthest = turn.step;
+                let quota = suppressed(occupancy.cpus().len(), turn.step);
+                gathered.settings.extend(class.limited(quota));
+            }
+            Ok(vec![class.limit_slot()])
+        }
+        Knob::Burst => {
+            let slots: Vec<Slot> = group.dirs.iter().map(|dir| burst_slot(dir)).collect();
+            let is_wanted = slots.iter().all(|slot| gathered.settings.contains_key(slot));
+            is_wanted.then_some(slots).ok_or_else(|| "it has no limit to save up of".to_owned())
+        }
+        other => Err(format!("{} is nothing in kernel files", other.name())),
+    }
+}
+
+/// The group of all BestEffort pods, as kubelet names it with either driver.
+fn class_group(group: &ContainerCgroup) -> Option<&str> {
+    let (class, _) = group.pod.as_deref()?.rsplit_once('/')?;
+    let name = class.rsplit('/').next()?;
+    let name = name.strip_suffix(".slice").unwrap_or(name);
+    (name.rsplit('-').next()? == "besteffort").then_some(class)
+}
+
+#[cfg(test)]
+mod tests {
+    use bayplan_allocator::ContainerId;
+    use bayplan_cri::translate::{NewContainer, Pod};
+    use bayplan_enforcement::Unmovable;
+    use bayplan_host::fake_kernel::FakeKernel;
+    use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::enforcer::families::gather;
+    use crate::turned::Turned;
+
+    fn occupant(id: u64, name: &str, parent: &str, quota: i64) -> Occupant {
+        let pod = Pod {
+            id: name.to_owned(),
+            cgroup_parent: parent.to_owned(),
+            qos: Some(QosClass::BestEffort),
+            ..Pod::default()
+        };
+        let mut spec = NewContainer { pod, name: "c".to_owned(), ..NewContainer::default() };
+        (spec.resources.cpu_quota, spec.resources.cpu_period) = (quota, 100_000);
+        Occupant {
+            id: ContainerId(id),
+            name: format!("n/{name}/c"),
+            runtime_id: format!("id-{name}"),
+            spec,
+            class: CpuClass::Shared,
+            cpus: "0-3".parse().unwrap(),
+            exclusive: CpuSet::new(),
+            mems: NodeSet::new(),
+            is_left_alone: false,
+        }
+    }
+
+    /// What is wanted of files, and which of them belong to which proposal.
+    fn check(turns: &[(u64, Knob, u64, u32)], expected: Expect) {
+        let occupants = vec![
+            occupant(1, "a", "/kubepods/besteffort/pod-a", 0),
+            occupant(2, "b", "kubepods-besteffort-pod_b.slice", 0),
+            occupant(3, "c", "/kubepods/burstable/pod-c", 200_000),
+            occupant(4, "gone", "/kubepods/besteffort/pod-gone", 0),
+        ];
+        let systemd = "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice";
+        let groups = [
+            "kubepods/besteffort/pod-a/id-a".to_owned(),
+            format!("{systemd}/cri-containerd-id-b.scope"),
+            "kubepods/burstable/pod-c/id-c".to_owned(),
+        ];
+        let mut kernel = FakeKernel::new(&[("sys/fs/cgroup/cgroup.controllers", "cpu\n")]);
+        for group in groups {
+            let file = format!("sys/fs/cgroup/{group}/cgroup.type");
+            kernel.files.insert(file, "domain\n".to_owned());
+        }
+        kernel.files.insert("sys/fs/cgroup/kubepods/cpu.max".to_owned(), String::new());
+        let turn = |(number, knob, target, step): &(u64, Knob, u64, u32)| {
+            (*number, Turn { knob: *knob, target: ContainerId(*target), step: *step })
+        };
+        let occupancy = Occupancy {
+            occupants,
+            shared: "0-3".parse().unwrap(),
+            turned: Turned::from_turns(turns.iter().map(turn)),
+            ..Occupancy::default()
+        };
+        let none = BTreeMap::new();
+        let gathered =
+            gather(&mut kernel, &Config::default(), &occupancy, &none, &Unmovable::new());
+        let settings = gathered.settings.iter();
+        let mut text: String =
+            settings.map(|(slot, it)| format!("{slot} = {} ({})\n", it.value, it.reason)).collect();
+        for (number, slots) in gathered.turned {
+            let slots = slots.map(|it| it.iter().map(Slot::to_string).collect::<Vec<_>>());
+            text.push_str(&format!("{number}: {slots:?}\n"));
+        }
+        expected.assert_eq(&text);
+    }
+
+    #[test]
+    fn an_idle_container_is_an_idle_pod_with_either_driver() {
+        check(
+            &[(1, Knob::Idle, 1, 1), (2, Knob::Idle, 2, 1)],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice/cpu.idle = 1 (rebalance 2: idle)
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice/cpu.weight =  (rebalance 2: idle)
+            /sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.idle = 1 (rebalance 1: idle)
+            /sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.weight =  (rebalance 1: idle)
+            1: Ok(["/sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.idle"])
+            2: Ok(["/sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice/cpu.idle"])
+        "#]],
+        );
+    }
+
+    #[test]
+    fn of_several_suppressions_the_furthest_counts_and_all_are_in_force() {
+        check(
+            &[(1, Knob::Suppress, 1, 1), (2, Knob::Suppress, 1, 2)],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods/besteffort/cpu.max = 100000 100000 (rebalance 2: suppress)
+            1: Ok(["/sys/fs/cgroup/kubepods/besteffort/cpu.max"])
+            2: Ok(["/sys/fs/cgroup/kubepods/besteffort/cpu.max"])
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_burst_needs_a_limit() {
+        check(
+            &[(1, Knob::Burst, 3, 1), (2, Knob::Burst, 1, 1)],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods/burstable/pod-c/id-c/cpu.max.burst = 100000 (CPU burst)
+            1: Ok(["/sys/fs/cgroup/kubepods/burstable/pod-c/id-c/cpu.max.burst"])
+            2: Err("it has no limit to save up of")
+        "#]],
+        );
+        check(
+            &[(1, Knob::Burst, 3, 2)],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods/burstable/pod-c/id-c/cpu.max.burst = 200000 (CPU burst)
+            1: Ok(["/sys/fs/cgroup/kubepods/burstable/pod-c/id-c/cpu.max.burst"])
+        "#]],
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_turned_says_why() {
+        check(
+            &[
+                (1, Knob::Idle, 4, 1),
+                (2, Knob::Suppress, 3, 1),
+                (3, Knob::Evict, 1, 1),
+                (4, Knob::Idle, 9, 1),
+            ],
+            expect![[r#"
+                1: Err("it has no cgroup (version 2)")
+                2: Err("BestEffort pods have no cgroup of their own")
+                3: Err("evict is nothing in kernel files")
+            "#]],
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! The metrics of the rebalancer.
+
+use std::sync::atomic::AtomicI64;
+
+use bayplan_rebalance::{Knob, Mode};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// How proposals that were to be carried out end.
+const VERDICTS: [&str; 6] = ["kept", "useless", "harmful", "unknown", "over", "refused"];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfProposal {
+    knob: &'static str,
+    mode: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfVerdict {
+    knob: &'static str,
+    verdict: &'static str,
+}
+
+/// What the rebalancer has done and does.
+#[derive(Debug, Default)]
+pub(crate) struct Rebalancing {
+    proposals: Family<OfProposal, Counter>,
+    verdicts: Family<OfVerdict, Counter>,
+    in_force: Gauge<i64, AtomicI64>,
+    victims: Gauge<i64, AtomicI64>,
+    paused: Gauge<i64, AtomicI64>,
+}
+
+impl Rebalancing {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "rebalance_proposals",
+            "What the rebalancer has turned for containers that suffer (act), or would have (observe)",
+            self.proposals.clone(),
+        );
+        registry.register(
+            "rebalance_verdicts",
+            "How what the rebalancer has turned was judged; kept: it helped, over: it is not needed any more, refused: it could not be done; all but kept are undone",
+            self.verdicts.clone(),
+        );
+        registry.register(
+            "rebalance_in_force",
+            "Proposals of the rebalancer because of which something is turned now",
+            self.in_force.clone(),
+        );
+        registry.register(
+            "rebalance_victims",
+            "Containers that suffer, as the rebalancer has seen it last",
+            self.victims.clone(),
+        );
+        registry.register(
+            "rebalance_paused",
+            "1 while the rebalancer is paused, else 0",
+            self.paused.clone(),
+        );
+        self.start_at_zero();
+    }
+
+    fn start_at_zero(&self) {
+        for knob in Knob::ALL.map(Knob::name) {
+            for mode in [Mode::Observe, Mode::Act].map(Mode::name) {
+                self.proposals.get_or_create(&OfProposal { knob, mode }).inc_by(0);
+            }
+            for verdict in VERDICTS {
+                self.verdicts.get_or_create(&OfVerdict { knob, verdict }).inc_by(0);
+            }
+        }
+    }
+
+    pub(crate) fn proposed(&self, knob: Knob, mode: Mode) {
+        let (knob, mode) = (knob.name(), mode.name());
+        self.proposals.get_or_create(&OfProposal { knob, mode }).inc();
+    }
+
+    /// `verdict`: the word for how it ended.
+    pub(crate) fn judged(&self, knob: Knob, verdict: &'static str) {
+        self.verdicts.get_or_create(&OfVerdict { knob: knob.name(), verdict }).inc();
+    }
+
+    /// What the last look has found.
+    pub(crate) fn looked(&self, in_force: usize, victims: usize) {
+        self.in_force.set(super::gauge(in_force));
+        self.victims.set(super::gauge(victims));
+    }
+
+    pub(crate) fn show_paused(&self, is_paused: bool) {
+        self.paused.set(i64::from(is_paused));
+    }
+}

@@ -1,0 +1,71 @@
+//! From decisions to what is turned. In: the proposals that stand. Out: a state that has them, and how that ended, by what the files say afterwards.
+
+use std::time::Duration;
+
+use bayplan_rebalance::Outcome;
+
+use super::task::{Looker, RebalancerTask};
+use crate::enforcer::Enforcement;
+use crate::event::{Answer, Event};
+use crate::inbox::Inbox;
+use crate::turned::Turned;
+
+/// Files are written within milliseconds; who waits longer does not know whether they are.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Before the daemon stops: nobody would judge any more what is turned.
+pub(crate) async fn take_back(inbox: &Inbox, enforcement: &Enforcement) {
+    let taken_back = async {
+        let answer = inbox.ask(Event::Turn(Turned::default())).await;
+        if let Some(Answer::Since(Some(step))) = answer {
+            enforcement.is_in_line_with(step).await;
+        }
+    };
+    if tokio::time::timeout(WRITTEN_WITHIN, taken_back).await.is_err() {
+        tracing::warn!("what the rebalancer has turned is taken back at the next start only");
+    }
+}
+
+impl RebalancerTask {
+    /// Makes the state say what stands, and finds out what became of `proposed`. What could not be done is taken back at once.
+    pub(super) async fn carry_out(&self, looker: &mut Looker, proposed: Vec<u64>) -> Option<()> {
+        let Some(step) = self.hand_over(looker).await? else { return Some(()) };
+        let mut is_refused = false;
+        for number in proposed {
+            let outcome = self.outcome(number, step).await;
+            is_refused |= outcome != Outcome::Done;
+            looker.rebalancer.carried_out(number, &outcome, looker.started.elapsed());
+            self.tell_outcome(number, &outcome).await?;
+        }
+        if is_refused {
+            self.hand_over(looker).await?;
+        }
+        Some(())
+    }
+
+    /// The step of the state that has it; nothing where it has it already.
+    async fn hand_over(&self, looker: &mut Looker) -> Option<Option<u64>> {
+        let turned = Turned::of(looker.rebalancer.standing());
+        if turned == looker.turned {
+            return Some(None);
+        }
+        let Answer::Since(step) = self.inbox.ask(Event::Turn(turned.clone())).await? else {
+            return Some(None);
+        };
+        looker.turned = turned;
+        Some(step)
+    }
+
+    async fn outcome(&self, number: u64, step: u64) -> Outcome {
+        let turned = self.enforcement.turned(number, step);
+        match tokio::time::timeout(WRITTEN_WITHIN, turned).await {
+            Ok(Some(Ok(()))) => Outcome::Done,
+            Ok(Some(Err(why))) => Outcome::Refused(why),
+            Ok(None) => Outcome::Refused("no file was written for it".to_owned()),
+            Err(_) => Outcome::Refused(format!(
+                "its files were not written within {} s",
+                WRITTEN_WITHIN.as_secs()
+            )),
+        }
+    }
+}

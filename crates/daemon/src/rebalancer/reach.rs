@@ -1,0 +1,51 @@
+//! What this node can turn. In: the configuration, the names of cgroups' files. Out: knobs.
+
+use std::collections::BTreeSet;
+
+use bayplan_enforcement::CgroupFiles;
+use bayplan_host::kernel::DiskKernel;
+use bayplan_host::read_cgroup_files;
+use bayplan_rebalance::Knob;
+
+use crate::config::{Config, EnforcementMode};
+
+/// Knobs that are a kernel file, and the file. Each exists since another kernel: `cpu.idle` 5.15, `cpu.max.burst` 5.14.
+const FILES: [(Knob, &str); 3] =
+    [(Knob::Idle, "cpu.idle"), (Knob::Suppress, "cpu.max"), (Knob::Burst, "cpu.max.burst")];
+
+/// What can be turned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reach {
+    pub(super) knobs: BTreeSet<Knob>,
+    /// Why there is nothing.
+    pub(super) lacking: Option<&'static str>,
+}
+
+/// What is known of the files, once they are there.
+#[derive(Debug, Default)]
+pub(super) struct FilesSeen(Option<CgroupFiles>);
+
+impl FilesSeen {
+    /// What can be turned under this configuration; `is_dry_run`: whatever it says, no file is written.
+    pub(super) fn reach(&mut self, config: &Config, is_dry_run: bool) -> Reach {
+        let nothing = |why| Reach { knobs: BTreeSet::new(), lacking: Some(why) };
+        match config.enforcement {
+            EnforcementMode::Off => return nothing("`enforcement` is off"),
+            EnforcementMode::DryRun => return nothing("`enforcement` is dry-run"),
+            EnforcementMode::On if is_dry_run => return nothing("the daemon runs with --dry-run"),
+            EnforcementMode::On => {}
+        }
+        if self.0.is_none() {
+            let kernel = DiskKernel::open(&config.host_root).ok();
+            let files = kernel.map(|mut kernel| read_cgroup_files(&mut kernel)).unwrap_or_default();
+            // Before the first pod there may be no group that has them.
+            self.0 = files.contains("cpu.max").then_some(files);
+        }
+        let Some(files) = &self.0 else {
+            return nothing("there are no cgroups of version 2 with the controller cpu");
+        };
+        let is_there = |file: &str| files.contains(file);
+        let knobs = FILES.iter().filter(|(_, file)| is_there(file)).map(|(knob, _)| *knob);
+        Reach { knobs: knobs.collect(), lacking: None }
+    }
+}

@@ -1,0 +1,101 @@
+//! What is told of a decision: to the log, the metrics, the history, and whoever asks.
+
+use std::collections::BTreeMap;
+
+use bayplan_allocator::ContainerId;
+use bayplan_rebalance::{
+    Mode, Outcome, Proposal, Scene, Verdict, render_evidence, render_proposal, render_verdict,
+};
+use jiff::Timestamp;
+
+use super::task::RebalancerTask;
+use super::view::{ProposalState, ProposalView, Remembered};
+use crate::event::Event;
+use crate::history::Kind;
+
+/// Those of the scene by their names; who is gone by number.
+struct Names<'a>(BTreeMap<ContainerId, &'a str>);
+
+impl<'a> Names<'a> {
+    fn of(scene: &'a Scene) -> Names<'a> {
+        Names(scene.residents.iter().map(|(id, it)| (*id, it.name.as_str())).collect())
+    }
+
+    fn of_one(&self, id: ContainerId) -> String {
+        self.0.get(&id).map_or_else(|| id.to_string(), |name| (*name).to_owned())
+    }
+}
+
+impl RebalancerTask {
+    pub(super) async fn tell_proposal(&self, proposal: &Proposal, scene: &Scene) -> Option<()> {
+        let names = Names::of(scene);
+        let name_of = |id: ContainerId| names.of_one(id);
+        let Proposal { number, knob, target, mode, .. } = proposal;
+        let text = render_proposal(proposal, &name_of);
+        let evidence = render_evidence(&proposal.evidence, &name_of);
+        let (verb, state) = match mode {
+            Mode::Act => ("turns", ProposalState::Turning),
+            Mode::Off | Mode::Observe => ("would turn", ProposalState::Observed),
+        };
+        tracing::info!(number, "rebalance: {verb} {text}\n{evidence}");
+        self.metrics.rebalancing.proposed(*knob, *mode);
+        let view = ProposalView {
+            number: *number,
+            at: Timestamp::now(),
+            knob: knob.name().to_owned(),
+            target: name_of(*target),
+            victim: name_of(proposal.evidence.victim),
+            text: text.clone(),
+            evidence,
+            state,
+            outcome: String::new(),
+        };
+        self.told.proposed(Remembered { target: *target, knob: *knob, view });
+        self.inbox
+            .ask(Event::Told(Kind::Proposed, *target, format!("{verb} {text}")))
+            .await
+            .map(drop)
+    }
+
+    pub(super) async fn tell_outcome(&self, number: u64, outcome: &Outcome) -> Option<()> {
+        match outcome {
+            Outcome::Done => {
+                self.told.became(number, ProposalState::Settling, "");
+                Some(())
+            }
+            Outcome::Refused(why) => {
+                let text = format!("could not be done: {why}");
+                self.tell_end(number, ProposalState::Refused, "refused", text).await
+            }
+        }
+    }
+
+    pub(super) async fn tell_verdict(
+        &self,
+        number: u64,
+        verdict: &Verdict,
+        scene: &Scene,
+    ) -> Option<()> {
+        let names = Names::of(scene);
+        let text = render_verdict(verdict, &|id| names.of_one(id));
+        let state = match verdict {
+            Verdict::Kept { .. } => ProposalState::Kept,
+            _ => ProposalState::Undone,
+        };
+        self.tell_end(number, state, verdict.name(), text).await
+    }
+
+    async fn tell_end(
+        &self,
+        number: u64,
+        state: ProposalState,
+        verdict: &'static str,
+        text: String,
+    ) -> Option<()> {
+        let Some(it) = self.told.became(number, state, &text) else { return Some(()) };
+        self.metrics.rebalancing.judged(it.knob, verdict);
+        let why = format!("{text} ({})", it.view.text);
+        tracing::info!(number, "rebalance: {why}");
+        self.inbox.ask(Event::Told(Kind::Judged, it.target, why)).await.map(drop)
+    }
+}

@@ -1,0 +1,80 @@
+//! What the rebalancer has turned, as a part of the state. In: its proposals that are to be in force. Out: what occupancy says of them, from which everything
+//! that is written follows.
+//!
+//! It is not in the journal: after a restart nothing is turned, and the originals on disk lead back.
+
+use std::collections::BTreeMap;
+
+use bayplan_allocator::ContainerId;
+use bayplan_rebalance::{Knob, Proposal};
+
+use crate::event::{Answer, Step};
+use crate::occupancy::Occupancy;
+use crate::state::NodeState;
+
+/// Turned knobs, by the numbers of their proposals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Turned(BTreeMap<u64, Turn>);
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Which.
+    pub knob: Knob,
+    /// On whom.
+    pub target: ContainerId,
+    /// How far.
+    pub step: u32,
+}
+
+impl Turned {
+    /// Everything that these ask for.
+    pub(crate) fn of<'a>(proposals: impl IntoIterator<Item = &'a Proposal>) -> Turned {
+        let turn = |it: &Proposal| Turn { knob: it.knob, target: it.target, step: it.step };
+        Turned(proposals.into_iter().map(|it| (it.number, turn(it))).collect())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn from_turns(turns: impl IntoIterator<Item = (u64, Turn)>) -> Turned {
+        Turned(turns.into_iter().collect())
+    }
+
+    /// With numbers, in their order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Turn)> {
+        self.0.iter().map(|(number, turn)| (*number, turn))
+    }
+
+    /// How far a knob is turned on somebody; 0 where it is not.
+    pub(crate) fn step(&self, knob: Knob, target: ContainerId) -> u32 {
+        let turns = self.0.values().filter(|it| it.knob == knob && it.target == target);
+        turns.map(|it| it.step).max().unwrap_or(0)
+    }
+
+    /// Whether all of `others` is in it whose containers are there.
+    pub(crate) fn has_all_of(&self, others: &Turned, occupancy: &Occupancy) -> bool {
+        let is_there = |turn: &Turn| occupancy.occupants.iter().any(|it| it.id == turn.target);
+        others.iter().all(|(number, turn)| self.0.contains_key(&number) || !is_there(turn))
+    }
+
+    fn retain(mut self, is_there: impl Fn(ContainerId) -> bool) -> Turned {
+        self.0.retain(|_, turn| is_there(turn.target));
+        self
+    }
+}
+
+impl NodeState {
+    /// The answer is after which step files are as they are to be; nothing, where they are already.
+    pub(crate) fn turn(&mut self, turned: Turned) -> Step {
+        let is_new = self.turned != turned;
+        self.turned = turned;
+        Step::new(Answer::Since(is_new.then_some(self.steps)))
+    }
+
+    /// What of it holds: nothing while the rebalancer is paused or everything is given back.
+    pub(crate) fn turned_now(&self) -> Turned {
+        match self.is_rebalance_paused || self.is_restored() {
+            true => Turned::default(),
+            false => self.turned.clone().retain(|id| self.containers.contains_key(&id)),
+        }
+    }
+}
