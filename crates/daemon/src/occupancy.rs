@@ -51,14 +51,6 @@ pub struct Occupant {
     pub is_left_alone: bool,
 }
 
-impl Occupancy {
-    /// All CPUs that containers run on.
-    pub(crate) fn cpus(&self) -> CpuSet {
-        let own = self.occupants.iter().map(|it| &it.exclusive);
-        own.fold(self.reserved.union(&self.shared), |all, own| all.union(own))
-    }
-}
-
 impl NodeState {
     /// Who runs where. Grows with the containers; asked for after something has changed, and not on kubelet's way.
     pub(crate) fn occupancy(&self) -> Occupancy {

@@ -8,6 +8,7 @@ use bayplan_enforcement::{Slot, TurnedGroup, burst_slot, suppressed};
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{ContainerCgroup, find_container_cgroup};
 use bayplan_rebalance::Knob;
+use bayplan_types::{CpuSet, QosClass};
 
 use super::Gathered;
 use crate::config::Config;
@@ -72,7 +73,7 @@ fn settings_of(
             let class = turned(class);
             if turn.step > *furthest {
                 *furthest = turn.step;
-                let quota = suppressed(occupancy.cpus().len(), turn.step);
+                let quota = suppressed(best_effort_cpus(occupancy).len(), turn.step);
                 gathered.settings.extend(class.limited(quota));
             }
             Ok(vec![class.limit_slot()])
@@ -84,6 +85,13 @@ fn settings_of(
         }
         other => Err(format!("{} is nothing in kernel files", other.name())),
     }
+}
+
+/// CPUs that BestEffort containers may run on. Half of a node whose CPUs are mostly owned would be no limit to them.
+fn best_effort_cpus(occupancy: &Occupancy) -> CpuSet {
+    let lowest =
+        occupancy.occupants.iter().filter(|it| it.spec.pod.qos == Some(QosClass::BestEffort));
+    lowest.fold(CpuSet::new(), |all, it| all.union(&it.cpus))
 }
 
 /// The group of all BestEffort pods, as kubelet names it with either driver.
@@ -154,7 +162,8 @@ mod tests {
         };
         let occupancy = Occupancy {
             occupants,
-            shared: "0-3".parse().unwrap(),
+            // Of other pools, where the lowest class may not run.
+            shared: "0-7".parse().unwrap(),
             turned: Turned::from_turns(turns.iter().map(turn)),
             ..Occupancy::default()
         };
@@ -187,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_suppressions_the_furthest_counts_and_all_are_in_force() {
+    fn of_several_suppressions_the_furthest_counts_of_the_cpus_that_the_class_may_use() {
         check(
             &[(1, Knob::Suppress, 1, 1), (2, Knob::Suppress, 1, 2)],
             expect![[r#"
