@@ -1,4 +1,4 @@
-//! Who suffers from whom, with real programs: what the rebalancer says of a server beside a hog.
+//! Who suffers from whom, with real programs: what the rebalancer says and does about a server beside a hog.
 
 use std::time::Duration;
 

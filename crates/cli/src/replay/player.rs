@@ -305,6 +305,8 @@ impl Player<'_> {
                 runtime_id: Some(runtime_id(number)),
                 container: (**form).clone(),
                 allocation: (**allocation).clone(),
+                // The history does not say whether it was in its cold start.
+                cold: Default::default(),
                 decision,
             };
             live.containers.insert(bayplan_allocator::ContainerId(id), placed);
