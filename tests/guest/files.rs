@@ -131,10 +131,10 @@ fn limits_bursts_and_memory(node: &mut Node) -> anyhow::Result<()> {
 }
 
 /// Processes outside of all containers that never sleep, and want to run on some CPUs. Few, because the emulator has one thread for all CPUs.
-pub(crate) struct Busy(Vec<Child>);
+struct Busy(Vec<Child>);
 
 impl Busy {
-    pub(crate) fn start(cpus: &CpuSet) -> anyhow::Result<Busy> {
+    fn start(cpus: &CpuSet) -> anyhow::Result<Busy> {
         let cpus = cpus.to_string();
         let start = |_| {
             let mut shell = Command::new("/bin/busybox");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
-use bayplan_daemon::{ProposalState, ProposalView};
+use bayplan_daemon::ProposalView;
 use bayplan_types::QosClass;
 
 use crate::node::{LIMIT, Node, Placed};
@@ -221,88 +221,6 @@ pub fn the_hog_is_blamed(node: &mut Node, sizes: Sizes) -> anyhow::Result<()> {
     }
     ensure!(node.look(&hog.id)?.cpus == hog.cpus, "the hog was moved");
     Ok(())
-}
-
-/// With the hog nothing is changed at first. Then the daemon may act (`act` is more for its configuration), and with what is kept the server's clients wait for less time than without. A pause
-/// takes it back.
-///
-/// # Errors
-/// It is not so.
-pub fn what_is_kept_helps(node: &mut Node, sizes: Sizes, act: &str) -> anyhow::Result<()> {
-    launch_server(node)?;
-    launch_bystander(node)?;
-    let load = Load::start(sizes.requests)?;
-    let calm = load.measure(sizes.rounds)?;
-    let hog = launch_hog(node, sizes.hogs)?;
-    let before = turned(&hog)?;
-    let observed = load.measure(sizes.rounds)?;
-    node.write_config(act)?;
-    let kept = found_in(node, sizes, ProposalState::Kept)?;
-    let during = turned(&hog)?;
-    ensure!(during != before, "{} is kept, and the files say {during:?} as before", kept.text);
-    let acted = load.measure(sizes.rounds)?;
-    for told in node.rebalance()?.proposals {
-        println!("  {} {}: {}", told.text, told.state.name(), told.outcome);
-    }
-    println!("  files of the hog: {before:?}, then {during:?}");
-    for (when, rounds) in [("without the hog", &calm), ("with it", &observed), ("acting", &acted)] {
-        let p99: Vec<f64> = rounds.iter().map(|it| it.p99_ms).collect();
-        println!("  clients wait {} {when} (p99 of each round {p99:?})", Latency::median(rounds));
-    }
-    let (observed, acted) = (Latency::median(&observed), Latency::median(&acted));
-    ensure!(acted.p99_ms < observed.p99_ms, "acting has not helped");
-    node.pause_rebalance()?;
-    given_back(&hog, &before)
-}
-
-/// The daemon may act, and as soon as something is turned, somebody in no container takes the CPUs away, so that it cannot help. It is judged so, and taken back.
-///
-/// # Errors
-/// It is not so.
-pub fn what_does_not_help_is_taken_back<T>(
-    node: &mut Node,
-    sizes: Sizes,
-    disturb: impl FnOnce() -> anyhow::Result<T>,
-) -> anyhow::Result<()> {
-    launch_server(node)?;
-    launch_bystander(node)?;
-    let _load = Load::start(sizes.requests)?;
-    let hog = launch_hog(node, sizes.hogs)?;
-    let before = turned(&hog)?;
-    found_in(node, sizes, ProposalState::Settling)?;
-    let _disturber = disturb()?;
-    let during = turned(&hog)?;
-    ensure!(during != before, "something is turned, and the files say {during:?} as before");
-    let undone = found_in(node, sizes, ProposalState::Undone)?;
-    println!("  {}: {}; {during:?}", undone.text, undone.outcome);
-    node.pause_rebalance()?;
-    given_back(&hog, &before)
-}
-
-/// Waits for a proposal in this state; every proposal is against the hog.
-fn found_in(node: &Node, sizes: Sizes, state: ProposalState) -> anyhow::Result<ProposalView> {
-    let found = wait_for(state.name(), sizes.interval * sizes.looks, || {
-        let proposals = node.rebalance()?.proposals;
-        proposals.iter().try_for_each(check_blame)?;
-        Ok(proposals.into_iter().find(|it| it.state == state))
-    });
-    found.with_context(|| format!("{:?}", node.rebalance()))
-}
-
-/// What the files say that are turned for a victim: of the hog's pod, and of all pods of its class.
-fn turned(hog: &Placed) -> anyhow::Result<[String; 3]> {
-    let [idle, weight, limit] = ["../cpu.idle", "../cpu.weight", "../../cpu.max"];
-    Ok([hog.cgroup_file(idle)?, hog.cgroup_file(weight)?, hog.cgroup_file(limit)?])
-}
-
-fn given_back(hog: &Placed, before: &[String; 3]) -> anyhow::Result<()> {
-    let back =
-        wait_for(
-            "the files to be as before",
-            LIMIT,
-            || Ok((turned(hog)? == *before).then_some(())),
-        );
-    back.with_context(|| format!("{:?}, not {before:?}", turned(hog)))
 }
 
 fn check_blame(found: &ProposalView) -> anyhow::Result<()> {

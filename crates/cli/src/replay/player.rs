@@ -305,9 +305,9 @@ impl Player<'_> {
                 runtime_id: Some(runtime_id(number)),
                 container: (**form).clone(),
                 allocation: (**allocation).clone(),
-                // The history does not say whether it was in its cold start.
-                cold: Default::default(),
                 decision,
+                // A cold start under way goes on for as long as it is played: the history does not say when it ends.
+                cold: Default::default(),
             };
             live.containers.insert(bayplan_allocator::ContainerId(id), placed);
             self.tell(number, 0, Fate::Placed(entry.after.clone().unwrap_or_default()));
