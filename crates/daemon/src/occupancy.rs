@@ -2,7 +2,7 @@
 
 use bayplan_allocator::ContainerId;
 use bayplan_cri::translate::NewContainer;
-use bayplan_types::{CpuClass, CpuSet, NodeSet};
+use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
 
 use crate::state::NodeState;
 use crate::turned::Turned;
@@ -49,6 +49,15 @@ pub struct Occupant {
     pub mems: NodeSet,
     /// Its CPU set is not bayplan's to say.
     pub is_left_alone: bool,
+}
+
+impl Occupancy {
+    /// CPUs that BestEffort containers may run on.
+    pub(crate) fn best_effort_cpus(&self) -> CpuSet {
+        let lowest =
+            self.occupants.iter().filter(|it| it.spec.pod.qos == Some(QosClass::BestEffort));
+        lowest.fold(CpuSet::new(), |all, it| all.union(&it.cpus))
+    }
 }
 
 impl NodeState {

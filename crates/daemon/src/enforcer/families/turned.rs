@@ -8,7 +8,6 @@ use bayplan_enforcement::{Slot, TurnedGroup, burst_slot, suppressed};
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{ContainerCgroup, find_container_cgroup};
 use bayplan_rebalance::Knob;
-use bayplan_types::{CpuSet, QosClass};
 
 use super::Gathered;
 use crate::config::Config;
@@ -73,7 +72,8 @@ fn settings_of(
             let class = turned(class);
             if turn.step > *furthest {
                 *furthest = turn.step;
-                let quota = suppressed(best_effort_cpus(occupancy).len(), turn.step);
+                // Half of a node whose CPUs are mostly owned would be no limit to them.
+                let quota = suppressed(occupancy.best_effort_cpus().len(), turn.step);
                 gathered.settings.extend(class.limited(quota));
             }
             Ok(vec![class.limit_slot()])
@@ -85,13 +85,6 @@ fn settings_of(
         }
         other => Err(format!("{} is nothing in kernel files", other.name())),
     }
-}
-
-/// CPUs that BestEffort containers may run on. Half of a node whose CPUs are mostly owned would be no limit to them.
-fn best_effort_cpus(occupancy: &Occupancy) -> CpuSet {
-    let lowest =
-        occupancy.occupants.iter().filter(|it| it.spec.pod.qos == Some(QosClass::BestEffort));
-    lowest.fold(CpuSet::new(), |all, it| all.union(&it.cpus))
 }
 
 /// The group of all BestEffort pods, as kubelet names it with either driver.
