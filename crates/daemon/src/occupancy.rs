@@ -2,7 +2,7 @@
 
 use bayplan_allocator::ContainerId;
 use bayplan_cri::translate::NewContainer;
-use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
+use bayplan_types::{CpuClass, CpuSet, NodeSet};
 
 use crate::state::NodeState;
 use crate::turned::Turned;
@@ -52,11 +52,10 @@ pub struct Occupant {
 }
 
 impl Occupancy {
-    /// CPUs that BestEffort containers may run on.
-    pub(crate) fn best_effort_cpus(&self) -> CpuSet {
-        let lowest =
-            self.occupants.iter().filter(|it| it.spec.pod.qos == Some(QosClass::BestEffort));
-        lowest.fold(CpuSet::new(), |all, it| all.union(&it.cpus))
+    /// All CPUs that containers run on.
+    pub(crate) fn cpus(&self) -> CpuSet {
+        let own = self.occupants.iter().map(|it| &it.exclusive);
+        own.fold(self.reserved.union(&self.shared), |all, own| all.union(own))
     }
 }
 

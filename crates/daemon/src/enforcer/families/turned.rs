@@ -72,8 +72,7 @@ fn settings_of(
             let class = turned(class);
             if turn.step > *furthest {
                 *furthest = turn.step;
-                // Half of a node whose CPUs are mostly owned would be no limit to them.
-                let quota = suppressed(occupancy.best_effort_cpus().len(), turn.step);
+                let quota = suppressed(occupancy.cpus().len(), turn.step);
                 gathered.settings.extend(class.limited(quota));
             }
             Ok(vec![class.limit_slot()])
@@ -155,8 +154,7 @@ mod tests {
         };
         let occupancy = Occupancy {
             occupants,
-            // Of other pools, where the lowest class may not run.
-            shared: "0-7".parse().unwrap(),
+            shared: "0-3".parse().unwrap(),
             turned: Turned::from_turns(turns.iter().map(turn)),
             ..Occupancy::default()
         };
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_suppressions_the_furthest_counts_of_the_cpus_that_the_class_may_use() {
+    fn of_several_suppressions_the_furthest_counts_and_all_are_in_force() {
         check(
             &[(1, Knob::Suppress, 1, 1), (2, Knob::Suppress, 1, 2)],
             expect![[r#"
