@@ -5,8 +5,12 @@ mod resources;
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
+use bayplan_cri::kubelet::CgroupDriver;
+use bayplan_tests::node::{Node, SLEEP};
 use bayplan_tests::scenario::{self, Host};
+use bayplan_tests::under_load::{self, Sizes};
 
 const BAYPLAN: &str = env!("CARGO_BIN_EXE_bayplan-under-test");
 
@@ -32,4 +36,23 @@ fn containers_run_where_bayplan_says_on_this_machine() {
     let cpus = bayplan_daemon::derive_machine(Path::new("/")).unwrap().cpus().len();
     assert!(cpus >= 2, "this test needs two CPUs, one to own and one to share");
     scenario::run(Path::new(BAYPLAN), (cpus - 1).min(2), Host::Shared).unwrap();
+}
+
+/// redis and stress-ng on this machine, whatever else runs here. In thirty looks, because a quiet one in between counts for the hog.
+#[test]
+fn the_rebalancer_blames_the_hog_and_not_the_bystander() {
+    let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    let cpus = bayplan_daemon::derive_machine(Path::new("/")).unwrap().cpus().len();
+    let mut node = Node::start(Path::new(BAYPLAN), &SLEEP, CgroupDriver::Cgroupfs).unwrap();
+    let sizes = Sizes {
+        hogs: u32::try_from(cpus).unwrap(),
+        requests: 20_000,
+        calm_looks: 15,
+        looks: 30,
+        interval: Duration::from_secs(1),
+        rounds: 5,
+    };
+    let told = node.reset("rebalance: {interval: 1s}\n");
+    let told = told.and_then(|()| under_load::the_hog_is_blamed(&mut node, sizes));
+    node.end(told).unwrap();
 }

@@ -10,3 +10,4 @@ mod image;
 pub mod node;
 pub mod process;
 pub mod scenario;
+pub mod under_load;

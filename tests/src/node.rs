@@ -11,8 +11,8 @@ use anyhow::{Context as _, anyhow, ensure};
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, Kubelet, PodSpec, RunningPod};
 use bayplan_cri::upstream::{ContainerDetails, Upstream};
 use bayplan_cri::v1;
-use bayplan_daemon::query_control;
 use bayplan_daemon::status::{ContainerStatus, Status};
+use bayplan_daemon::{RebalanceView, query_control};
 use bayplan_host::read_process_pinning;
 use bayplan_types::{CpuSet, NodeSet};
 use tempfile::TempDir;
@@ -239,6 +239,14 @@ impl Node {
     /// It does not answer.
     pub fn status(&self) -> anyhow::Result<Status> {
         Ok(self.tokio.block_on(query_control(&self.daemon.control, "/api/v1/status"))?)
+    }
+
+    /// What the rebalancer says.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn rebalance(&self) -> anyhow::Result<RebalanceView> {
+        Ok(self.tokio.block_on(query_control(&self.daemon.control, "/api/v1/rebalance"))?)
     }
 
     /// The daemon's metrics, as Prometheus reads them.

@@ -81,20 +81,29 @@ pub struct ContainerSpec {
     pub cpu_limit: Option<MilliCpu>,
     /// Memory limit.
     pub memory_limit: Option<Bytes>,
+    /// What it runs; empty: what all containers of the client run.
+    pub command: Vec<String>,
+    /// Directories of the host that it sees at the same place and cannot write to.
+    pub host_dirs: Vec<String>,
 }
 
 impl ContainerSpec {
     /// Request and limit are equal, as a Guaranteed pod has them.
     pub fn guaranteed(name: &str, cpu: u64, memory: Bytes) -> ContainerSpec {
-        let cpu = MilliCpu(cpu);
-        let name = name.to_owned();
-        ContainerSpec { name, cpu_request: cpu, cpu_limit: Some(cpu), memory_limit: Some(memory) }
+        let (cpu_limit, memory_limit) = (Some(MilliCpu(cpu)), Some(memory));
+        ContainerSpec { cpu_limit, memory_limit, ..ContainerSpec::burstable(name, cpu) }
     }
 
     /// A request without a limit.
     pub fn burstable(name: &str, cpu: u64) -> ContainerSpec {
-        let cpu_request = MilliCpu(cpu);
-        ContainerSpec { name: name.to_owned(), cpu_request, cpu_limit: None, memory_limit: None }
+        ContainerSpec {
+            name: name.to_owned(),
+            cpu_request: MilliCpu(cpu),
+            cpu_limit: None,
+            memory_limit: None,
+            command: Vec::new(),
+            host_dirs: Vec::new(),
+        }
     }
 
     /// Shares and quota as kubelet computes them (`MilliCPUToShares`, `MilliCPUToQuota` in kubelet's cgroup manager).
@@ -211,10 +220,21 @@ impl Kubelet {
         container: &ContainerSpec,
         attempt: u32,
     ) -> Result<String, Status> {
+        let command = match container.command.is_empty() {
+            true => &self.command,
+            false => &container.command,
+        };
+        let mount = |dir: &String| v1::Mount {
+            container_path: dir.clone(),
+            host_path: dir.clone(),
+            readonly: true,
+            ..Default::default()
+        };
         let config = v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: container.name.clone(), attempt }),
             image: Some(v1::ImageSpec { image: self.image.clone(), ..Default::default() }),
-            command: self.command.clone(),
+            command: command.clone(),
+            mounts: container.host_dirs.iter().map(mount).collect(),
             log_path: if self.log_dir.is_empty() {
                 String::new()
             } else {

@@ -13,7 +13,6 @@ use bayplan_enforcement::resctrl::{RESCTRL, class_of_group};
 use bayplan_host::counters::{
     GroupCounters, GroupFiles, MonitorCounters, NodeCounters, NodeFiles, read_monitor,
 };
-use bayplan_host::find_container_cgroup;
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_rebalance::Mode;
 use bayplan_types::{Bytes, CpuClass, CpuId};
@@ -67,6 +66,8 @@ pub(crate) struct GroupsRead {
     pub(crate) at: Instant,
     /// By the runtime's id.
     pub(crate) groups: BTreeMap<String, (GroupCounters, Option<Placed>)>,
+    /// As [`NodeCounters::idle_ticks`].
+    pub(crate) idle_ticks: BTreeMap<CpuId, u64>,
 }
 
 impl Shown {
@@ -76,7 +77,8 @@ impl Shown {
         let of_each = reading.containers.iter();
         let groups =
             of_each.map(|it| (it.runtime_id.clone(), (it.counters.clone(), it.placed))).collect();
-        Some(GroupsRead { at: reading.at?, groups })
+        let idle_ticks = reading.node.idle_ticks.clone();
+        Some(GroupsRead { at: reading.at?, groups, idle_ticks })
     }
 
     /// Comes back when there is a reading that it has not come back for.
@@ -234,10 +236,8 @@ impl Reader {
             let parent = &occupant.spec.pod.cgroup_parent;
             let kernel = self.kernel.as_mut()?;
             // What is wrong with the groups of the node is for `bayplan check` to tell.
-            let found =
-                find_container_cgroup(kernel, parent, &occupant.runtime_id, None).ok()??;
-            let dir = found.dirs.first()?;
-            let files = GroupFiles::open(&self.config.borrow().host_root, dir);
+            let root = &self.config.borrow().host_root;
+            let files = GroupFiles::find(root, kernel, parent, &occupant.runtime_id).ok()??;
             self.groups.insert(occupant.runtime_id.clone(), files);
         }
         let files = self.groups.get_mut(&occupant.runtime_id)?;

@@ -109,7 +109,9 @@ impl Judge<'_> {
         let is_crowded = self.busy(scene, victim, &sufferer.cpus)
             + self.windows.last(victim).map_or(0.0, |it| it.cpus)
             >= CROWDED * sufferer.cpus.len() as f64;
-        if path == Path::Cpu && (magnitude < crowd || !is_crowded) {
+        // Who is in no container is a suspect like others, for whom nobody else is blamed.
+        let least = crowd.max(SHARE_MIN * self.outside(scene, &sufferer.cpus));
+        if path == Path::Cpu && (magnitude < least || !is_crowded) {
             return None;
         }
         let pairs = self.pairs(victim, id, tie, path, finding.signal);
@@ -144,10 +146,21 @@ impl Judge<'_> {
 
     /// How many of some CPUs all but one keep busy.
     fn busy(&self, scene: &Scene, but: ContainerId, place: &CpuSet) -> f64 {
-        let others = scene.residents.iter().filter(|(id, _)| **id != but);
-        others
+        self.within(scene, place, Some(but)) + self.outside(scene, place)
+    }
+
+    /// How many of some CPUs containers keep busy.
+    fn within(&self, scene: &Scene, place: &CpuSet, but: Option<ContainerId>) -> f64 {
+        let residents = scene.residents.iter().filter(|(id, _)| Some(**id) != but);
+        residents
             .filter_map(|(id, it)| Some(self.windows.last(*id)?.cpus * overlap(&it.cpus, place)))
             .sum()
+    }
+
+    /// How many of some CPUs are kept busy by who is in no container; 0 where the kernel does not tell.
+    fn outside(&self, scene: &Scene, place: &CpuSet) -> f64 {
+        let busy: Option<f64> = place.iter().map(|cpu| Some(1.0 - scene.idle.get(&cpu)?)).sum();
+        busy.map_or(0.0, |busy| (busy - self.within(scene, place, None)).max(0.0))
     }
 
     /// The victim's trouble with the other's activity, over the rounds in which both were measured; before the other came it did nothing.

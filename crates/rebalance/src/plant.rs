@@ -193,6 +193,8 @@ impl Plant {
             topology: Arc::clone(&self.topology),
             residents: residents.collect(),
             shared: self.shared(),
+            // Nobody else is on the machine.
+            idle: BTreeMap::new(),
             unrest: self.unrest,
         }
     }

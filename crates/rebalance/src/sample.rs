@@ -14,7 +14,7 @@ pub struct Sample {
     pub waiting: Option<f64>,
     /// 99 of 100 runs began after at most this delay.
     pub delay_p99: Option<Duration>,
-    /// Times per second that a task left a CPU for another container's or the system's.
+    /// Times per second that a task left a CPU for another container's.
     pub preempted: Option<f64>,
     /// Share of the time, 0 to 1, that it was stopped by its own CPU limit.
     pub throttled: Option<f64>,

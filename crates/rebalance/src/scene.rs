@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
 use bayplan_topology::Topology;
-use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
+use bayplan_types::{CpuClass, CpuId, CpuSet, NodeSet, QosClass};
 
 use crate::knob::Knob;
 
@@ -19,6 +19,8 @@ pub struct Scene {
     pub residents: BTreeMap<ContainerId, Resident>,
     /// CPUs that nobody owns.
     pub shared: CpuSet,
+    /// Share of the last round, 0 to 1, in which a CPU had nothing to do, whoever it works for otherwise; without CPUs of which that is not known.
+    pub idle: BTreeMap<CpuId, f64>,
     /// Why nothing is to be changed now.
     pub unrest: Option<Unrest>,
 }

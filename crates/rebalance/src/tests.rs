@@ -53,6 +53,49 @@ fn a_besteffort_hog_is_made_idle_and_let_go_when_it_is_gone() {
     );
 }
 
+const TWO_CPUS: &str = "
+    machine pack:1 numa:1 l3:1 core:2 pu:1
+    web burstable 0-1
+    hog besteffort 0-1
+";
+
+/// The two of them do not fill the CPUs, and yet there is no time left.
+#[test]
+fn cpus_are_crowded_when_the_kernel_says_so_whoever_is_on_them() {
+    check(
+        TWO_CPUS,
+        "
+        20 rounds  web cpus=0.4 pressure=0.5  hog cpus=0.7
+        idle 0.4
+        20 rounds  web cpus=0.4 pressure=0.5  hog cpus=0.7
+        idle 0.05
+        until a proposal  web cpus=0.4 pressure=0.5  hog cpus=0.7
+        ",
+        expect![[r#"
+            205 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 0.70, correlation 0.0
+        "#]],
+    );
+}
+
+#[test]
+fn nobody_is_blamed_for_those_who_are_in_no_container() {
+    check(
+        TWO_CPUS,
+        "
+        idle 0
+        20 rounds  web cpus=0.4 pressure=0.5  hog cpus=0.24
+        until a proposal  web cpus=0.4 pressure=0.5  hog cpus=0.3
+        ",
+        expect![[r#"
+            105 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 0.30, correlation 0.0
+        "#]],
+    );
+}
+
 #[test]
 fn what_does_not_help_is_undone_and_the_next_is_tried() {
     check(

@@ -10,12 +10,15 @@ use crate::lab::made_once;
 use crate::run_program;
 
 /// A program the tests use, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 7] = [
     ("containerd", "containerd"),
     ("runc", "runc"),
     ("busybox", "busybox-static"),
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("systemctl", "systemd"),
+    // With redis itself, without the service that the package redis-server starts.
+    ("redis-benchmark", "redis-tools"),
+    ("stress-ng", "stress-ng"),
 ];
 
 /// A package that is only unpacked, into the lab's cache, because installing it starts a service; and its programs.

@@ -325,10 +325,10 @@ fn kind_of(allocation: &Allocation) -> Kind {
 pub(crate) fn new_container(name: &str, wanted: &Wanted) -> NewContainer {
     let pod = PodSpec::new(&wanted.pod, wanted.qos);
     let container = ContainerSpec {
-        name: name.to_owned(),
         cpu_request: wanted.cpu_request,
         cpu_limit: wanted.cpu_limit,
         memory_limit: wanted.memory_limit,
+        ..ContainerSpec::burstable(name, 0)
     };
     let cgroup_parent = pod.cgroup_parent(CgroupDriver::Cgroupfs);
     NewContainer {

@@ -9,7 +9,7 @@ use bayplan_daemon::status::{ContainerStatus, Status};
 use bayplan_daemon::{AuditView, ContainerAudit};
 use bayplan_host::counters::{GroupFiles, MemoryCounters, Pressure, Stall};
 use bayplan_host::kernel::DiskKernel;
-use bayplan_host::{CpuFiles, CpuStat, find_container_cgroup};
+use bayplan_host::{CpuFiles, CpuStat};
 use bayplan_types::{Bytes, NodeSet};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -118,10 +118,8 @@ impl Reader {
             let parent = &container.cgroup_parent;
             let Some(cpu) = CpuFiles::open(&self.root, parent, id)? else { return Ok(()) };
             let kernel = self.kernel.as_mut();
-            let found = kernel.map(|kernel| find_container_cgroup(kernel, parent, id, None));
-            let found = found.transpose()?.flatten();
-            let dir = found.and_then(|it| it.dirs.into_iter().next());
-            let group = dir.map(|dir| GroupFiles::open(&self.root, &dir));
+            let found = kernel.map(|kernel| GroupFiles::find(&self.root, kernel, parent, id));
+            let group = found.transpose()?.flatten();
             self.open.insert(id.clone(), Open { cpu, group, last: None });
         }
         let Some(open) = self.open.get_mut(id) else { return Ok(()) };

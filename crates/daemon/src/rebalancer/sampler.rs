@@ -10,10 +10,14 @@ use bayplan_allocator::ContainerId;
 use bayplan_host::counters::{GroupCounters, Stall};
 use bayplan_probes::{Drain, Preempter, Rates, rates_between};
 use bayplan_rebalance::Sample;
+use bayplan_types::CpuId;
 
 use crate::observer::{ContainerLabels, GroupsRead, Placed};
 use crate::occupancy::{Occupancy, Occupant};
 use crate::prober::Seen;
+
+/// In `/proc/stat` time is in units of `USER_HZ` (proc_stat(5)), which is 100 on all architectures that Linux has this for.
+const TICKS_PER_SECOND: f64 = 100.0;
 
 /// What was read last, and what that meant.
 #[derive(Debug, Default)]
@@ -21,6 +25,7 @@ pub(super) struct Sampler {
     files: Option<GroupsRead>,
     /// By the runtime's id.
     of_files: BTreeMap<String, Sample>,
+    idle: BTreeMap<CpuId, f64>,
     drain: Option<Drain>,
     of_probes: BTreeMap<ContainerLabels, Rates>,
 }
@@ -45,6 +50,11 @@ impl Sampler {
         occupancy.occupants.iter().filter_map(sample).collect()
     }
 
+    /// Share of the time between the last two readings in which each CPU had nothing to do.
+    pub(super) fn idle(&self) -> &BTreeMap<CpuId, f64> {
+        &self.idle
+    }
+
     fn take_files(&mut self, now: Option<GroupsRead>) {
         let Some(now) = now else { return };
         let Some(before) = &self.files else {
@@ -60,6 +70,11 @@ impl Sampler {
             Some((id.clone(), sample_of(then, counters, *placed, elapsed)?))
         });
         self.of_files = of_each.collect();
+        let idle = now.idle_ticks.iter().filter_map(|(cpu, after)| {
+            let ticks = after.checked_sub(*before.idle_ticks.get(cpu)?)?;
+            Some((*cpu, (ticks as f64 / TICKS_PER_SECOND / elapsed.as_secs_f64()).min(1.0)))
+        });
+        self.idle = idle.collect();
         self.files = Some(now);
     }
 
@@ -121,13 +136,12 @@ fn far_share(Placed { near, far }: Placed) -> Option<f64> {
     (all > 0).then(|| far.0 as f64 / all as f64)
 }
 
-fn add_rates(sample: &mut Sample, rates: &Rates) {
+pub(super) fn add_rates(sample: &mut Sample, rates: &Rates) {
     sample.waiting = Some(rates.waiting);
     sample.delay_p99 = rates.delay_p99;
-    let by_others = Preempter::ALL.iter().zip(rates.preempted_by);
-    let by_others =
-        by_others.filter(|(by, _)| matches!(by, Preempter::Container | Preempter::System));
-    sample.preempted = Some(by_others.map(|(_, rate)| rate).sum());
+    // For the system's tasks nobody is to blame who could be asked; a client of a server on the same CPU is among them at every answer.
+    let mut by = Preempter::ALL.iter().zip(rates.preempted_by);
+    sample.preempted = by.find(|(by, _)| **by == Preempter::Container).map(|(_, rate)| rate);
     sample.cycles_per_instruction = rates.cycles_per_instruction;
     sample.cache_misses = rates.cache_misses;
 }

@@ -84,6 +84,7 @@ pub(super) fn scene_of(
     Scene {
         residents: occupancy.occupants.iter().map(resident).collect(),
         shared: occupancy.shared.clone(),
+        idle: BTreeMap::new(),
         unrest: unrest.into_iter().find(|(holds, _)| *holds).map(|(_, unrest)| unrest),
         topology,
     }

@@ -1,9 +1,11 @@
 //! The task that looks. In: a notice that counters were read. Out: decisions, which are carried out and told.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bayplan_rebalance::{Decision, Mode, Rebalancer, Round, Scene, Settings, Unrest};
+use bayplan_allocator::ContainerId;
+use bayplan_rebalance::{Decision, Mode, Rebalancer, Round, Sample, Scene, Settings, Unrest};
 use tokio::sync::Mutex;
 
 use super::reach::{FilesSeen, Reach};
@@ -130,9 +132,11 @@ impl RebalancerTask {
         let reach: Reach = looker.files.reach(config, self.is_dry_run);
         let bounds = Bounds { config: &config.rebalance, reach: &reach };
         let is_late = period > interval * 2;
-        let scene = scene_of(&occupancy, topology, &looker.stays, bounds, is_late);
+        let mut scene = scene_of(&occupancy, topology, &looker.stays, bounds, is_late);
         let (files, probes) = (self.shown.groups(), self.sightings.latest());
         let samples = looker.sampler.sample(&occupancy, files, probes);
+        scene.idle = looker.sampler.idle().clone();
+        tell_samples(&scene, &samples);
         self.told.looked(samples.len(), self.hindrance(&scene, &reach, config));
         let round = Round { at: now, period, samples };
         let decisions = looker.rebalancer.look(&scene, &round);
@@ -170,6 +174,15 @@ impl RebalancerTask {
         let in_force = looker.rebalancer.standing().count();
         self.metrics.rebalancing.looked(in_force, looker.rebalancer.victims());
         Some(())
+    }
+}
+
+/// What everything is concluded from, for whoever wants to know why nothing is.
+fn tell_samples(scene: &Scene, samples: &BTreeMap<ContainerId, Sample>) {
+    tracing::debug!(idle = ?scene.idle.values().collect::<Vec<_>>(), "rebalance: CPUs");
+    for (id, sample) in samples {
+        let container = scene.residents.get(id).map_or("", |it| it.name.as_str());
+        tracing::debug!(container, ?sample, "rebalance: seen");
     }
 }
 

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use bayplan_allocator::ContainerId;
 use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_host::counters::{GroupCounters, Pressure, Stall};
+use bayplan_probes::Rates;
 use bayplan_rebalance::{Decision, Knob, Mode, Rebalancer, Round, Sample, Scene, Settings};
 use bayplan_topology::{derive, parse_machine};
-use bayplan_types::{Bytes, CpuClass, QosClass};
+use bayplan_types::{Bytes, CpuClass, CpuId, QosClass};
 use expect_test::{Expect, expect};
 
 use super::reach::Reach;
-use super::sampler::{Sampler, sample_of};
+use super::sampler::{Sampler, add_rates, sample_of};
 use super::scene::{Bounds, Stays, owner_of, scene_of};
 use crate::config::RebalanceConfig;
 use crate::observer::{GroupsRead, Placed};
@@ -64,6 +65,25 @@ fn what_was_counted_in_between_is_per_second_and_what_was_not_is_nothing() {
     );
     check_sample(&after, &before, None, expect!["none"]);
     check_sample(&GroupCounters::default(), &after, None, expect!["none"]);
+}
+
+/// A server that answers a client on the same CPU leaves it to the client thousands of times a second, and is well.
+#[test]
+fn who_leaves_the_cpu_to_a_client_outside_of_containers_is_not_preempted() {
+    let rates = Rates {
+        cpus: 0.5,
+        waiting: 0.1,
+        involuntary: 1107.0,
+        preempted_by: [1.0, 6.0, 1000.0, 100.0],
+        migrations: [0.0; 5],
+        delay_p50: None,
+        delay_p99: Some(Duration::from_micros(64)),
+    };
+    let mut sample = Sample { cpus: 0.5, ..Sample::default() };
+    add_rates(&mut sample, &rates);
+    let delay_p99 = rates.delay_p99;
+    let due = Sample { waiting: Some(0.1), delay_p99, preempted: Some(6.0), ..sample.clone() };
+    assert_eq!(sample, due);
 }
 
 fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {
@@ -235,9 +255,12 @@ fn a_victim_is_seen_in_the_counters_of_files_alone() {
         ];
         let groups: BTreeMap<_, _> =
             groups.into_iter().map(|(id, it)| (id.to_owned(), (it, None))).collect();
-        let files = Some(GroupsRead { at: begun + at, groups });
+        let idle_ticks = [(CpuId(0), 50 * round), (CpuId(1), 0)].into();
+        let files = Some(GroupsRead { at: begun + at, groups, idle_ticks });
         let samples = sampler.sample(&occupancy, files, None);
         assert_eq!(samples.len(), if round == 0 { 0 } else { 2 });
+        let idle = [(CpuId(0), 0.1), (CpuId(1), 0.0)].into();
+        assert_eq!(*sampler.idle(), if round == 0 { BTreeMap::new() } else { idle });
         let round = Round { at, period: SECOND * 5, samples };
         proposed.extend(rebalancer.look(&scene(&occupancy, &stays, false), &round));
     }

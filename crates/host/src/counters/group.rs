@@ -1,4 +1,9 @@
-//! Counters of one cgroup (version 2): those of a container, of a pod, or of all pods. CPU time is `read_cgroup.rs`'s.
+//! Counters of one cgroup: those of a container, of a pod, or of all pods.
+//!
+//! With cgroup v2 all of them are in its directory. Where version 2 is only mounted beside version 1, at `unified`, it has CPU time and pressure
+//! without any controller (Documentation/admin-guide/cgroup-v2.rst, "CPU Interface Files"; accounting/psi.rst); time in which a limit stopped it is
+//! counted by version 1 (scheduler/sched-bwc.rst), as is CPU time where there is no version 2 at all (admin-guide/cgroup-v1/cpuacct.rst). Of what
+//! version 1 tells of memory and I/O nothing is read here.
 
 use std::path::Path;
 
@@ -7,9 +12,12 @@ use super::parse::{
     IoCounters, MemoryCounters, Pressure, number, parse_io_stat, parse_numa_stat, parse_stall,
     single,
 };
+use crate::find_cgroup::{CGROUPS, find_below, find_container_cgroup};
+use crate::kernel::Kernel;
+use crate::read_cgroup::CgroupError;
 
 /// The open files of one group.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct GroupFiles {
     cpu_stat: Option<Kept>,
     /// `cpu`, `memory`, `io`, `irq`.
@@ -19,6 +27,10 @@ pub struct GroupFiles {
     memory_events: Option<Kept>,
     numa_stat: Option<Kept>,
     io_stat: Option<Kept>,
+    /// `cpu.stat` of version 1.
+    quota_stat: Option<Kept>,
+    /// `cpuacct.usage` of version 1.
+    usage: Option<Kept>,
 }
 
 /// What a group has used and suffered since it was made.
@@ -37,7 +49,33 @@ pub struct GroupCounters {
 }
 
 impl GroupFiles {
-    /// Opens what there is below this directory, which lies below `root`. Nothing there is nothing to read.
+    /// Opens those of the container with this id, whose pod's cgroup kubelet calls `parent`, whatever the version of cgroups. `kernel`
+    /// reads what `root` holds. `None`: it has none, or none any more.
+    ///
+    /// # Errors
+    /// [`CgroupError`] when it cannot be looked for.
+    pub fn find(
+        root: &Path,
+        kernel: &mut dyn Kernel,
+        parent: &str,
+        id: &str,
+    ) -> Result<Option<GroupFiles>, CgroupError> {
+        let found = find_container_cgroup(kernel, parent, id, None)?;
+        if let Some(own) = found.and_then(|it| it.dirs.into_iter().next()) {
+            return Ok(Some(GroupFiles::open(root, &own)));
+        }
+        let mut find = |mount: &str| find_below(kernel, &format!("{CGROUPS}/{mount}"), parent, id);
+        let (unified, cpu, cpuacct) = (find("unified")?, find("cpu")?, find("cpuacct")?);
+        if unified.is_none() && cpuacct.is_none() {
+            return Ok(None);
+        }
+        let open = |dir: Option<String>, file: &str| Kept::open(root, &format!("{}/{file}", dir?));
+        let files = unified.map(|dir| GroupFiles::open(root, &dir)).unwrap_or_default();
+        let (quota_stat, usage) = (open(cpu, "cpu.stat"), open(cpuacct, "cpuacct.usage"));
+        Ok(Some(GroupFiles { quota_stat, usage, ..files }))
+    }
+
+    /// Opens what there is below this directory (version 2), which lies below `root`. Nothing there is nothing to read.
     pub fn open(root: &Path, dir: &str) -> GroupFiles {
         let open = |file: &str| Kept::open(root, &format!("{dir}/{file}"));
         GroupFiles {
@@ -48,6 +86,8 @@ impl GroupFiles {
             memory_events: open("memory.events"),
             numa_stat: open("memory.numa_stat"),
             io_stat: open("io.stat"),
+            quota_stat: None,
+            usage: None,
         }
     }
 
@@ -60,6 +100,15 @@ impl GroupFiles {
         read(&mut self.cpu_stat, &mut |text| {
             counters.cpu_usec = Some(number(text, "usage_usec")?);
             counters.throttled_usec = number(text, "throttled_usec");
+            Some(())
+        });
+        read(&mut self.quota_stat, &mut |text| {
+            // Nanoseconds, as the other.
+            counters.throttled_usec = Some(number(text, "throttled_time")? / 1000);
+            Some(())
+        });
+        read(&mut self.usage, &mut |text| {
+            counters.cpu_usec = counters.cpu_usec.or(Some(single(text)? / 1000));
             Some(())
         });
         let Pressure { cpu, memory, io, irq } = &mut counters.pressure;
@@ -110,6 +159,8 @@ impl GroupFiles {
             &self.memory_events,
             &self.numa_stat,
             &self.io_stat,
+            &self.quota_stat,
+            &self.usage,
         ];
         let all = self.pressure.iter().chain(others);
         all.flatten().filter_map(Kept::oddity)

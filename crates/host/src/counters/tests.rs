@@ -55,6 +55,45 @@ fn a_group_tells_what_it_has_and_nothing_else() {
     }
 }
 
+/// A container `ab` of the pod `/kubepods/pod1`, with these files below `sys/fs/cgroup`: CPU time, time under its limit and pressure of CPUs.
+fn check_found(files: &[(&str, &str)], expected: Option<[Option<u64>; 3]>) {
+    let files: Vec<(String, &str)> =
+        files.iter().map(|(path, text)| (format!("sys/fs/cgroup/{path}"), *text)).collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&**path, *text)).collect();
+    let root = tree(&files);
+    let mut kernel = DiskKernel::open(root.path()).unwrap();
+    let found = GroupFiles::find(root.path(), &mut kernel, "/kubepods/pod1", "ab").unwrap();
+    let read = found.map(|mut group| {
+        let read = group.read(&mut Vec::new());
+        assert_eq!(group.oddities().count(), 0);
+        [read.cpu_usec, read.throttled_usec, read.pressure.cpu.map(|it| it.some_usec)]
+    });
+    assert_eq!(read, expected);
+}
+
+#[test]
+fn a_container_is_found_in_both_versions_and_in_both_at_once() {
+    let v1 = [
+        ("cpu/kubepods/pod1/ab/cpu.stat", "nr_periods 5\nnr_throttled 2\nthrottled_time 9999\n"),
+        ("cpuacct/kubepods/pod1/ab/cpuacct.usage", "70999\n"),
+    ];
+    let beside = [
+        ("unified/kubepods/pod1/ab/cpu.stat", "usage_usec 71\nuser_usec 40\n"),
+        ("unified/kubepods/pod1/ab/cpu.pressure", STALL),
+    ];
+    let v2 = [
+        ("kubepods/pod1/ab/cgroup.type", "domain\n"),
+        ("kubepods/pod1/ab/cpu.stat", "usage_usec 72\nthrottled_usec 8\n"),
+        ("kubepods/pod1/ab/cpu.pressure", STALL),
+    ];
+    check_found(&v2, Some([Some(72), Some(8), Some(12)]));
+    check_found(&[v1, beside].concat(), Some([Some(71), Some(9), Some(12)]));
+    check_found(&v1, Some([Some(70), Some(9), None]));
+    check_found(&beside, Some([Some(71), None, Some(12)]));
+    check_found(&[("cpu/kubepods/pod1/other/cpu.stat", "")], None);
+    check_found(&[], None);
+}
+
 #[test]
 fn files_stay_open_and_what_is_broken_is_told_once() {
     let root = tree(&[("g/memory.current", "1\n"), ("g/io.stat", "8:0 rbytes=1\n")]);

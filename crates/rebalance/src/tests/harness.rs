@@ -1,7 +1,7 @@
 //! Reads a scene and a script, plays it, and writes down what is said.
 //!
 //! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (all without), `mems=`, `exclusive`. A script is a phase per line: how long, then for everybody
-//! the name and what is measured. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after 100 rounds. Rounds last 5 s.
+//! the name and what is measured. `idle 0.5` is what the kernel says of all CPUs from then on. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after 100 rounds. Rounds last 5 s.
 
 use super::*;
 
@@ -41,6 +41,12 @@ impl Play {
                 Some((count, "rounds")) => (count.parse().unwrap(), None),
                 Some(("unrest", "ends")) => return self.scene.unrest = None,
                 Some(("unrest", "begins")) => return self.scene.unrest = Some(Unrest::Creating),
+                Some(("idle", share)) => {
+                    let share: f64 = share.parse().unwrap();
+                    let cpus = self.scene.topology.cpus().iter();
+                    self.scene.idle = cpus.map(|cpu| (cpu, share)).collect();
+                    return;
+                }
                 Some(("gone", name)) => {
                     let id = self.ids[name];
                     self.scene.residents.remove(&id);
@@ -111,7 +117,7 @@ pub(crate) fn parse_scene(text: &str) -> (Scene, BTreeMap<String, ContainerId>) 
     }
     let mut shared = topology.cpus().clone();
     residents.values().for_each(|it| shared.subtract(&it.exclusive));
-    (Scene { topology, residents, shared, unrest: None }, ids)
+    (Scene { topology, residents, shared, idle: BTreeMap::new(), unrest: None }, ids)
 }
 
 fn parse_resident(line: &str) -> Resident {

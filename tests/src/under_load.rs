@@ -1,0 +1,254 @@
+//! A server under load, a hog that wants its CPUs, and a bystander, as containers of a node. In: how much of each. Out: how long the server's clients wait, and
+//! whom the daemon blames.
+//!
+//! The programs are Debian's redis and stress-ng. Containers see those of the machine, because an image would have to hold their libraries, too. Nobody has told
+//! the kernel what the cgroups of the QoS classes are worth, as kubelet would; so a hog of the lowest class gets as much as the server.
+
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_daemon::ProposalView;
+use bayplan_types::QosClass;
+
+use crate::node::{LIMIT, Node, Placed};
+use crate::process::{find_program, wait_for};
+
+/// Names as the daemon tells them.
+const SERVER: &str = "default/scenario-server/app";
+/// As [`SERVER`].
+const HOG: &str = "default/scenario-hog/app";
+
+const PORT: &str = "16379";
+
+/// Some of the others need instructions that an emulated processor does not have.
+const METHOD: &str = "--cpu-method ackermann";
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Processes of the hog.
+    pub hogs: u32,
+    /// Requests in a round.
+    pub requests: u32,
+    /// Looks of the rebalancer without a hog, in which it must find nothing.
+    pub calm_looks: u32,
+    /// Looks within which the hog must be found.
+    pub looks: u32,
+    /// How often the rebalancer is configured to look.
+    pub interval: Duration,
+    /// Rounds that are measured without and with the hog.
+    pub rounds: usize,
+}
+
+/// What the server's clients have seen in one round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    /// Half of the answers came within this, in milliseconds.
+    pub p50_ms: f64,
+    /// 99 of 100 answers came within this, in milliseconds.
+    pub p99_ms: f64,
+}
+
+impl Latency {
+    /// The medians of some rounds.
+    pub fn median(rounds: &[Latency]) -> Latency {
+        let middle = |value: fn(&Latency) -> f64| {
+            let mut values: Vec<f64> = rounds.iter().map(value).collect();
+            values.sort_by(f64::total_cmp);
+            values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+        };
+        Latency { p50_ms: middle(|it| it.p50_ms), p99_ms: middle(|it| it.p99_ms) }
+    }
+}
+
+impl std::fmt::Display for Latency {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "p50 {:.2} ms, p99 {:.2} ms", self.p50_ms, self.p99_ms)
+    }
+}
+
+/// Clients that ask the server without a pause, until this is dropped.
+#[derive(Debug)]
+pub struct Load {
+    is_over: Arc<AtomicBool>,
+    rounds: Arc<Mutex<Vec<Latency>>>,
+    asker: Option<JoinHandle<anyhow::Result<()>>>,
+}
+
+impl Load {
+    /// Waits for the server, and begins. A round has so many requests.
+    ///
+    /// # Errors
+    /// The server does not answer, or redis is not installed.
+    pub fn start(requests: u32) -> anyhow::Result<Load> {
+        let program = find_program("redis-benchmark", "redis-tools")?;
+        wait_for("the server", LIMIT, || {
+            Ok(TcpStream::connect(format!("127.0.0.1:{PORT}")).ok().map(drop))
+        })?;
+        let (is_over, rounds) =
+            (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Latency>>>::default());
+        let (seen, told) = (Arc::clone(&is_over), Arc::clone(&rounds));
+        let asker = std::thread::spawn(move || {
+            while !seen.load(Ordering::Relaxed) {
+                let mut round = Command::new(&program);
+                round.args(["-p", PORT, "-t", "get", "-c", "4", "--csv", "-n"]);
+                let done = round.arg(requests.to_string()).stdin(Stdio::null()).output()?;
+                let text = String::from_utf8_lossy(&done.stdout);
+                let said =
+                    || format!("redis-benchmark: {text}{}", String::from_utf8_lossy(&done.stderr));
+                let latency = parse_latency(&text).with_context(said)?;
+                told.lock().unwrap_or_else(PoisonError::into_inner).push(latency);
+            }
+            Ok(())
+        });
+        Ok(Load { is_over, rounds, asker: Some(asker) })
+    }
+
+    /// So many rounds that begin from now on.
+    ///
+    /// # Errors
+    /// A round has failed, or they do not end in time.
+    pub fn measure(&self, count: usize) -> anyhow::Result<Vec<Latency>> {
+        // The one that is under way counts for nothing.
+        let first = self.done().len() + 1;
+        wait_for("rounds of requests", LIMIT * 2, || {
+            ensure!(
+                self.asker.as_ref().is_some_and(|it| !it.is_finished()),
+                "the clients have given up"
+            );
+            Ok(self.done().get(first..first + count).map(<[Latency]>::to_vec))
+        })
+    }
+
+    fn done(&self) -> Vec<Latency> {
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let ended = self.asker.take().map(JoinHandle::join);
+        if let Some(Ok(Err(error))) = ended {
+            println!("  the clients: {error:#}");
+        }
+    }
+}
+
+/// From the last line of `redis-benchmark --csv`: test, requests per second, then milliseconds: average, least, p50, p95, p99, most.
+fn parse_latency(csv: &str) -> Option<Latency> {
+    let cells: Vec<&str> = csv.lines().last()?.split(',').collect();
+    let number = |at: usize| cells.get(at)?.trim_matches('"').parse::<f64>().ok();
+    Some(Latency { p50_ms: number(4)?, p99_ms: number(6)? })
+}
+
+/// A container that runs a program of the machine.
+fn launch(node: &mut Node, name: &str, cpu: u64, script: &str) -> anyhow::Result<Placed> {
+    let qos = if cpu > 0 { QosClass::Burstable } else { QosClass::BestEffort };
+    let spec = ContainerSpec {
+        command: ["/bin/busybox", "sh", "-c", script].map(str::to_owned).to_vec(),
+        host_dirs: ["/usr", "/lib", "/lib64"].map(str::to_owned).to_vec(),
+        ..ContainerSpec::burstable("app", cpu)
+    };
+    node.launch(&PodSpec::new(&format!("scenario-{name}"), qos), &spec)
+}
+
+/// redis, which Debian has under the name of another tool of redis's as well: which one it is it knows by its name.
+///
+/// # Errors
+/// It is not installed, or does not start.
+pub fn launch_server(node: &mut Node) -> anyhow::Result<Placed> {
+    let program = find_program("redis-check-rdb", "redis-tools")?;
+    let script = format!(
+        "exec -a redis-server {} --port {PORT} --bind 127.0.0.1 --save '' --dir /tmp",
+        program.display()
+    );
+    launch(node, "server", 500, &script)
+}
+
+/// Somebody of the lowest class who wants so many CPUs.
+///
+/// # Errors
+/// stress-ng is not installed, or does not start.
+pub fn launch_hog(node: &mut Node, processes: u32) -> anyhow::Result<Placed> {
+    let program = find_program("stress-ng", "stress-ng")?;
+    let script = format!("exec {} --cpu {processes} {METHOD}", program.display());
+    launch(node, "hog", 0, &script)
+}
+
+/// Somebody of the lowest class who uses a fifth of a CPU, which hurts nobody much.
+///
+/// # Errors
+/// As of [`launch_hog`].
+pub fn launch_bystander(node: &mut Node) -> anyhow::Result<Placed> {
+    let program = find_program("stress-ng", "stress-ng")?;
+    let script = format!("exec {} --cpu 1 --cpu-load 20 {METHOD}", program.display());
+    launch(node, "bystander", 0, &script)
+}
+
+/// While there is no hog nobody is blamed; then the hog is, for the server's sake, soon, and nobody else. Nothing is changed.
+///
+/// # Errors
+/// It is not so.
+pub fn the_hog_is_blamed(node: &mut Node, sizes: Sizes) -> anyhow::Result<()> {
+    let server = launch_server(node)?;
+    let bystander = launch_bystander(node)?;
+    let load = Load::start(sizes.requests)?;
+    println!("  server on {}, bystander on {}", server.cpus, bystander.cpus);
+    std::thread::sleep(sizes.interval * sizes.calm_looks);
+    let calm = Latency::median(&load.measure(sizes.rounds)?);
+    let early = node.rebalance()?;
+    ensure!(early.proposals.is_empty(), "blamed without a hog: {:?}", early.proposals);
+    ensure!(early.sampled >= 2, "the last look had samples of {}: {early:?}", early.sampled);
+    node.look(&bystander.id).context("the bystander")?;
+    let hog = launch_hog(node, sizes.hogs)?;
+    let begun = Instant::now();
+    let first = wait_for("a proposal", sizes.interval * sizes.looks, || {
+        Ok(node.rebalance()?.proposals.into_iter().next())
+    })
+    .with_context(|| format!("the hog: {:?}; {:?}", node.look(&hog.id), node.rebalance()))?;
+    println!("  after {:.1} s: {}\n{}", begun.elapsed().as_secs_f64(), first.text, first.evidence);
+    let noisy = Latency::median(&load.measure(sizes.rounds)?);
+    println!("  clients wait {calm} without the hog, and {noisy} with it");
+    for found in node.rebalance()?.proposals {
+        check_blame(&found)?;
+    }
+    ensure!(node.look(&hog.id)?.cpus == hog.cpus, "the hog was moved");
+    Ok(())
+}
+
+fn check_blame(found: &ProposalView) -> anyhow::Result<()> {
+    match (found.victim.as_str(), found.target.as_str()) {
+        (SERVER, HOG) => Ok(()),
+        (victim, target) => bail!("{target} is blamed for {victim}: {found:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_is_read_from_its_last_line() {
+        let head = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\"\n";
+        let row =
+            "\"GET\",\"33783.79\",\"0.082\",\"0.024\",\"0.079\",\"0.135\",\"0.175\",\"16.311\"\n";
+        let read = parse_latency(&format!("{head}{row}"));
+        assert_eq!(read, Some(Latency { p50_ms: 0.079, p99_ms: 0.175 }));
+        assert_eq!(parse_latency(head), None);
+        assert_eq!(parse_latency(""), None);
+    }
+
+    #[test]
+    fn one_slow_round_does_not_move_the_median() {
+        let round = |p50_ms, p99_ms| Latency { p50_ms, p99_ms };
+        let rounds = [round(1.0, 9.0), round(3.0, 7.0), round(2.0, 900.0)];
+        assert_eq!(Latency::median(&rounds), round(2.0, 9.0));
+    }
+}
