@@ -24,11 +24,13 @@ use suites::{SUITES, Suite};
 /// Length of a round.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// All cases with what does not depend on the rebalancer: few seeds in an ordinary run, so many times more where asked for.
+/// All cases with what does not depend on the rebalancer: few seeds in an ordinary run, so many times more where asked for, and from another one on.
 static CASES: LazyLock<Vec<Vec<Case>>> = LazyLock::new(|| {
-    let times = std::env::var("BAYPLAN_REBALANCE_SEEDS").ok().and_then(|text| text.parse().ok());
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let times = number("BAYPLAN_REBALANCE_SEEDS").unwrap_or(1);
+    let first = number("BAYPLAN_REBALANCE_FIRST").unwrap_or(0);
     each(|suite, _| {
-        (0..suite.seeds * times.unwrap_or(1)).map(|seed| Case::new(suite, seed)).collect()
+        (first..first + suite.seeds * times).map(|seed| Case::new(suite, seed)).collect()
     })
 });
 
@@ -87,6 +89,9 @@ fn the_goals_are_met() {
     let settings = Settings::default();
     let scores = scores(&settings);
     println!("{}", table::render(&scores));
+    if std::env::var_os("BAYPLAN_REBALANCE_WHY").is_some() {
+        println!("{}", table::render_late(&CASES, &settings));
+    }
     let misses = misses(&scores, &settings);
     misses.iter().for_each(|miss| println!("{miss}"));
     let known = |miss: &&Miss| NOT_YET.contains(&(miss.suite, miss.goal));

@@ -43,9 +43,12 @@ pub(crate) struct Made {
 
 /// One seed, and how it goes with nobody at the knobs and with the oracle.
 pub(crate) struct Case {
+    pub(crate) seed: u64,
     pub(crate) trial: Trial,
     pub(crate) nothing: Log,
     pub(crate) oracle: Log,
+    /// How it goes without the culprit; with the oracle where there is none.
+    pub(crate) alone: Log,
     /// What the oracle does.
     pub(crate) best: Vec<Proposal>,
 }
@@ -56,7 +59,14 @@ impl Case {
         let nothing = live(&trial, Hand::Nobody);
         let best = oracle::choose(&trial);
         let oracle = live(&trial, Hand::Oracle(&best));
-        Case { trial, nothing, oracle, best }
+        let alone = match trial.culprit {
+            Some(culprit) => {
+                let plant = trial.plant.without(culprit);
+                live(&Trial { plant, victims: trial.victims.clone(), ..trial }, Hand::Nobody)
+            }
+            None => live(&trial, Hand::Oracle(&best)),
+        };
+        Case { seed, trial, nothing, oracle, alone, best }
     }
 
     /// How it goes with the rebalancer.

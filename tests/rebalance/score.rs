@@ -106,15 +106,11 @@ impl Score {
     }
 
     fn add_victim(&mut self, case: &Case, log: &Log, victim: ContainerId) {
-        let of = |log: &Log| log.p99s.get(&victim).cloned().unwrap_or_default();
-        let [nothing, bayplan, oracle] = [&case.nothing, log, &case.oracle].map(of);
-        if mean(&nothing) < SOLVABLE * mean(&oracle) {
-            return;
-        }
+        let Some(relief) = relief_of(case, log, victim) else { return };
         let asked = log.asked.iter().filter(|(_, it)| *it == victim).map(|(at, _)| *at);
         let first = asked.into_iter().find(|at| *at > case.trial.onset);
         self.detected.push(first.map(|at| at - case.trial.onset));
-        self.relieved.push(relief(&nothing, &bayplan, &oracle));
+        self.relieved.push(relief);
     }
 
     /// Share of the victims that were relieved in time; `None` where nobody could be.
@@ -198,6 +194,20 @@ impl fmt::Display for Miss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {:?}: {}", self.suite, self.goal, self.text)
     }
+}
+
+/// When a victim is relieved, `None` inside for never; `None` outside where the oracle could not do much for it.
+pub(crate) fn relief_of(case: &Case, log: &Log, victim: ContainerId) -> Option<Option<Duration>> {
+    let of = |log: &Log| log.p99s.get(&victim).cloned().unwrap_or_default();
+    let [nothing, bayplan, oracle, alone] = [&case.nothing, log, &case.oracle, &case.alone].map(of);
+    // The oracle may also make a victim faster than it ever was. What others do to it is over before that.
+    let aim: Vec<f64> = oracle.iter().zip(&alone).map(|(a, b)| a.max(*b)).collect();
+    (mean(&nothing) >= SOLVABLE * mean(&aim)).then(|| relief(&nothing, &bayplan, &aim))
+}
+
+/// Relief that came too late, or never.
+pub(crate) fn is_late(relief: Option<Duration>) -> bool {
+    relief.is_none_or(|time| time > RELIEF_WITHIN)
 }
 
 /// When three quarters of the gap were closed for three rounds that had a gap.

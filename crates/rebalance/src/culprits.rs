@@ -97,7 +97,7 @@ impl Judge<'_> {
         if path == Path::Own || (path == Path::Cpu && tie != Tie::Cpu) {
             return None;
         }
-        let last = self.windows.last(id)?;
+        let last = self.lately(id)?;
         let crowd = CROWD_MIN * sufferer.cpus.len() as f64;
         if last.cpus < crowd.clamp(CPUS_MIN, CPUS_HARM) {
             return None;
@@ -106,10 +106,7 @@ impl Judge<'_> {
             Path::Cpu => last.cpus * overlap(&other.cpus, &sufferer.cpus),
             Path::Hardware | Path::Own => activity(tie, last),
         };
-        let is_crowded = self.busy(scene, victim, &sufferer.cpus)
-            + self.windows.last(victim).map_or(0.0, |it| it.cpus)
-            >= CROWDED * sufferer.cpus.len() as f64;
-        if path == Path::Cpu && (magnitude < crowd || !is_crowded) {
+        if path == Path::Cpu && !self.crowds(scene, (victim, sufferer), other, magnitude) {
             return None;
         }
         let pairs = self.pairs(victim, id, tie, path, finding.signal);
@@ -125,10 +122,36 @@ impl Judge<'_> {
         Some(Culprit { tie, correlation, magnitude, container: id })
     }
 
+    /// Whether it is this one who takes the CPUs away from the victim that it waits for.
+    fn crowds(
+        &self,
+        scene: &Scene,
+        (victim, sufferer): (ContainerId, &Resident),
+        other: &Resident,
+        magnitude: f64,
+    ) -> bool {
+        let own = self.lately(victim).map_or(0.0, |it| it.cpus);
+        let cpus = sufferer.cpus.len() as f64;
+        let is_crowded = self.busy(scene, victim, &sufferer.cpus) + own >= CROWDED * cpus;
+        // Of two that are as important, the one who takes less is not to blame.
+        let share = if ladder::rank(other) < ladder::rank(sufferer) { SHARE_MIN } else { 1.0 };
+        is_crowded && magnitude >= (CROWD_MIN * cpus).max(share * own)
+    }
+
+    /// Whether a good part of the traffic to memory around somebody is its own; `true` where that is not measured.
+    pub(crate) fn strains_memory(&self, scene: &Scene, id: ContainerId, level: Level) -> bool {
+        let Some(resident) = scene.residents.get(&id) else { return false };
+        let Some(own) = self.lately(id).and_then(|it| it.memory_bandwidth) else { return true };
+        let near = around(scene.topology.as_ref(), level, &resident.cpus);
+        let beside = scene.residents.iter().filter(|(_, it)| it.cpus.intersects(&near));
+        let all: f64 = beside.filter_map(|(id, _)| self.lately(*id)?.memory_bandwidth).sum();
+        own >= SHARE_MIN * all
+    }
+
     /// The first step of suppression that takes most of what BestEffort containers use now: fast to protect, and the next step can only be halfway there.
     pub(crate) fn suppression(&self, scene: &Scene) -> u32 {
         let lowest = scene.residents.iter().filter(|(_, it)| it.qos == Some(QosClass::BestEffort));
-        let used: f64 = lowest.filter_map(|(id, _)| Some(self.windows.last(*id)?.cpus)).sum();
+        let used: f64 = lowest.filter_map(|(id, _)| Some(self.lately(*id)?.cpus)).sum();
         let cpus = scene.topology.cpus().len() as f64;
         let leaves_little = |step: &u32| cpus * 0.5_f64.powf(f64::from(*step)) <= used / 4.0;
         (1..ladder::steps(Knob::Suppress))
@@ -138,16 +161,14 @@ impl Judge<'_> {
 
     /// Whether CPUs have time for one more and would not be crowded, as far as was measured in the last round.
     pub(crate) fn has_room(&self, scene: &Scene, goer: ContainerId, place: &CpuSet) -> bool {
-        let wants = self.windows.last(goer).map_or(0.0, |it| it.cpus + it.waiting.unwrap_or(0.0));
+        let wants = self.lately(goer).map_or(0.0, |it| it.cpus + it.waiting.unwrap_or(0.0));
         !place.is_empty() && self.busy(scene, goer, place) + wants <= CROWDED * place.len() as f64
     }
 
     /// How many of some CPUs all but one keep busy.
     fn busy(&self, scene: &Scene, but: ContainerId, place: &CpuSet) -> f64 {
         let others = scene.residents.iter().filter(|(id, _)| **id != but);
-        others
-            .filter_map(|(id, it)| Some(self.windows.last(*id)?.cpus * overlap(&it.cpus, place)))
-            .sum()
+        others.filter_map(|(id, it)| Some(self.lately(*id)?.cpus * overlap(&it.cpus, place))).sum()
     }
 
     /// The victim's trouble with the other's activity, over the rounds in which both were measured; before the other came it did nothing.

@@ -111,8 +111,8 @@ const TABLE: [Row; 12] = [
     Row { knob: Knob::Siblings, whom: Whom::NotHigher, signals: SLOW, ties: &[Tie::Core], resource: Resource::Cores, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Suppress, whom: Whom::BestEffort, signals: ALL, ties: ANY, resource: Resource::Memory, reach: Level::L3, steps: 3 },
     Row { knob: Knob::Burst, whom: Whom::Victim, signals: &[Signal::Throttled], ties: NONE, resource: Resource::Time, reach: Level::L3, steps: 2 },
-    Row { knob: Knob::Bandwidth, whom: Whom::Lower, signals: SLOW, ties: ANY, resource: Resource::Memory, reach: Level::NumaNode, steps: 3 },
     Row { knob: Knob::Cache, whom: Whom::Lower, signals: SLOW, ties: CACHE, resource: Resource::Memory, reach: Level::L3, steps: 2 },
+    Row { knob: Knob::Bandwidth, whom: Whom::Lower, signals: SLOW, ties: ANY, resource: Resource::Memory, reach: Level::NumaNode, steps: 3 },
     Row { knob: Knob::Frequency, whom: Whom::Owner, signals: SLOW, ties: ANY, resource: Resource::Cores, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Move, whom: Whom::Either, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
     Row { knob: Knob::Memory, whom: Whom::Victim, signals: &[Signal::FarMemory], ties: NONE, resource: Resource::Memory, reach: Level::NumaNode, steps: 1 },
@@ -133,6 +133,10 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
         let severity = row.severity(evidence);
         // Moving costs more than a little trouble.
         if severity == 0.0 || (row.resource == Resource::Place && severity < SEVERE) {
+            continue;
+        }
+        // Memory that is far away and does not slow anybody down stays there.
+        if row.knob == Knob::Memory && !is_slow(evidence) {
             continue;
         }
         if matches!(row.whom, Whom::Victim | Whom::Owner) {
@@ -158,16 +162,20 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
     candidates
 }
 
+/// Not only CPUs are missing.
+fn is_slow(evidence: &Evidence) -> bool {
+    evidence.findings.iter().any(|it| SLOW.contains(&it.signal))
+}
+
 /// What a knob is turned for: its verdict is about these.
 pub(crate) fn signals(knob: Knob) -> &'static [Signal] {
     TABLE.iter().find(|row| row.knob == knob).map_or(&[], |row| row.signals)
 }
 
 impl Candidate {
-    /// Suppression gives time where only time is missing, and memory otherwise.
+    /// Suppression gives time where only time is missing, and the inside of cores otherwise.
     fn suppressing(self, step_min: u32, evidence: &Evidence) -> Candidate {
-        let is_slow = evidence.findings.iter().any(|it| SLOW.contains(&it.signal));
-        let resource = if is_slow { Resource::Memory } else { Resource::Time };
+        let resource = if is_slow(evidence) { Resource::Cores } else { Resource::Time };
         let domain = Domain { resource, ..self.domain };
         Candidate { step_min, domain, ..self }
     }
@@ -207,6 +215,10 @@ impl Row {
             Whom::NotHigher | Whom::Either => victim.qos.is_some_and(|it| rank(other) <= it),
             Whom::Victim | Whom::Owner => false,
         };
+        let is_memory = matches!(self.knob, Knob::Cache | Knob::Bandwidth);
+        if is_memory && !judge.strains_memory(scene, culprit.container, self.reach) {
+            return None;
+        }
         let culprit_first = may
             .then(|| {
                 let fits = |place: &CpuSet| judge.has_room(scene, culprit.container, place);
@@ -284,6 +296,6 @@ impl Row {
 }
 
 /// How important somebody is. Whose class is not known is as important as can be.
-fn rank(resident: &Resident) -> QosClass {
+pub(crate) fn rank(resident: &Resident) -> QosClass {
     resident.qos.unwrap_or(QosClass::Guaranteed)
 }

@@ -321,7 +321,11 @@ impl Rebalancer {
             .any(|it| it.stage != Stage::Kept && it.domain.overlaps(&candidate.domain));
         let step = self.next_step(&candidate)?;
         let was_told = candidate.mode == Mode::Observe && self.told.contains_key(&victim);
-        let may = !self.settings.forbidden.contains(&knob)
+        // What needs the culprit to be lighter is in vain where it was as light as can be.
+        let is_in_vain =
+            knob == Knob::Weight && self.tried.was_useless(&(victim, target, Knob::Idle), now);
+        let may = !is_in_vain
+            && !self.settings.forbidden.contains(&knob)
             && self.tried.allows(&(victim, target, knob), now)
             && self.standing.len() < self.settings.standing_max;
         (may && !is_busy && !was_told).then_some((candidate, step))
@@ -339,12 +343,16 @@ impl Rebalancer {
         // What all BestEffort containers have together goes down by one step, whoever is named.
         let turned = proposals()
             .filter(|it| it.knob == *knob && (it.target == *target || *knob == Knob::Suppress));
-        let step = match leave.is_empty() {
-            true => (turned.map(|it| it.step).max().unwrap_or(0) + 1).max(candidate.step_min),
-            false if turned.clone().any(|it| leave.is_subset(&it.leave)) => return None,
-            false => 1,
-        };
-        (step <= ladder::steps(*knob)).then_some(step)
+        if !leave.is_empty() {
+            let has_left = turned.clone().any(|it| leave.is_subset(&it.leave));
+            return (!has_left).then_some(1);
+        }
+        let steps = ladder::steps(*knob);
+        match turned.map(|it| it.step).max() {
+            None => Some(candidate.step_min.min(steps)),
+            // Where some were not enough, all of them are made.
+            Some(step) => (step < steps).then_some(steps),
+        }
     }
 
     fn stand(
