@@ -210,23 +210,16 @@ pub(crate) fn is_late(relief: Option<Duration>) -> bool {
     relief.is_none_or(|time| time > RELIEF_WITHIN)
 }
 
-/// When three quarters of the gap were closed for three rounds that had a gap.
+/// How long there was a gap until three quarters of it were closed for three rounds that had one.
 fn relief(nothing: &[f64], bayplan: &[f64], oracle: &[f64]) -> Option<Duration> {
     let mut closed = 0;
-    let mut since = None;
-    for (round, ((nothing, bayplan), oracle)) in nothing.iter().zip(bayplan).zip(oracle).enumerate()
-    {
-        if *nothing < SOLVABLE * oracle {
-            continue;
-        }
-        if nothing - bayplan >= CLOSED * (nothing - oracle) {
-            since.get_or_insert(PERIOD * u32::try_from(round).unwrap_or(u32::MAX));
-            closed += 1;
-            if closed == ROUNDS {
-                return since;
-            }
-        } else {
-            (closed, since) = (0, None);
+    let rounds = nothing.iter().zip(bayplan).zip(oracle);
+    let with_gap = rounds.filter(|((nothing, _), oracle)| **nothing >= SOLVABLE * **oracle);
+    for (round, ((nothing, bayplan), oracle)) in with_gap.enumerate() {
+        closed = if nothing - bayplan >= CLOSED * (nothing - oracle) { closed + 1 } else { 0 };
+        if closed == ROUNDS {
+            // The first round counts, too, though the oracle has not done anything in it.
+            return Some(PERIOD * u32::try_from(round + 2 - ROUNDS).unwrap_or(u32::MAX));
         }
     }
     None

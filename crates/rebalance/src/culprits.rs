@@ -31,7 +31,10 @@ const CPUS_MIN: f64 = 0.1;
 const CPUS_HARM: f64 = 0.5;
 /// Where less than this share of the CPUs is busy, nobody waits for a CPU because of others, and nobody is moved to where more would be.
 const CROWDED: f64 = 0.7;
-
+/// Cycles that a miss takes longer on another node: 60 ns at a bit more than 2 GHz, as of two packages.
+const FAR_CYCLES: f64 = 130.0;
+/// Part of the cycles from which that is worth moving pages. Misses that wait for each other cost less.
+const FAR_COST_MIN: f64 = 0.2;
 /// On so many CPUs the scheduler finds room beside who uses less than this share of them.
 const CROWD_MIN: f64 = 0.1;
 
@@ -131,11 +134,12 @@ impl Judge<'_> {
         magnitude: f64,
     ) -> bool {
         let own = self.lately(victim).map_or(0.0, |it| it.cpus);
+        let needs = self.lately(victim).map_or(0.0, |it| it.cpus * self.haste(sufferer, it));
         let cpus = sufferer.cpus.len() as f64;
         let is_crowded = self.busy(scene, victim, &sufferer.cpus) + own >= CROWDED * cpus;
         // Of two that are as important, the one who takes less is not to blame.
         let share = if ladder::rank(other) < ladder::rank(sufferer) { SHARE_MIN } else { 1.0 };
-        is_crowded && magnitude >= (CROWD_MIN * cpus).max(share * own)
+        is_crowded && magnitude >= (CROWD_MIN * cpus).max(share * needs)
     }
 
     /// Whether a good part of the traffic to memory around somebody is its own; `true` where that is not measured.
@@ -159,10 +163,40 @@ impl Judge<'_> {
             .unwrap_or(ladder::steps(Knob::Suppress))
     }
 
-    /// Whether CPUs have time for one more and would not be crowded, as far as was measured in the last round.
-    pub(crate) fn has_room(&self, scene: &Scene, goer: ContainerId, place: &CpuSet) -> bool {
-        let wants = self.lately(goer).map_or(0.0, |it| it.cpus + it.waiting.unwrap_or(0.0));
-        !place.is_empty() && self.busy(scene, goer, place) + wants <= CROWDED * place.len() as f64
+    /// Whether CPUs have time for one more and would not be crowded, as far as was measured lately.
+    pub(crate) fn has_room(
+        &self,
+        scene: &Scene,
+        (id, goer): (ContainerId, &Resident),
+        is_victim: bool,
+        place: &CpuSet,
+    ) -> bool {
+        let wants = self.lately(id).map_or(0.0, |it| match is_victim {
+            true => it.cpus * self.haste(goer, it),
+            false => it.cpus + it.waiting.unwrap_or(0.0),
+        });
+        !place.is_empty() && self.busy(scene, id, place) + wants <= CROWDED * place.len() as f64
+    }
+
+    /// The share of its CPU time that a container would need if instructions took as long as they usually do; 1 where that is not known.
+    fn haste(&self, resident: &Resident, sample: &Sample) -> f64 {
+        let key = detect::key(self.topology, resident);
+        let usual = self.baselines.of(&key, Signal::CyclesPerInstruction).and_then(|it| it.value());
+        match (usual, sample.cycles_per_instruction) {
+            (Some(usual), Some(now)) if now > usual => usual / now,
+            _ => 1.0,
+        }
+    }
+
+    /// Whether a good part of somebody's cycles may go into the way to memory on other nodes; `true` where that cannot be said.
+    pub(crate) fn far_memory_hurts(&self, id: ContainerId) -> bool {
+        let Some(sample) = self.lately(id) else { return false };
+        let (far, misses) = (sample.far_memory, sample.cache_misses);
+        let cost = far
+            .zip(misses)
+            .zip(sample.cycles_per_instruction)
+            .map(|((far, misses), cycles)| far * misses / 1000.0 * FAR_CYCLES / cycles);
+        cost.is_none_or(|cost| cost >= FAR_COST_MIN)
     }
 
     /// How many of some CPUs all but one keep busy.

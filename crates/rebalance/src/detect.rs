@@ -21,7 +21,7 @@ use crate::windows::Windows;
 const THROTTLED_MAX: f64 = 0.1;
 /// And for the longest of its delays less is enough.
 const THROTTLED_MAX_P99: f64 = 0.01;
-/// A signal has to fall so far below its limit before it counts as well again.
+/// Where nothing is known of what is usual, a signal has to fall so far below its limit before it counts as well again.
 const WELL_BELOW: f64 = 0.8;
 
 /// How one container does.
@@ -74,7 +74,7 @@ impl Judge<'_> {
                 samples.iter().map(|it| it.and_then(|sample| value(signal, sample))).collect();
             let Some((limit, usual)) = self.limit(&key, signal) else { continue };
             let Some(short) = median(values.iter().take(settings.short)) else { continue };
-            condition.is_well &= short < limit * WELL_BELOW;
+            condition.is_well &= short < well_below(limit, usual);
             condition.is_uneasy |= values.iter().flatten().any(|it| *it > limit);
             let finding = Finding { signal, short, long: self.long(&values), usual, limit };
             if self.is_high(&finding, &values) {
@@ -164,6 +164,11 @@ pub(crate) fn value(signal: Signal, sample: &Sample) -> Option<f64> {
         Signal::Delay => (throttled <= THROTTLED_MAX_P99).then_some(value),
         _ => Some(value),
     }
+}
+
+/// Below what a signal counts as well again: half the way from its limit to what is usual.
+fn well_below(limit: f64, usual: Option<f64>) -> f64 {
+    usual.map_or(limit * WELL_BELOW, |usual| f64::midpoint(limit, usual.min(limit)))
 }
 
 /// The middle of what is there, the lower one of two; `None` where more than half is missing.

@@ -135,8 +135,10 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
         if severity == 0.0 || (row.resource == Resource::Place && severity < SEVERE) {
             continue;
         }
-        // Memory that is far away and does not slow anybody down stays there.
-        if row.knob == Knob::Memory && !is_slow(evidence) {
+        // Memory that is far away and hardly slows anybody down stays there.
+        if row.knob == Knob::Memory
+            && !(is_slow(evidence) && judge.far_memory_hurts(evidence.victim))
+        {
             continue;
         }
         if matches!(row.whom, Whom::Victim | Whom::Owner) {
@@ -148,7 +150,11 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
             candidates.extend(row.on(scene, victim, evidence.victim, victim, CpuSet::new()));
             continue;
         }
-        for culprit in evidence.culprits.iter().filter(|it| row.ties.contains(&it.tie)) {
+        let tied = evidence.culprits.iter().filter(|it| row.ties.contains(&it.tie));
+        // Nobody has to move whose going would change little.
+        let most = tied.clone().map(|it| it.magnitude).fold(0.0, f64::max);
+        let least = if row.resource == Resource::Place { most / 2.0 } else { 0.0 };
+        for culprit in tied.filter(|it| it.magnitude >= least) {
             let found = row.against(judge, scene, evidence.victim, victim, culprit);
             candidates.extend(found.map(|it| match it.knob {
                 Knob::Suppress => it.suppressing(judge.suppression(scene), evidence),
@@ -221,7 +227,9 @@ impl Row {
         }
         let culprit_first = may
             .then(|| {
-                let fits = |place: &CpuSet| judge.has_room(scene, culprit.container, place);
+                let fits = |place: &CpuSet| {
+                    judge.has_room(scene, (culprit.container, other), false, place)
+                };
                 let leave = self.leave(scene, victim, other, culprit.tie, &fits)?;
                 self.on(scene, victim, culprit.container, other, leave)
             })
@@ -229,7 +237,7 @@ impl Row {
         if culprit_first.is_some() || self.whom != Whom::Either {
             return culprit_first;
         }
-        let fits = |place: &CpuSet| judge.has_room(scene, id, place);
+        let fits = |place: &CpuSet| judge.has_room(scene, (id, victim), true, place);
         let leave = self.leave(scene, other, victim, culprit.tie, &fits)?;
         self.on(scene, victim, id, victim, leave)
     }

@@ -23,6 +23,8 @@ use crate::windows::Windows;
 /// Who carries proposals out has so long to say how that went.
 const WORD_WITHIN: Duration = Duration::from_secs(60);
 
+/// For who is helped already, so little above a limit is no reason to do more.
+const GOOD_ENOUGH: f64 = 1.1;
 /// A culprit that wants less than this share of what it did is another one now.
 const CALM: f64 = 0.5;
 /// So many times as long as otherwise all have to be well before it is tried to do without although the culprit is as it was.
@@ -287,6 +289,9 @@ impl Rebalancer {
         let mut decisions = Vec::new();
         for (_, _, victim) in victims {
             let Some(condition) = conditions.get(&victim) else { continue };
+            if self.is_helped(victim) && condition.severity() < GOOD_ENOUGH {
+                continue;
+            }
             let findings = condition.findings.clone();
             let culprits = self.eyes(&scene.topology, now).culprits(scene, victim, &findings);
             if culprits.is_empty() {
@@ -305,6 +310,11 @@ impl Rebalancer {
             }
         }
         decisions
+    }
+
+    /// Something stands for its sake already.
+    fn is_helped(&self, victim: ContainerId) -> bool {
+        self.standing.values().any(|it| it.proposal.evidence.victim == victim)
     }
 
     /// Whether a candidate can be proposed now, and its step.
