@@ -188,15 +188,16 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a good part of somebody's cycles may go into the way to memory on other nodes; `true` where that cannot be said.
-    pub(crate) fn far_memory_hurts(&self, id: ContainerId) -> bool {
+    /// Whether a good part of somebody's cycles may go into the way to memory on other nodes, where it is slow; `true` where that cannot be said.
+    pub(crate) fn far_memory_hurts(&self, id: ContainerId, is_slow: bool) -> bool {
         let Some(sample) = self.lately(id) else { return false };
-        let (far, misses) = (sample.far_memory, sample.cache_misses);
-        let cost = far
-            .zip(misses)
-            .zip(sample.cycles_per_instruction)
-            .map(|((far, misses), cycles)| far * misses / 1000.0 * FAR_CYCLES / cycles);
-        cost.is_none_or(|cost| cost >= FAR_COST_MIN)
+        let Sample { far_memory, cache_misses, cycles_per_instruction, .. } = *sample;
+        let (Some(far), Some(misses), Some(cycles)) =
+            (far_memory, cache_misses, cycles_per_instruction)
+        else {
+            return true;
+        };
+        is_slow && far * misses / 1000.0 * FAR_CYCLES >= FAR_COST_MIN * cycles
     }
 
     /// How many of some CPUs all but one keep busy.

@@ -136,9 +136,7 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
             continue;
         }
         // Memory that is far away and hardly slows anybody down stays there.
-        if row.knob == Knob::Memory
-            && !(is_slow(evidence) && judge.far_memory_hurts(evidence.victim))
-        {
+        if row.knob == Knob::Memory && !judge.far_memory_hurts(evidence.victim, is_slow(evidence)) {
             continue;
         }
         if matches!(row.whom, Whom::Victim | Whom::Owner) {
