@@ -319,3 +319,62 @@ fn pearson(pairs: &[(f64, f64)]) -> Option<f64> {
     let correlation = xy / scale;
     (scale > 0.0 && correlation.is_finite()).then_some(correlation)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the other rises with the trouble, of rounds as trouble and activity with a limit of 1; and their correlation in tenths.
+    fn check(rounds: &[(f64, f64)], is_rising: bool, correlation: Option<f64>) {
+        assert_eq!(rises(rounds, 1.0), is_rising);
+        assert_eq!(pearson(rounds).map(|it| (it * 10.0).round() / 10.0), correlation);
+    }
+
+    #[test]
+    fn activity_that_comes_with_the_trouble_rises() {
+        let rounds = [(0.5, 1.0), (0.5, 1.0), (0.5, 1.0), (2.0, 4.0), (2.0, 4.0), (2.0, 4.0)];
+        check(&rounds, true, Some(1.0));
+    }
+
+    #[test]
+    fn activity_that_was_there_before_does_not() {
+        let rounds = [(0.5, 3.5), (0.5, 3.5), (0.5, 3.5), (2.0, 4.0), (2.0, 4.0), (2.0, 4.0)];
+        check(&rounds, false, Some(1.0));
+    }
+
+    #[test]
+    fn activity_that_goes_when_the_trouble_comes_does_not() {
+        let rounds = [(0.5, 4.0), (0.5, 4.0), (0.5, 4.0), (2.0, 1.0), (2.0, 1.0), (2.0, 1.0)];
+        check(&rounds, false, Some(-1.0));
+    }
+
+    #[test]
+    fn too_few_rounds_of_one_kind_say_nothing() {
+        check(&[(0.5, 1.0), (0.5, 1.0), (2.0, 4.0), (2.0, 4.0), (2.0, 4.0)], false, Some(1.0));
+    }
+
+    #[test]
+    fn what_does_not_change_has_no_correlation() {
+        check(&[(2.0, 1.0); 6], false, None);
+        check(&[], false, None);
+        check(&[(f64::INFINITY, 1.0), (0.0, 2.0)], false, None);
+    }
+
+    #[test]
+    fn who_does_little_of_what_the_worst_of_a_tie_does_is_left_out() {
+        let culprit = |id, tie, magnitude| Culprit {
+            tie,
+            correlation: 0.0,
+            magnitude,
+            container: ContainerId(id),
+        };
+        let all = vec![
+            culprit(2, Tie::Cpu, 10.0),
+            culprit(3, Tie::Cpu, 1.9),
+            culprit(4, Tie::Cpu, 2.1),
+            culprit(5, Tie::L3, 0.1),
+        ];
+        let left: Vec<u64> = only_the_great(all).iter().map(|it| it.container.0).collect();
+        assert_eq!(left, [2, 4, 5]);
+    }
+}

@@ -305,3 +305,61 @@ impl Row {
 pub(crate) fn rank(resident: &Resident) -> QosClass {
     resident.qos.unwrap_or(QosClass::Guaranteed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proposal::Finding;
+
+    fn row(knob: Knob) -> &'static Row {
+        TABLE.iter().find(|row| row.knob == knob).unwrap()
+    }
+
+    /// The first step of a knob for findings as signal and multiple of the limit.
+    fn check_step(knob: Knob, findings: &[(Signal, f64)], expected: u32) {
+        let finding = |(signal, short): &(Signal, f64)| {
+            let (signal, short) = (*signal, *short);
+            Finding { signal, short, long: short, usual: None, limit: 1.0 }
+        };
+        let findings = findings.iter().map(finding).collect();
+        let evidence = Evidence { victim: ContainerId(1), findings, culprits: Vec::new() };
+        assert_eq!(row(knob).first_step(&evidence), expected);
+    }
+
+    #[test]
+    fn the_worse_the_trouble_the_greater_the_first_step() {
+        check_step(Knob::Bandwidth, &[(Signal::CacheMisses, 1.1)], 1);
+        check_step(Knob::Bandwidth, &[(Signal::CacheMisses, 1.5)], 2);
+        check_step(Knob::Bandwidth, &[(Signal::CacheMisses, 5.0)], 3);
+    }
+
+    #[test]
+    fn no_step_is_beyond_the_last() {
+        check_step(Knob::Cache, &[(Signal::CacheMisses, 5.0)], 2);
+    }
+
+    #[test]
+    fn trouble_that_a_knob_is_not_for_does_not_count() {
+        check_step(Knob::Cache, &[(Signal::Delay, 9.0), (Signal::CacheMisses, 1.1)], 1);
+    }
+
+    #[test]
+    fn the_table_has_every_knob_once_and_in_its_order() {
+        assert_eq!(TABLE.map(|row| row.knob), Knob::ALL);
+    }
+
+    fn check_overlap(a: (Resource, &str), b: (Resource, &str), expected: bool) {
+        let domain =
+            |(resource, cpus): (Resource, &str)| Domain { cpus: cpus.parse().unwrap(), resource };
+        assert_eq!(domain(a).overlaps(&domain(b)), expected);
+        assert_eq!(domain(b).overlaps(&domain(a)), expected);
+    }
+
+    #[test]
+    fn what_is_felt_elsewhere_or_otherwise_does_not_wait() {
+        check_overlap((Resource::Time, "0-3"), (Resource::Time, "3-5"), true);
+        check_overlap((Resource::Time, "0-3"), (Resource::Time, "4-5"), false);
+        check_overlap((Resource::Time, "0-3"), (Resource::Memory, "0-3"), false);
+        check_overlap((Resource::Place, "0-7"), (Resource::Cores, "2"), true);
+    }
+}
