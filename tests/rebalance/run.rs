@@ -43,9 +43,12 @@ pub(crate) struct Made {
 
 /// One seed, and how it goes with nobody at the knobs and with the oracle.
 pub(crate) struct Case {
+    pub(crate) seed: u64,
     pub(crate) trial: Trial,
     pub(crate) nothing: Log,
     pub(crate) oracle: Log,
+    /// How it goes without the culprit; with the oracle where there is none.
+    pub(crate) alone: Log,
     /// What the oracle does.
     pub(crate) best: Vec<Proposal>,
 }
@@ -56,7 +59,14 @@ impl Case {
         let nothing = live(&trial, Hand::Nobody);
         let best = oracle::choose(&trial);
         let oracle = live(&trial, Hand::Oracle(&best));
-        Case { trial, nothing, oracle, best }
+        let alone = match trial.culprit {
+            Some(culprit) => {
+                let plant = trial.plant.without(culprit);
+                live(&Trial { plant, victims: trial.victims.clone(), ..trial }, Hand::Nobody)
+            }
+            None => live(&trial, Hand::Oracle(&best)),
+        };
+        Case { seed, trial, nothing, oracle, alone, best }
     }
 
     /// How it goes with the rebalancer.
@@ -150,8 +160,10 @@ fn told(plant: &Plant, proposal: &Proposal) -> String {
 /// others, its own limit or far memory that it suffers from.
 fn is_right(past: &Plant, proposal: &Proposal) -> bool {
     let victim = proposal.evidence.victim;
-    let as_was = p99_over(past.clone(), victim);
-    let is_better = |plant| p99_over(plant, victim) * WORTH <= as_was;
+    // It takes a minute until memory is where it is to be.
+    let settle = if proposal.knob == Knob::Memory { PAST } else { 2 };
+    let as_was = p99_over(past.clone(), victim, settle);
+    let is_better = |plant| p99_over(plant, victim, settle) * WORTH <= as_was;
     if proposal.target != victim {
         return is_better(past.without(proposal.target));
     }
@@ -163,11 +175,11 @@ fn is_right(past: &Plant, proposal: &Proposal) -> bool {
     is_better(turned) && (is_own || is_better(lonely))
 }
 
-/// Mean p99 of `who` over a minute, without the first two rounds, in which things settle.
-fn p99_over(mut plant: Plant, who: ContainerId) -> f64 {
-    let p99s = (0..PAST).map(|_| {
+/// Mean p99 of `who` over ten rounds after the first few, in which things settle.
+fn p99_over(mut plant: Plant, who: ContainerId, settle: usize) -> f64 {
+    let p99s = (0..settle + PAST - 2).map(|_| {
         plant.step(PERIOD);
         plant.truths().get(&who).and_then(|truth| truth.p99).map_or(0.0, |p99| p99.as_secs_f64())
     });
-    p99s.skip(2).sum::<f64>() / (PAST - 2) as f64
+    p99s.skip(settle).sum::<f64>() / (PAST - 2) as f64
 }

@@ -106,15 +106,11 @@ impl Score {
     }
 
     fn add_victim(&mut self, case: &Case, log: &Log, victim: ContainerId) {
-        let of = |log: &Log| log.p99s.get(&victim).cloned().unwrap_or_default();
-        let [nothing, bayplan, oracle] = [&case.nothing, log, &case.oracle].map(of);
-        if mean(&nothing) < SOLVABLE * mean(&oracle) {
-            return;
-        }
+        let Some(relief) = relief_of(case, log, victim) else { return };
         let asked = log.asked.iter().filter(|(_, it)| *it == victim).map(|(at, _)| *at);
         let first = asked.into_iter().find(|at| *at > case.trial.onset);
         self.detected.push(first.map(|at| at - case.trial.onset));
-        self.relieved.push(relief(&nothing, &bayplan, &oracle));
+        self.relieved.push(relief);
     }
 
     /// Share of the victims that were relieved in time; `None` where nobody could be.
@@ -200,23 +196,30 @@ impl fmt::Display for Miss {
     }
 }
 
-/// When three quarters of the gap were closed for three rounds that had a gap.
+/// When a victim is relieved, `None` inside for never; `None` outside where the oracle could not do much for it.
+pub(crate) fn relief_of(case: &Case, log: &Log, victim: ContainerId) -> Option<Option<Duration>> {
+    let of = |log: &Log| log.p99s.get(&victim).cloned().unwrap_or_default();
+    let [nothing, bayplan, oracle, alone] = [&case.nothing, log, &case.oracle, &case.alone].map(of);
+    // The oracle may also make a victim faster than it ever was. What others do to it is over before that.
+    let aim: Vec<f64> = oracle.iter().zip(&alone).map(|(a, b)| a.max(*b)).collect();
+    (mean(&nothing) >= SOLVABLE * mean(&aim)).then(|| relief(&nothing, &bayplan, &aim))
+}
+
+/// Relief that came too late, or never.
+pub(crate) fn is_late(relief: Option<Duration>) -> bool {
+    relief.is_none_or(|time| time > RELIEF_WITHIN)
+}
+
+/// How long there was a gap until three quarters of it were closed for three rounds that had one.
 fn relief(nothing: &[f64], bayplan: &[f64], oracle: &[f64]) -> Option<Duration> {
     let mut closed = 0;
-    let mut since = None;
-    for (round, ((nothing, bayplan), oracle)) in nothing.iter().zip(bayplan).zip(oracle).enumerate()
-    {
-        if *nothing < SOLVABLE * oracle {
-            continue;
-        }
-        if nothing - bayplan >= CLOSED * (nothing - oracle) {
-            since.get_or_insert(PERIOD * u32::try_from(round).unwrap_or(u32::MAX));
-            closed += 1;
-            if closed == ROUNDS {
-                return since;
-            }
-        } else {
-            (closed, since) = (0, None);
+    let rounds = nothing.iter().zip(bayplan).zip(oracle);
+    let with_gap = rounds.filter(|((nothing, _), oracle)| **nothing >= SOLVABLE * **oracle);
+    for (round, ((nothing, bayplan), oracle)) in with_gap.enumerate() {
+        closed = if nothing - bayplan >= CLOSED * (nothing - oracle) { closed + 1 } else { 0 };
+        if closed == ROUNDS {
+            // The first round counts, too, though the oracle has not done anything in it.
+            return Some(PERIOD * u32::try_from(round + 2 - ROUNDS).unwrap_or(u32::MAX));
         }
     }
     None

@@ -35,6 +35,8 @@ pub(crate) struct Trial {
     pub(crate) plant: Plant,
     /// Who is going to suffer; empty where nobody is.
     pub(crate) victims: Vec<ContainerId>,
+    /// From whom; `None` where it is nobody's fault.
+    pub(crate) culprit: Option<ContainerId>,
     /// From when.
     pub(crate) onset: Duration,
     pub(crate) end: Duration,
@@ -138,6 +140,8 @@ pub(crate) const SUITES: [Suite; 13] = [
 const MACHINE: &str = "pack:2 numa:1 l3:1 core:8 pu:2 cache:48K,2M,32M mem:64";
 /// CPUs of the nodes.
 const NODES: [&str; 2] = ["0-7,16-23", "8-15,24-31"];
+/// The second of the containers, most of the time.
+const CULPRIT: Option<ContainerId> = Some(ContainerId(2));
 /// When things go wrong at the earliest; until then the rebalancer learns what is usual.
 const CALM: Duration = Duration::from_secs(900);
 const END: Duration = Duration::from_secs(2700);
@@ -175,7 +179,7 @@ fn steady(demand: Demand, nature: Nature) -> Vec<Act> {
     vec![Act { from: Duration::ZERO, demand, nature }]
 }
 
-/// A container of Burstable QoS that shares a node's CPUs.
+/// A container of Burstable QoS that shares a node's CPUs. It has no frequency of its own, as the CPUs are not its own.
 fn burstable(name: &str, node: usize, work: Work, acts: Vec<Act>) -> Tenant {
     Tenant {
         name: format!("{name}/{name}-0/main"),
@@ -195,7 +199,6 @@ fn burstable(name: &str, node: usize, work: Work, acts: Vec<Act>) -> Tenant {
             Knob::Siblings,
             Knob::Bandwidth,
             Knob::Cache,
-            Knob::Frequency,
             Knob::Move,
             Knob::Memory,
             Knob::Evict,
@@ -275,7 +278,7 @@ fn neighbour(seed: u64) -> Trial {
     let onset = dice.onset();
     let victim = server("front", 0, dice.between(0, 2.0, 5.0));
     let plant = plant(vec![victim, from(onset, culprit(dice))], dice);
-    Trial { plant, victims: first(1), onset, end: END }
+    Trial { plant, victims: first(1), culprit: CULPRIT, onset, end: END }
 }
 
 fn beside(seed: u64) -> Trial {
@@ -293,7 +296,13 @@ fn beside(seed: u64) -> Trial {
         ..tenant
     }));
     let machine = derive(&parse_machine(MACHINE).unwrap()).unwrap();
-    Trial { plant: Plant::new(machine, all, seed), victims: first(1), onset, end: END }
+    Trial {
+        plant: Plant::new(machine, all, seed),
+        victims: first(1),
+        culprit: CULPRIT,
+        onset,
+        end: END,
+    }
 }
 
 fn two_victims(seed: u64) -> Trial {
@@ -304,7 +313,7 @@ fn two_victims(seed: u64) -> Trial {
         server("search", 0, dice.between(6, 1.0, 3.0)),
     ];
     let plant = plant(victims.into_iter().chain([from(onset, culprit(dice))]).collect(), dice);
-    Trial { plant, victims: first(2), onset, end: END }
+    Trial { plant, victims: first(2), culprit: Some(ContainerId(3)), onset, end: END }
 }
 
 fn phases(seed: u64) -> Trial {
@@ -328,6 +337,7 @@ fn phases(seed: u64) -> Trial {
     Trial {
         plant: plant(vec![victim, from(onset, culprit)], dice),
         victims: first(1),
+        culprit: CULPRIT,
         onset,
         end: END,
     }
@@ -347,6 +357,7 @@ fn oscillating(seed: u64) -> Trial {
     Trial {
         plant: plant(vec![victim, from(onset, culprit)], dice),
         victims: first(1),
+        culprit: CULPRIT,
         onset,
         end: END,
     }
@@ -386,7 +397,7 @@ fn tight_limit(seed: u64) -> Trial {
     victim.limit = Some(busy * 1.4);
     victim.wander = 0.05;
     victim.knobs.insert(Knob::Burst);
-    Trial { plant: plant(vec![victim], dice), victims: first(1), onset, end: END }
+    Trial { plant: plant(vec![victim], dice), victims: first(1), culprit: None, onset, end: END }
 }
 
 fn own_reasons(seed: u64) -> Trial {
@@ -407,7 +418,7 @@ fn own_reasons(seed: u64) -> Trial {
         }
     };
     victim.acts.push(act);
-    Trial { plant: plant(vec![victim], dice), victims: Vec::new(), onset, end: END }
+    Trial { plant: plant(vec![victim], dice), victims: Vec::new(), culprit: None, onset, end: END }
 }
 
 fn full(seed: u64) -> Trial {
@@ -425,7 +436,7 @@ fn full(seed: u64) -> Trial {
     });
     let machine = derive(&parse_machine(MACHINE).unwrap()).unwrap();
     let plant = Plant::new(machine, services.collect(), seed);
-    Trial { plant, victims: Vec::new(), onset, end: END }
+    Trial { plant, victims: Vec::new(), culprit: None, onset, end: END }
 }
 
 fn lying(seed: u64) -> Trial {
@@ -452,7 +463,7 @@ fn lying(seed: u64) -> Trial {
     let sensor = Sensor { lies: vec![lie], ..Sensor::default() };
     let plant =
         plant(vec![server("front", 0, dice.between(0, 2.0, 5.0))], dice).with_sensor(sensor);
-    Trial { plant, victims: Vec::new(), onset, end: END }
+    Trial { plant, victims: Vec::new(), culprit: None, onset, end: END }
 }
 
 fn quiet(seed: u64) -> Trial {
@@ -462,5 +473,11 @@ fn quiet(seed: u64) -> Trial {
     victim.acts = steady(Demand::Wave { mean: 3.0, swing: 2.0, period: day }, Nature::SERVER);
     let job = Demand::OnOff { high: 3.0, low: 0.1, period: Duration::from_secs(5400) };
     let jobs = best_effort(burstable("jobs", 1, Work::Batch, steady(job, Nature::COMPUTE)));
-    Trial { plant: plant(vec![victim, jobs], dice), victims: Vec::new(), onset: CALM, end: day }
+    Trial {
+        plant: plant(vec![victim, jobs], dice),
+        victims: Vec::new(),
+        culprit: None,
+        onset: CALM,
+        end: day,
+    }
 }

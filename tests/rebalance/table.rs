@@ -3,11 +3,15 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use bayplan_allocator::ContainerId;
 use bayplan_rebalance::Settings;
 
-use crate::run::Case;
-use crate::score::Score;
+use crate::run::{Case, Log};
+use crate::score::{Score, is_late, relief_of};
 use crate::suites::SUITES;
+
+/// Rounds of which a case is told.
+const ROUNDS_TOLD: usize = 16;
 
 /// Everything that is decided in one case, told as `SUITE:SEED`.
 pub(crate) fn story(one: &str) -> String {
@@ -17,11 +21,61 @@ pub(crate) fn story(one: &str) -> String {
         return format!("there is no suite `{name}`; there are {}", names.join(", "));
     };
     let case = Case::new(suite, seed.parse().unwrap_or(0));
+    let log = case.with(&Settings::default());
+    format!("{}\n{}{}", suite.about, render_case(&case, &log), log.story)
+}
+
+/// Every case in which somebody was not relieved in time or something was done that was false, with all that was decided until two minutes after the onset.
+pub(crate) fn render_late(cases: &[Vec<Case>], settings: &Settings) -> String {
+    let mut text = String::new();
+    for (suite, cases) in SUITES.iter().zip(cases) {
+        for case in cases {
+            let log = case.with(settings);
+            let late = |victim: &ContainerId| relief_of(case, &log, *victim).is_some_and(is_late);
+            let is_false = log.made.iter().any(|made| !made.is_right);
+            if is_false || case.trial.victims.iter().any(late) {
+                let _ = writeln!(text, "--- {}:{}", suite.name, case.seed);
+                text += &render_case(case, &log);
+                log.story
+                    .lines()
+                    .filter(|line| line.contains("WRONG") || begins_within(line, 120.0))
+                    .for_each(|line| text += &format!("{line}\n"));
+            }
+        }
+    }
+    text
+}
+
+fn begins_within(line: &str, seconds: f64) -> bool {
+    let first = line.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
+    first.is_some_and(|at| at <= seconds)
+}
+
+/// What the oracle does, and p99 of the victims in the first rounds from the onset on.
+fn render_case(case: &Case, log: &Log) -> String {
     let oracle =
         case.best.iter().map(|it| format!("{} {} of {}", it.knob.name(), it.step, it.target));
     let oracle = oracle.collect::<Vec<_>>().join(", ");
-    let story = case.with(&Settings::default()).story;
-    format!("{}\nSeconds from the onset. The oracle turns: {oracle}\n{story}", suite.about)
+    let mut text = format!("Seconds from the onset. The oracle turns: {oracle}\n");
+    for victim in &case.trial.victims {
+        let relief = match relief_of(case, log, *victim) {
+            None => "could not be".to_owned(),
+            Some(None) => "never".to_owned(),
+            Some(Some(time)) => format!("after {} s", time.as_secs()),
+        };
+        let _ = writeln!(text, "{victim} relieved: {relief}; p99 in ms:");
+        for (name, log) in [
+            ("nobody", &case.nothing),
+            ("it", log),
+            ("oracle", &case.oracle),
+            ("alone", &case.alone),
+        ] {
+            let p99s = log.p99s.get(victim).into_iter().flatten().take(ROUNDS_TOLD);
+            let p99s: Vec<String> = p99s.map(|p99| format!("{:.1}", p99 * 1e3)).collect();
+            let _ = writeln!(text, "  {name:<7} {}", p99s.join(" "));
+        }
+    }
+    text
 }
 
 /// One line per suite.

@@ -31,7 +31,10 @@ const CPUS_MIN: f64 = 0.1;
 const CPUS_HARM: f64 = 0.5;
 /// Where less than this share of the CPUs is busy, nobody waits for a CPU because of others, and nobody is moved to where more would be.
 const CROWDED: f64 = 0.7;
-
+/// Cycles that a miss takes longer on another node: 60 ns at a bit more than 2 GHz, as of two packages.
+const FAR_CYCLES: f64 = 130.0;
+/// Part of the cycles from which that is worth moving pages. Misses that wait for each other cost less.
+const FAR_COST_MIN: f64 = 0.2;
 /// On so many CPUs the scheduler finds room beside who uses less than this share of them.
 const CROWD_MIN: f64 = 0.1;
 
@@ -97,7 +100,7 @@ impl Judge<'_> {
         if path == Path::Own || (path == Path::Cpu && tie != Tie::Cpu) {
             return None;
         }
-        let last = self.windows.last(id)?;
+        let last = self.lately(id)?;
         let crowd = CROWD_MIN * sufferer.cpus.len() as f64;
         if last.cpus < crowd.clamp(CPUS_MIN, CPUS_HARM) {
             return None;
@@ -106,12 +109,7 @@ impl Judge<'_> {
             Path::Cpu => last.cpus * overlap(&other.cpus, &sufferer.cpus),
             Path::Hardware | Path::Own => activity(tie, last),
         };
-        let is_crowded = self.busy(scene, victim, &sufferer.cpus)
-            + self.windows.last(victim).map_or(0.0, |it| it.cpus)
-            >= CROWDED * sufferer.cpus.len() as f64;
-        // Who is in no container is a suspect like others, for whom nobody else is blamed.
-        let least = crowd.max(SHARE_MIN * self.outside(scene, &sufferer.cpus));
-        if path == Path::Cpu && (magnitude < least || !is_crowded) {
+        if path == Path::Cpu && !self.crowds(scene, (victim, sufferer), other, magnitude) {
             return None;
         }
         let pairs = self.pairs(victim, id, tie, path, finding.signal);
@@ -127,10 +125,39 @@ impl Judge<'_> {
         Some(Culprit { tie, correlation, magnitude, container: id })
     }
 
+    /// Whether it is this one who takes the CPUs away from the victim that it waits for.
+    fn crowds(
+        &self,
+        scene: &Scene,
+        (victim, sufferer): (ContainerId, &Resident),
+        other: &Resident,
+        magnitude: f64,
+    ) -> bool {
+        let own = self.lately(victim).map_or(0.0, |it| it.cpus);
+        let needs = self.lately(victim).map_or(0.0, |it| it.cpus * self.haste(sufferer, it));
+        let cpus = sufferer.cpus.len() as f64;
+        let is_crowded = self.busy(scene, victim, &sufferer.cpus) + own >= CROWDED * cpus;
+        // Of two that are as important, the one who takes less is not to blame.
+        let share = if ladder::rank(other) < ladder::rank(sufferer) { SHARE_MIN } else { 1.0 };
+        // Who is in no container is a suspect like others, for whom nobody else is blamed.
+        let outside = SHARE_MIN * self.outside(scene, &sufferer.cpus);
+        is_crowded && magnitude >= (CROWD_MIN * cpus).max(share * needs).max(outside)
+    }
+
+    /// Whether a good part of the traffic to memory around somebody is its own; `true` where that is not measured.
+    pub(crate) fn strains_memory(&self, scene: &Scene, id: ContainerId, level: Level) -> bool {
+        let Some(resident) = scene.residents.get(&id) else { return false };
+        let Some(own) = self.lately(id).and_then(|it| it.memory_bandwidth) else { return true };
+        let near = around(scene.topology.as_ref(), level, &resident.cpus);
+        let beside = scene.residents.iter().filter(|(_, it)| it.cpus.intersects(&near));
+        let all: f64 = beside.filter_map(|(id, _)| self.lately(*id)?.memory_bandwidth).sum();
+        own >= SHARE_MIN * all
+    }
+
     /// The first step of suppression that takes most of what BestEffort containers use now: fast to protect, and the next step can only be halfway there.
     pub(crate) fn suppression(&self, scene: &Scene) -> u32 {
         let lowest = scene.residents.iter().filter(|(_, it)| it.qos == Some(QosClass::BestEffort));
-        let used: f64 = lowest.filter_map(|(id, _)| Some(self.windows.last(*id)?.cpus)).sum();
+        let used: f64 = lowest.filter_map(|(id, _)| Some(self.lately(*id)?.cpus)).sum();
         let cpus = scene.topology.cpus().len() as f64;
         let leaves_little = |step: &u32| cpus * 0.5_f64.powf(f64::from(*step)) <= used / 4.0;
         (1..ladder::steps(Knob::Suppress))
@@ -138,10 +165,41 @@ impl Judge<'_> {
             .unwrap_or(ladder::steps(Knob::Suppress))
     }
 
-    /// Whether CPUs have time for one more and would not be crowded, as far as was measured in the last round.
-    pub(crate) fn has_room(&self, scene: &Scene, goer: ContainerId, place: &CpuSet) -> bool {
-        let wants = self.windows.last(goer).map_or(0.0, |it| it.cpus + it.waiting.unwrap_or(0.0));
-        !place.is_empty() && self.busy(scene, goer, place) + wants <= CROWDED * place.len() as f64
+    /// Whether CPUs have time for one more and would not be crowded, as far as was measured lately.
+    pub(crate) fn has_room(
+        &self,
+        scene: &Scene,
+        (id, goer): (ContainerId, &Resident),
+        is_victim: bool,
+        place: &CpuSet,
+    ) -> bool {
+        let wants = self.lately(id).map_or(0.0, |it| match is_victim {
+            true => it.cpus * self.haste(goer, it),
+            false => it.cpus + it.waiting.unwrap_or(0.0),
+        });
+        !place.is_empty() && self.busy(scene, id, place) + wants <= CROWDED * place.len() as f64
+    }
+
+    /// The share of its CPU time that a container would need if instructions took as long as they usually do; 1 where that is not known.
+    fn haste(&self, resident: &Resident, sample: &Sample) -> f64 {
+        let key = detect::key(self.topology, resident);
+        let usual = self.baselines.of(&key, Signal::CyclesPerInstruction).and_then(|it| it.value());
+        match (usual, sample.cycles_per_instruction) {
+            (Some(usual), Some(now)) if now > usual => usual / now,
+            _ => 1.0,
+        }
+    }
+
+    /// Whether a good part of somebody's cycles may go into the way to memory on other nodes, where it is slow; `true` where that cannot be said.
+    pub(crate) fn far_memory_hurts(&self, id: ContainerId, is_slow: bool) -> bool {
+        let Some(sample) = self.lately(id) else { return false };
+        let Sample { far_memory, cache_misses, cycles_per_instruction, .. } = *sample;
+        let (Some(far), Some(misses), Some(cycles)) =
+            (far_memory, cache_misses, cycles_per_instruction)
+        else {
+            return true;
+        };
+        is_slow && far * misses / 1000.0 * FAR_CYCLES >= FAR_COST_MIN * cycles
     }
 
     /// How many of some CPUs all but one keep busy.
@@ -153,7 +211,7 @@ impl Judge<'_> {
     fn within(&self, scene: &Scene, place: &CpuSet, but: Option<ContainerId>) -> f64 {
         let residents = scene.residents.iter().filter(|(id, _)| Some(**id) != but);
         residents
-            .filter_map(|(id, it)| Some(self.windows.last(*id)?.cpus * overlap(&it.cpus, place)))
+            .filter_map(|(id, it)| Some(self.lately(*id)?.cpus * overlap(&it.cpus, place)))
             .sum()
     }
 
@@ -275,4 +333,63 @@ fn pearson(pairs: &[(f64, f64)]) -> Option<f64> {
     let scale = (xx * yy).sqrt();
     let correlation = xy / scale;
     (scale > 0.0 && correlation.is_finite()).then_some(correlation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the other rises with the trouble, of rounds as trouble and activity with a limit of 1; and their correlation in tenths.
+    fn check(rounds: &[(f64, f64)], is_rising: bool, correlation: Option<f64>) {
+        assert_eq!(rises(rounds, 1.0), is_rising);
+        assert_eq!(pearson(rounds).map(|it| (it * 10.0).round() / 10.0), correlation);
+    }
+
+    #[test]
+    fn activity_that_comes_with_the_trouble_rises() {
+        let rounds = [(0.5, 1.0), (0.5, 1.0), (0.5, 1.0), (2.0, 4.0), (2.0, 4.0), (2.0, 4.0)];
+        check(&rounds, true, Some(1.0));
+    }
+
+    #[test]
+    fn activity_that_was_there_before_does_not() {
+        let rounds = [(0.5, 3.5), (0.5, 3.5), (0.5, 3.5), (2.0, 4.0), (2.0, 4.0), (2.0, 4.0)];
+        check(&rounds, false, Some(1.0));
+    }
+
+    #[test]
+    fn activity_that_goes_when_the_trouble_comes_does_not() {
+        let rounds = [(0.5, 4.0), (0.5, 4.0), (0.5, 4.0), (2.0, 1.0), (2.0, 1.0), (2.0, 1.0)];
+        check(&rounds, false, Some(-1.0));
+    }
+
+    #[test]
+    fn too_few_rounds_of_one_kind_say_nothing() {
+        check(&[(0.5, 1.0), (0.5, 1.0), (2.0, 4.0), (2.0, 4.0), (2.0, 4.0)], false, Some(1.0));
+    }
+
+    #[test]
+    fn what_does_not_change_has_no_correlation() {
+        check(&[(2.0, 1.0); 6], false, None);
+        check(&[], false, None);
+        check(&[(f64::INFINITY, 1.0), (0.0, 2.0)], false, None);
+    }
+
+    #[test]
+    fn who_does_little_of_what_the_worst_of_a_tie_does_is_left_out() {
+        let culprit = |id, tie, magnitude| Culprit {
+            tie,
+            correlation: 0.0,
+            magnitude,
+            container: ContainerId(id),
+        };
+        let all = vec![
+            culprit(2, Tie::Cpu, 10.0),
+            culprit(3, Tie::Cpu, 1.9),
+            culprit(4, Tie::Cpu, 2.1),
+            culprit(5, Tie::L3, 0.1),
+        ];
+        let left: Vec<u64> = only_the_great(all).iter().map(|it| it.container.0).collect();
+        assert_eq!(left, [2, 4, 5]);
+    }
 }

@@ -21,7 +21,7 @@ use crate::windows::Windows;
 const THROTTLED_MAX: f64 = 0.1;
 /// And for the longest of its delays less is enough.
 const THROTTLED_MAX_P99: f64 = 0.01;
-/// A signal has to fall so far below its limit before it counts as well again.
+/// Where nothing is known of what is usual, a signal has to fall so far below its limit before it counts as well again.
 const WELL_BELOW: f64 = 0.8;
 
 /// How one container does.
@@ -74,7 +74,7 @@ impl Judge<'_> {
                 samples.iter().map(|it| it.and_then(|sample| value(signal, sample))).collect();
             let Some((limit, usual)) = self.limit(&key, signal) else { continue };
             let Some(short) = median(values.iter().take(settings.short)) else { continue };
-            condition.is_well &= short < limit * WELL_BELOW;
+            condition.is_well &= short < well_below(limit, usual);
             condition.is_uneasy |= values.iter().flatten().any(|it| *it > limit);
             let finding = Finding { signal, short, long: self.long(&values), usual, limit };
             if self.is_high(&finding, &values) {
@@ -96,18 +96,19 @@ impl Judge<'_> {
         key: &(Workload, Option<CoreKind>),
         signal: Signal,
     ) -> Option<(f64, Option<f64>)> {
-        let Threshold { floor, alone, ratio } = self.settings.thresholds.of(signal);
+        let Threshold { floor, alone, ratio, is_excuse } = self.settings.thresholds.of(signal);
         let usual = self.baselines.of(key, signal).filter(|_| self.settings.parts.baseline);
-        match (ratio, usual.and_then(|it| it.value().map(|value| (value, it.two_sigma())))) {
-            (Some(ratio), Some((value, two_sigma))) => {
-                Some(((value * ratio).max(two_sigma).max(floor), Some(value)))
-            }
-            (_, usual) => Some((alone?, usual.map(|(value, _)| value))),
-        }
+        let Some((usual, value)) = usual.and_then(|it| Some((it, it.value()?))) else {
+            return Some((alone?, None));
+        };
+        let limit = (value * ratio).max(usual.two_sigma()).max(floor);
+        let most = alone.filter(|_| !is_excuse).unwrap_or(f64::INFINITY);
+        Some((limit.min(most), Some(value)))
     }
 
     fn is_high(&self, finding: &Finding, values: &[Option<f64>]) -> bool {
-        let last = values.first().copied().flatten();
+        // A sample that is lost is no sign of ease.
+        let last = values.iter().take(self.settings.short).copied().flatten().next();
         let is_so_now = last.is_some_and(|it| it > finding.limit);
         if !self.settings.parts.confirmation {
             return is_so_now;
@@ -120,6 +121,11 @@ impl Judge<'_> {
         let mut values: Vec<f64> = values.iter().flatten().copied().collect();
         values.sort_by(|a, b| b.total_cmp(a));
         values.get(self.settings.confirmed.saturating_sub(1)).copied().unwrap_or(0.0)
+    }
+
+    /// What somebody did lately.
+    pub(crate) fn lately(&self, id: ContainerId) -> Option<&Sample> {
+        self.windows.latest(id, self.settings.short)
     }
 
     /// Keeps CPUs busy, or would if it had them.
@@ -158,6 +164,11 @@ pub(crate) fn value(signal: Signal, sample: &Sample) -> Option<f64> {
         Signal::Delay => (throttled <= THROTTLED_MAX_P99).then_some(value),
         _ => Some(value),
     }
+}
+
+/// Below what a signal counts as well again: half the way from its limit to what is usual.
+fn well_below(limit: f64, usual: Option<f64>) -> f64 {
+    usual.map_or(limit * WELL_BELOW, |usual| f64::midpoint(limit, usual.min(limit)))
 }
 
 /// The middle of what is there, the lower one of two; `None` where more than half is missing.

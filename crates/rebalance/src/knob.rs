@@ -14,10 +14,10 @@ pub enum Knob {
     Suppress,
     /// The victim may overdraw its CPU limit for a moment: `cpu.max.burst`.
     Burst,
-    /// The culprit gets less memory bandwidth (resctrl MBA).
-    Bandwidth,
     /// The culprit gets fewer ways of the last-level cache (resctrl CAT).
     Cache,
+    /// The culprit gets less memory bandwidth (resctrl MBA).
+    Bandwidth,
     /// The victim's CPUs run faster (a CPU class).
     Frequency,
     /// A container that shares CPUs goes to another L3 or NUMA node.
@@ -38,8 +38,8 @@ impl Knob {
         Knob::Siblings,
         Knob::Suppress,
         Knob::Burst,
-        Knob::Bandwidth,
         Knob::Cache,
+        Knob::Bandwidth,
         Knob::Frequency,
         Knob::Move,
         Knob::Memory,

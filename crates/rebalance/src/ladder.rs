@@ -111,8 +111,8 @@ const TABLE: [Row; 12] = [
     Row { knob: Knob::Siblings, whom: Whom::NotHigher, signals: SLOW, ties: &[Tie::Core], resource: Resource::Cores, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Suppress, whom: Whom::BestEffort, signals: ALL, ties: ANY, resource: Resource::Memory, reach: Level::L3, steps: 3 },
     Row { knob: Knob::Burst, whom: Whom::Victim, signals: &[Signal::Throttled], ties: NONE, resource: Resource::Time, reach: Level::L3, steps: 2 },
-    Row { knob: Knob::Bandwidth, whom: Whom::Lower, signals: SLOW, ties: ANY, resource: Resource::Memory, reach: Level::NumaNode, steps: 3 },
     Row { knob: Knob::Cache, whom: Whom::Lower, signals: SLOW, ties: CACHE, resource: Resource::Memory, reach: Level::L3, steps: 2 },
+    Row { knob: Knob::Bandwidth, whom: Whom::Lower, signals: SLOW, ties: ANY, resource: Resource::Memory, reach: Level::NumaNode, steps: 3 },
     Row { knob: Knob::Frequency, whom: Whom::Owner, signals: SLOW, ties: ANY, resource: Resource::Cores, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Move, whom: Whom::Either, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
     Row { knob: Knob::Memory, whom: Whom::Victim, signals: &[Signal::FarMemory], ties: NONE, resource: Resource::Memory, reach: Level::NumaNode, steps: 1 },
@@ -135,6 +135,10 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
         if severity == 0.0 || (row.resource == Resource::Place && severity < SEVERE) {
             continue;
         }
+        // Memory that is far away and hardly slows anybody down stays there.
+        if row.knob == Knob::Memory && !judge.far_memory_hurts(evidence.victim, is_slow(evidence)) {
+            continue;
+        }
         if matches!(row.whom, Whom::Victim | Whom::Owner) {
             let is_tied = evidence.culprits.iter().any(|it| row.ties.contains(&it.tie));
             let is_shared = row.whom == Whom::Owner && victim.exclusive.is_empty();
@@ -144,7 +148,11 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
             candidates.extend(row.on(scene, victim, evidence.victim, victim, CpuSet::new()));
             continue;
         }
-        for culprit in evidence.culprits.iter().filter(|it| row.ties.contains(&it.tie)) {
+        let tied = evidence.culprits.iter().filter(|it| row.ties.contains(&it.tie));
+        // Nobody has to move whose going would change little.
+        let most = tied.clone().map(|it| it.magnitude).fold(0.0, f64::max);
+        let least = if row.resource == Resource::Place { most / 2.0 } else { 0.0 };
+        for culprit in tied.filter(|it| it.magnitude >= least) {
             let found = row.against(judge, scene, evidence.victim, victim, culprit);
             candidates.extend(found.map(|it| match it.knob {
                 Knob::Suppress => it.suppressing(judge.suppression(scene), evidence),
@@ -158,16 +166,20 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
     candidates
 }
 
+/// Not only CPUs are missing.
+fn is_slow(evidence: &Evidence) -> bool {
+    evidence.findings.iter().any(|it| SLOW.contains(&it.signal))
+}
+
 /// What a knob is turned for: its verdict is about these.
 pub(crate) fn signals(knob: Knob) -> &'static [Signal] {
     TABLE.iter().find(|row| row.knob == knob).map_or(&[], |row| row.signals)
 }
 
 impl Candidate {
-    /// Suppression gives time where only time is missing, and memory otherwise.
+    /// Suppression gives time where only time is missing, and the inside of cores otherwise.
     fn suppressing(self, step_min: u32, evidence: &Evidence) -> Candidate {
-        let is_slow = evidence.findings.iter().any(|it| SLOW.contains(&it.signal));
-        let resource = if is_slow { Resource::Memory } else { Resource::Time };
+        let resource = if is_slow(evidence) { Resource::Cores } else { Resource::Time };
         let domain = Domain { resource, ..self.domain };
         Candidate { step_min, domain, ..self }
     }
@@ -207,9 +219,15 @@ impl Row {
             Whom::NotHigher | Whom::Either => victim.qos.is_some_and(|it| rank(other) <= it),
             Whom::Victim | Whom::Owner => false,
         };
+        let is_memory = matches!(self.knob, Knob::Cache | Knob::Bandwidth);
+        if is_memory && !judge.strains_memory(scene, culprit.container, self.reach) {
+            return None;
+        }
         let culprit_first = may
             .then(|| {
-                let fits = |place: &CpuSet| judge.has_room(scene, culprit.container, place);
+                let fits = |place: &CpuSet| {
+                    judge.has_room(scene, (culprit.container, other), false, place)
+                };
                 let leave = self.leave(scene, victim, other, culprit.tie, &fits)?;
                 self.on(scene, victim, culprit.container, other, leave)
             })
@@ -217,7 +235,7 @@ impl Row {
         if culprit_first.is_some() || self.whom != Whom::Either {
             return culprit_first;
         }
-        let fits = |place: &CpuSet| judge.has_room(scene, id, place);
+        let fits = |place: &CpuSet| judge.has_room(scene, (id, victim), true, place);
         let leave = self.leave(scene, other, victim, culprit.tie, &fits)?;
         self.on(scene, victim, id, victim, leave)
     }
@@ -284,6 +302,64 @@ impl Row {
 }
 
 /// How important somebody is. Whose class is not known is as important as can be.
-fn rank(resident: &Resident) -> QosClass {
+pub(crate) fn rank(resident: &Resident) -> QosClass {
     resident.qos.unwrap_or(QosClass::Guaranteed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proposal::Finding;
+
+    fn row(knob: Knob) -> &'static Row {
+        TABLE.iter().find(|row| row.knob == knob).unwrap()
+    }
+
+    /// The first step of a knob for findings as signal and multiple of the limit.
+    fn check_step(knob: Knob, findings: &[(Signal, f64)], expected: u32) {
+        let finding = |(signal, short): &(Signal, f64)| {
+            let (signal, short) = (*signal, *short);
+            Finding { signal, short, long: short, usual: None, limit: 1.0 }
+        };
+        let findings = findings.iter().map(finding).collect();
+        let evidence = Evidence { victim: ContainerId(1), findings, culprits: Vec::new() };
+        assert_eq!(row(knob).first_step(&evidence), expected);
+    }
+
+    #[test]
+    fn the_worse_the_trouble_the_greater_the_first_step() {
+        check_step(Knob::Bandwidth, &[(Signal::CacheMisses, 1.1)], 1);
+        check_step(Knob::Bandwidth, &[(Signal::CacheMisses, 1.5)], 2);
+        check_step(Knob::Bandwidth, &[(Signal::CacheMisses, 5.0)], 3);
+    }
+
+    #[test]
+    fn no_step_is_beyond_the_last() {
+        check_step(Knob::Cache, &[(Signal::CacheMisses, 5.0)], 2);
+    }
+
+    #[test]
+    fn trouble_that_a_knob_is_not_for_does_not_count() {
+        check_step(Knob::Cache, &[(Signal::Delay, 9.0), (Signal::CacheMisses, 1.1)], 1);
+    }
+
+    #[test]
+    fn the_table_has_every_knob_once_and_in_its_order() {
+        assert_eq!(TABLE.map(|row| row.knob), Knob::ALL);
+    }
+
+    fn check_overlap(a: (Resource, &str), b: (Resource, &str), expected: bool) {
+        let domain =
+            |(resource, cpus): (Resource, &str)| Domain { cpus: cpus.parse().unwrap(), resource };
+        assert_eq!(domain(a).overlaps(&domain(b)), expected);
+        assert_eq!(domain(b).overlaps(&domain(a)), expected);
+    }
+
+    #[test]
+    fn what_is_felt_elsewhere_or_otherwise_does_not_wait() {
+        check_overlap((Resource::Time, "0-3"), (Resource::Time, "3-5"), true);
+        check_overlap((Resource::Time, "0-3"), (Resource::Time, "4-5"), false);
+        check_overlap((Resource::Time, "0-3"), (Resource::Memory, "0-3"), false);
+        check_overlap((Resource::Place, "0-7"), (Resource::Cores, "2"), true);
+    }
 }

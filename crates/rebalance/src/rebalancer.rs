@@ -23,6 +23,8 @@ use crate::windows::Windows;
 /// Who carries proposals out has so long to say how that went.
 const WORD_WITHIN: Duration = Duration::from_secs(60);
 
+/// For who is helped already, so little above a limit is no reason to do more.
+const GOOD_ENOUGH: f64 = 1.1;
 /// A culprit that wants less than this share of what it did is another one now.
 const CALM: f64 = 0.5;
 /// So many times as long as otherwise all have to be well before it is tried to do without although the culprit is as it was.
@@ -301,6 +303,9 @@ impl Rebalancer {
         let mut decisions = Vec::new();
         for (_, _, victim) in victims {
             let Some(condition) = conditions.get(&victim) else { continue };
+            if self.is_helped(victim) && condition.severity() < GOOD_ENOUGH {
+                continue;
+            }
             let findings = condition.findings.clone();
             let culprits = self.eyes(&scene.topology, now).culprits(scene, victim, &findings);
             if culprits.is_empty() {
@@ -321,6 +326,11 @@ impl Rebalancer {
         decisions
     }
 
+    /// Something stands for its sake already.
+    fn is_helped(&self, victim: ContainerId) -> bool {
+        self.standing.values().any(|it| it.proposal.evidence.victim == victim)
+    }
+
     /// Whether a candidate can be proposed now, and its step.
     fn choose(
         &self,
@@ -335,7 +345,11 @@ impl Rebalancer {
             .any(|it| it.stage != Stage::Kept && it.domain.overlaps(&candidate.domain));
         let step = self.next_step(&candidate)?;
         let was_told = candidate.mode == Mode::Observe && self.told.contains_key(&victim);
-        let may = !self.settings.forbidden.contains(&knob)
+        // What needs the culprit to be lighter is in vain where it was as light as can be.
+        let is_in_vain =
+            knob == Knob::Weight && self.tried.was_useless(&(victim, target, Knob::Idle), now);
+        let may = !is_in_vain
+            && !self.settings.forbidden.contains(&knob)
             && self.tried.allows(&(victim, target, knob), now)
             && self.standing.len() < self.settings.standing_max;
         (may && !is_busy && !was_told).then_some((candidate, step))
@@ -353,12 +367,16 @@ impl Rebalancer {
         // What all BestEffort containers have together goes down by one step, whoever is named.
         let turned = proposals()
             .filter(|it| it.knob == *knob && (it.target == *target || *knob == Knob::Suppress));
-        let step = match leave.is_empty() {
-            true => (turned.map(|it| it.step).max().unwrap_or(0) + 1).max(candidate.step_min),
-            false if turned.clone().any(|it| leave.is_subset(&it.leave)) => return None,
-            false => 1,
-        };
-        (step <= ladder::steps(*knob)).then_some(step)
+        if !leave.is_empty() {
+            let has_left = turned.clone().any(|it| leave.is_subset(&it.leave));
+            return (!has_left).then_some(1);
+        }
+        let steps = ladder::steps(*knob);
+        match turned.map(|it| it.step).max() {
+            None => Some(candidate.step_min.min(steps)),
+            // Where some were not enough, all of them are made.
+            Some(step) => (step < steps).then_some(steps),
+        }
     }
 
     fn stand(

@@ -136,3 +136,43 @@ fn number(value: f64) -> String {
         _ => format!("{:.1} G", value / 1e9),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_value(signal: Signal, given: f64, expected: &str) {
+        assert_eq!(value(signal, given), expected);
+    }
+
+    #[test]
+    fn every_signal_has_its_unit() {
+        check_value(Signal::Waiting, 1.234, "1.23");
+        check_value(Signal::Delay, 0.012, "12 ms");
+        check_value(Signal::Preempted, 1234.0, "1 k/s");
+        check_value(Signal::Throttled, 0.057, "6 %");
+        check_value(Signal::CpuPressure, 1.0, "100 %");
+        check_value(Signal::FarMemory, 0.0, "0 %");
+        check_value(Signal::CyclesPerInstruction, 0.5, "0.50");
+        check_value(Signal::CacheMisses, 31.4, "31");
+    }
+
+    #[test]
+    fn great_numbers_are_short() {
+        let told = [-3.0, 9.99, 10.2, 999.0, 1e4, 2e6, 3.21e10].map(number);
+        assert_eq!(told, ["-3.00", "9.99", "10", "999", "10 k", "2 M", "32.1 G"]);
+    }
+
+    fn check_verdict(verdict: Verdict, expected: &str) {
+        assert_eq!(render_verdict(&verdict, &|id| format!("c{}", id.0)), expected);
+    }
+
+    #[test]
+    fn verdicts_say_what_becomes_of_it() {
+        check_verdict(Verdict::Kept { relief: 1.204 }, "kept: closed 120 % of the gap");
+        check_verdict(Verdict::Useless { relief: -0.1 }, "undone: closed -10 % of the gap");
+        check_verdict(Verdict::Harmful { other: ContainerId(7) }, "undone: c7 suffers instead");
+        check_verdict(Verdict::Unknown, "undone: could not be judged");
+        check_verdict(Verdict::Over, "undone: not needed any more");
+    }
+}

@@ -74,8 +74,10 @@ pub struct Threshold {
     pub floor: f64,
     /// Too much where nothing is known of what is usual; `None` where that cannot be said.
     pub alone: Option<f64>,
-    /// Too much in comparison with what is usual; `None` where what is usual is no excuse.
-    pub ratio: Option<f64>,
+    /// Too much in comparison with what is usual.
+    pub ratio: f64,
+    /// Whether what is usual may lift the limit above `alone`.
+    pub is_excuse: bool,
 }
 
 impl Thresholds {
@@ -94,18 +96,20 @@ impl Default for Thresholds {
     fn default() -> Thresholds {
         Thresholds(Signal::ALL.map(|signal| {
             let (floor, alone, ratio) = match signal {
-                Signal::Waiting => (0.25, Some(0.5), Some(1.5)),
+                Signal::Waiting => (0.25, Some(0.5), 1.5),
                 // With the default slice of 3 ms, two that share a CPU wait that long for each other.
-                Signal::Delay => (0.001, Some(0.005), Some(2.0)),
-                Signal::Preempted => (50.0, Some(200.0), Some(2.0)),
-                Signal::Throttled => (0.05, Some(0.05), None),
-                Signal::CpuPressure => (0.1, Some(0.2), Some(1.5)),
-                Signal::FarMemory => (0.2, Some(0.2), None),
-                // CPI2 says two standard deviations; 1.3 keeps very steady workloads out.
-                Signal::CyclesPerInstruction => (0.3, None, Some(1.3)),
-                Signal::CacheMisses => (1.0, None, Some(2.0)),
+                Signal::Delay => (0.001, Some(0.005), 2.0),
+                Signal::Preempted => (50.0, Some(200.0), 2.0),
+                // Who is stopped for more than a hundredth of its time has it in its 99th percentile.
+                Signal::Throttled => (0.01, Some(0.05), 2.0),
+                Signal::CpuPressure => (0.1, Some(0.2), 1.5),
+                Signal::FarMemory => (0.2, Some(0.2), 1.0),
+                // CPI2 says two standard deviations; 1.2 keeps very steady workloads out.
+                Signal::CyclesPerInstruction => (0.3, None, 1.2),
+                Signal::CacheMisses => (1.0, None, 2.0),
             };
-            Threshold { floor, alone, ratio }
+            let is_excuse = !matches!(signal, Signal::Throttled | Signal::FarMemory);
+            Threshold { floor, alone, ratio, is_excuse }
         }))
     }
 }

@@ -72,3 +72,55 @@ pub(crate) fn worst_off(
         .max_by(|a, b| a.1.total_cmp(&b.1))
         .map(|(id, _)| id)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proposal::{Culprit, Tie};
+
+    fn check_worst_off(losses: &[(u64, f64)], gain: f64, expected: Option<u64>) {
+        let losses = losses.iter().map(|(id, loss)| (ContainerId(*id), *loss));
+        assert_eq!(worst_off(losses, gain), expected.map(ContainerId));
+    }
+
+    #[test]
+    fn who_lost_more_than_was_gained_speaks_against_it() {
+        check_worst_off(&[], 1.0, None);
+        check_worst_off(&[(2, 0.5), (3, 0.9)], 1.0, None);
+        check_worst_off(&[(2, 1.5), (3, 2.5), (4, 1.1)], 1.0, Some(3));
+    }
+
+    #[test]
+    fn where_nothing_was_gained_only_those_count_who_lost() {
+        check_worst_off(&[(2, -0.5), (3, 0.0)], -1.0, None);
+        check_worst_off(&[(2, 0.1)], -1.0, Some(2));
+    }
+
+    /// Culprits as tie and magnitude, numbered from 2; the first of them is the target.
+    fn check_share(culprits: &[(Tie, f64)], target: u64, expected: f64) {
+        let culprits = (2..).map(ContainerId).zip(culprits);
+        let culprits = culprits.map(|(container, (tie, magnitude))| Culprit {
+            tie: *tie,
+            correlation: 0.0,
+            magnitude: *magnitude,
+            container,
+        });
+        let victim = ContainerId(1);
+        let evidence = Evidence { victim, findings: Vec::new(), culprits: culprits.collect() };
+        let share = share(&evidence, ContainerId(target));
+        assert!((share - expected).abs() < 1e-9, "{share}");
+    }
+
+    #[test]
+    fn of_several_culprits_each_is_asked_for_its_part() {
+        check_share(&[(Tie::Cpu, 3.0)], 2, 1.0);
+        check_share(&[(Tie::Cpu, 3.0), (Tie::Cpu, 1.0)], 2, 0.75);
+        check_share(&[(Tie::Cpu, 3.0), (Tie::L3, 1e9)], 2, 1.0);
+    }
+
+    #[test]
+    fn who_is_no_culprit_is_asked_for_all_of_it() {
+        check_share(&[(Tie::Cpu, 3.0)], 1, 1.0);
+        check_share(&[], 1, 1.0);
+    }
+}

@@ -74,9 +74,14 @@ impl Windows {
             .map(|(_, it)| it.as_ref())
     }
 
-    /// Its last sample.
+    /// Its last sample, if it is of the last round.
     pub(crate) fn last(&self, id: ContainerId) -> Option<&Sample> {
-        self.tracks.get(&id)?.front()?.as_ref()
+        self.latest(id, 1)
+    }
+
+    /// Its last sample of so many rounds, whichever of them could be read.
+    pub(crate) fn latest(&self, id: ContainerId, rounds: usize) -> Option<&Sample> {
+        self.tracks.get(&id)?.iter().take(rounds).flatten().next()
     }
 
     /// How many rounds it was there for.
