@@ -216,7 +216,11 @@ impl NodeState {
         // What is observed may have changed although the ledger has not.
         let has_observed = matches!(
             event,
-            Event::Synced(_) | Event::Resized(..) | Event::Started(_) | Event::ReadBack(_)
+            Event::Synced(_)
+                | Event::Resized(..)
+                | Event::Started(_)
+                | Event::ReadBack(_)
+                | Event::Turn(_)
         );
         let is_creation_over = matches!(event, Event::CreateEnded(..));
         let mut step = match event {
@@ -303,9 +307,7 @@ impl NodeState {
         let preserve = allocation.terms.preserve;
         let Pinning { cpus, mems } = match self.is_restored() {
             true => self.everywhere(),
-            false => {
-                Pinning { cpus: self.ledger.cpus_of(allocation), mems: allocation.mems.clone() }
-            }
+            false => Pinning { cpus: self.cpus_of(id, allocation), mems: allocation.mems.clone() },
         };
         let cpus = (!preserve.cpus).then_some(cpus);
         let mems = (!preserve.memory).then_some(mems);

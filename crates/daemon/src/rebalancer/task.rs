@@ -65,11 +65,12 @@ impl Looker {
         }
     }
 
-    /// A pause, a restore or a start of the state takes back what was turned, and it is not turned again.
-    fn is_taken_back(&self, occupancy: &Occupancy) -> bool {
+    /// A pause or a restore takes back what was turned, and so does a configuration with which it cannot be turned any more. It is not turned again for that.
+    fn is_taken_back(&self, occupancy: &Occupancy, reach: &Reach) -> bool {
         occupancy.is_restored
             || occupancy.is_rebalance_paused
             || !occupancy.turned.has_all_of(&self.turned, occupancy)
+            || self.turned.iter().any(|(_, turn)| !reach.knobs.contains(&turn.knob))
     }
 }
 
@@ -118,7 +119,8 @@ impl RebalancerTask {
         let Answer::Occupancy(occupancy) = self.inbox.ask(Event::Occupancy).await? else {
             return Some(());
         };
-        if looker.is_taken_back(&occupancy) {
+        let reach = looker.files.reach(config, self.is_dry_run);
+        if looker.is_taken_back(&occupancy, &reach) {
             looker.rebalancer.withdraw();
             self.told.withdrawn();
             if std::mem::take(&mut looker.turned) != Turned::default() {
@@ -127,7 +129,6 @@ impl RebalancerTask {
         }
         let topology = Arc::new(self.ground.lock().await.topology.clone());
         looker.stays.note(&occupancy, now);
-        let reach: Reach = looker.files.reach(config, self.is_dry_run);
         let bounds = Bounds { config: &config.rebalance, reach: &reach };
         let is_late = period > interval * 2;
         let scene = scene_of(&occupancy, topology, &looker.stays, bounds, is_late);
@@ -143,7 +144,7 @@ impl RebalancerTask {
     fn hindrance(&self, scene: &Scene, reach: &Reach, config: &Config) -> Option<String> {
         let unrest = scene.unrest.map(unrest_text);
         let lacking = reach.lacking.filter(|_| config.rebalance.mode == Mode::Act);
-        let lacking = lacking.map(|why| format!("nothing can be turned: {why}"));
+        let lacking = lacking.map(|why| format!("no kernel files can be turned: {why}"));
         unrest.map(str::to_owned).or(lacking)
     }
 

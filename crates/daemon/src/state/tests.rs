@@ -10,6 +10,7 @@ mod overflow;
 mod pods;
 mod reconfigured;
 mod starting;
+mod turned;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use bayplan_allocator::check_ledger;
 use bayplan_allocator::policy::topology_aware::pools;
 use bayplan_cri::translate::Pod;
+use bayplan_rebalance::Knob;
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuId, CpuSet, QosClass};
 use proptest::prelude::*;
@@ -26,6 +28,7 @@ use super::*;
 use crate::config::CompactionConfig;
 use crate::event::{ChangedMachine, RuntimeView, Seen, SeenDetails};
 use crate::record::replay;
+use crate::turned::Turn;
 
 /// A machine as one line, its reserved CPUs, and those that are offline or isolated, as far as it has them.
 #[derive(Clone, Debug)]
@@ -137,6 +140,8 @@ enum Op {
     Reshape(String),
     Configure { reserved: u64, has_system: bool },
     SetMode(Mode),
+    Turn { which: usize, cpus: u64 },
+    Pause(bool),
 }
 
 fn any_milli() -> impl Strategy<Value = i64> {
@@ -176,6 +181,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => (any_few_cpus(), any::<bool>())
             .prop_map(|(reserved, has_system)| Op::Configure { reserved, has_system }),
         2 => prop::sample::select(&Mode::ALL[..]).prop_map(Op::SetMode),
+        2 => (which(), any_few_cpus()).prop_map(|(which, cpus)| Op::Turn { which, cpus }),
+        1 => any::<bool>().prop_map(Op::Pause),
     ]
 }
 
@@ -372,8 +379,20 @@ impl World {
                 self.owners = self.owners();
                 self.step(Event::SetMode(mode));
             }
+            Op::Turn { which, cpus } => self.turn(which, cpus_of(cpus)),
+            Op::Pause(is_paused) => {
+                self.step(Event::PauseRebalance(is_paused));
+            }
         }
         Ok(())
+    }
+
+    /// The rebalancer lets somebody leave CPUs, and takes back what was before.
+    fn turn(&mut self, which: usize, leave: CpuSet) {
+        let ids: Vec<ContainerId> = self.state.containers.keys().copied().collect();
+        let Some(target) = pick(&ids, which).copied() else { return };
+        let turn = Turn { knob: Knob::Siblings, target, step: 1, leave };
+        self.step(Event::Turn(Turned::from_turns([(which as u64, turn)])));
     }
 
     fn owners(&self) -> BTreeSet<ContainerId> {
@@ -658,6 +677,7 @@ impl World {
         for id in state.containers.keys() {
             let cpus = state.pinning(*id).unwrap().cpus;
             prop_assert!(cpus.is_subset(&self.online), "{} is to run on {}", id, cpus);
+            prop_assert!(!cpus.is_empty(), "{} is to run nowhere", id);
         }
         for (id, container) in &state.containers {
             if let Some(runtime_id) = &container.runtime_id {
