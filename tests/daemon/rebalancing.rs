@@ -365,6 +365,32 @@ async fn where_nothing_can_be_turned_it_is_said_what_would_be_and_why_it_is_not(
     view_when(&node, "said why", why).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_usual_is_on_disk_after_a_stop_and_a_bad_file_stops_nothing() {
+    let (mut node, _groups, _trouble) = troubled(fast, None, |_| true).await;
+    let kept = node.state_dir().join("baselines");
+    let text = || -> String {
+        let files = fs::read_dir(&kept).unwrap();
+        files.map(|it| fs::read_to_string(it.unwrap().path()).unwrap()).collect()
+    };
+    // Who came a moment ago is not learned of, nor is anything in rounds that are late.
+    for _ in 0..20 {
+        tokio::time::sleep(20 * INTERVAL).await;
+        node.stop_daemon().await;
+        if text().contains(r#""container":"server""#) {
+            break;
+        }
+        node.start_daemon().await;
+    }
+    assert!(text().contains(r#""container":"server""#), "{}", text());
+    for file in fs::read_dir(&kept).unwrap() {
+        fs::write(file.unwrap().path(), "rubbish\n").unwrap();
+    }
+    node.start_daemon().await;
+    view_when(&node, "looked", |it| it.sampled > 0).await;
+    node.stop_daemon().await;
+}
+
 /// A server on one NUMA node, and a hog of the same class on both, of which nothing but its place can be changed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_shares_cpus_goes_out_of_the_way_and_comes_back() {

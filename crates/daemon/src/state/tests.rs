@@ -657,6 +657,10 @@ impl World {
         prop_assert_eq!(third.ledger.holdings(), self.state.ledger.holdings());
         prop_assert_eq!(third.mode, self.state.mode);
 
+        // What was turned is turned back when the kernel has been asked.
+        let is_turned = |id: &ContainerId| self.state.pinning(*id) != again.pinning(*id);
+        let turned = self.state.by_runtime_id.iter().filter(|(_, id)| is_turned(id));
+        self.wrong.extend(turned.map(|(runtime_id, _)| runtime_id.clone()));
         self.state = again;
         self.journal = self.state.snapshot_records().iter().map(to_line).collect();
         self.pending.retain(|pending| pending.made.is_none() && !pending.is_impossible);
@@ -677,7 +681,8 @@ impl World {
         for id in state.containers.keys() {
             let cpus = state.pinning(*id).unwrap().cpus;
             prop_assert!(cpus.is_subset(&self.online), "{} is to run on {}", id, cpus);
-            prop_assert!(!cpus.is_empty(), "{} is to run nowhere", id);
+            let is_left_alone = state.ledger.allocation(*id).unwrap().terms.preserve.cpus;
+            prop_assert!(!cpus.is_empty() || is_left_alone, "{} is to run nowhere", id);
         }
         for (id, container) in &state.containers {
             if let Some(runtime_id) = &container.runtime_id {

@@ -36,18 +36,61 @@ fn check(steps: &[&str], expected: Expect) {
 
 #[test]
 fn who_shares_leaves_cpus_and_gets_them_back() {
-    check(&["0-0,1", "1-3", "end"], expect![[r#""#]]);
+    check(
+        &["0-0,1", "1-3", "end"],
+        expect![[r#"
+        0-0,1:
+        shrink id0 cpus 0-3 -> 2-3
+        1-3:
+        shrink id1 cpus 0-3 -> 0-2
+        grow   id0 cpus 2-3 -> 0-3
+        end:
+        grow   id1 cpus 0-2 -> 0-3
+    "#]],
+    );
 }
 
 #[test]
 fn nobody_leaves_all_of_his_cpus() {
-    check(&["0-0,1,2,3", "0-0,1,2", "own", "end"], expect![[r#""#]]);
+    check(
+        &["0-0,1,2,3", "0-0,1,2", "own", "end"],
+        expect![[r#"
+        0-0,1,2,3:
+        0-0,1,2:
+        shrink id0 cpus 0-3 -> 3
+        own:
+        shrink id1 cpus 0-3 -> 0,3
+        end:
+        grow   id0 cpus 3 -> 0,3
+    "#]],
+    );
 }
 
 #[test]
 fn a_pause_and_a_restore_give_everything_back() {
-    check(&["0-0,1", "pause", "end"], expect![[r#""#]]);
-    check(&["0-0,1", "restore", "resume", "end"], expect![[r#""#]]);
+    check(
+        &["0-0,1", "pause", "end"],
+        expect![[r#"
+        0-0,1:
+        shrink id0 cpus 0-3 -> 2-3
+        pause:
+        grow   id0 cpus 2-3 -> 0-3
+        end:
+    "#]],
+    );
+    check(
+        &["0-0,1", "restore", "resume", "end"],
+        expect![[r#"
+        0-0,1:
+        shrink id0 cpus 0-3 -> 2-3
+        restore:
+        grow   id0 cpus 2-3 -> 0-3
+        resume:
+        shrink id0 cpus 0-3 -> 2-3
+        end:
+        grow   id0 cpus 2-3 -> 0-3
+    "#]],
+    );
 }
 
 #[test]
