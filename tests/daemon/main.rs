@@ -11,6 +11,7 @@ mod absurd;
 mod chaos;
 mod compacting;
 mod disks;
+mod drift;
 mod exits;
 mod faults;
 mod history;

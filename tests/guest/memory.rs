@@ -1,5 +1,7 @@
 //! Memory: which nodes, by what is asked for, and where the pages really are.
 
+use std::path::Path;
+
 use anyhow::{Context as _, ensure};
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_tests::node::{LIMIT, Node, Placed};
@@ -31,6 +33,15 @@ pub(crate) const TESTS: &[Test] = &[
         },
         config: "",
         run: memory_without_cpus_is_nobodys_home,
+    },
+    Test {
+        name: "a_cold_start_leaves_its_pages_on_slow_memory_and_ends",
+        needs: |_| match slow_node() {
+            Ok(Some(_)) => Ok(()),
+            _ => Err("slow memory"),
+        },
+        config: "",
+        run: a_cold_start_leaves_its_pages_on_slow_memory_and_ends,
     },
 ];
 
@@ -98,5 +109,39 @@ fn memory_without_cpus_is_nobodys_home(node: &mut Node, hardware: &Hardware) -> 
     let near: u64 = hardware.places().map(|place| place.memory.0).sum();
     let hungry = wanting(node, "hungry", Bytes(near + (64 << 20)))?;
     ensure!(hungry.mems.contains(far.id), "more than near nodes have, of {}", hungry.mems);
+    Ok(())
+}
+
+/// Slow memory that the kernel may use for itself, as bayplan reads the machine.
+fn slow_node() -> anyhow::Result<Option<NodeId>> {
+    let topology = bayplan_daemon::derive_machine(Path::new("/"))?;
+    let mut slow = topology.nodes().iter().filter(|it| it.kind.is_slow() && !it.is_movable_only);
+    Ok(slow.next().map(|node| node.id))
+}
+
+fn a_cold_start_leaves_its_pages_on_slow_memory_and_ends(
+    node: &mut Node,
+    hardware: &Hardware,
+) -> anyhow::Result<()> {
+    let slow = slow_node()?.context("slow memory")?;
+    let mut pod = PodSpec::new("cold", QosClass::Guaranteed);
+    pod.annotations.push(("bayplan.dev/cold-start".to_owned(), "40s".to_owned()));
+    let spec = ContainerSpec::guaranteed("app", 1000, Bytes(64 << 20));
+    let cold = node.launch(&pod, &spec)?;
+    ensure!(cold.mems == NodeSet::from_iter([slow]), "node {slow} is slow, has {}", cold.mems);
+    let written = |id: NodeId| -> anyhow::Result<u64> {
+        let pages = anonymous_pages(&cold)?.into_iter();
+        Ok(pages.filter(|(it, _)| *it == id).map(|(_, pages)| pages).sum())
+    };
+    let before = wait_for("1 MB to be written", LIMIT, || {
+        Ok(Some(written(slow)?).filter(|pages| *pages > 900_000 / 4096))
+    })?;
+    let mut due = hardware.nodes_of(&cold.cpus);
+    due.insert(slow);
+    wait_for("the end of the cold start", LIMIT, || {
+        Ok((cold.cgroup_file("cpuset.mems")? == due.to_string()).then_some(()))
+    })?;
+    let after = written(slow)?;
+    ensure!(after >= before, "of {before} pages on node {slow}, {after} are left");
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
@@ -25,6 +26,18 @@ pub(crate) const TESTS: &[Test] = &[
         needs: has_systemd,
         config: "memory: {lowPercent: 100, highPercent: 50}\n",
         run: |node, _| what_systemd_writes_again_is_repaired(node),
+    },
+    Test {
+        name: "what_systemd_writes_along_is_repaired_and_never_given_up",
+        needs: has_systemd,
+        config: "memory: {lowPercent: 100}\n",
+        run: |node, _| what_systemd_writes_along_is_repaired(node),
+    },
+    Test {
+        name: "cpu_sets_that_systemd_was_told_of_are_repaired",
+        needs: has_systemd,
+        config: "",
+        run: |node, _| cpu_sets_that_systemd_was_told_of_are_repaired(node),
     },
     Test {
         name: "a_call_of_kubelet_starts_the_daemon",
@@ -90,10 +103,16 @@ fn unit(dir: &Path) -> anyhow::Result<&str> {
     dir.file_name().and_then(|name| name.to_str()).context("a unit")
 }
 
-/// How often somebody else has changed a kernel file.
+/// How often a kernel file was changed by anybody else.
 fn drifts(node: &Node) -> anyhow::Result<u64> {
+    drifts_by(node, "")
+}
+
+/// By those of whom the metric says so.
+fn drifts_by(node: &Node, by: &str) -> anyhow::Result<u64> {
     let mut sum = 0;
-    for line in node.metrics()?.lines().filter(|it| it.starts_with("bayplan_file_drifts_total")) {
+    let is_of = |line: &&str| line.starts_with("bayplan_file_drifts_total") && line.contains(by);
+    for line in node.metrics()?.lines().filter(is_of) {
         sum += line.rsplit(' ').next().unwrap_or_default().parse::<u64>()?;
     }
     Ok(sum)
@@ -131,6 +150,69 @@ fn what_systemd_writes_again_is_repaired(node: &mut Node) -> anyhow::Result<()> 
     let now = node.look(&owner.id)?;
     ensure!(now == owner, "the owner was {owner:?} and is {now:?}");
     Ok(())
+}
+
+/// Our own updates of CPU sets, and kubelet's of the slices around all pods, which it makes every minute: systemd writes all files of a unit with each.
+fn what_systemd_writes_along_is_repaired(node: &mut Node) -> anyhow::Result<()> {
+    // Its share of the CPUs is smaller while one is reserved.
+    let half = ContainerSpec::guaranteed("app", 500, Bytes(32 << 20));
+    let shares = node.launch(&PodSpec::new("sharer", QosClass::Guaranteed), &half)?;
+    let own = group(&shares)?;
+    let pod = own.parent().context("a pod around the sharer")?;
+    let all_pods = pod.parent().context("a slice around the pod")?;
+    let low = format!("{}", 32 << 20);
+    let set: Vec<_> =
+        [&own, pod, all_pods].map(|dir| (dir.join("memory.low"), low.as_str())).into();
+    becomes(&set)?;
+    let others = drifts_by(node, "others")?;
+    for round in 0..8 {
+        let reserved = if round % 2 == 0 { "reservedCpus: \"0\"\n" } else { "" };
+        node.write_config(&format!("memory: {{lowPercent: 100}}\n{reserved}"))?;
+        systemctl(&["reload", UNIT])?;
+        systemctl(&["set-property", "--runtime", unit(all_pods)?, "CPUWeight=50"])?;
+        becomes(&set)?;
+    }
+    let [runtime, systemd] = ["runtime", "systemd"].map(|by| drifts_by(node, by));
+    let (runtime, systemd) = (runtime?, systemd?);
+    println!("repaired after the runtime {runtime} times, after systemd {systemd} times");
+    ensure!(runtime >= 6 && systemd >= 6, "the runtime {runtime}, systemd {systemd}");
+    let now = drifts_by(node, "others")?;
+    ensure!(now == others, "{} changes are somebody else's", now - others);
+    ensure!(
+        node.metrics()?.contains("bayplan_files{state=\"contested\"} 0"),
+        "something is given up"
+    );
+    Ok(())
+}
+
+fn cpu_sets_that_systemd_was_told_of_are_repaired(node: &mut Node) -> anyhow::Result<()> {
+    let owner = own(node, "owner", 2)?;
+    let before = drifts_by(node, "cpuset.cpus")?;
+    let file = group(&owner)?.join("cpuset.cpus");
+    let own = owner.cpus.to_string();
+    for round in 1..=2 {
+        // What the runtime has written within five seconds is its own, and looks at others' writes are a second apart.
+        std::thread::sleep(Duration::from_secs(8));
+        match round {
+            1 => drop(systemctl(&[
+                "set-property",
+                "--runtime",
+                unit(&group(&owner)?)?,
+                "AllowedCPUs=0",
+            ])?),
+            _ => fs::write(&file, "0")?,
+        }
+        wait_for("the change to be counted", LIMIT, || {
+            Ok((drifts_by(node, "cpuset.cpus")? >= before + round).then_some(()))
+        })?;
+        becomes(&[(file.clone(), &own)])?;
+    }
+    let now = node.look(&owner.id)?;
+    ensure!(now == owner, "the owner was {owner:?} and is {now:?}");
+    // systemd knows it, too, and so writes nothing else the next time.
+    systemctl(&["daemon-reload"])?;
+    systemctl(&["set-property", "--runtime", unit(&group(&owner)?)?, "CPUWeight=50"])?;
+    becomes(&[(group(&owner)?.join("cpu.weight"), "50"), (file, &own)])
 }
 
 fn a_call_of_kubelet_starts_the_daemon(node: &mut Node) -> anyhow::Result<()> {

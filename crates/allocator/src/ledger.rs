@@ -368,6 +368,15 @@ impl Ledger {
         self.holdings.allocations.insert(made.container, allocation);
     }
 
+    /// Lets a container have these memory nodes too; nothing is set aside on them. `None` when it holds nothing.
+    pub(crate) fn add_mems(&mut self, id: ContainerId, nodes: &NodeSet) -> Option<NodeSet> {
+        let held = self.holdings.allocations.get_mut(&id)?;
+        held.mems.union_with(nodes);
+        let mems = held.mems.clone();
+        self.changed();
+        Some(mems)
+    }
+
     /// Lets a container have fewer memory nodes.
     ///
     /// # Errors

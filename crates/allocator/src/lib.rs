@@ -6,6 +6,7 @@
 mod budget;
 mod charged;
 mod check;
+mod cold;
 mod compact;
 mod company;
 mod counted;
@@ -26,6 +27,7 @@ mod wishes;
 
 pub use charged::HugeCharge;
 pub use check::check_ledger;
+pub use cold::NotCold;
 pub use compact::{Compaction, Cost, Hole, Limits, Relocation, Wish, plan_compaction};
 pub use ledger::{AdoptError, Allocation, Holdings, Ledger, RelocateError, StaleOffer, Terms};
 pub use narrow::{Narrowing, plan_narrowing};
@@ -35,8 +37,8 @@ pub use request::{ContainerId, Demand, Preferences, Previous, Request, derive_de
 pub use room::Move;
 pub use score::{Rejection, Score};
 pub use wishes::{
-    CpuWishes, MemoryWishes, Near, Owner, Packing, PlaceWishes, PodWishes, Preserve, Siblings,
-    Strictness, Wishes, Within,
+    ColdStart, CpuWishes, MemoryWishes, Near, Owner, Packing, PlaceWishes, PodWishes, Preserve,
+    Siblings, Strictness, Wishes, Within,
 };
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! The nodes of the CPUs come first. Where they cannot hold the amount, the nearest others are added, one by one, until they can; of
 //! equally near ones first those that can hold all that is missing. Huge pages come from the same nodes as far as these have them.
 
-use bayplan_types::{Bytes, MemoryKind, NodeId, NodeSet};
+use bayplan_types::{Bytes, NodeId, NodeSet};
 use smallvec::SmallVec;
 
 use crate::charged::{Charged, HugeCharge};
@@ -11,6 +11,7 @@ use crate::ledger::Allocation;
 use crate::pool::{Node, Pool, Pools};
 use crate::request::Request;
 use crate::score::Rejection;
+use crate::wishes::{ColdStart, MemoryWishes};
 
 /// Nodes a container may use, and what it holds on each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,6 +58,12 @@ pub(crate) fn near_nodes(pools: &Pools, held: &Allocation) -> NodeSet {
     near
 }
 
+/// What somebody gets after a cold start: nodes near its CPUs, of the kinds that it may have.
+pub(crate) fn warm_nodes(pools: &Pools, near: &NodeSet, wishes: &MemoryWishes) -> NodeSet {
+    let may = |id: &NodeId| pools.node(*id).is_some_and(|(_, node)| wishes.may_have(node.kind));
+    near.iter().filter(may).collect()
+}
+
 impl<'a> Memory<'a> {
     pub(crate) fn new(pools: &'a Pools, charged: &'a Charged, request: &'a Request) -> Memory<'a> {
         let mut memory = Memory { pools, charged, request, free: SmallVec::new() };
@@ -77,13 +84,13 @@ impl<'a> Memory<'a> {
 
     /// Whether a node is of a kind that the request may have. Where the machine has no node of these kinds, every node will do.
     fn is_wished(&self, node: NodeId) -> bool {
-        let kinds = &self.request.wishes.memory.kinds;
-        let is_wished = |kind: MemoryKind| match kinds.is_empty() {
-            true => kind != MemoryKind::Hbm,
-            false => kinds.contains(&kind),
+        let wishes = &self.request.wishes.memory;
+        let is_wished = |node: &Node| match wishes.cold_start {
+            ColdStart::No => wishes.may_have(node.kind),
+            ColdStart::Cold | ColdStart::Over => node.is_for_cold_start(wishes),
         };
-        let kind = self.pools.node(node).map(|(_, node)| node.kind);
-        kind.is_some_and(is_wished) || !self.pools.nodes.iter().any(|node| is_wished(node.kind))
+        self.pools.node(node).is_some_and(|(_, node)| is_wished(node))
+            || !self.pools.nodes.iter().any(is_wished)
     }
 
     /// Free memory of a node of a kind that is wished.
@@ -185,6 +192,11 @@ impl<'a> Memory<'a> {
             return None;
         }
         self.add_huge(&mut grant, near, may);
+        if self.request.wishes.memory.cold_start == ColdStart::Over {
+            let may = |node: &NodeId| bound_to.is_none_or(|bound| bound.contains(*node));
+            let warm = warm_nodes(self.pools, near, &self.request.wishes.memory);
+            grant.mems.extend(warm.iter().filter(may));
+        }
         Some(grant)
     }
 

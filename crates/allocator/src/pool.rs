@@ -8,6 +8,8 @@ use std::ops::Range;
 use bayplan_topology::Level;
 use bayplan_types::{Bytes, CoreKind, CpuId, CpuSet, MemoryKind, NodeId, NodeSet};
 
+use crate::wishes::MemoryWishes;
+
 /// Dense position of a pool; parents come before children, siblings in the order of their lowest CPU. The machine is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub u32);
@@ -84,6 +86,8 @@ pub(crate) struct Core {
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) kind: MemoryKind,
+    /// Only what can be moved lies there: not all that the kernel needs for a container.
+    pub(crate) is_movable_only: bool,
     /// What containers can have: huge pages are not counted. `None`: the kernel does not say; such a node is never full.
     pub(crate) memory: Option<Bytes>,
     /// Every node with memory, nearest first (itself at the head), nodes with CPUs before CPU-less ones at equal distance.
@@ -91,6 +95,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Whether a container with these wishes can start with it alone.
+    pub(crate) fn is_for_cold_start(&self, wishes: &MemoryWishes) -> bool {
+        self.kind.is_slow() && wishes.may_have(self.kind) && !self.is_movable_only
+    }
+
     pub(crate) fn capacity(&self) -> Bytes {
         self.memory.unwrap_or(Bytes(u64::MAX))
     }

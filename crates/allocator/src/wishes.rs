@@ -102,6 +102,31 @@ pub struct MemoryWishes {
     pub kinds: Vec<MemoryKind>,
     /// Rejects places where the NUMA nodes of its CPUs, with the CPU-less ones that hang on them, cannot hold the memory.
     pub is_bound: bool,
+    /// How far its cold start is.
+    pub cold_start: ColdStart,
+}
+
+impl MemoryWishes {
+    /// Whether the kinds that it may have are known to hold this one, however it starts.
+    pub(crate) fn may_have(&self, kind: MemoryKind) -> bool {
+        match self.kinds.is_empty() {
+            true => kind != MemoryKind::Hbm,
+            false => self.kinds.contains(&kind),
+        }
+    }
+}
+
+/// A container may start on slow memory and get the memory of its CPUs later: what it reads once while it starts stays away from the fast
+/// memory for good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColdStart {
+    /// It has no such start.
+    #[default]
+    No,
+    /// It has slow memory only, of the kinds that it may have.
+    Cold,
+    /// It has the same slow memory, which is what is set aside for it, and that of its CPUs.
+    Over,
 }
 
 /// A device, a mount or anything else that has a place in the machine.

@@ -57,7 +57,7 @@ pub(crate) fn render(view: &AuditView) -> String {
             Some(recent) => row.extend([
                 format!("{:.2}", recent.cpus),
                 format!("{:.2}", recent.waiting),
-                delay(recent.run_delay_p99_seconds),
+                delay(recent.run_delay_p99_seconds, recent.has_runs),
                 format!("{:.1}", recent.preempted),
                 format!("{:.1}", recent.migrations),
                 match container.owned.is_empty() {
@@ -104,8 +104,8 @@ fn render_container(container: &ContainerAudit, recent_seconds: Option<f64>) -> 
     facts.add_row(["  preempted by", &counts(&container.preempted_by)]);
     facts.add_row(["  moved within", &counts(&container.migrations)]);
     if let Some(recent) = &container.recent {
-        let p50 = delay(recent.run_delay_p50_seconds);
-        let p99 = delay(recent.run_delay_p99_seconds);
+        let p50 = delay(recent.run_delay_p50_seconds, recent.has_runs);
+        let p99 = delay(recent.run_delay_p99_seconds, recent.has_runs);
         facts.add_row([
             "  run-queue delay",
             &format!("half at most {p50}, 99 of 100 at most {p99}"),
@@ -167,9 +167,10 @@ fn millis(seconds: f64) -> String {
     format!("{:.1} ms", seconds * 1e3)
 }
 
-/// An upper bound out of a bucket.
-pub(crate) fn delay(seconds: Option<f64>) -> String {
+/// An upper bound out of a bucket. Of runs of which none is told, the last bucket has no end.
+pub(crate) fn delay(seconds: Option<f64>, has_runs: bool) -> String {
     match seconds {
+        None if has_runs => "> 134 ms".to_owned(),
         None => "-".to_owned(),
         Some(seconds) if seconds < 1e-3 => format!("{:.0} us", seconds * 1e6),
         Some(seconds) => format!("{:.1} ms", seconds * 1e3),

@@ -86,6 +86,8 @@ pub struct NewContainer {
     pub resources: Resources,
     /// Huge pages: bytes by size of a page. Request and limit are equal, and nobody changes them in place.
     pub huge_pages: BTreeMap<Bytes, Bytes>,
+    /// Names of sizes of huge pages that it may have, and that are none.
+    pub odd_page_sizes: Vec<String>,
     /// Its devices: paths below `/dev` and PCI addresses.
     pub devices: Vec<String>,
     /// Those of its mounts whose source lies below `/dev`.
@@ -127,12 +129,14 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
     let metadata = config.metadata.clone().unwrap_or_default();
     let linux = config.linux.as_ref().and_then(|linux| linux.resources.as_ref());
     let limits = linux.map(|linux| linux.hugepage_limits.as_slice()).unwrap_or_default();
+    let limits: Vec<_> = limits.iter().map(|it| (it.page_size.as_str(), it.limit)).collect();
     NewContainer {
         pod: pod(&request.pod_sandbox_id, sandbox),
         name: metadata.name,
         attempt: metadata.attempt,
         resources: linux.map(resources).unwrap_or_default(),
-        huge_pages: huge_pages(limits.iter().map(|it| (it.page_size.as_str(), it.limit))),
+        huge_pages: huge_pages(limits.iter().copied()),
+        odd_page_sizes: odd_page_sizes(&limits),
         devices,
         mounts,
     }
@@ -156,6 +160,12 @@ pub(crate) fn huge_pages<'a>(
 ) -> BTreeMap<Bytes, Bytes> {
     let limits = limits.into_iter().filter(|(_, limit)| *limit > 0);
     limits.filter_map(|(size, limit)| Some((parse_page_size(size)?, Bytes(limit)))).collect()
+}
+
+/// Those that ask for something.
+fn odd_page_sizes(limits: &[(&str, u64)]) -> Vec<String> {
+    let odd = limits.iter().filter(|(size, limit)| *limit > 0 && parse_page_size(size).is_none());
+    odd.map(|(size, _)| (*size).to_owned()).collect()
 }
 
 /// As the kernel names the files of the hugetlb controller: `2MB`, `1GB`, a unit being 1024 of the one below it.
@@ -240,6 +250,13 @@ pub fn derive_request<'a>(
         );
         warnings.insert(0, Warning { kind: WarningKind::NotUnderstood, text });
     }
+    warnings.extend(container.odd_page_sizes.iter().map(|size| Warning {
+        kind: WarningKind::NotUnderstood,
+        text: format!(
+            "huge pages of `{}`: a size is a number with KB, MB or GB; they are not counted",
+            shown(size, 200)
+        ),
+    }));
     let is_system = rules.reserved_namespaces.iter().any(|it| matches_glob(it, &pod.namespace));
     let requests = requests(container, &asked, hardware, &mut warnings);
     let cpu = requests.cpu;
@@ -463,8 +480,11 @@ mod tests {
             let message = v1::CreateContainerRequest { config: Some(config), ..Default::default() };
             let container = new_container(&message);
             let rules = RequestRules::default();
-            let (request, _) =
+            let (request, warnings) =
                 derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
+            let odd = warnings.iter().filter(|it| it.text.starts_with("huge pages of `"));
+            let asked = limits.iter().filter(|(_, limit)| *limit > 0);
+            assert_eq!(odd.count(), asked.count() - expected.len(), "{limits:?}");
             let expected = expected.iter().map(|(size, bytes)| (Bytes(*size), Bytes(*bytes)));
             assert_eq!(request.huge_pages, expected.collect(), "{limits:?}");
         }

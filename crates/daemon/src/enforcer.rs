@@ -4,6 +4,8 @@
 //! Everything that is wanted is gathered anew each time (`families.rs`), so there is no state to go wrong but the originals (`originals.rs`), which are on disk
 //! before the first write, and the patience with files that others change. The task around it is `task.rs`.
 
+mod calls;
+mod cpu_sets;
 mod families;
 mod groups;
 mod originals;
@@ -15,21 +17,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bayplan_enforcement::{
-    FilePlan, Notice, Patience, Settings, Slot, Unmovable, files_to_read, is_needed, plan_files,
+    FilePlan, FileWrite, Notice, Patience, Settings, Slot, Told, Unmovable, author_of,
+    files_to_read, is_needed, plan_files,
 };
 use bayplan_host::kernel::{Kernel, Report, apply, observe};
+use bayplan_types::Pinning;
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
+pub(crate) use calls::RuntimeCalls;
 pub(crate) use originals::Originals;
 pub(crate) use task::{Enforcement, EnforcerTask, Questions, run_enforcer};
 pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};
+use crate::enforcer::cpu_sets::CpuSets;
 pub(crate) use crate::enforcer::families::tuning;
-use crate::enforcer::families::{Gathered, PowerCache, TurnedSlots, gather, gather_power};
+use crate::enforcer::families::{
+    Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_power,
+};
 use crate::enforcer::groups::{GroupOutcome, GroupWork};
-use crate::occupancy::Occupancy;
+use crate::occupancy::{Occupancy, Occupant};
 
 /// What came of looking once.
 #[derive(Debug, Default)]
@@ -56,6 +65,10 @@ pub(crate) struct Outcome {
     pub(crate) changed: usize,
     /// What became of each proposal of the rebalancer that is in files.
     pub(crate) turned: TurnedFiles,
+    /// What the files of containers say whose sets somebody has changed, and of whom the runtime is to be told again; by its ids.
+    pub(crate) elsewhere: BTreeMap<String, Pinning>,
+    /// CPU sets are to be looked at again soon.
+    pub(crate) is_unsure: bool,
 }
 
 /// Of each proposal, by its number, whether its files say what it asks for; if not, why.
@@ -104,10 +117,17 @@ pub(crate) struct Enforcer {
     kernel: Box<dyn Kernel + Send>,
     originals: Originals,
     patience: Patience,
+    /// Of whom the runtime is told, and so may write the files.
+    calls: RuntimeCalls,
+    sets: CpuSets,
+    /// The name of each container's pod's group, by the runtime's id.
+    pods: BTreeMap<String, String>,
     /// What the kernel does not let anybody change.
     unmovable: Unmovable,
     /// What went wrong with groups at the last look.
     group_failures: BTreeSet<String>,
+    /// Which files cgroups have.
+    known: KnownFiles,
     /// What the machine offers for frequency and sleep.
     power: PowerCache,
     /// Something is wanted here, or was and cannot be had yet.
@@ -122,9 +142,24 @@ impl std::fmt::Debug for Enforcer {
 
 impl Enforcer {
     pub(crate) fn new(kernel: Box<dyn Kernel + Send>, originals: Originals) -> Enforcer {
-        let (patience, unmovable) = (Patience::default(), Unmovable::new());
-        let (group_failures, power) = (BTreeSet::new(), PowerCache::default());
-        Enforcer { kernel, originals, patience, unmovable, group_failures, power, has_work: false }
+        Enforcer {
+            kernel,
+            originals,
+            patience: Patience::default(),
+            calls: RuntimeCalls::default(),
+            sets: CpuSets::default(),
+            pods: BTreeMap::new(),
+            unmovable: Unmovable::new(),
+            group_failures: BTreeSet::new(),
+            known: KnownFiles::default(),
+            power: PowerCache::default(),
+            has_work: false,
+        }
+    }
+
+    /// What the runtime writes when it is called is nobody else's work.
+    pub(crate) fn with_calls(self, calls: RuntimeCalls) -> Enforcer {
+        Enforcer { calls, ..self }
     }
 
     /// What would be written now.
@@ -132,7 +167,7 @@ impl Enforcer {
         let Gathered { settings, problems, groups: work, .. } = self.wanted(config, occupancy);
         let plan = self.plan(&settings, &work);
         let groups = work.preview(self.kernel.as_mut());
-        let contested = self.patience.contested().count();
+        let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         Outcome { plan, groups, problems, contested, failing, changed, ..Outcome::default() }
     }
@@ -144,7 +179,26 @@ impl Enforcer {
         occupancy: &Occupancy,
         now: Duration,
     ) -> Outcome {
+        let group = |it: &Occupant| (it.runtime_id.clone(), it.pod_group().to_owned());
+        self.pods = occupancy.occupants.iter().map(group).collect();
         self.look(now, |enforcer| enforcer.wanted(config, occupancy))
+    }
+
+    /// Adds what somebody has changed past the runtime. `may_write`: where the runtime is told in vain, the files themselves are written.
+    pub(crate) fn look_at_sets(
+        &mut self,
+        occupancy: &Occupancy,
+        may_write: bool,
+        now: Duration,
+        outcome: &mut Outcome,
+    ) {
+        self.sets.may_write = may_write;
+        let found = self.sets.look(self.kernel.as_mut(), occupancy, &self.calls, now);
+        (outcome.elsewhere, outcome.is_unsure) = (found.found, found.is_unsure);
+        outcome.notices.extend(found.notices);
+        outcome.failures.extend(found.failures);
+        outcome.report.outcomes.extend(found.report.outcomes);
+        outcome.contested = self.contested();
     }
 
     /// Twice, where a governor or a switch has changed what other files say and take.
@@ -165,7 +219,10 @@ impl Enforcer {
         let mut groups = GroupOutcome::default();
         work.change(self.kernel.as_mut(), &mut groups);
         let plan = self.plan(&settings, &GroupWork::default());
-        let (mut sifted, notices) = self.patience.sift(&settings, plan.clone(), now);
+        // After the files were read: a call that began since cannot have written what was found.
+        let told = self.told();
+        let author = |write: &FileWrite| author_of(write, self.originals.all(), &told);
+        let (mut sifted, notices) = self.patience.sift(&settings, plan.clone(), author, now);
         let unkept = self.remember(&mut sifted).err();
         let report = apply(self.kernel.as_mut(), &sifted);
         let mut failures = Vec::new();
@@ -187,7 +244,7 @@ impl Enforcer {
         work.assign(self.kernel.as_mut(), &mut groups);
         failures.extend(self.news_of(&groups));
         let turned = turned_files(turned, &plan, &report);
-        let contested = self.patience.contested().count();
+        let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         Outcome {
             turned,
@@ -201,7 +258,16 @@ impl Enforcer {
             contested,
             failing,
             changed,
+            elsewhere: BTreeMap::new(),
+            is_unsure: false,
         }
+    }
+
+    /// Whose files the runtime may have written.
+    fn told(&self) -> Told {
+        let ids = self.calls.recent(Instant::now());
+        let pods = ids.iter().filter_map(|id| self.pods.get(id)).filter(|pod| !pod.is_empty());
+        Told { pods: pods.cloned().collect(), ids }
     }
 
     /// What of it has not gone wrong at the look before, too.
@@ -225,9 +291,15 @@ impl Enforcer {
         RestoredFiles { given_back, failures }
     }
 
+    /// Files that are left to somebody else.
+    fn contested(&self) -> usize {
+        self.patience.contested().count() + self.sets.contested()
+    }
+
     /// Whatever has failed is tried again with the next look.
     pub(crate) fn insist(&mut self) {
         self.patience.insist();
+        self.sets.insist();
     }
 
     /// When a failed write is due again.
@@ -238,16 +310,19 @@ impl Enforcer {
     /// Directories in which changes of others matter.
     pub(crate) fn directories(&self) -> BTreeSet<String> {
         let slots = self.patience.slots();
-        slots.filter_map(|slot| Some(slot.path.rsplit_once('/')?.0.to_owned())).collect()
+        let of_files = slots.filter_map(|slot| Some(slot.path.rsplit_once('/')?.0.to_owned()));
+        of_files.chain(self.sets.directories().cloned()).collect()
     }
 
     fn wanted(&mut self, config: &Config, occupancy: &Occupancy) -> Gathered {
+        self.sets.find(self.kernel.as_mut(), occupancy);
         let is_off = occupancy.is_restored || config.enforcement == EnforcementMode::Off;
         let (kernel, originals) = (self.kernel.as_mut(), self.originals.all());
         let gathered = if is_off {
             Gathered::nothing(kernel)
         } else {
-            let mut gathered = gather(kernel, config, occupancy, originals, &self.unmovable);
+            let mut gathered =
+                gather(kernel, &mut self.known, config, occupancy, originals, &self.unmovable);
             let time = config.cpu_classes.time_of_day(jiff::Timestamp::now());
             gather_power(kernel, &mut self.power, config, occupancy, time, &mut gathered);
             gathered
@@ -258,7 +333,8 @@ impl Enforcer {
             || !problems.is_empty()
             || !groups.is_empty()
             || self.originals.count() > 0
-            || is_scheduled;
+            || is_scheduled
+            || self.sets.directories().next().is_some();
         gathered
     }
 

@@ -66,6 +66,9 @@ pub enum Event {
     PlanMode(Mode),
     /// Where everybody runs, to be compared with where they should.
     ReadBack(RuntimeView),
+    /// What the kernel's files say of containers whose sets somebody has changed past the runtime, when the state was at this step; by the
+    /// runtime's ids.
+    SetsChanged(u64, BTreeMap<String, Pinning>),
     /// The runtime does not answer, for this reason.
     RuntimeLost(String),
     /// The runtime answers again.
@@ -252,6 +255,24 @@ pub enum Note {
         /// Why.
         why: String,
     },
+    /// A resize was refused as before.
+    RefusedAgain {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Why.
+        why: String,
+        /// How often until now.
+        times: u64,
+    },
+    /// A resize that was refused is not asked for any more.
+    RefusalsOver {
+        /// `namespace/pod/container`.
+        container: String,
+        /// How often it was refused.
+        times: u64,
+        /// What has become of it.
+        how: &'static str,
+    },
     /// A container that bayplan did not place was taken over.
     Adopted {
         /// `namespace/pod/container`.
@@ -287,6 +308,15 @@ pub enum Note {
         to: String,
         /// What for, and what it may cost.
         why: String,
+    },
+    /// A container's cold start is over.
+    Warmed {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Its memory nodes until then.
+        from: String,
+        /// Its memory nodes from then on.
+        to: String,
     },
     /// An operator has chosen another mode.
     ModeChanged {

@@ -4,12 +4,14 @@
 //! were made; an answer that must wait for its plan travels with it, so nobody is told of a CPU before its old owner was told to let go.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::enforcer::Enforcement;
 use crate::event::{Answer, Event, Note, Step};
 use crate::health::Health;
 use crate::historian::Historian;
@@ -24,6 +26,9 @@ use crate::writer::Batch;
 /// Events that share one write to the journal.
 const BATCH_MAX: usize = 64;
 
+/// After so long at most the machine's clock is looked at again.
+const CLOCK_STEP: Duration = Duration::from_secs(30);
+
 /// What the loop works on.
 pub(crate) struct EventLoop {
     pub(crate) state: NodeState,
@@ -35,7 +40,7 @@ pub(crate) struct EventLoop {
     pub(crate) health: Arc<Health>,
     pub(crate) sync_soon: Arc<Notify>,
     /// Kernel files may have to be written.
-    pub(crate) enforce_soon: Arc<Notify>,
+    pub(crate) enforcement: Enforcement,
 }
 
 impl EventLoop {
@@ -45,9 +50,15 @@ impl EventLoop {
         self.metrics.show(&self.state, self.journal.bytes());
         self.health.set_journal_behind(self.journal.is_behind());
         self.metrics.show_narrowable(self.state.narrowable_count());
+        let mut warming = self.state.next_warming();
         loop {
             let count = tokio::select! {
                 count = events.0.recv_many(&mut batch, BATCH_MAX) => count,
+                () = reached(warming) => {
+                    // Any step does what is due.
+                    batch.push(Envelope { event: Event::Ping, answer: oneshot::channel().0 });
+                    1
+                }
                 () = stop.cancelled(), if !events.0.is_closed() => {
                     events.0.close();
                     continue;
@@ -82,11 +93,12 @@ impl EventLoop {
                 self.carry_out(step, answer);
             }
             if has_changed || needs_files || is_moved {
-                self.enforce_soon.notify_one();
+                self.enforcement.soon.notify_one();
             }
             // Grows with the containers whose memory is spread, so nobody waits for it.
             if has_changed {
                 self.metrics.show_narrowable(self.state.narrowable_count());
+                warming = self.state.next_warming();
             }
         }
     }
@@ -114,6 +126,8 @@ impl EventLoop {
         };
         let (plan, forgiven, files) = (step.plan, step.forgiven, step.files);
         if !plan.is_empty() || later.is_some() || !forgiven.is_empty() || !files.is_empty() {
+            // Until the writer has made each of them.
+            plan.writes.iter().for_each(|write| self.enforcement.calls.begin(&write.container));
             let batch = Batch { plan, answer: later, forgiven, files };
             if self.writer.send(batch).is_err() {
                 tracing::error!("the writer is gone; nothing is written any more");
@@ -126,6 +140,24 @@ impl EventLoop {
     }
 }
 
+/// So that what goes on for hours is told some times.
+fn is_power_of_ten(times: u64) -> bool {
+    times.checked_ilog10().is_some_and(|power| 10_u64.pow(power) == times)
+}
+
+/// Waits for a time by the machine's clock; for ever, if there is none.
+async fn reached(time: Option<Timestamp>) {
+    let Some(time) = time else { return std::future::pending().await };
+    loop {
+        let left = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
+        if left.is_zero() {
+            return;
+        }
+        // The clock may be set meanwhile.
+        tokio::time::sleep(left.min(CLOCK_STEP)).await;
+    }
+}
+
 /// Logs and counts.
 pub(crate) fn tell(note: &Note, metrics: &Metrics) {
     metrics.count(note);
@@ -134,6 +166,15 @@ pub(crate) fn tell(note: &Note, metrics: &Metrics) {
             tracing::info!(container, cpus, pool, class = class.name(), "placed");
         }
         Note::Refused { container, why } => tracing::warn!(container, why, "refused"),
+        Note::RefusedAgain { container, why, times } if is_power_of_ten(*times) => {
+            tracing::warn!(container, times, why, "refused again and again");
+        }
+        Note::RefusedAgain { container, times, .. } => {
+            tracing::debug!(container, times, "refused again");
+        }
+        Note::RefusalsOver { container, times, how } => {
+            tracing::info!(container, times, "the resize that was refused {how}");
+        }
         Note::Adopted { container, how } => tracing::info!(container, how, "adopted"),
         Note::Released { container, why } => tracing::info!(container, why, "released"),
         Note::Moved { container, from, to, why } => {
@@ -141,6 +182,9 @@ pub(crate) fn tell(note: &Note, metrics: &Metrics) {
         }
         Note::Narrowed { container, from, to, why } => {
             tracing::info!(container, from, to, why, "has fewer memory nodes");
+        }
+        Note::Warmed { container, from, to } => {
+            tracing::info!(container, from, to, "cold start is over, has more memory nodes");
         }
         Note::ModeChanged { from, to } => {
             tracing::warn!(from = from.name(), to = to.name(), "the mode has changed");

@@ -98,6 +98,11 @@ impl Gate {
         })
     }
 
+    /// The runtime, or kubelet around it, writes the files of this container, or has just done so.
+    fn note_call(&self, container_id: &str) {
+        self.enforcement.calls.note(container_id, Instant::now());
+    }
+
     /// Tells the loop; waits so that what follows the reply sees it, but not for ever.
     async fn tell(&self, event: Event) {
         let limit = self.config.borrow().decision_timeout;
@@ -151,6 +156,7 @@ impl Agent for Gate {
     }
 
     async fn starting(&self, container_id: &str) {
+        self.note_call(container_id);
         if self.config.borrow().enforcement != EnforcementMode::On {
             return;
         }
@@ -170,6 +176,7 @@ impl Agent for Gate {
     }
 
     async fn started(&self, container_id: &str) {
+        self.note_call(container_id);
         self.tell(Event::Started(container_id.to_owned())).await;
     }
 
@@ -178,6 +185,7 @@ impl Agent for Gate {
     }
 
     async fn resize(&self, container_id: &str, resources: Resources) -> Admission {
+        self.note_call(container_id);
         if let Some(refused) = self.crowded() {
             return refused;
         }
@@ -187,6 +195,7 @@ impl Agent for Gate {
     }
 
     async fn resized(&self, container_id: &str, is_answered: bool) {
+        self.note_call(container_id);
         self.tell(Event::Resized(container_id.to_owned(), is_answered)).await;
     }
 
@@ -212,7 +221,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::enforcer::Questions;
+    use crate::enforcer::{Questions, RuntimeCalls};
     use crate::inbox::{Events, inbox};
 
     /// A gate to a loop that answers nothing.
@@ -235,7 +244,7 @@ mod tests {
         let sync_soon = Arc::default();
         let (_, config) = watch::channel(Arc::new(config));
         let mounts = Arc::new(Mounts { root: "/".into(), directories: Vec::new() });
-        let (enforcement, questions) = Enforcement::new();
+        let (enforcement, questions) = Enforcement::new(RuntimeCalls::default());
         let gate = Gate { syncer, config, metrics, sync_soon, mounts, enforcement };
         (gate, events, questions)
     }

@@ -128,6 +128,8 @@ pub enum By {
     Compaction,
     /// Fewer memory nodes.
     Narrowing,
+    /// The end of a start on slow memory.
+    ColdStart,
     /// CPUs or memory nodes that came or went while the daemon ran.
     Machine,
     /// Another configuration.

@@ -4,6 +4,7 @@
 
 mod api;
 pub mod check;
+mod cold_start;
 mod compaction;
 pub mod compactor;
 pub mod config;

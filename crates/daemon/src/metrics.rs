@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
 use bayplan_cri::upstream::RuntimeError;
-use bayplan_enforcement::Notice;
+use bayplan_enforcement::{Author, Notice};
 use bayplan_host::kernel::WriteFailure;
 use bayplan_types::{CpuClass, QosClass};
 use jiff::Timestamp;
@@ -123,6 +123,7 @@ struct InMode {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfFile {
     file: String,
+    by: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -300,7 +301,7 @@ impl Metrics {
         );
         self.registry.register(
             "file_drifts",
-            "Kernel files that somebody else has changed, by the file's name",
+            "Kernel files that somebody else has changed, by the file's name and who; runtime, systemd: along with something else",
             self.file_drifts.clone(),
         );
         self.registry.register(
@@ -390,7 +391,7 @@ impl Metrics {
     pub(crate) fn count(&self, note: &Note) {
         let outcome = match note {
             Note::Placed { .. } => "placed",
-            Note::Refused { .. } => "refused",
+            Note::Refused { .. } | Note::RefusedAgain { .. } => "refused",
             Note::Adopted { .. } => "adopted",
             Note::Released { .. } => "released",
             Note::Moved { .. } => {
@@ -401,7 +402,7 @@ impl Metrics {
                 self.memory_narrowings.inc();
                 return;
             }
-            Note::ModeChanged { .. } => return,
+            Note::Warmed { .. } | Note::ModeChanged { .. } | Note::RefusalsOver { .. } => return,
             Note::MachineChanged { .. } => return self.machine_change("applied"),
             Note::ConfigChanged { .. } => return self.config_read("applied"),
             Note::MachineUnchanged => return self.machine_change("unchanged"),
@@ -458,11 +459,6 @@ impl Metrics {
             };
             self.file_writes.get_or_create(&Outcome { outcome }).inc();
         }
-        for notice in &outcome.notices {
-            let (Notice::Drifted { write } | Notice::Contested { write }) = notice;
-            let file = write.slot.file_name().to_owned();
-            self.file_drifts.get_or_create(&OfFile { file }).inc();
-        }
         for (state, count) in [
             ("changed", outcome.changed),
             ("failing", outcome.failing),
@@ -475,13 +471,26 @@ impl Metrics {
         }
     }
 
+    /// What others have done to files.
+    pub(crate) fn noticed(&self, notices: &[Notice]) {
+        for notice in notices {
+            let (write, by) = match notice {
+                Notice::Drifted { write, by } => (write, *by),
+                Notice::Contested { write } => (write, Author::Others),
+            };
+            let file = write.slot.file_name().to_owned();
+            self.file_drifts.get_or_create(&OfFile { file, by: by.name() }).inc();
+        }
+    }
+
     /// Sets the gauge of containers that could do with fewer memory nodes.
     pub(crate) fn show_narrowable(&self, count: usize) {
         self.memory_narrowable.set(gauge(count));
     }
 
-    /// The worst that was found by each check.
+    /// The worst that was found by each check. What was not looked at this time is not shown: nobody knows how it is now.
     pub(crate) fn show_findings(&self, findings: &[Finding]) {
+        self.findings.clear();
         for Finding { check, .. } in findings {
             let of_check = findings.iter().filter(|it| it.check == *check);
             let worst = match of_check.map(|it| it.severity).max() {

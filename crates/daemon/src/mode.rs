@@ -255,7 +255,7 @@ impl NodeState {
     }
 
     /// For people; `None` where it runs as it should. What is left alone is right in any case.
-    fn differs(&self, seen: &Pinning, wanted: &Pinning) -> Option<String> {
+    pub(crate) fn differs(&self, seen: &Pinning, wanted: &Pinning) -> Option<String> {
         // A container that was never told runs everywhere.
         let is_free = self.mode == Mode::Restored && seen.cpus.is_empty();
         let has_cpus = is_free || wanted.cpus.is_empty() || seen.cpus == wanted.cpus;

@@ -53,6 +53,15 @@ pub struct Occupant {
     pub is_immovable: bool,
 }
 
+impl Occupant {
+    /// The name of its pod's group, without the groups above; empty where kubelet has named none.
+    pub(crate) fn pod_group(&self) -> &str {
+        // Runtimes tell `SLICE:PREFIX:ID`.
+        let parent = self.spec.pod.cgroup_parent.split(':').next().unwrap_or_default();
+        parent.rsplit('/').next().unwrap_or_default()
+    }
+}
+
 impl Occupancy {
     /// All CPUs that containers run on.
     pub(crate) fn cpus(&self) -> CpuSet {

@@ -14,6 +14,7 @@ use bayplan_types::{Bytes, MilliCpu, NodeId, ParseSetError, QosClass};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::cold_start::Cold;
 use crate::decision::Decision;
 use crate::history::Place;
 use crate::mode::Mode;
@@ -80,6 +81,9 @@ pub struct PlacedRecord {
     pub allocation: AllocationForm,
     /// Why it is there.
     pub decision: Decision,
+    /// How far its start on slow memory is.
+    #[serde(default, skip_serializing_if = "Cold::is_no")]
+    pub cold: Cold,
 }
 
 /// [`NewContainer`] as JSON.
@@ -206,6 +210,7 @@ impl From<ContainerForm> for NewContainer {
                 .into_iter()
                 .map(|(size, bytes)| (Bytes(size), Bytes(bytes)))
                 .collect(),
+            odd_page_sizes: Vec::new(),
             devices: form.devices,
             mounts: form.mounts,
         }

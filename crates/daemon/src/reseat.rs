@@ -74,6 +74,7 @@ impl NodeState {
             };
             let spec = placed.container.into();
             self.insert(id, spec, placed.runtime_id, phase, placed.decision);
+            self.set_cold(id, placed.cold);
             places.push((id, placed.allocation));
         }
         self.reseat(&places, &BTreeMap::new(), "not_restored", now, &mut step);

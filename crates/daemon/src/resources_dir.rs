@@ -38,7 +38,7 @@ pub(crate) fn mounted_dir(root: &Path, pod_id: &str, name: &str, attempt: u32) -
 #[derive(Debug)]
 pub(crate) struct ResourcesDir {
     root: PathBuf,
-    /// What could not be written.
+    /// What could not be written, or is not true yet.
     unwritten: BTreeMap<String, ResourcesFile>,
 }
 
@@ -47,8 +47,8 @@ impl ResourcesDir {
         ResourcesDir { root, unwritten: BTreeMap::new() }
     }
 
-    /// Gives what went wrong, in words.
-    pub(crate) fn keep(&mut self, news: FileNews) -> Vec<String> {
+    /// Containers that are not where they should be, by the runtime's ids, are told of that when they are. Gives what went wrong, in words.
+    pub(crate) fn keep(&mut self, news: FileNews, elsewhere: &BTreeSet<String>) -> Vec<String> {
         let mut files = news.changed;
         if let Some(kept) = &news.kept {
             self.sweep(kept);
@@ -61,6 +61,10 @@ impl ResourcesDir {
         let mut wrong = Vec::new();
         for file in files {
             self.unwritten.remove(&file.dir);
+            if file.container.as_ref().is_some_and(|id| elsewhere.contains(id)) {
+                self.unwritten.insert(file.dir.clone(), file);
+                continue;
+            }
             if let Err(error) = write(&self.root, &file) {
                 wrong.push(format!("{}: {error}", self.root.join(&file.dir).display()));
                 // Who has no directory by now is made without the mount.
@@ -106,7 +110,7 @@ mod tests {
     use super::*;
 
     fn file(dir: &str, text: &str, is_new: bool) -> ResourcesFile {
-        ResourcesFile { dir: dir.to_owned(), text: text.to_owned(), is_new }
+        ResourcesFile { dir: dir.to_owned(), container: None, text: text.to_owned(), is_new }
     }
 
     fn changed(files: &[ResourcesFile]) -> FileNews {
@@ -124,22 +128,22 @@ mod tests {
         let root = dir.path().join("run/resources");
         let mut resources = ResourcesDir::new(root.clone());
         let none: [String; 0] = [];
-        assert_eq!(resources.keep(changed(&[file("p-a-0", "one", true)])), none);
+        assert_eq!(resources.keep(changed(&[file("p-a-0", "one", true)]), &BTreeSet::new()), none);
         assert_eq!(mounted_dir(&root, "p", "a", 0), Some(root.join("p-a-0")));
         assert!(has_files(&root));
         let path = root.join("p-a-0/resources.sh");
         let before = fs::File::open(&path).unwrap();
-        assert_eq!(resources.keep(changed(&[file("p-a-0", "two", false)])), none);
+        assert_eq!(resources.keep(changed(&[file("p-a-0", "two", false)]), &BTreeSet::new()), none);
         assert_eq!(io::read_to_string(before).unwrap(), "one");
         assert_eq!(fs::read_to_string(&path).unwrap(), "two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
         assert_eq!(fs::read_dir(root.join("p-a-0")).unwrap().count(), 1);
         // Who was made without a mount gets no directory later.
-        assert_eq!(resources.keep(changed(&[file("p-b-0", "two", false)])), none);
+        assert_eq!(resources.keep(changed(&[file("p-b-0", "two", false)]), &BTreeSet::new()), none);
         assert_eq!(mounted_dir(&root, "p", "b", 0), None);
-        assert_eq!(resources.keep(kept(&["p-a-0"])), none);
+        assert_eq!(resources.keep(kept(&["p-a-0"]), &BTreeSet::new()), none);
         assert!(path.exists());
-        assert_eq!(resources.keep(kept(&[])), none);
+        assert_eq!(resources.keep(kept(&[]), &BTreeSet::new()), none);
         assert!(!has_files(&root));
     }
 
@@ -148,15 +152,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("resources");
         let mut resources = ResourcesDir::new(root.clone());
-        resources.keep(changed(&[file("p-a-0", "one", true)]));
+        resources.keep(changed(&[file("p-a-0", "one", true)]), &BTreeSet::new());
         // Nothing can be written where a directory is in the way.
         fs::create_dir(root.join("p-a-0").join(NEW)).unwrap();
-        let wrong = resources.keep(changed(&[file("p-a-0", "two", false)]));
+        let wrong = resources.keep(changed(&[file("p-a-0", "two", false)]), &BTreeSet::new());
         assert_eq!(wrong.len(), 1);
         assert!(wrong[0].contains("p-a-0: "), "{wrong:?}");
         fs::remove_dir(root.join("p-a-0").join(NEW)).unwrap();
         let none: [String; 0] = [];
-        assert_eq!(resources.keep(kept(&["p-a-0"])), none);
+        assert_eq!(resources.keep(kept(&["p-a-0"]), &BTreeSet::new()), none);
         assert_eq!(fs::read_to_string(root.join("p-a-0/resources.sh")).unwrap(), "two");
     }
 
@@ -166,7 +170,28 @@ mod tests {
         let root = dir.path().join("resources");
         fs::write(&root, "a file").unwrap();
         let mut resources = ResourcesDir::new(root.clone());
-        assert_eq!(resources.keep(changed(&[file("p-a-0", "one", true)])).len(), 1);
+        assert_eq!(
+            resources.keep(changed(&[file("p-a-0", "one", true)]), &BTreeSet::new()).len(),
+            1
+        );
         assert_eq!(mounted_dir(&root, "p", "a", 0), None);
+    }
+
+    #[test]
+    fn nobody_is_told_of_cpus_that_he_does_not_have_yet() {
+        let root = tempfile::tempdir().unwrap();
+        let mut resources = ResourcesDir::new(root.path().join("resources"));
+        let told =
+            |text| ResourcesFile { container: Some("id".to_owned()), ..file("p-a-0", text, true) };
+        let reads =
+            || fs::read_to_string(root.path().join("resources/p-a-0/resources.sh")).unwrap();
+        let (nobody, him) = (BTreeSet::new(), BTreeSet::from(["id".to_owned()]));
+        resources.keep(changed(&[told("one")]), &nobody);
+        assert!(resources.keep(changed(&[told("two")]), &him).is_empty());
+        assert_eq!(reads(), "one");
+        resources.keep(kept(&["p-a-0"]), &him);
+        assert_eq!(reads(), "one");
+        resources.keep(kept(&["p-a-0"]), &nobody);
+        assert_eq!(reads(), "two");
     }
 }

@@ -23,6 +23,8 @@ const NAME_LEN_MAX: usize = 255;
 pub struct ResourcesFile {
     /// Of its directory.
     pub dir: String,
+    /// The runtime's id, once it is known.
+    pub container: Option<String>,
     /// All of it.
     pub text: String,
     /// The container does not exist yet, so its directory is made; otherwise who has none has no mount either.
@@ -107,7 +109,8 @@ impl NodeState {
             let Some(text) = self.resources_text(*id) else { continue };
             if self.tellings.told.get(id) != Some(&text) {
                 let is_new = container.phase == Phase::Creating;
-                step.files.changed.push(ResourcesFile { dir, text: text.clone(), is_new });
+                let (text, container) = (text.clone(), container.runtime_id.clone());
+                step.files.changed.push(ResourcesFile { dir, container, text, is_new });
             }
             told.insert(*id, text);
         }

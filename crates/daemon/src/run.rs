@@ -25,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, Reach, routes};
 use crate::config::{Config, LiveConfig};
 use crate::enforcer::{
-    Enforcement, Enforcer, EnforcerTask, Originals, Questions, RestoredFiles, run_enforcer,
+    Enforcement, Enforcer, EnforcerTask, Originals, Questions, RestoredFiles, RuntimeCalls,
+    run_enforcer,
 };
 use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
@@ -53,8 +54,9 @@ use crate::sync::Syncer;
 use crate::systemd::{Ear, Systemd, feed_watchdog};
 use crate::writer::{report_failures, run_writer};
 
-/// How long the start waits for the runtime before it serves kubelet without having asked it.
-const FIRST_SYNC: Duration = Duration::from_secs(10);
+/// How long the start waits for the runtime before it serves kubelet without having asked it. Kubelet's connection waits in the socket meanwhile, and kubelet
+/// gives it up after five seconds (`minConnectionTimeout` of its CRI client), so that its calls would fail.
+const FIRST_SYNC: Duration = Duration::from_secs(3);
 /// How long a stop waits for writes that are under way; what is not written is written at the next start.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -158,7 +160,8 @@ impl Core {
         let metrics = Metrics::new(sightings.clone()).with_readings(shown.clone());
         let metrics = Arc::new(metrics.with_health(&health));
         let (state, keeper, found) = restore(config, machine, &metrics).await?;
-        let enforcer = new_enforcer(config)?;
+        let calls = RuntimeCalls::default();
+        let enforcer = new_enforcer(config)?.with_calls(calls.clone());
         let (historian, history) = start_history(config, &state, found, &metrics);
         let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
         let (inbox, events) = inbox(config.waiting_max);
@@ -166,7 +169,7 @@ impl Core {
         let (failed, failures) = mpsc::unbounded_channel();
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
         let sync_soon = Arc::new(Notify::new());
-        let (enforcement, questions) = Enforcement::new();
+        let (enforcement, questions) = Enforcement::new(calls.clone());
         let event_loop = EventLoop {
             state,
             journal: keeper,
@@ -175,12 +178,13 @@ impl Core {
             metrics: Arc::clone(&metrics),
             health: Arc::clone(&health),
             sync_soon: Arc::clone(&sync_soon),
-            enforce_soon: Arc::clone(&enforcement.soon),
+            enforcement: enforcement.clone(),
         };
         let limits = current.clone();
         let resources = ResourcesDir::new(resources_root(&config.socket));
         let counts = Arc::clone(&metrics);
-        let writing = run_writer(batches, upstream.clone(), failed, limits, counts, resources);
+        let writing =
+            run_writer(batches, upstream.clone(), failed, limits, counts, calls, resources);
         let tasks = vec![
             vital(&broken, event_loop.run(events, kill.clone())),
             vital(&broken, writing),

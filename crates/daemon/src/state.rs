@@ -15,6 +15,8 @@
 
 mod entries;
 mod pods;
+mod refused;
+mod sets_changed;
 mod starting;
 pub(crate) mod view;
 
@@ -31,6 +33,7 @@ use bayplan_topology::Device;
 use bayplan_types::Pinning;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::cold_start::Cold;
 use crate::compactor::Compactor;
 use crate::config::{CompactionConfig, OnNoCapacity};
 use crate::decision::{Decision, render_lacking};
@@ -40,6 +43,7 @@ use crate::mode::{DRAINED, Mode};
 use crate::narrowing::Narrower;
 use crate::record::Record;
 use crate::resources_file::Tellings;
+use crate::state::refused::RefusedResize;
 use crate::turned::Turned;
 
 /// Decisions about containers that are gone or were refused, kept for `explain`.
@@ -84,10 +88,14 @@ pub(crate) struct Container {
     pub(crate) doubted_at: Option<Timestamp>,
     /// What kubelet's own update under way carries.
     update: Option<Pinning>,
+    /// The resize that was refused last, if kubelet has not given it up.
+    refused: Option<RefusedResize>,
     /// It was written to when it existed and did not run yet.
     is_rewritten: bool,
     /// The step in which it last changed; a view of the runtime that is older says nothing about it.
     pub(crate) touched: u64,
+    /// How far its start on slow memory is.
+    pub(crate) cold: Cold,
 }
 
 impl Container {
@@ -108,6 +116,12 @@ impl Container {
 
 pub(crate) fn full_name(spec: &NewContainer) -> String {
     format!("{}/{}/{}", spec.pod.namespace, spec.pod.name, spec.name)
+}
+
+/// What kubelet is told.
+fn render_refusal(spec: &NewContainer, decision: &Decision) -> String {
+    let name = full_name(spec);
+    format!("bayplan: {name} {}; `bayplan explain {name}` lists every pool", decision.outcome)
 }
 
 /// For the log and the metric.
@@ -221,6 +235,7 @@ impl NodeState {
                 | Event::Started(_)
                 | Event::ReadBack(_)
                 | Event::Turn(_)
+                | Event::SetsChanged(..)
         );
         let is_creation_over = matches!(event, Event::CreateEnded(..));
         let mut step = match event {
@@ -256,6 +271,7 @@ impl NodeState {
             Event::SetMode(mode) => self.set_mode(mode, now),
             Event::PlanMode(mode) => Step::new(Answer::ModePlan(Box::new(self.plan_mode(mode)))),
             Event::ReadBack(view) => self.read_back(&view),
+            Event::SetsChanged(basis, found) => self.sets_changed(basis, found),
             Event::RuntimeLost(why) => Step::told(Entry { why, ..Entry::new(Kind::RuntimeLost) }),
             Event::RuntimeBack => Step::told(Entry::new(Kind::RuntimeBack)),
             Event::PauseRebalance(is_paused) => self.pause_rebalance(is_paused),
@@ -266,6 +282,7 @@ impl NodeState {
             Event::Occupancy => Step::new(Answer::Occupancy(Box::new(self.occupancy()))),
             Event::Explain(name) => Step::new(Answer::Explanations(self.explain(&name))),
         };
+        self.end_cold_starts(now, &mut step);
         // A failed write is repeated with the next change or after the next sync: at once it would fail again.
         if self.ledger.version() != version || !step.records.is_empty() || has_observed {
             self.plan(&mut step);
@@ -329,7 +346,10 @@ impl NodeState {
         let others = self.containers.iter().filter(|(other, _)| **other != id);
         let others = others.map(|(id, container)| (*id, &container.spec));
         let hardware = Hardware { devices: &self.devices, memory: self.ledger.pools().memory() };
-        derive_request(id, spec, &self.rules, hardware, others)
+        let (mut request, warnings) = derive_request(id, spec, &self.rules, hardware, others);
+        let cold = self.containers.get(&id).map(|it| it.cold).unwrap_or_default();
+        request.wishes.memory.cold_start = cold.wish();
+        (request, warnings)
     }
 
     fn admit(
@@ -354,7 +374,8 @@ impl NodeState {
         let mut step = Step::new(Answer::Done);
         self.release_earlier(&spec, now, &mut step);
         let id = self.take_id();
-        let (request, warnings) = self.request(id, &spec);
+        let (request, mut warnings) = self.request(id, &spec);
+        let (request, cold) = self.as_cold(request, &spec, &mut warnings, now);
         let (request, is_drained) = match self.as_mode_allows(request) {
             Ok(allowed) => allowed,
             Err(why) if is_final => {
@@ -401,6 +422,7 @@ impl NodeState {
         }
         self.compactor.has_come(&request);
         self.insert(id, spec, None, Phase::Creating, decision);
+        self.begin_cold(id, cold);
         step.records.extend(self.placed_record(id));
         step.notes.extend(self.placed_note(id));
         step.history.extend(self.arrival(id, None));
@@ -472,12 +494,7 @@ impl NodeState {
     }
 
     fn refuse(&mut self, mut step: Step, spec: &NewContainer, decision: Decision) -> Step {
-        let why = format!(
-            "bayplan: {} {}; `bayplan explain {}` lists every pool",
-            full_name(spec),
-            decision.outcome,
-            full_name(spec),
-        );
+        let why = render_refusal(spec, &decision);
         self.remember(full_name(spec), decision);
         step.notes.push(Note::Refused { container: full_name(spec), why: why.clone() });
         step.answer = Answer::Admission(Admission::Refuse(why));
@@ -504,9 +521,11 @@ impl NodeState {
             has_doubt: false,
             doubted_at: None,
             update: None,
+            refused: None,
             // Who knows what it was told before us.
             is_rewritten: phase == Phase::Created,
             touched: self.steps,
+            cold: Cold::No,
         };
         self.containers.insert(id, container);
         self.remember_home(id);
@@ -603,6 +622,7 @@ impl NodeState {
     /// Kubelet makes a new sandbox for a pod only after the old one has died, and its containers with it.
     pub(crate) fn release(&mut self, id: ContainerId, why: &str, now: Timestamp, step: &mut Step) {
         let departure = self.departure(id, why);
+        self.refusals_over(id, "has no container any more", step);
         let Some(container) = self.containers.remove(&id) else { return };
         step.history.push(departure);
         self.ledger.release(id);
@@ -638,7 +658,9 @@ impl NodeState {
         let Some(container) = self.containers.get(&id) else { return step };
         let mut spec = container.spec.clone();
         spec.resources = spec.resources.updated_by(update);
-        if spec.resources != container.spec.resources {
+        if spec.resources == container.spec.resources {
+            self.refusals_over(id, "is taken back", &mut step);
+        } else {
             let Some(held) = self.ledger.release(id) else { return step };
             let before = self.place_before(id, &held);
             let (mut request, warnings) = self.request(id, &spec);
@@ -659,9 +681,9 @@ impl NodeState {
                     step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
                     return step;
                 }
-                step.history.push(self.refusal(Some(id), &spec, &decision, Some(update)));
-                return self.refuse(step, &spec, decision);
+                return self.refuse_resize(id, &spec, decision, update, step);
             };
+            self.refusals_over(id, "is made", &mut step);
             self.note_moves(&moves, id, &mut step);
             if let Some(container) = self.containers.get_mut(&id) {
                 container.spec = spec;

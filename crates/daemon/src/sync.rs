@@ -261,6 +261,7 @@ impl Syncer {
                 oom_score_adj: details.oom_score_adj.unwrap_or(0),
             },
             huge_pages: details.huge_pages.clone(),
+            odd_page_sizes: Vec::new(),
             devices: details.devices.clone(),
             mounts: details.mounts.clone(),
         };

@@ -1,7 +1,7 @@
 //! Carries plans out at the runtime. In: batches, each a plan and perhaps an answer that must wait for it. Out: updates, and events
 //! about those that failed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +10,10 @@ use bayplan_enforcement::{Pass, Plan, Write};
 use bayplan_types::CpuSet;
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::config::LiveConfig;
+use crate::enforcer::RuntimeCalls;
 use crate::event::{Answer, Event, FailedWrite};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
@@ -41,31 +42,37 @@ pub(crate) async fn run_writer(
     failures: mpsc::UnboundedSender<FailedWrite>,
     config: LiveConfig,
     metrics: Arc<Metrics>,
+    calls: RuntimeCalls,
     mut resources: ResourcesDir,
 ) {
     let mut stuck = Stuck::default();
     while let Some(Batch { plan, answer, forgiven, files }) = batches.recv().await {
         let limit = config.borrow().write_limit();
         stuck.forget(&forgiven);
+        let mut elsewhere = BTreeSet::new();
         for group in plan.groups() {
             let (withheld, writes): (Vec<Write>, Vec<Write>) =
                 group.into_iter().cloned().partition(|write| stuck.withholds(write));
             for write in withheld {
+                calls.end(&write.container, Instant::now());
+                elsewhere.insert(write.container.clone());
                 report(&failures, write, false, "another container did not let go");
             }
             let updates = writes.into_iter().map(|write| apply(upstream.clone(), write, limit));
             let mut updates = futures::stream::iter(updates).buffer_unordered(WRITES_IN_FLIGHT_MAX);
             while let Some((write, result)) = updates.next().await {
+                calls.end(&write.container, Instant::now());
                 metrics.update_ended(result.as_ref().err());
                 let is_gone = matches!(result, Err(RuntimeError::Gone { .. }));
                 stuck.note(&write, result.is_err() && !is_gone);
                 if let Err(error) = result {
+                    elsewhere.insert(write.container.clone());
                     report(&failures, write, is_gone, &error.to_string());
                 }
             }
         }
         // In place: they are small, and in memory where `/run` is.
-        for why in resources.keep(files) {
+        for why in resources.keep(files, &elsewhere) {
             metrics.failed("resources_file");
             tracing::warn!("a container cannot be told of its CPUs: {why}");
         }

@@ -4,6 +4,7 @@
 //! Where containers run goes through the runtime ([`plan_pinnings`]); everything else is a kernel file ([`plan_files`]).
 //! Classes of cache and memory bandwidth are in [`resctrl`], those of frequency and sleep in [`power`].
 
+mod author;
 mod block_io;
 mod cgroup;
 mod file_plan;
@@ -17,6 +18,7 @@ pub mod resctrl;
 mod setting;
 mod turned;
 
+pub use author::{Author, Told, author_of};
 pub use block_io::{
     BlockDevice, BlockIoClass, BlockIoMember, BlockIoRule, CgroupFiles, ResolvedDevices,
     settings_for_block_io,

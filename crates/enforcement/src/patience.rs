@@ -1,12 +1,13 @@
 //! How long to insist. In: plans, what became of their writes, and the time. Out: the writes to make now, and what an operator should know.
 //!
 //! A write that fails is tried again after 1, 2, 4 ... 300 seconds. A file that was right and is not any more was changed by somebody else (drift): it is
-//! repaired, up to [`REPAIRS_MAX`] times in [`REPAIRS_WITHIN`]; then it is left to the other for [`TRUCE`] and reported as contested.
-//! What is wanted anew is always tried at once.
+//! repaired, up to [`REPAIRS_MAX`] times in [`REPAIRS_WITHIN`]; then it is left to the other for [`TRUCE`] and reported as contested. Who writes it along
+//! with something else ([`Author`]) is no opponent, and is repaired as often as it happens. What is wanted anew is always tried at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::author::Author;
 use crate::file_plan::{FilePlan, FileWrite};
 use crate::setting::{Form, Settings, Slot};
 
@@ -43,6 +44,8 @@ pub enum Notice {
     Drifted {
         /// The repair.
         write: FileWrite,
+        /// Who, as far as that can be told.
+        by: Author,
     },
     /// Somebody else changes it again and again; it is left alone for [`TRUCE`].
     Contested {
@@ -52,11 +55,12 @@ pub enum Notice {
 }
 
 impl Patience {
-    /// Takes out of the plan what is not to be written now. `now` only ever grows, from any beginning.
+    /// Takes out of the plan what is not to be written now. `author` says who has made a write necessary; `now` only ever grows, from any beginning.
     pub fn sift(
         &mut self,
         settings: &Settings,
         plan: FilePlan,
+        author: impl Fn(&FileWrite) -> Author,
         now: Duration,
     ) -> (FilePlan, Vec<Notice>) {
         let mut notices = Vec::new();
@@ -79,7 +83,7 @@ impl Patience {
         let FilePlan { remember, writes, forget, impossible } = plan;
         // A step is made with what it leads to, or not at all.
         let last = writes.iter().filter(|write| !write.is_step);
-        let may = last.filter(|write| self.may_write(write, now, &mut notices));
+        let may = last.filter(|write| self.may_write(write, &author, now, &mut notices));
         let may: BTreeSet<Slot> = may.map(|write| write.slot.clone()).collect();
         let keep = |write: &FileWrite| may.contains(&write.slot);
         let writes: Vec<FileWrite> = writes.into_iter().filter(keep).collect();
@@ -99,7 +103,13 @@ impl Patience {
         self.slots.keys()
     }
 
-    fn may_write(&mut self, write: &FileWrite, now: Duration, notices: &mut Vec<Notice>) -> bool {
+    fn may_write(
+        &mut self,
+        write: &FileWrite,
+        author: impl Fn(&FileWrite) -> Author,
+        now: Duration,
+        notices: &mut Vec<Notice>,
+    ) -> bool {
         let seen = self.entry(&write.slot, &write.new);
         if seen.truce_until.is_some_and(|until| now < until) || now < seen.not_before {
             return false;
@@ -112,6 +122,11 @@ impl Patience {
         if write.form == Form::CpuMax {
             return true;
         }
+        let by = author(write);
+        if by != Author::Others {
+            notices.push(Notice::Drifted { write: write.clone(), by });
+            return true;
+        }
         seen.repairs.retain(|at| now.saturating_sub(*at) < REPAIRS_WITHIN);
         if seen.repairs.len() >= REPAIRS_MAX {
             seen.repairs.clear();
@@ -120,7 +135,7 @@ impl Patience {
             return false;
         }
         seen.repairs.push(now);
-        notices.push(Notice::Drifted { write: write.clone() });
+        notices.push(Notice::Drifted { write: write.clone(), by });
         true
     }
 
@@ -187,6 +202,7 @@ mod tests {
     struct Story {
         form: Form,
         patience: Patience,
+        by: Author,
         lines: Vec<String>,
     }
 
@@ -197,7 +213,7 @@ mod tests {
             let observed: Observed = [("f".to_owned(), Ok(found.to_owned()))].into();
             let settings = settings(self.form.clone(), wanted);
             let plan = plan_files(&settings, &observed, &BTreeMap::new());
-            let (plan, notices) = self.patience.sift(&settings, plan, now);
+            let (plan, notices) = self.patience.sift(&settings, plan, |_| self.by, now);
             let mut line = format!("{second}:");
             for notice in notices {
                 line += match notice {
@@ -215,7 +231,8 @@ mod tests {
     }
 
     fn story() -> Story {
-        Story { form: Form::Text, patience: Patience::default(), lines: Vec::new() }
+        let patience = Patience::default();
+        Story { form: Form::Text, patience, by: Author::Others, lines: Vec::new() }
     }
 
     #[test]
@@ -229,7 +246,7 @@ mod tests {
         for second in [0, 0, 1, 1, 2, 3] {
             let now = Duration::from_secs(second);
             let plan = plan_files(&settings, &observed, &BTreeMap::new());
-            let (plan, _) = patience.sift(&settings, plan, now);
+            let (plan, _) = patience.sift(&settings, plan, |_| Author::Others, now);
             let firsts = plan.writes.iter().map(|write| patience.note(write, true, now));
             lines.push(format!("{second}: {:?}", firsts.collect::<Vec<_>>()));
         }
@@ -293,6 +310,23 @@ mod tests {
             story.look(second, "max", "200000 100000", true);
         }
         assert!(story.lines.iter().all(|line| line.ends_with(": written")), "{:?}", story.lines);
+    }
+
+    #[test]
+    fn what_is_written_along_is_repaired_for_ever() {
+        for by in [Author::Runtime, Author::Systemd] {
+            let mut story = Story { by, ..story() };
+            for second in 0..30 {
+                story.look(second, "1", "0", true);
+            }
+            assert!(story.lines.iter().skip(1).all(|line| line.ends_with(": drifted written")));
+            // It was no beginning of a fight, either.
+            story.by = Author::Others;
+            for second in 30..=35 {
+                story.look(second, "1", "0", true);
+            }
+            assert_eq!(story.lines.last().unwrap(), "35: contested", "{by:?}");
+        }
     }
 
     #[test]

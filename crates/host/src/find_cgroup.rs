@@ -59,6 +59,22 @@ pub fn find_container_cgroup(
     Ok(Some(ContainerCgroup { pod, dirs }))
 }
 
+/// The group whose files say where a container may run: its own, or where cgroups are of version 1 that of the hierarchy `cpuset`
+/// (Documentation/admin-guide/cgroup-v1/cpusets.rst). `None`: it has none, or none any more.
+///
+/// # Errors
+/// [`CgroupError`] when it cannot be looked for.
+pub fn find_cpuset_group(
+    kernel: &mut dyn Kernel,
+    parent: &str,
+    id: &str,
+) -> Result<Option<String>, CgroupError> {
+    match find_container_cgroup(kernel, parent, id, None)? {
+        Some(group) => Ok(group.dirs.into_iter().next()),
+        None => find_below(kernel, &format!("{CGROUPS}/cpuset"), parent, id),
+    }
+}
+
 /// The names of the usual runtimes are tried first: this is asked for every container at every look, and a list of a directory of files takes longer.
 fn find_by_name(kernel: &mut dyn Kernel, parent: &str, id: &str) -> Option<String> {
     let dir = cgroup_dir(parent).filter(|_| !id.is_empty())?;

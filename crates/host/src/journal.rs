@@ -329,6 +329,33 @@ mod tests {
         check_failing(true, Errno::EIO);
     }
 
+    /// The new journal may have lost its name, so what is appended to it may be gone with the next crash.
+    #[test]
+    fn nothing_is_appended_after_the_directory_could_not_be_synced() {
+        let (dir, _) = written(&["one"]);
+        let mut refused = Vec::new();
+        // After the five operations of opening.
+        for at in 5.. {
+            let disk = Failing { at, is_lasting: false, errno: Errno::EIO, done: Mutex::default() };
+            let disk = Arc::new(disk);
+            let opened = Journal::open_on(Arc::<Failing>::clone(&disk), dir.path());
+            let (mut journal, _) = opened.unwrap();
+            if journal.rewrite(&records(&["two"])).is_ok() {
+                break;
+            }
+            refused.push(disk.done.lock().unwrap()[at]);
+            let before = fs::read(dir.path().join(FILE)).unwrap();
+            assert!(journal.append(&records(&["three"])).is_err());
+            assert_eq!(fs::read(dir.path().join(FILE)).unwrap(), before);
+            journal.rewrite(&records(&["four"])).unwrap();
+            journal.append(&records(&["five"])).unwrap();
+        }
+        assert_eq!(
+            refused[refused.len() - 3..],
+            [Operation::Rename, Operation::Open, Operation::Sync]
+        );
+    }
+
     #[test]
     fn a_journal_that_the_disk_cannot_read_is_moved_aside_and_begun_anew() {
         let (dir, bytes) = written(&["one"]);

@@ -18,6 +18,8 @@ pub struct Rates {
     pub preempted_by: [f64; 4],
     /// Migrations per second, by [`crate::Distance`].
     pub migrations: [f64; 5],
+    /// There were runs.
+    pub has_runs: bool,
     /// Half of the runs began after at most this delay; `None` when there were no runs, or when it is longer than the buckets tell.
     pub delay_p50: Option<Duration>,
     /// 99 of 100 runs began after at most this delay.
@@ -83,6 +85,7 @@ impl Rates {
             involuntary: per_second(added.involuntary),
             preempted_by: added.preempted_by.map(per_second),
             migrations: added.migrations.map(per_second),
+            has_runs: added.delays.iter().any(|runs| *runs > 0),
             delay_p50: added.delay_quantile(0.5),
             delay_p99: added.delay_quantile(0.99),
         }

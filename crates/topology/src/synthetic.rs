@@ -31,6 +31,7 @@ A synthetic machine is one line of words: levels from the outside in, each with 
   mem:SIZE         memory per NUMA node, in GiB or with a suffix M, G or T (default 16)
   hbm:SIZE[/LEVEL] pmem:SIZE[/LEVEL] cxl:SIZE[/LEVEL]
                    a memory node without CPUs per machine, pack or numa (default numa for hbm, else pack)
+  online:WAY       kernel or movable: what the kernel may put into pmem and cxl nodes (default movable: only what it can move)
   huge:SIZE=COUNT  huge pages per node, such as 2M=1024
   isolated:LIST    CPUs outside the scheduler's load balancing, such as 2-3,8
   nohz_full:LIST   CPUs without a timer tick
@@ -229,9 +230,9 @@ mod tests {
 
                     the machine is empty; expected words such as `pack:2 numa:1 l3:1 core:8 pu:2`, or a preset such as xeon-8480
                 sockets:2
-                    `sockets:2`: expected a level (pack, die, numa, l3, cluster, l2, core, pu) with a count, an option (ecore, cache, mem, hbm, pmem, cxl, huge, isolated, nohz_full, offline, fast, nic, gpu, nvme, vf), or as the first word one of the presets xeon-8480, xeon-8480-snc4, xeon-8280l-pmem, granite-rapids-6980p, epyc-9654, epyc-7763-nps4, grace, core-hybrid, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                    `sockets:2`: expected a level (pack, die, numa, l3, cluster, l2, core, pu) with a count, an option (ecore, cache, mem, hbm, pmem, cxl, online, huge, isolated, nohz_full, offline, fast, nic, gpu, nvme, vf), or as the first word one of the presets xeon-8480, xeon-8480-snc4, xeon-8280l-pmem, granite-rapids-6980p, epyc-9654, epyc-7763-nps4, grace, core-hybrid, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 8
-                    `8`: expected a level (pack, die, numa, l3, cluster, l2, core, pu) with a count, an option (ecore, cache, mem, hbm, pmem, cxl, huge, isolated, nohz_full, offline, fast, nic, gpu, nvme, vf), or as the first word one of the presets xeon-8480, xeon-8480-snc4, xeon-8280l-pmem, granite-rapids-6980p, epyc-9654, epyc-7763-nps4, grace, core-hybrid, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                    `8`: expected a level (pack, die, numa, l3, cluster, l2, core, pu) with a count, an option (ecore, cache, mem, hbm, pmem, cxl, online, huge, isolated, nohz_full, offline, fast, nic, gpu, nvme, vf), or as the first word one of the presets xeon-8480, xeon-8480-snc4, xeon-8280l-pmem, granite-rapids-6980p, epyc-9654, epyc-7763-nps4, grace, core-hybrid, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 core:0
                     `core:0`: expected core: with a count from 1 to 8192; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 core:x
@@ -286,7 +287,7 @@ mod tests {
                 core:4 isolated:4-5,9
                     `isolated:4-5,9`: this machine has CPUs 0-3, not 4-5,9
                 core:4 xeon-8480
-                    `xeon-8480`: expected a level (pack, die, numa, l3, cluster, l2, core, pu) with a count, an option (ecore, cache, mem, hbm, pmem, cxl, huge, isolated, nohz_full, offline, fast, nic, gpu, nvme, vf), or as the first word one of the presets xeon-8480, xeon-8480-snc4, xeon-8280l-pmem, granite-rapids-6980p, epyc-9654, epyc-7763-nps4, grace, core-hybrid, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
+                    `xeon-8480`: expected a level (pack, die, numa, l3, cluster, l2, core, pu) with a count, an option (ecore, cache, mem, hbm, pmem, cxl, online, huge, isolated, nohz_full, offline, fast, nic, gpu, nvme, vf), or as the first word one of the presets xeon-8480, xeon-8480-snc4, xeon-8280l-pmem, granite-rapids-6980p, epyc-9654, epyc-7763-nps4, grace, core-hybrid, one-cpu; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 xeon-8480 core:4
                     `core:4`: expected each level only once; an example is `pack:2 numa:1 l3:1 core:8 pu:2`
                 pu:2,4 core:4

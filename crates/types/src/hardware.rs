@@ -17,6 +17,11 @@ pub enum MemoryKind {
 }
 
 impl MemoryKind {
+    /// Slower than DRAM, and mostly larger.
+    pub fn is_slow(self) -> bool {
+        matches!(self, MemoryKind::Pmem | MemoryKind::Cxl)
+    }
+
     /// Every kind.
     pub const ALL: [MemoryKind; 4] =
         [MemoryKind::Dram, MemoryKind::Hbm, MemoryKind::Pmem, MemoryKind::Cxl];

@@ -280,6 +280,7 @@ fn derive_nodes(topology: &Topology) -> Vec<Node> {
         .map(|node| Node {
             id: node.id,
             kind: node.kind,
+            is_movable_only: node.is_movable_only,
             memory: node.memory.map(|memory| memory.saturating_sub(huge_pages(node))),
             nearest: nearest(node.id),
         })

@@ -405,3 +405,67 @@ fn huge_pages_are_narrowed_with_the_rest() {
         "#]],
     );
 }
+
+/// Each line: whether a request may start cold, and what it gets if it does; then what it has when that is over.
+fn check_cold(line: &str, steps: &[&str], expected: Expect) {
+    let mut ledger = machine(line, "").unwrap();
+    let mut text = String::new();
+    for step in steps {
+        let (wanted, _) = parse_step(step);
+        let said = match ledger.can_start_cold(&wanted) {
+            Err(why) => format!("no: {why}"),
+            Ok(()) => {
+                let cold = play(&mut ledger, &format!("{step} cold"));
+                let warm = ledger.end_cold_start(wanted.id, &wanted.wishes.memory).unwrap();
+                format!("{cold}; then mems {warm}")
+            }
+        };
+        text.push_str(&format!("{step}: {said}\n"));
+    }
+    assert_eq!(check_ledger(&ledger), Vec::<String>::new());
+    let again = plan_narrowing(&ledger, |id| {
+        let step = steps.iter().find(|it| parse_step(it).0.id == id)?;
+        Some(parse_step(&format!("{step} warm")).0)
+    });
+    assert_eq!(again, [], "what was given after a cold start is not taken away again");
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn a_cold_start_is_on_slow_memory_near_its_cpus_and_ends_with_theirs() {
+    check_cold(
+        "pack:2 numa:1 core:4 mem:10 pmem:40 online:kernel",
+        &[
+            "1 1 mem:8 near:1",
+            "2 0+100 mem:20",
+            "3 2 mem:50",
+            "4 1 mem:4 limit:60",
+            "5 1 mem:4 memory:Dram",
+            "6 1 mem:40",
+        ],
+        expect![[r#"
+            1 1 mem:8 near:1: package 1, owns [4] of 4, mems 3; then mems 1,3
+            2 0+100 mem:20: package 0, owns [] of 0-3, mems 2; then mems 0,2
+            3 2 mem:50: machine, owns [1-2] of 1-2, mems 2-3; then mems 0,2-3
+            4 1 mem:4 limit:60: no: needs 60 GiB of slow memory, 2 GiB are free
+            5 1 mem:4 memory:Dram: no: the machine has no slow memory of its kinds
+            6 1 mem:40: no: needs 40 GiB of slow memory, 2 GiB are free
+        "#]],
+    );
+}
+
+#[test]
+fn there_is_no_cold_start_where_the_kernel_could_not_live() {
+    for (line, why) in [
+        ("pack:1 numa:1 core:4 mem:10", "the machine has no slow memory of its kinds"),
+        ("core:4", "the machine has no slow memory of its kinds"),
+        (
+            "pack:1 numa:1 core:4 mem:10 cxl:40",
+            "the kernel keeps the slow memory movable, and needs other memory too",
+        ),
+    ] {
+        let ledger = machine(line, "").unwrap();
+        let refused = ledger.can_start_cold(&parse_step("1 1 mem:4").0).unwrap_err();
+        assert_eq!(refused.to_string(), why, "{line}");
+    }
+}

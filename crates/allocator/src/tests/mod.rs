@@ -75,6 +75,8 @@ fn wish(wanted: &mut Request, word: &str) {
         "even" => cpus.is_even = true,
         "hide" => cpus.hides_hyperthreads = true,
         "bound" => memory.is_bound = true,
+        "cold" => memory.cold_start = ColdStart::Cold,
+        "warm" => memory.cold_start = ColdStart::Over,
         "memory" => {
             let kind = MemoryKind::ALL.into_iter().find(|it| it.name().starts_with(value)).unwrap();
             memory.kinds.push(kind);

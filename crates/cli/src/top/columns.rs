@@ -47,7 +47,7 @@ const COLUMNS: [Column; 9] = [
         sort: Sort::Delay,
         title: "DELAY P99",
         value: |it| it.run_delay_p99_seconds,
-        text: |seconds| delay(Some(seconds)),
+        text: |seconds| delay(Some(seconds), true),
     },
     Column {
         sort: Sort::Moves,

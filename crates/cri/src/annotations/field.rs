@@ -33,6 +33,8 @@ pub enum Field {
     MemoryKinds,
     /// `wishes.memory.is_bound`.
     MemoryIsBound,
+    /// `tuning.cold_start`.
+    ColdStart,
     /// `wishes.place.near`, by way of [`Hints`](super::Hints).
     Near,
     /// `wishes.place.affinity`.
@@ -86,6 +88,7 @@ impl Field {
             Field::HidesHyperthreads => "wishes.cpus.hides_hyperthreads",
             Field::MemoryKinds => "wishes.memory.kinds",
             Field::MemoryIsBound => "wishes.memory.is_bound",
+            Field::ColdStart => "tuning.cold_start",
             Field::Near => "wishes.place.near",
             Field::Affinity => "wishes.place.affinity",
             Field::BurstLevel => "wishes.place.burst_level",

@@ -7,7 +7,9 @@ use super::affinity::{self, Sign};
 use super::field::Field;
 use super::hints;
 use super::names::{CRM, NRI, Name, OWN};
-use super::tuning::{INTERRUPTS, PARTITION, QUOTA, REBALANCE, class_name, percent};
+use super::tuning::{
+    INTERRUPTS, PARTITION, QUOTA, REBALANCE, class_name, parse_cold_start, percent,
+};
 use super::values::{self, Misread, word};
 use super::{Asked, Said};
 
@@ -285,6 +287,15 @@ pub static KEYS: &[Key] = &[
         older: &[],
         fills: &[Field::MemoryIsBound],
         set: |asked, said| put(&mut asked.wishes.memory.is_bound, said.flag()?),
+    },
+    Key {
+        name: "cold-start",
+        values: Values::Text("a duration up to 1h such as 60s, also as YAML `duration: 60s`"),
+        default: "0s",
+        meaning: "so long it has slow memory (pmem, cxl) only, then that of its CPUs too: what it reads once while it starts stays out of the fast memory",
+        older: BOTH,
+        fills: &[Field::ColdStart],
+        set: |asked, said| put(&mut asked.tuning.cold_start, parse_cold_start(said.value)?),
     },
     Key {
         name: "unlimited-burstable",

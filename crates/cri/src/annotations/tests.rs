@@ -174,6 +174,38 @@ fn what_is_asked_for_beside_a_place_has_the_names_of_runtimes_too() {
 }
 
 #[test]
+fn a_cold_start_lasts_an_hour_at_most() {
+    check(
+        &[
+            ("cold-start.cri-resource-manager.intel.com/container.c", "duration: 60s"),
+            ("bayplan.dev/cold-start", "0"),
+        ],
+        expect![[r#"
+            cold_start: Some(
+            60s
+            )
+        "#]],
+    );
+    check(
+        &[("cold-start.bayplan.dev/container.c", "1m 30s")],
+        expect![[r#"
+            cold_start: Some(
+            90s
+            )
+        "#]],
+    );
+    check(&[("bayplan.dev/cold-start", "0s")], expect![[r#""#]]);
+    for nonsense in ["61m", "-5s", "", "60", "duration:", "duration: a: b", "99999999999999999999h"]
+    {
+        let (asked, warnings) = read_annotations(
+            &container(&[("bayplan.dev/cold-start", nonsense)]),
+            &RequestRules::default(),
+        );
+        assert_eq!((asked.tuning.cold_start, warnings.len()), (None, 1), "{nonsense}");
+    }
+}
+
+#[test]
 fn frequency_and_sleep_have_the_names_of_other_systems_too() {
     check(
         &[

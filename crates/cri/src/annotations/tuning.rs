@@ -3,6 +3,10 @@
 //! CRI-O's performance annotations stand for all containers of the pod, or behind a slash for one; classes of block I/O, and those of caches and memory
 //! bandwidth, have the names that goresctrl has given them for containerd and CRI-O.
 
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
 use super::values::{Misread, Words, word};
 use super::{Asked, Warnings, annotation, check_length};
 use crate::translate::NewContainer;
@@ -28,6 +32,8 @@ pub struct Tuning {
     pub cpu_governor: Option<String>,
     /// How long its own CPUs may take to wake up.
     pub wake_up: Option<WakeUp>,
+    /// How long it has slow memory only; longer than zero.
+    pub cold_start: Option<Duration>,
     /// What may be done for it, and with it, when somebody suffers.
     pub rebalance: Option<RebalanceWish>,
 }
@@ -89,6 +95,9 @@ pub const INTERRUPTS: &Words<InterruptRule> = &[
     ("disable", InterruptRule::Away),
     ("housekeeping", InterruptRule::Housekeeping),
 ];
+
+/// As with the older systems.
+const COLD_START_MAX: Duration = Duration::from_secs(3600);
 
 /// As the annotation writes them.
 pub(super) const REBALANCE: &Words<RebalanceWish> = &[
@@ -205,6 +214,23 @@ pub(super) fn class_name(value: &str) -> Result<String, Misread> {
     let name = value.trim();
     let is_name = !name.is_empty() && !name.contains(char::is_control);
     is_name.then(|| name.to_owned()).ok_or_else(Misread::default)
+}
+
+/// As the configuration writes durations, or as the older systems do: YAML with the key `duration`. Zero is no cold start.
+pub(super) fn parse_cold_start(value: &str) -> Result<Option<Duration>, Misread> {
+    let text = value.trim();
+    let text = match text.split_once(':') {
+        Some((key, text)) if key.trim_end() == "duration" => text.trim().trim_matches(['"', '\'']),
+        _ => text,
+    };
+    // Go writes a bare zero, too.
+    let parsed = if text == "0" { Some(SignedDuration::ZERO) } else { text.parse().ok() };
+    let duration =
+        parsed.and_then(|it| Duration::try_from(it).ok()).ok_or_else(Misread::default)?;
+    match duration > COLD_START_MAX {
+        true => Err(Misread::because("longer than 1h")),
+        false => Ok((!duration.is_zero()).then_some(duration)),
+    }
 }
 
 /// At most 100: the kernel lets nobody save up more than his limit.

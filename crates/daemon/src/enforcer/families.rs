@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use bayplan_enforcement::{Original, Settings, Slot, Unmovable};
 use bayplan_host::kernel::Kernel;
 
+pub(super) use cgroups::KnownFiles;
 pub(crate) use cgroups::tuning;
 pub(super) use power::{PowerCache, gather_power};
 pub(crate) use turned::TurnedSlots;
@@ -49,19 +50,20 @@ impl Gathered {
 /// Adds what it wants.
 type Family = fn(&mut dyn Kernel, &Config, &Occupancy, &mut Gathered);
 
-/// All of them; no two want the same file.
-const FAMILIES: &[Family] =
-    &[cgroups::gather_cgroups, turned::gather_turned, resctrl::gather_resctrl];
+/// Those that keep nothing from look to look; no two want the same file.
+const FAMILIES: &[Family] = &[turned::gather_turned, resctrl::gather_resctrl];
 
-/// `originals` is what files said before, and `unmovable` what the kernel does not let anybody change.
+/// `known` is kept from look to look, `originals` is what files said before, and `unmovable` what the kernel does not let anybody change.
 pub(crate) fn gather(
     kernel: &mut dyn Kernel,
+    known: &mut KnownFiles,
     config: &Config,
     occupancy: &Occupancy,
     originals: &BTreeMap<Slot, Original>,
     unmovable: &Unmovable,
 ) -> Gathered {
     let mut gathered = Gathered::default();
+    cgroups::gather_cgroups(kernel, known, config, occupancy, &mut gathered);
     for family in FAMILIES {
         family(kernel, config, occupancy, &mut gathered);
     }

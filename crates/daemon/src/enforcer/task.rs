@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_enforcement::Notice;
+use bayplan_enforcement::{Author, Notice};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, EnforcementMode, LiveConfig};
+use crate::enforcer::calls::RuntimeCalls;
 use crate::enforcer::view::render_groups;
 use crate::enforcer::watcher::Watcher;
 use crate::enforcer::{Enforcer, FilePlanView, Outcome, TurnedFiles};
@@ -39,6 +40,8 @@ pub(crate) struct Enforcement {
     asks: mpsc::Sender<Ask>,
     /// Notified when the state has changed.
     pub(crate) soon: Arc<Notify>,
+    /// Of whom the runtime is told.
+    pub(crate) calls: RuntimeCalls,
     done: watch::Receiver<Done>,
 }
 
@@ -67,12 +70,12 @@ impl Questions {
 }
 
 impl Enforcement {
-    pub(crate) fn new() -> (Enforcement, Questions) {
+    pub(crate) fn new(calls: RuntimeCalls) -> (Enforcement, Questions) {
         let (asks, questions) = mpsc::channel(16);
         let soon = Arc::<Notify>::default();
         let (done, finished) = watch::channel(Done::default());
         let questions = Questions { asks: questions, soon: Arc::clone(&soon), done };
-        (Enforcement { asks, soon, done: finished }, questions)
+        (Enforcement { asks, soon, calls, done: finished }, questions)
     }
 
     /// Comes back when kernel files were brought in line with the state after that step, as far as the kernel lets that be, and when nobody will any more.
@@ -117,7 +120,28 @@ pub(crate) struct EnforcerTask {
 /// Why it looks.
 enum Wake {
     Changed,
+    /// Somebody else has written, or it is time.
+    Heard,
     Ask(Ask),
+}
+
+/// When it has looked.
+#[derive(Clone, Copy)]
+struct Looked {
+    at: Instant,
+    /// At CPU sets, too.
+    at_sets: Instant,
+    /// The least time until the state's changes are looked at again.
+    settle: Duration,
+    /// Something was written meanwhile that may have been a CPU set.
+    is_due: bool,
+}
+
+impl Looked {
+    /// When CPU sets are to be looked at, at the latest.
+    fn sets_due(&self, config: &Config) -> Instant {
+        self.at_sets + if self.is_due { CALM } else { config.sweep_interval }
+    }
 }
 
 /// Enforces until `stop`.
@@ -125,12 +149,12 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
     let started = Instant::now();
     let mut watcher = Watcher::new(task.config.borrow().host_root.clone());
     let mut told = Told::default();
-    let (mut last, mut settle) = (started, SETTLE);
+    let mut looked = Looked { at: started, at_sets: started, settle: SETTLE, is_due: false };
     task.questions.soon.notify_one();
     loop {
         let wake = tokio::select! {
             () = stop.cancelled() => return,
-            wake = task.wake(&mut watcher, started, last, settle) => wake,
+            wake = task.wake(&mut watcher, started, looked) => wake,
         };
         let Some(Answer::Occupancy(occupancy)) = task.inbox.ask(Event::Occupancy).await else {
             return;
@@ -147,14 +171,20 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             enforcer.insist();
         }
         let (now, begun, step) = (started.elapsed(), Instant::now(), occupancy.step);
+        // What the state has just changed is on its way to the runtime.
+        let with_sets =
+            !is_preview && (matches!(wake, Wake::Heard) || looked.sets_due(&config) <= begun);
         let worked = tokio::task::spawn_blocking(move || {
-            let outcome = match is_dry {
+            let mut outcome = match is_dry {
                 true => enforcer.preview(&config, &occupancy),
                 false => enforcer.enforce(&config, &occupancy, now),
             };
+            if with_sets {
+                enforcer.look_at_sets(&occupancy, !is_dry, now, &mut outcome);
+            }
             (enforcer, outcome)
         });
-        let (enforcer, outcome) = match worked.await {
+        let (enforcer, mut outcome) = match worked.await {
             Ok(done) => done,
             Err(error) => {
                 tracing::error!(%error, "kernel files are not written any more until the daemon is started anew");
@@ -163,21 +193,36 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             }
         };
         task.enforcer = enforcer;
-        last = Instant::now();
+        looked.at = Instant::now();
         // Looks take a fifth of the time at most, however much there is to look at.
-        settle = SETTLE.max(begun.elapsed() * 4);
+        looked.settle = SETTLE.max(begun.elapsed() * 4);
         if !is_preview {
             task.questions.done.send_replace(Done { step, turned: outcome.turned.clone() });
         }
         told.tell(&outcome, is_dry, &task.metrics);
-        watcher.watch(&task.enforcer.directories());
-        match wake {
-            Wake::Changed => {}
-            // Whoever asked may have given up.
-            Wake::Ask(Ask::Preview(answer)) => {
+        let was_written = watcher.watch(&task.enforcer.directories());
+        if with_sets {
+            (looked.at_sets, looked.is_due) = (looked.at, outcome.is_unsure);
+        }
+        looked.is_due |= was_written;
+        if !outcome.elsewhere.is_empty() {
+            let found = std::mem::take(&mut outcome.elsewhere);
+            task.inbox.ask(Event::SetsChanged(step, found)).await;
+        }
+        if let Wake::Ask(ask) = wake {
+            ask.answer(outcome, is_dry);
+        }
+    }
+}
+
+impl Ask {
+    /// Whoever asked may have given up.
+    fn answer(self, outcome: Outcome, is_dry: bool) {
+        match self {
+            Ask::Preview(answer) => {
                 let _gave_up = answer.send(outcome.into());
             }
-            Wake::Ask(Ask::Enforce(answer)) => {
+            Ask::Enforce(answer) => {
                 let failures = outcome.report.failures().map(|(write, why)| {
                     format!("{} to {} ({}): {why}", write.slot, write.new, write.unit)
                 });
@@ -200,26 +245,21 @@ impl EnforcerTask {
         self.is_dry_run || config.enforcement == EnforcementMode::DryRun
     }
 
-    async fn wake(
-        &mut self,
-        watcher: &mut Watcher,
-        started: Instant,
-        last: Instant,
-        settle: Duration,
-    ) -> Wake {
+    async fn wake(&mut self, watcher: &mut Watcher, started: Instant, looked: Looked) -> Wake {
         let config = Arc::clone(&self.config.borrow());
         let retry = self.enforcer.next_try().filter(|_| !self.is_dry(&config));
         let retry = retry.map(|at| started + at);
         let has_work = self.enforcer.has_work();
-        let sweep = last + config.sweep_interval;
-        let due = retry.map_or(sweep, |retry| retry.max(last + CALM).min(sweep));
+        let calm = looked.at + CALM;
+        let sweep = looked.sets_due(&config).max(calm);
+        let due = retry.map_or(sweep, |retry| retry.max(calm).min(sweep));
         // What happens meanwhile is kept by the notification and by the kernel.
         let changed = async {
-            tokio::time::sleep_until(last + settle).await;
+            tokio::time::sleep_until(looked.at + looked.settle).await;
             self.questions.soon.notified().await;
         };
         let heard = async {
-            tokio::time::sleep_until(last + CALM).await;
+            tokio::time::sleep_until(calm).await;
             watcher.changed().await;
         };
         tokio::select! {
@@ -229,9 +269,9 @@ impl EnforcerTask {
             },
             () = changed => Wake::Changed,
             _ = self.config.changed() => Wake::Changed,
-            () = heard => Wake::Changed,
+            () = heard => Wake::Heard,
             // On a node on which nothing is wanted, nothing is done.
-            () = tokio::time::sleep_until(due), if has_work => Wake::Changed,
+            () = tokio::time::sleep_until(due), if has_work => Wake::Heard,
         }
     }
 }
@@ -263,25 +303,8 @@ impl Told {
         for failure in &outcome.failures {
             tracing::warn!("cannot write {failure}; it is tried again");
         }
-        for notice in &outcome.notices {
-            match notice {
-                Notice::Drifted { write } => tracing::warn!(
-                    "{} was changed to {:?} by somebody else; it is {:?} again ({})",
-                    write.slot,
-                    write.old,
-                    write.new,
-                    write.unit
-                ),
-                Notice::Contested { write } => tracing::error!(
-                    "{} is changed to {:?} by somebody else again and again; it is left alone for a while, \
-                     although {} needs {:?}",
-                    write.slot,
-                    write.old,
-                    write.unit,
-                    write.new
-                ),
-            }
-        }
+        metrics.noticed(&outcome.notices);
+        outcome.notices.iter().for_each(tell_notice);
         if is_dry {
             let text = render_groups(&outcome.groups)
                 + &bayplan_enforcement::render_file_plan(&outcome.plan);
@@ -308,5 +331,32 @@ impl Told {
             }
             metrics.enforced(outcome);
         }
+    }
+}
+
+fn tell_notice(notice: &Notice) {
+    match notice {
+        Notice::Drifted { write, by: Author::Runtime | Author::Systemd } => tracing::debug!(
+            "{} was written along as {:?}; it is {:?} again ({})",
+            write.slot,
+            write.old,
+            write.new,
+            write.unit
+        ),
+        Notice::Drifted { write, by: Author::Others } => tracing::warn!(
+            "{} was changed to {:?} by somebody else; it is {:?} again ({})",
+            write.slot,
+            write.old,
+            write.new,
+            write.unit
+        ),
+        Notice::Contested { write } => tracing::error!(
+            "{} is changed to {:?} by somebody else again and again; it is left alone for a while, \
+             although {} needs {:?}",
+            write.slot,
+            write.old,
+            write.unit,
+            write.new
+        ),
     }
 }

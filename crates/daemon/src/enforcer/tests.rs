@@ -138,6 +138,30 @@ fn others_are_seen_and_after_a_while_left_alone() {
     assert_eq!(seen, expected);
 }
 
+/// Eight times is more than what is taken for a fight.
+#[test]
+fn what_the_runtime_writes_for_us_is_no_fight() {
+    let path = "sys/fs/cgroup/kubepods/pod1/abc/memory.high";
+    let (kernel, dir) = (Shared::with(&[(path, "max")]), tempfile::tempdir().unwrap());
+    let calls = RuntimeCalls::default();
+    let mut enforcer = enforcer(&kernel, dir.path()).with_calls(calls.clone());
+    enforcer.carry_out(wanted(&[(path, "1")]), second(0));
+    let mut seen = Vec::new();
+    for now in 1..=8 {
+        calls.begin("abc");
+        kernel.set(path, "theirs");
+        calls.end("abc", Instant::now());
+        let done = enforcer.carry_out(wanted(&[(path, "1")]), second(now));
+        let by = done.notices.iter().map(|it| match it {
+            Notice::Drifted { by, .. } => by.name(),
+            Notice::Contested { .. } => "contested",
+        });
+        seen.extend(by);
+        assert_eq!((kernel.text(path).as_str(), done.contested), ("1", 0));
+    }
+    assert_eq!(seen, ["runtime"; 8]);
+}
+
 /// EIO and EPERM are the kernel's; EACCES is what the unit meets, which is root without root's right to open everything.
 #[test]
 fn an_interrupt_that_cannot_be_moved_is_not_fought_for() {

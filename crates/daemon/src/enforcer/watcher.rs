@@ -41,9 +41,10 @@ impl Watcher {
         Watcher { root, ear: ear.ok(), watched: BTreeMap::new() }
     }
 
-    /// From now on these, and no others. What was heard until now is forgotten: it was our own, or is seen at the next sweep.
-    pub(super) fn watch(&mut self, directories: &BTreeSet<String>) {
-        let Some((watches, events)) = &mut self.ear else { return };
+    /// From now on these, and no others. What was heard until now is forgotten: it was our own, or is seen at the next sweep. Whether
+    /// there was something.
+    pub(super) fn watch(&mut self, directories: &BTreeSet<String>) -> bool {
+        let Some((watches, events)) = &mut self.ear else { return false };
         self.watched.retain(|directory, descriptor| {
             let is_kept = directories.contains(directory);
             if !is_kept {
@@ -60,7 +61,11 @@ impl Watcher {
                 }
             }
         }
-        while let Some(Some(Ok(_))) = events.next().now_or_never() {}
+        let mut was_written = false;
+        while let Some(Some(Ok(event))) = events.next().now_or_never() {
+            was_written |= is_write(&event);
+        }
+        was_written
     }
 
     /// Comes back when somebody has written to a file.

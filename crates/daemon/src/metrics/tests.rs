@@ -39,7 +39,10 @@ fn exported() -> Metrics {
     let metrics = Metrics::new(told(&[10])).with_readings(everything()).with_health(&health);
     metrics.show(&state("pack:1 numa:1 core:2 pu:1 mem:1"), 1);
     metrics.call_ended("/runtime.v1.RuntimeService/Version", 0);
-    metrics.file_drifts.get_or_create(&OfFile { file: "cpu.max".to_owned() }).inc();
+    for by in [Author::Runtime, Author::Systemd, Author::Others] {
+        let of_file = OfFile { file: "cpu.max".to_owned(), by: by.name() };
+        metrics.file_drifts.get_or_create(&of_file).inc();
+    }
     let checks = ["kubelet-cpu", "kubelet-memory", "pinner", "claims", "cgroups", "cgroup-driver"];
     metrics.show_findings(&checks.map(|check| finding(check, Severity::Ok, "fine")));
     metrics.update_ended(None::<&RuntimeError>);

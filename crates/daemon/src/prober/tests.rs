@@ -129,55 +129,56 @@ fn who_ran_on_somebody_elses_cpu_goes_by_his_name() {
     check(
         &view.containers[0],
         expect![[r#"
-        {
-          "namespace": "default",
-          "pod": "pod",
-          "container": "owner",
-          "owned": "1",
-          "cpu_seconds": 20.0,
-          "run_delay_seconds": 0.00002,
-          "runs": 20,
-          "preempted_by": {
-            "container": 20,
-            "itself": 0,
-            "quota": 0,
-            "system": 0
-          },
-          "migrations": {
-            "core": 0,
-            "l3": 40,
-            "machine": 0,
-            "numa": 0,
-            "package": 0
-          },
-          "recent": {
-            "cpus": 1.0,
-            "waiting": 1.0000000000000002e-6,
-            "run_delay_p50_seconds": 8.192e-6,
-            "run_delay_p99_seconds": 8.192e-6,
-            "preempted": 1.0,
-            "migrations": 2.0,
-            "taken_seconds": 1.01
-          },
-          "intruders": [
             {
-              "cpu": 1,
-              "who": "container default/pod/other",
-              "name": "hog",
-              "seconds": 2.0,
-              "times": 20,
-              "recent_seconds": 1.0
-            },
-            {
-              "cpu": 1,
-              "who": "kernel thread",
-              "name": "kworker/1:0",
-              "seconds": 0.02,
-              "times": 20,
-              "recent_seconds": 0.01
-            }
-          ]
-        }"#]],
+              "namespace": "default",
+              "pod": "pod",
+              "container": "owner",
+              "owned": "1",
+              "cpu_seconds": 20.0,
+              "run_delay_seconds": 0.00002,
+              "runs": 20,
+              "preempted_by": {
+                "container": 20,
+                "itself": 0,
+                "quota": 0,
+                "system": 0
+              },
+              "migrations": {
+                "core": 0,
+                "l3": 40,
+                "machine": 0,
+                "numa": 0,
+                "package": 0
+              },
+              "recent": {
+                "cpus": 1.0,
+                "waiting": 1.0000000000000002e-6,
+                "has_runs": true,
+                "run_delay_p50_seconds": 8.192e-6,
+                "run_delay_p99_seconds": 8.192e-6,
+                "preempted": 1.0,
+                "migrations": 2.0,
+                "taken_seconds": 1.01
+              },
+              "intruders": [
+                {
+                  "cpu": 1,
+                  "who": "container default/pod/other",
+                  "name": "hog",
+                  "seconds": 2.0,
+                  "times": 20,
+                  "recent_seconds": 1.0
+                },
+                {
+                  "cpu": 1,
+                  "who": "kernel thread",
+                  "name": "kworker/1:0",
+                  "seconds": 0.02,
+                  "times": 20,
+                  "recent_seconds": 0.01
+                }
+              ]
+            }"#]],
     );
     assert_eq!(view.containers[1].intruders, []);
 }

@@ -78,6 +78,9 @@ pub struct Recent {
     pub cpus: f64,
     /// Tasks that could have run and had no CPU.
     pub waiting: f64,
+    /// There were runs: a delay that is null is above 134 ms then.
+    #[serde(default)]
+    pub has_runs: bool,
     /// Half of the runs began after at most this; null without runs, and above 134 ms.
     pub run_delay_p50_seconds: Option<f64>,
     /// 99 of 100 did.
@@ -197,6 +200,7 @@ fn audit_of(
         recent: rates.map(|rates| Recent {
             cpus: rates.cpus,
             waiting: rates.waiting,
+            has_runs: rates.has_runs,
             run_delay_p50_seconds: rates.delay_p50.map(|delay| delay.as_secs_f64()),
             run_delay_p99_seconds: rates.delay_p99.map(|delay| delay.as_secs_f64()),
             preempted: rates.preempted_by.iter().sum(),

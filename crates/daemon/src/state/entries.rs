@@ -129,6 +129,13 @@ impl NodeState {
         Some(Entry { who: Some(self.who(id)?), after, ..Entry::failure(why.to_owned()) })
     }
 
+    /// Its sets are not those that it was told.
+    pub(crate) fn changed_by_others(&self, id: ContainerId, why: &str) -> Option<Entry> {
+        let why = format!("{why}: somebody else has changed that; the runtime is told again");
+        let after = self.place_now(id);
+        Some(Entry { who: Some(self.who(id)?), after, ..Entry::failure(why) })
+    }
+
     /// It is about to give everything back.
     pub(crate) fn departure(&self, id: ContainerId, why: &str) -> Entry {
         Entry {

@@ -2,6 +2,7 @@
 //! containers and makes others up.
 
 mod annotations;
+mod cold_start;
 mod compaction;
 mod huge_pages;
 mod modes;
@@ -9,6 +10,8 @@ mod narrowing;
 mod overflow;
 mod pods;
 mod reconfigured;
+mod refused;
+mod sets_changed;
 mod starting;
 mod turned;
 mod wishes;
@@ -118,17 +121,40 @@ struct Pending {
 /// What happens next. Numbers choose among what there is.
 #[derive(Clone, Debug)]
 enum Op {
-    Admit { pod: u8, name: u8, attempt: u32, milli: i64, gib: i64 },
+    Admit {
+        pod: u8,
+        name: u8,
+        attempt: u32,
+        milli: i64,
+        gib: i64,
+    },
     Retry(usize),
     Make(usize),
-    CreateEnds { which: usize, is_answered: bool },
+    CreateEnds {
+        which: usize,
+        is_answered: bool,
+    },
     Start(usize),
     Remove(usize),
-    Vanish { which: usize, is_removed: bool },
-    Appear { pod: u8, name: u8, milli: i64, cpus: u64 },
+    Vanish {
+        which: usize,
+        is_removed: bool,
+    },
+    Appear {
+        pod: u8,
+        name: u8,
+        milli: i64,
+        cpus: u64,
+    },
     PodEnds(u8),
-    Resize { which: usize, milli: i64 },
-    ResizeEnds { which: usize, is_done: bool },
+    Resize {
+        which: usize,
+        milli: i64,
+    },
+    ResizeEnds {
+        which: usize,
+        is_done: bool,
+    },
     WritesFail(u8),
     FailuresArrive,
     SyncStarts,
@@ -136,12 +162,23 @@ enum Op {
     SyncEnds,
     Sync,
     Restart,
-    Hotplug { offline: u64, isolated: u64 },
+    Hotplug {
+        offline: u64,
+        isolated: u64,
+    },
     Reshape(String),
-    Configure { reserved: u64, has_system: bool },
+    Configure {
+        reserved: u64,
+        has_system: bool,
+    },
     SetMode(Mode),
-    Turn { which: usize, cpus: u64 },
+    Turn {
+        which: usize,
+        cpus: u64,
+    },
     Pause(bool),
+    /// A minute goes by.
+    Wait,
 }
 
 fn any_milli() -> impl Strategy<Value = i64> {
@@ -183,6 +220,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => prop::sample::select(&Mode::ALL[..]).prop_map(Op::SetMode),
         2 => (which(), any_few_cpus()).prop_map(|(which, cpus)| Op::Turn { which, cpus }),
         1 => any::<bool>().prop_map(Op::Pause),
+        2 => Just(Op::Wait),
     ]
 }
 
@@ -194,7 +232,7 @@ fn any_few_cpus() -> impl Strategy<Value = u64> {
 
 fn any_machine() -> impl Strategy<Value = Machine> {
     let shape = (1u32..3, 1u32..3, 1u32..3, 1u32..5, 1u32..3, any::<bool>(), any::<bool>());
-    let huge = prop::sample::select(&["", "", " huge:2M=1024"][..]);
+    let huge = prop::sample::select(&["", "", " huge:2M=1024", " pmem:16 online:kernel"][..]);
     (shape, huge).prop_map(|((pack, numa, l3, core, pu, l3_first, reserve), huge)| {
         let middle = match l3_first {
             true => format!("l3:{l3} numa:{numa}"),
@@ -206,7 +244,8 @@ fn any_machine() -> impl Strategy<Value = Machine> {
     })
 }
 
-/// Pods 0 to 2 are Guaranteed, 3 Burstable, 4 BestEffort, 5 is a system pod. Pod 1 has a GiB in huge pages beside its memory, if any.
+/// Pods 0 to 2 are Guaranteed, 3 Burstable, 4 BestEffort, 5 is a system pod. Pod 1 has a GiB in huge pages beside its memory, if any; pod 2
+/// starts on slow memory.
 fn spec(pod: u8, name: u8, attempt: u32, milli: i64, gib: i64) -> NewContainer {
     let qos = match pod {
         0..=2 => QosClass::Guaranteed,
@@ -222,6 +261,10 @@ fn spec(pod: u8, name: u8, attempt: u32, milli: i64, gib: i64) -> NewContainer {
             qos: Some(qos),
             // Of one pod it is known what it needs as a whole.
             resources: if pod == 1 { resources(6000) } else { Resources::default() },
+            annotations: match pod {
+                2 => BTreeMap::from([("bayplan.dev/cold-start".to_owned(), "2m".to_owned())]),
+                _ => BTreeMap::new(),
+            },
             ..Pod::default()
         },
         name: format!("c{name}"),
@@ -267,6 +310,7 @@ struct World {
     notes: Vec<Note>,
     basis: Option<(u64, BTreeSet<String>)>,
     view: Option<RuntimeView>,
+    now: Timestamp,
     /// Who owned CPUs when draining began.
     owners: BTreeSet<ContainerId>,
 }
@@ -289,12 +333,13 @@ impl World {
             notes: Vec::new(),
             basis: None,
             view: None,
+            now: Timestamp::UNIX_EPOCH,
             owners: BTreeSet::new(),
         }
     }
 
     fn step(&mut self, event: Event) -> Answer {
-        let step = self.state.step(event, Timestamp::UNIX_EPOCH);
+        let step = self.state.step(event, self.now);
         self.carry_out(step)
     }
 
@@ -383,6 +428,10 @@ impl World {
             Op::Pause(is_paused) => {
                 self.step(Event::PauseRebalance(is_paused));
             }
+            Op::Wait => {
+                self.now += SignedDuration::from_mins(1);
+                self.step(Event::Ping);
+            }
         }
         Ok(())
     }
@@ -405,7 +454,7 @@ impl World {
         let Some(topology) = machine.topology() else { return Ok(()) };
         let changed = machine.changed().unwrap();
         let mut killed = fresh(&machine);
-        killed.restore(replay(&self.journal), Timestamp::UNIX_EPOCH);
+        killed.restore(replay(&self.journal), self.now);
         self.machine = machine;
         self.online = topology.cpus().clone();
         let fingerprint = changed.fingerprint.clone();
@@ -643,17 +692,18 @@ impl World {
     /// The daemon is killed and reads its journal; whatever it waited for is no longer waited for.
     fn restart(&mut self) -> Result<(), TestCaseError> {
         let mut again = fresh(&self.machine);
-        let step = again.restore(replay(&self.journal), Timestamp::UNIX_EPOCH);
+        let step = again.restore(replay(&self.journal), self.now);
         prop_assert_eq!(&step.notes, &[]);
         prop_assert_eq!(again.ledger.holdings(), self.state.ledger.holdings());
         prop_assert_eq!(again.mode, self.state.mode);
+        prop_assert_eq!(again.next_warming(), self.state.next_warming());
         let live = replay(&self.journal).fingerprint;
         prop_assert!(live.is_none_or(|live| live == self.state.fingerprint));
         let compacted = self.state.snapshot_records();
         let compacted: Vec<String> =
             compacted.iter().map(|record| serde_json::to_string(record).unwrap()).collect();
         let mut third = fresh(&self.machine);
-        third.restore(replay(&compacted), Timestamp::UNIX_EPOCH);
+        third.restore(replay(&compacted), self.now);
         prop_assert_eq!(third.ledger.holdings(), self.state.ledger.holdings());
         prop_assert_eq!(third.mode, self.state.mode);
 
@@ -678,6 +728,7 @@ impl World {
         let held: Vec<ContainerId> = state.ledger.allocations().map(|(id, _)| id).collect();
         let known: Vec<ContainerId> = state.containers.keys().copied().collect();
         prop_assert_eq!(held, known);
+        self.check_cold()?;
         for id in state.containers.keys() {
             let cpus = state.pinning(*id).unwrap().cpus;
             prop_assert!(cpus.is_subset(&self.online), "{} is to run on {}", id, cpus);
@@ -698,6 +749,12 @@ impl World {
     }
 
     /// Everybody who is known and whose last write was carried out is where the ledger has him, and so on nobody else's CPUs.
+    /// Cold starts end in time.
+    fn check_cold(&self) -> Result<(), TestCaseError> {
+        prop_assert!(self.state.next_warming().is_none_or(|it| it > self.now));
+        Ok(())
+    }
+
     fn check_pinnings(&self) -> Result<(), TestCaseError> {
         let state = &self.state;
         let mut owned = CpuSet::new();

@@ -21,6 +21,7 @@ impl NodeState {
             container: ContainerForm::from(&container.spec),
             allocation: self.place(id)?,
             decision: container.decision.clone(),
+            cold: container.cold,
         })))
     }
 

@@ -69,7 +69,7 @@ pub(super) fn nodes(
     let is_tiered = nodes.len() > with_cpus;
     let ids = || (0..).map(NodeId).zip(&nodes);
     let of_kind = |kind| ids().filter(move |(_, node)| node.kind == kind).map(|(id, _)| id);
-    let is_movable = |kind| matches!(kind, MemoryKind::Pmem | MemoryKind::Cxl);
+    let is_movable = |kind: MemoryKind| kind.is_slow() && !words.is_online_kernel;
     let tiers = MemoryKind::ALL.into_iter().filter_map(|kind| {
         let nodes: NodeSet = of_kind(kind).collect();
         let (.., tier) = figures(kind);

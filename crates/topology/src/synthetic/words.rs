@@ -96,6 +96,8 @@ pub(super) struct Words {
     pub(super) hbm: Option<(Bytes, Per)>,
     pub(super) pmem: Option<(Bytes, Per)>,
     pub(super) cxl: Option<(Bytes, Per)>,
+    /// The kernel may use PMEM and CXL nodes for itself.
+    pub(super) is_online_kernel: bool,
     pub(super) huge_pages: Option<(Bytes, u64)>,
     pub(super) isolated: Option<Listed>,
     pub(super) nohz_full: Option<Listed>,
@@ -153,6 +155,7 @@ impl Words {
             "hbm" => self.hbm = Some(parse_node(word, key, value, Per::Numa)?),
             "pmem" => self.pmem = Some(parse_node(word, key, value, Per::Pack)?),
             "cxl" => self.cxl = Some(parse_node(word, key, value, Per::Pack)?),
+            "online" => self.is_online_kernel = parse_online(word, value)?,
             "huge" => self.huge_pages = Some(parse_huge_pages(word, value)?),
             "isolated" => self.isolated = listed()?,
             "nohz_full" => self.nohz_full = listed()?,
@@ -224,11 +227,19 @@ fn expected_word() -> String {
     let presets: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
     let levels: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
     format!(
-        "a level ({}) with a count, an option (ecore, cache, mem, hbm, pmem, cxl, huge, isolated, nohz_full, offline, fast, nic, \
+        "a level ({}) with a count, an option (ecore, cache, mem, hbm, pmem, cxl, online, huge, isolated, nohz_full, offline, fast, nic, \
          gpu, nvme, vf), or as the first word one of the presets {}",
         levels.join(", "),
         presets.join(", ")
     )
+}
+
+fn parse_online(word: &str, value: &str) -> Result<bool, SyntheticError> {
+    match value {
+        "kernel" => Ok(true),
+        "movable" => Ok(false),
+        _ => Err(wrong(word, "online:kernel or online:movable")),
+    }
 }
 
 fn parse_count(word: &str, key: &str, value: &str) -> Result<u32, SyntheticError> {

@@ -40,9 +40,28 @@ struct Member<'a> {
     block_io_class: Option<String>,
 }
 
+/// Which files cgroups have here. All of them are listed once, and again when other controllers are switched on for the groups below the root
+/// (Documentation/admin-guide/cgroup-v2.rst, "Enabling and Disabling").
+#[derive(Debug, Default)]
+pub(crate) struct KnownFiles {
+    control: Option<String>,
+    files: CgroupFiles,
+}
+
+impl KnownFiles {
+    fn read(&mut self, kernel: &mut dyn Kernel) -> &CgroupFiles {
+        let control = kernel.read("sys/fs/cgroup/cgroup.subtree_control").ok();
+        if control.is_none() || control != self.control {
+            *self = KnownFiles { control, files: read_cgroup_files(kernel) };
+        }
+        &self.files
+    }
+}
+
 /// Limits of CPU time, protected memory, partitions, block I/O.
 pub(super) fn gather_cgroups(
     kernel: &mut dyn Kernel,
+    known: &mut KnownFiles,
     config: &Config,
     occupancy: &Occupancy,
     gathered: &mut Gathered,
@@ -57,7 +76,7 @@ pub(super) fn gather_cgroups(
     if members.is_empty() {
         return;
     }
-    let files = read_cgroup_files(kernel);
+    let files = known.read(kernel);
     if files.is_empty() {
         if members.iter().any(Member::wants_by_itself) {
             gathered.problems.push(
@@ -89,11 +108,11 @@ pub(super) fn gather_cgroups(
     let (settings, problems) = settings_for_cgroups(&cgroups);
     gathered.add(settings, problems);
     if !partitions.is_empty() {
-        let offer = read_partition_offer(kernel, &files);
+        let offer = read_partition_offer(kernel, files);
         let (settings, _, problems) = settings_for_partitions(&partitions, &offer);
         gathered.add(settings, problems);
     }
-    gather_block_io(config, &disks, &files, gathered);
+    gather_block_io(config, &disks, files, gathered);
 }
 
 fn gather_block_io(

@@ -104,7 +104,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::enforcer::families::gather;
+    use crate::enforcer::families::{KnownFiles, gather};
     use crate::turned::Turned;
 
     fn occupant(id: u64, name: &str, parent: &str, quota: i64) -> Occupant {
@@ -161,8 +161,14 @@ mod tests {
             ..Occupancy::default()
         };
         let none = BTreeMap::new();
-        let gathered =
-            gather(&mut kernel, &Config::default(), &occupancy, &none, &Unmovable::new());
+        let gathered = gather(
+            &mut kernel,
+            &mut KnownFiles::default(),
+            &Config::default(),
+            &occupancy,
+            &none,
+            &Unmovable::new(),
+        );
         let settings = gathered.settings.iter();
         let mut text: String =
             settings.map(|(slot, it)| format!("{slot} = {} ({})\n", it.value, it.reason)).collect();

@@ -10,7 +10,7 @@ use expect_test::{Expect, expect};
 
 use super::*;
 use crate::config::parse_config;
-use crate::enforcer::families::gather;
+use crate::enforcer::families::{KnownFiles, gather};
 
 /// A pod of its own with one container: CPUs that it may run on, those that it owns, and an annotation.
 fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)]) -> Occupant {
@@ -83,8 +83,14 @@ fn check(kernel: &mut FakeKernel, config: &str, occupants: Vec<Occupant>, expect
     let config = parse_config(Path::new("c"), config).unwrap();
     let occupancy = Occupancy { occupants, ..Occupancy::default() };
     let originals = BTreeMap::new();
-    let Gathered { settings, problems, .. } =
-        gather(kernel, &config, &occupancy, &originals, &Unmovable::new());
+    let Gathered { settings, problems, .. } = gather(
+        kernel,
+        &mut KnownFiles::default(),
+        &config,
+        &occupancy,
+        &originals,
+        &Unmovable::new(),
+    );
     let observed = observe(kernel, files_to_read(&settings, &originals));
     let mut text = render_file_plan(&plan_files(&settings, &observed, &originals));
     text.extend(problems.iter().map(|problem| format!("! {problem}\n")));

@@ -1,0 +1,217 @@
+use bayplan_allocator::ContainerId;
+use bayplan_cri::translate::{NewContainer, Pod};
+use bayplan_host::fake_kernel::FakeKernel;
+use bayplan_types::{CpuClass, CpuSet};
+use expect_test::{Expect, expect};
+use nix::errno::Errno;
+
+use super::*;
+
+const GROUP: &str = "sys/fs/cgroup/kubepods/pod1/id";
+
+/// A container that is to run on 0-1 with the memory of node 0.
+fn occupant() -> Occupant {
+    let pod = Pod { cgroup_parent: "/kubepods/pod1".to_owned(), ..Pod::default() };
+    Occupant {
+        id: ContainerId(0),
+        name: "n/p/c".to_owned(),
+        runtime_id: "id".to_owned(),
+        spec: NewContainer { pod, ..NewContainer::default() },
+        class: CpuClass::Shared,
+        cpus: "0-1".parse().unwrap(),
+        exclusive: CpuSet::new(),
+        mems: "0".parse().unwrap(),
+        is_left_alone: false,
+    }
+}
+
+fn kernel(group: &str) -> FakeKernel {
+    let files = [("cgroup.type", "domain\n"), (CPUS, "0-1\n"), (MEMS, "0\n")];
+    let files = files.map(|(file, text)| (format!("{group}/{file}"), text));
+    FakeKernel::new(&files.each_ref().map(|(path, text)| (path.as_str(), *text)))
+}
+
+struct Story {
+    kernel: FakeKernel,
+    sets: CpuSets,
+    occupancy: Occupancy,
+    calls: RuntimeCalls,
+    now: Duration,
+    lines: String,
+}
+
+impl Story {
+    fn new() -> Story {
+        Story {
+            kernel: kernel(GROUP),
+            sets: CpuSets { may_write: true, ..CpuSets::default() },
+            occupancy: Occupancy { occupants: vec![occupant()], ..Occupancy::default() },
+            calls: RuntimeCalls::default(),
+            now: Duration::ZERO,
+            lines: String::new(),
+        }
+    }
+
+    fn set(&mut self, file: &str, text: &str) {
+        self.kernel.files.insert(format!("{GROUP}/{file}"), text.to_owned());
+    }
+
+    /// A second later.
+    fn look(&mut self, what: &str) {
+        self.now += Duration::from_secs(1);
+        let before = self.kernel.written.len();
+        self.sets.find(&mut self.kernel, &self.occupancy);
+        let done = self.sets.look(&mut self.kernel, &self.occupancy, &self.calls, self.now);
+        self.lines += &format!("{what}:");
+        for (id, Pinning { cpus, mems }) in done.found {
+            self.lines += &format!(" tell the runtime of {id}, which has {cpus} and {mems};");
+        }
+        for (path, text) in &self.kernel.written[before..] {
+            self.lines += &format!(" write {text} to {};", path.rsplit('/').next().unwrap());
+        }
+        for notice in done.notices {
+            self.lines += match notice {
+                Notice::Drifted { .. } => " counted",
+                Notice::Contested { .. } => " contested",
+            };
+        }
+        self.lines += &done.failures.concat();
+        self.lines += "\n";
+    }
+
+    fn check(&self, expected: Expect) {
+        expected.assert_eq(&self.lines);
+    }
+}
+
+#[test]
+fn a_changed_set_goes_through_the_runtime_and_then_into_the_file() {
+    let mut story = Story::new();
+    story.look("at first");
+    story.set(CPUS, "0-7");
+    story.look("somebody changes it");
+    story.look("the runtime did nothing");
+    story.look("it is right");
+    story.set(MEMS, "0-1");
+    story.look("somebody changes the nodes");
+    story.set(MEMS, "0");
+    story.look("the runtime has written");
+    story.set(CPUS, "");
+    story.look("somebody empties it");
+    story.kernel.fail_next(&format!("{GROUP}/{CPUS}"), Errno::EACCES);
+    story.look("neither helps");
+    story.check(expect![[r#"
+        at first:
+        somebody changes it: tell the runtime of id, which has 0-7 and 0; counted
+        the runtime did nothing: write 0-1 to cpuset.cpus;
+        it is right:
+        somebody changes the nodes: tell the runtime of id, which has 0-1 and 0-1; counted
+        the runtime has written:
+        somebody empties it: tell the runtime of id, which has  and 0; counted
+        neither helps: write 0-1 to cpuset.cpus;/sys/fs/cgroup/kubepods/pod1/id/cpuset.cpus to 0-1 (n/p/c): EACCES: Permission denied
+    "#]]);
+}
+
+#[test]
+fn what_the_runtime_is_about_to_write_is_its_own() {
+    let mut story = Story::new();
+    story.set(CPUS, "0-7");
+    story.look("it was never right");
+    story.look("nor a second later");
+    story.set(CPUS, "0-1");
+    story.look("it is right");
+    story.occupancy.occupants[0].cpus = "0-3".parse().unwrap();
+    story.look("it is to be larger");
+    story.set(CPUS, "0-3");
+    story.look("and is");
+    story.calls.begin("id");
+    story.set(CPUS, "7");
+    story.look("changed during a call");
+    story.look("which takes long");
+    story.set(CPUS, "0-3");
+    story.look("right again");
+    story.check(expect![[r#"
+        it was never right: tell the runtime of id, which has 0-7 and 0;
+        nor a second later: tell the runtime of id, which has 0-7 and 0;/sys/fs/cgroup/kubepods/pod1/id/cpuset.cpus to 0-1 (n/p/c): the runtime was told in vain
+        it is right:
+        it is to be larger: tell the runtime of id, which has 0-1 and 0;
+        and is:
+        changed during a call:
+        which takes long:
+        right again:
+    "#]]);
+}
+
+#[test]
+fn whoever_changes_it_again_and_again_has_it() {
+    let mut story = Story::new();
+    story.look("at first");
+    for _ in 0..7 {
+        story.set(CPUS, "7");
+        story.look("changed");
+        if story.sets.contested() == 0 {
+            story.set(CPUS, "0-1");
+            story.look("repaired");
+        }
+    }
+    story.check(expect![[r#"
+        at first:
+        changed: tell the runtime of id, which has 7 and 0; counted
+        repaired:
+        changed: tell the runtime of id, which has 7 and 0; counted
+        repaired:
+        changed: tell the runtime of id, which has 7 and 0; counted
+        repaired:
+        changed: tell the runtime of id, which has 7 and 0; counted
+        repaired:
+        changed: tell the runtime of id, which has 7 and 0; counted
+        repaired:
+        changed: contested
+        changed:
+    "#]]);
+    assert_eq!(story.sets.contested(), 1);
+}
+
+#[test]
+fn who_is_left_alone_is_not_looked_at() {
+    let mut story = Story::new();
+    story.look("at first");
+    for text in ["7", "0-1"] {
+        story.set(CPUS, text);
+        story.set(MEMS, "1");
+        story.occupancy.occupants[0].is_left_alone = true;
+        story.look("only its memory");
+        story.occupancy.occupants[0].mems = "".parse().unwrap();
+        story.look("nothing of it");
+        assert_eq!(story.sets.directories().count(), 0);
+        story.occupancy =
+            Occupancy { is_restored: true, occupants: vec![occupant()], ..story.occupancy };
+        story.look("nobody");
+    }
+    story.check(expect![[r#"
+        at first:
+        only its memory: tell the runtime of id, which has  and 1; counted
+        nothing of it:
+        nobody:
+        only its memory:
+        nothing of it:
+        nobody:
+    "#]]);
+}
+
+#[test]
+fn groups_of_version_1_are_looked_at_too() {
+    let mut story =
+        Story { kernel: kernel("sys/fs/cgroup/cpuset/kubepods/pod1/id"), ..Story::new() };
+    story.look("at first");
+    let path = format!("sys/fs/cgroup/cpuset/kubepods/pod1/id/{CPUS}");
+    story.kernel.files.insert(path, "0-7\n".to_owned());
+    story.look("changed");
+    story.kernel.files.clear();
+    story.look("gone");
+    story.check(expect![[r#"
+        at first:
+        changed: tell the runtime of id, which has 0-7 and 0; counted
+        gone:
+    "#]]);
+}

@@ -1,0 +1,55 @@
+//! Resizes that are refused. Kubelet asks for the same again every second or so until there is room, the pod is changed, or it ends. So what was said
+//! once is counted from then on, and told again with the tenth, the hundredth, ... refusal and at the end.
+
+use bayplan_allocator::ContainerId;
+use bayplan_cri::agent::Admission;
+use bayplan_cri::translate::{NewContainer, Resources};
+
+use crate::decision::Decision;
+use crate::event::{Answer, Note, Step};
+use crate::state::{NodeState, full_name, render_refusal};
+
+/// A resize that kubelet asks for again and again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RefusedResize {
+    asked: Resources,
+    times: u64,
+}
+
+impl NodeState {
+    /// The last word about a resize for which there is no room.
+    pub(super) fn refuse_resize(
+        &mut self,
+        id: ContainerId,
+        spec: &NewContainer,
+        decision: Decision,
+        update: Resources,
+        mut step: Step,
+    ) -> Step {
+        let asked = spec.resources;
+        let is_other = |it: &RefusedResize| it.asked != asked;
+        if self.containers.get(&id).and_then(|it| it.refused.as_ref()).is_some_and(is_other) {
+            self.refusals_over(id, "is asked for otherwise", &mut step);
+        }
+        let Some(container) = self.containers.get_mut(&id) else { return step };
+        let refused = container.refused.get_or_insert(RefusedResize { asked, times: 0 });
+        refused.times += 1;
+        let times = refused.times;
+        if times == 1 {
+            step.history.push(self.refusal(Some(id), spec, &decision, Some(update)));
+            return self.refuse(step, spec, decision);
+        }
+        let (container, why) = (full_name(spec), render_refusal(spec, &decision));
+        step.notes.push(Note::RefusedAgain { container, why: why.clone(), times });
+        step.answer = Answer::Admission(Admission::Refuse(why));
+        step
+    }
+
+    /// Kubelet no longer asks for what was refused.
+    pub(super) fn refusals_over(&mut self, id: ContainerId, how: &'static str, step: &mut Step) {
+        let Some(container) = self.containers.get_mut(&id) else { return };
+        let Some(RefusedResize { times, .. }) = container.refused.take() else { return };
+        let container = container.full_name();
+        step.notes.push(Note::RefusalsOver { container, times, how });
+    }
+}

@@ -1,0 +1,28 @@
+//! Somebody has changed the sets of containers past the runtime. In: what the kernel's files say. Out: the same sets once more, through the runtime.
+
+use std::collections::BTreeMap;
+
+use bayplan_types::Pinning;
+
+use crate::event::{Answer, Step};
+use crate::state::{NodeState, Phase};
+
+impl NodeState {
+    /// Whoever has changed since `basis`, or is just being changed, is told anyway.
+    pub(super) fn sets_changed(&mut self, basis: u64, found: BTreeMap<String, Pinning>) -> Step {
+        let mut step = Step::new(Answer::Done);
+        for (runtime_id, found) in found {
+            let Some(id) = self.by_runtime_id.get(&runtime_id).copied() else { continue };
+            let Some(container) = self.containers.get(&id) else { continue };
+            let is_known = container.touched > basis
+                || container.phase != Phase::Running
+                || !container.is_settled();
+            let wanted = self.pinning(id).filter(|_| !is_known && !self.is_restored());
+            if let Some(why) = wanted.and_then(|wanted| self.differs(&found, &wanted)) {
+                step.history.extend(self.changed_by_others(id, &why));
+                self.observed.insert(runtime_id, found);
+            }
+        }
+        step
+    }
+}
