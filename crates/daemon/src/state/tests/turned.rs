@@ -81,15 +81,13 @@ fn a_pause_and_a_restore_give_everything_back() {
     check(
         &["0-0,1", "restore", "resume", "end"],
         expect![[r#"
-        0-0,1:
-        shrink id0 cpus 0-3 -> 2-3
-        restore:
-        grow   id0 cpus 2-3 -> 0-3
-        resume:
-        shrink id0 cpus 0-3 -> 2-3
-        end:
-        grow   id0 cpus 2-3 -> 0-3
-    "#]],
+            0-0,1:
+            shrink id0 cpus 0-3 -> 2-3
+            restore:
+            grow   id0 cpus 2-3 -> 0-3
+            resume:
+            end:
+        "#]],
     );
 }
 
