@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bayplan_cri::embedded::EmbeddedRuntime;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_daemon::config::{Config, EnforcementMode};
 use bayplan_daemon::{ProposalState, RebalanceView, post_control, query_control};
 use bayplan_rebalance::Mode;
-use bayplan_types::{CpuSet, QosClass};
+use bayplan_types::{Bytes, CpuSet, MilliCpu, QosClass};
 
-use crate::node::{Node, soon};
+use crate::node::{Node, set, soon};
 use crate::observing::{metrics, sum};
 
 /// One core, which the two keep busy: who has room elsewhere has nobody to blame.
@@ -36,6 +37,7 @@ fn acting(config: &mut Config) {
 struct Groups {
     server: PathBuf,
     hog: PathBuf,
+    runtime: EmbeddedRuntime,
 }
 
 impl Groups {
@@ -47,6 +49,19 @@ impl Groups {
     /// That of all BestEffort pods.
     fn class(&self) -> &Path {
         self.pod().parent().unwrap()
+    }
+
+    /// Where the runtime lets the two run.
+    fn cpus(&self) -> [CpuSet; 2] {
+        [&self.server, &self.hog].map(|group| {
+            let id = group.file_name().unwrap().to_str().unwrap();
+            set(&self.runtime.container(id).unwrap().cpus)
+        })
+    }
+
+    fn is_apart(&self) -> bool {
+        let [server, hog] = self.cpus();
+        server.is_disjoint(&hog)
     }
 
     fn is_idle(&self) -> bool {
@@ -161,13 +176,21 @@ fn has(view: &RebalanceView, knob: &str, state: ProposalState) -> bool {
     view.proposals.iter().any(|it| it.knob == knob && it.state == state)
 }
 
-/// A server and a hog, whose groups exist, on a node whose daemon runs. The hog's pod has this annotation.
-async fn settled(node: &mut Node, wish: Option<&str>) -> Arc<Groups> {
-    let (_, server) = node.burstable("server", 100).await;
-    let mut pod = PodSpec::new("hog", QosClass::BestEffort);
-    pod.annotations.extend(wish.map(|it| ("bayplan.dev/rebalance".to_owned(), it.to_owned())));
+/// A hog's pod with this annotation.
+fn hog(qos: QosClass, annotation: Option<(&str, &str)>) -> PodSpec {
+    let mut pod = PodSpec::new("hog", qos);
+    let annotation =
+        annotation.map(|(key, value)| (format!("bayplan.dev/{key}"), value.to_owned()));
+    pod.annotations.extend(annotation);
+    pod
+}
+
+/// A server and a hog, whose groups exist, on a node whose daemon runs.
+async fn settled(node: &mut Node, server: &ContainerSpec, hog: &PodSpec) -> Arc<Groups> {
+    let pod = PodSpec::new("server", QosClass::Burstable);
+    let (_, server) = soon(node.kubelet.launch(&pod, server)).await.unwrap();
     let (_, hog) =
-        soon(node.kubelet.launch(&pod, &ContainerSpec::burstable("hog", 0))).await.unwrap();
+        soon(node.kubelet.launch(hog, &ContainerSpec::burstable("hog", 0))).await.unwrap();
     let cgroups = node.host_root().join("sys/fs/cgroup");
     let mut groups = Vec::new();
     for (name, id) in [("server", server), ("hog", hog)] {
@@ -191,7 +214,7 @@ async fn settled(node: &mut Node, wish: Option<&str>) -> Arc<Groups> {
     }
     write(&cgroups, "cgroup.controllers", "cpu memory\n");
     let [server, hog] = <[PathBuf; 2]>::try_from(groups).unwrap();
-    Arc::new(Groups { server, hog })
+    Arc::new(Groups { server, hog, runtime: node.runtime.clone() })
 }
 
 /// A node with the trouble, for which there is this cure.
@@ -203,7 +226,8 @@ async fn troubled(
     let mut node = Node::without_daemon(MACHINE);
     node.adjust = adjust;
     node.start_daemon().await;
-    let groups = settled(&mut node, wish).await;
+    let pod = hog(QosClass::BestEffort, wish.map(|it| ("rebalance", it)));
+    let groups = settled(&mut node, &ContainerSpec::burstable("server", 100), &pod).await;
     let trouble = Trouble::start(Arc::clone(&groups), cure);
     (node, groups, trouble)
 }
@@ -339,6 +363,59 @@ async fn where_nothing_can_be_turned_it_is_said_what_would_be_and_why_it_is_not(
     assert!(!groups.is_idle());
     let why = |it: &RebalanceView| it.unrest.as_ref().is_some_and(|it| it.contains("dry-run"));
     view_when(&node, "said why", why).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_usual_is_on_disk_after_a_stop_and_a_bad_file_stops_nothing() {
+    let (mut node, _groups, _trouble) = troubled(fast, None, |_| true).await;
+    let kept = node.state_dir().join("baselines");
+    let text = || -> String {
+        let files = fs::read_dir(&kept).unwrap();
+        files.map(|it| fs::read_to_string(it.unwrap().path()).unwrap()).collect()
+    };
+    // Who came a moment ago is not learned of, nor is anything in rounds that are late.
+    for _ in 0..20 {
+        tokio::time::sleep(20 * INTERVAL).await;
+        node.stop_daemon().await;
+        if text().contains(r#""container":"server""#) {
+            break;
+        }
+        node.start_daemon().await;
+    }
+    assert!(text().contains(r#""container":"server""#), "{}", text());
+    for file in fs::read_dir(&kept).unwrap() {
+        fs::write(file.unwrap().path(), "rubbish\n").unwrap();
+    }
+    node.start_daemon().await;
+    view_when(&node, "looked", |it| it.sampled > 0).await;
+    node.stop_daemon().await;
+}
+
+/// A server on one NUMA node, and a hog of the same class on both, of which nothing but its place can be changed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_shares_cpus_goes_out_of_the_way_and_comes_back() {
+    let mut node = Node::without_daemon("pack:1 numa:2 l3:1 core:2 pu:1 mem:8");
+    node.adjust = acting;
+    node.start_daemon().await;
+    let server = ContainerSpec {
+        cpu_limit: Some(MilliCpu(500)),
+        memory_limit: Some(Bytes::gib(1)),
+        ..ContainerSpec::burstable("server", 100)
+    };
+    let pod = hog(QosClass::Burstable, Some(("unlimited-burstable", "system")));
+    let groups = settled(&mut node, &server, &pod).await;
+    assert_eq!(groups.cpus().map(|it| it.len()), [2, 4]);
+    let _trouble = Trouble::start(Arc::clone(&groups), Groups::is_apart);
+    let view = view_when(&node, "kept", |it| has(it, "move", ProposalState::Kept)).await;
+    assert!(groups.is_apart(), "{view:#?}");
+    node.check_in_line().await;
+    // Who owns the CPUs that it has gone to drives nobody out of the machine.
+    let (_, owner) = node.guaranteed("owner", 1000).await;
+    assert!(!groups.cpus()[1].is_empty() && groups.cpus()[1].is_disjoint(&node.cpus(&owner)));
+    node.check_in_line().await;
+    pause(&node, true).await;
+    files_when("back", || !groups.is_apart()).await;
+    node.check_in_line().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,6 +19,7 @@ use crate::event::{Answer, Note, RuntimeView, Step};
 use crate::history::{Entry, Kind};
 use crate::record::Record;
 use crate::state::NodeState;
+use crate::turned::Turned;
 
 /// What bayplan does with containers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -142,6 +143,9 @@ impl NodeState {
         let why = format!("{} -> {}", self.mode.name(), mode.name());
         step.history.push(Entry { why, ..Entry::new(Kind::Mode) });
         (self.mode, self.mode_since) = (mode, Some(now));
+        if self.is_restored() {
+            self.turned = Turned::default();
+        }
         step
     }
 

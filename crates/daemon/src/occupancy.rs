@@ -49,6 +49,8 @@ pub struct Occupant {
     pub mems: NodeSet,
     /// Its CPU set is not bayplan's to say.
     pub is_left_alone: bool,
+    /// Its owner wants it to stay where it is.
+    pub is_immovable: bool,
 }
 
 impl Occupant {
@@ -83,13 +85,14 @@ impl NodeState {
                     runtime_id: container.runtime_id.clone()?,
                     spec: container.spec.clone(),
                     class: allocation.class(),
-                    cpus: self.ledger.cpus_of(allocation),
+                    cpus: self.cpus_of(*id, allocation),
                     exclusive: allocation.exclusive.clone(),
                     mems: match allocation.terms.preserve.memory {
                         true => NodeSet::new(),
                         false => allocation.mems.clone(),
                     },
                     is_left_alone: allocation.terms.preserve.cpus,
+                    is_immovable: allocation.terms.is_immovable,
                 })
             })
             .collect();

@@ -461,7 +461,7 @@ fn start_looking(
         ground: Arc::clone(&looking.ground),
         sightings: looking.sightings.clone(),
     };
-    let rebalancing = tokio::spawn(until(stop.clone(), run_rebalancer(looking)));
+    let rebalancing = tokio::spawn(run_rebalancer(looking, stop.clone()));
     // A machine that is not this one has no kernel to count in.
     let probing = machine.is_real().then(|| tokio::spawn(run_prober(probing, stop.clone())));
     std::iter::once(rebalancing).chain(probing)

@@ -234,6 +234,7 @@ impl NodeState {
                 | Event::Resized(..)
                 | Event::Started(_)
                 | Event::ReadBack(_)
+                | Event::Turn(_)
                 | Event::SetsChanged(..)
         );
         let is_creation_over = matches!(event, Event::CreateEnded(..));
@@ -323,9 +324,7 @@ impl NodeState {
         let preserve = allocation.terms.preserve;
         let Pinning { cpus, mems } = match self.is_restored() {
             true => self.everywhere(),
-            false => {
-                Pinning { cpus: self.ledger.cpus_of(allocation), mems: allocation.mems.clone() }
-            }
+            false => Pinning { cpus: self.cpus_of(id, allocation), mems: allocation.mems.clone() },
         };
         let cpus = (!preserve.cpus).then_some(cpus);
         let mems = (!preserve.memory).then_some(mems);

@@ -1,12 +1,15 @@
 //! What the rebalancer has turned, as a part of the state. In: its proposals that are to be in force. Out: what occupancy says of them, from which everything
 //! that is written follows.
 //!
+//! Knobs that are files are turned by the enforcer; of a container that is to leave CPUs only those that it keeps are in its pinning.
+//!
 //! It is not in the journal: after a restart nothing is turned, and the originals on disk lead back.
 
 use std::collections::BTreeMap;
 
-use bayplan_allocator::ContainerId;
+use bayplan_allocator::{Allocation, ContainerId};
 use bayplan_rebalance::{Knob, Proposal};
+use bayplan_types::CpuSet;
 
 use crate::event::{Answer, Step};
 use crate::occupancy::Occupancy;
@@ -25,12 +28,19 @@ pub(crate) struct Turn {
     pub target: ContainerId,
     /// How far.
     pub step: u32,
+    /// CPUs that it is to leave.
+    pub leave: CpuSet,
 }
 
 impl Turned {
     /// Everything that these ask for.
     pub(crate) fn of<'a>(proposals: impl IntoIterator<Item = &'a Proposal>) -> Turned {
-        let turn = |it: &Proposal| Turn { knob: it.knob, target: it.target, step: it.step };
+        let turn = |it: &Proposal| Turn {
+            knob: it.knob,
+            target: it.target,
+            step: it.step,
+            leave: it.leave.clone(),
+        };
         Turned(proposals.into_iter().map(|it| (it.number, turn(it))).collect())
     }
 
@@ -56,6 +66,12 @@ impl Turned {
         others.iter().all(|(number, turn)| self.0.contains_key(&number) || !is_there(turn))
     }
 
+    /// CPUs that somebody is to leave.
+    fn left_by(&self, target: ContainerId) -> CpuSet {
+        let leave = self.0.values().filter(|it| it.target == target).map(|it| &it.leave);
+        leave.fold(CpuSet::new(), |all, it| all.union(it))
+    }
+
     fn retain(mut self, is_there: impl Fn(ContainerId) -> bool) -> Turned {
         self.0.retain(|_, turn| is_there(turn.target));
         self
@@ -67,7 +83,19 @@ impl NodeState {
     pub(crate) fn turn(&mut self, turned: Turned) -> Step {
         let is_new = self.turned != turned;
         self.turned = turned;
-        Step::new(Answer::Since(is_new.then_some(self.steps)))
+        let answers_after_plan = is_new;
+        Step { answers_after_plan, ..Step::new(Answer::Since(is_new.then_some(self.steps))) }
+    }
+
+    /// Where somebody runs: of the CPUs that the ledger gives it, those that it is not to leave. Whoever owns CPUs leaves none, and nobody leaves all.
+    pub(crate) fn cpus_of(&self, id: ContainerId, allocation: &Allocation) -> CpuSet {
+        let cpus = self.ledger.cpus_of(allocation);
+        let is_held = self.is_rebalance_paused || self.is_restored();
+        if is_held || !allocation.exclusive.is_empty() || allocation.terms.preserve.cpus {
+            return cpus;
+        }
+        let left = cpus.difference(&self.turned.left_by(id));
+        if left.is_empty() { cpus } else { left }
     }
 
     /// What of it holds: nothing while the rebalancer is paused or everything is given back.

@@ -1,7 +1,7 @@
 //! The kinds of `bayplan_failures_total`. All are there from the start: what appears with its first value cannot be alerted on.
 
 /// A kind, and what has happened; as in `docs/metrics.md`.
-pub(super) const FAILURES: [(&str, &str); 25] = [
+pub(super) const FAILURES: [(&str, &str); 26] = [
     ("undecided", "no decision in time; what `onFailure` says was done"),
     ("crowded", "refused because too many calls waited (`maxWaitingCalls`)"),
     ("late", "an event of kubelet's waited too long for its turn"),
@@ -14,6 +14,7 @@ pub(super) const FAILURES: [(&str, &str); 25] = [
     ("journal", "the journal could not be written; it is tried again at the next change"),
     ("originals", "what a kernel file said could not be kept, so it was not changed"),
     ("history", "entries of the history could not be written"),
+    ("baselines", "what is usual for workloads could not be kept for the next start"),
     ("sync", "the runtime did not answer when it was asked what runs"),
     ("not_let_go", "a creation was answered while somebody could not be shrunk"),
     ("resources_file", "a container could not be told of its CPUs"),

@@ -36,6 +36,7 @@ fn occupant(name: &str, attempt: u32, runtime_id: &str) -> Occupant {
         exclusive: "".parse().unwrap(),
         mems: "0".parse().unwrap(),
         is_left_alone: false,
+        is_immovable: false,
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use bayplan_allocator::ContainerId;
 use bayplan_rebalance::Outcome;
+use bayplan_types::CpuSet;
 
 use super::task::{Looker, RebalancerTask};
 use crate::enforcer::Enforcement;
@@ -32,7 +34,10 @@ impl RebalancerTask {
         let Some(step) = self.hand_over(looker).await? else { return Some(()) };
         let mut is_refused = false;
         for number in proposed {
-            let outcome = self.outcome(number, step).await;
+            let outcome = match looker.rebalancer.standing().find(|it| it.number == number) {
+                Some(it) if !it.leave.is_empty() => self.has_left(it.target, &it.leave).await?,
+                _ => self.outcome(number, step).await,
+            };
             is_refused |= outcome != Outcome::Done;
             looker.rebalancer.carried_out(number, &outcome, looker.started.elapsed());
             self.tell_outcome(number, &outcome).await?;
@@ -54,6 +59,20 @@ impl RebalancerTask {
         };
         looker.turned = turned;
         Some(step)
+    }
+
+    /// Whether somebody is told to run where he is not to leave. A runtime that refuses is asked again by the next sync, and who is still where he was is judged
+    /// as such.
+    async fn has_left(&self, target: ContainerId, leave: &CpuSet) -> Option<Outcome> {
+        let Answer::Occupancy(occupancy) = self.inbox.ask(Event::Occupancy).await? else {
+            return Some(Outcome::Refused("it is not known where it runs".to_owned()));
+        };
+        let found = occupancy.occupants.iter().find(|it| it.id == target);
+        Some(match found {
+            Some(it) if it.cpus.is_disjoint(leave) => Outcome::Done,
+            Some(_) => Outcome::Refused("it would have no other CPU".to_owned()),
+            None => Outcome::Refused("it is gone".to_owned()),
+        })
     }
 
     async fn outcome(&self, number: u64, step: u64) -> Outcome {

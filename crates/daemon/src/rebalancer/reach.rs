@@ -13,11 +13,14 @@ use crate::config::{Config, EnforcementMode};
 const FILES: [(Knob, &str); 3] =
     [(Knob::Idle, "cpu.idle"), (Knob::Suppress, "cpu.max"), (Knob::Burst, "cpu.max.burst")];
 
+/// Knobs that are the CPU set of a container that shares CPUs, which the runtime writes.
+const PLACES: [Knob; 2] = [Knob::Siblings, Knob::Move];
+
 /// What can be turned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reach {
     pub(super) knobs: BTreeSet<Knob>,
-    /// Why there is nothing.
+    /// Why no kernel file can be written.
     pub(super) lacking: Option<&'static str>,
 }
 
@@ -28,11 +31,14 @@ pub(super) struct FilesSeen(Option<CgroupFiles>);
 impl FilesSeen {
     /// What can be turned under this configuration; `is_dry_run`: whatever it says, no file is written.
     pub(super) fn reach(&mut self, config: &Config, is_dry_run: bool) -> Reach {
-        let nothing = |why| Reach { knobs: BTreeSet::new(), lacking: Some(why) };
+        let no_files = |why| Reach { knobs: PLACES.into(), lacking: Some(why) };
         match config.enforcement {
-            EnforcementMode::Off => return nothing("`enforcement` is off"),
-            EnforcementMode::DryRun => return nothing("`enforcement` is dry-run"),
-            EnforcementMode::On if is_dry_run => return nothing("the daemon runs with --dry-run"),
+            _ if is_dry_run => {
+                let lacking = Some("the daemon runs with --dry-run");
+                return Reach { knobs: BTreeSet::new(), lacking };
+            }
+            EnforcementMode::Off => return no_files("`enforcement` is off"),
+            EnforcementMode::DryRun => return no_files("`enforcement` is dry-run"),
             EnforcementMode::On => {}
         }
         if self.0.is_none() {
@@ -42,10 +48,10 @@ impl FilesSeen {
             self.0 = files.contains("cpu.max").then_some(files);
         }
         let Some(files) = &self.0 else {
-            return nothing("there are no cgroups of version 2 with the controller cpu");
+            return no_files("there are no cgroups of version 2 with the controller cpu");
         };
         let is_there = |file: &str| files.contains(file);
         let knobs = FILES.iter().filter(|(_, file)| is_there(file)).map(|(knob, _)| *knob);
-        Reach { knobs: knobs.collect(), lacking: None }
+        Reach { knobs: knobs.chain(PLACES).collect(), lacking: None }
     }
 }

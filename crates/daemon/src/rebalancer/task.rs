@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use bayplan_allocator::ContainerId;
 use bayplan_rebalance::{Decision, Mode, Rebalancer, Round, Sample, Scene, Settings, Unrest};
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
+use super::baselines::BaselineFile;
 use super::reach::{FilesSeen, Reach};
 use super::sampler::Sampler;
 use super::scene::{Bounds, Stays, scene_of};
@@ -23,6 +25,8 @@ use crate::occupancy::Occupancy;
 use crate::prober::Sightings;
 use crate::turned::Turned;
 
+/// What a crash loses is so much learning at most.
+const SAVE_EVERY: Duration = Duration::from_secs(600);
 /// Who came or moved is not judged for so many looks.
 const WARM_UP: u32 = 6;
 
@@ -52,6 +56,10 @@ pub(super) struct Looker {
     files: FilesSeen,
     /// When the last look was.
     last: Option<Duration>,
+    /// Where what is usual is kept; `None` where it cannot be.
+    file: Option<BaselineFile>,
+    /// When that was written last.
+    saved: Duration,
 }
 
 impl Looker {
@@ -64,14 +72,41 @@ impl Looker {
             stays: Stays::default(),
             files: FilesSeen::default(),
             last: None,
+            file: None,
+            saved: Duration::ZERO,
         }
     }
 
-    /// A pause, a restore or a start of the state takes back what was turned, and it is not turned again.
-    fn is_taken_back(&self, occupancy: &Occupancy) -> bool {
+    /// With what is known from before.
+    fn remembering(config: &Config) -> Looker {
+        let mut looker = Looker::new(&config.rebalance);
+        match BaselineFile::open(&config.state_dir) {
+            Ok((file, baselines, told)) => {
+                if !told.is_empty() {
+                    tracing::warn!(
+                        "of what is usual for workloads was left out: {}",
+                        told.join("; ")
+                    );
+                }
+                looker.rebalancer.learn(baselines);
+                looker.file = Some(file);
+            }
+            Err(error) => {
+                let error = anyhow::Error::new(error);
+                tracing::warn!(
+                    "what is usual for workloads is learned anew at every start: {error:#}"
+                );
+            }
+        }
+        looker
+    }
+
+    /// A pause or a restore takes back what was turned, and so does a configuration with which it cannot be turned any more. It is not turned again for that.
+    fn is_taken_back(&self, occupancy: &Occupancy, reach: &Reach) -> bool {
         occupancy.is_restored
             || occupancy.is_rebalance_paused
             || !occupancy.turned.has_all_of(&self.turned, occupancy)
+            || self.turned.iter().any(|(_, turn)| !reach.knobs.contains(&turn.knob))
     }
 }
 
@@ -81,32 +116,73 @@ fn settings(config: &RebalanceConfig) -> Settings {
     Settings { forbidden, warm_up, changes_per_minute, ..Settings::default() }
 }
 
-/// Looks whenever counters were read, for ever. What was learned ends with the mode `off`, and so does all that is turned.
-pub(crate) async fn run_rebalancer(task: RebalancerTask) {
+/// Looks whenever counters were read, until `stop`. With the mode `off` everything that is turned is taken back.
+pub(crate) async fn run_rebalancer(task: RebalancerTask, stop: CancellationToken) {
     let mut looker: Option<Looker> = None;
-    loop {
-        task.shown.fresh().await;
-        let config = Arc::clone(&task.config.borrow());
-        if config.rebalance.mode == Mode::Off {
-            if looker.take().is_some_and(|it| it.turned != Turned::default())
-                && task.inbox.ask(Event::Turn(Turned::default())).await.is_none()
-            {
+    let looking = async {
+        loop {
+            task.shown.fresh().await;
+            let config = Arc::clone(&task.config.borrow());
+            if task.turn_to(&mut looker, &config).await.is_none() {
                 return;
             }
-            task.told.looked(0, None);
-            task.told.withdrawn();
-            task.metrics.rebalancing.looked(0, 0);
-            continue;
         }
-        let looker = looker.get_or_insert_with(|| Looker::new(&config.rebalance));
-        looker.rebalancer.reconfigure(settings(&config.rebalance));
-        if task.look(looker, &config).await.is_none() {
-            return;
-        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = looking => {}
+    }
+    if let Some(looker) = &mut looker {
+        task.save(looker).await;
     }
 }
 
 impl RebalancerTask {
+    /// A look, or none in the mode `off`. `None` when the daemon is stopping.
+    async fn turn_to(&self, looker: &mut Option<Looker>, config: &Config) -> Option<()> {
+        if config.rebalance.mode != Mode::Off {
+            let looker = looker.get_or_insert_with(|| Looker::remembering(config));
+            looker.rebalancer.reconfigure(settings(&config.rebalance));
+            self.look(looker, config).await?;
+            if looker.started.elapsed() >= looker.saved + SAVE_EVERY {
+                self.save(looker).await;
+            }
+            return Some(());
+        }
+        if let Some(mut looker) = looker.take() {
+            self.save(&mut looker).await;
+            if looker.turned != Turned::default() {
+                self.inbox.ask(Event::Turn(Turned::default())).await?;
+            }
+        }
+        self.told.looked(0, None);
+        self.told.withdrawn();
+        self.metrics.rebalancing.looked(0, 0);
+        Some(())
+    }
+
+    /// What is usual goes to the disk.
+    async fn save(&self, looker: &mut Looker) {
+        looker.saved = looker.started.elapsed();
+        let Some(mut file) = looker.file.take() else { return };
+        let baselines = looker.rebalancer.baselines();
+        let saving = tokio::task::spawn_blocking(move || {
+            let saved = file.save(&baselines);
+            (file, saved)
+        });
+        let failure = match saving.await {
+            Ok((file, saved)) => {
+                looker.file = Some(file);
+                saved.err().map(anyhow::Error::new)
+            }
+            Err(error) => Some(anyhow::Error::new(error)),
+        };
+        if let Some(error) = failure {
+            self.metrics.failed("baselines");
+            tracing::warn!("what is usual for workloads could not be kept: {error:#}");
+        }
+    }
+
     /// `None` when the daemon is stopping.
     async fn look(&self, looker: &mut Looker, config: &Config) -> Option<()> {
         let interval = config.rebalance.interval;
@@ -120,7 +196,8 @@ impl RebalancerTask {
         let Answer::Occupancy(occupancy) = self.inbox.ask(Event::Occupancy).await? else {
             return Some(());
         };
-        if looker.is_taken_back(&occupancy) {
+        let reach = looker.files.reach(config, self.is_dry_run);
+        if looker.is_taken_back(&occupancy, &reach) {
             looker.rebalancer.withdraw();
             self.told.withdrawn();
             if std::mem::take(&mut looker.turned) != Turned::default() {
@@ -129,7 +206,6 @@ impl RebalancerTask {
         }
         let topology = Arc::new(self.ground.lock().await.topology.clone());
         looker.stays.note(&occupancy, now);
-        let reach: Reach = looker.files.reach(config, self.is_dry_run);
         let bounds = Bounds { config: &config.rebalance, reach: &reach };
         let is_late = period > interval * 2;
         let mut scene = scene_of(&occupancy, topology, &looker.stays, bounds, is_late);
@@ -147,7 +223,7 @@ impl RebalancerTask {
     fn hindrance(&self, scene: &Scene, reach: &Reach, config: &Config) -> Option<String> {
         let unrest = scene.unrest.map(unrest_text);
         let lacking = reach.lacking.filter(|_| config.rebalance.mode == Mode::Act);
-        let lacking = lacking.map(|why| format!("nothing can be turned: {why}"));
+        let lacking = lacking.map(|why| format!("no kernel files can be turned: {why}"));
         unrest.map(str::to_owned).or(lacking)
     }
 

@@ -99,6 +99,7 @@ fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {
         exclusive: "".parse().unwrap(),
         mems: "0".parse().unwrap(),
         is_left_alone: false,
+        is_immovable: false,
     }
 }
 

@@ -13,6 +13,7 @@ mod reconfigured;
 mod refused;
 mod sets_changed;
 mod starting;
+mod turned;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use bayplan_allocator::check_ledger;
 use bayplan_allocator::policy::topology_aware::pools;
 use bayplan_cri::translate::Pod;
+use bayplan_rebalance::Knob;
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuId, CpuSet, QosClass};
 use proptest::prelude::*;
@@ -29,6 +31,7 @@ use super::*;
 use crate::config::CompactionConfig;
 use crate::event::{ChangedMachine, RuntimeView, Seen, SeenDetails};
 use crate::record::replay;
+use crate::turned::Turn;
 
 /// A machine as one line, its reserved CPUs, and those that are offline or isolated, as far as it has them.
 #[derive(Clone, Debug)]
@@ -169,6 +172,11 @@ enum Op {
         has_system: bool,
     },
     SetMode(Mode),
+    Turn {
+        which: usize,
+        cpus: u64,
+    },
+    Pause(bool),
     /// A minute goes by.
     Wait,
 }
@@ -210,6 +218,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => (any_few_cpus(), any::<bool>())
             .prop_map(|(reserved, has_system)| Op::Configure { reserved, has_system }),
         2 => prop::sample::select(&Mode::ALL[..]).prop_map(Op::SetMode),
+        2 => (which(), any_few_cpus()).prop_map(|(which, cpus)| Op::Turn { which, cpus }),
+        1 => any::<bool>().prop_map(Op::Pause),
         2 => Just(Op::Wait),
     ]
 }
@@ -414,12 +424,24 @@ impl World {
                 self.owners = self.owners();
                 self.step(Event::SetMode(mode));
             }
+            Op::Turn { which, cpus } => self.turn(which, cpus_of(cpus)),
+            Op::Pause(is_paused) => {
+                self.step(Event::PauseRebalance(is_paused));
+            }
             Op::Wait => {
                 self.now += SignedDuration::from_mins(1);
                 self.step(Event::Ping);
             }
         }
         Ok(())
+    }
+
+    /// The rebalancer lets somebody leave CPUs, and takes back what was before.
+    fn turn(&mut self, which: usize, leave: CpuSet) {
+        let ids: Vec<ContainerId> = self.state.containers.keys().copied().collect();
+        let Some(target) = pick(&ids, which).copied() else { return };
+        let turn = Turn { knob: Knob::Siblings, target, step: 1, leave };
+        self.step(Event::Turn(Turned::from_turns([(which as u64, turn)])));
     }
 
     fn owners(&self) -> BTreeSet<ContainerId> {
@@ -685,6 +707,10 @@ impl World {
         prop_assert_eq!(third.ledger.holdings(), self.state.ledger.holdings());
         prop_assert_eq!(third.mode, self.state.mode);
 
+        // What was turned is turned back when the kernel has been asked.
+        let is_turned = |id: &ContainerId| self.state.pinning(*id) != again.pinning(*id);
+        let turned = self.state.by_runtime_id.iter().filter(|(_, id)| is_turned(id));
+        self.wrong.extend(turned.map(|(runtime_id, _)| runtime_id.clone()));
         self.state = again;
         self.journal = self.state.snapshot_records().iter().map(to_line).collect();
         self.pending.retain(|pending| pending.made.is_none() && !pending.is_impossible);
@@ -706,6 +732,8 @@ impl World {
         for id in state.containers.keys() {
             let cpus = state.pinning(*id).unwrap().cpus;
             prop_assert!(cpus.is_subset(&self.online), "{} is to run on {}", id, cpus);
+            let is_left_alone = state.ledger.allocation(*id).unwrap().terms.preserve.cpus;
+            prop_assert!(!cpus.is_empty() || is_left_alone, "{} is to run nowhere", id);
         }
         for (id, container) in &state.containers {
             if let Some(runtime_id) = &container.runtime_id {

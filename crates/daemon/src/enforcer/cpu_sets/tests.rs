@@ -22,6 +22,7 @@ fn occupant() -> Occupant {
         exclusive: CpuSet::new(),
         mems: "0".parse().unwrap(),
         is_left_alone: false,
+        is_immovable: false,
     }
 }
 

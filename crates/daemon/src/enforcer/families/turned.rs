@@ -26,7 +26,7 @@ pub(super) fn gather_turned(
 ) {
     // Of all who suppress, the one that goes furthest counts.
     let mut furthest = 0;
-    for (number, turn) in occupancy.turned.iter() {
+    for (number, turn) in occupancy.turned.iter().filter(|(_, turn)| turn.leave.is_empty()) {
         let Some(occupant) = occupancy.occupants.iter().find(|it| it.id == turn.target) else {
             continue;
         };
@@ -126,6 +126,7 @@ mod tests {
             exclusive: CpuSet::new(),
             mems: NodeSet::new(),
             is_left_alone: false,
+            is_immovable: false,
         }
     }
 
@@ -150,7 +151,8 @@ mod tests {
         }
         kernel.files.insert("sys/fs/cgroup/kubepods/cpu.max".to_owned(), String::new());
         let turn = |(number, knob, target, step): &(u64, Knob, u64, u32)| {
-            (*number, Turn { knob: *knob, target: ContainerId(*target), step: *step })
+            let (knob, target, step, leave) = (*knob, ContainerId(*target), *step, CpuSet::new());
+            (*number, Turn { knob, target, step, leave })
         };
         let occupancy = Occupancy {
             occupants,

@@ -22,6 +22,7 @@ fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)
         exclusive: exclusive.parse().unwrap(),
         mems: "0".parse().unwrap(),
         is_left_alone: false,
+        is_immovable: false,
     }
 }
 

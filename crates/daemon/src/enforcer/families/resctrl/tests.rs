@@ -65,6 +65,7 @@ impl Node {
                 mems: Default::default(),
                 exclusive: Default::default(),
                 is_left_alone: false,
+                is_immovable: false,
             });
         }
         let state = tempfile::tempdir().unwrap();

@@ -1,0 +1,122 @@
+//! What the rebalancer has turned, through the door of the state.
+
+use bayplan_enforcement::render_plan;
+use expect_test::{Expect, expect};
+
+use super::*;
+
+/// Plays on four CPUs: `N-CPUS` lets the container in pod N leave CPUs and takes back all else, `end` takes back all, `own` creates an owner of two CPUs;
+/// `pause`, `restore` and `resume` are what they say. Shows what is written.
+fn check(steps: &[&str], expected: Expect) {
+    let mut state = state("numa:1 core:4 pu:1 mem:4");
+    let ids: Vec<String> = (0..2)
+        .map(|pod| make(&mut state, pod, new_container(&pod.to_string(), "c", 0, 0)))
+        .collect();
+    let mut text = String::new();
+    for step in steps {
+        let event = match *step {
+            "end" => Event::Turn(Turned::default()),
+            "pause" => Event::PauseRebalance(true),
+            "restore" => Event::SetMode(Mode::Restored),
+            "resume" => Event::SetMode(Mode::Placing),
+            "own" => Event::TryAdmit(Ticket(9), Box::new(new_container("9", "own", 0, 2))),
+            other => {
+                let (pod, cpus) = other.split_once('-').unwrap();
+                let target = state.by_runtime_id[&ids[pod.parse::<usize>().unwrap()]];
+                let leave = cpus.parse().unwrap();
+                let turn = Turn { knob: Knob::Move, target, step: 1, leave };
+                Event::Turn(Turned::from_turns([(1, turn)]))
+            }
+        };
+        let step_made = state.step(event, Timestamp::UNIX_EPOCH);
+        text.push_str(&format!("{step}:\n{}", render_plan(&step_made.plan)));
+    }
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn who_shares_leaves_cpus_and_gets_them_back() {
+    check(
+        &["0-0,1", "1-3", "end"],
+        expect![[r#"
+        0-0,1:
+        shrink id0 cpus 0-3 -> 2-3
+        1-3:
+        shrink id1 cpus 0-3 -> 0-2
+        grow   id0 cpus 2-3 -> 0-3
+        end:
+        grow   id1 cpus 0-2 -> 0-3
+    "#]],
+    );
+}
+
+#[test]
+fn nobody_leaves_all_of_his_cpus() {
+    check(
+        &["0-0,1,2,3", "0-0,1,2", "own", "end"],
+        expect![[r#"
+        0-0,1,2,3:
+        0-0,1,2:
+        shrink id0 cpus 0-3 -> 3
+        own:
+        shrink id1 cpus 0-3 -> 0,3
+        end:
+        grow   id0 cpus 3 -> 0,3
+    "#]],
+    );
+}
+
+#[test]
+fn a_pause_and_a_restore_give_everything_back() {
+    check(
+        &["0-0,1", "pause", "end"],
+        expect![[r#"
+        0-0,1:
+        shrink id0 cpus 0-3 -> 2-3
+        pause:
+        grow   id0 cpus 2-3 -> 0-3
+        end:
+    "#]],
+    );
+    check(
+        &["0-0,1", "restore", "resume", "end"],
+        expect![[r#"
+            0-0,1:
+            shrink id0 cpus 0-3 -> 2-3
+            restore:
+            grow   id0 cpus 2-3 -> 0-3
+            resume:
+            end:
+        "#]],
+    );
+}
+
+#[test]
+fn who_owns_cpus_keeps_them() {
+    let mut state = state("numa:1 core:4 pu:1 mem:4");
+    let id = make(&mut state, 0, new_container("0", "own", 0, 2));
+    let target = state.by_runtime_id[&id];
+    let before = state.pinning(target);
+    let leave = "0-3".parse().unwrap();
+    let turn = Turn { knob: Knob::Move, target, step: 1, leave };
+    let step = state.step(Event::Turn(Turned::from_turns([(1, turn)])), Timestamp::UNIX_EPOCH);
+    assert!(step.plan.is_empty());
+    assert_eq!(state.pinning(target), before);
+}
+
+#[test]
+fn what_is_turned_already_is_not_waited_for() {
+    let mut state = state("numa:1 core:4 pu:1 mem:4");
+    let id = make(&mut state, 0, new_container("0", "c", 0, 0));
+    let turn =
+        Turn { knob: Knob::Idle, target: state.by_runtime_id[&id], step: 1, leave: CpuSet::new() };
+    let turned = Turned::from_turns([(1, turn)]);
+    let mut since = |turned: &Turned| match state
+        .step(Event::Turn(turned.clone()), Timestamp::UNIX_EPOCH)
+        .answer
+    {
+        Answer::Since(step) => step.is_some(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([since(&turned), since(&turned), since(&Turned::default())], [true, false, true]);
+}
