@@ -78,6 +78,9 @@ fn who_leaves_the_cpu_to_a_client_outside_of_containers_is_not_preempted() {
         migrations: [0.0; 5],
         delay_p50: None,
         delay_p99: Some(Duration::from_micros(64)),
+        cycles_per_instruction: None,
+        cache_misses: None,
+        has_runs: true,
     };
     let mut sample = Sample { cpus: 0.5, ..Sample::default() };
     add_rates(&mut sample, &rates);

@@ -55,7 +55,11 @@ impl Node {
             let counters = GroupCounters { cpu_usec: Some(usec), ..GroupCounters::default() };
             (id.to_owned(), (counters, None))
         });
-        let files = GroupsRead { at: self.begun + self.at(), groups: groups.collect() };
+        let files = GroupsRead {
+            at: self.begun + self.at(),
+            groups: groups.collect(),
+            idle_ticks: BTreeMap::new(),
+        };
         let ids = [CgroupId(1), CgroupId(2)];
         let seen = ["server", "hog"].into_iter().zip(ids).map(|(pod, cgroup)| Seen {
             cgroup,
