@@ -146,5 +146,5 @@ fn who_needs_more_cycles_or_misses_more_than_usual_suffers() {
 #[test]
 fn who_is_as_usual_does_not() {
     assert_eq!(findings(10, 2), []);
-    assert_eq!(findings(12, 3), []);
+    assert_eq!(findings(11, 3), []);
 }
