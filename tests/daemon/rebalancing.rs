@@ -12,7 +12,7 @@ use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_daemon::config::{Config, EnforcementMode};
 use bayplan_daemon::{ProposalState, RebalanceView, post_control, query_control};
 use bayplan_rebalance::Mode;
-use bayplan_types::{Bytes, CpuSet, MilliCpu, QosClass};
+use bayplan_types::{Bytes, CpuSet, QosClass};
 
 use crate::node::{Node, set, soon};
 use crate::observing::{metrics, sum};
@@ -91,7 +91,7 @@ impl Trouble {
             while !seen.load(Ordering::Relaxed) {
                 let micros = std::mem::replace(&mut last, Instant::now()).elapsed().as_micros();
                 // In percent of a CPU.
-                let shares = if cure(&groups) { [60, 0, 100] } else { [60, 80, 140] };
+                let shares = if cure(&groups) { [90, 0, 100] } else { [90, 80, 140] };
                 for (total, share) in [&mut server, &mut stalled, &mut hog].into_iter().zip(shares)
                 {
                     *total += micros * share;
@@ -186,8 +186,12 @@ fn hog(qos: QosClass, annotation: Option<(&str, &str)>) -> PodSpec {
 }
 
 /// A server and a hog, whose groups exist, on a node whose daemon runs.
-async fn settled(node: &mut Node, server: &ContainerSpec, hog: &PodSpec) -> Arc<Groups> {
-    let pod = PodSpec::new("server", QosClass::Burstable);
+async fn settled(
+    node: &mut Node,
+    (qos, server): (QosClass, &ContainerSpec),
+    hog: &PodSpec,
+) -> Arc<Groups> {
+    let pod = PodSpec::new("server", qos);
     let (_, server) = soon(node.kubelet.launch(&pod, server)).await.unwrap();
     let (_, hog) =
         soon(node.kubelet.launch(hog, &ContainerSpec::burstable("hog", 0))).await.unwrap();
@@ -227,7 +231,8 @@ async fn troubled(
     node.adjust = adjust;
     node.start_daemon().await;
     let pod = hog(QosClass::BestEffort, wish.map(|it| ("rebalance", it)));
-    let groups = settled(&mut node, &ContainerSpec::burstable("server", 100), &pod).await;
+    let server = ContainerSpec::burstable("server", 100);
+    let groups = settled(&mut node, (QosClass::Burstable, &server), &pod).await;
     let trouble = Trouble::start(Arc::clone(&groups), cure);
     (node, groups, trouble)
 }
@@ -391,19 +396,15 @@ async fn what_is_usual_is_on_disk_after_a_stop_and_a_bad_file_stops_nothing() {
     node.stop_daemon().await;
 }
 
-/// A server on one NUMA node, and a hog of the same class on both, of which nothing but its place can be changed.
+/// A server on one NUMA node, and a hog of a lower class on both, of which nothing but its place can be changed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_shares_cpus_goes_out_of_the_way_and_comes_back() {
     let mut node = Node::without_daemon("pack:1 numa:2 l3:1 core:2 pu:1 mem:8");
     node.adjust = acting;
     node.start_daemon().await;
-    let server = ContainerSpec {
-        cpu_limit: Some(MilliCpu(500)),
-        memory_limit: Some(Bytes::gib(1)),
-        ..ContainerSpec::burstable("server", 100)
-    };
+    let server = ContainerSpec::guaranteed("server", 500, Bytes::gib(1));
     let pod = hog(QosClass::Burstable, Some(("unlimited-burstable", "system")));
-    let groups = settled(&mut node, &server, &pod).await;
+    let groups = settled(&mut node, (QosClass::Guaranteed, &server), &pod).await;
     assert_eq!(groups.cpus().map(|it| it.len()), [2, 4]);
     let _trouble = Trouble::start(Arc::clone(&groups), Groups::is_apart);
     let view = view_when(&node, "kept", |it| has(it, "move", ProposalState::Kept)).await;
