@@ -43,7 +43,8 @@ const LIMITS: Limits =
 
 /// Tests by which a change is judged under systemd, too.
 const UNDER_SYSTEMD: &[&str] = &[
-    "what_systemd_writes_again",
+    "what_systemd_writes_a",
+    "cpu_sets_that_systemd_was_told_of",
     "a_call_of_kubelet_starts_the_daemon",
     "limits_bursts_and_memory",
     "the_unit_may_do_all",
