@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use bayplan_allocator::check_ledger;
 use bayplan_allocator::policy::topology_aware::pools;
-use bayplan_cri::translate::Pod;
+use bayplan_cri::translate::{Pod, Resources};
 use bayplan_rebalance::Knob;
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuId, CpuSet, QosClass};

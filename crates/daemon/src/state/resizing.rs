@@ -1,0 +1,91 @@
+//! Resizes: kubelet changes the resources of a container that runs. What is refused is in `refused.rs`.
+
+use bayplan_allocator::{Allocation, ContainerId, Previous, offer};
+use bayplan_cri::agent::Admission;
+use bayplan_cri::translate::Resources;
+use bayplan_types::Pinning;
+use jiff::Timestamp;
+
+use crate::event::{Answer, Note, Step};
+use crate::state::NodeState;
+
+impl NodeState {
+    /// Places the container anew for its new resources, keeping what it can of the old place; on refusal everything stays.
+    pub(super) fn resize(
+        &mut self,
+        runtime_id: &str,
+        update: Resources,
+        is_final: bool,
+        now: Timestamp,
+    ) -> Step {
+        let mut step = Step::new(Answer::Admission(Admission::PassThrough));
+        let Some(id) = self.by_runtime_id.get(runtime_id).copied() else { return step };
+        let Some(container) = self.containers.get(&id) else { return step };
+        let mut spec = container.spec.clone();
+        spec.resources = spec.resources.updated_by(update);
+        if spec.resources == container.spec.resources {
+            self.refusals_over(id, "is taken back", &mut step);
+        } else {
+            let Some(held) = self.ledger.release(id) else { return step };
+            let before = self.place_before(id, &held);
+            let (mut request, warnings) = self.request(id, &spec);
+            if held.exclusive.is_empty() {
+                request = self.as_sharer(request);
+            }
+            request.previous =
+                Some(Previous { pool: held.pool, exclusive: held.exclusive.clone() });
+            let offered = offer(&self.ledger, &request);
+            let decision = self.decision(&spec, &request, offered.as_ref(), warnings, now);
+            let committed = offered.ok().and_then(|offer| {
+                let moves = offer.moves().to_vec();
+                self.ledger.commit(offer).ok().map(|()| moves)
+            });
+            let Some(moves) = committed else {
+                self.put_back(id, held, &mut step);
+                if !is_final {
+                    step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
+                    return step;
+                }
+                return self.refuse_resize(id, &spec, decision, update, step);
+            };
+            self.refusals_over(id, "is made", &mut step);
+            self.note_moves(&moves, id, &mut step);
+            if let Some(container) = self.containers.get_mut(&id) {
+                container.spec = spec;
+                container.decision = decision;
+                container.touched = self.steps;
+            }
+            self.remember_home(id);
+            step.records.extend(self.placed_record(id));
+            step.notes.extend(self.placed_note(id));
+            step.history.extend(self.resizing(id, before, update));
+        }
+        step.answers_after_plan = true;
+        let told = self.pinning(id);
+        if let Some(container) = self.containers.get_mut(&id) {
+            container.update = told.clone();
+        }
+        step.answer = Answer::Admission(told.map_or(Admission::PassThrough, Admission::Place));
+        step
+    }
+
+    /// Kubelet's own update carried the pinning of the moment in which it was asked about. If that has changed since, the update may
+    /// have undone what was written meanwhile.
+    pub(super) fn resized(&mut self, runtime_id: &str, is_answered: bool) -> Step {
+        let mut step = Step::new(Answer::Done);
+        let Some(id) = self.by_runtime_id.get(runtime_id).copied() else { return step };
+        let carried = self.containers.get_mut(&id).and_then(|container| container.update.take());
+        if carried != self.pinning(id) || !is_answered {
+            self.observed.insert(runtime_id.to_owned(), Pinning::default());
+            step.answers_after_plan = true;
+        }
+        step
+    }
+
+    fn put_back(&mut self, id: ContainerId, held: Allocation, step: &mut Step) {
+        if let Err(error) = self.ledger.adopt(id, held) {
+            let message = format!("{id} lost its place in a refused resize: {error}");
+            step.notes.push(Note::Failure { kind: "put_back", message });
+        }
+    }
+}
