@@ -58,10 +58,12 @@ pub(crate) fn near_nodes(pools: &Pools, held: &Allocation) -> NodeSet {
     near
 }
 
-/// What somebody gets after a cold start: nodes near its CPUs, of the kinds that it may have.
+/// What somebody gets after a cold start: nodes near its CPUs, of the kinds that it may have; all of these kinds that are not slow, where none is near.
 pub(crate) fn warm_nodes(pools: &Pools, near: &NodeSet, wishes: &MemoryWishes) -> NodeSet {
     let may = |id: &NodeId| pools.node(*id).is_some_and(|(_, node)| wishes.may_have(node.kind));
-    near.iter().filter(may).collect()
+    let warm: NodeSet = near.iter().filter(may).collect();
+    let fast = pools.nodes.iter().filter(|it| wishes.may_have(it.kind) && !it.kind.is_slow());
+    if warm.is_empty() { fast.map(|it| it.id).collect() } else { warm }
 }
 
 impl<'a> Memory<'a> {
@@ -85,12 +87,16 @@ impl<'a> Memory<'a> {
     /// Whether a node is of a kind that the request may have. Where the machine has no node of these kinds, every node will do.
     fn is_wished(&self, node: NodeId) -> bool {
         let wishes = &self.request.wishes.memory;
-        let is_wished = |node: &Node| match wishes.cold_start {
-            ColdStart::No => wishes.may_have(node.kind),
-            ColdStart::Cold | ColdStart::Over => node.is_for_cold_start(wishes),
+        let nodes = &self.pools.nodes;
+        // The slow memory may be gone since.
+        let is_cold = wishes.cold_start != ColdStart::No
+            && nodes.iter().any(|node| node.is_for_cold_start(wishes));
+        let is_wished = |node: &Node| match is_cold {
+            true => node.is_for_cold_start(wishes),
+            false => wishes.may_have(node.kind),
         };
         self.pools.node(node).is_some_and(|(_, node)| is_wished(node))
-            || !self.pools.nodes.iter().any(is_wished)
+            || !nodes.iter().any(is_wished)
     }
 
     /// Free memory of a node of a kind that is wished.

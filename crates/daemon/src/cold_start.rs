@@ -127,10 +127,12 @@ impl NodeState {
         let from = held.map(|held| held.mems.to_string()).unwrap_or_default();
         let Some(container) = self.containers.get(&id) else { return };
         let (request, _) = self.request(id, &container.spec);
-        let Some(to) = self.ledger.end_cold_start(id, &request.wishes.memory) else { return };
+        let to = self.ledger.end_cold_start(id, &request.wishes.memory);
         let Some(container) = self.containers.get_mut(&id) else { return };
-        let (to, why) = (to.to_string(), "because its cold start is over".to_owned());
+        // Also for one that has lost its place, so that this is not due for ever.
         container.cold = Cold::Over;
+        let Some(to) = to else { return };
+        let (to, why) = (to.to_string(), "because its cold start is over".to_owned());
         container.decision.note_move(&format!("memory nodes {from}"), &to, &why);
         container.touched = self.steps;
         let container = container.full_name();

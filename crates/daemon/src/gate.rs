@@ -185,13 +185,17 @@ impl Agent for Gate {
     }
 
     async fn resize(&self, container_id: &str, resources: Resources) -> Admission {
-        self.note_call(container_id);
         if let Some(refused) = self.crowded() {
             return refused;
         }
         let id = container_id.to_owned();
         let (first, last) = (Event::TryResize(id.clone(), resources), Event::Resize(id, resources));
-        self.decide_twice(first, last).await.unwrap_or_else(|| self.undecided())
+        let decided = self.decide_twice(first, last).await.unwrap_or_else(|| self.undecided());
+        // Kubelet asks every second for what is refused, and the runtime hears nothing of it.
+        if !matches!(decided, Admission::Refuse(_)) {
+            self.note_call(container_id);
+        }
+        decided
     }
 
     async fn resized(&self, container_id: &str, is_answered: bool) {

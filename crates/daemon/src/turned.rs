@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use bayplan_allocator::{Allocation, ContainerId};
 use bayplan_rebalance::{Knob, Proposal};
-use bayplan_types::CpuSet;
+use bayplan_types::{CpuSet, MilliCpu};
 
 use crate::event::{Answer, Step};
 use crate::occupancy::Occupancy;
@@ -87,7 +87,8 @@ impl NodeState {
         Step { answers_after_plan, ..Step::new(Answer::Since(is_new.then_some(self.steps))) }
     }
 
-    /// Where somebody runs: of the CPUs that the ledger gives it, those that it is not to leave. Whoever owns CPUs leaves none, and nobody leaves all.
+    /// Where somebody runs: of the CPUs that the ledger gives it, those that it is not to leave. Whoever owns CPUs leaves none, and nobody so many that
+    /// too few are left for what it asks for.
     pub(crate) fn cpus_of(&self, id: ContainerId, allocation: &Allocation) -> CpuSet {
         let cpus = self.ledger.cpus_of(allocation);
         let is_held = self.is_rebalance_paused || self.is_restored();
@@ -95,7 +96,8 @@ impl NodeState {
             return cpus;
         }
         let left = cpus.difference(&self.turned.left_by(id));
-        if left.is_empty() { cpus } else { left }
+        let is_enough = allocation.shared.is_none_or(|it| MilliCpu::from_cpus(left.len()) >= it);
+        if left.is_empty() || !is_enough { cpus } else { left }
     }
 
     /// What of it holds: nothing while the rebalancer is paused or everything is given back.

@@ -71,8 +71,10 @@ impl Patience {
             let was_right = !unread.contains(slot);
             // Copies nothing of what it knows already: this is done for every file at every look.
             match self.slots.get_mut(slot) {
+                // What was not read says nothing.
+                Some(seen) if seen.wanted == setting.value && !was_right => {}
                 Some(seen) if seen.wanted == setting.value => {
-                    (seen.was_right, seen.failures) = (was_right, 0);
+                    (seen.was_right, seen.failures) = (true, 0);
                 }
                 _ => {
                     let wanted = setting.value.clone();

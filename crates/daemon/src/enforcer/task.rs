@@ -174,13 +174,14 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         // What the state has just changed is on its way to the runtime.
         let with_sets =
             !is_preview && (matches!(wake, Wake::Heard) || looked.sets_due(&config) <= begun);
+        let may_write = !is_dry && config.enforcement == EnforcementMode::On;
         let worked = tokio::task::spawn_blocking(move || {
             let mut outcome = match is_dry {
                 true => enforcer.preview(&config, &occupancy),
                 false => enforcer.enforce(&config, &occupancy, now),
             };
             if with_sets {
-                enforcer.look_at_sets(&occupancy, !is_dry, now, &mut outcome);
+                enforcer.look_at_sets(&occupancy, may_write, now, &mut outcome);
             }
             (enforcer, outcome)
         });

@@ -70,7 +70,7 @@ impl RebalancerTask {
         let found = occupancy.occupants.iter().find(|it| it.id == target);
         Some(match found {
             Some(it) if it.cpus.is_disjoint(leave) => Outcome::Done,
-            Some(_) => Outcome::Refused("it would have no other CPU".to_owned()),
+            Some(_) => Outcome::Refused("it would have too few other CPUs".to_owned()),
             None => Outcome::Refused("it is gone".to_owned()),
         })
     }

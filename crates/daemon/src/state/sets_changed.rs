@@ -14,6 +14,10 @@ impl NodeState {
         for (runtime_id, found) in found {
             let Some(id) = self.by_runtime_id.get(&runtime_id).copied() else { continue };
             let Some(container) = self.containers.get(&id) else { continue };
+            // A write that has failed is no other's doing, and is repeated anyway.
+            if !self.observed.contains_key(&runtime_id) {
+                continue;
+            }
             let is_known = container.touched > basis
                 || container.phase != Phase::Running
                 || !container.is_settled();

@@ -173,6 +173,24 @@ fn whoever_changes_it_again_and_again_has_it() {
     assert_eq!(story.sets.contested(), 1);
 }
 
+/// Somebody who changes it while the runtime is still being told, as it is after each repair.
+#[test]
+fn whoever_changes_it_right_after_each_repair_has_it_in_the_end() {
+    let mut story = Story::new();
+    story.look("at first");
+    for _ in 0..7 {
+        story.set(CPUS, "7");
+        story.look("changed");
+        story.calls.begin("id");
+        story.set(CPUS, "0-1");
+        story.look("repaired");
+        story.set(CPUS, "7");
+        story.look("changed while the runtime is told");
+        story.calls = RuntimeCalls::default();
+    }
+    assert_eq!(story.sets.contested(), 1);
+}
+
 #[test]
 fn who_is_left_alone_is_not_looked_at() {
     let mut story = Story::new();
