@@ -24,7 +24,7 @@ impl Disk {
 
 fn mount(arguments: &[&str], at: &Path) {
     let status = Command::new("mount").args(arguments).arg(at).status().unwrap();
-    assert!(status.success(), "mounting needs root");
+    assert!(status.success(), "mount {arguments:?} failed; it needs root, and nobody who writes");
 }
 
 impl Drop for Disk {
@@ -43,7 +43,8 @@ async fn a_disk_that_has_become_read_only_stops_neither_the_start_nor_placing() 
     node.start_daemon().await;
     node.guaranteed("database", 2000).await;
     let before = node.wait_until_in_line().await;
-    node.kill_daemon();
+    // A daemon that still writes keeps its disk writable.
+    node.bury_daemon().await;
     disk.remount("ro");
     node.start_daemon().await;
     let after = node.wait_until_in_line().await;
