@@ -21,6 +21,7 @@ mod read_resctrl;
 mod read_snapshot;
 mod resctrl_groups;
 mod snapshot_file;
+mod uncore_domains;
 mod write_snapshot;
 
 pub use find_cgroup::{
