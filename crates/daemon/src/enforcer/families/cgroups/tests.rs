@@ -1,5 +1,7 @@
 use std::fs;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_enforcement::{files_to_read, plan_files, render_file_plan};
@@ -7,10 +9,12 @@ use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_host::kernel::observe;
 use bayplan_types::CpuClass;
 use expect_test::{Expect, expect};
+use nix::errno::Errno;
 
 use super::*;
 use crate::config::parse_config;
 use crate::enforcer::families::{KnownFiles, gather};
+use crate::enforcer::{Enforcer, HeldFile, Originals};
 
 /// A pod of its own with one container: CPUs that it may run on, those that it owns, and an annotation.
 fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)]) -> Occupant {
@@ -241,6 +245,104 @@ fn classes_of_block_io_are_chosen_or_those_of_the_qos_class() {
             set    /sys/fs/cgroup/kubepods/pod-usual/id-usual/io.weight [default] 100 -> 200  (n/usual/c: block I/O class "Guaranteed")
             set    /sys/fs/cgroup/kubepods/pod-usual/io.weight [default] 100 -> 200  (n/usual/c: block I/O class "Guaranteed" in the pod)
             ! n/lost/c: there is no block I/O class "lost"; those of the configuration: Guaranteed, slow
+        "#]],
+    );
+}
+
+/// What `explain` says of each after one look.
+fn check_explained(kernel: FakeKernel, config: &str, occupants: Vec<Occupant>, expected: Expect) {
+    let config = parse_config(Path::new("c"), config).unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let (originals, _) = Originals::open(state.path(), None).unwrap();
+    let kernel = Arc::new(Mutex::new(kernel));
+    let mut enforcer = Enforcer::new(Box::new(kernel), originals);
+    let occupancy = Occupancy { occupants, ..Occupancy::default() };
+    let held = enforcer.enforce(&config, &occupancy, Duration::ZERO).held;
+    let mut text = String::new();
+    for Occupant { name, .. } in &occupancy.occupants {
+        let (isolation, files) = held.about(name);
+        text.push_str(&format!("{name}: {}\n", isolation.as_deref().unwrap_or("-")));
+        for HeldFile { slot, value, failure, .. } in files {
+            let slot = slot.trim_start_matches("/sys/fs/cgroup/kubepods/");
+            let failure = failure.iter().map(|why| format!(", not so: {why}")).collect::<String>();
+            text.push_str(&format!("    {slot} = {value}{failure}\n"));
+        }
+    }
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn explain_says_which_isolation_was_given_and_why_no_further() {
+    let isolated = [("bayplan.dev/cpu-partition", "isolated")];
+    let everybody = || {
+        vec![
+            occupant("asks", "2-3", "2-3", &isolated),
+            occupant("owns", "1", "1", &[]),
+            occupant("shares", "0", "", &[]),
+            occupant("wants", "0", "", &isolated),
+        ]
+    };
+    let pods = ["asks", "owns", "shares", "wants"];
+    check_explained(
+        kernel(&pods),
+        "",
+        everybody(),
+        expect![[r#"
+        n/asks/c: partition isolated: nothing else of the node runs on its CPUs, and its own threads are not moved among them
+            pod-asks/cpu.max = max
+            pod-asks/id-asks/cpu.max = max
+            pod-asks/id-asks/cpuset.cpus.exclusive = 2-3
+            pod-asks/id-asks/cpuset.cpus.partition = isolated
+        n/owns/c: CPUs of its own, on which only processes outside of all containers may run, too; no partition is asked for (isolation.partition)
+            pod-owns/cpu.max = max
+            pod-owns/id-owns/cpu.max = max
+        n/shares/c: -
+        n/wants/c: none: it shares CPUs, and a partition needs a Guaranteed pod and whole CPUs
+    "#]],
+    );
+    let mut refusing = kernel(&pods);
+    let partition = "sys/fs/cgroup/kubepods/pod-asks/id-asks/cpuset.cpus.partition";
+    refusing.fail_next(partition, Errno::EINVAL);
+    check_explained(
+        refusing,
+        "",
+        everybody(),
+        expect![[r#"
+        n/asks/c: CPUs of its own, on which only processes outside of all containers may run, too; partition isolated cannot be had: EINVAL: Invalid argument
+            pod-asks/cpu.max = max
+            pod-asks/id-asks/cpu.max = max
+            pod-asks/id-asks/cpuset.cpus.exclusive = 2-3
+            pod-asks/id-asks/cpuset.cpus.partition = isolated, not so: EINVAL: Invalid argument
+        n/owns/c: CPUs of its own, on which only processes outside of all containers may run, too; no partition is asked for (isolation.partition)
+            pod-owns/cpu.max = max
+            pod-owns/id-owns/cpu.max = max
+        n/shares/c: -
+        n/wants/c: none: it shares CPUs, and a partition needs a Guaranteed pod and whole CPUs
+    "#]],
+    );
+    let mut old = kernel(&pods);
+    old.files.retain(|path, _| !path.ends_with("cpuset.cpus.exclusive"));
+    old.files.insert("sys/devices/system/cpu/isolated".to_owned(), "1\n".to_owned());
+    check_explained(
+        old,
+        "cpu:\n  liftQuota: false\n",
+        everybody(),
+        expect![[r#"
+            n/asks/c: CPUs of its own, on which only processes outside of all containers may run, too; a partition needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot
+            n/owns/c: its CPUs are isolated since the machine was booted (isolcpus)
+            n/shares/c: -
+            n/wants/c: none: it shares CPUs, and a partition needs a Guaranteed pod and whole CPUs
+        "#]],
+    );
+    check_explained(
+        kernel(&pods),
+        "enforcement: off\n",
+        everybody(),
+        expect![[r#"
+            n/asks/c: -
+            n/owns/c: -
+            n/shares/c: -
+            n/wants/c: -
         "#]],
     );
 }
