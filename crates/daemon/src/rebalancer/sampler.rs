@@ -1,7 +1,7 @@
 //! From two readings to samples. In: counters of the kernel's files and of the probes. Out: what each container did and suffered in between.
 //!
-//! Each source has its own clock: rates are over the time between two readings of that source. A source that has told nothing new since the last round is as
-//! it was; what nobody measures is `None`.
+//! Each source has its own clock: rates are over the time between two readings of that source. What nobody measures is `None`, and so is what the probes were not
+//! asked for in time: who judges a change must not see what was before it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -82,16 +82,14 @@ impl Sampler {
         self.files = Some(now);
     }
 
-    /// Probes that have stopped counting tell nothing any more.
+    /// Probes that have stopped counting, or have told nothing new, tell nothing.
     fn take_probes(&mut self, now: Option<(Vec<Seen>, Drain)>) {
+        self.of_probes.clear();
         let Some((seen, drain)) = now else {
-            (self.drain, self.of_probes) = (None, BTreeMap::new());
+            self.drain = None;
             return;
         };
-        if self.drain.as_ref().is_some_and(|before| before.at == drain.at) {
-            return;
-        }
-        if let Some(before) = &self.drain {
+        if let Some(before) = self.drain.as_ref().filter(|before| before.at < drain.at) {
             let mut rates = rates_between(before, &drain);
             // Who was not in the drain before has counted for an unknown time.
             rates.retain(|cgroup, _| before.containers.contains_key(cgroup));
