@@ -271,73 +271,79 @@ fn check_explained(kernel: FakeKernel, config: &str, occupants: Vec<Occupant>, e
     expected.assert_eq(&text);
 }
 
+const FOUR: [&str; 4] = ["asks", "owns", "shares", "wants"];
+
+fn four() -> Vec<Occupant> {
+    let isolated = [("bayplan.dev/cpu-partition", "isolated")];
+    vec![
+        occupant("asks", "2-3", "2-3", &isolated),
+        occupant("owns", "1", "1", &[]),
+        occupant("shares", "0", "", &[]),
+        occupant("wants", "0", "", &isolated),
+    ]
+}
+
 #[test]
 fn explain_says_which_isolation_was_given_and_why_no_further() {
-    let isolated = [("bayplan.dev/cpu-partition", "isolated")];
-    let everybody = || {
-        vec![
-            occupant("asks", "2-3", "2-3", &isolated),
-            occupant("owns", "1", "1", &[]),
-            occupant("shares", "0", "", &[]),
-            occupant("wants", "0", "", &isolated),
-        ]
-    };
-    let pods = ["asks", "owns", "shares", "wants"];
     check_explained(
-        kernel(&pods),
+        kernel(&FOUR),
         "",
-        everybody(),
+        four(),
         expect![[r#"
-        n/asks/c: partition isolated: nothing else of the node runs on its CPUs, and its own threads are not moved among them
-            pod-asks/cpu.max = max
-            pod-asks/id-asks/cpu.max = max
-            pod-asks/id-asks/cpuset.cpus.exclusive = 2-3
-            pod-asks/id-asks/cpuset.cpus.partition = isolated
-        n/owns/c: CPUs of its own, on which only processes outside of all containers may run, too; no partition is asked for (isolation.partition)
-            pod-owns/cpu.max = max
-            pod-owns/id-owns/cpu.max = max
-        n/shares/c: -
-        n/wants/c: none: it shares CPUs, and a partition needs a Guaranteed pod and whole CPUs
-    "#]],
+            n/asks/c: partition isolated: nothing else of the node runs on its CPUs, and its own threads are not moved among them
+                pod-asks/cpu.max = max
+                pod-asks/id-asks/cpu.max = max
+                pod-asks/id-asks/cpuset.cpus.exclusive = 2-3
+                pod-asks/id-asks/cpuset.cpus.partition = isolated
+            n/owns/c: CPUs of its own, on which nobody else runs but processes outside of all containers; no partition is asked for (isolation.partition)
+                pod-owns/cpu.max = max
+                pod-owns/id-owns/cpu.max = max
+            n/shares/c: -
+            n/wants/c: none: it shares CPUs, and a partition needs a Guaranteed pod and whole CPUs
+        "#]],
     );
-    let mut refusing = kernel(&pods);
+    let mut refusing = kernel(&FOUR);
     let partition = "sys/fs/cgroup/kubepods/pod-asks/id-asks/cpuset.cpus.partition";
     refusing.fail_next(partition, Errno::EINVAL);
     check_explained(
         refusing,
         "",
-        everybody(),
+        four(),
         expect![[r#"
-        n/asks/c: CPUs of its own, on which only processes outside of all containers may run, too; partition isolated cannot be had: EINVAL: Invalid argument
-            pod-asks/cpu.max = max
-            pod-asks/id-asks/cpu.max = max
-            pod-asks/id-asks/cpuset.cpus.exclusive = 2-3
-            pod-asks/id-asks/cpuset.cpus.partition = isolated, not so: EINVAL: Invalid argument
-        n/owns/c: CPUs of its own, on which only processes outside of all containers may run, too; no partition is asked for (isolation.partition)
-            pod-owns/cpu.max = max
-            pod-owns/id-owns/cpu.max = max
-        n/shares/c: -
-        n/wants/c: none: it shares CPUs, and a partition needs a Guaranteed pod and whole CPUs
-    "#]],
+            n/asks/c: CPUs of its own, on which nobody else runs but processes outside of all containers; partition isolated cannot be had: EINVAL: Invalid argument
+                pod-asks/cpu.max = max
+                pod-asks/id-asks/cpu.max = max
+                pod-asks/id-asks/cpuset.cpus.exclusive = 2-3
+                pod-asks/id-asks/cpuset.cpus.partition = isolated, not so: EINVAL: Invalid argument
+            n/owns/c: CPUs of its own, on which nobody else runs but processes outside of all containers; no partition is asked for (isolation.partition)
+                pod-owns/cpu.max = max
+                pod-owns/id-owns/cpu.max = max
+            n/shares/c: -
+            n/wants/c: none: it shares CPUs, and a partition needs a Guaranteed pod and whole CPUs
+        "#]],
     );
-    let mut old = kernel(&pods);
+}
+
+#[test]
+fn explain_tells_of_older_kernels_and_of_cpus_isolated_at_boot() {
+    let mut old = kernel(&FOUR);
     old.files.retain(|path, _| !path.ends_with("cpuset.cpus.exclusive"));
     old.files.insert("sys/devices/system/cpu/isolated".to_owned(), "1\n".to_owned());
     check_explained(
         old,
         "cpu:\n  liftQuota: false\n",
-        everybody(),
+        four(),
         expect![[r#"
-            n/asks/c: CPUs of its own, on which only processes outside of all containers may run, too; a partition needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot
+            n/asks/c: CPUs of its own, on which nobody else runs but processes outside of all containers; a partition needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot
             n/owns/c: its CPUs are isolated since the machine was booted (isolcpus)
             n/shares/c: -
             n/wants/c: none: it shares CPUs, and a partition needs a Guaranteed pod and whole CPUs
         "#]],
     );
     check_explained(
-        kernel(&pods),
+        kernel(&FOUR),
         "enforcement: off\n",
-        everybody(),
+        four(),
         expect![[r#"
             n/asks/c: -
             n/owns/c: -
