@@ -6,6 +6,7 @@ pub mod fake_kernel;
 pub mod fake_resctrl;
 mod find_cgroup;
 pub mod history;
+mod irqbalance;
 pub mod journal;
 pub mod kernel;
 pub mod kernel_files;

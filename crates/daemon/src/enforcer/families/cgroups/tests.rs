@@ -352,3 +352,24 @@ fn explain_tells_of_older_kernels_and_of_cpus_isolated_at_boot() {
         "#]],
     );
 }
+
+/// Also by a daemon that was not there when it was told.
+#[test]
+fn irqbalance_leaves_alone_what_is_kept_free_of_interrupts_and_gets_its_list_back() {
+    let socket = "run/irqbalance/irqbalance7.sock";
+    let mut files = kernel(&["own"]);
+    files.files.insert(socket.to_owned(), "1\n".to_owned());
+    let (files, state) = (Arc::new(Mutex::new(files)), tempfile::tempdir().unwrap());
+    let config = parse_config(Path::new("c"), "isolation:\n  interrupts: disable\n").unwrap();
+    let look = |occupants: Vec<Occupant>| {
+        let (originals, _) = Originals::open(state.path(), None).unwrap();
+        let mut enforcer = Enforcer::new(Box::new(Arc::clone(&files)), originals);
+        let occupancy = Occupancy { occupants, ..Occupancy::default() };
+        let done = enforcer.enforce(&config, &occupancy, Duration::ZERO);
+        assert_eq!((done.failures, done.problems), (vec![], vec![]));
+        files.lock().unwrap().files[socket].clone()
+    };
+    assert_eq!(look(vec![occupant("own", "2-3", "2-3", &[])]), "1-3");
+    assert_eq!(look(vec![occupant("own", "2", "2", &[])]), "1-2");
+    assert_eq!(look(Vec::new()), "1");
+}
