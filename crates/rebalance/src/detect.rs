@@ -76,7 +76,8 @@ impl Judge<'_> {
             let Some(short) = median(values.iter().take(settings.short)) else { continue };
             condition.is_well &= short < well_below(limit, usual);
             condition.is_uneasy |= values.iter().flatten().any(|it| *it > limit);
-            let (long, spread) = (self.long(&values), spread(above(&values, limit)));
+            let lately = values.iter().take(settings.short).flatten().copied();
+            let (long, spread) = (self.long(&values), spread(lately.filter(|it| *it > limit)));
             let finding = Finding { signal, short, long, usual, limit, spread };
             if self.is_high(&finding, &values) {
                 condition.findings.push(finding);
@@ -170,11 +171,6 @@ pub(crate) fn value(signal: Signal, sample: &Sample) -> Option<f64> {
 /// Below what a signal counts as well again: half the way from its limit to what is usual.
 fn well_below(limit: f64, usual: Option<f64>) -> f64 {
     usual.map_or(limit * WELL_BELOW, |usual| f64::midpoint(limit, usual.min(limit)))
-}
-
-/// Values that are there and above a limit.
-fn above(values: &[Option<f64>], limit: f64) -> impl Iterator<Item = f64> {
-    values.iter().flatten().copied().filter(move |it| *it > limit)
 }
 
 /// About a standard deviation of some values, however far away the worst half of them is: the median distance from their median, in the ratio of a normal

@@ -54,7 +54,7 @@ pub struct Finding {
     pub usual: Option<f64>,
     /// What is too much.
     pub limit: f64,
-    /// How far it is from its median in the rounds in which it was too high, about a standard deviation.
+    /// How far it is from its median in those rounds of the short window in which it was too high, about a standard deviation.
     pub spread: f64,
 }
 
