@@ -14,6 +14,8 @@ mod lifecycle;
 mod machine;
 mod memory;
 mod package;
+mod probes;
+mod resize;
 mod shared;
 mod units;
 
@@ -62,6 +64,8 @@ fn tests() -> Vec<&'static Test> {
         memory::TESTS,
         isolated::TESTS,
         files::TESTS,
+        resize::TESTS,
+        probes::TESTS,
         lifecycle::TESTS,
         units::TESTS,
     ]

@@ -2,7 +2,7 @@
 
 use bayplan_allocator::ContainerId;
 use bayplan_cri::translate::NewContainer;
-use bayplan_types::{CpuClass, CpuSet, NodeSet};
+use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
 
 use crate::state::NodeState;
 use crate::turned::Turned;
@@ -63,10 +63,14 @@ impl Occupant {
 }
 
 impl Occupancy {
-    /// All CPUs that containers run on.
-    pub(crate) fn cpus(&self) -> CpuSet {
-        let own = self.occupants.iter().map(|it| &it.exclusive);
-        own.fold(self.reserved.union(&self.shared), |all, own| all.union(own))
+    /// CPUs that BestEffort containers may run on; of one whose CPU set nobody says, all that nobody owns.
+    pub(crate) fn best_effort_cpus(&self) -> CpuSet {
+        let lowest =
+            self.occupants.iter().filter(|it| it.spec.pod.qos == Some(QosClass::BestEffort));
+        lowest.fold(CpuSet::new(), |all, it| match it.cpus.is_empty() || it.is_left_alone {
+            true => all.union(&self.reserved).union(&self.shared),
+            false => all.union(&it.cpus),
+        })
     }
 }
 

@@ -156,9 +156,10 @@ impl Judge<'_> {
 
     /// The first step of suppression that takes most of what BestEffort containers use now: fast to protect, and the next step can only be halfway there.
     pub(crate) fn suppression(&self, scene: &Scene) -> u32 {
-        let lowest = scene.residents.iter().filter(|(_, it)| it.qos == Some(QosClass::BestEffort));
-        let used: f64 = lowest.filter_map(|(id, _)| Some(self.lately(*id)?.cpus)).sum();
-        let cpus = scene.topology.cpus().len() as f64;
+        let lowest = || scene.residents.iter().filter(|it| it.1.qos == Some(QosClass::BestEffort));
+        let used: f64 = lowest().filter_map(|(id, _)| Some(self.lately(*id)?.cpus)).sum();
+        let allowed = lowest().fold(CpuSet::new(), |all, (_, it)| all.union(&it.cpus));
+        let cpus = allowed.len() as f64;
         let leaves_little = |step: &u32| cpus * 0.5_f64.powf(f64::from(*step)) <= used / 4.0;
         (1..ladder::steps(Knob::Suppress))
             .find(leaves_little)

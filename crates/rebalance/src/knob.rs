@@ -9,8 +9,8 @@ pub enum Knob {
     Weight,
     /// The culprit leaves the hardware threads beside the victim's.
     Siblings,
-    /// BestEffort containers together get less CPU time: at step 1 half of the machine's, at step 2 a quarter, and so on (`cpu.max`). The target is the one
-    /// that this is said of; it holds for all.
+    /// BestEffort containers together get less CPU time: at step 1 half of what the CPUs have that they may run on, at step 2 a quarter, and so on
+    /// (`cpu.max`). The target is the one that this is said of; it holds for all.
     Suppress,
     /// The victim may overdraw its CPU limit for a moment: `cpu.max.burst`.
     Burst,

@@ -1,4 +1,4 @@
-//! What the probes have told, for whoever asks.
+//! What the probes have told, for whoever asks. Who needs it to be of this moment has them read anew.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,6 +7,10 @@ use std::time::Duration;
 use bayplan_probes::{CgroupId, Drain, Probe};
 use bayplan_types::CpuSet;
 use jiff::Timestamp;
+use tokio::sync::Notify;
+
+/// Reading takes milliseconds. Who waits longer does without.
+const READ_WITHIN: Duration = Duration::from_secs(1);
 
 /// How far back `recent` reaches.
 const RECENT: Duration = Duration::from_secs(60);
@@ -24,7 +28,16 @@ pub(crate) struct Seen {
 
 /// What was told so far; clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sightings(Arc<Mutex<Told>>);
+pub(crate) struct Sightings(Arc<Board>);
+
+#[derive(Debug, Default)]
+struct Board {
+    told: Mutex<Told>,
+    /// Somebody wants them read now.
+    asked: Notify,
+    /// Wakes who waits for that.
+    renewed: Notify,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Told {
@@ -42,6 +55,7 @@ impl Sightings {
     /// Nothing counts any more, or not yet, for the reasons in `table`.
     pub(crate) fn clear(&self, table: Vec<Probe>) {
         *self.lock() = Told { table, ..Told::default() };
+        self.0.renewed.notify_waiters();
     }
 
     /// A new drain, made at `now`.
@@ -61,16 +75,34 @@ impl Sightings {
         while told.drains.get(1).is_some_and(is_old) {
             told.drains.pop_front();
         }
+        drop(told);
+        self.0.renewed.notify_waiters();
     }
 
-    /// The last drain, and whose counters it has; `None` while nothing counts.
-    pub(crate) fn latest(&self) -> Option<(Vec<Seen>, Drain)> {
+    /// A drain made now, and whose counters it has; `None` while nothing counts. The last one where that takes too long.
+    pub(crate) async fn renewed(&self) -> Option<(Vec<Seen>, Drain)> {
+        let renewed = self.0.renewed.notified();
+        let mut renewed = std::pin::pin!(renewed);
+        // From now on, so that no notice is missed.
+        renewed.as_mut().enable();
+        self.latest()?;
+        self.0.asked.notify_one();
+        let _late = tokio::time::timeout(READ_WITHIN, renewed).await;
+        self.latest()
+    }
+
+    /// Comes back when somebody waits in [`Sightings::renewed`].
+    pub(super) async fn asked(&self) {
+        self.0.asked.notified().await;
+    }
+
+    fn latest(&self) -> Option<(Vec<Seen>, Drain)> {
         let told = self.lock();
         Some((told.containers.clone(), told.drains.back()?.clone()))
     }
 
     /// What is in here is replaced as a whole, so a panic of another task leaves nothing half done.
     pub(super) fn lock(&self) -> MutexGuard<'_, Told> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

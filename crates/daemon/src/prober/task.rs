@@ -20,8 +20,10 @@ use crate::hotplug::Ground;
 use crate::inbox::Inbox;
 use crate::occupancy::{Occupancy, Occupant};
 
-/// How often the probes are read.
+/// How often the probes are read while nobody asks for it.
 const PERIOD: Duration = Duration::from_secs(5);
+/// They are read anyway when nobody has asked for so long.
+const ASKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// What the task works with.
 pub(crate) struct ProberTask {
@@ -97,11 +99,14 @@ impl ProberTask {
 
     /// Reads again and again until the configuration wants others or none, or the probes do not answer any more.
     async fn count(&mut self, mut prober: Prober, wanted: Option<CounterChoice>) {
-        let mut ticks = tokio::time::interval(PERIOD);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut wait = Duration::ZERO;
         let mut told = None;
         while self::wanted(&self.config.borrow()) == wanted {
-            ticks.tick().await;
+            // Whoever asks regularly is the only one for whom they are read.
+            wait = tokio::select! {
+                () = self.sightings.asked() => ASKED_WITHIN,
+                () = tokio::time::sleep(wait) => PERIOD,
+            };
             let Some(Answer::Occupancy(occupancy)) = self.inbox.ask(Event::Occupancy).await else {
                 return;
             };

@@ -1,5 +1,7 @@
 //! What others see of what the probes have told.
 
+mod renewed;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -67,11 +69,15 @@ fn drain(start: Instant, after: u64) -> Drain {
 pub(crate) fn told(afters: &[u64]) -> Sightings {
     let (sightings, start) = (Sightings::default(), Instant::now());
     for after in afters {
-        let containers = vec![seen(7, "owner", "1"), seen(8, "other", "")];
-        let at = Timestamp::UNIX_EPOCH + Duration::from_secs(*after);
-        sightings.tell(table(), containers, drain(start, *after), at);
+        tell(&sightings, start, *after);
     }
     sightings
+}
+
+fn tell(sightings: &Sightings, start: Instant, after: u64) {
+    let containers = vec![seen(7, "owner", "1"), seen(8, "other", "")];
+    let at = Timestamp::UNIX_EPOCH + Duration::from_secs(after);
+    sightings.tell(table(), containers, drain(start, after), at);
 }
 
 /// The same on a machine that counts every event, three cycles for two instructions, and a quarter of the time for somebody else.

@@ -1,13 +1,13 @@
 //! From two readings to samples. In: counters of the kernel's files and of the probes. Out: what each container did and suffered in between.
 //!
-//! Each source has its own clock: rates are over the time between two readings of that source. A source that has told nothing new since the last round is as
-//! it was; what nobody measures is `None`.
+//! Each source has its own clock: rates are over the time between two readings of that source. What nobody measures is `None`, and so is what the probes were not
+//! asked for in time: who judges a change must not see what was before it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
-use bayplan_host::counters::{GroupCounters, Stall};
+use bayplan_host::counters::{GroupCounters, MonitorCounters, Stall};
 use bayplan_probes::{Drain, Preempter, Rates, rates_between};
 use bayplan_rebalance::Sample;
 use bayplan_types::CpuId;
@@ -67,7 +67,11 @@ impl Sampler {
         }
         let of_each = now.groups.iter().filter_map(|(id, (counters, placed))| {
             let (then, _) = before.groups.get(id)?;
-            Some((id.clone(), sample_of(then, counters, *placed, elapsed)?))
+            let mut sample = sample_of(then, counters, *placed, elapsed)?;
+            if let Some(caches) = now.caches.get(id) {
+                add_caches(&mut sample, before.caches.get(id), caches, elapsed);
+            }
+            Some((id.clone(), sample))
         });
         self.of_files = of_each.collect();
         let idle = now.idle_ticks.iter().filter_map(|(cpu, after)| {
@@ -78,16 +82,14 @@ impl Sampler {
         self.files = Some(now);
     }
 
-    /// Probes that have stopped counting tell nothing any more.
+    /// Probes that have stopped counting, or have told nothing new, tell nothing.
     fn take_probes(&mut self, now: Option<(Vec<Seen>, Drain)>) {
+        self.of_probes.clear();
         let Some((seen, drain)) = now else {
-            (self.drain, self.of_probes) = (None, BTreeMap::new());
+            self.drain = None;
             return;
         };
-        if self.drain.as_ref().is_some_and(|before| before.at == drain.at) {
-            return;
-        }
-        if let Some(before) = &self.drain {
+        if let Some(before) = self.drain.as_ref().filter(|before| before.at < drain.at) {
             let mut rates = rates_between(before, &drain);
             // Who was not in the drain before has counted for an unknown time.
             rates.retain(|cgroup, _| before.containers.contains_key(cgroup));
@@ -129,6 +131,19 @@ pub(super) fn sample_of(
         far_memory: placed.and_then(far_share),
         ..Sample::default()
     })
+}
+
+/// Bytes are counted from the beginning of the monitor group, which is another one when the class changes.
+pub(super) fn add_caches(
+    sample: &mut Sample,
+    before: Option<&MonitorCounters>,
+    after: &MonitorCounters,
+    elapsed: Duration,
+) {
+    sample.cache_bytes = after.occupancy.map(|it| it.0 as f64);
+    let then = before.and_then(|it| it.total);
+    let moved = after.total.zip(then).and_then(|(now, then)| now.0.checked_sub(then.0));
+    sample.memory_bandwidth = moved.map(|bytes| bytes as f64 / elapsed.as_secs_f64());
 }
 
 fn far_share(Placed { near, far }: Placed) -> Option<f64> {

@@ -209,7 +209,7 @@ impl RebalancerTask {
         let bounds = Bounds { config: &config.rebalance, reach: &reach };
         let is_late = period > interval * 2;
         let mut scene = scene_of(&occupancy, topology, &looker.stays, bounds, is_late);
-        let (files, probes) = (self.shown.groups(), self.sightings.latest());
+        let (files, probes) = (self.shown.groups(), self.sightings.renewed().await);
         let samples = looker.sampler.sample(&occupancy, files, probes);
         scene.idle = looker.sampler.idle().clone();
         tell_samples(&scene, &samples);

@@ -1,5 +1,6 @@
 //! One period: from who sits where and wants what to what each of them gets, and how it shows.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::layout::Layout;
@@ -80,7 +81,7 @@ impl State {
 
 /// Lives through one period. Returns what is true of everybody and what could be measured of it.
 pub(super) fn solve(layout: &Layout, bodies: &[Body], state: &mut State) -> Vec<(Truth, Sample)> {
-    let limits = limits(bodies, layout.cpus.len());
+    let limits = limits(bodies);
     let mut effect = Effect::default();
     for _ in 0..STEPS {
         let asks: Vec<Ask<'_>> = bodies
@@ -107,11 +108,12 @@ pub(super) fn solve(layout: &Layout, bodies: &[Body], state: &mut State) -> Vec<
 }
 
 /// CPUs that each may use: its own limit, and its part of what BestEffort containers have together.
-fn limits(bodies: &[Body], cpus: usize) -> Vec<f64> {
-    let suppressed = bodies.iter().filter(|body| body.seat.suppressed.is_some());
-    let wanted: f64 = suppressed.map(|body| body.demand).sum();
-    let together =
-        |share: f64, demand: f64| (share * cpus as f64).max(1.0) * demand / wanted.max(1e-9);
+fn limits(bodies: &[Body]) -> Vec<f64> {
+    let suppressed = || bodies.iter().filter(|body| body.seat.suppressed.is_some());
+    let wanted: f64 = suppressed().map(|body| body.demand).sum();
+    let allowed: BTreeSet<usize> = suppressed().flat_map(|it| it.cpus.iter().copied()).collect();
+    let cpus = allowed.len() as f64;
+    let together = |share: f64, demand: f64| share * cpus * demand / wanted.max(1e-9);
     let limit = |body: &Body| {
         let own = body.seat.limit.unwrap_or(f64::INFINITY);
         own.min(body.seat.suppressed.map_or(f64::INFINITY, |share| together(share, body.demand)))

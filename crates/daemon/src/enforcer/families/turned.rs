@@ -72,7 +72,8 @@ fn settings_of(
             let class = turned(class);
             if turn.step > *furthest {
                 *furthest = turn.step;
-                let quota = suppressed(occupancy.cpus().len(), turn.step);
+                // Half of a node whose CPUs are mostly owned would be no limit to them.
+                let quota = suppressed(occupancy.best_effort_cpus().len(), turn.step);
                 gathered.settings.extend(class.limited(quota));
             }
             Ok(vec![class.limit_slot()])
@@ -156,7 +157,8 @@ mod tests {
         };
         let occupancy = Occupancy {
             occupants,
-            shared: "0-3".parse().unwrap(),
+            // Of other pools, too, where they may not run.
+            shared: "0-7".parse().unwrap(),
             turned: Turned::from_turns(turns.iter().map(turn)),
             ..Occupancy::default()
         };
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_suppressions_the_furthest_counts_and_all_are_in_force() {
+    fn of_several_suppressions_the_furthest_counts_of_the_cpus_that_the_class_may_use() {
         check(
             &[(1, Knob::Suppress, 1, 1), (2, Knob::Suppress, 1, 2)],
             expect![[r#"

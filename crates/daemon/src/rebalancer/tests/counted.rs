@@ -58,8 +58,15 @@ impl Node {
         let files = GroupsRead {
             at: self.begun + self.at(),
             groups: groups.collect(),
+            caches: BTreeMap::new(),
             idle_ticks: BTreeMap::new(),
         };
+        let drained = self.drained();
+        self.sampler.sample(&both(), Some(files), Some(drained))
+    }
+
+    /// What the probes tell now.
+    fn drained(&self) -> (Vec<Seen>, Drain) {
         let ids = [CgroupId(1), CgroupId(2)];
         let seen = ["server", "hog"].into_iter().zip(ids).map(|(pod, cgroup)| Seen {
             cgroup,
@@ -76,7 +83,7 @@ impl Node {
             intrusions: BTreeMap::new(),
             unnamed: Intrusion::default(),
         };
-        self.sampler.sample(&both(), Some(files), Some((seen.collect(), drain)))
+        (seen.collect(), drain)
     }
 }
 
@@ -106,6 +113,18 @@ fn samples_have_cycles_and_misses_per_instruction() {
 fn what_was_hardly_counted_is_not_in_samples() {
     check([3000, 2000, 10], 5, [None, None]);
     check([0, 0, 0], 100, [None, None]);
+}
+
+#[test]
+fn what_was_not_read_anew_is_not_in_samples() {
+    let mut node = Node::new();
+    node.pass(100, [([7, 7, 7], 100); 2]);
+    node.pass(100, [([3000, 2000, 10], 100); 2]);
+    let drained = node.drained();
+    let samples = node.sampler.sample(&both(), None, Some(drained));
+    assert_eq!(samples[&ContainerId(1)].cycles_per_instruction, None);
+    let samples = node.pass(100, [([3000, 2000, 10], 100); 2]);
+    assert_eq!(samples[&ContainerId(1)].cycles_per_instruction, Some(1.5));
 }
 
 /// What is said of the server when, after so many rounds in which it needs 1 cycle per instruction, a neighbour comes to life, and from then on it needs

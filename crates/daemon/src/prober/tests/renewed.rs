@@ -1,0 +1,47 @@
+//! Who waits until probes are read.
+
+use std::time::{Duration, Instant};
+
+use bayplan_probes::Drain;
+
+use super::{tell, told};
+use crate::prober::sightings::{Seen, Sightings};
+
+/// At how many seconds the drain was made that somebody who asks now gets.
+fn after(renewed: Option<(Vec<Seen>, Drain)>) -> Option<u64> {
+    let (_, drain) = renewed?;
+    drain.containers.values().next().map(|it| it.runs)
+}
+
+#[tokio::test]
+async fn whoever_asks_gets_what_was_read_after_that() {
+    let sightings = told(&[5]);
+    let prober = sightings.clone();
+    let reading = tokio::spawn(async move {
+        prober.asked().await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        tell(&prober, Instant::now(), 10);
+    });
+    assert_eq!(after(sightings.renewed().await), Some(10));
+    reading.await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_waits_where_nothing_counts() {
+    let sightings = Sightings::default();
+    assert_eq!(after(sightings.renewed().await), None);
+    // Nor where that ends meanwhile.
+    let sightings = told(&[5]);
+    let refused = sightings.clone();
+    let refusing = tokio::spawn(async move {
+        refused.asked().await;
+        refused.clear(Vec::new());
+    });
+    assert_eq!(after(sightings.renewed().await), None);
+    refusing.await.unwrap();
+}
+
+#[tokio::test]
+async fn who_is_not_answered_has_what_was_read_last() {
+    assert_eq!(after(told(&[5]).renewed().await), Some(5));
+}
