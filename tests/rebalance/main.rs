@@ -55,8 +55,7 @@ fn misses(scores: &[Score], settings: &Settings) -> Vec<Miss> {
 }
 
 /// Goals that are not reached yet. Who reaches one takes its line away.
-const NOT_YET: &[(&str, Goal)] =
-    &[("beside", Goal::Relief), ("phases", Goal::False), ("tight-limit", Goal::Relief)];
+const NOT_YET: &[(&str, Goal)] = &[("beside", Goal::Relief), ("tight-limit", Goal::Relief)];
 
 #[test]
 fn the_goals_are_met() {
@@ -117,5 +116,6 @@ fn check_parts() -> (Vec<&'static str>, String) {
     (unneeded, told)
 }
 
-/// Parts that no suite has shown to be needed yet: what is useless stays in force without harm to anybody there. To be proved, or taken out.
+/// Parts that no suite has shown to be needed yet. What is useless stays in force without a verdict, and no service is slower for it on these machines: freeing a victim's hardware threads at the cost of others,
+/// too, gained more than it cost. Whoever it is turned on pays with work, and no goal measures that yet; so the verdict stays.
 const UNPROVEN: [&str; 1] = ["verdict"];

@@ -22,7 +22,7 @@ const WORKLOADS_MAX: usize = 1024;
 /// A spread is not believed to be smaller than this, in the logarithm: 2 %.
 const SPREAD_MIN: f64 = 0.02;
 /// Standard deviations per MAD of a normal distribution.
-const SIGMA_PER_MAD: f64 = 1.4826;
+pub(crate) const SIGMA_PER_MAD: f64 = 1.4826;
 
 /// What is usual of one signal.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use bayplan_allocator::ContainerId;
 use bayplan_topology::Topology;
 use bayplan_types::CoreKind;
 
-use crate::baseline::Baselines;
+use crate::baseline::{Baselines, SIGMA_PER_MAD};
 use crate::culprits::{Path, path};
 use crate::proposal::Finding;
 use crate::sample::{Sample, Signal};
@@ -76,7 +76,9 @@ impl Judge<'_> {
             let Some(short) = median(values.iter().take(settings.short)) else { continue };
             condition.is_well &= short < well_below(limit, usual);
             condition.is_uneasy |= values.iter().flatten().any(|it| *it > limit);
-            let finding = Finding { signal, short, long: self.long(&values), usual, limit };
+            let lately = values.iter().take(settings.short).flatten().copied();
+            let (long, spread) = (self.long(&values), spread(lately.filter(|it| *it > limit)));
+            let finding = Finding { signal, short, long, usual, limit, spread };
             if self.is_high(&finding, &values) {
                 condition.findings.push(finding);
             }
@@ -91,7 +93,7 @@ impl Judge<'_> {
     }
 
     /// What is too much of a signal for this workload, and what is usual; `None` where that cannot be said.
-    fn limit(
+    pub(crate) fn limit(
         &self,
         key: &(Workload, Option<CoreKind>),
         signal: Signal,
@@ -169,6 +171,16 @@ pub(crate) fn value(signal: Signal, sample: &Sample) -> Option<f64> {
 /// Below what a signal counts as well again: half the way from its limit to what is usual.
 fn well_below(limit: f64, usual: Option<f64>) -> f64 {
     usual.map_or(limit * WELL_BELOW, |usual| f64::midpoint(limit, usual.min(limit)))
+}
+
+/// About a standard deviation of some values, however far away the worst half of them is: the median distance from their median, in the ratio of a normal
+/// distribution. 0 where there are none.
+pub(crate) fn spread(values: impl Iterator<Item = f64>) -> f64 {
+    let values: Vec<Option<f64>> = values.map(Some).collect();
+    let Some(middle) = median(values.iter()) else { return 0.0 };
+    let distances: Vec<Option<f64>> =
+        values.iter().flatten().map(|it| Some((it - middle).abs())).collect();
+    median(distances.iter()).map_or(0.0, |distance| SIGMA_PER_MAD * distance)
 }
 
 /// The middle of what is there, the lower one of two; `None` where more than half is missing.

@@ -171,6 +171,11 @@ fn is_slow(evidence: &Evidence) -> bool {
     evidence.findings.iter().any(|it| SLOW.contains(&it.signal))
 }
 
+/// How much too high the worst of the signals is that a knob is turned for: 1 is at its limit, 0 where none is found.
+pub(crate) fn severity(knob: Knob, evidence: &Evidence) -> f64 {
+    TABLE.iter().find(|row| row.knob == knob).map_or(0.0, |row| row.severity(evidence))
+}
+
 /// What a knob is turned for: its verdict is about these.
 pub(crate) fn signals(knob: Knob) -> &'static [Signal] {
     TABLE.iter().find(|row| row.knob == knob).map_or(&[], |row| row.signals)
@@ -285,7 +290,10 @@ impl Row {
         match self.knob {
             Knob::Siblings => {
                 let leave = around(topology, Level::Core, &stayer.cpus).difference(&stayer.cpus);
-                (!goer.cpus.is_subset(&leave)).then_some(leave)
+                let rest = goer.cpus.difference(&leave);
+                // A lower class may have too little by that; an equal would be the next victim.
+                let may = !rest.is_empty() && (rank(goer) < rank(stayer) || fits(&rest));
+                may.then_some(leave)
             }
             Knob::Move | Knob::MoveOwner => {
                 let levels: &[Level] = match tie {
@@ -319,7 +327,7 @@ mod tests {
     fn check_step(knob: Knob, findings: &[(Signal, f64)], expected: u32) {
         let finding = |(signal, short): &(Signal, f64)| {
             let (signal, short) = (*signal, *short);
-            Finding { signal, short, long: short, usual: None, limit: 1.0 }
+            Finding { signal, short, long: short, usual: None, limit: 1.0, spread: 0.0 }
         };
         let findings = findings.iter().map(finding).collect();
         let evidence = Evidence { victim: ContainerId(1), findings, culprits: Vec::new() };

@@ -54,6 +54,8 @@ pub struct Finding {
     pub usual: Option<f64>,
     /// What is too much.
     pub limit: f64,
+    /// How far it is from its median in those rounds of the short window in which it was too high, about a standard deviation.
+    pub spread: f64,
 }
 
 /// Somebody from whom a victim may suffer. Ranked by its fields, top to bottom; greater is likelier.
@@ -94,14 +96,14 @@ pub enum Outcome {
 /// What a proposal turned out to be worth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    /// The victim is better off: of the gap to its limit, this share was closed.
+    /// The victim is better off: of the gap between trouble and limits, this share was closed.
     Kept {
-        /// 0 to 1 and more.
+        /// Above 0, at most 1.
         relief: f64,
     },
     /// It is not, so this is undone and not tried again for this pair for a while.
     Useless {
-        /// May be negative.
+        /// -1, where it is worse off, to 1; 0 where nothing has changed by more than chance.
         relief: f64,
     },
     /// Somebody else suffers more than the victim gained; undone.

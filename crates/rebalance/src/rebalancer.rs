@@ -22,9 +22,13 @@ use crate::windows::Windows;
 
 /// Who carries proposals out has so long to say how that went.
 const WORD_WITHIN: Duration = Duration::from_secs(60);
+/// What was carried out has to be judged so soon, however long unrest lasts; then it is undone.
+const JUDGED_WITHIN: Duration = Duration::from_secs(600);
 
-/// For who is helped already, so little above a limit is no reason to do more.
+/// For who is helped already, or because of who is held already, so little above the limits that a knob is for is no reason to do more.
 const GOOD_ENOUGH: f64 = 1.1;
+/// So many times its limit a signal counts at most when gains and losses are compared, so that one that is far off does not outweigh everybody.
+const SEVERITY_MAX: f64 = 10.0;
 /// A culprit that wants less than this share of what it did is another one now.
 const CALM: f64 = 0.5;
 /// So many times as long as otherwise all have to be well before it is tried to do without although the culprit is as it was.
@@ -102,7 +106,7 @@ impl Rebalancer {
             return;
         }
         match outcome {
-            Outcome::Done => standing.stage = Stage::Settling { since: at },
+            Outcome::Done => standing.stage = Stage::Settling { begun: at, since: at },
             Outcome::Refused(_) => {
                 let pair = pair(&standing.proposal);
                 self.standing.remove(&number);
@@ -111,7 +115,8 @@ impl Rebalancer {
         }
     }
 
-    /// Looks at a round. A round that does not end after the one before it is left out.
+    /// Looks at a round. A round that does not end after the one before it is left out. In unrest nothing is proposed and nothing measured is judged; what is
+    /// not allowed any more, has lost its victim or target, or was carried out ten minutes ago and could not be judged since, is undone all the same.
     pub fn look(&mut self, scene: &Scene, round: &Round) -> Vec<Decision> {
         let depth = self.settings.history.max(self.settings.long).max(2 * self.settings.settle);
         if !self.windows.take(scene, round, depth) {
@@ -123,13 +128,8 @@ impl Rebalancer {
         let conditions = self.conditions(scene, now);
         self.victims = conditions.values().filter(|it| !it.findings.is_empty()).count();
         if scene.unrest.is_some() {
-            for standing in self.standing.values_mut() {
-                standing.restart();
-                if let Stage::Settling { since } = &mut standing.stage {
-                    *since = now;
-                }
-            }
-            return Vec::new();
+            self.standing.values_mut().for_each(|it| it.wait(now));
+            return self.judge(scene, &conditions, now);
         }
         self.study(scene, &conditions, now);
         let mut decisions = self.judge(scene, &conditions, now);
@@ -229,29 +229,54 @@ impl Rebalancer {
         now: Duration,
     ) -> Option<Verdict> {
         let standing = self.standing.get(&number)?;
-        let Proposal { evidence, target, knob, at, .. } = &standing.proposal;
-        let victim = scene.residents.get(&evidence.victim);
-        let is_gone = victim.is_none() || !scene.residents.contains_key(target);
+        let unmeasured = self.unmeasured(standing, scene, now);
+        if unmeasured.is_some() || scene.unrest.is_some() {
+            return unmeasured;
+        }
         match standing.stage {
-            Stage::Proposed if now > *at + WORD_WITHIN => Some(Verdict::Unknown),
             Stage::Proposed => None,
+            Stage::Settling { since, .. } => self.worth(standing, since, scene, conditions, now),
+            Stage::Kept => self.is_over(number, scene, conditions, now).then_some(Verdict::Over),
+        }
+    }
+
+    /// A verdict for which nothing has to be measured, and which unrest does not keep waiting.
+    fn unmeasured(&self, standing: &Standing, scene: &Scene, now: Duration) -> Option<Verdict> {
+        let Proposal { evidence, target, knob, at, .. } = &standing.proposal;
+        let is_there = |id| scene.residents.contains_key(id);
+        let is_gone = !is_there(&evidence.victim) || !is_there(target);
+        match standing.stage {
+            Stage::Proposed => (now > *at + WORD_WITHIN).then_some(Verdict::Unknown),
             Stage::Settling { .. } if is_gone => Some(Verdict::Unknown),
             Stage::Kept if is_gone => Some(Verdict::Over),
             _ if self.settings.forbidden.contains(knob) => Some(Verdict::Over),
             _ if !is_allowed(scene, &standing.proposal) => Some(Verdict::Over),
-            Stage::Settling { since } => {
-                let verdict = self.eyes(&scene.topology, now).verdict(&standing.proposal, since)?;
-                let relief = match verdict {
-                    Verdict::Kept { relief } | Verdict::Useless { relief } => relief,
-                    _ => return Some(verdict),
-                };
-                let gain = relief * (detect::severity(&evidence.findings) - 1.0);
-                match verdict::worst_off(losses(scene, standing, conditions), gain) {
-                    Some(other) if self.settings.parts.verdict => Some(Verdict::Harmful { other }),
-                    _ => Some(verdict),
-                }
+            Stage::Settling { begun, .. } => {
+                (now > begun + JUDGED_WITHIN).then_some(Verdict::Unknown)
             }
-            Stage::Kept => self.is_over(number, scene, conditions, now).then_some(Verdict::Over),
+            Stage::Kept => None,
+        }
+    }
+
+    /// What the rounds after `since` say of it.
+    fn worth(
+        &self,
+        standing: &Standing,
+        since: Duration,
+        scene: &Scene,
+        conditions: &BTreeMap<ContainerId, Condition>,
+        now: Duration,
+    ) -> Option<Verdict> {
+        let victim = scene.residents.get(&standing.proposal.evidence.victim)?;
+        let verdict = self.eyes(&scene.topology, now).verdict(&standing.proposal, victim, since)?;
+        let (Verdict::Kept { relief } | Verdict::Useless { relief }) = verdict else {
+            return Some(verdict);
+        };
+        let before = detect::severity(&standing.proposal.evidence.findings);
+        let gain = relief * (before.min(SEVERITY_MAX) - 1.0);
+        match verdict::worst_off(losses(scene, standing, conditions), gain) {
+            Some(other) if self.settings.parts.verdict => Some(Verdict::Harmful { other }),
+            _ => Some(verdict),
         }
     }
 
@@ -303,9 +328,6 @@ impl Rebalancer {
         let mut decisions = Vec::new();
         for (_, _, victim) in victims {
             let Some(condition) = conditions.get(&victim) else { continue };
-            if self.is_helped(victim) && condition.severity() < GOOD_ENOUGH {
-                continue;
-            }
             let findings = condition.findings.clone();
             let culprits = self.eyes(&scene.topology, now).culprits(scene, victim, &findings);
             if culprits.is_empty() {
@@ -316,7 +338,7 @@ impl Rebalancer {
             let evidence = Evidence { victim, findings, culprits };
             let eyes = self.eyes(&scene.topology, now);
             let candidates = ladder::candidates(&eyes, scene, &evidence);
-            let chosen = candidates.into_iter().find_map(|it| self.choose(it, victim, now));
+            let chosen = candidates.into_iter().find_map(|it| self.choose(it, &evidence, now));
             if let Some((candidate, step)) = chosen {
                 let ill = conditions.iter().filter(|(_, it)| !it.findings.is_empty());
                 let ill_before = ill.map(|(id, it)| (*id, it.severity())).collect();
@@ -326,19 +348,21 @@ impl Rebalancer {
         decisions
     }
 
-    /// Something stands for its sake already.
-    fn is_helped(&self, victim: ContainerId) -> bool {
-        self.standing.values().any(|it| it.proposal.evidence.victim == victim)
+    /// Something stands for a victim's sake or with a target already.
+    fn is_begun(&self, victim: ContainerId, target: ContainerId) -> bool {
+        let mut all = self.standing.values().map(|it| &it.proposal);
+        all.any(|it| it.evidence.victim == victim || it.target == target)
     }
 
     /// Whether a candidate can be proposed now, and its step.
     fn choose(
         &self,
         candidate: Candidate,
-        victim: ContainerId,
+        evidence: &Evidence,
         now: Duration,
     ) -> Option<(Candidate, u32)> {
         let Candidate { knob, target, .. } = candidate;
+        let victim = evidence.victim;
         let is_busy = self
             .standing
             .values()
@@ -348,7 +372,10 @@ impl Rebalancer {
         // What needs the culprit to be lighter is in vain where it was as light as can be.
         let is_in_vain =
             knob == Knob::Weight && self.tried.was_useless(&(victim, target, Knob::Idle), now);
+        let is_little =
+            ladder::severity(knob, evidence) < GOOD_ENOUGH && self.is_begun(victim, target);
         let may = !is_in_vain
+            && !is_little
             && !self.settings.forbidden.contains(&knob)
             && self.tried.allows(&(victim, target, knob), now)
             && self.standing.len() < self.settings.standing_max;
@@ -452,6 +479,6 @@ fn losses<'a>(
     });
     others.map(|(id, condition)| {
         let before = standing.ill_before.get(id).copied().unwrap_or(1.0);
-        (*id, condition.severity() - before)
+        (*id, condition.severity().min(SEVERITY_MAX) - before.min(SEVERITY_MAX))
     })
 }

@@ -100,8 +100,8 @@ impl Default for Thresholds {
                 // With the default slice of 3 ms, two that share a CPU wait that long for each other.
                 Signal::Delay => (0.001, Some(0.005), 2.0),
                 Signal::Preempted => (50.0, Some(200.0), 2.0),
-                // Who is stopped for more than a hundredth of its time has it in its 99th percentile.
-                Signal::Throttled => (0.01, Some(0.05), 2.0),
+                // Who is stopped for half of a period in one of a hundred has it in its 99th percentile.
+                Signal::Throttled => (0.005, Some(0.05), 2.0),
                 Signal::CpuPressure => (0.1, Some(0.2), 1.5),
                 Signal::FarMemory => (0.2, Some(0.2), 1.0),
                 // CPI2 says two standard deviations; 1.2 keeps very steady workloads out.

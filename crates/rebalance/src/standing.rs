@@ -32,8 +32,8 @@ pub(crate) struct Standing {
 /// Proposed ────────▶ Settling ─────────────▶ Kept
 ///    │ │               │  ▲ │                  │
 ///    │ │ no word       │  └─┘ unrest           │ all well for long, someone gone,
-///    │ └───────────┐   │                       │ not allowed any more
-///    │ refused     ▼   ▼ no relief, harm       ▼
+///    │ └───────────┐   │ no relief, harm,      │ not allowed any more
+///    │ refused     ▼   ▼ ten minutes of unrest ▼
 ///    └──────▶ (gone) Undone ◀──────────────────┘
 /// ```
 ///
@@ -44,7 +44,9 @@ pub(crate) enum Stage {
     Proposed,
     /// Carried out, and not judged yet. Rounds that ended after this count.
     Settling {
-        /// When it was carried out, or when unrest ended after that.
+        /// When it was carried out.
+        begun: Duration,
+        /// The same, or when unrest ended after that.
         since: Duration,
     },
     /// It helps.
@@ -52,6 +54,14 @@ pub(crate) enum Stage {
 }
 
 impl Standing {
+    /// Rounds up to now say nothing of it.
+    pub(crate) fn wait(&mut self, now: Duration) {
+        self.restart();
+        if let Stage::Settling { since, .. } = &mut self.stage {
+            *since = now;
+        }
+    }
+
     /// It has to show anew that all is well.
     pub(crate) fn restart(&mut self) {
         (self.well_since, self.calm_since) = (None, None);

@@ -17,6 +17,7 @@ use crate::{
 };
 
 pub(crate) mod harness;
+mod judging;
 mod properties;
 
 use harness::{check, check_with, parse_knobs};
@@ -47,7 +48,7 @@ fn a_besteffort_hog_is_made_idle_and_let_go_when_it_is_gone() {
             115 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
-            130 s: judge 1 kept: closed 157 % of the gap
+            130 s: judge 1 kept: closed 100 % of the gap
             440 s: judge 1 undone: not needed any more
         "#]],
     );
@@ -136,12 +137,12 @@ fn a_release_that_was_too_early_makes_the_next_wait_longer() {
             30 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 0.0
-            45 s: judge 1 kept: closed 157 % of the gap
+            45 s: judge 1 kept: closed 100 % of the gap
             350 s: judge 1 undone: not needed any more
             410 s: propose 2 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
-            425 s: judge 2 kept: closed 157 % of the gap
+            425 s: judge 2 kept: closed 100 % of the gap
             1030 s: judge 2 undone: not needed any more
         "#]],
     );
@@ -159,7 +160,7 @@ fn a_hog_that_goes_on_is_held_for_long() {
             30 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 0.0
-            45 s: judge 1 kept: closed 157 % of the gap
+            45 s: judge 1 kept: closed 100 % of the gap
             1850 s: judge 1 undone: not needed any more
         "#]],
     );
@@ -228,8 +229,8 @@ fn a_slow_owner_has_a_culprit_only_if_that_is_active_at_the_same_time() {
             520 s: propose 2 (act) frequency on db: cycles-per-instruction 2.02 > 1.23, usually 1.02
                 cycles-per-instruction 2.02 > 1.23, usually 1.02
                 from batch by a shared node: activity 20.0 G, correlation 1.0
-            525 s: judge 1 undone: closed -2 % of the gap
-            530 s: judge 2 undone: closed -4 % of the gap
+            525 s: judge 1 undone: closed 0 % of the gap
+            530 s: judge 2 undone: closed 0 % of the gap
         "#]],
     );
 }
@@ -263,7 +264,7 @@ fn the_thread_beside_is_freed() {
             265 s: propose 1 (act) siblings on batch, which leaves CPUs 4,6, for db: cycles-per-instruction 1.83 > 1.23, usually 1.02
                 cycles-per-instruction 1.83 > 1.23, usually 1.02
                 from batch by a shared core: activity 4.18, correlation 1.0
-            280 s: judge 1 kept: closed 124 % of the gap
+            280 s: judge 1 kept: closed 100 % of the gap
         "#]],
     );
 }
@@ -283,7 +284,7 @@ fn far_memory_comes_home() {
             30 s: propose 1 (act) memory on db: far-memory 60 % > 20 %
                 far-memory 60 % > 20 %
                 from nobody that is known
-            45 s: judge 1 kept: closed 125 % of the gap
+            45 s: judge 1 kept: closed 100 % of the gap
         "#]],
     );
 }
@@ -376,7 +377,7 @@ fn in_unrest_nothing_is_said_and_settling_begins_anew() {
             65 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
-            130 s: judge 1 kept: closed 157 % of the gap
+            130 s: judge 1 kept: closed 100 % of the gap
         "#]],
     );
 }
@@ -395,7 +396,7 @@ fn a_victim_that_is_gone_leaves_nothing_turned() {
             30 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 0.0
-            45 s: judge 1 kept: closed 160 % of the gap
+            45 s: judge 1 kept: closed 100 % of the gap
             50 s: judge 1 undone: not needed any more
         "#]],
     );

@@ -1,25 +1,41 @@
 //! What a proposal turned out to be worth. In: the trouble before, and the rounds after. Out: a verdict, or that it is too early for one.
+//!
+//! Each signal has one vote between -1 and 1: which part of the gap between trouble and limit was closed, by medians. What is within the noise is no change, and a gap smaller than the noise counts
+//! as one of that size. So neither one signal that is far off decides, nor chance; and what is too high only since then votes against it.
 
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
 
+use crate::culprits::{Path, path};
 use crate::detect::{self, Judge};
-use crate::knob::Knob;
 use crate::ladder;
-use crate::proposal::{Evidence, Proposal, Verdict};
-use crate::sample::Sample;
+use crate::proposal::{Evidence, Finding, Proposal, Verdict};
+use crate::sample::{Sample, Signal};
+use crate::scene::Resident;
+
+/// So many standard deviations between the medians of three rounds before and after are chance: one time in fourteen it is more.
+const CHANCE: f64 = 1.5;
+/// No signal varies less than by this share of its value from round to round, however alike some of them were.
+const SPREAD_MIN: f64 = 0.03;
+
+/// Rounds of one container, newest first.
+type Rounds<'a> = [Option<&'a Sample>];
 
 impl Judge<'_> {
     /// The verdict on a change made at `since`; `None` as long as too few rounds have passed.
-    pub(crate) fn verdict(&self, proposal: &Proposal, since: Duration) -> Option<Verdict> {
-        let Proposal { evidence, target, knob, .. } = proposal;
+    pub(crate) fn verdict(
+        &self,
+        proposal: &Proposal,
+        victim: &Resident,
+        since: Duration,
+    ) -> Option<Verdict> {
+        let Proposal { evidence, target, .. } = proposal;
         let settings = self.settings;
         let after: Vec<Option<&Sample>> = self.windows.of(evidence.victim, since).collect();
         let least = settings.relief_min * share(evidence, *target);
-        let is_useless = |rounds: &[Option<&Sample>]| {
-            self.relief(evidence, *knob, rounds).is_some_and(|relief| relief < least)
-        };
+        let relief = |rounds: &Rounds<'_>| self.relief(proposal, victim, rounds);
+        let is_useless = |rounds: &Rounds<'_>| relief(rounds).is_some_and(|it| it < least);
         // Where more than half of the rounds agree, the others cannot change the middle one any more. Only against it: harm to others shows later.
         let is_clear = settings.parts.verdict
             && after.len() * 2 > settings.settle
@@ -27,7 +43,7 @@ impl Judge<'_> {
         if after.len() < settings.settle && !is_clear {
             return None;
         }
-        let Some(relief) = self.relief(evidence, *knob, &after) else {
+        let Some(relief) = relief(&after) else {
             return (after.len() >= 2 * settings.settle).then_some(Verdict::Unknown);
         };
         if relief < least && settings.parts.verdict {
@@ -36,22 +52,65 @@ impl Judge<'_> {
         Some(Verdict::Kept { relief })
     }
 
-    /// The share of the gap between trouble and limits that was closed, all findings that the knob is for together, each in multiples of its limit.
-    fn relief(&self, evidence: &Evidence, knob: Knob, after: &[Option<&Sample>]) -> Option<f64> {
-        let (mut gap, mut closed) = (0.0, 0.0);
-        let signals = ladder::signals(knob);
-        for finding in evidence.findings.iter().filter(|it| signals.contains(&it.signal)) {
-            let values: Vec<Option<f64>> = after
-                .iter()
-                .take(self.settings.settle)
-                .map(|it| it.and_then(|sample| detect::value(finding.signal, sample)))
-                .collect();
-            let now = detect::median(values.iter())?;
-            gap += (finding.short - finding.limit) / finding.limit;
-            closed += (finding.short - now) / finding.limit;
+    /// The votes of all signals that the knob is for, and of those that are too high only since then: -1 to 1. `None` where none of the former was measured.
+    fn relief(&self, proposal: &Proposal, victim: &Resident, after: &Rounds<'_>) -> Option<f64> {
+        let Proposal { evidence, knob, .. } = proposal;
+        let after = after.get(..self.settings.settle).unwrap_or(after);
+        let signals = ladder::signals(*knob);
+        let found = evidence.findings.iter().filter(|it| signals.contains(&it.signal));
+        let votes: Vec<f64> = found.filter_map(|it| vote(it, after)).collect();
+        if votes.is_empty() {
+            return None;
         }
-        (gap > 0.0).then(|| closed / gap).filter(|it| it.is_finite())
+        let against: Vec<f64> = self.new_troubles(proposal, victim, after).collect();
+        let sum = votes.iter().sum::<f64>() - against.iter().sum::<f64>();
+        Some(sum / (votes.len() + against.len()) as f64)
     }
+
+    /// How far signals that were not found before, and that others can be to blame for, are above their limits since then: 0 to 1 at twice the limit.
+    fn new_troubles(
+        &self,
+        proposal: &Proposal,
+        victim: &Resident,
+        after: &Rounds<'_>,
+    ) -> impl Iterator<Item = f64> {
+        let key = detect::key(self.topology, victim);
+        let evidence = &proposal.evidence;
+        let before = self.windows.until(evidence.victim, proposal.at);
+        let before: Vec<Option<&Sample>> = before.take(self.settings.short).collect();
+        let is_found = |signal| evidence.findings.iter().any(|it| it.signal == signal);
+        let signals = Signal::ALL.into_iter();
+        let others = signals.filter(move |it| path(*it) != Path::Own && !is_found(*it));
+        others.filter_map(move |signal| {
+            let (limit, _) = self.limit(&key, signal)?;
+            let (was, now) = (middle(signal, &before)?, middle(signal, after)?);
+            let chance = CHANCE * noise(0.0, now, signal, after);
+            (now > limit && now - was > chance).then(|| ((now - limit) / limit).min(1.0))
+        })
+    }
+}
+
+/// Which part of the gap between trouble and limit was closed; 0 where that may be chance, below it where the gap has grown.
+fn vote(finding: &Finding, after: &Rounds<'_>) -> Option<f64> {
+    let now = middle(finding.signal, after)?;
+    let chance = CHANCE * noise(finding.spread, finding.short, finding.signal, after);
+    let closed = finding.short - now;
+    let vote = closed / (finding.short - finding.limit).max(chance);
+    let vote = if closed.abs() > chance { vote.clamp(-1.0, 1.0) } else { 0.0 };
+    Some(vote).filter(|it| it.is_finite())
+}
+
+/// About a standard deviation of a signal: as it was before, as it is since then, or the least that is believed.
+fn noise(before: f64, value: f64, signal: Signal, after: &Rounds<'_>) -> f64 {
+    let values = after.iter().flatten().filter_map(|it| detect::value(signal, it));
+    detect::spread(values).max(before).max(SPREAD_MIN * value)
+}
+
+/// The median of a signal.
+fn middle(signal: Signal, rounds: &Rounds<'_>) -> Option<f64> {
+    let values: Vec<Option<f64>> =
+        rounds.iter().map(|it| it.and_then(|sample| detect::value(signal, sample))).collect();
+    detect::median(values.iter())
 }
 
 /// The part of the trouble that a target can be blamed for: its share of what all culprits with the same tie do. Of three that do the same, one can be asked for a
@@ -77,6 +136,40 @@ pub(crate) fn worst_off(
 mod tests {
     use super::*;
     use crate::proposal::{Culprit, Tie};
+
+    /// The vote of a pressure that was at `short` with a limit of 0.2, by what it is after.
+    fn check_vote(short: f64, spread: f64, after: &[f64], expected: f64) {
+        let (signal, limit) = (Signal::CpuPressure, 0.2);
+        let finding = Finding { signal, short, long: short, usual: None, limit, spread };
+        let sample = |it: &f64| Sample { cpu_pressure: Some(*it), ..Sample::default() };
+        let samples: Vec<Sample> = after.iter().map(sample).collect();
+        let rounds: Vec<Option<&Sample>> = samples.iter().map(Some).collect();
+        let vote = vote(&finding, &rounds).unwrap();
+        assert!((vote - expected).abs() < 0.01, "{vote}");
+    }
+
+    #[test]
+    fn a_vote_is_the_part_of_the_gap_that_was_closed() {
+        check_vote(0.6, 0.0, &[0.4, 0.4, 0.4], 0.5);
+        check_vote(0.6, 0.0, &[0.45, 0.2, 0.4], 0.5);
+        check_vote(0.6, 0.0, &[0.9, 0.9, 0.9], -0.75);
+    }
+
+    #[test]
+    fn no_vote_counts_for_more_than_one() {
+        check_vote(0.6, 0.0, &[0.0, 0.0, 0.0], 1.0);
+        check_vote(0.21, 0.0, &[0.9, 0.9, 0.9], -1.0);
+    }
+
+    #[test]
+    fn what_may_be_chance_is_no_change() {
+        check_vote(0.6, 0.0, &[0.58, 0.58, 0.58], 0.0);
+        check_vote(0.6, 0.2, &[0.4, 0.4, 0.4], 0.0);
+        check_vote(0.6, 0.0, &[0.7, 0.4, 0.2], 0.0);
+        // Nearly nothing was wrong, and nearly nothing has changed.
+        check_vote(0.201, 0.0, &[0.196, 0.196, 0.196], 0.0);
+        check_vote(0.201, 0.0, &[0.19, 0.19, 0.19], 1.0);
+    }
 
     fn check_worst_off(losses: &[(u64, f64)], gain: f64, expected: Option<u64>) {
         let losses = losses.iter().map(|(id, loss)| (ContainerId(*id), *loss));

@@ -74,6 +74,17 @@ impl Windows {
             .map(|(_, it)| it.as_ref())
     }
 
+    /// Samples of one container, newest first, of rounds that ended at `until` or before.
+    pub(crate) fn until(
+        &self,
+        id: ContainerId,
+        until: Duration,
+    ) -> impl Iterator<Item = Option<&Sample>> {
+        let track = self.tracks.get(&id).into_iter().flatten();
+        let rounds = self.ends.iter().zip(track);
+        rounds.skip_while(move |(at, _)| **at > until).map(|(_, it)| it.as_ref())
+    }
+
     /// Its last sample, if it is of the last round.
     pub(crate) fn last(&self, id: ContainerId) -> Option<&Sample> {
         self.latest(id, 1)

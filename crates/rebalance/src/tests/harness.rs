@@ -1,7 +1,7 @@
 //! Reads a scene and a script, plays it, and writes down what is said.
 //!
 //! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (all without), `mems=`, `exclusive`. A script is a phase per line: how long, then for everybody
-//! the name and what is measured. `idle 0.5` is what the kernel says of all CPUs from then on. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after 100 rounds. Rounds last 5 s.
+//! the name and what is measured. `gone NAME`, `off NAME` and `forbid KNOBS` hold from then on. `idle 0.5` is what the kernel says of all CPUs from then on. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after 100 rounds. Rounds last 5 s.
 
 use super::*;
 
@@ -45,6 +45,17 @@ impl Play {
                     let share: f64 = share.parse().unwrap();
                     let cpus = self.scene.topology.cpus().iter();
                     self.scene.idle = cpus.map(|cpu| (cpu, share)).collect();
+                    return;
+                }
+                Some(("forbid", names)) => {
+                    let forbidden = parse_knobs(names);
+                    return self
+                        .rebalancer
+                        .reconfigure(Settings { forbidden, ..Settings::default() });
+                }
+                Some(("off", name)) => {
+                    let resident = self.scene.residents.get_mut(&self.ids[name]).unwrap();
+                    resident.mode = Mode::Off;
                     return;
                 }
                 Some(("gone", name)) => {

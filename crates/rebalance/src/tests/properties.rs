@@ -167,9 +167,37 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_said_in_unrest(history in histories()) {
+    fn in_unrest_only_what_needs_no_measurement_is_undone(history in histories()) {
+        use crate::Verdict;
         for ((_, said), turn) in play(&history).iter().zip(&history.turns) {
-            prop_assert!(!turn.is_unrest || said.is_empty());
+            for decision in said.iter().filter(|_| turn.is_unrest) {
+                let Decision::Judge { verdict, .. } = decision else {
+                    return Err(TestCaseError::fail("a proposal in unrest"));
+                };
+                prop_assert!(matches!(verdict, Verdict::Unknown | Verdict::Over));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_unjudged_for_longer_than_ten_minutes_and_its_turn(history in histories()) {
+        let mut history = history;
+        history.turns.iter_mut().for_each(|it| it.is_refused = false);
+        let budget_s = 60 * (24 / u64::from(history.per_minute.max(1)) + 1);
+        let mut open: BTreeMap<u64, Duration> = BTreeMap::new();
+        for (at, said) in play(&history) {
+            for decision in said {
+                match decision {
+                    Decision::Propose(proposal) if proposal.mode == Mode::Act => {
+                        open.insert(proposal.number, at);
+                    }
+                    Decision::Propose(_) => {}
+                    Decision::Judge { number, .. } => drop(open.remove(&number)),
+                }
+            }
+            // A round comes within 100 s, and an undo when the budget has one left.
+            let limit = Duration::from_secs(600 + 100 + budget_s);
+            prop_assert!(open.values().all(|since| at <= *since + limit));
         }
     }
 

@@ -1,0 +1,233 @@
+//! What becomes of what was turned: in unrest, among noise, and where one signal is far off.
+
+use super::*;
+
+/// Turned in a calm time, with `after` in the unrest that follows.
+fn check_unrest(after: &str, expected: Expect) {
+    let script = format!(
+        "
+        10 rounds  web cpus=2 pressure=0.02  hog cpus=0
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        unrest begins
+        2 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        {after}
+        "
+    );
+    check(WEB_AND_HOG, &script, expected);
+}
+
+#[test]
+fn what_is_forbidden_is_undone_in_unrest() {
+    check_unrest(
+        "
+        forbid idle
+        2 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        ",
+        expect![[r#"
+            65 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            80 s: judge 1 undone: not needed any more
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_not_allowed_any_more_is_undone_in_unrest() {
+    check_unrest(
+        "
+        off hog
+        2 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        ",
+        expect![[r#"
+            65 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            80 s: judge 1 undone: not needed any more
+        "#]],
+    );
+}
+
+#[test]
+fn whose_victim_goes_in_unrest_is_let_go_there() {
+    check_unrest(
+        "
+        gone web
+        2 rounds  hog cpus=1.8
+        ",
+        expect![[r#"
+            65 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            80 s: judge 1 undone: could not be judged
+        "#]],
+    );
+}
+
+#[test]
+fn unrest_that_does_not_end_leaves_nothing_unjudged() {
+    check_unrest(
+        "
+        200 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        unrest ends
+        4 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        ",
+        expect![[r#"
+            65 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            670 s: judge 1 undone: could not be judged
+        "#]],
+    );
+}
+
+#[test]
+fn what_was_kept_before_unrest_stays_through_it() {
+    check(
+        WEB_AND_HOG,
+        "
+        10 rounds  web cpus=2 pressure=0.02  hog cpus=0
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        until a verdict  web cpus=2 pressure=0.03  hog cpus=1.8
+        unrest begins
+        200 rounds  web cpus=2 pressure=0.03  hog cpus=1.8
+        ",
+        expect![[r#"
+            65 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            80 s: judge 1 kept: closed 100 % of the gap
+        "#]],
+    );
+}
+
+/// Before, the delay alone made up most of all multiples of limits, and its little part was enough.
+#[test]
+fn one_signal_that_is_far_off_does_not_decide() {
+    check(
+        WEB_AND_HOG,
+        "
+        20 rounds  web cpus=2 pressure=0.02 delay_ms=0.1  hog cpus=0
+        until a proposal  web cpus=2 pressure=0.5 delay_ms=400  hog cpus=2
+        until a verdict  web cpus=2 pressure=0.5 delay_ms=340  hog cpus=2
+        ",
+        expect![[r#"
+            115 s: propose 1 (act) idle on hog, for web: delay 400 ms > 5.00 ms
+                delay 400 ms > 5.00 ms
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            125 s: judge 1 undone: closed 8 % of the gap
+            125 s: propose 2 (act) suppress on hog, step 3, for web: delay 340 ms > 5.00 ms
+                delay 340 ms > 5.00 ms
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+        "#]],
+    );
+}
+
+#[test]
+fn a_little_less_of_a_little_trouble_is_chance() {
+    check(
+        TWO_CACHES,
+        "
+        50 rounds  db cpus=4 cpi=~1  batch cpus=1 bandwidth=1e9
+        until a proposal  db cpus=4 cpi=~1.25  batch cpus=4 bandwidth=20e9
+        until a verdict  db cpus=4 cpi=~1.22  batch cpus=4 bandwidth=20e9
+        ",
+        expect![[r#"
+            265 s: propose 1 (act) bandwidth on batch, for db: cycles-per-instruction 1.27 > 1.23, usually 1.02
+                cycles-per-instruction 1.27 > 1.23, usually 1.02
+                from batch by a shared node: activity 20.0 G, correlation 1.0
+            275 s: judge 1 undone: closed 0 % of the gap
+            275 s: propose 2 (act) frequency on db: cycles-per-instruction 1.27 > 1.23, usually 1.02
+                cycles-per-instruction 1.27 > 1.23, usually 1.02
+                from batch by a shared node: activity 20.0 G, correlation 1.0
+        "#]],
+    );
+}
+
+#[test]
+fn a_trouble_that_came_with_it_speaks_against_it() {
+    check(
+        WEB_AND_HOG,
+        "
+        20 rounds  web cpus=2 pressure=0.02 cpi=~1  hog cpus=0
+        20 rounds  web cpus=2 pressure=0.02 cpi=~1  hog cpus=0
+        until a proposal  web cpus=2 pressure=0.5 cpi=~1  hog cpus=2
+        until a verdict  web cpus=2 pressure=0.3 cpi=~3  hog cpus=2
+        ",
+        expect![[r#"
+            215 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 10 %, usually 2 %
+                cpu-pressure 50 % > 10 %, usually 2 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            225 s: judge 1 undone: closed -25 % of the gap
+            225 s: propose 2 (act) suppress on hog, step 3, for web: cpu-pressure 30 % > 10 %, usually 2 %
+                cpu-pressure 30 % > 10 %, usually 2 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+        "#]],
+    );
+}
+
+/// As many threads of an equal on half as many CPUs would make it the next victim.
+#[test]
+fn an_equal_frees_threads_only_where_it_has_room() {
+    for (cpus, expected) in [
+        ("~4", expect![[r#""#]]),
+        (
+            "~2",
+            expect![[r#"
+        265 s: propose 1 (act) siblings on batch, which leaves CPUs 4,6, for db: cycles-per-instruction 1.83 > 1.23, usually 1.02
+            cycles-per-instruction 1.83 > 1.23, usually 1.02
+            from batch by a shared core: activity 2.09, correlation 1.0
+        275 s: judge 1 undone: closed 0 % of the gap
+    "#]],
+        ),
+    ] {
+        let script = format!(
+            "
+            50 rounds  db cpus=2 cpi=~1  batch cpus=~0.2
+            5 rounds  db cpus=2 cpi=~1.8  batch cpus={cpus}
+            "
+        );
+        check(
+            "
+            machine pack:1 numa:1 l3:1 core:4 pu:2
+            db guaranteed 0,2 exclusive knobs=
+            batch guaranteed 1,3-7 knobs=siblings
+            ",
+            &script,
+            expected,
+        );
+    }
+}
+
+/// Both are to leave the victim's CPUs. The second is asked when the first was judged, and where it then finds room.
+#[test]
+fn of_two_who_are_to_leave_the_same_cpus_one_goes_at_a_time() {
+    check(
+        "
+        machine pack:1 numa:1 l3:2 core:4 pu:1
+        web burstable 0-3 knobs=
+        one burstable 0-3 knobs=move
+        two burstable 0-3 knobs=move
+        ",
+        "
+        20 rounds  web cpus=0.5 pressure=0.02  one cpus=0.1  two cpus=0.1
+        until a proposal  web cpus=0.5 pressure=0.6  one cpus=1.8  two cpus=1.7
+        until a verdict  web cpus=0.5 pressure=0.45  one cpus=1.8  two cpus=1.7
+        5 rounds  web cpus=0.5 pressure=0.45  one cpus=1.8  two cpus=1.7
+        ",
+        expect![[r#"
+            115 s: propose 1 (act) move on one, which leaves CPUs 0-3, for web: cpu-pressure 60 % > 20 %
+                cpu-pressure 60 % > 20 %
+                from one by a shared CPU: activity 1.80, correlation 1.0
+                from two by a shared CPU: activity 1.70, correlation 1.0
+            130 s: judge 1 kept: closed 37 % of the gap
+            130 s: propose 2 (act) move on two, which leaves CPUs 0-3, for web: cpu-pressure 45 % > 20 %
+                cpu-pressure 45 % > 20 %
+                from one by a shared CPU: activity 1.80, correlation 1.0
+                from two by a shared CPU: activity 1.70, correlation 1.0
+            140 s: judge 2 undone: closed 0 % of the gap
+        "#]],
+    );
+}
