@@ -14,6 +14,7 @@ mod lifecycle;
 mod machine;
 mod memory;
 mod package;
+mod rebalancing;
 mod shared;
 mod units;
 
@@ -63,6 +64,7 @@ fn tests() -> Vec<&'static Test> {
         isolated::TESTS,
         files::TESTS,
         lifecycle::TESTS,
+        rebalancing::TESTS,
         units::TESTS,
     ]
     .into_iter()

@@ -12,7 +12,7 @@ use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, Kubelet, PodSpec, Runnin
 use bayplan_cri::upstream::{ContainerDetails, Upstream};
 use bayplan_cri::v1;
 use bayplan_daemon::status::{ContainerStatus, Status};
-use bayplan_daemon::{RebalanceView, query_control};
+use bayplan_daemon::{RebalanceView, post_control, query_control};
 use bayplan_host::read_process_pinning;
 use bayplan_types::{CpuSet, NodeSet};
 use tempfile::TempDir;
@@ -249,6 +249,15 @@ impl Node {
         Ok(self.tokio.block_on(query_control(&self.daemon.control, "/api/v1/rebalance"))?)
     }
 
+    /// Has the rebalancer take everything back and do nothing more, until the daemon has forgotten that.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn pause_rebalance(&self) -> anyhow::Result<RebalanceView> {
+        let path = "/api/v1/rebalance?paused=true";
+        Ok(self.tokio.block_on(post_control(&self.daemon.control, path, String::new()))?)
+    }
+
     /// The daemon's metrics, as Prometheus reads them.
     ///
     /// # Errors
@@ -387,11 +396,24 @@ impl Placed {
     /// # Errors
     /// It cannot be read.
     pub fn cgroup_file(&self, name: &str) -> anyhow::Result<String> {
-        let own = std::fs::read_to_string(format!("/proc/{}/cgroup", self.pid))?;
-        let own = own.lines().find_map(|line| line.strip_prefix("0::"));
-        let path = format!("/sys/fs/cgroup{}/{name}", own.context("no cgroup of version 2")?);
+        let path = self.cgroup_path(name)?;
         let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         Ok(text.trim().to_owned())
+    }
+
+    /// Writes one.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_cgroup_file(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let path = self.cgroup_path(name)?;
+        std::fs::write(&path, text).with_context(|| format!("cannot write {text} to {path}"))
+    }
+
+    fn cgroup_path(&self, name: &str) -> anyhow::Result<String> {
+        let own = std::fs::read_to_string(format!("/proc/{}/cgroup", self.pid))?;
+        let own = own.lines().find_map(|line| line.strip_prefix("0::"));
+        Ok(format!("/sys/fs/cgroup{}/{name}", own.context("no cgroup of version 2")?))
     }
 }
 
