@@ -186,7 +186,7 @@ pub fn launch_hog(node: &mut Node, processes: u32) -> anyhow::Result<Placed> {
 
 /// Somebody of the lowest class who mostly sleeps, and hurts nobody.
 fn launch_bystander(node: &mut Node) -> anyhow::Result<Placed> {
-    launch(node, "bystander", 0, "while :; do /bin/busybox sleep 0.2; done")
+    launch(node, "bystander", 0, "while :; do /bin/busybox sleep 1; done")
 }
 
 /// A server with its clients, and somebody beside it who harms nobody.
