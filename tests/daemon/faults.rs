@@ -1,12 +1,22 @@
-//! A runtime that hangs, refuses, loses answers, dies and comes back.
+//! A runtime that hangs, refuses, loses answers, dies and comes back; a disk that is slow; a port that somebody else has.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec, RunningPod};
 use bayplan_cri::v1;
+use bayplan_daemon::config::OnFailure;
+use bayplan_daemon::status::Status;
+use bayplan_host::disk::{Disk, Operation};
 use bayplan_types::{Bytes, QosClass};
 use tokio::task::JoinHandle;
 
-use crate::node::{Node, set, soon};
+use crate::node::{MACHINE, Node, set, soon};
+use crate::observing::{metrics, sum};
 
 /// gRPC `UNKNOWN`, which is containerd's ordinary error.
 const UNKNOWN: u32 = 2;
@@ -51,7 +61,7 @@ async fn a_creation_that_hangs_holds_up_nobody_and_leaks_nothing() {
     assert_eq!(node.held("stuck").await.phase, "creating");
 
     call.abort();
-    let is_gone = |status: &bayplan_daemon::status::Status| status.containers.len() == 1;
+    let is_gone = |status: &Status| status.containers.len() == 1;
     let after = node.wait_until("the creation in doubt is given up", is_gone).await;
     assert_eq!((after.cpus, after.pools), (before.cpus, before.pools));
     node.runtime.clear_faults();
@@ -87,7 +97,7 @@ async fn a_creation_whose_deadline_passes_leaks_nothing() {
         ..Default::default()
     };
     let mut request = tonic::Request::new(create);
-    request.set_timeout(std::time::Duration::from_millis(300));
+    request.set_timeout(Duration::from_millis(300));
     let refused = soon(node.raw().create_container(request)).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::DeadlineExceeded);
     let after = node.wait_until("it is given up", |status| status.containers.is_empty()).await;
@@ -228,4 +238,115 @@ async fn a_call_while_the_runtime_is_away_is_unavailable_and_leaks_nothing() {
     let refused = soon(node.kubelet.create(&pod, &owner("owner"), 0)).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable);
     assert_eq!(node.status().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_are_no_messages_are_errors_and_leak_nothing() {
+    let mut node = Node::start().await;
+    let (_, other) = node.guaranteed("other", 1000).await;
+    let pod = run_pod(&mut node, "owner").await;
+    node.runtime.inject("CreateContainer", Fault::Garbage);
+    let refused = soon(node.kubelet.create(&pod, &owner("owner"), 0)).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Internal, "{refused}");
+    node.runtime.clear_faults();
+    // The runtime has made it all the same, which its list tells.
+    let has_found = |status: &Status| status.containers.iter().any(|it| it.container == "owner");
+    node.wait_until("it is found", has_found).await;
+    let owned = node.wait_until_in_line().await.cpus.exclusive;
+    assert_eq!(set(&owned), set("1-2,10"));
+
+    for method in ["ListContainers", "ListPodSandbox", "ContainerStatus"] {
+        node.runtime.inject(method, Fault::Garbage);
+    }
+    let syncs = sum(&metrics(&node).await, "bayplan_failures_total", &["kind=\"sync\""]);
+    soon(async {
+        while sum(&metrics(&node).await, "bayplan_failures_total", &["kind=\"sync\""]) <= syncs {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    // Who runs is not known now, so nobody is taken for gone.
+    assert_eq!(node.status().await.cpus.exclusive, owned);
+    node.runtime.clear_faults();
+    assert_eq!(node.wait_until_in_line().await.cpus.exclusive, owned);
+    assert_eq!(node.cpus(&other), set("1"));
+}
+
+/// Takes its time over what is written.
+#[derive(Debug, Default)]
+struct SlowDisk(AtomicBool);
+
+impl Disk for SlowDisk {
+    fn before(&self, operation: Operation, bytes: usize) -> io::Result<usize> {
+        if operation == Operation::Write && self.0.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(700));
+        }
+        Ok(bytes)
+    }
+}
+
+async fn node_on_slow_disk(on_failure: OnFailure) -> (Node, Arc<SlowDisk>) {
+    let mut node = Node::without_daemon(MACHINE);
+    let disk = Arc::<SlowDisk>::default();
+    node.disk = Arc::<SlowDisk>::clone(&disk);
+    node.adjust = match on_failure {
+        OnFailure::Open => |config| config.decision_timeout = Duration::from_millis(200),
+        OnFailure::Closed => |config| {
+            config.decision_timeout = Duration::from_millis(200);
+            config.on_failure = OnFailure::Closed;
+        },
+    };
+    node.start_daemon().await;
+    node.guaranteed("other", 1000).await;
+    (node, disk)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_whose_decision_was_late_starts_and_then_leaves_cpus_of_others() {
+    let (mut node, disk) = node_on_slow_disk(OnFailure::Open).await;
+    let pod = run_pod(&mut node, "late").await;
+    disk.0.store(true, Ordering::Relaxed);
+    let late = soon(node.kubelet.create(&pod, &owner("late"), 0)).await.unwrap();
+    // As kubelet wrote it: everywhere.
+    assert_eq!(node.cpus(&late), set(""));
+    disk.0.store(false, Ordering::Relaxed);
+    let is_placed = |status: &Status| set(&status.cpus.exclusive) == set("1-2,10");
+    node.wait_until("it is placed", is_placed).await;
+    node.wait_until_in_line().await;
+    assert_eq!(node.cpus(&late).len(), 2);
+    let metrics = metrics(&node).await;
+    assert!(sum(&metrics, "bayplan_failures_total", &["kind=\"undecided\""]) >= 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_whose_decision_was_late_is_refused_where_the_configuration_says_so() {
+    let (mut node, disk) = node_on_slow_disk(OnFailure::Closed).await;
+    let before = node.status().await;
+    let pod = run_pod(&mut node, "late").await;
+    disk.0.store(true, Ordering::Relaxed);
+    let refused = soon(node.kubelet.create(&pod, &owner("late"), 0)).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
+    disk.0.store(false, Ordering::Relaxed);
+    let after = node.wait_until("it is given up", |status| status.containers.len() == 1).await;
+    assert_eq!((after.cpus, after.pools), (before.cpus, before.pools));
+    soon(node.kubelet.create(&pod, &owner("late"), 0)).await.unwrap();
+    node.wait_until_in_line().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_metrics_port_that_somebody_else_has_does_not_keep_kubelet_waiting() {
+    static TAKEN: OnceLock<SocketAddr> = OnceLock::new();
+    let holder = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let taken = *TAKEN.get_or_init(|| holder.local_addr().unwrap());
+    let mut node = Node::without_daemon(MACHINE);
+    node.adjust = |config| config.metrics_address = TAKEN.get().copied();
+    node.start_daemon().await;
+    node.guaranteed("owner", 2000).await;
+    drop(holder);
+    soon(async {
+        while tokio::net::TcpStream::connect(taken).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
 }

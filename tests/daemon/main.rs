@@ -17,6 +17,7 @@ mod faults;
 mod history;
 mod hotplug;
 mod modes;
+mod monitoring;
 mod neighbours;
 mod node;
 mod observing;

@@ -234,8 +234,15 @@ const STALL: &str = "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\nfull avg10
 async fn write_groups(node: &Node) {
     for held in node.status().await.containers {
         let parent = held.cgroup_parent.trim_start_matches('/');
-        let dir = node.host_root().join("sys/fs/cgroup").join(parent).join(held.id.unwrap());
+        let id = held.id.unwrap();
+        let dir = node.host_root().join("sys/fs/cgroup").join(parent).join(&id);
         fs::create_dir_all(&dir).unwrap();
+        let monitor = format!("sys/fs/resctrl/mon_groups/bayplan.{id}/mon_data/mon_L3_00");
+        let monitor = node.host_root().join(monitor);
+        fs::create_dir_all(&monitor).unwrap();
+        for file in ["llc_occupancy", "mbm_total_bytes", "mbm_local_bytes"] {
+            fs::write(monitor.join(file), "4096\n").unwrap();
+        }
         for (file, text) in [
             ("cpu.stat", "usage_usec 1500000\nthrottled_usec 250000\n"),
             ("memory.numa_stat", "anon N0=4096 N1=8192\nfile N0=1 N1=0\n"),

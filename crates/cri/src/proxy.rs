@@ -44,7 +44,8 @@ pub use crate::intercept::DECODED;
 pub(crate) use watched::{CallEnd, grpc_status};
 
 /// What paths of image calls begin with.
-const IMAGE_SERVICE: &str = "/runtime.v1.ImageService/";
+/// The service of images, of whatever version: the package before the dot is `runtime.v1` today.
+const IMAGE_SERVICE: &str = ".ImageService";
 
 /// How long calls that the agent knows about may take to finish after the stop.
 const GRACE_DECODED: Duration = Duration::from_secs(5);
@@ -72,6 +73,11 @@ pub(crate) struct Shared<A> {
     calls: TaskTracker,
     /// Ends all of them.
     cut: CancellationToken,
+}
+
+/// Of a path such as `/runtime.v1.ImageService/ListImages`.
+fn is_about_images(path: &str) -> bool {
+    path.split('/').nth(1).is_some_and(|service| service.ends_with(IMAGE_SERVICE))
 }
 
 impl<A> Clone for Proxy<A> {
@@ -155,7 +161,7 @@ impl<A: Agent> Shared<A> {
 
     /// Forwards a call without reading it.
     pub(crate) async fn pass(&self, request: Request<Body>, mut end: CallEnd<A>) -> Response<Body> {
-        let is_about_images = request.uri().path().starts_with(IMAGE_SERVICE);
+        let is_about_images = is_about_images(request.uri().path());
         let images = self.images.as_ref().filter(|_| is_about_images);
         let upstream = images.unwrap_or(&self.upstream);
         match upstream.forward(request).await {

@@ -10,8 +10,10 @@ use bayplan_topology::{Topology, derive};
 use serde::Serialize;
 
 use crate::config::Config;
-use crate::neighbours::check_neighbours;
+use crate::control::query_control;
+use crate::neighbours::{check_driver, check_neighbours};
 use crate::socket::find_group;
+use crate::status::Status;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -51,6 +53,9 @@ pub async fn check_node(config: &Config) -> Vec<Finding> {
     findings.push(check_rights(config));
     findings.push(check_runtime(config).await);
     findings.extend(check_neighbours(&config.host_root));
+    // CRI does not tell of cgroups afterwards; a daemon that runs has heard of them.
+    let status = query_control::<Status>(&config.control_socket, "/api/v1/status").await;
+    findings.extend(status.ok().and_then(|status| check_driver(&status)));
     findings.extend(check_probes(config));
     findings
 }

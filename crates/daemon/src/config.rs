@@ -159,6 +159,8 @@ pub struct Config {
     pub block_io_classes: BTreeMap<String, BlockIoClass>,
     /// Classes of caches and memory bandwidth.
     pub resctrl: ResctrlConfig,
+    /// Whether containers get monitor groups of resctrl.
+    pub monitors_caches: bool,
     /// Classes of frequency and sleep, and which CPUs have them.
     pub cpu_classes: CpuClasses,
     /// Whether kernel files are written.
@@ -211,6 +213,7 @@ impl Default for Config {
             interrupts: InterruptRule::default(),
             block_io_classes: BTreeMap::new(),
             resctrl: ResctrlConfig::default(),
+            monitors_caches: true,
             cpu_classes: CpuClasses::default(),
             enforcement: EnforcementMode::default(),
             sweep_interval: Duration::from_secs(30),

@@ -215,9 +215,10 @@ impl Enforcer {
     }
 
     fn carry_out(&mut self, gathered: Gathered, now: Duration) -> Outcome {
-        let Gathered { settings, problems, groups: work, turned } = gathered;
+        let Gathered { settings, mut problems, groups: mut work, turned } = gathered;
         let mut groups = GroupOutcome::default();
         work.change(self.kernel.as_mut(), &mut groups);
+        problems.append(&mut groups.short);
         let plan = self.plan(&settings, &GroupWork::default());
         // After the files were read: a call that began since cannot have written what was found.
         let told = self.told();

@@ -1,12 +1,51 @@
 //! Whether the daemon can be relied on. In: what the parts report of themselves. Out: what is lacking, for `/readyz`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// What the node can do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Part {
+    Enforcer,
+    Observer,
+    Prober,
+    Rebalancer,
+    Historian,
+    Neighbours,
+    Server,
+}
+
+impl Part {
+    const ALL: [Part; 7] = [
+        Part::Enforcer,
+        Part::Observer,
+        Part::Prober,
+        Part::Rebalancer,
+        Part::Historian,
+        Part::Neighbours,
+        Part::Server,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Part::Enforcer => "what writes kernel files",
+            Part::Observer => "what reads the machine's counters",
+            Part::Prober => "the probes",
+            Part::Rebalancer => "the rebalancer",
+            Part::Historian => "what writes the history",
+            Part::Neighbours => "what looks for other programs that pin",
+            Part::Server => "an HTTP server",
+        }
+    }
+}
 
 /// What is known of the daemon's parts.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     has_synced: AtomicBool,
     is_journal_behind: AtomicBool,
+    /// A bit for each [`Part`] that a bug has ended.
+    lost: AtomicU32,
 }
 
 impl Health {
@@ -25,15 +64,25 @@ impl Health {
         self.is_journal_behind.load(Ordering::Relaxed)
     }
 
+    /// A bug has ended it.
+    pub(crate) fn lose(&self, part: Part) {
+        self.lost.fetch_or(1 << part as u32, Ordering::Relaxed);
+    }
+
     /// Sentences for people; none when nothing is.
-    pub(crate) fn lacking(&self) -> Vec<&'static str> {
+    pub(crate) fn lacking(&self) -> Vec<String> {
         let mut lacking = Vec::new();
         if !self.has_synced.load(Ordering::Relaxed) {
-            lacking.push("the runtime has not told yet what runs");
+            lacking.push("the runtime has not told yet what runs".to_owned());
         }
         if self.is_journal_behind() {
-            lacking.push("the journal cannot be written; see the log");
+            lacking.push("the journal cannot be written; see the log".to_owned());
         }
+        let lost = self.lost.load(Ordering::Relaxed);
+        let lost = Part::ALL.into_iter().filter(|part| lost & (1 << *part as u32) != 0);
+        lacking.extend(lost.map(|part| {
+            format!("a bug has ended {}; it works again after a restart (see the log)", part.name())
+        }));
         lacking
     }
 }

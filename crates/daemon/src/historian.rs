@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::history::{Entry, HISTORY_DIR, news, parse_entries};
 use crate::metrics::Metrics;
 use crate::state::NodeState;
+use crate::tasks::blocking;
 
 /// Batches that may wait to be written; a disk that hangs for longer costs history.
 const WAITING_MAX: usize = 1024;
@@ -64,9 +65,8 @@ pub(crate) fn start_history(
     let opening = state.opening_of_start(Timestamp::now());
     let (wants, counts) = (Arc::clone(&wants_opening), Arc::clone(&metrics));
     let written = async move {
-        let opened =
-            tokio::task::spawn_blocking(move || Scribe::open(&dir, bytes_max, opening, found));
-        if let Ok(scribe) = opened.await {
+        let opened = blocking(move || Scribe::open(&dir, bytes_max, opening, found));
+        if let Some(scribe) = opened.await {
             scribe.run(receiver, &wants, &counts).await;
         }
     };
@@ -129,18 +129,12 @@ impl Scribe {
                 wants_opening.store(true, Ordering::Relaxed);
             }
             let Some(told) = receiver.recv().await else { return };
-            let written = tokio::task::spawn_blocking(move || {
+            let written = blocking(move || {
                 self.write(told);
                 self
             });
-            match written.await {
-                Ok(scribe) => self = scribe,
-                Err(error) => {
-                    metrics.failed("history");
-                    tracing::error!(%error, "the history is lost; going on without it");
-                    return;
-                }
-            }
+            let Some(scribe) = written.await else { return };
+            self = scribe;
         }
     }
 

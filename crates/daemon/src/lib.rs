@@ -44,6 +44,7 @@ pub mod state;
 pub mod status;
 mod sync;
 pub mod systemd;
+mod tasks;
 mod turned;
 mod writer;
 mod yaml;

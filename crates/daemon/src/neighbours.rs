@@ -13,6 +13,7 @@ use crate::check::{Finding, Severity, check_cgroups, finding};
 use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
+use crate::status::Status;
 
 /// How often the node is looked at. Nobody waits for it.
 const POLL: Duration = Duration::from_secs(60);
@@ -215,8 +216,12 @@ fn check_manager(root: &Path, arguments: &[String], manager: &Manager) -> Findin
     }
 }
 
-/// By whose rules kubelet names cgroups, from those that it gave. `None`: there are none.
-fn check_driver<'a>(parents: impl Iterator<Item = &'a str>) -> Option<Finding> {
+/// By whose rules kubelet names cgroups. `None`: there are no containers.
+pub(crate) fn check_driver(status: &Status) -> Option<Finding> {
+    check_parents(status.containers.iter().map(|it| it.cgroup_parent.as_str()))
+}
+
+fn check_parents<'a>(parents: impl Iterator<Item = &'a str>) -> Option<Finding> {
     let driver =
         |parent: &str| match parent.split(':').next().unwrap_or_default().ends_with(".slice") {
             true => "systemd",
@@ -267,8 +272,7 @@ pub(crate) async fn watch_neighbours(root: PathBuf, inbox: Inbox, metrics: Arc<M
         });
         let Ok(mut findings) = looked.await else { continue };
         if let Some(Answer::Status(status)) = inbox.ask(Event::Status).await {
-            findings
-                .extend(check_driver(status.containers.iter().map(|it| it.cgroup_parent.as_str())));
+            findings.extend(check_driver(&status));
         }
         for Finding { check, severity, message } in known.news(&findings) {
             match severity {
@@ -361,7 +365,7 @@ mod tests {
     }
 
     fn check_drivers(parents: &[&str], expected: Option<(Severity, &str)>) {
-        let found = check_driver(parents.iter().copied());
+        let found = check_parents(parents.iter().copied());
         let shown = found.as_ref().map(|it| (it.severity, it.message.as_str()));
         assert!(
             match (shown, expected) {

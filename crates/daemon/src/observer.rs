@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bayplan_enforcement::resctrl::{RESCTRL, class_of_group};
+use bayplan_enforcement::resctrl::{RESCTRL, owner_of_group};
 use bayplan_host::counters::{
-    GroupCounters, GroupFiles, MonitorCounters, NodeCounters, NodeFiles, read_monitor,
+    GroupCounters, GroupFiles, MonitorCounters, MonitorFiles, NodeCounters, NodeFiles,
 };
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_rebalance::Mode;
@@ -51,6 +51,8 @@ struct ContainerReading {
     counters: GroupCounters,
     /// Memory on the nodes that it is to use, and elsewhere.
     placed: Option<Placed>,
+    /// By its monitor group, if it has one.
+    caches: MonitorCounters,
 }
 
 /// What a container's memory is near to.
@@ -66,6 +68,8 @@ pub(crate) struct GroupsRead {
     pub(crate) at: Instant,
     /// By the runtime's id.
     pub(crate) groups: BTreeMap<String, (GroupCounters, Option<Placed>)>,
+    /// Of those who have a monitor group, by the runtime's id.
+    pub(crate) caches: BTreeMap<String, MonitorCounters>,
     /// As [`NodeCounters::idle_ticks`].
     pub(crate) idle_ticks: BTreeMap<CpuId, u64>,
 }
@@ -77,8 +81,10 @@ impl Shown {
         let of_each = reading.containers.iter();
         let groups =
             of_each.map(|it| (it.runtime_id.clone(), (it.counters.clone(), it.placed))).collect();
+        let of_each = reading.containers.iter();
+        let caches = of_each.map(|it| (it.runtime_id.clone(), it.caches)).collect();
         let idle_ticks = reading.node.idle_ticks.clone();
-        Some(GroupsRead { at: reading.at?, groups, idle_ticks })
+        Some(GroupsRead { at: reading.at?, groups, caches, idle_ticks })
     }
 
     /// Comes back when there is a reading that it has not come back for.
@@ -112,6 +118,8 @@ struct Reader {
     config: LiveConfig,
     kernel: Option<DiskKernel>,
     groups: BTreeMap<String, GroupFiles>,
+    /// By the directories of our groups of resctrl.
+    monitors: BTreeMap<String, MonitorFiles>,
     node: Option<NodeFiles>,
     /// The CPUs that were online when these were opened, in the kernel's words.
     online: Option<String>,
@@ -120,6 +128,15 @@ struct Reader {
     energy_uj: BTreeMap<String, u64>,
     last_idle: BTreeMap<CpuId, u64>,
     idle_ticks: BTreeMap<CpuClass, u64>,
+}
+
+/// What resctrl counts.
+#[derive(Debug, Default)]
+struct Monitored {
+    /// By class.
+    classes: BTreeMap<String, MonitorCounters>,
+    /// By the runtime's id.
+    containers: BTreeMap<String, MonitorCounters>,
 }
 
 /// Reads every `observeInterval`, or as often as the rebalancer looks, for ever.
@@ -167,6 +184,7 @@ impl Reader {
             config,
             kernel,
             groups: BTreeMap::new(),
+            monitors: BTreeMap::new(),
             node: None,
             online: None,
             buffer: Vec::new(),
@@ -187,6 +205,7 @@ impl Reader {
         }
         let is_there = |id: &String| latest.values().any(|it| it.runtime_id == *id);
         self.groups.retain(|id, _| is_there(id));
+        let mut monitored = self.monitored();
         let containers: Vec<ContainerReading> = latest
             .into_iter()
             .filter_map(|(name, occupant)| {
@@ -197,6 +216,7 @@ impl Reader {
                     cpus: cpus_of(occupant),
                     placed: placed(&counters, occupant),
                     counters,
+                    caches: monitored.containers.remove(&occupant.runtime_id).unwrap_or_default(),
                 })
             })
             .collect();
@@ -206,18 +226,47 @@ impl Reader {
         self.add_idle(&node, occupancy);
         let (energy_uj, idle_ticks) = (self.energy_uj.clone(), self.idle_ticks.clone());
         let at = Some(Instant::now());
-        Reading { at, containers, node, caches: self.caches(), energy_uj, idle_ticks }
+        Reading { at, containers, node, caches: monitored.classes, energy_uj, idle_ticks }
     }
 
     /// What resctrl counts of our groups.
-    fn caches(&mut self) -> BTreeMap<String, MonitorCounters> {
-        let Some(kernel) = &mut self.kernel else { return BTreeMap::new() };
-        let names = kernel.list(RESCTRL).unwrap_or_default();
-        let classes = names.iter().filter_map(|name| Some((class_of_group(name)?, name)));
-        let read = classes.map(|(class, name)| {
-            (class.to_owned(), read_monitor(kernel, &format!("{RESCTRL}/{name}")))
-        });
-        read.collect()
+    fn monitored(&mut self) -> Monitored {
+        let Some(kernel) = &mut self.kernel else { return Monitored::default() };
+        let root = &self.config.borrow().host_root;
+        let mut open = std::mem::take(&mut self.monitors);
+        let mut read = |dir: String, kernel: &mut DiskKernel| {
+            let mut files =
+                open.remove(&dir).unwrap_or_else(|| MonitorFiles::open(root, kernel, &dir));
+            let was_odd = files.oddities().count();
+            let counters = files.read(&mut self.buffer);
+            for oddity in files.oddities().skip(was_odd) {
+                tracing::warn!("{oddity}");
+            }
+            // A group that was removed and made anew has other files.
+            if counters != MonitorCounters::default() {
+                self.monitors.insert(dir, files);
+            }
+            counters
+        };
+        let mut monitored = Monitored::default();
+        let mut controls = vec![RESCTRL.to_owned()];
+        for name in kernel.list(RESCTRL).unwrap_or_default() {
+            if let Some(class) = owner_of_group(&name) {
+                let dir = format!("{RESCTRL}/{name}");
+                monitored.classes.insert(class.to_owned(), read(dir.clone(), kernel));
+                controls.push(dir);
+            }
+        }
+        for control in controls {
+            let dir = format!("{control}/mon_groups");
+            for name in kernel.list(&dir).unwrap_or_default() {
+                if let Some(container) = owner_of_group(&name) {
+                    let counters = read(format!("{dir}/{name}"), kernel);
+                    monitored.containers.insert(container.to_owned(), counters);
+                }
+            }
+        }
+        monitored
     }
 
     /// The files of a CPU that comes back are others.

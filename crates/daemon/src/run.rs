@@ -32,7 +32,7 @@ use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
 use crate::exits::hear_exits;
 use crate::gate::{Gate, Mounts};
-use crate::health::Health;
+use crate::health::{Health, Part};
 use crate::historian::start_history;
 use crate::history::Entry;
 use crate::hotplug::{Ground, Machine, Watch};
@@ -52,11 +52,14 @@ use crate::socket::{Access, listen_unix};
 use crate::state::{NodeState, Origin};
 use crate::sync::Syncer;
 use crate::systemd::{Ear, Systemd, feed_watchdog};
+use crate::tasks::{Losses, until, vital};
 use crate::writer::{report_failures, run_writer};
 
 /// How long the start waits for the runtime before it serves kubelet without having asked it. Kubelet's connection waits in the socket meanwhile, and kubelet
 /// gives it up after five seconds (`minConnectionTimeout` of its CRI client), so that its calls would fail.
 const FIRST_SYNC: Duration = Duration::from_secs(3);
+/// A port that somebody else has is tried again after this time.
+const BIND_AGAIN: Duration = Duration::from_secs(2);
 /// How long a stop waits for writes that are under way; what is not written is written at the next start.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -116,6 +119,7 @@ pub struct Daemon {
     kill: CancellationToken,
     /// Cancelled when a task ended that the daemon cannot do without.
     broken: CancellationToken,
+    losses: Losses,
     proxy: JoinHandle<()>,
     tasks: Vec<JoinHandle<()>>,
     /// Those that it has made.
@@ -135,7 +139,7 @@ struct Core {
     inbox: Inbox,
     upstream: Upstream,
     metrics: Arc<Metrics>,
-    health: Arc<Health>,
+    losses: Losses,
     sync_soon: Arc<Notify>,
     enforcement: Enforcement,
     enforcer: Enforcer,
@@ -185,16 +189,14 @@ impl Core {
         let counts = Arc::clone(&metrics);
         let writing =
             run_writer(batches, upstream.clone(), failed, limits, counts, calls, resources);
+        let losses = Losses { health: Arc::clone(&health), metrics: Arc::clone(&metrics) };
+        let observing = observe(inbox.clone(), current.clone(), shown.clone());
         let tasks = vec![
             vital(&broken, event_loop.run(events, kill.clone())),
             vital(&broken, writing),
             vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
-            tokio::spawn(until(
-                stop.clone(),
-                observe(inbox.clone(), current.clone(), shown.clone()),
-            )),
-            // Not vital: the node can do without.
-            tokio::spawn(history),
+            losses.spare(Part::Observer, until(stop.clone(), observing)),
+            losses.spare(Part::Historian, history),
         ];
         let looking = RebalancerTask {
             inbox: inbox.clone(),
@@ -211,7 +213,7 @@ impl Core {
             inbox,
             upstream,
             metrics,
-            health,
+            losses,
             sync_soon,
             enforcement,
             enforcer,
@@ -254,13 +256,14 @@ impl Daemon {
         let (live, current) = watch::channel(Arc::new(followed.config.clone()));
         let config = Arc::clone(&current.borrow());
         let core = Core::start(&config, &machine, &current).await?;
-        let Core { inbox, upstream, metrics, sync_soon, enforcement, stop, broken, .. } = core;
+        let Core { inbox, upstream, metrics, losses, sync_soon, enforcement, stop, broken, .. } =
+            core;
         let syncer = Syncer {
             upstream: upstream.clone(),
             inbox: inbox.clone(),
             host_root: config.host_root.clone(),
             metrics: Arc::clone(&metrics),
-            health: core.health,
+            health: Arc::clone(&losses.health),
             turn: Arc::default(),
         };
         let has_synced = first_sync(&syncer).await;
@@ -270,7 +273,7 @@ impl Daemon {
             vital(&broken, synced),
             vital(&broken, until(stop.clone(), hear_exits(syncer.clone()))),
         ];
-        // After the first sync: what belongs to nobody is given back. Not vital: containers run where they should without.
+        // After the first sync: what belongs to nobody is given back.
         let enforcing = EnforcerTask {
             enforcer: core.enforcer,
             is_dry_run: followed.is_dry_run,
@@ -279,11 +282,11 @@ impl Daemon {
             config: current.clone(),
             metrics: Arc::clone(&metrics),
         };
-        tasks.push(tokio::spawn(run_enforcer(enforcing, stop.clone())));
+        tasks.push(losses.spare(Part::Enforcer, run_enforcer(enforcing, stop.clone())));
         let looking = RebalancerTask { is_dry_run: followed.is_dry_run, ..core.looking };
         let (ground, sightings) = (Arc::clone(&looking.ground), looking.sightings.clone());
         let told = looking.told.clone();
-        tasks.extend(start_looking(&machine, looking, &stop));
+        tasks.extend(start_looking(&machine, looking, &losses, &stop));
         let parts = Parts {
             live,
             ground,
@@ -311,6 +314,7 @@ impl Daemon {
             stop,
             kill: core.kill,
             broken,
+            losses,
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
         let mounts = mounts_of(&config);
@@ -343,7 +347,8 @@ impl Daemon {
         let inbox = gate.syncer.inbox.clone();
         let neighbours =
             watch_neighbours(config.host_root.clone(), inbox.clone(), Arc::clone(&gate.metrics));
-        self.tasks.push(tokio::spawn(until(self.stop.clone(), neighbours)));
+        let neighbours = until(self.stop.clone(), neighbours);
+        self.tasks.push(self.losses.spare(Part::Neighbours, neighbours));
         let api = Api {
             syncer: gate.syncer.clone(),
             metrics: Arc::clone(&gate.metrics),
@@ -353,22 +358,13 @@ impl Daemon {
             told: self.told.clone(),
         };
         if let Some(address) = config.metrics_address {
-            let reach = Reach::of(address.ip());
-            if reach == Reach::Network {
-                tracing::warn!(
-                    "metricsAddress {address} is no loopback address: metrics can be read from the network; /api/v1 is not served there"
-                );
-            }
-            let listen = |source| StartError::Listen { what: address.to_string(), source };
-            let listener = TcpListener::bind(address).await.map_err(listen)?;
-            self.metrics_address = Some(listener.local_addr().map_err(listen)?);
-            let served = axum::serve(listener, routes(reach, api.clone())).into_future();
-            self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
+            self.serve_metrics(address, api.clone(), &gate.metrics).await;
         }
         let access = Access::Group(&config.control_group);
         let listener = self.listen(systemd.control, &config.control_socket, access).await?;
         let served = axum::serve(listener, routes(Reach::Socket, api)).into_future();
-        self.tasks.push(tokio::spawn(until(self.kill.clone(), quietly(served))));
+        let served = until(self.kill.clone(), quietly(served));
+        self.tasks.push(self.losses.spare(Part::Server, served));
         let listener = self.listen(systemd.cri, &config.socket, Access::Owner).await?;
         let close = self.close.clone();
         let images = config.image_socket.clone();
@@ -377,7 +373,7 @@ impl Daemon {
         let drain = move || live.borrow().drain_timeout;
         let proxy = Proxy::new(gate.syncer.upstream.clone(), images, gate);
         let served = proxy::serve(listener, proxy, close.cancelled_owned(), drain);
-        self.proxy = tokio::spawn(served);
+        self.proxy = vital(&self.broken, served);
         self.ear.ready();
         if let Some(limit) = systemd.watchdog {
             let feeding = feed_watchdog(inbox, limit, self.ear);
@@ -389,6 +385,35 @@ impl Daemon {
             "serving"
         );
         Ok(())
+    }
+
+    /// Serves at this address, sooner or later: who has it now does not keep kubelet waiting.
+    async fn serve_metrics(&mut self, address: SocketAddr, api: Api, metrics: &Metrics) {
+        let reach = Reach::of(address.ip());
+        if reach == Reach::Network {
+            tracing::warn!(
+                "metricsAddress {address} is no loopback address: metrics can be read from the network; /api/v1 is not served there"
+            );
+        }
+        let bound = TcpListener::bind(address).await;
+        match &bound {
+            Ok(listener) => self.metrics_address = listener.local_addr().ok(),
+            Err(error) => {
+                metrics.failed("metrics_address");
+                tracing::warn!(
+                    "cannot listen on metricsAddress {address} ({error}); it is tried again every {BIND_AGAIN:?}"
+                );
+            }
+        }
+        let served = async move {
+            let listener = match bound {
+                Ok(listener) => listener,
+                Err(_) => bind_when_free(address).await,
+            };
+            quietly(axum::serve(listener, routes(reach, api)).into_future()).await;
+        };
+        let served = until(self.kill.clone(), served);
+        self.tasks.push(self.losses.spare(Part::Server, served));
     }
 
     /// The socket that was passed, or a new one at this path.
@@ -413,7 +438,8 @@ impl Daemon {
         UnixListener::from_std(passed).map_err(listen)
     }
 
-    /// Where metrics are served, with the port that the kernel chose if the configuration says port 0.
+    /// Where metrics are served, with the port that the kernel chose if the configuration says port 0. `None`: nowhere, or somebody else
+    /// had the port at the start.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_address
     }
@@ -453,30 +479,24 @@ impl Daemon {
 fn start_looking(
     machine: &Machine,
     looking: RebalancerTask,
+    losses: &Losses,
     stop: &CancellationToken,
-) -> impl Iterator<Item = JoinHandle<()>> {
+) -> impl Iterator<Item = JoinHandle<()>> + use<> {
     let probing = ProberTask {
         inbox: looking.inbox.clone(),
         config: looking.config.clone(),
         ground: Arc::clone(&looking.ground),
         sightings: looking.sightings.clone(),
     };
-    let rebalancing = tokio::spawn(run_rebalancer(looking, stop.clone()));
+    // Nobody would judge any more what it has turned.
+    let (inbox, enforcement) = (looking.inbox.clone(), looking.enforcement.clone());
+    let tidy = async move { take_back(&inbox, &enforcement).await };
+    let rebalancing = run_rebalancer(looking, stop.clone());
+    let rebalancing = losses.spare_then(Part::Rebalancer, rebalancing, tidy);
     // A machine that is not this one has no kernel to count in.
-    let probing = machine.is_real().then(|| tokio::spawn(run_prober(probing, stop.clone())));
+    let probing = || losses.spare(Part::Prober, run_prober(probing, stop.clone()));
+    let probing = machine.is_real().then(probing);
     std::iter::once(rebalancing).chain(probing)
-}
-
-/// Spawns a task whose end, by panic too, breaks the daemon.
-fn vital(
-    broken: &CancellationToken,
-    work: impl Future<Output = ()> + Send + 'static,
-) -> JoinHandle<()> {
-    let guard = broken.clone().drop_guard();
-    tokio::spawn(async move {
-        let _guard = guard;
-        work.await;
-    })
 }
 
 /// Follows the machine, if it is watched, and the configuration's file, for ever.
@@ -490,10 +510,13 @@ async fn follow(machine: Option<Watch>, reloader: Reloader) {
     tokio::join!(machine, reloader.watch());
 }
 
-async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = work => {}
+async fn bind_when_free(address: SocketAddr) -> TcpListener {
+    loop {
+        tokio::time::sleep(BIND_AGAIN).await;
+        if let Ok(listener) = TcpListener::bind(address).await {
+            tracing::info!("listening on metricsAddress {address}");
+            return listener;
+        }
     }
 }
 
@@ -619,17 +642,4 @@ async fn first_sync(syncer: &Syncer) -> bool {
         tracing::warn!("the runtime does not answer; serving with what the journal says");
     }
     has_synced
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn the_panic_of_a_vital_task_breaks_the_daemon() {
-        let broken = CancellationToken::new();
-        let task = vital(&broken, async { panic!("a bug") });
-        broken.cancelled().await;
-        assert!(task.await.unwrap_err().is_panic());
-    }
 }

@@ -26,8 +26,8 @@ pub use config::{
     ResctrlOptions, ResctrlPartition, check_config,
 };
 pub use groups::{
-    GroupChange, GroupPlan, ObservedGroups, RESCTRL, WantedGroups, class_of_group, control_dir,
-    is_own_group, monitor_dir, plan_groups, schemata_settings,
+    GroupChange, GroupPlan, MonitoredContainer, ObservedGroups, RESCTRL, WantedGroups, control_dir,
+    groups_of_others, is_own_group, monitor_dir, owner_of_group, plan_groups, schemata_settings,
 };
 pub use info::{BandwidthInfo, BandwidthUnit, CacheInfo, MonitorInfo, ResctrlInfo};
 pub use resolve::{Problem, ResolvedClass, ResolvedClasses, SchemaLine, Schemata, resolve};

@@ -7,12 +7,14 @@
 
 mod group;
 mod kept;
+mod monitor;
 mod node;
 mod parse;
 
 pub use group::{GroupCounters, GroupFiles};
 pub use kept::Kept;
-pub use node::{CoreThrottles, MonitorCounters, NodeCounters, NodeFiles, Zone, read_monitor};
+pub use monitor::{MonitorCounters, MonitorFiles};
+pub use node::{CoreThrottles, NodeCounters, NodeFiles, Zone};
 pub use parse::{IoCounters, MemoryCounters, Pressure, Stall};
 
 #[cfg(test)]

@@ -70,6 +70,8 @@ pub struct FakeResctrl {
     status: String,
     events: BTreeMap<u32, VecDeque<ThreadEvent>>,
     faults: BTreeMap<String, VecDeque<Errno>>,
+    /// RMIDs of groups that have gone, which nobody gets before their lines have left the cache.
+    in_limbo: u32,
 }
 
 impl FakeResctrl {
@@ -86,6 +88,7 @@ impl FakeResctrl {
             status: String::new(),
             events: BTreeMap::new(),
             faults: BTreeMap::new(),
+            in_limbo: 0,
             info,
         };
         let lines = fake.lines_of_a_new_group();
@@ -137,6 +140,18 @@ impl FakeResctrl {
     /// What happens when this thread's id is written next.
     pub fn at_move(&mut self, id: u32, event: ThreadEvent) {
         self.events.entry(id).or_default().push_back(event);
+    }
+
+    /// As if the processor had so many.
+    pub fn set_rmids(&mut self, rmids: u32) {
+        if let Some(monitor) = &mut self.info.monitor {
+            monitor.rmids = rmids;
+        }
+    }
+
+    /// So many RMIDs of groups that have gone are not free again yet.
+    pub fn set_in_limbo(&mut self, rmids: u32) {
+        self.in_limbo = rmids;
     }
 
     /// Somebody else gives a group another mode.

@@ -53,8 +53,18 @@ pub struct Assignment {
     pub control: String,
     /// A monitor group's in it, which only takes threads that are in the control group.
     pub monitor: Option<String>,
-    /// Only threads in these groups are moved, by their directories; all others stay where somebody else has put them. `None`: all are.
+    /// Only threads in these groups are moved into the control group, by their directories; all others stay where somebody else has put them. `None`: all
+    /// are.
     pub out_of: Option<Vec<String>>,
+    /// Groups of others, by their directories, out of which no thread is moved into the monitor group.
+    pub others: Vec<String>,
+}
+
+impl Assignment {
+    /// Where its threads are in the end.
+    pub fn group(&self) -> &str {
+        self.monitor.as_ref().unwrap_or(&self.control)
+    }
 }
 
 /// What became of the threads of containers.
@@ -91,7 +101,7 @@ fn look<'a>(
     members: &mut BTreeMap<&'a str, BTreeSet<u32>>,
     report: &mut AssignReport,
 ) -> bool {
-    let mut threads = match threads_of(kernel, &assignment.cgroup) {
+    let threads = match threads_of(kernel, &assignment.cgroup) {
         Ok(threads) => threads,
         Err(errno) => {
             // A container that has ended needs no group.
@@ -102,40 +112,63 @@ fn look<'a>(
             return false;
         }
     };
-    let mut misplaced = BTreeSet::new();
-    for group in assignment.out_of.iter().flatten() {
+    match settle(kernel, assignment, threads, members, report) {
+        Ok(was_outside) => was_outside,
+        Err(failure) => {
+            report.failures.push((assignment.clone(), failure));
+            false
+        }
+    }
+}
+
+/// First into the control group, then into the monitor group; whether somebody was outside.
+fn settle<'a>(
+    kernel: &mut dyn Kernel,
+    assignment: &'a Assignment,
+    mut threads: BTreeSet<u32>,
+    members: &mut BTreeMap<&'a str, BTreeSet<u32>>,
+    report: &mut AssignReport,
+) -> Result<bool, WriteFailure> {
+    let Assignment { control, monitor, out_of, others, .. } = assignment;
+    let before = report.moved;
+    match out_of {
+        None => report.moved += move_into(kernel, control, &mut threads, members)?,
+        Some(groups) => {
+            let mut misplaced = within(kernel, groups, &threads, members)?;
+            // The root's `tasks` has most threads of the node: it is not read for nobody.
+            if !misplaced.is_empty() {
+                report.moved += move_into(kernel, control, &mut misplaced, members)?;
+            }
+        }
+    }
+    if let Some(monitor) = monitor {
+        for thread in within(kernel, others, &threads, members)? {
+            threads.remove(&thread);
+        }
+        if !threads.is_empty() {
+            report.moved += move_into(kernel, monitor, &mut threads, members)?;
+        }
+    }
+    Ok(report.moved > before)
+}
+
+/// Those of the threads that are in one of these groups.
+fn within<'a>(
+    kernel: &mut dyn Kernel,
+    groups: &'a [String],
+    threads: &BTreeSet<u32>,
+    members: &mut BTreeMap<&'a str, BTreeSet<u32>>,
+) -> Result<BTreeSet<u32>, WriteFailure> {
+    let mut found = BTreeSet::new();
+    for group in groups {
         match members_of(kernel, group, members) {
-            Ok(inside) => misplaced.extend(threads.intersection(inside).copied()),
+            Ok(inside) => found.extend(threads.intersection(inside).copied()),
             // Whoever was in it is in the root's now.
             Err(WriteFailure::Gone) => {}
-            Err(failure) => {
-                report.failures.push((assignment.clone(), failure));
-                return false;
-            }
+            Err(failure) => return Err(failure),
         }
     }
-    if assignment.out_of.is_some() {
-        threads = misplaced;
-    }
-    // The root's `tasks` has most threads of the node: it is not read for nobody.
-    if threads.is_empty() {
-        return false;
-    }
-    let mut was_outside = false;
-    for group in [Some(&assignment.control), assignment.monitor.as_ref()].into_iter().flatten() {
-        match move_into(kernel, group, &mut threads, members) {
-            Ok(0) => {}
-            Ok(moved) => {
-                was_outside = true;
-                report.moved += moved;
-            }
-            Err(failure) => {
-                report.failures.push((assignment.clone(), failure));
-                return false;
-            }
-        }
-    }
-    was_outside
+    Ok(found)
 }
 
 /// How many were outside, with those that ended meanwhile and are threads no more.
@@ -184,19 +217,22 @@ pub fn count_outside(kernel: &mut dyn Kernel, assignments: &[Assignment]) -> Vec
     let mut members = BTreeMap::new();
     let counts = assignments.iter().map(|assignment| {
         let threads = threads_of(kernel, &assignment.cgroup).unwrap_or_default();
-        if let Some(groups) = &assignment.out_of {
-            let mut inside = BTreeSet::new();
-            for group in groups {
-                inside.extend(
-                    members_of(kernel, group, &mut members).iter().flat_map(|it| it.iter()),
-                );
+        let Assignment { monitor, out_of, others, .. } = assignment;
+        match (monitor, out_of) {
+            (None, Some(groups)) => {
+                within(kernel, groups, &threads, &mut members).map_or(0, |it| it.len())
             }
-            return threads.intersection(&inside).count();
-        }
-        match members_of(kernel, &assignment.control, &mut members) {
-            Ok(inside) => threads.difference(inside).count(),
-            // The group is not there yet.
-            Err(_) => threads.len(),
+            _ => {
+                let kept = within(kernel, others, &threads, &mut members).unwrap_or_default();
+                match members_of(kernel, assignment.group(), &mut members) {
+                    Ok(inside) => threads
+                        .iter()
+                        .filter(|it| !inside.contains(it) && !kept.contains(it))
+                        .count(),
+                    // The group is not there yet.
+                    Err(_) => threads.len() - kept.len(),
+                }
+            }
         }
     });
     counts.collect()

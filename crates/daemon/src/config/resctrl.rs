@@ -1,4 +1,5 @@
-//! The key `resctrl`, in the form of goresctrl. In: a tree of the file. Out: partitions and classes, or every mistake in them.
+//! The keys `resctrl.options` and `resctrl.partitions`, in the form of goresctrl. In: trees of the file. Out: partitions and classes, or every mistake in
+//! them.
 //!
 //! A share stands for all caches, or below their ids; it is one text, or one for `unified`, `code` and `data`. Classes of the file of containerd
 //! (`rdt_config_file`), of CRI-O, of nri-plugins (`control.rdt`) and of CRI Resource Manager (which calls two keys of a class `l3Schema` and `mbSchema`) are taken over as they
@@ -9,7 +10,7 @@ use std::str::FromStr;
 
 use bayplan_enforcement::resctrl::{
     Bandwidth, CacheShare, CacheShares, CdpShares, ClassName, PerCache, ResctrlClass,
-    ResctrlConfig, ResctrlPartition, check_config,
+    ResctrlOptions, ResctrlPartition, check_config,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -18,21 +19,44 @@ use super::kind::{Field, Tree};
 use super::read::ConfigError;
 use crate::yaml::{Node, Position, Value};
 
-/// Partitions and classes.
-pub(super) struct ResctrlTree;
+/// What the machine may lack.
+pub(super) struct ResctrlOptionsTree;
 
-const EXPECTED: &str = "`options` and `partitions` as goresctrl has them, or nothing such as {}; docs/resctrl.md has examples";
+/// Partitions and classes.
+pub(super) struct ResctrlPartitions;
+
 /// For every cache.
 const ALL: &str = "all";
 
-impl Tree for ResctrlTree {
+impl Tree for ResctrlOptionsTree {
     fn expected(&self) -> String {
-        EXPECTED.to_owned()
+        "l2, l3 or mb, each with {optional: true}, or nothing such as {}".to_owned()
     }
 
     fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
         let mut reader = Reader::default();
-        config.resctrl = reader.whole(field.value);
+        config.resctrl.options = reader.options(field.value);
+        reader.errors
+    }
+
+    fn shown(&self, config: &mut Config) -> Json {
+        shown_options(config.resctrl.options)
+    }
+
+    fn schema(&self) -> Json {
+        let optional = object(json!({ "optional": flag() }));
+        object(json!({ "l2": optional, "l3": optional, "mb": optional }))
+    }
+}
+
+impl Tree for ResctrlPartitions {
+    fn expected(&self) -> String {
+        "names of partitions, or nothing such as {}; docs/resctrl.md has examples".to_owned()
+    }
+
+    fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
+        let mut reader = Reader::default();
+        config.resctrl.partitions = reader.partitions(field.value, &self.expected());
         for problem in check_config(&config.resctrl) {
             let at = reader.places.get(&problem.of).copied().unwrap_or(field.value.at);
             reader.wrong(at, &problem.of, &problem.text);
@@ -41,7 +65,7 @@ impl Tree for ResctrlTree {
     }
 
     fn shown(&self, config: &mut Config) -> Json {
-        shown_config(&config.resctrl)
+        shown_partitions(&config.resctrl.partitions)
     }
 
     fn schema(&self) -> Json {
@@ -78,34 +102,24 @@ impl Reader {
         self.wrong(at, of, &format!("unknown key `{name}`; known are {known}"));
     }
 
-    fn whole(&mut self, node: &Node) -> ResctrlConfig {
-        let mut config = ResctrlConfig::default();
-        let of = "the section";
-        for (at, name, value) in self.entries(of, node, EXPECTED) {
-            match name.as_str() {
-                "options" => self.options(value, &mut config),
-                "partitions" => {
-                    let of = "partitions";
-                    for (at, name, value) in self.entries(of, value, "names of partitions") {
-                        self.places.insert(format!("partition `{name}`"), *at);
-                        let partition = self.partition(name, value);
-                        config.partitions.push(partition);
-                    }
-                }
-                _ => self.unknown(*at, of, name, "options, partitions"),
-            }
+    fn partitions(&mut self, node: &Node, expected: &str) -> Vec<ResctrlPartition> {
+        let mut partitions = Vec::new();
+        for (at, name, value) in self.entries("partitions", node, expected) {
+            self.places.insert(format!("partition `{name}`"), *at);
+            partitions.push(self.partition(name, value));
         }
-        config.partitions.sort_by(|a, b| a.name.cmp(&b.name));
-        config
+        partitions.sort_by(|a, b| a.name.cmp(&b.name));
+        partitions
     }
 
-    fn options(&mut self, node: &Node, config: &mut ResctrlConfig) {
+    fn options(&mut self, node: &Node) -> ResctrlOptions {
+        let mut options = ResctrlOptions::default();
         let of = "options";
         for (at, name, value) in self.entries(of, node, "l2, l3 or mb") {
             let place = match name.as_str() {
-                "l2" => &mut config.options.is_l2_optional,
-                "l3" => &mut config.options.is_l3_optional,
-                "mb" => &mut config.options.is_mb_optional,
+                "l2" => &mut options.is_l2_optional,
+                "l3" => &mut options.is_l3_optional,
+                "mb" => &mut options.is_mb_optional,
                 _ => {
                     self.unknown(*at, of, name, "l2, l3, mb");
                     continue;
@@ -118,6 +132,7 @@ impl Reader {
                 }
             }
         }
+        options
     }
 
     fn flag(&mut self, of: &str, node: &Node) -> bool {
@@ -302,31 +317,26 @@ impl Reader {
     }
 }
 
-fn shown_config(config: &ResctrlConfig) -> Json {
-    let mut shown = Map::new();
+fn shown_options(options: ResctrlOptions) -> Json {
     let options = [
-        ("l2", config.options.is_l2_optional),
-        ("l3", config.options.is_l3_optional),
-        ("mb", config.options.is_mb_optional),
+        ("l2", options.is_l2_optional),
+        ("l3", options.is_l3_optional),
+        ("mb", options.is_mb_optional),
     ];
     let options = options.into_iter().filter(|(_, is_optional)| *is_optional);
-    let options: Map<String, Json> =
-        options.map(|(name, _)| (name.to_owned(), json!({ "optional": true }))).collect();
-    if !options.is_empty() {
-        shown.insert("options".to_owned(), Json::Object(options));
-    }
-    let partitions = config.partitions.iter().map(|partition| {
+    let options = options.map(|(name, _)| (name.to_owned(), json!({ "optional": true })));
+    Json::Object(options.collect())
+}
+
+fn shown_partitions(partitions: &[ResctrlPartition]) -> Json {
+    let partitions = partitions.iter().map(|partition| {
         let ResctrlPartition { name, l2, l3, mb, classes } = partition;
         let mut shown = shown_shares(l2, l3, mb);
         let classes = classes.iter().map(|class| (class.name.to_string(), shown_class(class)));
         shown.insert("classes".to_owned(), Json::Object(classes.collect()));
         (name.clone(), Json::Object(shown))
     });
-    let partitions: Map<String, Json> = partitions.collect();
-    if !partitions.is_empty() {
-        shown.insert("partitions".to_owned(), Json::Object(partitions));
-    }
-    Json::Object(shown)
+    Json::Object(partitions.collect())
 }
 
 fn shown_class(class: &ResctrlClass) -> Json {
@@ -393,16 +403,7 @@ fn schema() -> Json {
     };
     let bounds = json!({ "type": "array", "items": { "type": ["string", "integer"] } });
     let (cache, bandwidth) = (per_cache(&share, &cdp), per_cache(&bounds, &bounds));
-    let object = |properties: Json| {
-        json!({
-            "type": ["object", "null"],
-            "properties": properties,
-            "additionalProperties": false,
-        })
-    };
     let map = |of: Json| json!({ "type": ["object", "null"], "additionalProperties": of });
-    let flag = json!({ "enum": [true, false, "true", "false"] });
-    let optional = object(json!({ "optional": flag }));
     let class = object(json!({
         "l2Allocation": cache,
         "l3Allocation": cache,
@@ -410,8 +411,8 @@ fn schema() -> Json {
         "mbAllocation": bandwidth,
         "mbSchema": bandwidth,
         "kubernetes": object(json!({
-            "denyPodAnnotation": flag,
-            "denyContainerAnnotation": flag,
+            "denyPodAnnotation": flag(),
+            "denyContainerAnnotation": flag(),
         })),
     }));
     let partition = object(json!({
@@ -420,10 +421,15 @@ fn schema() -> Json {
         "mbAllocation": bandwidth,
         "classes": map(class),
     }));
-    object(json!({
-        "options": object(json!({ "l2": optional, "l3": optional, "mb": optional })),
-        "partitions": map(partition),
-    }))
+    map(partition)
+}
+
+fn object(properties: Json) -> Json {
+    json!({ "type": ["object", "null"], "properties": properties, "additionalProperties": false })
+}
+
+fn flag() -> Json {
+    json!({ "enum": [true, false, "true", "false"] })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::cpu_classes::{ClassOf, Classes, CpuUse, Schedule, Zone};
 use super::kind::{Kind, OneOf};
 use super::rebalance::{ForbiddenKnobs, MODES, NamespaceModes};
 use super::requests::{POLICIES, SCOPES};
-use super::resctrl::ResctrlTree;
+use super::resctrl::{ResctrlOptionsTree, ResctrlPartitions};
 use super::{EnforcementMode, OnFailure, OnNoCapacity};
 
 /// When a changed key holds.
@@ -97,6 +97,8 @@ const ENFORCEMENT: &Words<EnforcementMode> = &[
 ];
 
 const PROBES: &Words<bool> = &[("on", true), ("off", false)];
+
+const MONITOR: &Words<bool> = &[("auto", true), ("off", false)];
 
 const COUNTERS: &Words<CounterChoice> = &[
     ("auto", CounterChoice::Auto),
@@ -429,9 +431,28 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "resctrl",
         when: When::Now,
-        kind: Kind::Tree(&ResctrlTree),
-        text: "Classes of containers with parts of the caches and a bound on memory bandwidth, in the form of goresctrl (docs/resctrl.md has examples). A class is \
-               chosen with bayplan.dev/rdtclass; one that is named Guaranteed, Burstable or BestEffort is for all others of that QoS class.",
+        kind: Kind::Section,
+        text: "Caches and memory bandwidth (Intel RDT, AMD QoS), where resctrl is mounted. docs/resctrl.md has examples.",
+    },
+    Key {
+        name: "resctrl.monitor",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(MONITOR, |it| &mut it.monitors_caches)),
+        text: "Whether containers get a monitor group each, by which the processor counts how much of the last-level cache they occupy and what goes between it and \
+               memory: auto (as far as the processor has RMIDs, who owns CPUs first, then by QoS class), or off.",
+    },
+    Key {
+        name: "resctrl.options",
+        when: When::Now,
+        kind: Kind::Tree(&ResctrlOptionsTree),
+        text: "What the machine may lack although classes ask for it: l2, l3 or mb, each with {optional: true}.",
+    },
+    Key {
+        name: "resctrl.partitions",
+        when: When::Now,
+        kind: Kind::Tree(&ResctrlPartitions),
+        text: "Classes of containers with parts of the caches and a bound on memory bandwidth, in the form of goresctrl. A class is chosen with \
+               bayplan.dev/rdtclass; one that is named Guaranteed, Burstable or BestEffort is for all others of that QoS class.",
     },
     Key {
         name: "cpuClasses",

@@ -221,7 +221,10 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
         blockIo:
           classes: {"a":[{"Devices":["/dev/sda"],"Weight":9}]}  # line 38 of the file
 
-        resctrl: {}
+        resctrl:
+          monitor: auto
+          options: {}
+          partitions: {}
 
         cpuClasses:
           classes: {}

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 
 use bayplan_enforcement::Observed;
 use bayplan_enforcement::resctrl::{GroupChange, GroupPlan};
-use bayplan_host::kernel::Kernel;
+use bayplan_host::kernel::{Kernel, WriteFailure};
 use bayplan_host::{Assignment, apply_groups, assign_threads, count_outside};
+use nix::errno::Errno;
 
 /// What is wanted.
 #[derive(Debug, Default)]
@@ -37,6 +38,8 @@ pub(crate) struct GroupOutcome {
     pub(crate) moves: Vec<ThreadMove>,
     /// Everything that went wrong: what and why.
     pub(crate) failures: Vec<String>,
+    /// Monitor groups that could not be made for lack of an RMID, a sentence each.
+    pub(crate) short: Vec<String>,
     /// How many threads were moved.
     pub(crate) moved: usize,
 }
@@ -50,8 +53,10 @@ impl GroupOutcome {
 }
 
 impl GroupWork {
+    /// Who is monitored may have threads later.
     pub(crate) fn is_empty(&self) -> bool {
-        self.plan.changes.is_empty() && self.assignments.is_empty()
+        let GroupPlan { changes, monitors, .. } = &self.plan;
+        changes.is_empty() && monitors.is_empty() && self.assignments.is_empty()
     }
 
     /// What would be done now.
@@ -59,7 +64,7 @@ impl GroupWork {
         let counts = count_outside(kernel, &self.assignments);
         let moves = self.assignments.iter().zip(counts).filter(|(_, threads)| *threads > 0);
         let moves = moves.map(|(it, threads)| {
-            let (unit, group) = (it.unit.clone(), it.control.clone());
+            let (unit, group) = (it.unit.clone(), it.group().to_owned());
             ThreadMove { unit, group, threads }
         });
         let changes = self.plan.changes.clone();
@@ -83,14 +88,23 @@ impl GroupWork {
         }
     }
 
-    /// Makes and removes groups.
-    pub(crate) fn change(&self, kernel: &mut dyn Kernel, outcome: &mut GroupOutcome) {
+    /// Makes and removes groups. Threads of whom no monitor group could be made stay in the control group.
+    pub(crate) fn change(&mut self, kernel: &mut dyn Kernel, outcome: &mut GroupOutcome) {
         for (change, end) in apply_groups(kernel, &self.plan).outcomes {
             if let Err(why) = end {
-                let verb = if change.is_made { "make" } else { "remove" };
-                outcome
-                    .failures
-                    .push(format!("{verb} /{} ({}): {why}", change.path, change.reason));
+                let GroupChange { path, is_made, reason } = &change;
+                let is_monitor = *is_made && self.plan.monitors.values().any(|dir| dir == path);
+                for it in &mut self.assignments {
+                    it.monitor = it.monitor.take().filter(|monitor| monitor != path);
+                }
+                if is_monitor && is_lack_of_ids(&why) {
+                    outcome.short.push(format!(
+                        "resctrl: {reason} is not monitored, because no RMID is free now: {why}; it is tried again"
+                    ));
+                } else {
+                    let verb = if *is_made { "make" } else { "remove" };
+                    outcome.failures.push(format!("{verb} /{path} ({reason}): {why}"));
+                }
             }
             outcome.changes.push(change);
         }
@@ -101,14 +115,19 @@ impl GroupWork {
         let report = assign_threads(kernel, &self.assignments);
         outcome.moved = report.moved;
         for (it, why) in report.failures {
-            let Assignment { unit, control, .. } = it;
-            outcome.failures.push(format!("move threads of {unit} to /{control}: {why}"));
+            let (unit, group) = (&it.unit, it.group());
+            outcome.failures.push(format!("move threads of {unit} to /{group}: {why}"));
         }
         for it in report.unsettled {
-            let Assignment { unit, control, .. } = it;
+            let (unit, group) = (&it.unit, it.group());
             outcome.failures.push(format!(
-                "move threads of {unit} to /{control}: it makes new ones faster than they can be moved"
+                "move threads of {unit} to /{group}: it makes new ones faster than they can be moved"
             ));
         }
     }
+}
+
+/// Others have taken RMIDs since they were counted, or those of groups that have gone are not free before their lines have left the cache (EBUSY).
+fn is_lack_of_ids(why: &WriteFailure) -> bool {
+    matches!(why, WriteFailure::Refused { errno: Errno::ENOSPC | Errno::EBUSY, .. })
 }

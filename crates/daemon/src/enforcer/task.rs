@@ -19,6 +19,7 @@ use crate::enforcer::{Enforcer, FilePlanView, Outcome, TurnedFiles};
 use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
+use crate::tasks::blocking;
 
 /// Changes that follow a look sooner are dealt with together: a pod comes with several containers.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -175,7 +176,7 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         let with_sets =
             !is_preview && (matches!(wake, Wake::Heard) || looked.sets_due(&config) <= begun);
         let may_write = !is_dry && config.enforcement == EnforcementMode::On;
-        let worked = tokio::task::spawn_blocking(move || {
+        let worked = blocking(move || {
             let mut outcome = match is_dry {
                 true => enforcer.preview(&config, &occupancy),
                 false => enforcer.enforce(&config, &occupancy, now),
@@ -185,14 +186,7 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             }
             (enforcer, outcome)
         });
-        let (enforcer, mut outcome) = match worked.await {
-            Ok(done) => done,
-            Err(error) => {
-                tracing::error!(%error, "kernel files are not written any more until the daemon is started anew");
-                task.metrics.failed("enforcer");
-                return;
-            }
-        };
+        let Some((enforcer, mut outcome)) = worked.await else { return };
         task.enforcer = enforcer;
         looked.at = Instant::now();
         // Looks take a fifth of the time at most, however much there is to look at.

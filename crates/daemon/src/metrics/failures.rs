@@ -1,7 +1,7 @@
 //! The kinds of `bayplan_failures_total`. All are there from the start: what appears with its first value cannot be alerted on.
 
 /// A kind, and what has happened; as in `docs/metrics.md`.
-pub(super) const FAILURES: [(&str, &str); 26] = [
+pub(super) const FAILURES: [(&str, &str); 27] = [
     ("undecided", "no decision in time; what `onFailure` says was done"),
     ("crowded", "refused because too many calls waited (`maxWaitingCalls`)"),
     ("late", "an event of kubelet's waited too long for its turn"),
@@ -18,7 +18,8 @@ pub(super) const FAILURES: [(&str, &str); 26] = [
     ("sync", "the runtime did not answer when it was asked what runs"),
     ("not_let_go", "a creation was answered while somebody could not be shrunk"),
     ("resources_file", "a container could not be told of its CPUs"),
-    ("enforcer", "what writes kernel files has failed as a whole; see the log"),
+    ("metrics_address", "somebody else listens on `metricsAddress`; it is tried again"),
+    ("task", "a bug has ended a part of the daemon; `/readyz` and the log name it"),
     ("displaced", "no room for one that lost CPUs, so it shares"),
     ("reserved_offline", "some of `reservedCpus` are offline"),
     ("isolated_shared", "nothing is online but isolated CPUs, which are shared now"),

@@ -24,7 +24,7 @@ const fn gauge(
 }
 
 /// As in `docs/metrics.md`.
-pub(super) const METRICS: [Metric; 16] = [
+pub(super) const METRICS: [Metric; 18] = [
     gauge(
         "container_cpus",
         "CPUs that the container may run on, by what they are used for; exclusive: its own",
@@ -94,6 +94,18 @@ pub(super) const METRICS: [Metric; 16] = [
             ]
         }),
     ),
+    gauge(
+        "container_cache_occupancy",
+        "Last-level cache that the container occupies",
+        Some("bytes"),
+        OfContainer(|it| vec![plain(it.caches.occupancy.map(|it| number(it.0)))]),
+    ),
+    counter(
+        "container_memory_traffic",
+        "Bytes between last-level caches and memory for the container; local: the memory next to the cache",
+        Some("bytes"),
+        OfContainer(|it| traffic(&it.caches)),
+    ),
     counter(
         "node_stalled",
         "Time in which some or all tasks of the node stood still for lack of a resource",
@@ -151,7 +163,15 @@ pub(super) const METRICS: [Metric; 16] = [
         "memory_traffic",
         "Bytes between last-level caches and memory for the containers of this class of caches; local: the memory next to the cache",
         Some("bytes"),
-        OfNode(|it| it.caches.iter().flat_map(traffic).collect()),
+        OfNode(|it| {
+            let classes = it.caches.iter().flat_map(|(class, of)| {
+                let name = ("cache_class", class.clone());
+                traffic(of).into_iter().map(move |(labels, bytes)| {
+                    (std::iter::once(name.clone()).chain(labels).collect(), bytes)
+                })
+            });
+            classes.collect()
+        }),
     ),
     counter(
         "energy",
@@ -173,12 +193,10 @@ fn one(key: &'static str, label: &str, value: Option<u64>) -> Labelled {
     (vec![(key, label.to_owned())], value.map(number))
 }
 
-fn traffic((class, of): (&String, &MonitorCounters)) -> [Labelled; 2] {
+fn traffic(of: &MonitorCounters) -> Vec<Labelled> {
     // The two are read one after the other.
     let remote = of.total.zip(of.local).map(|(all, local)| all.0.saturating_sub(local.0));
-    [("local", of.local.map(|it| it.0)), ("remote", remote)].map(|(side, bytes)| {
-        (vec![("cache_class", class.clone()), ("where", side.to_owned())], bytes.map(number))
-    })
+    vec![one("where", "local", of.local.map(|it| it.0)), one("where", "remote", remote)]
 }
 
 fn stalls(pressure: &Pressure) -> Vec<Labelled> {

@@ -79,6 +79,7 @@ pub(crate) fn everything() -> Shown {
     let cpu = "sys/devices/system/cpu/cpu0";
     let rapl = "sys/class/powercap/intel-rapl:0";
     let cache = "sys/fs/resctrl/bayplan.gold/mon_data/mon_L3_00";
+    let own = "sys/fs/resctrl/bayplan.gold/mon_groups/bayplan.abc/mon_data/mon_L3_00";
     let pressures = ["cpu", "memory", "io", "irq"].map(|it| {
         [format!("{group}/{it}.pressure"), format!("proc/pressure/{it}")].map(|path| (path, stall))
     });
@@ -97,6 +98,9 @@ pub(crate) fn everything() -> Shown {
         (format!("{cache}/llc_occupancy"), "4096\n"),
         (format!("{cache}/mbm_total_bytes"), "300\n"),
         (format!("{cache}/mbm_local_bytes"), "100\n"),
+        (format!("{own}/llc_occupancy"), "1024\n"),
+        (format!("{own}/mbm_total_bytes"), "30\n"),
+        (format!("{own}/mbm_local_bytes"), "10\n"),
     ];
     let files: Vec<(String, &str)> = pressures.into_iter().flatten().chain(rest).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&**path, *text)).collect();
@@ -214,4 +218,36 @@ fn of_two_attempts_the_latest_is_shown_and_once() {
     let line =
         r#"bayplan_container_cpu_seconds_total{namespace="default",pod="web",container="a"} 2.0"#;
     assert_eq!(lines, [line]);
+}
+
+/// A group that was made anew, elsewhere or in the same place, has other files; those of others are not read.
+#[test]
+fn a_container_is_found_by_its_monitor_group() {
+    let mut it = setting(&[("sys/fs/cgroup/kubepods/pod1/abc/cpu.stat", "usage_usec 1000000\n")]);
+    let root = it.root.path().to_owned();
+    let write_group = |group: &str, bytes: u64| {
+        let data = format!("sys/fs/resctrl/{group}/mon_data/mon_L3_00");
+        write(&root, &format!("{data}/llc_occupancy"), &format!("{bytes}\n"));
+        write(&root, &format!("{data}/mbm_total_bytes"), "Unavailable\n");
+    };
+    let mut occupancies = |round: &str| {
+        let text = it.read(&[occupant("server", 0, "abc")]);
+        assert!(!text.contains("memory_traffic"), "{round}: {text}");
+        let names = ["bayplan_container_cache_occupancy_bytes{", "bayplan_cache_occupancy_bytes{"];
+        let lines = text.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
+        lines.map(|line| line.replace("namespace=\"default\",pod=\"web\",", "")).collect::<Vec<_>>()
+    };
+    assert_eq!(occupancies("no resctrl"), [""; 0]);
+    write_group("mon_groups/theirs", 1);
+    write_group("mon_groups/bayplan.other", 2);
+    write_group("mon_groups/bayplan.abc", 3);
+    let own = |bytes: u32| {
+        format!("bayplan_container_cache_occupancy_bytes{{container=\"server\"}} {bytes}.0")
+    };
+    assert_eq!(occupancies("in the root"), [own(3)]);
+    fs::remove_dir_all(root.join("sys/fs/resctrl/mon_groups/bayplan.abc")).unwrap();
+    write_group("bayplan.gold", 5);
+    write_group("bayplan.gold/mon_groups/bayplan.abc", 4);
+    let class = "bayplan_cache_occupancy_bytes{cache_class=\"gold\"} 5.0".to_owned();
+    assert_eq!(occupancies("in a class"), [own(4), class]);
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
-use bayplan_host::counters::{GroupCounters, Stall};
+use bayplan_host::counters::{GroupCounters, MonitorCounters, Stall};
 use bayplan_probes::{Drain, Preempter, Rates, rates_between};
 use bayplan_rebalance::Sample;
 use bayplan_types::CpuId;
@@ -67,7 +67,11 @@ impl Sampler {
         }
         let of_each = now.groups.iter().filter_map(|(id, (counters, placed))| {
             let (then, _) = before.groups.get(id)?;
-            Some((id.clone(), sample_of(then, counters, *placed, elapsed)?))
+            let mut sample = sample_of(then, counters, *placed, elapsed)?;
+            if let Some(caches) = now.caches.get(id) {
+                add_caches(&mut sample, before.caches.get(id), caches, elapsed);
+            }
+            Some((id.clone(), sample))
         });
         self.of_files = of_each.collect();
         let idle = now.idle_ticks.iter().filter_map(|(cpu, after)| {
@@ -127,6 +131,19 @@ pub(super) fn sample_of(
         far_memory: placed.and_then(far_share),
         ..Sample::default()
     })
+}
+
+/// Bytes are counted from the beginning of the monitor group, which is another one when the class changes.
+pub(super) fn add_caches(
+    sample: &mut Sample,
+    before: Option<&MonitorCounters>,
+    after: &MonitorCounters,
+    elapsed: Duration,
+) {
+    sample.cache_bytes = after.occupancy.map(|it| it.0 as f64);
+    let then = before.and_then(|it| it.total);
+    let moved = after.total.zip(then).and_then(|(now, then)| now.0.checked_sub(then.0));
+    sample.memory_bandwidth = moved.map(|bytes| bytes as f64 / elapsed.as_secs_f64());
 }
 
 fn far_share(Placed { near, far }: Placed) -> Option<f64> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bayplan_allocator::ContainerId;
 use bayplan_cri::translate::{NewContainer, Pod};
-use bayplan_host::counters::{GroupCounters, Pressure, Stall};
+use bayplan_host::counters::{GroupCounters, MonitorCounters, Pressure, Stall};
 use bayplan_probes::Rates;
 use bayplan_rebalance::{Decision, Knob, Mode, Rebalancer, Round, Sample, Scene, Settings};
 use bayplan_topology::{derive, parse_machine};
@@ -14,7 +14,7 @@ use bayplan_types::{Bytes, CpuClass, CpuId, QosClass};
 use expect_test::{Expect, expect};
 
 use super::reach::Reach;
-use super::sampler::{Sampler, add_rates, sample_of};
+use super::sampler::{Sampler, add_caches, add_rates, sample_of};
 use super::scene::{Bounds, Stays, owner_of, scene_of};
 use crate::config::RebalanceConfig;
 use crate::observer::{GroupsRead, Placed};
@@ -65,6 +65,30 @@ fn what_was_counted_in_between_is_per_second_and_what_was_not_is_nothing() {
     );
     check_sample(&after, &before, None, expect!["none"]);
     check_sample(&GroupCounters::default(), &after, None, expect!["none"]);
+}
+
+#[test]
+fn what_passes_a_cache_is_counted_from_the_beginning_of_its_group() {
+    let read = |occupancy: u64, total: Option<u64>| MonitorCounters {
+        occupancy: Some(Bytes(occupancy)),
+        total: total.map(Bytes),
+        local: None,
+    };
+    let rows = [
+        (Some(read(1, Some(1000))), read(7, Some(5000)), Some(2000.0)),
+        // The group was made anew, has no counter, or was not there.
+        (Some(read(1, Some(5000))), read(7, Some(1000)), None),
+        (Some(read(1, Some(1000))), read(7, None), None),
+        (None, read(7, Some(1000)), None),
+    ];
+    for (before, after, bandwidth) in rows {
+        let mut sample = Sample { cpus: 0.5, ..Sample::default() };
+        add_caches(&mut sample, before.as_ref(), &after, SECOND * 2);
+        let cache_bytes = Some(7.0);
+        let due =
+            Sample { cpus: 0.5, memory_bandwidth: bandwidth, cache_bytes, ..Sample::default() };
+        assert_eq!(sample, due);
+    }
 }
 
 /// A server that answers a client on the same CPU leaves it to the client thousands of times a second, and is well.
@@ -260,7 +284,8 @@ fn a_victim_is_seen_in_the_counters_of_files_alone() {
         let groups: BTreeMap<_, _> =
             groups.into_iter().map(|(id, it)| (id.to_owned(), (it, None))).collect();
         let idle_ticks = [(CpuId(0), 50 * round), (CpuId(1), 0)].into();
-        let files = Some(GroupsRead { at: begun + at, groups, idle_ticks });
+        let caches = BTreeMap::new();
+        let files = Some(GroupsRead { at: begun + at, groups, caches, idle_ticks });
         let samples = sampler.sample(&occupancy, files, None);
         assert_eq!(samples.len(), if round == 0 { 0 } else { 2 });
         let idle = [(CpuId(0), 0.1), (CpuId(1), 0.0)].into();

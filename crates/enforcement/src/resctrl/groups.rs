@@ -34,8 +34,19 @@ pub struct ObservedGroups {
 pub struct WantedGroups {
     /// Classes, who should get a CLOSID first comes first.
     pub classes: Vec<ClassName>,
-    /// Ids of containers and their classes, who should get an RMID first comes first.
-    pub monitored: Vec<(String, ClassName)>,
+    /// Containers, who should get an RMID first comes first.
+    pub monitored: Vec<MonitoredContainer>,
+}
+
+/// A container that should have a monitor group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MonitoredContainer {
+    /// Its id, which names the group.
+    pub id: String,
+    /// Its full name, for reasons.
+    pub unit: String,
+    /// Its class, in whose group the monitor group is, or the root's where that has none.
+    pub class: ClassName,
 }
 
 /// One directory that is made or removed.
@@ -56,7 +67,9 @@ pub struct GroupPlan {
     pub changes: Vec<GroupChange>,
     /// Classes with and without a control group.
     pub budget: GroupBudget,
-    /// Containers for which no RMID is left.
+    /// Directories of monitor groups that there should be, by the ids of their containers.
+    pub monitors: BTreeMap<String, String>,
+    /// Full names of containers for which no RMID is left.
     pub unmonitored: Vec<String>,
 }
 
@@ -73,8 +86,8 @@ pub fn monitor_dir(class: &ClassName, container: &str) -> String {
     format!("{}/mon_groups/{PREFIX}{container}", control_dir(class))
 }
 
-/// The class that the control group of this name is for; `None`: Bayplan has not made it.
-pub fn class_of_group(name: &str) -> Option<&str> {
+/// What the group of this name is for: a class, or among monitor groups a container; `None`: Bayplan has not made it.
+pub fn owner_of_group(name: &str) -> Option<&str> {
     name.strip_prefix(PREFIX)
 }
 
@@ -95,16 +108,16 @@ pub fn plan_groups(
         ..GroupPlan::default()
     };
     let kept: BTreeSet<String> = plan.budget.with_group.iter().map(control_dir).collect();
-    let monitors = monitors_within(wanted, observed, info, &mut plan);
+    plan.choose_monitors(wanted, observed, info);
     for (name, inner) in &observed.controls {
         let dir = format!("{RESCTRL}/{name}");
         if is_own_group(name) && !kept.contains(&dir) {
             plan.changes.push(removed(dir, "no class has this name"));
         } else {
-            plan.remove_monitors(&dir, inner, &monitors);
+            plan.remove_monitors(&dir, inner);
         }
     }
-    plan.remove_monitors(RESCTRL, &observed.root, &monitors);
+    plan.remove_monitors(RESCTRL, &observed.root);
     for class in plan.budget.with_group.clone() {
         let dir = control_dir(&class);
         let is_there = |name: &String| dir == format!("{RESCTRL}/{name}");
@@ -113,25 +126,71 @@ pub fn plan_groups(
         }
     }
     let there = monitors_of(observed);
-    for (dir, container) in &monitors {
-        if !there.contains(dir) {
-            plan.changes.push(made(dir.clone(), format!("container {container}")));
-        }
+    for container in &wanted.monitored {
+        let dir = plan.monitors.get(&container.id).filter(|dir| !there.contains(*dir));
+        plan.changes.extend(dir.map(|dir| made(dir.clone(), container.unit.clone())));
     }
     plan
 }
 
+/// Groups of others that have threads of a container in this class, as far as they know: in the root's group these are control groups of others, and
+/// everywhere monitor groups of others in the same control group. Directories.
+pub fn groups_of_others(observed: &ObservedGroups, class: &ClassName) -> Vec<String> {
+    let control = control_dir(class);
+    let inner = match class.is_root() {
+        true => Some(&observed.root),
+        false => control.rsplit('/').next().and_then(|name| observed.controls.get(name)),
+    };
+    let monitors = inner.into_iter().flatten().filter(|name| !is_own_group(name));
+    let monitors = monitors.map(|name| format!("{control}/mon_groups/{name}"));
+    let controls = observed.controls.keys().filter(|name| class.is_root() && !is_own_group(name));
+    controls.map(|name| format!("{RESCTRL}/{name}")).chain(monitors).collect()
+}
+
 impl GroupPlan {
-    fn remove_monitors(
+    fn remove_monitors(&mut self, dir: &str, names: &BTreeSet<String>) {
+        for name in names.iter().filter(|name| is_own_group(name)) {
+            let path = format!("{dir}/mon_groups/{name}");
+            let kept = owner_of_group(name).and_then(|container| self.monitors.get(container));
+            if kept != Some(&path) {
+                self.changes.push(removed(path, "no container is monitored here"));
+            }
+        }
+    }
+
+    /// As far as there are RMIDs.
+    fn choose_monitors(
         &mut self,
-        dir: &str,
-        names: &BTreeSet<String>,
-        kept: &BTreeMap<String, String>,
+        wanted: &WantedGroups,
+        observed: &ObservedGroups,
+        info: &ResctrlInfo,
     ) {
-        let dirs = names.iter().filter(|name| is_own_group(name));
-        let dirs = dirs.map(|name| format!("{dir}/mon_groups/{name}"));
-        let gone = dirs.filter(|dir| !kept.contains_key(dir));
-        self.changes.extend(gone.map(|dir| removed(dir, "its container is not in this class")));
+        let mut left = self.rmids_left(observed, info);
+        for MonitoredContainer { id, unit, class } in &wanted.monitored {
+            let has_group = class.is_root() || self.budget.with_group.contains(class);
+            let class = if has_group { class.clone() } else { ClassName::root() };
+            if left == 0 {
+                self.unmonitored.push(unit.clone());
+            } else if self.monitors.insert(id.clone(), monitor_dir(&class, id)).is_none() {
+                left -= 1;
+            }
+        }
+    }
+
+    /// RMIDs that no control group has or may come to need, and nobody else.
+    fn rmids_left(&self, observed: &ObservedGroups, info: &ResctrlInfo) -> usize {
+        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        let rmids = info.monitor.as_ref().map_or(0, |monitor| count(monitor.rmids));
+        let (own, foreign): (Vec<_>, Vec<_>) =
+            observed.controls.iter().partition(|(name, _)| is_own_group(name));
+        let classes = self.budget.with_group.iter().filter(|class| !class.is_root()).count();
+        // Each has an RMID, the root, too.
+        let controls = (1 + classes + foreign.len()).max(count(info.closids));
+        // In our groups and in the root's, others may have made monitor groups.
+        let ours = own.into_iter().flat_map(|(_, monitors)| monitors).chain(&observed.root);
+        let ours = ours.filter(|name| !is_own_group(name)).count();
+        let theirs: usize = foreign.into_iter().map(|(_, monitors)| monitors.len()).sum();
+        rmids.saturating_sub(controls + ours + theirs)
     }
 }
 
@@ -150,35 +209,6 @@ fn monitors_of(observed: &ObservedGroups) -> BTreeSet<String> {
         names.iter().map(move |name| format!("{RESCTRL}/{control}/mon_groups/{name}"))
     });
     root.chain(inner).collect()
-}
-
-/// Directories of the monitor groups that are wanted, with their containers, as far as there are RMIDs.
-fn monitors_within(
-    wanted: &WantedGroups,
-    observed: &ObservedGroups,
-    info: &ResctrlInfo,
-    plan: &mut GroupPlan,
-) -> BTreeMap<String, String> {
-    let rmids = info.monitor.as_ref().map_or(0, |monitor| monitor.rmids);
-    let foreign_controls = observed.controls.iter().filter(|(name, _)| !is_own_group(name));
-    // A foreign control group has an RMID with each of its monitor groups; in ours, others may have made monitor groups.
-    let mut used: usize = foreign_controls.map(|(_, monitors)| 1 + monitors.len()).sum();
-    let own = observed.controls.iter().filter(|(name, _)| is_own_group(name));
-    let inner = own.flat_map(|(_, monitors)| monitors).chain(&observed.root);
-    used += inner.filter(|name| !is_own_group(name)).count();
-    used += plan.budget.with_group.iter().filter(|class| !class.is_root()).count() + 1;
-    let mut left = usize::try_from(rmids).unwrap_or(usize::MAX).saturating_sub(used);
-    let mut monitors = BTreeMap::new();
-    for (container, class) in &wanted.monitored {
-        let has_group = class.is_root() || plan.budget.with_group.contains(class);
-        let class = if has_group { class.clone() } else { ClassName::root() };
-        if left == 0 {
-            plan.unmonitored.push(container.clone());
-        } else if monitors.insert(monitor_dir(&class, container), container.clone()).is_none() {
-            left -= 1;
-        }
-    }
-    monitors
 }
 
 /// What the `schemata` of every class's group should say.
@@ -209,13 +239,18 @@ mod tests {
         ResctrlInfo { closids, monitor, ..ResctrlInfo::default() }
     }
 
+    fn container(id: &str, class: &ClassName) -> MonitoredContainer {
+        let (unit, id) = (format!("ns/{id}"), id.to_owned());
+        MonitoredContainer { id, unit, class: class.clone() }
+    }
+
     /// `web/c1 batch`: classes, and containers in them.
     fn wanted(text: &str) -> WantedGroups {
         let mut wanted = WantedGroups::default();
         for word in text.split_whitespace() {
             let mut parts = word.split('/');
             let class: ClassName = parts.next().unwrap().parse().unwrap();
-            wanted.monitored.extend(parts.map(|it| (it.to_owned(), class.clone())));
+            wanted.monitored.extend(parts.map(|id| container(id, &class)));
             wanted.classes.push(class);
         }
         wanted
@@ -258,11 +293,11 @@ mod tests {
             &info(16, 64),
             expect![[r#"
                 remove bayplan.old (no class has this name)
-                remove bayplan.web/mon_groups/bayplan.c3 (its container is not in this class)
-                remove mon_groups/bayplan.c8 (its container is not in this class)
+                remove bayplan.web/mon_groups/bayplan.c3 (no container is monitored here)
+                remove mon_groups/bayplan.c8 (no container is monitored here)
                 make bayplan.batch (class "batch")
-                make bayplan.web/mon_groups/bayplan.c2 (container c2)
-                make mon_groups/bayplan.c3 (container c3)
+                make bayplan.web/mon_groups/bayplan.c2 (ns/c2)
+                make mon_groups/bayplan.c3 (ns/c3)
             "#]],
         );
         check("web/c1", "bayplan.web/bayplan.c1", &info(16, 64), expect![[r#""#]]);
@@ -285,9 +320,9 @@ mod tests {
             expect![[r#"
                 make bayplan.a (class "a")
                 make bayplan.b (class "b")
-                make bayplan.a/mon_groups/bayplan.c1 (container c1)
-                make bayplan.b/mon_groups/bayplan.c2 (container c2)
-                make mon_groups/bayplan.c3 (container c3)
+                make bayplan.a/mon_groups/bayplan.c1 (ns/c1)
+                make bayplan.b/mon_groups/bayplan.c2 (ns/c2)
+                make mon_groups/bayplan.c3 (ns/c3)
                 no group for c
             "#]],
         );
@@ -298,9 +333,9 @@ mod tests {
             expect![[r#"
                 make bayplan.a (class "a")
                 make bayplan.b (class "b")
-                make bayplan.a/mon_groups/bayplan.c1 (container c1)
-                no monitoring of c2
-                no monitoring of c3
+                make bayplan.a/mon_groups/bayplan.c1 (ns/c1)
+                no monitoring of ns/c2
+                no monitoring of ns/c3
             "#]],
         );
         check(
@@ -309,9 +344,33 @@ mod tests {
             &ResctrlInfo::default(),
             expect![[r#"
                 no group for a
-                no monitoring of c1
+                no monitoring of ns/c1
             "#]],
         );
+    }
+
+    #[test]
+    fn every_control_group_that_can_still_be_made_finds_an_id() {
+        check(
+            "a/c1 DEFAULT/c2/c3",
+            "other ./theirs",
+            &info(4, 7),
+            expect![[r#"
+                make bayplan.a (class "a")
+                make bayplan.a/mon_groups/bayplan.c1 (ns/c1)
+                make mon_groups/bayplan.c2 (ns/c2)
+                no monitoring of ns/c3
+            "#]],
+        );
+    }
+
+    #[test]
+    fn groups_of_others_are_those_that_may_have_threads_of_the_class() {
+        let observed = observed("bayplan.a/bayplan.c1/x other/y ./z/bayplan.c2");
+        let of = |class: &str| groups_of_others(&observed, &class.parse().unwrap()).join(" ");
+        assert_eq!(of("a"), "sys/fs/resctrl/bayplan.a/mon_groups/x");
+        assert_eq!(of("b"), "");
+        assert_eq!(of(""), "sys/fs/resctrl/other sys/fs/resctrl/mon_groups/z");
     }
 
     /// Carries a plan out as the kernel would.
@@ -357,8 +416,9 @@ mod tests {
                         wanted.classes.push(class.clone());
                     }
                     for container in containers {
-                        if !wanted.monitored.iter().any(|(it, _)| *it == container.to_string()) {
-                            wanted.monitored.push((container.to_string(), class.clone()));
+                        let container = self::container(&container.to_string(), &class);
+                        if !wanted.monitored.iter().any(|it| it.id == container.id) {
+                            wanted.monitored.push(container);
                         }
                     }
                 }

@@ -1,14 +1,13 @@
-//! Counters of the whole node, of its CPUs, and of resctrl's groups.
+//! Counters of the whole node and of its CPUs.
 //!
 //! `/proc/pressure` (accounting/psi.rst); `cpufreq/scaling_cur_freq` in kHz (admin-guide/pm/cpufreq.rst); `thermal_throttle`
 //! (Documentation/ABI/testing/sysfs-devices-system-cpu); `energy_uj` of RAPL, which begins again at `max_energy_range_uj`
-//! (power/powercap/powercap.rst); `mon_data` (filesystems/resctrl.rst, "Resource alloc and monitor groups"); `/proc/stat`, in hundredths of a
-//! second (filesystems/proc.rst, "Miscellaneous kernel statistics in /proc/stat").
+//! (power/powercap/powercap.rst); `/proc/stat`, in hundredths of a second (filesystems/proc.rst, "Miscellaneous kernel statistics in /proc/stat").
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use bayplan_types::{Bytes, CpuId};
+use bayplan_types::CpuId;
 
 use super::kept::Kept;
 use super::parse::{Pressure, parse_idle, parse_stall, single};
@@ -64,17 +63,6 @@ pub struct NodeCounters {
     pub throttles: BTreeMap<CpuId, CoreThrottles>,
     /// Microjoules.
     pub energy_uj: BTreeMap<String, u64>,
-}
-
-/// What resctrl counts of one group; absent where the processor cannot, or has no value now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MonitorCounters {
-    /// Last-level cache that it has now, all domains together.
-    pub occupancy: Option<Bytes>,
-    /// Bytes that it has moved to or from any memory.
-    pub total: Option<Bytes>,
-    /// Of them those of the memory next to the cache.
-    pub local: Option<Bytes>,
 }
 
 impl NodeFiles {
@@ -161,24 +149,4 @@ fn open_zones(root: &Path, kernel: &mut dyn Kernel) -> Vec<(Zone, Kept)> {
         zones.extend(Kept::open(root, &format!("{dir}/energy_uj")).map(|file| (zone, file)));
     }
     zones
-}
-
-/// What resctrl counts of the group in this directory (`sys/fs/resctrl/bayplan.web/mon_groups/x`): the sum over its caches. A cache whose
-/// counter is `Unavailable` or broken (`Error`) makes the sum absent, because it would be too small.
-pub fn read_monitor(kernel: &mut dyn Kernel, group: &str) -> MonitorCounters {
-    let mut counters = MonitorCounters::default();
-    let domains = kernel.list(&format!("{group}/mon_data")).unwrap_or_default();
-    let domains: Vec<&String> = domains.iter().filter(|it| it.starts_with("mon_L3_")).collect();
-    let mut sum = |file: &str| {
-        let mut all = Bytes::ZERO;
-        for domain in &domains {
-            let text = kernel.read(&format!("{group}/mon_data/{domain}/{file}")).ok()?;
-            all += Bytes(single(&text)?);
-        }
-        (!domains.is_empty()).then_some(all)
-    };
-    counters.occupancy = sum("llc_occupancy");
-    counters.total = sum("mbm_total_bytes");
-    counters.local = sum("mbm_local_bytes");
-    counters
 }

@@ -4,7 +4,6 @@ use std::path::Path;
 use bayplan_types::{Bytes, CpuId};
 
 use super::*;
-use crate::fake_kernel::FakeKernel;
 use crate::kernel::DiskKernel;
 
 fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -156,15 +155,29 @@ fn a_cache_without_a_value_makes_the_sum_absent() {
             (format!("{data}/mon_PERF_PKG_00/energy"), "9\n"),
         ]
     };
-    for (second, occupancy) in
-        [("50\n", Some(Bytes(150))), ("Unavailable\n", None), ("Error\n", None)]
-    {
+    for (second, occupancy) in [
+        ("50\n", Some(Bytes(150))),
+        ("Unavailable\n", None),
+        ("Unassigned\n", None),
+        ("Error\n", None),
+        ("much\n", None),
+    ] {
         let files = files(second);
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&**path, *text)).collect();
-        let read = read_monitor(&mut FakeKernel::new(&files), "sys/fs/resctrl/g");
+        let root = tree(&files);
+        let mut kernel = DiskKernel::open(root.path()).unwrap();
+        let mut files = MonitorFiles::open(root.path(), &mut kernel, "sys/fs/resctrl/g");
         let total = Some(Bytes(15));
-        assert_eq!(read, MonitorCounters { occupancy, total, local: None });
+        for _ in 0..2 {
+            let read = files.read(&mut Vec::new());
+            assert_eq!(read, MonitorCounters { occupancy, total, local: None });
+        }
+        let odd = format!("/{data}/mon_L3_01/llc_occupancy cannot be understood: \"much\"");
+        let odd = (second == "much\n").then_some(&*odd);
+        assert_eq!(files.oddities().collect::<Vec<_>>(), Vec::from_iter(odd));
     }
-    let none = read_monitor(&mut FakeKernel::default(), "sys/fs/resctrl/g");
-    assert_eq!(none, MonitorCounters::default());
+    let root = tree(&[]);
+    let mut kernel = DiskKernel::open(root.path()).unwrap();
+    let mut none = MonitorFiles::open(root.path(), &mut kernel, "sys/fs/resctrl/g");
+    assert_eq!(none.read(&mut Vec::new()), MonitorCounters::default());
 }

@@ -27,8 +27,11 @@ impl FakeResctrl {
 
     pub(super) fn make_group(&mut self, dir: &str) -> Result<(), Errno> {
         let (closids, rmids) = self.ids_used();
+        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         let rmids_max = self.info.monitor.as_ref().map_or(u32::MAX, |monitor| monitor.rmids);
-        let no_rmid = rmids >= usize::try_from(rmids_max).unwrap_or(usize::MAX);
+        let no_rmid = rmids.saturating_add(count(self.in_limbo)) >= count(rmids_max);
+        // Where some are only not free yet, the kernel has another answer.
+        let errno = if self.in_limbo > 0 { Errno::EBUSY } else { Errno::ENOSPC };
         if !self.is_mounted() || self.find(dir).is_some() {
             return Err(if self.is_mounted() { Errno::EEXIST } else { Errno::ENOENT });
         }
@@ -38,7 +41,7 @@ impl FakeResctrl {
                 return Err(Errno::ENOENT);
             }
             if no_rmid {
-                return self.refuse(Errno::ENOSPC, "Out of RMIDs");
+                return self.refuse(errno, "Out of RMIDs");
             }
             if let Some(group) = self.groups.get_mut(control) {
                 group.monitors.insert(monitor.to_owned());
@@ -51,11 +54,11 @@ impl FakeResctrl {
         if dir.contains('/') {
             return Err(Errno::EPERM);
         }
-        if closids >= usize::try_from(self.info.closids).unwrap_or(usize::MAX) {
+        if closids >= count(self.info.closids) {
             return self.refuse(Errno::ENOSPC, "Out of CLOSIDs");
         }
         if no_rmid {
-            return self.refuse(Errno::ENOSPC, "Out of RMIDs");
+            return self.refuse(errno, "Out of RMIDs");
         }
         let lines = self.lines_of_a_new_group();
         self.groups.insert(dir.to_owned(), Group { lines, ..Group::default() });

@@ -66,6 +66,10 @@ impl Step {
     }
 }
 
+fn container(id: &str, class: ClassName) -> MonitoredContainer {
+    MonitoredContainer { id: id.to_owned(), unit: id.to_owned(), class }
+}
+
 /// Groups, their schemata, then the threads: `CONTAINER CLASS`, of which the cgroup is `cg/CONTAINER`.
 fn step(kernel: &mut FakeResctrl, config: &ResctrlConfig, containers: &[(&str, &str)]) -> Step {
     let resctrl = mounted(kernel);
@@ -73,7 +77,7 @@ fn step(kernel: &mut FakeResctrl, config: &ResctrlConfig, containers: &[(&str, &
     let class = |name: &str| name.parse::<ClassName>().unwrap();
     let wanted = WantedGroups {
         classes: resolved.classes.iter().map(|it| it.name.clone()).collect(),
-        monitored: containers.iter().map(|(it, name)| ((*it).to_owned(), class(name))).collect(),
+        monitored: containers.iter().map(|(it, name)| container(it, class(name))).collect(),
     };
     let plan = plan_groups(&wanted, &resctrl.groups, &resctrl.info);
     let groups = apply_groups(kernel, &plan);
@@ -81,15 +85,15 @@ fn step(kernel: &mut FakeResctrl, config: &ResctrlConfig, containers: &[(&str, &
     let originals = BTreeMap::new();
     let observed = observe(kernel, files_to_read(&settings, &originals));
     let files = apply(kernel, &plan_files(&settings, &observed, &originals));
-    let has_monitors = resctrl.info.monitor.is_some();
     let assignments = containers.iter().map(|(container, name)| {
         let (class, unit) = (class(name), (*container).to_owned());
-        let monitor = has_monitors.then(|| monitor_dir(&class, container));
+        let monitor = plan.monitors.get(*container).cloned();
+        let others = groups_of_others(&resctrl.groups, &class);
         let (cgroup, control) = (format!("cg/{unit}"), control_dir(&class));
         // Who is in no class leaves ours, and no other.
         let ours = || resolved.classes.iter().map(|it| control_dir(&it.name)).collect();
         let out_of = class.is_root().then(ours);
-        Assignment { unit, cgroup, control, monitor, out_of }
+        Assignment { unit, cgroup, control, monitor, out_of, others }
     });
     let threads = assign_threads(kernel, &assignments.collect::<Vec<_>>());
     Step { groups, files, threads }
@@ -280,6 +284,7 @@ fn who_is_in_no_class_stays_where_somebody_else_has_put_him() {
         control: RESCTRL.to_owned(),
         monitor: None,
         out_of: Some(vec!["sys/fs/resctrl/bayplan.web".to_owned()]),
+        others: Vec::new(),
     };
     kernel.write("sys/fs/resctrl/bayplan.web/tasks", "12").unwrap();
     assert_eq!(count_outside(&mut kernel, std::slice::from_ref(&of_c1)), [1]);
@@ -287,4 +292,49 @@ fn who_is_in_no_class_stays_where_somebody_else_has_put_him() {
     assert_eq!((report.moved, report.failures, report.unsettled), (1, vec![], vec![]));
     let groups = [11, 12, 21, 99].map(|id| kernel.group_of(id).unwrap_or_default());
     assert_eq!(groups, ["pqos", "", "bayplan.batch", "pqos"]);
+}
+
+/// `c1` is in a class, `c2` in none; others monitor a thread of each, and have one for themselves.
+#[test]
+fn who_is_in_no_class_is_monitored_where_he_is() {
+    let mut kernel = with_threads(FakeResctrl::xeon());
+    for id in [13, 22, 23] {
+        kernel.add_thread(id, if id == 13 { "cg/c1" } else { "cg/c2" });
+    }
+    let containers = [("c1", "web"), ("c2", "DEFAULT")];
+    step(&mut kernel, &config(), &containers);
+    for (group, id) in
+        [("bayplan.web/mon_groups/theirs", 13), ("mon_groups/theirs", 22), ("pqos", 23)]
+    {
+        let dir = format!("sys/fs/resctrl/{group}");
+        kernel.make_dir(&dir).unwrap();
+        kernel.write(&format!("{dir}/tasks"), &id.to_string()).unwrap();
+    }
+    kernel.add_thread(24, "cg/c2");
+    kernel.write("sys/fs/resctrl/bayplan.batch/tasks", "21").unwrap();
+    let done = step(&mut kernel, &config(), &containers);
+    assert_eq!((done.failures(), done.threads.moved), (vec![], 3));
+    let groups = [11, 13, 21, 22, 23, 24, 99].map(|id| kernel.group_of(id).unwrap_or_default());
+    let (web, root) = ("bayplan.web/bayplan.c1", "/bayplan.c2");
+    assert_eq!(groups, [web, "bayplan.web/theirs", root, "/theirs", "pqos", root, ""]);
+    let done = step(&mut kernel, &config(), &containers);
+    assert_eq!((done.failures(), done.threads.moved), (vec![], 0));
+}
+
+#[test]
+fn an_id_that_has_not_cooled_down_is_no_id_yet() {
+    let mut kernel = with_threads(FakeResctrl::xeon());
+    kernel.set_in_limbo(174);
+    let containers = [("c1", "DEFAULT"), ("c2", "DEFAULT")];
+    let done = step(&mut kernel, &ResctrlConfig::default(), &containers);
+    assert_eq!(
+        done.failures(),
+        [
+            "/sys/fs/resctrl/mon_groups/bayplan.c2: EBUSY: Device or resource busy; the kernel says: Out of RMIDs",
+            "c2 in /sys/fs/resctrl: it is gone",
+        ]
+    );
+    kernel.set_in_limbo(0);
+    assert_eq!(step(&mut kernel, &ResctrlConfig::default(), &containers).failures(), [""; 0]);
+    assert_eq!(kernel.group_of(21).as_deref(), Some("/bayplan.c2"));
 }

@@ -12,7 +12,7 @@ use bayplan_probes::{
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{CpuId, CpuSet};
 
-use crate::work::{Cgroup, Worker, path};
+use crate::work::{Cgroup, Counted, Worker, path};
 
 /// Every test, in the order in which they run.
 pub(crate) const ALL: &[(&str, fn())] = &[
@@ -100,6 +100,22 @@ fn assert_near(what: &str, found: u64, expected: u64, percent: u64) {
     );
 }
 
+/// Repeats known work until programs were told of all its switches, and gives what was found then. Where others use the CPU as well,
+/// the kernel does not tell of every switch (6.18: of 4 in 1,000 not), and until the next one somebody else pays. `work` gives the CPU
+/// time that the probe has found, what the kernel counted, and the rest.
+#[track_caller]
+fn until_told<T>(mut work: impl FnMut() -> (u64, u64, T)) -> T {
+    let mut seen = Vec::new();
+    for _ in 0..10 {
+        let (found, counted, rest) = work();
+        if found.abs_diff(counted) <= counted / 50 + 1_000_000 {
+            return rest;
+        }
+        seen.push((found, counted));
+    }
+    panic!("CPU time found and counted, in nanoseconds: {seen:?}");
+}
+
 fn a_bounced_task_is_counted_by_distance() {
     let machines = [
         (Distance::SameCore, "pack:1 numa:1 l3:1 core:1 pu:2"),
@@ -162,18 +178,24 @@ fn all_together_are_what_the_kernel_counts() {
 
 fn two_hogs_on_one_cpu_wait_for_each_other() {
     let (mut probes, cgroup) = (attach(), Cgroup::new());
-    let mut workers = [0; 2].map(|_| Worker::new(Some(&cgroup), 1, "hog hungry 800"));
     watch(&mut probes, &[(&cgroup, "")]);
-    workers.iter_mut().for_each(Worker::begin);
-    let counted = workers.each_mut().map(Worker::wait);
-    let found = counters(&mut probes, &cgroup);
-    let waited = counted.iter().map(|it| it.delay_ns).sum::<u64>();
-    assert_near("delay", found.delay_ns, waited, 1);
-    // Each waits for a slice of the other: from 1 to 16 ms, whatever the scheduler of the day; and somebody else may come in between.
-    let slices: u64 = found.delays[11..17].iter().sum();
+    let (before, found, waited) = until_told(|| {
+        let mut workers = [0; 2].map(|_| Worker::new(Some(&cgroup), 1, "hog hungry 800"));
+        let before = counters(&mut probes, &cgroup);
+        workers.iter_mut().for_each(Worker::begin);
+        let counted = workers.each_mut().map(Worker::wait);
+        let found = counters(&mut probes, &cgroup);
+        let sum = |of: fn(&Counted) -> u64| counted.iter().map(of).sum::<u64>();
+        let waited = sum(|it| it.delay_ns);
+        (found.exec_ns - before.exec_ns, sum(|it| it.exec_ns), (before, found, waited))
+    });
+    assert_near("delay", found.delay_ns - before.delay_ns, waited, 1);
+    // Each waits for a slice of the other: from 1 to 16 ms, whatever the scheduler of the day; somebody else may come in between.
+    let slices: u64 = found.delays[11..19].iter().sum();
     assert!(slices * 10 > found.involuntary * 8, "{found:?}");
     let by_itself = Preempter::ALL.iter().position(|it| *it == Preempter::Itself).unwrap();
-    assert!(found.preempted_by[by_itself] * 2 > slices, "{found:?}");
+    // On a busy machine it is mostly others who take the CPU.
+    assert!(found.preempted_by[by_itself] * 10 > slices, "{found:?}");
 }
 
 /// What `name` did on CPU 1, by kind.
@@ -320,20 +342,34 @@ fn every_probe_is_in_the_table() {
     assert_eq!(table(&probes), resting);
 }
 
+/// A task touches so many pages: what is counted of it, and what it has counted itself.
+fn touch(probes: &mut Probes, cgroup: &Cgroup, cpu: u32, pages: u64) {
+    let counts = |probes: &mut Probes| {
+        let drain = drain(probes);
+        let events = drain.events.get(&cgroup.id());
+        let faults = events.and_then(|events| events.counts.get(&Event::PageFaults).copied());
+        (faults.unwrap_or(0), drain.containers.get(&cgroup.id()).map_or(0, |it| it.exec_ns))
+    };
+    assert_eq!(counts(probes).0, 0);
+    let (found, counted) = until_told(|| {
+        let before = counts(probes);
+        let mut worker = Worker::new(Some(cgroup), cpu, &format!("touch {pages}"));
+        worker.begin();
+        let counted = worker.wait();
+        let after = counts(probes);
+        (after.1 - before.1, counted.exec_ns, (after.0 - before.0, counted.faults))
+    });
+    assert!(counted >= pages, "{counted} page faults");
+    // Within 5 %, and what it takes to begin and to end.
+    assert!(found.abs_diff(counted) * 20 <= counted + 20_000, "{found}, expected {counted}");
+}
+
 fn page_faults_are_those_of_the_task() {
     let (mut probes, cgroup, other) = (attach_counting(), Cgroup::new(), Cgroup::new());
     watch(&mut probes, &[(&cgroup, ""), (&other, "")]);
     for (cgroup, pages) in [(&cgroup, 100_000), (&other, 20_000)] {
-        let mut worker = Worker::new(Some(cgroup), 1, &format!("touch {pages}"));
-        worker.begin();
-        let counted = worker.wait();
-        assert!(counted.faults >= pages, "{counted:?}");
-        let found = events(&mut probes, cgroup);
-        let far = found.counts[&Event::PageFaults].abs_diff(counted.faults);
-        // What comes before and after the work is its own, too. Where others use the CPU as well, the kernel does not tell programs of every switch (6.18: of
-        // 4 in 1,000 not), and until the next one somebody else pays: for a slice of 4 ms it is a thousand faults.
-        assert!(far * 100 <= counted.faults * 3 + 200_000, "{found:?}, expected {counted:?}");
-        assert_eq!(found.counted_share(), Some(1.0));
+        touch(&mut probes, cgroup, 1, pages);
+        assert_eq!(events(&mut probes, cgroup).counted_share(), Some(1.0));
     }
 }
 
@@ -391,12 +427,7 @@ fn a_slot_that_is_used_again_begins_at_nothing() {
     let (mut probes, first, second) = (attach_counting(), Cgroup::new(), Cgroup::new());
     for cgroup in [&first, &second] {
         watch(&mut probes, &[(cgroup, "")]);
-        let mut worker = Worker::new(Some(cgroup), 0, "touch 20000");
-        worker.begin();
-        worker.wait();
-        let faults = events(&mut probes, cgroup).counts[&Event::PageFaults];
-        // With those of the first it would be twice as many; for a switch that was not told, see above.
-        assert!((17_000..23_000).contains(&faults), "{faults}");
+        touch(&mut probes, cgroup, 0, 20_000);
     }
 }
 

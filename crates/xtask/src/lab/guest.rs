@@ -185,7 +185,11 @@ impl Guest {
     fn take_back(&self) -> anyhow::Result<()> {
         let tar = self.artefacts();
         let unpack = Command::new("tar").arg("-xf").arg(&tar).arg("-C").arg(&self.out).output();
-        unpack.context("cannot run tar")?;
+        let unpack = unpack.context("cannot run tar")?;
+        if tar.exists() && !unpack.status.success() {
+            let why = String::from_utf8_lossy(&unpack.stderr);
+            eprintln!("lab: not all that the guest left could be unpacked: {}", why.trim());
+        }
         for large in [tar, self.out.join("initrd"), self.out.join(STRIPPED)] {
             if large.exists() {
                 fs::remove_file(large)?;

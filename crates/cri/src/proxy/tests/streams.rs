@@ -206,6 +206,15 @@ async fn image_calls_go_to_a_socket_of_their_own_if_there_is_one() {
     let mut client = v1::image_service_client::ImageServiceClient::new(kubelet.clone());
     soon(client.list_images(v1::ListImagesRequest::default())).await.unwrap();
     soon(kubelet.runtime_client().version(v1::VersionRequest::default())).await.unwrap();
+    for (path, expected) in [
+        ("/runtime.v1.ImageService/PullImage", true),
+        ("/runtime.v2.ImageService/ListImages", true),
+        ("/runtime.v1.RuntimeService/ImageService", false),
+        ("/runtime.v1.NoImageServices/ListImages", false),
+        ("", false),
+    ] {
+        assert_eq!(super::super::is_about_images(path), expected, "{path}");
+    }
     let counts =
         |runtime: &EmbeddedRuntime| (runtime.calls("ListImages"), runtime.calls("Version"));
     assert_eq!((counts(&images), counts(&house.runtime)), ((1, 0), (0, 1)));

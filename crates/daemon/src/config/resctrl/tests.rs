@@ -13,7 +13,12 @@ fn check(text: &str, expected: Expect) {
             let validator = jsonschema::draft202012::options().build(&schema()).unwrap();
             let json: serde_json::Value = serde_yaml::from_str(text).unwrap();
             assert!(validator.is_valid(&json), "{text}");
-            shown.lines().find(|line| line.starts_with("resctrl:")).unwrap().to_owned()
+            let section = shown.lines().skip_while(|line| *line != "resctrl:").skip(1);
+            let section = section.take_while(|line| !line.is_empty());
+            let values = section.filter(|line| !line.trim().starts_with('#'));
+            // Without the line of the file.
+            let value = |line: &str| line.split("  # line").next().unwrap().trim().to_owned();
+            values.map(|line| value(line) + "\n").collect()
         }
         Err(errors) => errors.to_string(),
     };
@@ -48,13 +53,30 @@ fn every_form_of_goresctrl_is_understood() {
         besteffort: {l3Allocation: 0-3, kubernetes: {denyPodAnnotation: true}}
         DEFAULT: {}
 ",
-        expect![[
-            r#"resctrl: {"options":{"l2":{"optional":true},"mb":{"optional":true}},"partitions":{"exclusive":{"classes":{"guaranteed":{}},"l3Allocation":{"all":"60%"},"mbAllocation":{"all":["100%"]}},"shared":{"classes":{"besteffort":{"kubernetes":{"denyPodAnnotation":true},"l3Allocation":{"all":"0xf"}},"burstable":{"l3Allocation":{"all":"0x3"},"mbAllocation":{"0,1":["50","1GBps"],"all":["80%"]}},"system/default":{}},"l3Allocation":{"2-3":{"code":"15%","data":"25%","unified":"20%"},"all":"40%"},"mbAllocation":{"all":["50%","1500MBps"]}}}}  # line 2 of the file"#
-        ]],
+        expect![[r#"
+              monitor: auto
+              options: {"l2":{"optional":true},"mb":{"optional":true}}
+              partitions: {"exclusive":{"classes":{"guaranteed":{}},"l3Allocation":{"all":"60%"},"mbAllocation":{"all":["100%"]}},"shared":{"classes":{"besteffort":{"kubernetes":{"denyPodAnnotation":true},"l3Allocation":{"all":"0xf"}},"burstable":{"l3Allocation":{"all":"0x3"},"mbAllocation":{"0,1":["50","1GBps"],"all":["80%"]}},"system/default":{}},"l3Allocation":{"2-3":{"code":"15%","data":"25%","unified":"20%"},"all":"40%"},"mbAllocation":{"all":["50%","1500MBps"]}}}
+        "#]],
     );
-    for text in ["resctrl:\n", "resctrl: {}\n", "resctrl: {partitions: }\n"] {
-        check(text, expect!["resctrl: {}  # line 1 of the file"]);
+    for text in ["resctrl:\n", "resctrl: {}\n", "resctrl: {partitions: , options: }\n"] {
+        check(
+            text,
+            expect![[r#"
+                  monitor: auto
+                  options: {}
+                  partitions: {}
+            "#]],
+        );
     }
+    check(
+        "resctrl: {monitor: off}\n",
+        expect![[r#"
+          monitor: "off"
+          options: {}
+          partitions: {}
+    "#]],
+    );
 }
 
 #[test]
@@ -85,7 +107,7 @@ fn every_mistake_is_listed_where_it_stands() {
     one: 3
 ",
         expect![[r#"
-            f:2:3: `resctrl`: the section: unknown key `option`; known are options, partitions
+            f:2:3: unknown key `resctrl.option`; did you mean `options`? known are monitor, options, partitions
             f:4:5: `resctrl`: options: unknown key `l4`; known are l2, l3, mb
             f:5:20: `resctrl`: options.l3: expected true or false
             f:5:27: `resctrl`: options: unknown key `needed`; known are optional
@@ -110,7 +132,14 @@ fn every_mistake_is_listed_where_it_stands() {
     check(
         "resctrl: [a]\n",
         expect![
-            "f:1:10: `resctrl`: the section: expected `options` and `partitions` as goresctrl has them, or nothing such as {}; docs/resctrl.md has examples"
+            "f:1:10: `resctrl` is not a mapping, expected lines of `key: value`; known are monitor, options, partitions"
         ],
+    );
+    check(
+        "resctrl: {monitor: always, options: 1, partitions: [a]}\n",
+        expect![[r#"
+        f:1:20: `resctrl.monitor` is `always`, expected one of auto, off
+        f:1:37: `resctrl`: options: expected l2, l3 or mb
+        f:1:52: `resctrl`: partitions: expected names of partitions, or nothing such as {}; docs/resctrl.md has examples"#]],
     );
 }

@@ -1,16 +1,21 @@
 //! What is wanted of resctrl. In: classes of the configuration, who is where and which class he asks for, what the machine offers. Out: groups with
 //! their schemata, and which container's threads belong into which.
 //!
+//! Where the processor monitors, each container has a monitor group in the group that it is in, whether there are classes or not. Nobody is promised one, so what
+//! keeps a machine without classes from having them is not told, but for too few RMIDs.
+//!
 //! Who names no class is in the one that is named like his QoS class, and if there is none in no class of ours: then he leaves our groups, and
 //! stays where somebody else has put him. Classes that somebody is in are the first to get a group.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_cri::annotations::read_annotations;
 use bayplan_cri::translate::RequestRules;
 use bayplan_enforcement::resctrl::{
-    ClassName, GroupPlan, RESCTRL, ResctrlClass, ResctrlConfig, WantedGroups, control_dir,
-    is_own_group, plan_groups, resolve, schemata_settings,
+    ClassName, GroupPlan, MonitoredContainer, ObservedGroups, RESCTRL, ResctrlClass, ResctrlConfig,
+    WantedGroups, control_dir, groups_of_others, is_own_group, plan_groups, resolve,
+    schemata_settings,
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
@@ -21,18 +26,26 @@ use super::Gathered;
 use crate::config::Config;
 use crate::occupancy::{Occupancy, Occupant};
 
-/// Groups, schemata and threads of all classes; where there is no class, our groups go.
+/// Groups, schemata and threads of all classes, and who is monitored; where neither is wanted, our groups go.
 pub(super) fn gather_resctrl(
     kernel: &mut dyn Kernel,
     config: &Config,
     occupancy: &Occupancy,
     gathered: &mut Gathered,
 ) {
-    if config.resctrl.partitions.is_empty() {
+    let has_classes = !config.resctrl.partitions.is_empty();
+    if !has_classes && !config.monitors_caches {
         gathered.groups.plan = without_groups(kernel);
         return;
     }
-    let Some(resctrl) = mounted(kernel, gathered) else { return };
+    let resctrl = match mounted(kernel) {
+        Ok(resctrl) => resctrl,
+        Err(problem) => {
+            gathered.problems.extend(has_classes.then_some(problem));
+            return;
+        }
+    };
+    gathered.problems.extend(resctrl.odd.iter().cloned());
     let resolved = match resolve(&config.resctrl, &resctrl.info) {
         Ok(resolved) => resolved,
         // What is there stays as it is: to take everything away would hurt more than a class that is not quite right.
@@ -43,29 +56,67 @@ pub(super) fn gather_resctrl(
     };
     let classes: BTreeMap<&str, &ResctrlClass> =
         config.resctrl.classes().map(|(_, class)| (class.name.as_str(), class)).collect();
-    let members: Vec<(&Occupant, ClassName)> = occupancy
+    let members: Vec<Member<'_>> = occupancy
         .occupants
         .iter()
         .map(|it| (it, class_of(it, &classes, &mut gathered.problems)))
         .collect();
-    let plan = plan_groups(&wanted(&config.resctrl, &members), &resctrl.groups, &resctrl.info);
-    let foreign = resctrl.groups.controls.keys().filter(|name| !is_own_group(name)).count();
-    for class in &plan.budget.without_group {
-        gathered.problems.push(format!(
-            "resctrl: class `{class}` gets no group, because the processor has {} CLOSIDs, of which the root has one and others have {foreign}; \
-             its containers stay in the root's group",
-            resctrl.info.closids
-        ));
+    let finds_threads = kernel.read("sys/fs/cgroup/cgroup.controllers").is_ok();
+    if has_classes && !finds_threads {
+        gathered.problems.push(
+            "resctrl: cgroups are of version 1, in which threads of containers are not looked for"
+                .to_owned(),
+        );
     }
+    let mut wanted = wanted(&config.resctrl, &members);
+    if config.monitors_caches && finds_threads && resctrl.info.monitor.is_some() {
+        wanted.monitored = monitored(&members);
+    }
+    let plan = plan_groups(&wanted, &resctrl.groups, &resctrl.info);
+    gathered.problems.extend(lacks(&plan, &resctrl));
     gathered.settings.extend(schemata_settings(&resolved.classes, &plan.budget));
-    gathered.groups.assignments = assignments(kernel, &members, &plan, &mut gathered.problems);
+    if finds_threads {
+        gathered.groups.assignments =
+            assignments(kernel, &members, &plan, &resctrl.groups, &mut gathered.problems);
+    }
     gathered.groups.plan = plan;
+}
+
+/// A container and its class.
+type Member<'a> = (&'a Occupant, ClassName);
+
+/// Who should get an RMID first comes first: who owns CPUs, then by QoS class, then who is here for longer, so that nobody loses his to his like.
+fn monitored(members: &[Member<'_>]) -> Vec<MonitoredContainer> {
+    let mut members: Vec<&Member<'_>> = members.iter().collect();
+    members.sort_by_key(|(it, _)| (it.exclusive.is_empty(), Reverse(it.spec.pod.qos), it.id));
+    let monitored = members.into_iter().map(|(it, class)| MonitoredContainer {
+        id: it.runtime_id.clone(),
+        unit: it.name.clone(),
+        class: class.clone(),
+    });
+    monitored.collect()
+}
+
+/// Classes and containers for which the processor has too few numbers, a sentence each.
+fn lacks(plan: &GroupPlan, resctrl: &Resctrl) -> Vec<String> {
+    let foreign = resctrl.groups.controls.keys().filter(|name| !is_own_group(name)).count();
+    let classes = plan.budget.without_group.iter().map(|class| format!(
+        "resctrl: class `{class}` gets no group, because the processor has {} CLOSIDs, of which the root has one and others have {foreign}; \
+         its containers stay in the root's group",
+        resctrl.info.closids
+    ));
+    let rmids = resctrl.info.monitor.as_ref().map_or(0, |it| it.rmids);
+    let containers = plan.unmonitored.iter().map(|name| format!(
+        "resctrl: {name} is not monitored, because the processor has {rmids} RMIDs, which classes, others and more important containers have"
+    ));
+    classes.chain(containers).collect()
 }
 
 /// All of our groups go.
 pub(super) fn without_groups(kernel: &mut dyn Kernel) -> GroupPlan {
-    let names = kernel.list(RESCTRL).unwrap_or_default();
-    if !names.iter().any(|name| is_own_group(name)) {
+    let dirs = [RESCTRL.to_owned(), format!("{RESCTRL}/mon_groups")];
+    let mut names = dirs.iter().flat_map(|dir| kernel.list(dir).unwrap_or_default());
+    if !names.any(|name| is_own_group(&name)) {
         return GroupPlan::default();
     }
     match read_resctrl(kernel) {
@@ -76,22 +127,18 @@ pub(super) fn without_groups(kernel: &mut dyn Kernel) -> GroupPlan {
     }
 }
 
-fn mounted(kernel: &mut dyn Kernel, gathered: &mut Gathered) -> Option<Resctrl> {
-    let problem = match read_resctrl(kernel) {
-        Ok(ResctrlState::Mounted(resctrl)) => {
-            gathered.problems.extend(resctrl.odd.iter().cloned());
-            return Some(*resctrl);
-        }
+/// Or why it cannot be used.
+fn mounted(kernel: &mut dyn Kernel) -> Result<Resctrl, String> {
+    match read_resctrl(kernel) {
+        Ok(ResctrlState::Mounted(resctrl)) => Ok(*resctrl),
         Ok(ResctrlState::NotMounted) => {
-            "resctrl: it is not mounted; mount -t resctrl resctrl /sys/fs/resctrl".to_owned()
+            Err("resctrl: it is not mounted; mount -t resctrl resctrl /sys/fs/resctrl".to_owned())
         }
         Ok(ResctrlState::Absent) => {
-            "resctrl: this processor or kernel has none; classes do nothing".to_owned()
+            Err("resctrl: this processor or kernel has none; classes do nothing".to_owned())
         }
-        Err(errno) => format!("resctrl: /{RESCTRL} cannot be read: {}", errno.desc()),
-    };
-    gathered.problems.push(problem);
-    None
+        Err(errno) => Err(format!("resctrl: /{RESCTRL} cannot be read: {}", errno.desc())),
+    }
 }
 
 /// The class that a container is in; that of the root where there is none.
@@ -100,6 +147,9 @@ fn class_of(
     classes: &BTreeMap<&str, &ResctrlClass>,
     problems: &mut Vec<String>,
 ) -> ClassName {
+    if classes.is_empty() {
+        return ClassName::root();
+    }
     let asked = match occupant.spec.pod.annotations.is_empty() {
         true => None,
         false => read_annotations(&occupant.spec, &RequestRules::default()).0.tuning.resctrl_class,
@@ -134,7 +184,7 @@ fn class_of(
 }
 
 /// All classes; those that somebody is in come first.
-fn wanted(config: &ResctrlConfig, members: &[(&Occupant, ClassName)]) -> WantedGroups {
+fn wanted(config: &ResctrlConfig, members: &[Member<'_>]) -> WantedGroups {
     let used: BTreeSet<&ClassName> = members.iter().map(|(_, class)| class).collect();
     let mut classes: Vec<ClassName> =
         config.classes().map(|(_, class)| class.name.clone()).collect();
@@ -144,34 +194,37 @@ fn wanted(config: &ResctrlConfig, members: &[(&Occupant, ClassName)]) -> WantedG
 
 fn assignments(
     kernel: &mut dyn Kernel,
-    members: &[(&Occupant, ClassName)],
+    members: &[Member<'_>],
     plan: &GroupPlan,
+    observed: &ObservedGroups,
     problems: &mut Vec<String>,
 ) -> Vec<Assignment> {
-    if kernel.read("sys/fs/cgroup/cgroup.controllers").is_err() {
-        problems.push(
-            "resctrl: cgroups are of version 1, in which threads of containers are not looked for"
-                .to_owned(),
-        );
-        return Vec::new();
-    }
     let groups = plan.budget.with_group.iter().filter(|class| !class.is_root());
     let ours: Vec<String> = groups.map(control_dir).collect();
     let mut assignments = Vec::new();
     for (occupant, class) in members {
         let Occupant { name, runtime_id, spec, .. } = *occupant;
         let has_group = !class.is_root() && plan.budget.with_group.contains(class);
-        if !has_group && ours.is_empty() {
+        let monitor = plan.monitors.get(runtime_id).cloned();
+        if !has_group && ours.is_empty() && monitor.is_none() {
             continue;
         }
         match find_container_cgroup(kernel, &spec.pod.cgroup_parent, runtime_id, None) {
             Ok(Some(ContainerCgroup { dirs, .. })) => {
-                let control = if has_group { control_dir(class) } else { RESCTRL.to_owned() };
+                let class = if has_group { class.clone() } else { ClassName::root() };
+                let others = match monitor {
+                    Some(_) => groups_of_others(observed, &class),
+                    None => Vec::new(),
+                };
+                let (unit, control) = (name.clone(), control_dir(&class));
                 let out_of = (!has_group).then(|| ours.clone());
-                let own = dirs.into_iter().next();
-                assignments.extend(own.map(|cgroup| {
-                    let unit = name.clone();
-                    Assignment { unit, cgroup, control, monitor: None, out_of }
+                assignments.extend(dirs.into_iter().next().map(|cgroup| Assignment {
+                    unit,
+                    cgroup,
+                    control,
+                    monitor,
+                    out_of,
+                    others,
                 }));
             }
             // Before the start there is none, with some runtimes; the start wakes the enforcer.

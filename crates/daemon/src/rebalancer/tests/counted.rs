@@ -58,6 +58,7 @@ impl Node {
         let files = GroupsRead {
             at: self.begun + self.at(),
             groups: groups.collect(),
+            caches: BTreeMap::new(),
             idle_ticks: BTreeMap::new(),
         };
         let drained = self.drained();

@@ -14,6 +14,7 @@ use crate::enforcer::{Enforcer, FilePlanView, Originals, render_file_plan_view};
 
 const CLASSES: &str = "
 resctrl:
+  monitor: off
   options: {l2: {optional: true}, mb: {optional: true}}
   partitions:
     fast:
@@ -56,7 +57,7 @@ impl Node {
                 spec.pod.annotations.insert(key, (*class).to_owned());
             }
             occupancy.occupants.push(Occupant {
-                id: bayplan_allocator::ContainerId(0),
+                id: bayplan_allocator::ContainerId(u64::from(first)),
                 name: format!("ns/{name}/{name}"),
                 runtime_id: format!("{name}-id"),
                 spec,
@@ -264,6 +265,110 @@ fn what_cannot_be_had_here_is_told() {
     "#]]);
     let mut node = Node::new(FakeResctrl::nothing(), "", &PODS);
     node.check_preview(expect![[r#"
+        Nothing is to be written.
+    "#]]);
+}
+
+/// Without classes, and with them: containers of classes in their groups.
+#[test]
+fn everybody_is_monitored_where_he_is() {
+    let mut node = Node::new(FakeResctrl::xeon(), "", &PODS[..3]);
+    node.check_preview(expect![[r#"
+        make   /sys/fs/resctrl/mon_groups/bayplan.b-id  (ns/b/b)
+        make   /sys/fs/resctrl/mon_groups/bayplan.a-id  (ns/a/a)
+        make   /sys/fs/resctrl/mon_groups/bayplan.c-id  (ns/c/c)
+        move   2 threads to /sys/fs/resctrl/mon_groups/bayplan.a-id  (ns/a/a)
+        move   2 threads to /sys/fs/resctrl/mon_groups/bayplan.b-id  (ns/b/b)
+        move   2 threads to /sys/fs/resctrl/mon_groups/bayplan.c-id  (ns/c/c)
+    "#]]);
+    assert_eq!(node.enforce(), [""; 0]);
+    assert_eq!(node.groups(), ["/bayplan.a-id", "/bayplan.b-id", "/bayplan.c-id"]);
+    node.check_preview(expect![[r#"
+        Nothing is to be written.
+    "#]]);
+    let config = CLASSES.replace("monitor: off", "monitor: auto");
+    node.config = parse_config(Path::new("f"), &config).unwrap();
+    assert_eq!(node.enforce(), [""; 0]);
+    let classes = ["bayplan.gold/bayplan.a-id", "bayplan.Guaranteed/bayplan.b-id"];
+    assert_eq!(node.groups(), [classes[0], classes[1], "bayplan.besteffort/bayplan.c-id"]);
+    // Who goes takes his group along.
+    node.occupancy.occupants.pop();
+    assert_eq!(node.enforce(), [""; 0]);
+    assert_eq!(node.kernel.list("sys/fs/resctrl/bayplan.besteffort/mon_groups"), Ok(vec![]));
+}
+
+#[test]
+fn nobody_is_monitored_any_more() {
+    type Change = fn(&mut Node);
+    let ways: [Change; 4] = [
+        |node| node.config.enforcement = EnforcementMode::Off,
+        |node| node.occupancy.is_restored = true,
+        |node| node.config.monitors_caches = false,
+        |_| {},
+    ];
+    for (way, change) in ways.into_iter().enumerate() {
+        let mut node = Node::new(FakeResctrl::epyc(), "", &PODS[..2]);
+        let theirs = "sys/fs/resctrl/mon_groups/theirs";
+        node.kernel.make_dir(theirs).unwrap();
+        node.kernel.write(&format!("{theirs}/tasks"), "11").unwrap();
+        assert_eq!(node.enforce(), [""; 0]);
+        assert_eq!(node.groups(), ["/bayplan.a-id", "/bayplan.b-id"]);
+        change(&mut node);
+        if way == 3 {
+            assert_eq!(node.enforcer.give_back().failures, [""; 0]);
+        } else {
+            assert_eq!(node.enforce(), [""; 0]);
+        }
+        assert_eq!(node.kernel.list("sys/fs/resctrl/mon_groups"), Ok(vec!["theirs".to_owned()]));
+        assert_eq!(node.groups(), ["", ""]);
+        assert_eq!(node.kernel.lock().unwrap().group_of(11).as_deref(), Some("/theirs"));
+    }
+}
+
+#[test]
+fn the_more_important_are_monitored_first() {
+    let mut kernel = FakeResctrl::xeon();
+    // With the root's group and one for every CLOSID, three are left.
+    kernel.set_rmids(11);
+    let mut node = Node::new(kernel, "", &PODS[..4]);
+    node.occupancy.occupants[2].exclusive = "3".parse().unwrap();
+    assert_eq!(node.enforce(), [""; 0]);
+    assert_eq!(node.groups(), ["/bayplan.a-id", "/bayplan.b-id", "/bayplan.c-id", ""]);
+    node.check_preview(expect![[r#"
+        Nothing is to be written.
+        cannot: resctrl: ns/d/d is not monitored, because the processor has 11 RMIDs, which classes, others and more important containers have
+    "#]]);
+    // The kernel does not give the RMID of who has gone to anybody yet.
+    node.occupancy.occupants.remove(0);
+    node.kernel.lock().unwrap().set_in_limbo(9);
+    let mut told = || {
+        let done = node.enforcer.enforce(&node.config, &node.occupancy, Duration::ZERO);
+        (done.failures, done.problems)
+    };
+    let problem = "resctrl: ns/d/d is not monitored, because no RMID is free now: EBUSY: Device or resource busy; the kernel says: Out of RMIDs; it is tried again";
+    assert_eq!(told(), (vec![], vec![problem.to_owned()]));
+    node.kernel.lock().unwrap().set_in_limbo(0);
+    let mut told = || {
+        let done = node.enforcer.enforce(&node.config, &node.occupancy, Duration::ZERO);
+        (done.failures, done.problems)
+    };
+    assert_eq!(told(), (vec![], vec![]));
+    assert_eq!(node.kernel.lock().unwrap().group_of(40).as_deref(), Some("/bayplan.d-id"));
+}
+
+/// Nobody is promised to be monitored.
+#[test]
+fn what_cannot_be_monitored_is_no_problem() {
+    let mut not_mounted = FakeResctrl::nothing();
+    not_mounted.rest.files.insert("proc/filesystems".to_owned(), "nodev resctrl\n".to_owned());
+    for kernel in [FakeResctrl::nothing(), not_mounted, FakeResctrl::with_l2()] {
+        Node::new(kernel, "", &PODS).check_preview(expect![[r#"
+            Nothing is to be written.
+        "#]]);
+    }
+    let mut old = Node::new(FakeResctrl::xeon(), "", &PODS);
+    old.kernel.lock().unwrap().rest.files.remove("sys/fs/cgroup/cgroup.controllers");
+    old.check_preview(expect![[r#"
         Nothing is to be written.
     "#]]);
 }
