@@ -12,7 +12,7 @@ use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, Kubelet, PodSpec, Runnin
 use bayplan_cri::upstream::{ContainerDetails, Upstream};
 use bayplan_cri::v1;
 use bayplan_daemon::status::{ContainerStatus, Status};
-use bayplan_daemon::{RebalanceView, post_control, query_control};
+use bayplan_daemon::{RebalanceView, query_control};
 use bayplan_host::read_process_pinning;
 use bayplan_types::{CpuSet, NodeSet};
 use tempfile::TempDir;
@@ -247,15 +247,6 @@ impl Node {
     /// The daemon does not answer.
     pub fn rebalance(&self) -> anyhow::Result<RebalanceView> {
         Ok(self.tokio.block_on(query_control(&self.daemon.control, "/api/v1/rebalance"))?)
-    }
-
-    /// Has the rebalancer take everything back and do nothing more, until the daemon has forgotten that.
-    ///
-    /// # Errors
-    /// The daemon does not answer.
-    pub fn pause_rebalance(&self) -> anyhow::Result<RebalanceView> {
-        let path = "/api/v1/rebalance?paused=true";
-        Ok(self.tokio.block_on(post_control(&self.daemon.control, path, String::new()))?)
     }
 
     /// The daemon's metrics, as Prometheus reads them.
