@@ -207,6 +207,8 @@ fn write_node(root: &Path) {
         write(&format!("{cpu}/cpufreq/scaling_cur_freq"), "2400000\n");
         write(&format!("{cpu}/thermal_throttle/core_throttle_count"), "3\n");
     }
+    let uncore = "sys/devices/system/cpu/intel_uncore_frequency/package_00_die_00";
+    write(&format!("{uncore}/current_freq_khz"), "2400000\n");
     let cache = "sys/fs/resctrl/bayplan.gold/mon_data/mon_L3_00";
     for file in ["llc_occupancy", "mbm_total_bytes", "mbm_local_bytes"] {
         write(&format!("{cache}/{file}"), "4096\n");

@@ -14,7 +14,9 @@ mod lifecycle;
 mod machine;
 mod memory;
 mod package;
+mod probes;
 mod rebalancing;
+mod resize;
 mod shared;
 mod units;
 
@@ -66,6 +68,8 @@ fn tests() -> Vec<&'static Test> {
         memory::TESTS,
         isolated::TESTS,
         files::TESTS,
+        resize::TESTS,
+        probes::TESTS,
         lifecycle::TESTS,
         units::TESTS,
     ]

@@ -12,13 +12,12 @@ use bayplan_tests::daemon::{SOCKET_UNIT, UNIT, property, systemctl};
 use bayplan_tests::node::{LIMIT, Node, Placed};
 use bayplan_tests::process::wait_for;
 use bayplan_types::{Bytes, QosClass};
-use serde_json::Value;
 
 use crate::exclusive::own;
 use crate::files::{becomes, group};
 use crate::hardware::Hardware;
 use crate::isolated::has_remote_partitions;
-use crate::{BAYPLAN, Needs, Test, driver};
+use crate::{BAYPLAN, Needs, Test, driver, probes};
 
 pub(crate) const TESTS: &[Test] = &[
     Test {
@@ -384,24 +383,10 @@ fn ask(args: &[&str]) -> anyhow::Result<String> {
 
 /// Its probes count, and its log has nothing that was not permitted. What else it does is in the other tests.
 fn the_unit_may_do_all_that_the_daemon_does(node: &mut Node) -> anyhow::Result<()> {
-    let owner = own(node, "owner", 2)?;
+    let owner = own(node, "unlimited", 2)?;
     let file = group(&owner)?.join("cpu.max");
     becomes(&[(file, "max 100000")])?;
-    let audit =
-        || -> anyhow::Result<Value> { Ok(serde_json::from_str(&ask(&["audit", "-o", "json"])?)?) };
-    let counts = |audit: &Value| {
-        let mut all = audit["containers"].as_array().into_iter().flatten();
-        // The owner sleeps, but timers and threads of the kernel come by.
-        let is_seen = |it: &Value| it["intruders"].as_array().is_some_and(|it| !it.is_empty());
-        all.any(|it| it["pod"] == "owner" && is_seen(it))
-    };
-    let counted = wait_for("the probes to count", LIMIT, || Ok(Some(audit()?).filter(counts)));
-    let probes = counted.with_context(|| format!("{:?}", audit()))?["probes"].clone();
-    for probe in probes.as_array().context("a list of probes")? {
-        // The guest's processor has no counters.
-        let expected = if probe["name"] == "counters" { "unsupported" } else { "attached" };
-        ensure!(probe["state"] == expected, "a probe is not {expected}: {probe}");
-    }
+    probes::they_count(node)?;
     let log = fs::read_to_string(node.log())?.to_lowercase();
     let refusals: Vec<&str> = log
         .lines()

@@ -191,6 +191,15 @@ impl Node {
         self.begin(&id)
     }
 
+    /// As kubelet resizes a container in place.
+    ///
+    /// # Errors
+    /// What bayplan or the runtime answered.
+    pub fn resize(&mut self, id: &str, container: &ContainerSpec) -> anyhow::Result<()> {
+        let resized = self.tokio.block_on(self.kubelet.resize(id, container));
+        resized.map_err(|status| anyhow!("{}: {}", container.name, status.message()))
+    }
+
     /// Stops a container.
     ///
     /// # Errors
@@ -247,6 +256,14 @@ impl Node {
     /// The daemon does not answer.
     pub fn rebalance(&self) -> anyhow::Result<RebalanceView> {
         Ok(self.tokio.block_on(query_control(&self.daemon.control, "/api/v1/rebalance"))?)
+    }
+
+    /// What the probes have counted, as of `bayplan audit -o json`.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn audit(&self) -> anyhow::Result<serde_json::Value> {
+        Ok(self.tokio.block_on(query_control(&self.daemon.control, "/api/v1/audit"))?)
     }
 
     /// The daemon's metrics, as Prometheus reads them.

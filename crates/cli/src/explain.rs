@@ -6,7 +6,7 @@ use anyhow::bail;
 use bayplan_daemon::decision::{Decision, PoolVerdict, Verdict};
 use bayplan_daemon::history::{Entry, Who};
 use bayplan_daemon::status::Explanation;
-use bayplan_daemon::{ProposalView, query_control};
+use bayplan_daemon::{HeldFile, ProposalView, query_control};
 
 use crate::args::{ExplainOptions, Output, PastOptions};
 use crate::journal::Columns;
@@ -61,6 +61,8 @@ fn explain_past(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Resu
             pools: Vec::new(),
             warnings: arrival.warnings.clone(),
         },
+        isolation: None,
+        files: Vec::new(),
         rebalance: Vec::new(),
     };
     match options.output.output {
@@ -105,8 +107,15 @@ pub(crate) fn render(explanation: &Explanation) -> String {
             if let Some(narrowing) = now.narrowing_text() {
                 text.push_str(&format!("  memory   {narrowing}\n"));
             }
+            if let Some(isolation) = &explanation.isolation {
+                text.push_str(&format!("  isolated {isolation}\n"));
+            }
         }
         None => text.push_str("  now      gone\n"),
+    }
+    for HeldFile { slot, value, reason, failure } in &explanation.files {
+        let failure = failure.iter().map(|why| format!("; not so: {why}")).collect::<String>();
+        text.push_str(&format!("  file     {slot}: {value} ({reason}){failure}\n"));
     }
     for warning in &decision.warnings {
         text.push_str(&format!("  warning  {warning}\n"));

@@ -257,6 +257,10 @@ async fn explain(State(api): State<Api>, Query(named): Query<Named>) -> Response
         Some(Answer::Explanations(mut found)) => {
             for explanation in &mut found {
                 explanation.rebalance = api.told.about(&explanation.container);
+                if explanation.now.is_some() {
+                    (explanation.isolation, explanation.files) =
+                        api.enforcement.about(&explanation.container);
+                }
             }
             Json(found).into_response()
         }

@@ -5,7 +5,8 @@
 //! No        Until(time) ── the time comes ─▶ Over
 //! ```
 //!
-//! It ends by the clock of the machine, also across restarts, at the first step at or after its time; the event loop makes one then.
+//! It ends by the clock of the machine, also across restarts, at the first step at or after its time; the event loop makes one then. A clock
+//! that is set back does not make it longer than the pod wants from then on.
 
 use bayplan_allocator::{ColdStart, ContainerId, Request, offer};
 use bayplan_cri::annotations::{Warning, WarningKind, read_annotations};
@@ -105,8 +106,21 @@ impl NodeState {
         times.min()
     }
 
+    /// None has longer to go than its pod wants.
+    fn bound_cold_starts(&mut self, now: Timestamp) {
+        for container in self.containers.values_mut() {
+            let Cold::Until(time) = container.cold else { continue };
+            let wanted = read_annotations(&container.spec, &self.rules).0.tuning.cold_start;
+            let wanted = wanted.and_then(|it| SignedDuration::try_from(it).ok());
+            // Who has lost the annotation has waited long enough.
+            let latest = now.checked_add(wanted.unwrap_or_default()).unwrap_or(now);
+            container.cold = Cold::Until(time.min(latest));
+        }
+    }
+
     /// Ends the cold starts whose time has come.
     pub(crate) fn end_cold_starts(&mut self, now: Timestamp, step: &mut Step) {
+        self.bound_cold_starts(now);
         if self.next_warming().is_none_or(|it| it > now) {
             return;
         }

@@ -8,6 +8,7 @@ mod calls;
 mod cpu_sets;
 mod families;
 mod groups;
+mod held;
 mod originals;
 mod task;
 mod view;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 pub(crate) use calls::RuntimeCalls;
+pub use held::HeldFile;
 pub(crate) use originals::Originals;
 pub(crate) use task::{Enforcement, EnforcerTask, Questions, run_enforcer};
 pub use view::{FilePlanView, render_file_plan_view};
@@ -38,6 +40,7 @@ use crate::enforcer::families::{
     Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_power,
 };
 use crate::enforcer::groups::{GroupOutcome, GroupWork};
+use crate::enforcer::held::Held;
 use crate::occupancy::{Occupancy, Occupant};
 
 /// What came of looking once.
@@ -69,6 +72,8 @@ pub(crate) struct Outcome {
     pub(crate) elsewhere: BTreeMap<String, Pinning>,
     /// CPU sets are to be looked at again soon.
     pub(crate) is_unsure: bool,
+    /// What there is for whom.
+    pub(crate) held: Held,
 }
 
 /// Of each proposal, by its number, whether its files say what it asks for; if not, why.
@@ -92,6 +97,7 @@ impl Outcome {
         }
         Outcome {
             turned,
+            held: next.held.after(&self.held),
             plan: FilePlan { writes: self.plan.writes, ..next.plan },
             report: self.report,
             groups: self.groups.then(next.groups),
@@ -164,12 +170,14 @@ impl Enforcer {
 
     /// What would be written now.
     pub(crate) fn preview(&mut self, config: &Config, occupancy: &Occupancy) -> Outcome {
-        let Gathered { settings, problems, groups: work, .. } = self.wanted(config, occupancy);
+        let gathered = self.wanted(config, occupancy);
+        let Gathered { settings, problems, groups: work, isolations, .. } = gathered;
         let plan = self.plan(&settings, &work);
+        let held = Held::new(settings, isolations, &plan, &Report::default());
         let groups = work.preview(self.kernel.as_mut());
         let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
-        Outcome { plan, groups, problems, contested, failing, changed, ..Outcome::default() }
+        Outcome { plan, groups, problems, contested, failing, changed, held, ..Outcome::default() }
     }
 
     /// Writes what is to be written. `now` only ever grows.
@@ -215,7 +223,7 @@ impl Enforcer {
     }
 
     fn carry_out(&mut self, gathered: Gathered, now: Duration) -> Outcome {
-        let Gathered { settings, mut problems, groups: mut work, turned } = gathered;
+        let Gathered { settings, mut problems, groups: mut work, turned, isolations } = gathered;
         let mut groups = GroupOutcome::default();
         work.change(self.kernel.as_mut(), &mut groups);
         problems.append(&mut groups.short);
@@ -245,6 +253,7 @@ impl Enforcer {
         work.assign(self.kernel.as_mut(), &mut groups);
         failures.extend(self.news_of(&groups));
         let turned = turned_files(turned, &plan, &report);
+        let held = Held::new(settings, isolations, &plan, &report);
         let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         Outcome {
@@ -261,6 +270,7 @@ impl Enforcer {
             changed,
             elsewhere: BTreeMap::new(),
             is_unsure: false,
+            held,
         }
     }
 

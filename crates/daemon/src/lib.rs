@@ -50,7 +50,7 @@ mod writer;
 mod yaml;
 
 pub use control::{ControlError, post_control, query_control};
-pub use enforcer::{FilePlanView, RestoredFiles, render_file_plan_view};
+pub use enforcer::{FilePlanView, HeldFile, RestoredFiles, render_file_plan_view};
 pub use hotplug::Machine;
 pub use prober::{AuditView, ContainerAudit, IntruderView, ProbeView, Recent};
 pub use rebalancer::{ProposalState, ProposalView, RebalanceView};

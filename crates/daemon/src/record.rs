@@ -392,3 +392,6 @@ pub fn replay<'a>(lines: impl IntoIterator<Item = &'a String>) -> Live {
     }
     live
 }
+
+#[cfg(test)]
+mod tests;

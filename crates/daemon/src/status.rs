@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::decision::Decision;
+use crate::enforcer::HeldFile;
 use crate::mode::Mode;
 use crate::narrowing::render_moved;
 use crate::rebalancer::ProposalView;
@@ -165,6 +166,12 @@ pub struct Explanation {
     pub now: Option<ContainerStatus>,
     /// The decision.
     pub decision: Decision,
+    /// How far its CPUs are kept from everybody else, and why no further; absent for one that shares, and where kernel files are left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
+    /// Values in kernel files that are there for its sake, such as the limit of CPU time that is lifted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<HeldFile>,
     /// What the rebalancer has told of it since the daemon was started, for its sake and on it, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rebalance: Vec<ProposalView>,

@@ -2,7 +2,8 @@
 //!
 //! Documentation/core-api/irq/irq-affinity.rst (`smp_affinity_list`, `default_smp_affinity` for interrupts that come later) and
 //! Documentation/core-api/workqueue.rst, "Affinity Scopes" (`cpumask` of unbound queues). Interrupts of a single CPU and those that the kernel manages itself (several
-//! queues of a disk or network card) refuse with EIO, or EACCES where root may not do everything: they are left out from then on.
+//! queues of a disk or network card) refuse with EIO, or EACCES where root may not do everything: they are left out from then on. irqbalance is told to leave the
+//! CPUs alone beside those that it leaves alone anyway (irqbalance(1), "API").
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,8 +22,9 @@ pub struct Interrupts {
     pub default: Option<CpuSet>,
     /// CPUs of work queues that belong to no CPU.
     pub workqueue: Option<CpuSet>,
-    /// Somebody (irqbalance) moves interrupts about: where they are allowed by both it is right.
-    pub is_balanced: bool,
+    /// The sockets of irqbalance, which moves interrupts about, as files below the root: which CPUs it leaves alone; `None` where it does not say. Where an
+    /// interrupt is allowed by both it is right.
+    pub balancers: BTreeMap<String, Option<CpuSet>>,
 }
 
 /// Files whose value the kernel refuses to change.
@@ -58,7 +60,7 @@ pub fn settings_for_interrupts(
         if unmovable.contains(&slot) || (before.is_disjoint(away) && has.is_disjoint(away)) {
             return;
         }
-        let may_stay = now.is_balanced && form == Form::Cpus;
+        let may_stay = !now.balancers.is_empty() && form == Form::Cpus;
         let cpus = match before.intersection(&elsewhere) {
             _ if may_stay && !has.is_empty() && has.is_disjoint(away) => has.clone(),
             kept if kept.is_empty() => elsewhere.clone(),
@@ -79,10 +81,22 @@ pub fn settings_for_interrupts(
             want(unit.to_owned(), Slot::file(path), Form::CpuMask, has);
         }
     }
-    let problem = format!(
-        "irqbalance runs and may put interrupts back on CPUs {away}: IRQBALANCE_BANNED_CPULIST={away} in its configuration keeps it from that"
-    );
-    (settings, Vec::from_iter(now.is_balanced.then_some(problem)))
+    let mut problems = Vec::new();
+    for (socket, banned) in &now.balancers {
+        let slot = Slot::file(socket.as_str());
+        let before = originals.get(&slot).and_then(|it| parse(&it.form, &it.value));
+        let Some(before) = before.or_else(|| banned.clone()) else {
+            problems.push(format!(
+                "irqbalance runs, cannot be told, and may put interrupts back on CPUs {away}: IRQBALANCE_BANNED_CPULIST={away} in its configuration \
+                 keeps it from that"
+            ));
+            continue;
+        };
+        let (unit, reason) = ("irqbalance".to_owned(), format!("away from CPUs {away}"));
+        let value = before.union(away).to_string();
+        settings.insert(slot, Setting { form: Form::Cpus, value, unit, reason });
+    }
+    (settings, problems)
 }
 
 fn parse(form: &Form, text: &str) -> Option<CpuSet> {
@@ -108,7 +122,7 @@ mod tests {
             affinity: affinity.iter().map(|(irq, cpus)| (*irq, set(cpus))).collect(),
             default: Some(set("0-7")),
             workqueue: Some(set("0-7")),
-            is_balanced: false,
+            balancers: BTreeMap::new(),
         }
     }
 
@@ -175,7 +189,11 @@ mod tests {
                 /sys/devices/virtual/workqueue/cpumask = 000000fb  (work queues)
             "#]],
         );
-        let balanced = Interrupts { is_balanced: true, ..now };
+        let balancers = |banned: &[(&str, Option<&str>)]| {
+            let banned = banned.iter();
+            banned.map(|(name, cpus)| (format!("run/{name}.sock"), cpus.map(set))).collect()
+        };
+        let balanced = Interrupts { balancers: balancers(&[("a", Some("7")), ("b", None)]), ..now };
         check(
             "2",
             &balanced,
@@ -185,8 +203,9 @@ mod tests {
                 /proc/irq/0/smp_affinity_list = 0-1,4-7  (irq 0)
                 /proc/irq/9/smp_affinity_list = 4  (irq 9)
                 /proc/irq/default_smp_affinity = 000000fb  (new interrupts)
+                /run/a.sock = 2,7  (irqbalance)
                 /sys/devices/virtual/workqueue/cpumask = 000000fb  (work queues)
-                ! irqbalance runs and may put interrupts back on CPUs 2: IRQBALANCE_BANNED_CPULIST=2 in its configuration keeps it from that
+                ! irqbalance runs, cannot be told, and may put interrupts back on CPUs 2: IRQBALANCE_BANNED_CPULIST=2 in its configuration keeps it from that
             "#]],
         );
     }
@@ -199,18 +218,22 @@ mod tests {
             aways in prop::collection::vec(0u32..255, 1..5),
             is_balanced: bool,
         ) {
+            let socket = || ("run/irqbalance/irqbalance7.sock".to_owned(), Some(set("7")));
+            let balancers: BTreeMap<String, Option<CpuSet>> = is_balanced.then(socket).into_iter().collect();
             let cpus = |bits: u32| CpuSet::parse_mask(&format!("{bits:x}")).unwrap();
             let slots: Vec<Slot> = (0..).take(first.len()).map(Interrupts::slot).collect();
             let texts = slots.iter().zip(&first);
+            let banned = balancers.keys().map(|path| (path.clone(), Ok("7".to_owned())));
             let first: Observed = texts
                 .map(|(slot, bits)| (slot.path.clone(), Ok(cpus(*bits).to_string())))
+                .chain(banned)
                 .collect();
             let (mut files, mut originals) = (first.clone(), BTreeMap::new());
             for away in aways.into_iter().chain([0]).map(cpus) {
                 for is_again in [false, true] {
                     let has = |slot: &Slot| set(files[&slot.path].as_ref().unwrap());
                     let affinity = (0..).zip(slots.iter().map(has)).collect();
-                    let now = Interrupts { online: set("0-7"), affinity, is_balanced, ..Interrupts::default() };
+                    let now = Interrupts { online: set("0-7"), affinity, balancers: balancers.clone(), ..Interrupts::default() };
                     let (settings, _) = settings_for_interrupts(&away, &now, &originals, &Unmovable::new());
                     let plan = plan_files(&settings, &files, &originals);
                     prop_assert!(!is_again || plan.is_empty(), "{plan:?}");
@@ -221,6 +244,9 @@ mod tests {
                     for slot in &plan.forget {
                         originals.remove(slot);
                     }
+                }
+                for path in balancers.keys() {
+                    prop_assert_eq!(set(files[path].as_ref().unwrap()), away.union(&set("7")));
                 }
                 for slot in &slots {
                     prop_assert!(set(files[&slot.path].as_ref().unwrap()).is_disjoint(&away));

@@ -30,7 +30,8 @@ pub use file_plan::{
 };
 pub use interrupts::{Interrupts, Unmovable, settings_for_interrupts};
 pub use partition::{
-    PartitionGiven, PartitionKind, PartitionOffer, PartitionWants, settings_for_partitions,
+    PartitionGiven, PartitionKind, PartitionOffer, PartitionWants, partition_slot,
+    settings_for_partitions,
 };
 pub use patience::{Notice, Patience, REPAIRS_MAX, REPAIRS_WITHIN, TRUCE};
 pub use pinning::{DesiredState, ObservedState};

@@ -96,8 +96,7 @@ pub fn settings_for_partitions(
         let setting =
             |form, value| Setting { form, value, unit: unit.clone(), reason: reason.clone() };
         settings.insert(Slot::file(file), setting(Form::OwnCpus, cpus.to_string()));
-        let slot = Slot::file(format!("{dir}/cpuset.cpus.partition"));
-        settings.insert(slot, setting(form, kind.name().to_owned()));
+        settings.insert(partition_slot(dir), setting(form, kind.name().to_owned()));
         for above in dirs_above(dir) {
             sums.entry(above).or_default().union_with(cpus);
         }
@@ -112,6 +111,11 @@ pub fn settings_for_partitions(
         settings.insert(Slot::file(format!("{dir}/{EXCLUSIVE}")), setting);
     }
     (settings, given, problems)
+}
+
+/// The file of a group that says what kind of partition it is.
+pub fn partition_slot(dir: &str) -> Slot {
+    Slot::file(format!("{dir}/cpuset.cpus.partition"))
 }
 
 impl PartitionOffer {

@@ -14,7 +14,7 @@ mod parse;
 pub use group::{GroupCounters, GroupFiles};
 pub use kept::Kept;
 pub use monitor::{MonitorCounters, MonitorFiles};
-pub use node::{CoreThrottles, NodeCounters, NodeFiles, Zone};
+pub use node::{CoreThrottles, NodeCounters, NodeFiles, Uncore, Zone};
 pub use parse::{IoCounters, MemoryCounters, Pressure, Stall};
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
 use nix::unistd::{read, write};
 
+use crate::irqbalance::{Balancers, is_balancer};
+
 /// What is read of one file at most; the threads of the largest containers fit.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most files fit.
@@ -83,6 +85,7 @@ pub struct DiskKernel {
     root: PathBuf,
     fd: OwnedFd,
     buffer: Vec<u8>,
+    balancers: Balancers,
 }
 
 impl DiskKernel {
@@ -95,6 +98,7 @@ impl DiskKernel {
             root: root.to_owned(),
             fd: File::open(root)?.into(),
             buffer: vec![0; BUFFER],
+            balancers: Balancers::default(),
         })
     }
 
@@ -125,6 +129,9 @@ fn errno(error: &io::Error) -> Errno {
 
 impl Kernel for DiskKernel {
     fn read(&mut self, path: &str) -> Result<String, Errno> {
+        if is_balancer(path) {
+            return self.balancers.read(&self.root, path);
+        }
         let file = self.open_file(path, OFlag::O_RDONLY)?;
         // Not `read_to_end`, which asks for a size that kernel files do not have.
         let mut length = 0;
@@ -145,6 +152,9 @@ impl Kernel for DiskKernel {
     }
 
     fn write(&mut self, path: &str, text: &str) -> Result<(), Errno> {
+        if is_balancer(path) {
+            return self.balancers.write(&self.root, path, text);
+        }
         let file = self.open_file(path, OFlag::O_WRONLY | OFlag::O_TRUNC)?;
         let written = write(&file, text.as_bytes())?;
         if written == text.len() { Ok(()) } else { Err(Errno::EIO) }

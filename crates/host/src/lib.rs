@@ -6,6 +6,7 @@ pub mod fake_kernel;
 pub mod fake_resctrl;
 mod find_cgroup;
 pub mod history;
+mod irqbalance;
 pub mod journal;
 pub mod kernel;
 pub mod kernel_files;
@@ -21,6 +22,7 @@ mod read_resctrl;
 mod read_snapshot;
 mod resctrl_groups;
 mod snapshot_file;
+mod uncore_domains;
 mod write_snapshot;
 
 pub use find_cgroup::{

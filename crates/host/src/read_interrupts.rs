@@ -1,11 +1,13 @@
 //! What interrupts and the kernel's work queues are allowed now. In: `/proc/irq`, `/sys/devices/virtual/workqueue`. Out: sets of CPUs.
 //!
 //! Documentation/core-api/irq/irq-affinity.rst. An interrupt that goes while it is read is left out. irqbalance listens at a socket in
-//! `/run/irqbalance` as long as it runs.
+//! `/run/irqbalance` as long as it runs, which reads as which CPUs it leaves alone (`irqbalance.rs`).
 
 use bayplan_enforcement::{Interrupts, Slot};
 use bayplan_types::CpuSet;
+use nix::errno::Errno;
 
+use crate::irqbalance::{IRQBALANCE, is_balancer};
 use crate::kernel::Kernel;
 
 /// Reads all of them; what a machine does not have is empty.
@@ -24,9 +26,17 @@ pub fn read_interrupts(kernel: &mut dyn Kernel) -> Interrupts {
     let online = read("sys/devices/system/cpu/online").and_then(list).unwrap_or_default();
     let default = read("proc/irq/default_smp_affinity").and_then(mask);
     let workqueue = read("sys/devices/virtual/workqueue/cpumask").and_then(mask);
-    let sockets = kernel.list("run/irqbalance").unwrap_or_default();
-    let is_balanced = sockets.iter().any(|name| name.ends_with(".sock"));
-    Interrupts { online, affinity, default, workqueue, is_balanced }
+    let sockets = kernel.list(IRQBALANCE).unwrap_or_default();
+    let sockets = sockets.iter().map(|name| format!("{IRQBALANCE}/{name}"));
+    let balancers = sockets.filter(|path| is_balancer(path)).filter_map(|path| {
+        match kernel.read(&path) {
+            Ok(text) => Some((path, list(text))),
+            // It has ended without removing its socket.
+            Err(Errno::ENOENT) => None,
+            Err(_) => Some((path, None)),
+        }
+    });
+    Interrupts { online, affinity, default, workqueue, balancers: balancers.collect() }
 }
 
 #[cfg(test)]
@@ -44,7 +54,9 @@ mod tests {
             ("proc/irq/default_smp_affinity", "f\n"),
             ("sys/devices/virtual/workqueue/cpumask", "00000000,0000000c\n"),
             ("sys/devices/system/cpu/online", "0-3\n"),
-            ("run/irqbalance/irqbalance77.sock", ""),
+            ("run/irqbalance/irqbalance77.sock", "1,3\n"),
+            ("run/irqbalance/irqbalance78.sock", "?"),
+            ("run/irqbalance/other", "1"),
         ]);
         let set = |text: &str| text.parse::<CpuSet>().unwrap();
         let expected = Interrupts {
@@ -52,7 +64,11 @@ mod tests {
             affinity: [(0, set("0-3")), (12, set("2-3"))].into(),
             default: Some(set("0-3")),
             workqueue: Some(set("2-3")),
-            is_balanced: true,
+            balancers: [
+                ("run/irqbalance/irqbalance77.sock".to_owned(), Some(set("1,3"))),
+                ("run/irqbalance/irqbalance78.sock".to_owned(), None),
+            ]
+            .into(),
         };
         assert_eq!(read_interrupts(&mut kernel), expected);
         assert_eq!(read_interrupts(&mut FakeKernel::default()), Interrupts::default());

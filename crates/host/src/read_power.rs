@@ -19,6 +19,7 @@ use bayplan_types::{CpuId, CpuSet, Khz};
 
 use crate::kernel::Kernel;
 use crate::kernel_files::plain_number;
+use crate::uncore_domains::{UncoreDomain, uncore_domains};
 
 const CPUS: &str = "sys/devices/system/cpu";
 
@@ -144,29 +145,13 @@ impl Reader<'_> {
 
     /// Newer processors have a directory for each power domain beside one for the package, which is made of them: these are the finer ones.
     fn uncores(&mut self) -> Vec<UncoreOffer> {
-        let above = format!("{CPUS}/intel_uncore_frequency");
-        let names = self.kernel.list(&above).unwrap_or_default();
-        if names.is_empty() {
+        let domains = uncore_domains(self.kernel);
+        if domains.is_empty() {
             return Vec::new();
         }
         let dies = self.dies();
-        let mut domains = Vec::new();
-        let mut whole = Vec::new();
-        for name in &names {
-            let dir = format!("{above}/{name}");
-            if name.strip_prefix("uncore").and_then(number).is_some() {
-                let Some(package) = self.value(&format!("{dir}/package_id")) else { continue };
-                let die = self.value(&format!("{dir}/die_id"));
-                domains.push((package, die, dir));
-            } else if let Some((package, die)) = package_and_die(name) {
-                whole.push((package, Some(die), dir));
-            }
-        }
-        let has_domains = |package: u32| domains.iter().any(|(it, _, _)| *it == package);
-        whole.retain(|(package, _, _)| !has_domains(*package));
-        domains.append(&mut whole);
         let mut offers = Vec::with_capacity(domains.len());
-        for (package, die, dir) in domains {
+        for UncoreDomain { dir, package, die, .. } in domains {
             let is_here =
                 |place: &(u32, u32)| place.0 == package && die.is_none_or(|it| it == place.1);
             let cpus = dies.iter().filter(|(_, place)| is_here(place)).map(|(cpu, _)| *cpu);
@@ -202,16 +187,4 @@ fn base_of(steps: &[Khz], highest_without_boost: Option<Khz>) -> Option<Khz> {
         _ => None,
     };
     highest_without_boost.or(by_table)
-}
-
-/// With leading zeros, as in `uncore03`.
-fn number(text: &str) -> Option<u32> {
-    let is_number = !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
-    is_number.then(|| text.parse().ok()).flatten()
-}
-
-/// `package_00_die_01`.
-fn package_and_die(name: &str) -> Option<(u32, u32)> {
-    let (package, die) = name.strip_prefix("package_")?.split_once("_die_")?;
-    number(package).zip(number(die))
 }

@@ -2,6 +2,7 @@
 //! and what cannot be had here.
 
 mod cgroups;
+mod isolation;
 mod power;
 mod resctrl;
 mod turned;
@@ -13,12 +14,13 @@ use bayplan_host::kernel::Kernel;
 
 pub(super) use cgroups::KnownFiles;
 pub(crate) use cgroups::tuning;
+pub(crate) use isolation::Isolations;
 pub(super) use power::{PowerCache, gather_power};
 pub(crate) use turned::TurnedSlots;
 
 use crate::config::Config;
 use crate::enforcer::groups::GroupWork;
-use crate::occupancy::Occupancy;
+use crate::occupancy::{Occupancy, Occupant};
 
 /// What is wanted.
 #[derive(Debug, Default)]
@@ -30,6 +32,8 @@ pub(crate) struct Gathered {
     pub(crate) groups: GroupWork,
     /// Which files belong to what the rebalancer has turned.
     pub(crate) turned: TurnedSlots,
+    /// How far CPUs are kept from others.
+    pub(crate) isolations: Isolations,
 }
 
 impl Gathered {
@@ -67,6 +71,8 @@ pub(crate) fn gather(
     for family in FAMILIES {
         family(kernel, config, occupancy, &mut gathered);
     }
+    let is_asked = |it: &Occupant| cgroups::asks_for_partition(config, it);
+    isolation::add_plain_owners(kernel, occupancy, is_asked, &mut gathered);
     cgroups::gather_interrupts(kernel, config, occupancy, originals, unmovable, &mut gathered);
     gathered
 }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, EnforcementMode, LiveConfig};
 use crate::enforcer::calls::RuntimeCalls;
+use crate::enforcer::held::{Held, HeldFile};
 use crate::enforcer::view::render_groups;
 use crate::enforcer::watcher::Watcher;
 use crate::enforcer::{Enforcer, FilePlanView, Outcome, TurnedFiles};
@@ -52,6 +53,7 @@ struct Done {
     /// The step of the state that kernel files were brought in line with.
     step: u64,
     turned: TurnedFiles,
+    held: Held,
 }
 
 /// What the task waits for.
@@ -90,6 +92,11 @@ impl Enforcement {
         let mut done = self.done.clone();
         let done = done.wait_for(|done| done.step >= step).await.ok()?;
         done.turned.get(&number).cloned()
+    }
+
+    /// How far the CPUs of a container are kept from others, and what is in kernel files for its sake, as of the last look.
+    pub(crate) fn about(&self, container: &str) -> (Option<String>, Vec<HeldFile>) {
+        self.done.borrow().held.about(container)
     }
 
     /// What would be written; `None` when the daemon is stopping.
@@ -192,7 +199,8 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         // Looks take a fifth of the time at most, however much there is to look at.
         looked.settle = SETTLE.max(begun.elapsed() * 4);
         if !is_preview {
-            task.questions.done.send_replace(Done { step, turned: outcome.turned.clone() });
+            let held = std::mem::take(&mut outcome.held);
+            task.questions.done.send_replace(Done { step, turned: outcome.turned.clone(), held });
         }
         told.tell(&outcome, is_dry, &task.metrics);
         let was_written = watcher.watch(&task.enforcer.directories());

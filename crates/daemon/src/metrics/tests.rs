@@ -11,12 +11,14 @@ use crate::prober::tests::told_with_events;
 use crate::state::tests::state;
 
 /// Labels of which the values cannot be listed.
-const OPEN_LABELS: [&str; 11] = [
+const OPEN_LABELS: [&str; 13] = [
     "namespace",
     "pod",
     "container",
     "cpu",
     "zone",
+    "package",
+    "uncore",
     "cache_class",
     "le",
     "version",

@@ -1,6 +1,6 @@
 //! Every metric of readings: one table. In: a reading. Out: names, helps and values.
 
-use bayplan_host::counters::{MonitorCounters, Pressure, Stall};
+use bayplan_host::counters::{MonitorCounters, Pressure, Stall, Uncore};
 
 use super::shown::{Labelled, Metric, Values, number, seconds};
 use Values::{OfContainer, OfNode};
@@ -24,7 +24,7 @@ const fn gauge(
 }
 
 /// As in `docs/metrics.md`.
-pub(super) const METRICS: [Metric; 18] = [
+pub(super) const METRICS: [Metric; 19] = [
     gauge(
         "container_cpus",
         "CPUs that the container may run on, by what they are used for; exclusive: its own",
@@ -132,6 +132,18 @@ pub(super) const METRICS: [Metric; 18] = [
             let cpus = it.node.frequencies_khz.iter();
             let labelled = |cpu: u32| vec![("cpu", cpu.to_string())];
             cpus.map(|(cpu, khz)| (labelled(cpu.0), Some(number(*khz) * 1e3))).collect()
+        }),
+    ),
+    gauge(
+        "uncore_frequency",
+        "Frequency now of what a package has outside of its cores: memory controllers, the last-level cache, what connects them",
+        Some("hertz"),
+        OfNode(|it| {
+            let uncores = it.node.uncores_khz.iter();
+            let labelled = |of: &Uncore| {
+                vec![("package", of.package.to_string()), ("uncore", of.name.clone())]
+            };
+            uncores.map(|(of, khz)| (labelled(of), Some(number(*khz) * 1e3))).collect()
         }),
     ),
     counter(

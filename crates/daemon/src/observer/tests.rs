@@ -77,6 +77,7 @@ pub(crate) fn everything() -> Shown {
     let group = "sys/fs/cgroup/kubepods/pod1/abc";
     let stall = "some avg10=0 avg60=0 avg300=0 total=7\nfull avg10=0 avg60=0 avg300=0 total=3\n";
     let cpu = "sys/devices/system/cpu/cpu0";
+    let uncore = "sys/devices/system/cpu/intel_uncore_frequency/package_00_die_00";
     let rapl = "sys/class/powercap/intel-rapl:0";
     let cache = "sys/fs/resctrl/bayplan.gold/mon_data/mon_L3_00";
     let own = "sys/fs/resctrl/bayplan.gold/mon_groups/bayplan.abc/mon_data/mon_L3_00";
@@ -91,6 +92,7 @@ pub(crate) fn everything() -> Shown {
         (format!("{group}/io.stat"), "8:0 rbytes=10 wbytes=20 rios=1 wios=2\n"),
         ("proc/stat".to_owned(), "cpu0 1 2 3 4 5\ncpu1 1 2 3 4 5\ncpu2 1 2 3 4 5\n"),
         (format!("{cpu}/cpufreq/scaling_cur_freq"), "2400000\n"),
+        (format!("{uncore}/current_freq_khz"), "2400000\n"),
         (format!("{cpu}/thermal_throttle/core_throttle_count"), "3\n"),
         (format!("{cpu}/thermal_throttle/package_throttle_count"), "4\n"),
         (format!("{rapl}/name"), "package-0\n"),

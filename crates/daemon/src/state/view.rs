@@ -150,6 +150,8 @@ impl NodeState {
                 container: container.full_name(),
                 now: self.container_status(*id, &narrowings),
                 decision: container.decision.clone(),
+                isolation: None,
+                files: Vec::new(),
                 rebalance: Vec::new(),
             })
             .collect();
@@ -159,6 +161,8 @@ impl NodeState {
                 container: full.clone(),
                 now: None,
                 decision: decision.clone(),
+                isolation: None,
+                files: Vec::new(),
                 rebalance: Vec::new(),
             }));
         }

@@ -1,6 +1,7 @@
 //! Counters of the whole node and of its CPUs.
 //!
-//! `/proc/pressure` (accounting/psi.rst); `cpufreq/scaling_cur_freq` in kHz (admin-guide/pm/cpufreq.rst); `thermal_throttle`
+//! `/proc/pressure` (accounting/psi.rst); `cpufreq/scaling_cur_freq` in kHz (admin-guide/pm/cpufreq.rst), and of uncores (`current_freq_khz`,
+//! admin-guide/pm/intel_uncore_frequency_scaling.rst); `thermal_throttle`
 //! (Documentation/ABI/testing/sysfs-devices-system-cpu); `energy_uj` of RAPL, which begins again at `max_energy_range_uj`
 //! (power/powercap/powercap.rst); `/proc/stat`, in hundredths of a second (filesystems/proc.rst, "Miscellaneous kernel statistics in /proc/stat").
 
@@ -12,6 +13,7 @@ use bayplan_types::CpuId;
 use super::kept::Kept;
 use super::parse::{Pressure, parse_idle, parse_stall, single};
 use crate::kernel::Kernel;
+use crate::uncore_domains::{UncoreDomain, uncore_domains};
 
 const CPUS: &str = "sys/devices/system/cpu";
 const POWERCAP: &str = "sys/class/powercap";
@@ -23,6 +25,7 @@ pub struct NodeFiles {
     stat: Option<Kept>,
     cpus: BTreeMap<CpuId, CpuFiles>,
     zones: Vec<(Zone, Kept)>,
+    uncores: Vec<(Uncore, Kept)>,
 }
 
 #[derive(Debug)]
@@ -39,6 +42,15 @@ pub struct Zone {
     pub name: String,
     /// The counter begins again after this many microjoules.
     pub range_uj: Option<u64>,
+}
+
+/// A part of a package outside of its cores that has a frequency of its own: memory controllers, the last-level cache, and what connects them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Uncore {
+    /// The kernel's number.
+    pub package: u32,
+    /// The kernel's name: `package_00_die_01`, or `uncore03` where a package has several.
+    pub name: String,
 }
 
 /// How often a CPU was slowed down because it was too hot.
@@ -59,6 +71,8 @@ pub struct NodeCounters {
     pub idle_ticks: BTreeMap<CpuId, u64>,
     /// The frequency that each CPU runs with, in kHz.
     pub frequencies_khz: BTreeMap<CpuId, u64>,
+    /// The same of what is outside of cores.
+    pub uncores_khz: BTreeMap<Uncore, u64>,
     /// Where the machine counts it.
     pub throttles: BTreeMap<CpuId, CoreThrottles>,
     /// Microjoules.
@@ -82,7 +96,9 @@ impl NodeFiles {
             (cpu, files)
         });
         let stat = Kept::open(root, "proc/stat");
-        NodeFiles { pressure, stat, cpus: cpus.collect(), zones: open_zones(root, kernel) }
+        let cpus = cpus.collect();
+        let (zones, uncores) = (open_zones(root, kernel), open_uncores(root, kernel));
+        NodeFiles { pressure, stat, cpus, zones, uncores }
     }
 
     /// All counters now.
@@ -108,6 +124,12 @@ impl NodeFiles {
         for (zone, file) in &mut self.zones {
             if let Some(energy) = file.read(buffer, single) {
                 counters.energy_uj.insert(zone.name.clone(), energy);
+            }
+        }
+        for (uncore, file) in &mut self.uncores {
+            // Processors without a value show 0.
+            if let Some(khz) = file.read(buffer, single).filter(|khz| *khz > 0) {
+                counters.uncores_khz.insert(uncore.clone(), khz);
             }
         }
         counters
@@ -149,4 +171,13 @@ fn open_zones(root: &Path, kernel: &mut dyn Kernel) -> Vec<(Zone, Kept)> {
         zones.extend(Kept::open(root, &format!("{dir}/energy_uj")).map(|file| (zone, file)));
     }
     zones
+}
+
+fn open_uncores(root: &Path, kernel: &mut dyn Kernel) -> Vec<(Uncore, Kept)> {
+    let domains = uncore_domains(kernel).into_iter();
+    let open = domains.filter_map(|UncoreDomain { name, dir, package, .. }| {
+        let file = Kept::open(root, &format!("{dir}/current_freq_khz"))?;
+        Some((Uncore { package, name }, file))
+    });
+    open.collect()
 }

@@ -109,6 +109,8 @@ fn files_stay_open_and_what_is_broken_is_told_once() {
     assert_eq!(told, ["/g/io.stat cannot be understood: \"8:0 rbytes\""]);
 }
 
+const UNCORES: &str = "sys/devices/system/cpu/intel_uncore_frequency";
+
 #[test]
 fn the_node_has_what_its_machine_counts() {
     let root = tree(&[
@@ -119,6 +121,14 @@ fn the_node_has_what_its_machine_counts() {
         ("sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "3\n"),
         ("sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq", "<unknown>\n"),
         ("sys/devices/system/cpu/cpufreq/boost", "1\n"),
+        (&format!("{UNCORES}/package_00_die_00/current_freq_khz"), "2400000\n"),
+        (&format!("{UNCORES}/package_00_die_01/current_freq_khz"), "0\n"),
+        (&format!("{UNCORES}/package_00_die_02/max_freq_khz"), "2400000\n"),
+        (&format!("{UNCORES}/package_01_die_00/current_freq_khz"), "800000\n"),
+        (&format!("{UNCORES}/uncore00/package_id"), "1\n"),
+        (&format!("{UNCORES}/uncore00/current_freq_khz"), "1200000\n"),
+        (&format!("{UNCORES}/uncore01/package_id"), "1\n"),
+        (&format!("{UNCORES}/uncore01/current_freq_khz"), "much\n"),
         ("sys/class/powercap/intel-rapl:0/name", "package-0\n"),
         ("sys/class/powercap/intel-rapl:0/energy_uj", "90\n"),
         ("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "100\n"),
@@ -135,6 +145,9 @@ fn the_node_has_what_its_machine_counts() {
     assert_eq!(read.pressure.memory, None);
     assert_eq!(read.idle_ticks, [(CpuId(0), 9)].into());
     assert_eq!(read.frequencies_khz, [(CpuId(0), 2_400_000)].into());
+    let uncore = |package, name: &str| Uncore { package, name: name.to_owned() };
+    let (whole, part) = (uncore(0, "package_00_die_00"), uncore(1, "uncore00"));
+    assert_eq!(read.uncores_khz, [(whole, 2_400_000), (part, 1_200_000)].into());
     let throttles = CoreThrottles { core: Some(3), package: None };
     assert_eq!(read.throttles, [(CpuId(0), throttles)].into());
     let energy = [("package-0", 90), ("package-0/dram", 7)].map(|(zone, it)| (zone.to_owned(), it));

@@ -8,8 +8,8 @@ use bayplan_cri::annotations::{CpuPartition, InterruptRule, Tuning, read_annotat
 use bayplan_cri::translate::{RequestRules, Resources};
 use bayplan_enforcement::{
     BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants, Original, PartitionKind,
-    PartitionOffer, PartitionWants, Slot, Unmovable, settings_for_block_io, settings_for_cgroups,
-    settings_for_interrupts, settings_for_partitions,
+    PartitionOffer, PartitionWants, Slot, Unmovable, partition_slot, settings_for_block_io,
+    settings_for_cgroups, settings_for_interrupts, settings_for_partitions,
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
@@ -20,6 +20,7 @@ use bayplan_rebalance::Knob;
 use bayplan_types::{Bytes, CpuSet, QosClass};
 
 use super::Gathered;
+use super::isolation::{Isolation, isolated_at_boot};
 use crate::config::Config;
 use crate::occupancy::{Occupancy, Occupant};
 use crate::turned::Turned;
@@ -109,8 +110,13 @@ pub(super) fn gather_cgroups(
     gathered.add(settings, problems);
     if !partitions.is_empty() {
         let offer = read_partition_offer(kernel, files);
-        let (settings, _, problems) = settings_for_partitions(&partitions, &offer);
+        let (settings, given, problems) = settings_for_partitions(&partitions, &offer);
         gathered.add(settings, problems);
+        for (wants, given) in partitions.iter().zip(given) {
+            let slot = Some(partition_slot(&wants.dir));
+            let isolation = Isolation { given, is_asked: true, slot };
+            gathered.isolations.insert(wants.unit.clone(), isolation);
+        }
     }
     gather_block_io(config, &disks, files, gathered);
 }
@@ -133,6 +139,11 @@ fn gather_block_io(
     let (settings, problems) =
         settings_for_block_io(&config.block_io_classes, &devices, files, members);
     gathered.add(settings, problems);
+}
+
+/// Who asks for a partition, by itself or by configuration.
+pub(super) fn asks_for_partition(config: &Config, occupant: &Occupant) -> bool {
+    tuning(occupant).partition.unwrap_or(config.partition) != CpuPartition::None
 }
 
 /// Interrupts and work queues away from CPUs of those who do not want them.
@@ -185,12 +196,11 @@ fn read_memory(kernel: &mut dyn Kernel) -> Bytes {
 }
 
 fn read_partition_offer(kernel: &mut dyn Kernel, files: &CgroupFiles) -> PartitionOffer {
-    let isolated = kernel.read("sys/devices/system/cpu/isolated").ok();
     PartitionOffer {
         has_remote_partitions: files.contains("cpuset.cpus.exclusive"),
         // Where that is not told, trying it will show.
         is_permitted: read_capability(kernel, CAP_SYS_ADMIN).unwrap_or(true),
-        isolated_at_boot: isolated.and_then(|it| it.trim().parse().ok()).unwrap_or_default(),
+        isolated_at_boot: isolated_at_boot(kernel),
     }
 }
 

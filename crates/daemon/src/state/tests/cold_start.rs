@@ -5,7 +5,7 @@ use expect_test::{Expect, expect};
 use super::*;
 
 /// Plays: `POD NAME GIB` creates a container with one CPU (pod 2 wants a cold start of two minutes), `-NAME` ends one, `NAME=CPUS` resizes one,
-/// `wait` lets a minute go by, `restart` starts the daemon again. A line for each change of memory nodes and each warning.
+/// `wait` lets a minute go by, `restart` starts the daemon again, `back` sets the clock back by a day. A line for each change of memory nodes and each warning.
 fn check(line: &str, steps: &[&str], expected: Expect) {
     let mut world = World::new(Machine { narrows: true, ..Machine::new(line, "") });
     let mut text = String::new();
@@ -34,6 +34,7 @@ fn play(world: &mut World, step: &str) {
     match words[..] {
         ["wait"] => world.play(Op::Wait).unwrap(),
         ["sync"] => world.sync().unwrap(),
+        ["back"] => world.now -= jiff::SignedDuration::from_hours(24),
         ["restart"] => world.restart().unwrap(),
         [pod, name, gib] => {
             let mut spec = spec(pod.parse().unwrap(), 0, 0, 1000, gib.parse().unwrap());
@@ -101,6 +102,24 @@ fn a_cold_start_goes_on_after_a_restart() {
         wait: a 0,2
         restart: a 0,2
     "#]],
+    );
+}
+
+#[test]
+fn a_clock_that_is_set_back_does_not_make_a_cold_start_longer() {
+    check(
+        TWO_PACKAGES,
+        &["2 a 4", "wait", "back", "restart", "wait", "wait", "wait"],
+        expect![[r#"
+            2 a 4: a 2
+            wait: a 2
+            back: a 2
+            restart: a 2
+            wait: a 2
+            wait: a 2
+            wait: default/pod2/a 2 -> 0,2
+            wait: a 0,2
+        "#]],
     );
 }
 

@@ -1,0 +1,92 @@
+//! How far the CPUs of a container are kept from everybody else. In: who owns CPUs, what he was given of what he asks for. Out: a sentence for `explain`.
+
+use std::collections::BTreeMap;
+
+use bayplan_enforcement::{PartitionGiven, PartitionKind, Slot};
+use bayplan_host::kernel::Kernel;
+use bayplan_types::CpuSet;
+
+use super::Gathered;
+use crate::occupancy::{Occupancy, Occupant};
+
+/// By the containers' full names.
+pub(crate) type Isolations = BTreeMap<String, Isolation>;
+
+/// What one container is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Isolation {
+    pub(crate) given: PartitionGiven,
+    /// Whether a partition is asked for, by the container or the configuration.
+    pub(crate) is_asked: bool,
+    /// The file that has to say so.
+    pub(crate) slot: Option<Slot>,
+}
+
+impl Isolation {
+    /// `failure` is why the file does not say what it should.
+    pub(crate) fn text(&self, failure: Option<&str>) -> String {
+        const OWN: &str =
+            "CPUs of its own, on which nobody else runs but processes outside of all containers";
+        match (self.given, failure) {
+            (PartitionGiven::Partition(kind), Some(why)) => {
+                format!("{OWN}; partition {} cannot be had: {why}", kind.name())
+            }
+            (PartitionGiven::Partition(PartitionKind::Root), None) => {
+                "partition root: nothing else of the node runs on its CPUs".to_owned()
+            }
+            (PartitionGiven::Partition(PartitionKind::Isolated), None) => {
+                "partition isolated: nothing else of the node runs on its CPUs, and its own threads are not moved among them".to_owned()
+            }
+            (PartitionGiven::Boot, _) => {
+                "its CPUs are isolated since the machine was booted (isolcpus)".to_owned()
+            }
+            (PartitionGiven::Exclusive, _) if self.is_asked => format!(
+                "{OWN}; a partition needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot"
+            ),
+            (PartitionGiven::Exclusive, _) => {
+                format!("{OWN}; no partition is asked for (isolation.partition)")
+            }
+            (PartitionGiven::Forbidden, _) => format!(
+                "{OWN}; for a partition the daemon lacks CAP_SYS_ADMIN, and `bayplan plan` says how to give it that"
+            ),
+            (PartitionGiven::Shared, _) => {
+                "none: it shares CPUs, and a partition needs a Guaranteed pod and whole CPUs"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+/// Those who own all of their CPUs and have nothing more, whether they ask for it or not.
+pub(super) fn add_plain_owners(
+    kernel: &mut dyn Kernel,
+    occupancy: &Occupancy,
+    is_asked: impl Fn(&Occupant) -> bool,
+    gathered: &mut Gathered,
+) {
+    let is_plain = |it: &&Occupant| {
+        !it.exclusive.is_empty()
+            && it.exclusive == it.cpus
+            && !it.is_left_alone
+            && !gathered.isolations.contains_key(&it.name)
+    };
+    let plain: Vec<&Occupant> = occupancy.occupants.iter().filter(is_plain).collect();
+    if plain.is_empty() {
+        return;
+    }
+    let at_boot = isolated_at_boot(kernel);
+    for it in plain {
+        let given = match it.exclusive.is_subset(&at_boot) {
+            true => PartitionGiven::Boot,
+            false => PartitionGiven::Exclusive,
+        };
+        let isolation = Isolation { given, is_asked: is_asked(it), slot: None };
+        gathered.isolations.insert(it.name.clone(), isolation);
+    }
+}
+
+/// CPUs that are isolated since the machine was booted (Documentation/ABI/testing/sysfs-devices-system-cpu, `isolated`).
+pub(super) fn isolated_at_boot(kernel: &mut dyn Kernel) -> CpuSet {
+    let isolated = kernel.read("sys/devices/system/cpu/isolated").ok();
+    isolated.and_then(|it| it.trim().parse().ok()).unwrap_or_default()
+}

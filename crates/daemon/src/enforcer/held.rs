@@ -1,0 +1,85 @@
+//! What a container has in kernel files, for `explain`. In: what was wanted at the last look, and what came of it. Out: the files that are there for its
+//! sake, and how far its CPUs are kept from everybody else.
+
+use std::collections::BTreeMap;
+
+use bayplan_enforcement::{FilePlan, Settings, Slot};
+use bayplan_host::kernel::Report;
+use serde::{Deserialize, Serialize};
+
+use crate::enforcer::families::Isolations;
+
+/// What the last look has brought about, for everybody.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Held {
+    settings: Settings,
+    isolations: Isolations,
+    /// Of values that are not as they should be, why.
+    failures: BTreeMap<Slot, String>,
+}
+
+/// A value in a kernel file that is there for a container's sake.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldFile {
+    /// The file, with its line where it has several.
+    pub slot: String,
+    /// What it is to say.
+    pub value: String,
+    /// Why.
+    pub reason: String,
+    /// Why it does not say so; absent where it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+impl Held {
+    /// `plan` is what was to be written, `report` what was.
+    pub(crate) fn new(
+        settings: Settings,
+        isolations: Isolations,
+        plan: &FilePlan,
+        report: &Report,
+    ) -> Held {
+        let mut held = Held { settings, isolations, failures: BTreeMap::new() };
+        for write in &plan.writes {
+            held.failures.insert(write.slot.clone(), "it is not written now".to_owned());
+        }
+        // The last write of several is the one that counts.
+        for (write, end) in &report.outcomes {
+            match end {
+                Ok(()) => held.failures.remove(&write.slot),
+                Err(why) => held.failures.insert(write.slot.clone(), why.to_string()),
+            };
+        }
+        for it in &plan.impossible {
+            held.failures.insert(it.slot.clone(), it.why.clone());
+        }
+        held
+    }
+
+    /// Of two looks, one right after the other: what has failed is not tried a second time so soon, and the first one says why.
+    pub(crate) fn after(mut self, first: &Held) -> Held {
+        for (slot, why) in &mut self.failures {
+            if let Some(earlier) = first.failures.get(slot) {
+                why.clone_from(earlier);
+            }
+        }
+        self
+    }
+
+    /// How far the CPUs of a container are kept from others, and its files.
+    pub(crate) fn about(&self, container: &str) -> (Option<String>, Vec<HeldFile>) {
+        let isolation = self.isolations.get(container).map(|it| {
+            let failure = it.slot.as_ref().and_then(|slot| self.failures.get(slot));
+            it.text(failure.map(String::as_str))
+        });
+        let own = self.settings.iter().filter(|(_, it)| it.unit == container);
+        let files = own.map(|(slot, it)| HeldFile {
+            slot: slot.to_string(),
+            value: it.value.clone(),
+            reason: it.reason.clone(),
+            failure: self.failures.get(slot).cloned(),
+        });
+        (isolation, files.collect())
+    }
+}
