@@ -45,6 +45,8 @@ fn the_rebalancer_blames_the_hog_and_not_the_bystander() {
     let cpus = bayplan_daemon::derive_machine(Path::new("/")).unwrap().cpus().len();
     let mut node = Node::start(Path::new(BAYPLAN), &SLEEP, CgroupDriver::Cgroupfs).unwrap();
     let sizes = Sizes {
+        milli: 500,
+        asking: &["-t", "get", "-c", "4"],
         hogs: u32::try_from(cpus).unwrap(),
         requests: 20_000,
         calm_looks: 15,

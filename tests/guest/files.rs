@@ -131,10 +131,10 @@ fn limits_bursts_and_memory(node: &mut Node) -> anyhow::Result<()> {
 }
 
 /// Processes outside of all containers that never sleep, and want to run on some CPUs. Few, because the emulator has one thread for all CPUs.
-struct Busy(Vec<Child>);
+pub(crate) struct Busy(Vec<Child>);
 
 impl Busy {
-    fn start(cpus: &CpuSet) -> anyhow::Result<Busy> {
+    pub(crate) fn start(cpus: &CpuSet) -> anyhow::Result<Busy> {
         let cpus = cpus.to_string();
         let start = |_| {
             let mut shell = Command::new("/bin/busybox");
@@ -143,6 +143,12 @@ impl Busy {
         };
         let busy = (0..2).map(start).collect::<Result<_, _>>();
         Ok(Busy(busy.context("cannot start a busy loop")?))
+    }
+
+    /// They go into this group.
+    pub(crate) fn join(&self, group: &Path) -> anyhow::Result<()> {
+        let mut pids = self.0.iter().map(|child| child.id().to_string());
+        pids.try_for_each(|pid| write(&group.join("cgroup.procs"), &pid))
     }
 
     /// CPUs on which they ran last (proc_pid_stat(5), `processor`).

@@ -404,11 +404,24 @@ impl Placed {
     /// # Errors
     /// It cannot be read.
     pub fn cgroup_file(&self, name: &str) -> anyhow::Result<String> {
-        let own = std::fs::read_to_string(format!("/proc/{}/cgroup", self.pid))?;
-        let own = own.lines().find_map(|line| line.strip_prefix("0::"));
-        let path = format!("/sys/fs/cgroup{}/{name}", own.context("no cgroup of version 2")?);
+        let path = self.cgroup_path(name)?;
         let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         Ok(text.trim().to_owned())
+    }
+
+    /// Writes one.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_cgroup_file(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let path = self.cgroup_path(name)?;
+        std::fs::write(&path, text).with_context(|| format!("cannot write {text} to {path}"))
+    }
+
+    fn cgroup_path(&self, name: &str) -> anyhow::Result<String> {
+        let own = std::fs::read_to_string(format!("/proc/{}/cgroup", self.pid))?;
+        let own = own.lines().find_map(|line| line.strip_prefix("0::"));
+        Ok(format!("/sys/fs/cgroup{}/{name}", own.context("no cgroup of version 2")?))
     }
 }
 

@@ -1,8 +1,8 @@
 //! A server under load, a hog that wants its CPUs, and a bystander, as containers of a node. In: how much of each. Out: how long the server's clients wait, and
 //! whom the daemon blames.
 //!
-//! The programs are Debian's redis and stress-ng. Containers see those of the machine, because an image would have to hold their libraries, too. Nobody has told
-//! the kernel what the cgroups of the QoS classes are worth, as kubelet would; so a hog of the lowest class gets as much as the server.
+//! The programs are Debian's redis and stress-ng. Containers see those of the machine, because an image would have to hold their libraries, too. Nobody tells
+//! the kernel here what the cgroups of the QoS classes are worth, as kubelet would; where nobody else does, a hog of the lowest class gets as much as the server.
 
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
@@ -32,8 +32,12 @@ const METHOD: &str = "--cpu-method ackermann";
 /// How much of everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
+    /// What the server asks for, in thousandths of a CPU.
+    pub milli: u64,
     /// Processes of the hog.
     pub hogs: u32,
+    /// What clients ask, as redis-benchmark understands it.
+    pub asking: &'static [&'static str],
     /// Requests in a round.
     pub requests: u32,
     /// Looks of the rebalancer without a hog, in which it must find nothing.
@@ -82,11 +86,12 @@ pub struct Load {
 }
 
 impl Load {
-    /// Waits for the server, and begins. A round has so many requests.
+    /// Waits for the server, and begins.
     ///
     /// # Errors
     /// The server does not answer, or redis is not installed.
-    pub fn start(requests: u32) -> anyhow::Result<Load> {
+    pub fn start(sizes: Sizes) -> anyhow::Result<Load> {
+        let Sizes { asking, requests, .. } = sizes;
         let program = find_program("redis-benchmark", "redis-tools")?;
         wait_for("the server", LIMIT, || {
             Ok(TcpStream::connect(format!("127.0.0.1:{PORT}")).ok().map(drop))
@@ -97,8 +102,8 @@ impl Load {
         let asker = std::thread::spawn(move || {
             while !seen.load(Ordering::Relaxed) {
                 let mut round = Command::new(&program);
-                round.args(["-p", PORT, "-t", "get", "-c", "4", "--csv", "-n"]);
-                let done = round.arg(requests.to_string()).stdin(Stdio::null()).output()?;
+                round.args(["-p", PORT, "--csv", "-n", &requests.to_string()]).args(asking);
+                let done = round.stdin(Stdio::null()).output()?;
                 let text = String::from_utf8_lossy(&done.stdout);
                 let said =
                     || format!("redis-benchmark: {text}{}", String::from_utf8_lossy(&done.stderr));
@@ -160,16 +165,13 @@ fn launch(node: &mut Node, name: &str, cpu: u64, script: &str) -> anyhow::Result
 }
 
 /// redis, which Debian has under the name of another tool of redis's as well: which one it is it knows by its name.
-///
-/// # Errors
-/// It is not installed, or does not start.
-pub fn launch_server(node: &mut Node) -> anyhow::Result<Placed> {
+fn launch_server(node: &mut Node, milli: u64) -> anyhow::Result<Placed> {
     let program = find_program("redis-check-rdb", "redis-tools")?;
     let script = format!(
         "exec -a redis-server {} --port {PORT} --bind 127.0.0.1 --save '' --dir /tmp",
         program.display()
     );
-    launch(node, "server", 500, &script)
+    launch(node, "server", milli, &script)
 }
 
 /// Somebody of the lowest class who wants so many CPUs.
@@ -182,14 +184,87 @@ pub fn launch_hog(node: &mut Node, processes: u32) -> anyhow::Result<Placed> {
     launch(node, "hog", 0, &script)
 }
 
-/// Somebody of the lowest class who uses a fifth of a CPU, which hurts nobody much.
-///
-/// # Errors
-/// As of [`launch_hog`].
-pub fn launch_bystander(node: &mut Node) -> anyhow::Result<Placed> {
-    let program = find_program("stress-ng", "stress-ng")?;
-    let script = format!("exec {} --cpu 1 --cpu-load 20 {METHOD}", program.display());
-    launch(node, "bystander", 0, &script)
+/// Somebody of the lowest class who sleeps and wakes, and hurts nobody. Without starting processes, which costs a fifth of an emulated CPU.
+fn launch_bystander(node: &mut Node) -> anyhow::Result<Placed> {
+    let script = "/bin/busybox mkfifo /tmp/silent; exec 3<>/tmp/silent; while :; do read -t 0.1 word <&3; done";
+    launch(node, "bystander", 0, script)
+}
+
+/// A server with its clients, and somebody beside it who harms nobody.
+#[derive(Debug)]
+pub struct Stage {
+    /// Of class Burstable.
+    pub server: Placed,
+    /// Of the lowest class.
+    pub bystander: Placed,
+    /// The clients.
+    pub load: Load,
+    sizes: Sizes,
+}
+
+impl Stage {
+    /// Starts everybody but the hog.
+    ///
+    /// # Errors
+    /// A program is not installed, or does not start.
+    pub fn set(node: &mut Node, sizes: Sizes) -> anyhow::Result<Stage> {
+        let server = launch_server(node, sizes.milli)?;
+        let bystander = launch_bystander(node)?;
+        let load = Load::start(sizes)?;
+        println!("  server on {}, bystander on {}", server.cpus, bystander.cpus);
+        Ok(Stage { server, bystander, load, sizes })
+    }
+
+    /// While there is no hog nobody is blamed.
+    ///
+    /// # Errors
+    /// Somebody is, or nobody is looked at.
+    pub fn nobody_is_blamed(&self, node: &Node) -> anyhow::Result<Vec<Latency>> {
+        std::thread::sleep(self.sizes.interval * self.sizes.calm_looks);
+        let calm = self.load.measure(self.sizes.rounds)?;
+        let view = node.rebalance()?;
+        ensure!(view.proposals.is_empty(), "blamed without a hog: {:?}", view.proposals);
+        ensure!(view.sampled >= 2, "the last look had samples of {}: {view:?}", view.sampled);
+        node.look(&self.bystander.id).context("the bystander")?;
+        Ok(calm)
+    }
+
+    /// Soon after it has come the hog is blamed, for the server's sake, and nobody else is.
+    ///
+    /// # Errors
+    /// It is not so.
+    pub fn the_hog_is_blamed(&self, node: &Node) -> anyhow::Result<Vec<Latency>> {
+        let begun = Instant::now();
+        let first = self.wait_for_proposal(node, |_| true)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        println!("  after {seconds:.1} s: {}\n{}", first.text, first.evidence);
+        let noisy = self.load.measure(self.sizes.rounds)?;
+        node.rebalance()?.proposals.iter().try_for_each(check_blame)?;
+        Ok(noisy)
+    }
+
+    /// The first proposal of which something holds. None of those before it may blame anybody but the hog.
+    ///
+    /// # Errors
+    /// One does, or there is none within the looks that it may take.
+    pub fn wait_for_proposal(
+        &self,
+        node: &Node,
+        is_it: impl Fn(&ProposalView) -> bool,
+    ) -> anyhow::Result<ProposalView> {
+        let found = wait_for("a proposal", self.sizes.interval * self.sizes.looks, || {
+            let proposals = node.rebalance()?.proposals;
+            proposals.iter().try_for_each(check_blame)?;
+            Ok(proposals.into_iter().find(&is_it))
+        });
+        found.with_context(|| format!("{:#?}", node.rebalance()))
+    }
+}
+
+/// Prints the median of some rounds, and the p99 of each of them.
+pub fn tell_latency(when: &str, rounds: &[Latency]) {
+    let p99: Vec<f64> = rounds.iter().map(|it| it.p99_ms).collect();
+    println!("  clients wait {} {when} (p99 of each round {p99:?})", Latency::median(rounds));
 }
 
 /// While there is no hog nobody is blamed; then the hog is, for the server's sake, soon, and nobody else. Nothing is changed.
@@ -197,28 +272,12 @@ pub fn launch_bystander(node: &mut Node) -> anyhow::Result<Placed> {
 /// # Errors
 /// It is not so.
 pub fn the_hog_is_blamed(node: &mut Node, sizes: Sizes) -> anyhow::Result<()> {
-    let server = launch_server(node)?;
-    let bystander = launch_bystander(node)?;
-    let load = Load::start(sizes.requests)?;
-    println!("  server on {}, bystander on {}", server.cpus, bystander.cpus);
-    std::thread::sleep(sizes.interval * sizes.calm_looks);
-    let calm = Latency::median(&load.measure(sizes.rounds)?);
-    let early = node.rebalance()?;
-    ensure!(early.proposals.is_empty(), "blamed without a hog: {:?}", early.proposals);
-    ensure!(early.sampled >= 2, "the last look had samples of {}: {early:?}", early.sampled);
-    node.look(&bystander.id).context("the bystander")?;
+    let stage = Stage::set(node, sizes)?;
+    let calm = stage.nobody_is_blamed(node)?;
     let hog = launch_hog(node, sizes.hogs)?;
-    let begun = Instant::now();
-    let first = wait_for("a proposal", sizes.interval * sizes.looks, || {
-        Ok(node.rebalance()?.proposals.into_iter().next())
-    })
-    .with_context(|| format!("the hog: {:?}; {:?}", node.look(&hog.id), node.rebalance()))?;
-    println!("  after {:.1} s: {}\n{}", begun.elapsed().as_secs_f64(), first.text, first.evidence);
-    let noisy = Latency::median(&load.measure(sizes.rounds)?);
-    println!("  clients wait {calm} without the hog, and {noisy} with it");
-    for found in node.rebalance()?.proposals {
-        check_blame(&found)?;
-    }
+    let noisy = stage.the_hog_is_blamed(node)?;
+    tell_latency("without the hog", &calm);
+    tell_latency("with it", &noisy);
     ensure!(node.look(&hog.id)?.cpus == hog.cpus, "the hog was moved");
     Ok(())
 }

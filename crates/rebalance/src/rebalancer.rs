@@ -16,7 +16,7 @@ use crate::proposal::{Decision, Evidence, Outcome, Proposal, Verdict};
 use crate::sample::{Round, Sample};
 use crate::scene::{Mode, Resident, Scene};
 use crate::settings::Settings;
-use crate::standing::{Budget, Stage, Standing, Tried, lasting};
+use crate::standing::{Budget, Pair, Stage, Standing, Tried, lasting};
 use crate::verdict;
 use crate::windows::Windows;
 
@@ -214,7 +214,7 @@ impl Rebalancer {
         decisions
     }
 
-    fn failed(&mut self, pair: (ContainerId, ContainerId, Knob), now: Duration) {
+    fn failed(&mut self, pair: Pair, now: Duration) {
         if self.settings.parts.memory {
             self.tried.failed(pair, now, self.settings.forget);
         }
@@ -377,7 +377,7 @@ impl Rebalancer {
         let may = !is_in_vain
             && !is_little
             && !self.settings.forbidden.contains(&knob)
-            && self.tried.allows(&(victim, target, knob), now)
+            && self.tried.allows(&pair_of(victim, target, knob), now)
             && self.standing.len() < self.settings.standing_max;
         (may && !is_busy && !was_told).then_some((candidate, step))
     }
@@ -452,8 +452,14 @@ fn wants(sample: &Sample) -> f64 {
     (sample.cpus + sample.waiting.unwrap_or(0.0)) / stopped
 }
 
-fn pair(proposal: &Proposal) -> (ContainerId, ContainerId, Knob) {
-    (proposal.evidence.victim, proposal.target, proposal.knob)
+fn pair(proposal: &Proposal) -> Pair {
+    pair_of(proposal.evidence.victim, proposal.target, proposal.knob)
+}
+
+/// Under which it is remembered how a knob did. All BestEffort containers are suppressed, whoever of them is named.
+fn pair_of(victim: ContainerId, target: ContainerId, knob: Knob) -> Pair {
+    let target = if knob == Knob::Suppress { victim } else { target };
+    (victim, target, knob)
 }
 
 /// Victim and target still allow that something is done.

@@ -28,6 +28,13 @@ const WEB_AND_HOG: &str = "
     hog besteffort 0-3
 ";
 
+const TWO_HOGS: &str = "
+    machine pack:1 numa:1 l3:1 core:4 pu:1
+    web guaranteed 0-3
+    hog besteffort 0-3
+    other besteffort 0-3
+";
+
 const TWO_CACHES: &str = "
     machine pack:1 numa:1 l3:2 core:4 pu:2
     db guaranteed 0-3 exclusive
@@ -117,6 +124,26 @@ fn what_does_not_help_is_undone_and_the_next_is_tried() {
             135 s: propose 3 (observe) evict on hog, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
+        "#]],
+    );
+}
+
+/// It is the same change, whoever of the class is named.
+#[test]
+fn a_suppression_in_vain_is_not_tried_again_under_another_name() {
+    check_with(
+        Settings { forbidden: parse_knobs("idle,weight,evict"), ..Settings::default() },
+        TWO_HOGS,
+        "
+        20 rounds  web cpus=2 pressure=0.02  hog cpus=0  other cpus=0
+        40 rounds  web cpus=2 pressure=0.5  hog cpus=1  other cpus=1
+        ",
+        expect![[r#"
+            115 s: propose 1 (act) suppress on other, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from other by a shared CPU: activity 1.00, correlation 1.0
+                from hog by a shared CPU: activity 1.00, correlation 1.0
+            125 s: judge 1 undone: closed 0 % of the gap
         "#]],
     );
 }

@@ -10,12 +10,15 @@ use crate::lab::cache::{digest_files, key, made_once};
 use crate::setup::find_program;
 
 /// As they are installed here, so that the same ones are tested on this machine and in the guest.
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 8] = [
     ("containerd", "usr/bin/containerd"),
     ("containerd-shim-runc-v2", "usr/bin/containerd-shim-runc-v2"),
     ("ctr", "usr/bin/ctr"),
     ("runc", "usr/sbin/runc"),
     ("busybox", "bin/busybox"),
+    ("redis-check-rdb", "usr/bin/redis-check-rdb"),
+    ("redis-benchmark", "usr/bin/redis-benchmark"),
+    ("stress-ng", "usr/bin/stress-ng"),
 ];
 
 const DIRS: [&str; 11] = [

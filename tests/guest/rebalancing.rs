@@ -1,0 +1,157 @@
+//! Who suffers from whom, and what is done about it, with real programs: a server beside a hog on the one CPU that is left to share.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use bayplan_daemon::ProposalState;
+use bayplan_tests::node::{LIMIT, Node, Placed};
+use bayplan_tests::process::wait_for;
+use bayplan_tests::under_load::{Latency, Sizes, Stage, launch_hog, tell_latency};
+use bayplan_types::CpuSet;
+
+use crate::Test;
+use crate::files::Busy;
+use crate::hardware::Hardware;
+
+pub(crate) const TESTS: &[Test] = &[Test {
+    name: "a_hog_is_named_and_held_and_let_go_where_that_is_in_vain",
+    needs: |hardware| match hardware.cpus.to_string().as_str() {
+        "0-15" if hardware.isolated.is_empty() => Ok(()),
+        _ => Err("other CPUs than 0-15"),
+    },
+    config: OBSERVE,
+    run: a_hog_is_named_and_held,
+}];
+
+const OBSERVE: &str = "reservedCpus: 0-14\nrebalance: {interval: 2s}\n";
+/// Takes everything back, and forgets what was tried.
+const OFF: &str = "reservedCpus: 0-14\nrebalance: {mode: off}\n";
+/// Without `idle`, which is for BestEffort pods among themselves: the server is in none.
+const ACT: &str =
+    "reservedCpus: 0-14\nrebalance: {mode: act, interval: 2s, forbid: [idle, evict]}\n";
+
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// One client, who asks for some milliseconds of work at a time: the server sleeps in between, and whenever it wakes, the hog has its CPU.
+const SIZES: Sizes = Sizes {
+    milli: 50,
+    hogs: 2,
+    asking: &["-c", "1", "eval", "local x=0 while x<5000 do x=x+1 end return x", "0"],
+    requests: 100,
+    calm_looks: 7,
+    looks: 30,
+    interval: INTERVAL,
+    rounds: 5,
+};
+
+fn a_hog_is_named_and_held(node: &mut Node, hardware: &Hardware) -> anyhow::Result<()> {
+    let stage = Stage::set(node, SIZES)?;
+    weigh(&stage.server, SIZES.milli, hardware)?;
+    weigh(&stage.bystander, 0, hardware)?;
+    let calm = stage.nobody_is_blamed(node)?;
+    let hog = launch_hog(node, SIZES.hogs)?;
+    weigh(&hog, 0, hardware)?;
+    let free = limits(&hog)?;
+    let noisy = stage.the_hog_is_blamed(node)?;
+    ensure!(limits(&hog)? == free, "something was turned in mode observe: {:?}", limits(&hog)?);
+    node.write_config(ACT)?;
+    let held = holds(node, &stage, &hog, &free)?;
+    tell_latency("without the hog", &calm);
+    tell_latency("with it", &noisy);
+    tell_latency("while it is held", &held);
+    let (noisy, held) = (Latency::median(&noisy), Latency::median(&held));
+    ensure!(held.p50_ms < noisy.p50_ms && held.p99_ms < noisy.p99_ms, "that has not helped");
+    node.write_config(OFF)?;
+    are_back(&hog, &free)?;
+    node.write_config(ACT)?;
+    gives_up(node, &stage, &hog, &free)
+}
+
+/// What helps is kept. Gives what clients wait then.
+fn holds(
+    node: &Node,
+    stage: &Stage,
+    hog: &Placed,
+    free: &[String; 2],
+) -> anyhow::Result<Vec<Latency>> {
+    let kept = stage.wait_for_proposal(node, |it| it.state == ProposalState::Kept)?;
+    let now = limits(hog)?;
+    println!("  {}: {}; {free:?} became {now:?}", kept.text, kept.outcome);
+    ensure!(now != *free, "it is kept, and the files are as before");
+    let held = stage.load.measure(SIZES.rounds)?;
+    ensure!(limits(hog)? == now, "nobody was to change anything more");
+    Ok(held)
+}
+
+/// As soon as something is turned, somebody in no container takes the CPU, so that it cannot help. It is taken back, and not tried again when he is gone and the server
+/// suffers from the hog as before.
+fn gives_up(node: &Node, stage: &Stage, hog: &Placed, free: &[String; 2]) -> anyhow::Result<()> {
+    let tried = stage.wait_for_proposal(node, |it| it.state == ProposalState::Settling)?;
+    let outsider = Outsider::start(&stage.server.cpus)?;
+    let judged =
+        stage.wait_for_proposal(node, |it| it.at == tried.at && !it.state.is_in_force())?;
+    println!("  {}: {}", judged.text, judged.outcome);
+    ensure!(judged.state == ProposalState::Undone, "it is {}", judged.state.name());
+    drop(outsider);
+    are_back(hog, free)?;
+    let suffers = |text: &str| text.lines().any(|line| line == "bayplan_rebalance_victims 1");
+    wait_for("the server to suffer again", LIMIT, || Ok(suffers(&node.metrics()?).then_some(())))?;
+    std::thread::sleep(INTERVAL * 5);
+    let view = node.rebalance()?;
+    let again = view.proposals.iter().find(|it| it.state.is_in_force());
+    ensure!(again.is_none(), "what was in vain is tried again: {again:?}");
+    are_back(hog, free)
+}
+
+/// Of all BestEffort pods together, and of the hog's.
+fn limits(hog: &Placed) -> anyhow::Result<[String; 2]> {
+    Ok([hog.cgroup_file("../../cpu.max")?, hog.cgroup_file("../cpu.max")?])
+}
+
+fn are_back(hog: &Placed, free: &[String; 2]) -> anyhow::Result<()> {
+    let back =
+        wait_for("limits to be as before", LIMIT, || Ok((limits(hog)? == *free).then_some(())));
+    back.with_context(|| format!("{:?}, not {free:?}", limits(hog)))
+}
+
+/// Says what the pod, its class and all pods are worth, as kubelet does. Of the server's class it is the only one.
+fn weigh(pod: &Placed, milli: u64, hardware: &Hardware) -> anyhow::Result<()> {
+    let all = u64::try_from(hardware.cpus.len())? * 1000;
+    for (group, milli) in [("..", milli), ("../..", milli), ("../../..", all)] {
+        pod.write_cgroup_file(&format!("{group}/cpu.weight"), &weight(milli).to_string())?;
+    }
+    Ok(())
+}
+
+/// Kubelet makes shares of cgroup v1 of a request, at least 2, and a weight of these.
+fn weight(milli: u64) -> u64 {
+    let shares = (milli * 1024 / 1000).clamp(2, 262_144);
+    1 + (shares - 2) * 9999 / 262_142
+}
+
+/// A process in no container that is worth more than all pods.
+struct Outsider {
+    busy: Option<Busy>,
+}
+
+const OUTSIDE: &str = "/sys/fs/cgroup/outside";
+
+impl Outsider {
+    fn start(cpus: &CpuSet) -> anyhow::Result<Outsider> {
+        fs::create_dir_all(OUTSIDE)?;
+        fs::write(Path::new(OUTSIDE).join("cpu.weight"), "10000")?;
+        let busy = Busy::start(cpus)?;
+        busy.join(Path::new(OUTSIDE))?;
+        Ok(Outsider { busy: Some(busy) })
+    }
+}
+
+impl Drop for Outsider {
+    fn drop(&mut self) {
+        drop(self.busy.take());
+        // It stays until the kernel has seen all of them end.
+        let _stays = fs::remove_dir(OUTSIDE);
+    }
+}
