@@ -34,7 +34,7 @@ fn play(world: &mut World, step: &str) {
     match words[..] {
         ["wait"] => world.play(Op::Wait).unwrap(),
         ["sync"] => world.sync().unwrap(),
-        ["back"] => world.now -= jiff::SignedDuration::from_hours(24),
+        ["back"] => world.now -= SignedDuration::from_hours(24),
         ["restart"] => world.restart().unwrap(),
         [pod, name, gib] => {
             let mut spec = spec(pod.parse().unwrap(), 0, 0, 1000, gib.parse().unwrap());
