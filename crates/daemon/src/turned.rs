@@ -72,6 +72,12 @@ impl Turned {
         leave.fold(CpuSet::new(), |all, it| all.union(it))
     }
 
+    /// The number of the first proposal by which somebody is to leave CPUs.
+    fn first_leave(&self, target: ContainerId) -> Option<u64> {
+        let mut leaves = self.0.iter().filter(|(_, it)| it.target == target);
+        leaves.find(|(_, it)| !it.leave.is_empty()).map(|(number, _)| *number)
+    }
+
     fn retain(mut self, is_there: impl Fn(ContainerId) -> bool) -> Turned {
         self.0.retain(|_, turn| is_there(turn.target));
         self
@@ -88,7 +94,7 @@ impl NodeState {
     }
 
     /// Where somebody runs: of the CPUs that the ledger gives it, those that it is not to leave. Whoever owns CPUs leaves none, and nobody so many that
-    /// too few are left for what it asks for.
+    /// too few are left for what it asks for, together with those who have only these.
     pub(crate) fn cpus_of(&self, id: ContainerId, allocation: &Allocation) -> CpuSet {
         let cpus = self.ledger.cpus_of(allocation);
         let is_held = self.is_rebalance_paused || self.is_restored();
@@ -96,8 +102,21 @@ impl NodeState {
             return cpus;
         }
         let left = cpus.difference(&self.turned.left_by(id));
-        let is_enough = allocation.shared.is_none_or(|it| MilliCpu::from_cpus(left.len()) >= it);
-        if left.is_empty() || !is_enough { cpus } else { left }
+        let is_enough = || self.asked_within(id, &left) <= MilliCpu::from_cpus(left.len());
+        if left == cpus || (!left.is_empty() && is_enough()) { left } else { cpus }
+    }
+
+    /// What somebody asks for together with all who have only CPUs of `left`, be it by their place or because they were to leave others before it was.
+    fn asked_within(&self, id: ContainerId, left: &CpuSet) -> MilliCpu {
+        let own = self.turned.first_leave(id);
+        let is_within = |other: ContainerId, held: &Allocation| match self.turned.first_leave(other)
+        {
+            first if first.is_some() && first > own => false,
+            _ => self.ledger.cpus_of(held).difference(&self.turned.left_by(other)).is_subset(left),
+        };
+        let asked =
+            self.ledger.allocations().filter(|(other, it)| *other == id || is_within(*other, it));
+        asked.filter_map(|(_, it)| it.shared).fold(MilliCpu::ZERO, |all, it| all + it)
     }
 
     /// What of it holds: nothing while the rebalancer is paused or everything is given back.

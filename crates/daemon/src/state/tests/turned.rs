@@ -66,6 +66,36 @@ fn nobody_leaves_all_of_his_cpus() {
     );
 }
 
+/// Each of them asks for one and a half of the two CPUs that are left.
+#[test]
+fn of_two_who_are_to_leave_the_same_cpus_only_those_go_who_fit_beside_each_other() {
+    let mut state = state("numa:1 core:4 pu:1 mem:4");
+    let ids = [0, 1].map(|pod: u64| {
+        let mut container = new_container(&pod.to_string(), "c", 0, 0);
+        container.pod.qos = Some(QosClass::Burstable);
+        container.resources.cpu_shares = 1536;
+        make(&mut state, pod, container)
+    });
+    let turn = |id: &String| {
+        let (target, leave) = (state.by_runtime_id[id], "2-3".parse().unwrap());
+        Turn { knob: Knob::Move, target, step: 1, leave }
+    };
+    let turns: Vec<Turn> = ids.iter().map(turn).collect();
+    let both = Turned::from_turns((1..).zip(turns.clone()));
+    let step = state.step(Event::Turn(both), Timestamp::UNIX_EPOCH);
+    expect![[r#"
+        shrink id0 cpus 0-3 -> 0-1
+    "#]]
+    .assert_eq(&render_plan(&step.plan));
+    let second = Turned::from_turns([(2, turns[1].clone())]);
+    let step = state.step(Event::Turn(second), Timestamp::UNIX_EPOCH);
+    expect![[r#"
+        shrink id1 cpus 0-3 -> 0-1
+        grow   id0 cpus 0-1 -> 0-3
+    "#]]
+    .assert_eq(&render_plan(&step.plan));
+}
+
 #[test]
 fn a_pause_and_a_restore_give_everything_back() {
     check(
