@@ -1,9 +1,8 @@
-//! A runtime that hangs, refuses, loses answers, dies and comes back; a disk that is slow; a port that somebody else has.
+//! A runtime that hangs, refuses, loses answers, dies and comes back; a disk that is stuck; a port that somebody else has.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use bayplan_cri::embedded::Fault;
@@ -13,6 +12,8 @@ use bayplan_daemon::config::OnFailure;
 use bayplan_daemon::status::Status;
 use bayplan_host::disk::{Disk, Operation};
 use bayplan_types::{Bytes, QosClass};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use crate::node::{MACHINE, Node, set, soon};
@@ -272,27 +273,38 @@ async fn answers_that_are_no_messages_are_errors_and_leak_nothing() {
     assert_eq!(node.cpus(&other), set("1"));
 }
 
-/// Takes its time over what is written.
+/// Writes nothing for as long as it is held.
 #[derive(Debug, Default)]
-struct SlowDisk(AtomicBool);
+struct StuckDisk {
+    is_held: Mutex<bool>,
+    released: Condvar,
+}
 
-impl Disk for SlowDisk {
+impl StuckDisk {
+    fn hold(&self, is_held: bool) {
+        *self.is_held.lock().unwrap() = is_held;
+        self.released.notify_all();
+    }
+}
+
+impl Disk for StuckDisk {
     fn before(&self, operation: Operation, bytes: usize) -> io::Result<usize> {
-        if operation == Operation::Write && self.0.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(700));
+        if operation == Operation::Write {
+            let is_held = self.is_held.lock().unwrap();
+            drop(self.released.wait_while(is_held, |is_held| *is_held).unwrap());
         }
         Ok(bytes)
     }
 }
 
-async fn node_on_slow_disk(on_failure: OnFailure) -> (Node, Arc<SlowDisk>) {
+async fn node_on_stuck_disk(on_failure: OnFailure) -> (Node, Arc<StuckDisk>) {
     let mut node = Node::without_daemon(MACHINE);
-    let disk = Arc::<SlowDisk>::default();
-    node.disk = Arc::<SlowDisk>::clone(&disk);
+    let disk = Arc::<StuckDisk>::default();
+    node.disk = Arc::<StuckDisk>::clone(&disk);
     node.adjust = match on_failure {
-        OnFailure::Open => |config| config.decision_timeout = Duration::from_millis(200),
+        OnFailure::Open => |config| config.decision_timeout = Duration::from_secs(2),
         OnFailure::Closed => |config| {
-            config.decision_timeout = Duration::from_millis(200);
+            config.decision_timeout = Duration::from_secs(2);
             config.on_failure = OnFailure::Closed;
         },
     };
@@ -303,13 +315,13 @@ async fn node_on_slow_disk(on_failure: OnFailure) -> (Node, Arc<SlowDisk>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_whose_decision_was_late_starts_and_then_leaves_cpus_of_others() {
-    let (mut node, disk) = node_on_slow_disk(OnFailure::Open).await;
+    let (mut node, disk) = node_on_stuck_disk(OnFailure::Open).await;
     let pod = run_pod(&mut node, "late").await;
-    disk.0.store(true, Ordering::Relaxed);
+    disk.hold(true);
     let late = soon(node.kubelet.create(&pod, &owner("late"), 0)).await.unwrap();
     // As kubelet wrote it: everywhere.
     assert_eq!(node.cpus(&late), set(""));
-    disk.0.store(false, Ordering::Relaxed);
+    disk.hold(false);
     let is_placed = |status: &Status| set(&status.cpus.exclusive) == set("1-2,10");
     node.wait_until("it is placed", is_placed).await;
     node.wait_until_in_line().await;
@@ -320,13 +332,13 @@ async fn a_container_whose_decision_was_late_starts_and_then_leaves_cpus_of_othe
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_whose_decision_was_late_is_refused_where_the_configuration_says_so() {
-    let (mut node, disk) = node_on_slow_disk(OnFailure::Closed).await;
+    let (mut node, disk) = node_on_stuck_disk(OnFailure::Closed).await;
     let before = node.status().await;
     let pod = run_pod(&mut node, "late").await;
-    disk.0.store(true, Ordering::Relaxed);
+    disk.hold(true);
     let refused = soon(node.kubelet.create(&pod, &owner("late"), 0)).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
-    disk.0.store(false, Ordering::Relaxed);
+    disk.hold(false);
     let after = node.wait_until("it is given up", |status| status.containers.len() == 1).await;
     assert_eq!((after.cpus, after.pools), (before.cpus, before.pools));
     soon(node.kubelet.create(&pod, &owner("late"), 0)).await.unwrap();
@@ -343,10 +355,25 @@ async fn a_metrics_port_that_somebody_else_has_does_not_keep_kubelet_waiting() {
     node.start_daemon().await;
     node.guaranteed("owner", 2000).await;
     drop(holder);
+    // Another test may have the port for a moment.
     soon(async {
-        while tokio::net::TcpStream::connect(taken).await.is_err() {
+        while !scrape(taken).await.contains("bayplan_failures_total{kind=\"metrics_address\"} 1\n")
+        {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
     .await;
+}
+
+/// What is answered at this address; nothing where nobody is.
+async fn scrape(address: SocketAddr) -> String {
+    let mut text = Vec::new();
+    if let Ok(mut stream) = TcpStream::connect(address).await
+        && stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.is_ok()
+    {
+        // What came until then is enough.
+        let _cut =
+            tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut text)).await;
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }

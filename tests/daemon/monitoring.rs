@@ -10,8 +10,7 @@ use tokio::time::{Duration, sleep};
 use crate::node::{MACHINE, Node, soon};
 use crate::observing::{metrics, sum};
 
-const CONFIG: &str =
-    "sweepInterval: 100ms\nobserveInterval: 100ms\nrebalance:\n  mode: 'off'\nprobes: 'off'\n";
+const CONFIG: &str = "resctrl:\n  monitor: auto\nsweepInterval: 100ms\nobserveInterval: 100ms\nrebalance:\n  mode: 'off'\nprobes: 'off'\n";
 
 fn write(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();

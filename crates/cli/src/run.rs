@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use crate::args::RunOptions;
 use anyhow::Context as _;
@@ -17,6 +18,8 @@ use tracing_subscriber::{EnvFilter, Layer as _, reload};
 
 /// Threads that forward calls and decide.
 const THREADS_MAX: usize = 4;
+/// A daemon in which something vital has ended gives back what it can for so long.
+const BROKEN_STOP: Duration = Duration::from_secs(5);
 
 /// Runs until SIGTERM or SIGINT; a second signal ends the process at once.
 pub(crate) fn run(config: Option<&Path>, options: &RunOptions) -> anyhow::Result<()> {
@@ -69,7 +72,11 @@ async fn serve(systemd: Systemd, followed: Followed, machine: Machine) -> anyhow
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        () = daemon.broken() => anyhow::bail!("the daemon can no longer decide; this is a bug"),
+        () = daemon.broken() => {
+            // What still answers gives back what it has turned, and lets calls come to their end.
+            let _in_time = tokio::time::timeout(BROKEN_STOP, daemon.stop()).await;
+            anyhow::bail!("the daemon can no longer decide; this is a bug");
+        }
     }
     tracing::info!("stopping; containers keep running as they are");
     tokio::select! {

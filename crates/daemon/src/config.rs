@@ -213,7 +213,7 @@ impl Default for Config {
             interrupts: InterruptRule::default(),
             block_io_classes: BTreeMap::new(),
             resctrl: ResctrlConfig::default(),
-            monitors_caches: true,
+            monitors_caches: false,
             cpu_classes: CpuClasses::default(),
             enforcement: EnforcementMode::default(),
             sweep_interval: Duration::from_secs(30),

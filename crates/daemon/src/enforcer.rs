@@ -209,6 +209,11 @@ impl Enforcer {
         outcome.contested = self.contested();
     }
 
+    /// Whether there are CPU sets that [`Self::look_at_sets`] has not looked at yet.
+    pub(crate) fn has_unseen_sets(&self) -> bool {
+        self.sets.has_unseen()
+    }
+
     /// Twice, where a governor or a switch has changed what other files say and take.
     fn look(&mut self, now: Duration, gather: impl Fn(&mut Enforcer) -> Gathered) -> Outcome {
         let gathered = gather(self);

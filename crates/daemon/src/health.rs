@@ -44,6 +44,8 @@ impl Part {
 pub(crate) struct Health {
     has_synced: AtomicBool,
     is_journal_behind: AtomicBool,
+    /// Somebody else has the port, or it cannot be had.
+    lacks_metrics_port: AtomicBool,
     /// A bit for each [`Part`] that a bug has ended.
     lost: AtomicU32,
 }
@@ -64,6 +66,11 @@ impl Health {
         self.is_journal_behind.load(Ordering::Relaxed)
     }
 
+    /// Whether nobody can be heard at `metricsAddress`.
+    pub(crate) fn set_metrics_port_lacking(&self, is_lacking: bool) {
+        self.lacks_metrics_port.store(is_lacking, Ordering::Relaxed);
+    }
+
     /// A bug has ended it.
     pub(crate) fn lose(&self, part: Part) {
         self.lost.fetch_or(1 << part as u32, Ordering::Relaxed);
@@ -77,6 +84,9 @@ impl Health {
         }
         if self.is_journal_behind() {
             lacking.push("the journal cannot be written; see the log".to_owned());
+        }
+        if self.lacks_metrics_port.load(Ordering::Relaxed) {
+            lacking.push("metricsAddress cannot be listened on; see the log".to_owned());
         }
         let lost = self.lost.load(Ordering::Relaxed);
         let lost = Part::ALL.into_iter().filter(|part| lost & (1 << *part as u32) != 0);

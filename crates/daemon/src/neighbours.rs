@@ -14,6 +14,7 @@ use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::status::Status;
+use crate::tasks::blocking;
 
 /// How often the node is looked at. Nobody waits for it.
 const POLL: Duration = Duration::from_secs(60);
@@ -265,12 +266,12 @@ pub(crate) async fn watch_neighbours(root: PathBuf, inbox: Inbox, metrics: Arc<M
     loop {
         polls.tick().await;
         let root = root.clone();
-        let looked = tokio::task::spawn_blocking(move || {
+        let looked = blocking(move || {
             let mut findings = check_neighbours(&root);
             findings.push(check_cgroups(&root));
             findings
         });
-        let Ok(mut findings) = looked.await else { continue };
+        let Some(mut findings) = looked.await else { return };
         if let Some(Answer::Status(status)) = inbox.ask(Event::Status).await {
             findings.extend(check_driver(&status));
         }

@@ -205,6 +205,7 @@ impl Reader {
         }
         let is_there = |id: &String| latest.values().any(|it| it.runtime_id == *id);
         self.groups.retain(|id, _| is_there(id));
+        self.open_node();
         let mut monitored = self.monitored();
         let containers: Vec<ContainerReading> = latest
             .into_iter()
@@ -220,7 +221,6 @@ impl Reader {
                 })
             })
             .collect();
-        self.open_node();
         let node = self.node.as_mut().map(|node| node.read(&mut self.buffer)).unwrap_or_default();
         self.add_energy(&node);
         self.add_idle(&node, occupancy);
@@ -275,6 +275,8 @@ impl Reader {
         let online = kernel.read("sys/devices/system/cpu/online").ok();
         if self.node.is_none() || online != self.online {
             self.online = online;
+            // A cache that comes back has other files, and without it sums are too small.
+            self.monitors.clear();
             self.node = Some(NodeFiles::open(&self.config.borrow().host_root, kernel));
         }
     }

@@ -400,16 +400,19 @@ impl Daemon {
             Ok(listener) => self.metrics_address = listener.local_addr().ok(),
             Err(error) => {
                 metrics.failed("metrics_address");
+                self.losses.health.set_metrics_port_lacking(true);
                 tracing::warn!(
                     "cannot listen on metricsAddress {address} ({error}); it is tried again every {BIND_AGAIN:?}"
                 );
             }
         }
+        let health = Arc::clone(&self.losses.health);
         let served = async move {
             let listener = match bound {
                 Ok(listener) => listener,
                 Err(_) => bind_when_free(address).await,
             };
+            health.set_metrics_port_lacking(false);
             quietly(axum::serve(listener, routes(reach, api)).into_future()).await;
         };
         let served = until(self.kill.clone(), served);
@@ -494,7 +497,12 @@ fn start_looking(
     let rebalancing = run_rebalancer(looking, stop.clone());
     let rebalancing = losses.spare_then(Part::Rebalancer, rebalancing, tidy);
     // A machine that is not this one has no kernel to count in.
-    let probing = || losses.spare(Part::Prober, run_prober(probing, stop.clone()));
+    let probing = || {
+        // Numbers that stand still would be taken for a quiet node.
+        let sightings = probing.sightings.clone();
+        let tidy = async move { sightings.clear(Vec::new()) };
+        losses.spare_then(Part::Prober, run_prober(probing, stop.clone()), tidy)
+    };
     let probing = machine.is_real().then(probing);
     std::iter::once(rebalancing).chain(probing)
 }

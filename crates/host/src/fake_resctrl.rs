@@ -115,6 +115,15 @@ impl FakeResctrl {
         FakeResctrl::new(ResctrlInfo { l2: None, l3, mb: Some(mb), closids: 16, monitor })
     }
 
+    /// So many L3 caches, of which all is monitored that can be.
+    pub fn monitoring(caches: u32) -> FakeResctrl {
+        let features = ["llc_occupancy", "mbm_total_bytes", "mbm_local_bytes"];
+        let features = features.map(str::to_owned).to_vec();
+        let monitor = Some(MonitorInfo { rmids: 256, features });
+        let l3 = cache(16, caches);
+        FakeResctrl::new(ResctrlInfo { l2: None, l3, mb: None, closids: 4, monitor })
+    }
+
     /// An Atom with L2 caches of 16 ways and four CLOSIDs, and without monitoring.
     pub fn with_l2() -> FakeResctrl {
         let l2 = cache(16, 4);

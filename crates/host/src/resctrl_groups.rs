@@ -165,6 +165,8 @@ fn within<'a>(
             Ok(inside) => found.extend(threads.intersection(inside).copied()),
             // Whoever was in it is in the root's now.
             Err(WriteFailure::Gone) => {}
+            // Nobody may look into a pseudo-locked one, and no threads are in it.
+            Err(WriteFailure::Refused { errno: Errno::EACCES | Errno::EPERM, .. }) => {}
             Err(failure) => return Err(failure),
         }
     }

@@ -153,7 +153,7 @@ fn judge_absence(error: Option<&io::Error>) -> Absence {
         Some(Errno::EPERM | Errno::EACCES) => Absence::Refused(refusal(
             "opening counters: not permitted".to_owned(),
             "give the process CAP_PERFMON, and allow it the system call perf_event_open (SystemCallFilter=perf_event_open; in a container a \
-             seccomp profile that does)",
+             seccomp profile that does); where kernel.perf_event_paranoid is 3, as on Debian, set it to 2, or CAP_PERFMON does not do",
         )),
         Some(Errno::ENOSYS) => Absence::Refused(refusal(
             "opening counters: the kernel has no system call perf_event_open, or a filter hides it"

@@ -252,7 +252,10 @@ impl Rebalancer {
             _ if self.settings.forbidden.contains(knob) => Some(Verdict::Over),
             _ if !is_allowed(scene, &standing.proposal) => Some(Verdict::Over),
             Stage::Settling { begun, .. } => {
-                (now > begun + JUDGED_WITHIN).then_some(Verdict::Unknown)
+                let is_late = now > begun + JUDGED_WITHIN;
+                // Looks may be far apart.
+                let looks = self.windows.count_since(begun);
+                (is_late && looks >= 2 * self.settings.settle).then_some(Verdict::Unknown)
             }
             Stage::Kept => None,
         }

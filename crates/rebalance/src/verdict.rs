@@ -35,11 +35,13 @@ impl Judge<'_> {
         let after: Vec<Option<&Sample>> = self.windows.of(evidence.victim, since).collect();
         let least = settings.relief_min * share(evidence, *target);
         let relief = |rounds: &Rounds<'_>| self.relief(proposal, victim, rounds);
-        let is_useless = |rounds: &Rounds<'_>| relief(rounds).is_some_and(|it| it < least);
-        // Where more than half of the rounds agree, the others cannot change the middle one any more. Only against it: harm to others shows later.
+        // Where more than half of the rounds agree about every signal, the others cannot change the middle one of any. Only against it: harm to others shows later.
         let is_clear = settings.parts.verdict
             && after.len() * 2 > settings.settle
-            && after.iter().all(|round| is_useless(std::slice::from_ref(round)));
+            && after.iter().all(|round| {
+                let votes: Vec<f64> = self.votes(proposal, std::slice::from_ref(round)).collect();
+                all_below(&votes, least)
+            });
         if after.len() < settings.settle && !is_clear {
             return None;
         }
@@ -54,17 +56,22 @@ impl Judge<'_> {
 
     /// The votes of all signals that the knob is for, and of those that are too high only since then: -1 to 1. `None` where none of the former was measured.
     fn relief(&self, proposal: &Proposal, victim: &Resident, after: &Rounds<'_>) -> Option<f64> {
-        let Proposal { evidence, knob, .. } = proposal;
         let after = after.get(..self.settings.settle).unwrap_or(after);
-        let signals = ladder::signals(*knob);
-        let found = evidence.findings.iter().filter(|it| signals.contains(&it.signal));
-        let votes: Vec<f64> = found.filter_map(|it| vote(it, after)).collect();
+        let votes: Vec<f64> = self.votes(proposal, after).collect();
         if votes.is_empty() {
             return None;
         }
         let against: Vec<f64> = self.new_troubles(proposal, victim, after).collect();
         let sum = votes.iter().sum::<f64>() - against.iter().sum::<f64>();
         Some(sum / (votes.len() + against.len()) as f64)
+    }
+
+    /// Of the signals that were found and that the knob is for.
+    fn votes(&self, proposal: &Proposal, after: &Rounds<'_>) -> impl Iterator<Item = f64> {
+        let signals = ladder::signals(proposal.knob);
+        let found = proposal.evidence.findings.iter();
+        let found = found.filter(move |it| signals.contains(&it.signal));
+        found.filter_map(|it| vote(it, after))
     }
 
     /// How far signals that were not found before, and that others can be to blame for, are above their limits since then: 0 to 1 at twice the limit.
@@ -88,6 +95,11 @@ impl Judge<'_> {
             (now > limit && now - was > chance).then(|| ((now - limit) / limit).min(1.0))
         })
     }
+}
+
+/// There are votes, and none is for it. Their mean would not do: of two signals each may be better in another round, and both in the end.
+fn all_below(votes: &[f64], least: f64) -> bool {
+    !votes.is_empty() && votes.iter().all(|vote| *vote < least)
 }
 
 /// Which part of the gap between trouble and limit was closed; 0 where that may be chance, below it where the gap has grown.
@@ -153,6 +165,15 @@ mod tests {
         check_vote(0.6, 0.0, &[0.4, 0.4, 0.4], 0.5);
         check_vote(0.6, 0.0, &[0.45, 0.2, 0.4], 0.5);
         check_vote(0.6, 0.0, &[0.9, 0.9, 0.9], -0.75);
+    }
+
+    #[test]
+    fn a_round_is_only_against_it_where_every_signal_is() {
+        for (votes, expected) in
+            [(&[0.1, -1.0][..], true), (&[1.0, -1.0], false), (&[0.25, 0.0], false), (&[], false)]
+        {
+            assert_eq!(all_below(votes, 0.25), expected, "{votes:?}");
+        }
     }
 
     #[test]

@@ -85,6 +85,11 @@ impl Windows {
         rounds.skip_while(move |(at, _)| **at > until).map(|(_, it)| it.as_ref())
     }
 
+    /// How many rounds have ended after `since`, as far back as there are any.
+    pub(crate) fn count_since(&self, since: Duration) -> usize {
+        self.ends.iter().take_while(|at| **at > since).count()
+    }
+
     /// Its last sample, if it is of the last round.
     pub(crate) fn last(&self, id: ContainerId) -> Option<&Sample> {
         self.latest(id, 1)

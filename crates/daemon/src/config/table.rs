@@ -439,7 +439,7 @@ pub(super) const KEYS: &[Key] = &[
         when: When::Now,
         kind: Kind::Word(&OneOf(MONITOR, |it| &mut it.monitors_caches)),
         text: "Whether containers get a monitor group each, by which the processor counts how much of the last-level cache they occupy and what goes between it and \
-               memory: auto (as far as the processor has RMIDs, who owns CPUs first, then by QoS class), or off.",
+               memory: off, or auto (as far as the processor has RMIDs, who owns CPUs first, then by QoS class; docs/resctrl.md says what it costs).",
     },
     Key {
         name: "resctrl.options",

@@ -222,7 +222,7 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
           classes: {"a":[{"Devices":["/dev/sda"],"Weight":9}]}  # line 38 of the file
 
         resctrl:
-          monitor: auto
+          monitor: "off"
           options: {}
           partitions: {}
 

@@ -45,6 +45,8 @@ pub(super) struct CpuSets {
     patience: Patience,
     /// Each container's group, by the runtime's id.
     dirs: BTreeMap<String, String>,
+    /// A group was found whose sets were not looked at yet.
+    has_unseen: bool,
     /// Files may be written where the runtime is told in vain.
     pub(super) may_write: bool,
     /// What the runtime was told again.
@@ -69,6 +71,7 @@ impl CpuSets {
         calls: &RuntimeCalls,
         now: Duration,
     ) -> SetsOutcome {
+        self.has_unseen = false;
         let mut settings = Settings::new();
         let mut of_dir = BTreeMap::new();
         for occupant in &occupancy.occupants {
@@ -91,6 +94,11 @@ impl CpuSets {
             outcome.found.insert(owner(&write.slot).to_owned(), found_in(&observed, dir));
         }
         outcome
+    }
+
+    /// Whether somebody's sets were never looked at: until then nobody can be said to have changed them.
+    pub(super) fn has_unseen(&self) -> bool {
+        self.has_unseen
     }
 
     /// Directories in which changes of others matter.
@@ -119,7 +127,9 @@ impl CpuSets {
             if !self.dirs.contains_key(runtime_id) {
                 // Where it cannot be looked for, or is not there yet, it is looked for again.
                 let found = find_cpuset_group(kernel, &spec.pod.cgroup_parent, runtime_id);
-                self.dirs.extend(found.ok().flatten().map(|dir| (runtime_id.clone(), dir)));
+                let found = found.ok().flatten();
+                self.has_unseen |= found.is_some();
+                self.dirs.extend(found.map(|dir| (runtime_id.clone(), dir)));
             }
         }
     }

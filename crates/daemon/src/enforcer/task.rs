@@ -207,7 +207,7 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         if with_sets {
             (looked.at_sets, looked.is_due) = (looked.at, outcome.is_unsure);
         }
-        looked.is_due |= was_written;
+        looked.is_due |= was_written || task.enforcer.has_unseen_sets();
         if !outcome.elsewhere.is_empty() {
             let found = std::mem::take(&mut outcome.elsewhere);
             task.inbox.ask(Event::SetsChanged(step, found)).await;

@@ -18,7 +18,10 @@ pub(super) const FAILURES: [(&str, &str); 27] = [
     ("sync", "the runtime did not answer when it was asked what runs"),
     ("not_let_go", "a creation was answered while somebody could not be shrunk"),
     ("resources_file", "a container could not be told of its CPUs"),
-    ("metrics_address", "somebody else listens on `metricsAddress`; it is tried again"),
+    (
+        "metrics_address",
+        "`metricsAddress` could not be listened on (somebody else has the port); it is tried again",
+    ),
     ("task", "a bug has ended a part of the daemon; `/readyz` and the log name it"),
     ("displaced", "no room for one that lost CPUs, so it shares"),
     ("reserved_offline", "some of `reservedCpus` are offline"),

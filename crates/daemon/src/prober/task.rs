@@ -19,6 +19,7 @@ use crate::event::{Answer, Event};
 use crate::hotplug::Ground;
 use crate::inbox::Inbox;
 use crate::occupancy::{Occupancy, Occupant};
+use crate::tasks::blocking;
 
 /// How often the probes are read while nobody asks for it.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -72,7 +73,7 @@ impl ProberTask {
     /// Loading takes a tenth of a second, so it is done on a thread for blocking work.
     async fn attach(&self, root: PathBuf, counters: CounterChoice) -> Option<Prober> {
         let topology = self.ground.lock().await.topology.clone();
-        let loaded = tokio::task::spawn_blocking(move || {
+        let loaded = blocking(move || {
             Probes::attach(&topology, counters).map(|probes| Prober {
                 probes,
                 topology,
@@ -80,18 +81,14 @@ impl ProberTask {
                 cgroups: BTreeMap::new(),
             })
         });
-        match loaded.await {
-            Ok(Ok(prober)) => {
+        match loaded.await? {
+            Ok(prober) => {
                 warn_of(&prober.probes.table());
                 Some(prober)
             }
-            Ok(Err(refusal)) => {
+            Err(refusal) => {
                 tracing::warn!("probes: {refusal}; `probes: off` in the configuration hides this");
                 self.sightings.clear(Probes::table_of_refused(&refusal, counters));
-                None
-            }
-            Err(error) => {
-                tracing::error!(%error, "probes: not loaded");
                 None
             }
         }
@@ -111,21 +108,12 @@ impl ProberTask {
                 return;
             };
             let ground = self.ground.lock().await.topology.clone();
-            let read = tokio::task::spawn_blocking(move || {
+            let read = blocking(move || {
                 let read = prober.read(&ground, &occupancy);
                 (prober, read)
             });
-            let read = match read.await {
-                Ok((same, read)) => {
-                    prober = same;
-                    read
-                }
-                Err(error) => {
-                    tracing::error!(%error, "probes: nothing is counted until the daemon is started anew");
-                    self.sightings.clear(Vec::new());
-                    return;
-                }
-            };
+            let Some((same, read)) = read.await else { return };
+            prober = same;
             match read {
                 Ok((seen, drain)) => {
                     told = None;

@@ -129,6 +129,10 @@ impl FakeResctrl {
                 let names = caches.chain(mb).chain(monitor).chain(["last_cmd_status"]);
                 names.map(str::to_owned).collect()
             }
+            "mon_data" if self.info.monitor.is_some() => {
+                let caches = self.info.l3.iter().flat_map(|l3| l3.caches.keys());
+                caches.map(|id| format!("mon_L3_{id:02}")).collect()
+            }
             _ => match dir.rsplit_once("mon_groups") {
                 Some((control, "")) if self.info.monitor.is_some() => {
                     let control = control.trim_end_matches('/');
@@ -151,6 +155,9 @@ impl FakeResctrl {
         };
         if self.groups.contains_key(dir) && self.info.monitor.is_some() {
             names.push("mon_groups".to_owned());
+        }
+        if dir.is_empty() && self.info.monitor.is_some() {
+            names.push("mon_data".to_owned());
         }
         if dir.is_empty() {
             names.push("info".to_owned());

@@ -116,8 +116,8 @@ fn one_signal_that_is_far_off_does_not_decide() {
                 delay 400 ms > 5.00 ms
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
-            125 s: judge 1 undone: closed 8 % of the gap
-            125 s: propose 2 (act) suppress on hog, step 3, for web: delay 340 ms > 5.00 ms
+            130 s: judge 1 undone: closed 8 % of the gap
+            130 s: propose 2 (act) suppress on hog, step 3, for web: delay 340 ms > 5.00 ms
                 delay 340 ms > 5.00 ms
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
@@ -160,9 +160,10 @@ fn a_trouble_that_came_with_it_speaks_against_it() {
             215 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 10 %, usually 2 %
                 cpu-pressure 50 % > 10 %, usually 2 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
-            225 s: judge 1 undone: closed -25 % of the gap
-            225 s: propose 2 (act) suppress on hog, step 3, for web: cpu-pressure 30 % > 10 %, usually 2 %
+            230 s: judge 1 undone: closed -25 % of the gap
+            230 s: propose 2 (act) suppress on hog, step 3, for web: cpu-pressure 30 % > 10 %, usually 2 %
                 cpu-pressure 30 % > 10 %, usually 2 %
+                cycles-per-instruction 3.05 > 1.23, usually 1.02
                 from hog by a shared CPU: activity 2.00, correlation 1.0
         "#]],
     );

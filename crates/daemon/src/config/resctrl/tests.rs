@@ -54,25 +54,25 @@ fn every_form_of_goresctrl_is_understood() {
         DEFAULT: {}
 ",
         expect![[r#"
-              monitor: auto
-              options: {"l2":{"optional":true},"mb":{"optional":true}}
-              partitions: {"exclusive":{"classes":{"guaranteed":{}},"l3Allocation":{"all":"60%"},"mbAllocation":{"all":["100%"]}},"shared":{"classes":{"besteffort":{"kubernetes":{"denyPodAnnotation":true},"l3Allocation":{"all":"0xf"}},"burstable":{"l3Allocation":{"all":"0x3"},"mbAllocation":{"0,1":["50","1GBps"],"all":["80%"]}},"system/default":{}},"l3Allocation":{"2-3":{"code":"15%","data":"25%","unified":"20%"},"all":"40%"},"mbAllocation":{"all":["50%","1500MBps"]}}}
+            monitor: "off"
+            options: {"l2":{"optional":true},"mb":{"optional":true}}
+            partitions: {"exclusive":{"classes":{"guaranteed":{}},"l3Allocation":{"all":"60%"},"mbAllocation":{"all":["100%"]}},"shared":{"classes":{"besteffort":{"kubernetes":{"denyPodAnnotation":true},"l3Allocation":{"all":"0xf"}},"burstable":{"l3Allocation":{"all":"0x3"},"mbAllocation":{"0,1":["50","1GBps"],"all":["80%"]}},"system/default":{}},"l3Allocation":{"2-3":{"code":"15%","data":"25%","unified":"20%"},"all":"40%"},"mbAllocation":{"all":["50%","1500MBps"]}}}
         "#]],
     );
     for text in ["resctrl:\n", "resctrl: {}\n", "resctrl: {partitions: , options: }\n"] {
         check(
             text,
             expect![[r#"
-                  monitor: auto
-                  options: {}
-                  partitions: {}
+                monitor: "off"
+                options: {}
+                partitions: {}
             "#]],
         );
     }
     check(
-        "resctrl: {monitor: off}\n",
+        "resctrl: {monitor: auto}\n",
         expect![[r#"
-          monitor: "off"
+          monitor: auto
           options: {}
           partitions: {}
     "#]],

@@ -85,6 +85,18 @@ impl Story {
     }
 }
 
+/// Whoever changes it before the first look is repaired, and counted as nobody: so the first look is soon.
+#[test]
+fn a_group_that_was_found_is_to_be_looked_at() {
+    let mut story = Story::new();
+    story.sets.find(&mut story.kernel, &story.occupancy);
+    assert!(story.sets.has_unseen());
+    story.look("at first");
+    assert!(!story.sets.has_unseen());
+    story.sets.find(&mut story.kernel, &story.occupancy);
+    assert!(!story.sets.has_unseen());
+}
+
 #[test]
 fn a_changed_set_goes_through_the_runtime_and_then_into_the_file() {
     let mut story = Story::new();

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayplan_cri::annotations::read_annotations;
 use bayplan_cri::translate::RequestRules;
 use bayplan_enforcement::resctrl::{
-    ClassName, GroupPlan, MonitoredContainer, ObservedGroups, RESCTRL, ResctrlClass, ResctrlConfig,
-    WantedGroups, control_dir, groups_of_others, is_own_group, plan_groups, resolve,
+    ClassName, GroupPlan, MonitorInfo, MonitoredContainer, ObservedGroups, RESCTRL, ResctrlClass,
+    ResctrlConfig, WantedGroups, control_dir, groups_of_others, is_own_group, plan_groups, resolve,
     schemata_settings,
 };
 use bayplan_host::kernel::Kernel;
@@ -69,8 +69,19 @@ pub(super) fn gather_resctrl(
         );
     }
     let mut wanted = wanted(&config.resctrl, &members);
-    if config.monitors_caches && finds_threads && resctrl.info.monitor.is_some() {
+    if let Some(monitor) = &resctrl.info.monitor
+        && config.monitors_caches
+        && finds_threads
+    {
         wanted.monitored = monitored(&members);
+        let most = affordable(kernel, monitor);
+        if wanted.monitored.len() > most {
+            wanted.monitored.truncate(most);
+            gathered.problems.push(format!(
+                "resctrl: {most} containers are monitored and no more, because each cache has to be asked for each, and {READS_MAX} values are the most at a look; \
+                 who owns CPUs comes first (resctrl.monitor)"
+            ));
+        }
     }
     let plan = plan_groups(&wanted, &resctrl.groups, &resctrl.info);
     gathered.problems.extend(lacks(&plan, &resctrl));
@@ -80,6 +91,17 @@ pub(super) fn gather_resctrl(
             assignments(kernel, &members, &plan, &resctrl.groups, &mut gathered.problems);
     }
     gathered.groups.plan = plan;
+}
+
+/// So many values of containers are read at a look at most. For each of them the kernel lets a CPU of that cache work for some microseconds, and that may be one that
+/// somebody owns.
+const READS_MAX: usize = 1500;
+
+/// How many containers can be monitored without more reads.
+fn affordable(kernel: &mut dyn Kernel, monitor: &MonitorInfo) -> usize {
+    let dirs = kernel.list(&format!("{RESCTRL}/mon_data")).unwrap_or_default();
+    let caches = dirs.iter().filter(|it| it.starts_with("mon_L3_")).count();
+    READS_MAX / (caches * monitor.features.len()).max(1)
 }
 
 /// A container and its class.
@@ -97,7 +119,10 @@ fn monitored(members: &[Member<'_>]) -> Vec<MonitoredContainer> {
     monitored.collect()
 }
 
-/// Classes and containers for which the processor has too few numbers, a sentence each.
+/// So many of those who lack something are named.
+const NAMES_MAX: usize = 4;
+
+/// Classes for which the processor has too few numbers, a sentence each, and one for all containers.
 fn lacks(plan: &GroupPlan, resctrl: &Resctrl) -> Vec<String> {
     let foreign = resctrl.groups.controls.keys().filter(|name| !is_own_group(name)).count();
     let classes = plan.budget.without_group.iter().map(|class| format!(
@@ -106,8 +131,14 @@ fn lacks(plan: &GroupPlan, resctrl: &Resctrl) -> Vec<String> {
         resctrl.info.closids
     ));
     let rmids = resctrl.info.monitor.as_ref().map_or(0, |it| it.rmids);
-    let containers = plan.unmonitored.iter().map(|name| format!(
-        "resctrl: {name} is not monitored, because the processor has {rmids} RMIDs, which classes, others and more important containers have"
+    let names: Vec<&str> = plan.unmonitored.iter().take(NAMES_MAX).map(String::as_str).collect();
+    let more = match plan.unmonitored.len().saturating_sub(NAMES_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let containers = (!names.is_empty()).then(|| format!(
+        "resctrl: not monitored, because the processor has {rmids} RMIDs, which classes, others and more important containers have: {}{more}",
+        names.join(", ")
     ));
     classes.chain(containers).collect()
 }

@@ -29,6 +29,8 @@ resctrl:
         inner: {kubernetes: {denyPodAnnotation: true}}
 ";
 
+const MONITOR: &str = "resctrl:\n  monitor: auto\n";
+
 /// A node with containers `NAME QOS ANNOTATION`, of two threads each: 10 and 11, 20 and 21.
 struct Node {
     kernel: Arc<Mutex<FakeResctrl>>,
@@ -272,7 +274,7 @@ fn what_cannot_be_had_here_is_told() {
 /// Without classes, and with them: containers of classes in their groups.
 #[test]
 fn everybody_is_monitored_where_he_is() {
-    let mut node = Node::new(FakeResctrl::xeon(), "", &PODS[..3]);
+    let mut node = Node::new(FakeResctrl::xeon(), MONITOR, &PODS[..3]);
     node.check_preview(expect![[r#"
         make   /sys/fs/resctrl/mon_groups/bayplan.b-id  (ns/b/b)
         make   /sys/fs/resctrl/mon_groups/bayplan.a-id  (ns/a/a)
@@ -307,7 +309,7 @@ fn nobody_is_monitored_any_more() {
         |_| {},
     ];
     for (way, change) in ways.into_iter().enumerate() {
-        let mut node = Node::new(FakeResctrl::epyc(), "", &PODS[..2]);
+        let mut node = Node::new(FakeResctrl::epyc(), MONITOR, &PODS[..2]);
         let theirs = "sys/fs/resctrl/mon_groups/theirs";
         node.kernel.make_dir(theirs).unwrap();
         node.kernel.write(&format!("{theirs}/tasks"), "11").unwrap();
@@ -330,13 +332,13 @@ fn the_more_important_are_monitored_first() {
     let mut kernel = FakeResctrl::xeon();
     // With the root's group and one for every CLOSID, three are left.
     kernel.set_rmids(11);
-    let mut node = Node::new(kernel, "", &PODS[..4]);
+    let mut node = Node::new(kernel, MONITOR, &PODS[..4]);
     node.occupancy.occupants[2].exclusive = "3".parse().unwrap();
     assert_eq!(node.enforce(), [""; 0]);
     assert_eq!(node.groups(), ["/bayplan.a-id", "/bayplan.b-id", "/bayplan.c-id", ""]);
     node.check_preview(expect![[r#"
         Nothing is to be written.
-        cannot: resctrl: ns/d/d is not monitored, because the processor has 11 RMIDs, which classes, others and more important containers have
+        cannot: resctrl: not monitored, because the processor has 11 RMIDs, which classes, others and more important containers have: ns/d/d
     "#]]);
     // The kernel does not give the RMID of who has gone to anybody yet.
     node.occupancy.occupants.remove(0);
@@ -356,17 +358,30 @@ fn the_more_important_are_monitored_first() {
     assert_eq!(node.kernel.lock().unwrap().group_of(40).as_deref(), Some("/bayplan.d-id"));
 }
 
+/// 3 values of 250 caches: 2 containers.
+#[test]
+fn where_there_are_many_caches_fewer_are_monitored() {
+    let mut node = Node::new(FakeResctrl::monitoring(250), MONITOR, &PODS[..4]);
+    node.occupancy.occupants[2].exclusive = "3".parse().unwrap();
+    assert_eq!(node.enforce(), [""; 0]);
+    assert_eq!(node.groups(), ["", "/bayplan.b-id", "/bayplan.c-id", ""]);
+    node.check_preview(expect![[r#"
+        Nothing is to be written.
+        cannot: resctrl: 2 containers are monitored and no more, because each cache has to be asked for each, and 1500 values are the most at a look; who owns CPUs comes first (resctrl.monitor)
+    "#]]);
+}
+
 /// Nobody is promised to be monitored.
 #[test]
 fn what_cannot_be_monitored_is_no_problem() {
     let mut not_mounted = FakeResctrl::nothing();
     not_mounted.rest.files.insert("proc/filesystems".to_owned(), "nodev resctrl\n".to_owned());
     for kernel in [FakeResctrl::nothing(), not_mounted, FakeResctrl::with_l2()] {
-        Node::new(kernel, "", &PODS).check_preview(expect![[r#"
+        Node::new(kernel, MONITOR, &PODS).check_preview(expect![[r#"
             Nothing is to be written.
         "#]]);
     }
-    let mut old = Node::new(FakeResctrl::xeon(), "", &PODS);
+    let mut old = Node::new(FakeResctrl::xeon(), MONITOR, &PODS);
     old.kernel.lock().unwrap().rest.files.remove("sys/fs/cgroup/cgroup.controllers");
     old.check_preview(expect![[r#"
         Nothing is to be written.
