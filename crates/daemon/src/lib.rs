@@ -22,6 +22,7 @@ mod hotplug;
 mod inbox;
 mod keeper;
 mod metrics;
+mod metrics_port;
 pub mod mode;
 mod narrowing;
 mod neighbours;

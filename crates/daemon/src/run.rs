@@ -16,7 +16,7 @@ use bayplan_host::{Depth, read_claimed_cpus, read_snapshot};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
 use jiff::Timestamp;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -39,6 +39,7 @@ use crate::hotplug::{Ground, Machine, Watch};
 use crate::inbox::{Inbox, inbox};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
+use crate::metrics_port::MetricsPort;
 use crate::neighbours::watch_neighbours;
 use crate::observer::{self, observe};
 use crate::prober::{ProberTask, Sightings, run_prober};
@@ -58,8 +59,6 @@ use crate::writer::{report_failures, run_writer};
 /// How long the start waits for the runtime before it serves kubelet without having asked it. Kubelet's connection waits in the socket meanwhile, and kubelet
 /// gives it up after five seconds (`minConnectionTimeout` of its CRI client), so that its calls would fail.
 const FIRST_SYNC: Duration = Duration::from_secs(3);
-/// A port that somebody else has is tried again after this time.
-const BIND_AGAIN: Duration = Duration::from_secs(2);
 /// How long a stop waits for writes that are under way; what is not written is written at the next start.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -358,7 +357,10 @@ impl Daemon {
             told: self.told.clone(),
         };
         if let Some(address) = config.metrics_address {
-            self.serve_metrics(address, api.clone(), &gate.metrics).await;
+            let bound = MetricsPort::bind(address, &self.losses).await;
+            self.metrics_address = bound.address();
+            let served = until(self.kill.clone(), quietly(bound.serve(api.clone())));
+            self.tasks.push(self.losses.spare(Part::Server, served));
         }
         let access = Access::Group(&config.control_group);
         let listener = self.listen(systemd.control, &config.control_socket, access).await?;
@@ -385,38 +387,6 @@ impl Daemon {
             "serving"
         );
         Ok(())
-    }
-
-    /// Serves at this address, sooner or later: who has it now does not keep kubelet waiting.
-    async fn serve_metrics(&mut self, address: SocketAddr, api: Api, metrics: &Metrics) {
-        let reach = Reach::of(address.ip());
-        if reach == Reach::Network {
-            tracing::warn!(
-                "metricsAddress {address} is no loopback address: metrics can be read from the network; /api/v1 is not served there"
-            );
-        }
-        let bound = TcpListener::bind(address).await;
-        match &bound {
-            Ok(listener) => self.metrics_address = listener.local_addr().ok(),
-            Err(error) => {
-                metrics.failed("metrics_address");
-                self.losses.health.set_metrics_port_lacking(true);
-                tracing::warn!(
-                    "cannot listen on metricsAddress {address} ({error}); it is tried again every {BIND_AGAIN:?}"
-                );
-            }
-        }
-        let health = Arc::clone(&self.losses.health);
-        let served = async move {
-            let listener = match bound {
-                Ok(listener) => listener,
-                Err(_) => bind_when_free(address).await,
-            };
-            health.set_metrics_port_lacking(false);
-            quietly(axum::serve(listener, routes(reach, api)).into_future()).await;
-        };
-        let served = until(self.kill.clone(), served);
-        self.tasks.push(self.losses.spare(Part::Server, served));
     }
 
     /// The socket that was passed, or a new one at this path.
@@ -516,16 +486,6 @@ async fn follow(machine: Option<Watch>, reloader: Reloader) {
         }
     };
     tokio::join!(machine, reloader.watch());
-}
-
-async fn bind_when_free(address: SocketAddr) -> TcpListener {
-    loop {
-        tokio::time::sleep(BIND_AGAIN).await;
-        if let Ok(listener) = TcpListener::bind(address).await {
-            tracing::info!("listening on metricsAddress {address}");
-            return listener;
-        }
-    }
 }
 
 async fn quietly(served: impl Future<Output = std::io::Result<()>>) {
