@@ -261,6 +261,45 @@ fn strip(program: &Path, scratch: &Path) -> anyhow::Result<PathBuf> {
 mod tests {
     use super::*;
 
+    /// Instead of QEMU, a shell that writes to the console; how watching it ends.
+    fn check(script: &str, whole_ms: u64, silent_ms: u64, due: Result<&str, &str>) {
+        let dir = tempfile::tempdir().unwrap();
+        let console = dir.path().join("console.log");
+        File::create(&console).unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).stdout(File::options().append(true).open(&console).unwrap());
+        let mut child = shell.spawn().unwrap();
+        let ms = Duration::from_millis;
+        let limits = Limits { whole: ms(whole_ms), silent: ms(silent_ms) };
+        let told = watch(&mut child, &console, limits, false);
+        // It may have ended by itself.
+        let _killed = child.kill();
+        child.wait().unwrap();
+        let told = told.map_err(|error| error.to_string());
+        assert_eq!(told, due.map(str::to_owned).map_err(str::to_owned), "{script}");
+    }
+
+    #[test]
+    fn a_guest_that_panics_or_hangs_is_given_up_with_the_reason() {
+        let long = 60_000;
+        check("echo lab: exit 0; exec sleep 60", long, long, Ok("0"));
+        check("printf 'a\\r\\nlab: exit 3\\r\\n'", long, long, Ok("3"));
+        check("echo Kernel panic; echo", long, long, Err("the guest ended before the command did"));
+        check("echo; exec sleep 60", long, 300, Err("the guest printed nothing for 300ms"));
+        check(
+            "printf 'lab: exit 0'; exec sleep 60",
+            long,
+            300,
+            Err("the guest printed nothing for 300ms"),
+        );
+        check(
+            "while echo; do sleep 0.1; done",
+            900,
+            long,
+            Err("the guest did not end within 900ms"),
+        );
+    }
+
     #[test]
     fn a_frequency_is_read_to_the_kilohertz() {
         for (text, due) in [

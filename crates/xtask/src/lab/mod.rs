@@ -28,8 +28,8 @@ pub(crate) use crate::lab::cache::made_once;
 pub(crate) const HELP: &str = "\
 cargo xtask lab list     the machines and kernels that there are
 cargo xtask lab build    fetch kernels and make the guest's file system; also when there are newer ones
-cargo xtask lab run [--machine NAME|all] [--kernel NAME|all] [--init shell|systemd] [--limit SECONDS] [--silence SECONDS]
-                   [--program FILE] [--package FILE] [-- ARGUMENT...]
+cargo xtask lab run [--machine NAME|all] [--kernel NAME|all] [--init shell|systemd|all] [--limit SECONDS]
+                   [--silence SECONDS] [--program FILE] [--package FILE] [-- ARGUMENT...]
                          the guest tests; ARGUMENT is a part of a test's name. Or any program of yours. With a Debian package under
                          systemd, they test what it installs, and that it comes and goes
 cargo xtask lab shell [--machine NAME] [--kernel NAME] [--init shell|systemd]
@@ -58,7 +58,7 @@ const AT_A_TIME_MAX: usize = 4;
 struct Asked {
     machines: Vec<&'static Machine>,
     releases: Vec<Release>,
-    init: Init,
+    inits: Vec<Init>,
     limits: Limits,
     program: Option<PathBuf>,
     package: Option<PathBuf>,
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
     match *command {
         "list" => list()?,
         "build" => build()?,
-        "run" => run_all(&Asked::parse(args)?)?,
+        "run" => run_all(&[Asked::parse(args)?])?,
         "shell" => shell(&Asked::parse(args)?)?,
         _ => return Ok(None),
     }
@@ -102,8 +102,9 @@ fn build() -> anyhow::Result<()> {
 
 /// What a change has to pass: one machine, every kernel; then what depends most on systemd.
 pub(crate) fn test() -> anyhow::Result<()> {
-    run_all(&Asked::parse(&["--kernel", "all"])?)?;
-    run_all(&Asked::parse(&[&["--init", "systemd", "--"], UNDER_SYSTEMD].concat())?)
+    let everything = Asked::parse(&["--kernel", "all"])?;
+    let under_systemd = Asked::parse(&[&["--init", "systemd", "--"], UNDER_SYSTEMD].concat())?;
+    run_all(&[everything, under_systemd])
 }
 
 impl Asked {
@@ -111,7 +112,7 @@ impl Asked {
         let mut asked = Asked {
             machines: vec![machine::find(DEFAULT)?],
             releases: vec![Release::Stable],
-            init: Init::Shell,
+            inits: vec![Init::Shell],
             limits: LIMITS,
             program: None,
             package: None,
@@ -127,7 +128,7 @@ impl Asked {
             match option {
                 "--machine" => asked.machines = find_machines(value()?)?,
                 "--kernel" => asked.releases = find_releases(value()?)?,
-                "--init" => asked.init = Init::find(value()?)?,
+                "--init" => asked.inits = find_inits(value()?)?,
                 "--limit" => asked.limits.whole = Duration::from_secs(value()?.parse()?),
                 "--silence" => asked.limits.silent = Duration::from_secs(value()?.parse()?),
                 "--program" => asked.program = Some(value()?.into()),
@@ -136,7 +137,7 @@ impl Asked {
             }
         }
         ensure!(
-            asked.package.is_none() || asked.init == Init::Systemd,
+            asked.package.is_none() || asked.inits == [Init::Systemd],
             "a package is installed under systemd: add --init systemd"
         );
         Ok(asked)
@@ -157,6 +158,13 @@ fn find_releases(name: &str) -> anyhow::Result<Vec<Release>> {
     }
 }
 
+fn find_inits(name: &str) -> anyhow::Result<Vec<Init>> {
+    match name {
+        "all" => Ok(vec![Init::Shell, Init::Systemd]),
+        name => Ok(vec![Init::find(name)?]),
+    }
+}
+
 fn list() -> anyhow::Result<()> {
     println!("machines (--machine):");
     for machine in &MACHINES {
@@ -170,36 +178,58 @@ fn list() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn run_all(asked: &Asked) -> anyhow::Result<()> {
+/// A guest and what it is to run.
+struct Job {
+    guest: Guest,
+    programs: [(&'static str, PathBuf); 2],
+    command: String,
+    limits: Limits,
+}
+
+impl Asked {
+    /// A guest for each machine with each kernel and each first process.
+    fn jobs(&self, built: &Built) -> anyhow::Result<Vec<Job>> {
+        let tests = self.program.as_ref().unwrap_or(&built.tests);
+        let mut jobs = Vec::new();
+        for release in &self.releases {
+            let kernel = cached_or_fetched(*release)?;
+            for (machine, init) in
+                self.machines.iter().flat_map(|it| self.inits.iter().map(move |init| (*it, *init)))
+            {
+                let out = out_dir(machine, *release, init);
+                let (kernel, package) = (kernel.clone(), self.package.clone());
+                jobs.push(Job {
+                    guest: Guest { machine, kernel, init, package, out },
+                    programs: [("bayplan", built.bayplan.clone()), ("guest-tests", tests.clone())],
+                    command: command_line(&self.args),
+                    limits: self.limits,
+                });
+            }
+        }
+        Ok(jobs)
+    }
+}
+
+/// All guests, as many at a time as this machine has CPUs for.
+fn run_all(asked: &[Asked]) -> anyhow::Result<()> {
     prepare()?;
     let built = build_tests()?;
-    let tests = asked.program.as_deref().unwrap_or(&built.tests);
-    let programs = [("bayplan", built.bayplan.as_path()), ("guest-tests", tests)];
-    let mut guests = Vec::new();
-    for release in &asked.releases {
-        let kernel = cached_or_fetched(*release)?;
-        let guest = |machine: &&'static Machine| Guest {
-            machine,
-            kernel: kernel.clone(),
-            init: asked.init,
-            package: asked.package.clone(),
-            out: out_dir(machine, *release, asked.init),
-        };
-        guests.extend(asked.machines.iter().map(guest));
+    let mut jobs = Vec::new();
+    for asked in asked {
+        jobs.extend(asked.jobs(&built)?);
     }
     // A guest keeps one of our CPUs busy, whatever it has itself.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let at_a_time = cpus.min(AT_A_TIME_MAX).min(guests.len());
-    let command = command_line(&asked.args);
+    let at_a_time = cpus.min(AT_A_TIME_MAX).min(jobs.len());
     let next = AtomicUsize::new(0);
     let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..at_a_time {
             scope.spawn(|| {
-                while let Some(guest) = guests.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let ran = run_one(guest, &programs, &command, asked.limits, at_a_time == 1);
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let ran = job.run(at_a_time == 1);
                     if let (Err(error), Ok(mut failed)) = (ran, failed.lock()) {
-                        failed.push(format!("{}: {error:#}", guest.name()));
+                        failed.push(format!("{}: {error:#}", job.guest.name()));
                     }
                 }
             });
@@ -210,36 +240,35 @@ fn run_all(asked: &Asked) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shows the console while it runs, or else all of it at its end.
-fn run_one(
-    guest: &Guest,
-    programs: &[(&str, &Path)],
-    command: &str,
-    limits: Limits,
-    is_alone: bool,
-) -> anyhow::Result<()> {
-    println!("== lab: {} starts", guest.name());
-    let started = Instant::now();
-    let ran = guest.run(programs, command, limits, is_alone);
-    let console = if is_alone { String::new() } else { guest.console() };
-    let how = if ran.is_ok() { "passed" } else { "failed" };
-    println!("{console}== lab: {} {how} in {} s", guest.name(), started.elapsed().as_secs());
-    ran
+impl Job {
+    /// Shows the console while it runs, or else all of it at its end.
+    fn run(&self, is_alone: bool) -> anyhow::Result<()> {
+        let guest = &self.guest;
+        println!("== lab: {} starts", guest.name());
+        let started = Instant::now();
+        let programs = self.programs.each_ref().map(|(name, file)| (*name, file.as_path()));
+        let ran = guest.run(&programs, &self.command, self.limits, is_alone);
+        let console = if is_alone { String::new() } else { guest.console() };
+        let how = if ran.is_ok() { "passed" } else { "failed" };
+        println!("{console}== lab: {} {how} in {} s", guest.name(), started.elapsed().as_secs());
+        ran
+    }
 }
 
 fn shell(asked: &Asked) -> anyhow::Result<()> {
     setup::install_programs()?;
     let built = build_tests()?;
     let programs = [("bayplan", built.bayplan.as_path()), ("guest-tests", built.tests.as_path())];
-    let (machine, release) = match (asked.machines.as_slice(), asked.releases.as_slice()) {
-        ([machine], [release]) => (machine, *release),
-        _ => bail!("a shell is in one machine with one kernel"),
+    let ([machine], [release], [init]) =
+        (asked.machines.as_slice(), asked.releases.as_slice(), asked.inits.as_slice())
+    else {
+        bail!("a shell is in one machine with one kernel and one first process")
     };
+    let (release, init) = (*release, *init);
     let kernel = cached_or_fetched(release)?;
     println!("xtask: {} on {}; `exit` or Ctrl-A X ends it", machine.name, kernel.version);
-    let out = out_dir(machine, release, asked.init);
-    Guest { machine, kernel, init: asked.init, package: asked.package.clone(), out }
-        .shell(&programs)
+    let out = out_dir(machine, release, init);
+    Guest { machine, kernel, init, package: asked.package.clone(), out }.shell(&programs)
 }
 
 fn cached_or_fetched(release: Release) -> anyhow::Result<Kernel> {
@@ -269,7 +298,8 @@ struct Built {
 
 fn build_tests() -> anyhow::Result<Built> {
     let mut command = Command::new(cargo());
-    command.args(["test", "--package", "bayplan-tests", "--test", "guest", "--no-run", "--locked"]);
+    // Of the whole workspace, as the tests on this machine: by itself the package would have other features, and be built anew.
+    command.args(["test", "--workspace", "--test", "guest", "--no-run", "--locked"]);
     command.arg("--message-format=json-render-diagnostics").current_dir(workspace());
     let told = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
     ensure!(told.status.success(), "cargo test --no-run: {}", told.status);
