@@ -261,22 +261,53 @@ fn sharers_that_keep_a_thread_in_each_of_two_nodes_do_not_split_cores() {
         3 14: machine, owns [0-6,8-14] of 0-6,8-14, mems 0-1
     "#]],
     );
-    // Each of the nodes has three sharers, and two cores are not worth three moves.
+    // It does not matter how many of them have to go.
     let sharers = ["1 0+100", "2 0+100", "3 0+100", "4 0+100", "5 0+100", "6 0+100", "7 14"];
     check(
         machine,
         "",
         &sharers,
         expect![[r#"
-        1 0+100: numa 0, owns [] of 0-3,8-11, mems 0
-        2 0+100: numa 1, owns [] of 4-7,12-15, mems 1
-        3 0+100: numa 0, owns [] of 0-3,8-11, mems 0
-        4 0+100: numa 1, owns [] of 4-7,12-15, mems 1
-        5 0+100: numa 0, owns [] of 0-3,8-11, mems 0
-        6 0+100: numa 1, owns [] of 4-7,12-15, mems 1
-        7 14: machine, owns [0-7,9-14] of 0-7,9-14, mems 0-1
-    "#]],
+            1 0+100: numa 0, owns [] of 0-3,8-11, mems 0
+            2 0+100: numa 1, owns [] of 4-7,12-15, mems 1
+            3 0+100: numa 0, owns [] of 0-3,8-11, mems 0
+            4 0+100: numa 1, owns [] of 4-7,12-15, mems 1
+            5 0+100: numa 0, owns [] of 0-3,8-11, mems 0
+            6 0+100: numa 1, owns [] of 4-7,12-15, mems 1
+            7 14: machine, owns [0-6,8-14] of 0-6,8-14, mems 0-1
+        "#]],
     );
+}
+
+#[test]
+fn sharers_that_keep_a_cpu_in_each_node_spread_nobody_over_more_nodes() {
+    check(
+        "pack:1 numa:4 core:2 pu:2",
+        "",
+        &["1 0+500", "2 0+500", "3 0+500", "4 0+500", "5 8"],
+        expect![[r#"
+            1 0+500: numa 0, owns [] of 0-1,8-9, mems 0
+            2 0+500: numa 1, owns [] of 2-3,10-11, mems 1
+            3 0+500: numa 2, owns [] of 4-5,12-13, mems 2
+            4 0+500: numa 3, owns [] of 6-7,14-15, mems 3
+            5 8: machine, owns [0-3,8-11] of 0-3,8-11, mems 0-1
+        "#]],
+    );
+}
+
+#[test]
+fn who_makes_room_is_only_who_is_in_the_way() {
+    let mut ledger = machine("pack:1 numa:3 core:2 pu:2", "").unwrap();
+    // Most CPU time is asked for in the first node, of which nothing is taken.
+    let before = [(1, 0, Some(2500)), (2, 1, None), (3, 0, Some(100)), (4, 0, Some(200))];
+    for (id, exclusive, shared) in before {
+        let offer = offer(&ledger, &request(id, exclusive, shared)).unwrap();
+        ledger.commit(offer).unwrap();
+    }
+    let offer = offer(&ledger, &request(5, 8, None)).unwrap();
+    let mut moved: Vec<u64> = offer.moves().iter().map(|made| made.container.0).collect();
+    moved.sort_unstable();
+    assert_eq!(moved, [3, 4]);
 }
 
 #[test]
