@@ -298,8 +298,11 @@ impl<'q, 'a> Search<'q, 'a> {
         let left = |id| self.question.free.in_pool(id).cpus.saturating_sub(taken);
         let common = Score {
             wishes: self.question.views.get(view).map_or(0, |view| view.wishes_met),
+            opens_domain: Reverse(pool.is_inside_node && self.is_without_owners(pool)),
+            node_left: Reverse(left(pool.node)),
             cpus_left: Reverse(left(pool.id)),
             around_left: Reverse(left(pool.parent.unwrap_or(pool.id))),
+            sharers: Reverse(if supply.shared.is_some() { self.sharers_alone(pool) } else { 0 }),
             ..common.clone()
         };
         if takeable < count {
@@ -315,6 +318,18 @@ impl<'q, 'a> Search<'q, 'a> {
         let pod_fits = self.rest_fits(pool, picker)?;
         let score = at_cost(Score { pod_fits, ..common }, cost, (0, MilliCpu::ZERO));
         Ok(Standing::Fits(Candidate::without_moves(score, view)))
+    }
+
+    /// Sharers of the NUMA node around a pool, as long as nobody owns CPUs there.
+    fn sharers_alone(&self, pool: &Pool) -> u32 {
+        let Some(node) = self.ledger.pools().get(pool.node) else { return 0 };
+        let load = self.ledger.loads().get(node.id.index());
+        let load = load.filter(|_| self.is_without_owners(node));
+        load.map_or(0, |load| load.containers)
+    }
+
+    fn is_without_owners(&self, pool: &Pool) -> bool {
+        self.question.free.in_pool(pool.id).cpus == pool.allocatable
     }
 
     fn picker<'s>(&'s self, candidate: &'s Candidate<'q>) -> Option<&'s Picker<'q>> {
@@ -441,8 +456,11 @@ impl<'q, 'a> Search<'q, 'a> {
             domain: Reverse(pool.cpus.len()),
             broken_cores: Reverse(0),
             strangers: Reverse(0),
+            opens_domain: Reverse(false),
+            node_left: Reverse(0),
             cpus_left: Reverse(0),
             around_left: Reverse(0),
+            sharers: Reverse(0),
             moved: Reverse((0, MilliCpu::ZERO)),
             distance: Reverse(pool.distance),
             headroom: 0,
