@@ -120,6 +120,14 @@ impl Supply<'_> {
         }
     }
 
+    /// Units in a pool whose own sharers keep nothing back; `given` is what each pool inside it can give.
+    fn inside(&self, pool: &Pool, given: &[usize], units: fn(Units, Count) -> usize) -> usize {
+        let there = |id: PoolId| units(self.units, self.takeable.in_pool(id));
+        let in_children: usize = pool.children.iter().map(|id| there(*id)).sum();
+        let from_children: usize = pool.children.iter().map(|id| of(given, *id)).sum();
+        from_children + there(pool.id).saturating_sub(in_children)
+    }
+
     /// Units in cores that are in the pool and in no pool inside it.
     pub(crate) fn own_units(&self, pool: &Pool) -> usize {
         let units =
@@ -143,16 +151,9 @@ impl Budgets {
         // Children come after their parents, so going backwards meets them first.
         for pool in pools.iter().rev() {
             let load = loads.get(pool.id.index()).copied().unwrap_or_default();
-            let count = supply.takeable.in_pool(pool.id);
-            let kept_back = |counts: &[usize], units: fn(Units, Count) -> usize| {
-                let there = |id: PoolId| units(supply.units, supply.takeable.in_pool(id));
-                let in_children: usize = pool.children.iter().map(|id| there(*id)).sum();
-                let inside: usize = pool.children.iter().map(|id| of(counts, *id)).sum();
-                inside + units(supply.units, count).saturating_sub(in_children)
-            };
             let spare = supply.spare(pool, load);
-            let all = kept_back(&takeable, Units::count).min(spare);
-            let in_whole = kept_back(&whole, Units::count_whole).min(spare);
+            let all = supply.inside(pool, &takeable, Units::count).min(spare);
+            let in_whole = supply.inside(pool, &whole, Units::count_whole).min(spare);
             set(&mut takeable, pool.id, all);
             set(&mut whole, pool.id, in_whole);
         }
@@ -162,6 +163,11 @@ impl Budgets {
     /// Units that can be taken from the pool, its surroundings left aside.
     pub(crate) fn takeable(&self, pool: PoolId) -> usize {
         of(&self.takeable, pool)
+    }
+
+    /// Whether the pool could give more if fewer shared it; what the pools inside it keep back does not count.
+    pub(crate) fn is_held_back(&self, supply: &Supply<'_>, pool: &Pool) -> bool {
+        supply.inside(pool, &self.takeable, Units::count) > self.takeable(pool.id)
     }
 
     /// Of these, those in whole cores.

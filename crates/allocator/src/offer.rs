@@ -126,14 +126,12 @@ fn compare<'l, 'q>(
             row.outcome = outcome;
         }
     }
-    let whole = best
-        .0
-        .as_ref()
-        .and_then(|(pool, split)| Some((*pool, search.in_whole_cores(pool, split)?)));
-    if let Some((pool, whole)) = whole
+    let winner = best.0.as_ref();
+    let moved = winner.and_then(|(pool, it)| Some((*pool, search.with_sharers_moved(pool, it)?)));
+    if let Some((pool, moved)) = moved
         && let Some(row) = considered.get_mut(pool.id.index())
     {
-        row.outcome = Ok(best.consider(pool, whole));
+        row.outcome = Ok(best.consider(pool, moved));
     }
     (best.0, considered)
 }

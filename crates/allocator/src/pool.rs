@@ -52,6 +52,10 @@ pub struct Pool {
     pub(crate) cores: Range<usize>,
     /// The outermost pools inside it that have one NUMA node; empty for a pool that has one itself.
     pub(crate) node_pools: Vec<PoolId>,
+    /// The widest pool of one NUMA node around it; itself where it has several.
+    pub(crate) node: PoolId,
+    /// How many of its CPUs are neither reserved nor isolated.
+    pub(crate) allocatable: usize,
     /// Objects inside it that have the same CPUs and so are no pools of their own, outermost first.
     pub(crate) merged: Vec<(Level, String)>,
 }

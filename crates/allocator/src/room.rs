@@ -142,7 +142,7 @@ impl Room<'_> {
             let size = (Reverse(load.containers), Reverse(pool.cpus.len()), Reverse(pool.id));
             (load.cpus_kept(pool), size)
         };
-        inside.filter(|pool| self.load(pool.id).containers > 0).max_by_key(kept)
+        inside.filter(|pool| self.budgets.is_held_back(&self.supply, pool)).max_by_key(kept)
     }
 
     /// Moves the largest sharer that has somewhere to go out of the pool that is short.

@@ -42,10 +42,16 @@ pub struct Score {
     pub broken_cores: Reverse<usize>,
     /// Fewer odd CPUs beside those of another pod, and rather of the same namespace than of another.
     pub strangers: Reverse<usize>,
+    /// Not the first owner in a domain inside a NUMA node, so that an L3 stays whole for who needs all of it.
+    pub opens_domain: Reverse<bool>,
+    /// Fewest CPUs without an owner left over in the NUMA node around it: what needs a node of its own needs an empty one.
+    pub node_left: Reverse<usize>,
     /// Fewest CPUs without an owner left over, so that large holes stay large. Exclusive CPUs only.
     pub cpus_left: Reverse<usize>,
     /// The same for the pool around it: what has room for nobody large is filled up first.
     pub around_left: Reverse<usize>,
+    /// In a NUMA node where nobody owns CPUs yet, fewer sharers: their CPUs change now and whenever another owner follows.
+    pub sharers: Reverse<u32>,
     /// Fewer sharers that have to move elsewhere, and of equally many those with less CPU time.
     pub moved: Reverse<(usize, MilliCpu)>,
     /// Smaller largest distance between its NUMA nodes.
@@ -58,7 +64,7 @@ pub struct Score {
 
 impl Score {
     /// Every criterion with its value, in the order of comparison.
-    pub fn criteria(&self) -> [(&'static str, String); 21] {
+    pub fn criteria(&self) -> [(&'static str, String); 24] {
         [
             ("stays", self.stays.to_string()),
             ("wishes", self.wishes.to_string()),
@@ -75,8 +81,11 @@ impl Score {
             ("domain", self.domain.0.to_string()),
             ("broken_cores", self.broken_cores.0.to_string()),
             ("strangers", self.strangers.0.to_string()),
+            ("opens_domain", self.opens_domain.0.to_string()),
+            ("node_left", self.node_left.0.to_string()),
             ("cpus_left", self.cpus_left.0.to_string()),
             ("around_left", self.around_left.0.to_string()),
+            ("sharers", self.sharers.0.to_string()),
             ("moved", format!("{} of {}", self.moved.0.0, self.moved.0.1)),
             ("distance", self.distance.0.to_string()),
             ("headroom", self.headroom.to_string()),
@@ -110,8 +119,11 @@ impl Score {
             "broken_cores" => format!("would break {mine} whole cores, not {theirs}"),
             "strangers" => "would halve cores with containers of other pods".to_owned(),
             "moved" => format!("sharers that would have to move: {mine} CPUs, not {theirs}"),
+            "opens_domain" => "would be the first owner there".to_owned(),
+            "node_left" => format!("looser fit in the NUMA node: leaves {mine} CPUs, not {theirs}"),
             "cpus_left" => format!("looser fit: leaves {mine} CPUs, not {theirs}"),
             "around_left" => format!("looser fit around it: leaves {mine} CPUs, not {theirs}"),
+            "sharers" => format!("the first owner beside {mine} sharers, not {theirs}"),
             "distance" => format!("nodes farther apart: {mine}, not {theirs}"),
             "headroom" => format!("less room: {mine}m, not {theirs}m"),
             _ => "equal; the lower pool wins".to_owned(),

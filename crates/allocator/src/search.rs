@@ -177,33 +177,62 @@ impl<'q, 'a> Search<'q, 'a> {
         })
     }
 
-    /// The same from as many NUMA nodes, but in whole cores, where sharers that keep a thread in several of them are all that is in
-    /// the way. No more sharers move than cores stay whole by it.
-    pub(crate) fn in_whole_cores(
+    /// The same from fewer NUMA nodes or with fewer split cores, where sharers that keep CPUs are all that is in the way: in the nodes that
+    /// were found, or in those that would be the best if nobody shared.
+    pub(crate) fn with_sharers_moved(
         &self,
         pool: &Pool,
-        split: &Candidate<'q>,
+        found: &Candidate<'q>,
     ) -> Option<Candidate<'q>> {
-        let (pools, picker) = (self.ledger.pools(), self.picker(split)?);
-        let Supply { units, takeable, .. } = picker.supply;
-        let there = takeable.in_pool(pool.id);
-        let is_even = there.whole_cpus == there.whole_cores * pools.width
-            && picker.count.is_multiple_of(pools.width)
-            && units.unit == Unit::Cpu;
-        if split.score.split_cores.0 == 0 || !is_even {
+        let (nodes, split) = (found.score.nodes_taken.0, found.score.split_cores.0);
+        if nodes <= 1 && split == 0 {
             return None;
         }
-        let nodes = around(pools, Level::NumaNode, &picker.pick(pool.id));
-        let takeable = Counted::new(pools, &takeable.cpus().intersection(&nodes));
-        let units = Units { unit: Unit::Core, only_whole: true, cpus: pools.width };
+        let picker = self.picker(found)?;
+        let nobody = vec![Load::default(); self.ledger.loads().len()];
+        let ideal = self.picker_with(picker.supply, &nobody, picker.count);
+        let cost = ideal.cost(pool.id)?;
+        if (cost.nodes, cost.split_cores) >= (nodes, split) {
+            return None;
+        }
+        let is_whole = cost.split_cores == 0 && self.can_be_whole(pool, picker);
+        let places = [picker.pick(pool.id), ideal.pick(pool.id)];
+        let moved = places.iter().filter_map(|cpus| self.in_nodes_of(cpus, pool, found, is_whole));
+        moved.max_by(|one, other| one.score.cmp(&other.score)).filter(|it| it.score > found.score)
+    }
+
+    /// Whether what is picked could be whole cores and nothing else.
+    fn can_be_whole(&self, pool: &Pool, picker: &Picker<'q>) -> bool {
+        let width = self.ledger.pools().width;
+        let Supply { units, takeable, .. } = picker.supply;
+        let there = takeable.in_pool(pool.id);
+        let is_uniform = there.whole_cpus == there.whole_cores * width;
+        is_uniform && picker.count.is_multiple_of(width) && units.unit == Unit::Cpu
+    }
+
+    /// What the pool can do once enough sharers have left the NUMA nodes of these CPUs.
+    fn in_nodes_of(
+        &self,
+        cpus: &CpuSet,
+        pool: &Pool,
+        found: &Candidate<'q>,
+        is_whole: bool,
+    ) -> Option<Candidate<'q>> {
+        let (pools, picker) = (self.ledger.pools(), self.picker(found)?);
+        let (units, count) = match is_whole {
+            true => {
+                let cores = Units { unit: Unit::Core, only_whole: true, cpus: pools.width };
+                (cores, picker.count / pools.width)
+            }
+            false => (picker.supply.units, picker.count),
+        };
         let supply = Supply { units, ..picker.supply };
-        let wanted =
-            Wanted { count: picker.count / pools.width, shared: self.request.demand.shared() };
+        let nodes = around(pools, Level::NumaNode, cpus);
+        let takeable = Counted::new(pools, &supply.takeable.cpus().intersection(&nodes));
+        let wanted = Wanted { count, shared: self.request.demand.shared() };
         let room = self.make_room(pool, &Supply { takeable: &takeable, ..supply }, wanted)?;
-        let worth = split.moves.len() + split.score.split_cores.0;
-        let before = Candidate::without_moves(split.score.clone(), split.view);
-        let whole = self.roomier(pool, (supply, wanted.count), room, before)?;
-        (whole.moves.len() <= worth && whole.score > split.score).then_some(whole)
+        let before = Candidate::without_moves(found.score.clone(), found.view);
+        self.roomier(pool, (supply, count), room, before)
     }
 
     fn score_exclusive(&self, pool: &Pool) -> Result<Standing<'q>, Rejection> {
@@ -269,8 +298,11 @@ impl<'q, 'a> Search<'q, 'a> {
         let left = |id| self.question.free.in_pool(id).cpus.saturating_sub(taken);
         let common = Score {
             wishes: self.question.views.get(view).map_or(0, |view| view.wishes_met),
+            opens_domain: Reverse(pool.is_inside_node && self.is_without_owners(pool)),
+            node_left: Reverse(left(pool.node)),
             cpus_left: Reverse(left(pool.id)),
             around_left: Reverse(left(pool.parent.unwrap_or(pool.id))),
+            sharers: Reverse(if supply.shared.is_some() { self.sharers_alone(pool) } else { 0 }),
             ..common.clone()
         };
         if takeable < count {
@@ -288,6 +320,18 @@ impl<'q, 'a> Search<'q, 'a> {
         Ok(Standing::Fits(Candidate::without_moves(score, view)))
     }
 
+    /// Sharers of the NUMA node around a pool, as long as nobody owns CPUs there.
+    fn sharers_alone(&self, pool: &Pool) -> u32 {
+        let Some(node) = self.ledger.pools().get(pool.node) else { return 0 };
+        let load = self.ledger.loads().get(node.id.index());
+        let load = load.filter(|_| self.is_without_owners(node));
+        load.map_or(0, |load| load.containers)
+    }
+
+    fn is_without_owners(&self, pool: &Pool) -> bool {
+        self.question.free.in_pool(pool.id).cpus == pool.allocatable
+    }
+
     fn picker<'s>(&'s self, candidate: &'s Candidate<'q>) -> Option<&'s Picker<'q>> {
         candidate.roomier.as_deref().or(self.pickers.get(candidate.view))
     }
@@ -300,12 +344,16 @@ impl<'q, 'a> Search<'q, 'a> {
         (moves, loads): (Vec<Move>, Vec<Load>),
         before: Candidate<'q>,
     ) -> Option<Candidate<'q>> {
-        let is_even = self.request.wishes.cpus.is_even;
-        let budgets = Budgets::new(&supply, &loads);
-        let picker = Picker::new(supply, budgets, self.question.kin(), is_even, count);
+        let picker = self.picker_with(supply, &loads, count);
         let moved = (moves.len(), moves.iter().map(|made| made.milli).sum());
         let score = at_cost(before.score, picker.cost(pool.id)?, moved);
         Some(Candidate { score, moves, roomier: Some(Box::new(picker)), ..before })
+    }
+
+    /// Picks so many units where these are the loads.
+    fn picker_with(&self, supply: Supply<'q>, loads: &[Load], count: usize) -> Picker<'q> {
+        let is_even = self.request.wishes.cpus.is_even;
+        Picker::new(supply, Budgets::new(&supply, loads), self.question.kin(), is_even, count)
     }
 
     /// Whether the rest of the pod has room beside this container, without anybody making room for it.
@@ -408,8 +456,11 @@ impl<'q, 'a> Search<'q, 'a> {
             domain: Reverse(pool.cpus.len()),
             broken_cores: Reverse(0),
             strangers: Reverse(0),
+            opens_domain: Reverse(false),
+            node_left: Reverse(0),
             cpus_left: Reverse(0),
             around_left: Reverse(0),
+            sharers: Reverse(0),
             moved: Reverse((0, MilliCpu::ZERO)),
             distance: Reverse(pool.distance),
             headroom: 0,

@@ -86,6 +86,10 @@ fn kept_out(topology: &Topology) -> CpuSet {
 
 fn with_classes(topology: &Topology, reserved: CpuSet, isolated: CpuSet) -> Pools {
     let mut pools = derive_pools(topology);
+    let kept = reserved.union(&isolated);
+    for pool in &mut pools {
+        pool.allocatable = pool.cpus.difference(&kept).len();
+    }
     if let Some(machine) = pools.first_mut() {
         machine.has_refuge = !reserved.is_empty();
     }
@@ -109,7 +113,7 @@ fn with_classes(topology: &Topology, reserved: CpuSet, isolated: CpuSet) -> Pool
         core_of,
         width,
         nodes: derive_nodes(topology),
-        node_cpus: derive_node_cpus(topology, &reserved.union(&isolated)),
+        node_cpus: derive_node_cpus(topology, &kept),
         huge: derive_huge(topology),
         reserved,
         partitioned: topology.partitioned().intersection(&isolated),
@@ -154,8 +158,10 @@ fn derive_pools(topology: &Topology) -> Vec<Pool> {
     }
     for at in 0..pools.len() {
         let inside = node_pools(&pools, at);
+        let node = node_around(&pools, at);
         if let Some(pool) = pools.get_mut(at) {
             pool.node_pools = inside;
+            pool.node = node.unwrap_or(pool.id);
         }
     }
     pools
@@ -164,6 +170,12 @@ fn derive_pools(topology: &Topology) -> Vec<Pool> {
 /// Levels below the L3 are too small to be shared by containers.
 fn is_pool(level: Level) -> bool {
     !matches!(level, Level::Cluster | Level::L2 | Level::Core)
+}
+
+/// The outermost pool with one NUMA node around a pool that has one; parents come before their children.
+fn node_around(pools: &[Pool], at: usize) -> Option<PoolId> {
+    let around = pools.get(pools.get(at)?.parent?.index())?;
+    (around.nodes.len() <= 1).then_some(around.node)
 }
 
 /// The outermost pools with one NUMA node inside a pool with several.
@@ -229,6 +241,8 @@ fn pool(topology: &Topology, object: &Object, id: PoolId, parent: Option<PoolId>
         nodes,
         cores: 0..0,
         node_pools: Vec::new(),
+        node: id,
+        allocatable: 0,
         merged: Vec::new(),
     }
 }

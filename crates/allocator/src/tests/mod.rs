@@ -261,22 +261,94 @@ fn sharers_that_keep_a_thread_in_each_of_two_nodes_do_not_split_cores() {
         3 14: machine, owns [0-6,8-14] of 0-6,8-14, mems 0-1
     "#]],
     );
-    // Each of the nodes has three sharers, and two cores are not worth three moves.
+    // It does not matter how many of them have to go.
     let sharers = ["1 0+100", "2 0+100", "3 0+100", "4 0+100", "5 0+100", "6 0+100", "7 14"];
     check(
         machine,
         "",
         &sharers,
         expect![[r#"
-        1 0+100: numa 0, owns [] of 0-3,8-11, mems 0
-        2 0+100: numa 1, owns [] of 4-7,12-15, mems 1
-        3 0+100: numa 0, owns [] of 0-3,8-11, mems 0
-        4 0+100: numa 1, owns [] of 4-7,12-15, mems 1
-        5 0+100: numa 0, owns [] of 0-3,8-11, mems 0
-        6 0+100: numa 1, owns [] of 4-7,12-15, mems 1
-        7 14: machine, owns [0-7,9-14] of 0-7,9-14, mems 0-1
-    "#]],
+            1 0+100: numa 0, owns [] of 0-3,8-11, mems 0
+            2 0+100: numa 1, owns [] of 4-7,12-15, mems 1
+            3 0+100: numa 0, owns [] of 0-3,8-11, mems 0
+            4 0+100: numa 1, owns [] of 4-7,12-15, mems 1
+            5 0+100: numa 0, owns [] of 0-3,8-11, mems 0
+            6 0+100: numa 1, owns [] of 4-7,12-15, mems 1
+            7 14: machine, owns [0-6,8-14] of 0-6,8-14, mems 0-1
+        "#]],
     );
+}
+
+#[test]
+fn sharers_that_keep_a_cpu_in_each_node_spread_nobody_over_more_nodes() {
+    check(
+        "pack:1 numa:4 core:2 pu:2",
+        "",
+        &["1 0+500", "2 0+500", "3 0+500", "4 0+500", "5 8"],
+        expect![[r#"
+            1 0+500: numa 0, owns [] of 0-1,8-9, mems 0
+            2 0+500: numa 1, owns [] of 2-3,10-11, mems 1
+            3 0+500: numa 2, owns [] of 4-5,12-13, mems 2
+            4 0+500: numa 3, owns [] of 6-7,14-15, mems 3
+            5 8: machine, owns [0-3,8-11] of 0-3,8-11, mems 0-1
+        "#]],
+    );
+}
+
+#[test]
+fn the_fullest_node_is_filled_before_an_l3_is_filled_elsewhere() {
+    // The sixth would fill an L3 of the other node. The last does so rather than begin one.
+    check(
+        "pack:1 numa:2 l3:3 core:4",
+        "",
+        &["1 2", "2 1", "3 4", "4 4", "5 3", "-1", "6 1", "-3", "7 2", "8 1"],
+        expect![[r#"
+            1 2: l3 0, owns [1-2] of 1-2, mems 0
+            2 1: l3 0, owns [3] of 3, mems 0
+            3 4: l3 1, owns [4-7] of 4-7, mems 0
+            4 4: l3 2, owns [8-11] of 8-11, mems 0
+            5 3: l3 3, owns [12-14] of 12-14, mems 1
+            -1: shared 0-2,15-23
+            6 1: l3 0, owns [1] of 1, mems 0
+            -3: shared 0,2,4-7,15-23
+            7 2: l3 0, owns [0,2] of 0,2, mems 0
+            8 1: l3 3, owns [15] of 15, mems 1
+        "#]],
+    );
+}
+
+#[test]
+fn the_first_owner_of_a_node_comes_where_fewest_share() {
+    // Who follows fills up what is begun.
+    check(
+        "pack:1 numa:3 core:4",
+        "",
+        &["1 0+100", "2 0+100", "3 2", "4 0+100", "5 0+100", "6 2", "7 3"],
+        expect![[r#"
+            1 0+100: numa 0, owns [] of 0-3, mems 0
+            2 0+100: numa 1, owns [] of 4-7, mems 1
+            3 2: numa 2, owns [8-9] of 8-9, mems 2
+            4 0+100: numa 0, owns [] of 0-3, mems 0
+            5 0+100: numa 1, owns [] of 4-7, mems 1
+            6 2: numa 2, owns [10-11] of 10-11, mems 2
+            7 3: numa 0, owns [1-3] of 1-3, mems 0
+        "#]],
+    );
+}
+
+#[test]
+fn who_makes_room_is_only_who_is_in_the_way() {
+    let mut ledger = machine("pack:1 numa:3 core:2 pu:2", "").unwrap();
+    // Most CPU time is asked for in the first node, of which nothing is taken.
+    let before = [(1, 0, Some(2500)), (3, 0, Some(100)), (4, 0, Some(200)), (2, 1, None)];
+    for (id, exclusive, shared) in before {
+        let offer = offer(&ledger, &request(id, exclusive, shared)).unwrap();
+        ledger.commit(offer).unwrap();
+    }
+    let offer = offer(&ledger, &request(5, 8, None)).unwrap();
+    let mut moved: Vec<u64> = offer.moves().iter().map(|made| made.container.0).collect();
+    moved.sort_unstable();
+    assert_eq!(moved, [3, 4]);
 }
 
 #[test]
@@ -774,9 +846,9 @@ fn devices_and_other_containers_draw_and_repel() {
             5 4 near:2!: refused: is not near `device at 2`
             6 0+100 with:4: numa 3, owns [] of 14-15, mems 3
             7 0+100 without:4: numa 0, owns [] of 0-3, mems 0
-            8 1 without:1: numa 0, owns [1] of 1, mems 0
-            9 0+100 burst:Pack: package 0, owns [] of 0,2-7, mems 0-1
-            10 0+100 burst:Mach: machine, owns [] of 0,2-7,14-15, mems 0-3
+            8 1 without:1: numa 1, owns [4] of 4, mems 1
+            9 0+100 burst:Pack: package 0, owns [] of 0-3,5-7, mems 0-1
+            10 0+100 burst:Mach: machine, owns [] of 0-3,5-7,14-15, mems 0-3
         "#]],
     );
 }
