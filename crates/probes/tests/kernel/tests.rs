@@ -37,6 +37,10 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("page_faults_are_those_of_the_task", page_faults_are_those_of_the_task),
     ("switches_are_those_of_the_tasks", switches_are_those_of_the_tasks),
     ("time_goes_to_who_has_the_cpu", time_goes_to_who_has_the_cpu),
+    (
+        "a_cpu_that_changes_hands_all_the_time_is_read_now_and_then",
+        a_cpu_that_changes_hands_all_the_time_is_read_now_and_then,
+    ),
     ("who_never_leaves_a_cpu_is_counted", who_never_leaves_a_cpu_is_counted),
     ("a_slot_that_is_used_again_begins_at_nothing", a_slot_that_is_used_again_begins_at_nothing),
     (
@@ -404,6 +408,28 @@ fn time_goes_to_who_has_the_cpu() {
         let found = &drain.events[&cgroup.id()];
         assert_near("clock", found.counts[&Event::CpuClock], exec_ns, 5);
         assert_near("time that was counted", found.running_ns, exec_ns, 5);
+    }
+}
+
+/// What was not read is known from what was.
+fn a_cpu_that_changes_hands_all_the_time_is_read_now_and_then() {
+    let (mut probes, a, b) = (attach_counting(), Cgroup::new(), Cgroup::new());
+    watch(&mut probes, &[(&a, ""), (&b, "")]);
+    let mut workers = [&a, &b].map(|cgroup| Worker::new(Some(cgroup), 1, "yield 500"));
+    workers.iter_mut().for_each(Worker::begin);
+    let counted = workers.each_mut().map(Worker::wait);
+    let drain = drain(&mut probes);
+    for (cgroup, counted) in [&a, &b].into_iter().zip(counted) {
+        let (found, runs) = (&drain.events[&cgroup.id()], drain.containers[&cgroup.id()].runs);
+        let share = found.counted_share().unwrap();
+        assert!(0.02 < share && share < 0.9, "{share} of the time was counted");
+        assert_near("clock", found.counts[&Event::CpuClock], counted.exec_ns, 10);
+        let switches = found.counts[&Event::ContextSwitches];
+        // Runs that are read take longer for it, and these here are short: fewer of them come to the same time.
+        assert!(
+            (runs / 2..runs + runs / 10).contains(&switches),
+            "{switches} switches, {runs} runs"
+        );
     }
 }
 
