@@ -1,5 +1,7 @@
 //! Real containerd and runc start containers on the CPUs that bayplan chose, on this machine's own kernel.
 
+#![allow(clippy::print_stdout, reason = "tests tell what they have measured")]
+
 mod audit;
 mod drift;
 mod resources;

@@ -19,6 +19,10 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("a_bounced_task_is_counted_by_distance", a_bounced_task_is_counted_by_distance),
     ("time_on_cpus_is_what_the_kernel_counts", time_on_cpus_is_what_the_kernel_counts),
     ("all_together_are_what_the_kernel_counts", all_together_are_what_the_kernel_counts),
+    (
+        "all_together_run_and_wait_as_the_schedulers_say",
+        all_together_run_and_wait_as_the_schedulers_say,
+    ),
     ("two_hogs_on_one_cpu_wait_for_each_other", two_hogs_on_one_cpu_wait_for_each_other),
     ("a_hog_on_somebody_elses_cpu_is_named", a_hog_on_somebody_elses_cpu_is_named),
     ("the_owner_himself_is_no_intruder", the_owner_himself_is_no_intruder),
@@ -178,6 +182,42 @@ fn all_together_are_what_the_kernel_counts() {
     workers.iter_mut().for_each(|worker| _ = worker.wait());
     let (after, usage_after) = (total(&drain(&mut probes)), all().unwrap());
     assert_near("all", after - before, usage_after - usage_before, 1);
+}
+
+/// Time in which tasks of all CPUs ran, and time in which they waited, in ns (Documentation/scheduler/sched-stats.rst, "CPU statistics", 7 and 8).
+fn schedulers() -> Option<[u64; 2]> {
+    let text = fs::read_to_string("/proc/schedstat").ok()?;
+    let cpus = text.lines().filter(|line| line.starts_with("cpu"));
+    let of_cpu = |line: &str, at: usize| line.split(' ').nth(at).unwrap().parse::<u64>().unwrap();
+    let sums = cpus.map(|line| [of_cpu(line, 7), of_cpu(line, 8)]);
+    sums.reduce(|sum, cpu| [sum[0] + cpu[0], sum[1] + cpu[1]])
+}
+
+fn all_together_run_and_wait_as_the_schedulers_say() {
+    if schedulers().is_none() {
+        print!("(not here: there is no /proc/schedstat) ");
+        return;
+    }
+    let (mut probes, a, b) = (attach(), Cgroup::new(), Cgroup::new());
+    watch(&mut probes, &[(&a, ""), (&b, "")]);
+    let total = |drain: &Drain| {
+        let all = drain.containers.values().chain([&drain.outside]);
+        all.fold([0, 0], |sum, it| [sum[0] + it.exec_ns, sum[1] + it.delay_ns])
+    };
+    let mut workers = [(&a, 0), (&a, 1), (&b, 1)]
+        .map(|(cgroup, cpu)| Worker::new(Some(cgroup), cpu, "hog worker 1500"));
+    let (before, counted_before) = (total(&drain(&mut probes)), schedulers().unwrap());
+    workers.iter_mut().for_each(Worker::begin);
+    workers.iter_mut().for_each(|worker| _ = worker.wait());
+    let (after, counted) = (total(&drain(&mut probes)), schedulers().unwrap());
+    println!(
+        "B8 {:?} {:?}",
+        [after[0] - before[0], after[1] - before[1]],
+        [counted[0] - counted_before[0], counted[1] - counted_before[1]]
+    );
+    for (at, what) in ["time", "delay"].into_iter().enumerate() {
+        assert_near(what, after[at] - before[at], counted[at] - counted_before[at], 1);
+    }
 }
 
 fn two_hogs_on_one_cpu_wait_for_each_other() {
