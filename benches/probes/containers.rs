@@ -90,7 +90,12 @@ pub(crate) fn watch_many() {
     let read = measure(|| {
         containers.iter_mut().for_each(|it| drop(it.files.read(&mut buffer)));
     });
-    println!("{:<20}{:.2} ms of CPU time a look, {:.3} % of a core", "files of cgroups", millis(read), share(read));
+    println!(
+        "{:<20}{:.2} ms of CPU time a look, {:.3} % of a core",
+        "files of cgroups",
+        millis(read),
+        share(read)
+    );
 }
 
 fn watch(containers: &[Container], choice: CounterChoice) -> Probes {

@@ -30,9 +30,9 @@ use cgroup::Cgroup;
 /// What can be named to have nothing else measured.
 const PARTS: [&str; 3] = ["throughput", "programs", "user-side"];
 /// Turns of the race; each is a game with every choice.
-const TURNS: usize = 15;
-/// Throws of a game: a fifth of a second or two.
-const THROWS: u32 = 60_000;
+const TURNS: usize = 41;
+/// Throws of a game: some tenths of a second.
+const THROWS: u32 = 20_000;
 /// A container switches to itself, or to another one at each switch.
 const LAYOUTS: [(&str, bool); 2] = [("one container", true), ("two containers", false)];
 /// What is attached, beside nothing at all.
@@ -47,7 +47,8 @@ fn main() {
         ["--rest", cgroup] => containers::rest(cgroup),
         // `cargo bench` adds words of its own.
         parts => {
-            let is_wanted = |part| !PARTS.iter().any(|it| parts.contains(it)) || parts.contains(&part);
+            let is_wanted =
+                |part| !PARTS.iter().any(|it| parts.contains(it)) || parts.contains(&part);
             PARTS.into_iter().filter(|it| is_wanted(it)).for_each(measure);
         }
     }
@@ -101,8 +102,9 @@ fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
 }
 
 fn race() {
-    println!("Throughput of throws, {TURNS} turns of {THROWS}; quartiles in brackets");
-    println!("{:<16}{:<20}{:>14}{:>24}{:>24}", "", "", "throws/s", "lost", "more CPU time a throw");
+    println!(
+        "Throws a second, {TURNS} turns of {THROWS}: the fastest game, and the difference within a turn as median and quartiles"
+    );
     for (layout, is_one) in LAYOUTS {
         let court = Court::new(is_one);
         let mut off = Vec::new();
@@ -114,23 +116,31 @@ fn race() {
                 games.push(court.play());
             }
         }
-        let rates = |games: &[Game]| quartiles(games.iter().map(Game::rate).collect());
-        println!("{layout:<16}{:<20}{:>14.0}", "no probes", rates(&off)[1]);
+        let fastest = |games: &[Game]| games.iter().map(Game::rate).fold(0.0, f64::max);
+        let least = |games: &[Game]| games.iter().map(|it| it.cpu_ns).fold(f64::MAX, f64::min);
+        let (rate, ns) = (fastest(&off), least(&off));
+        println!("{layout:<16}{:<20}{rate:.0}, {ns:.0} ns of CPU time a throw", "no probes");
         for ((name, _), games) in CHOICES.iter().zip(&on) {
             let pairs = || off.iter().zip(games);
-            let lost = pairs().map(|(off, on)| 100.0 * (1.0 - on.rate() / off.rate()));
-            let [low, lost, high] = quartiles(lost.collect());
-            let more = pairs().map(|(off, on)| on.cpu_ns - off.cpu_ns);
-            let [least, more, most] = quartiles(more.collect());
-            let lost = format!("{lost:.1} % [{low:.1} to {high:.1}]");
-            let more = format!("{more:.0} ns [{least:.0} to {most:.0}]");
-            println!("{layout:<16}{name:<20}{:>14.0}{lost:>24}{more:>24}", rates(games)[1]);
+            let lost = |off: f64, on: f64| 100.0 * (1.0 - on / off);
+            let [low, half, high] =
+                quartiles(pairs().map(|(off, on)| lost(off.rate(), on.rate())).collect());
+            let [few, more, many] =
+                quartiles(pairs().map(|(off, on)| on.cpu_ns - off.cpu_ns).collect());
+            let best = fastest(games);
+            println!(
+                "{layout:<16}{name:<20}{best:.0}, {:.1} % lost [in turns {half:.1}, {low:.1} to {high:.1}]; {:+.0} ns [in turns {more:+.0}, {few:+.0} to {many:+.0}]",
+                lost(rate, best),
+                least(games) - ns
+            );
         }
     }
 }
 
 fn count() {
-    println!("\nNanoseconds a run by the kernel's count, with and without what an empty program takes");
+    println!(
+        "\nNanoseconds a run by the kernel's count, with and without what an empty program takes"
+    );
     for (layout, is_one) in LAYOUTS {
         let court = Court::new(is_one);
         for (name, choice) in CHOICES {

@@ -210,11 +210,6 @@ fn all_together_run_and_wait_as_the_schedulers_say() {
     workers.iter_mut().for_each(Worker::begin);
     workers.iter_mut().for_each(|worker| _ = worker.wait());
     let (after, counted) = (total(&drain(&mut probes)), schedulers().unwrap());
-    println!(
-        "B8 {:?} {:?}",
-        [after[0] - before[0], after[1] - before[1]],
-        [counted[0] - counted_before[0], counted[1] - counted_before[1]]
-    );
     for (at, what) in ["time", "delay"].into_iter().enumerate() {
         assert_near(what, after[at] - before[at], counted[at] - counted_before[at], 1);
     }
