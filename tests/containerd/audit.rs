@@ -26,7 +26,7 @@ struct Hog(Child);
 
 impl Hog {
     fn start(cpu: u32) -> anyhow::Result<Hog> {
-        let script = format!("echo {NAME} > /proc/$$/comm; while :; do :; done");
+        let script = format!("printf {NAME} > /proc/$$/comm; while :; do :; done");
         let hog = Hog(Command::new("/bin/sh").args(["-c", &script]).spawn()?);
         let mut cpus = CpuSet::new();
         cpus.set(usize::try_from(cpu)?)?;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use bayplan_probes::{
@@ -456,11 +455,13 @@ fn a_cpu_that_changes_hands_all_the_time_is_read_now_and_then() {
     let drain = drain(&mut probes);
     for (cgroup, counted) in [&a, &b].into_iter().zip(counted) {
         let (found, runs) = (&drain.events[&cgroup.id()], drain.containers[&cgroup.id()].runs);
+        // Somebody else may have had the CPU in between, and an emulated one does not change hands so often.
+        let has_storm = runs > 60 * counted.exec_ns / 1_000_000;
         let share = found.counted_share().unwrap();
-        assert!(0.02 < share && share < 0.9, "{share} of the time was counted");
+        assert!(0.02 < share && (share < 0.9 || !has_storm), "{share} of {runs} runs was counted");
         assert_near("clock", found.counts[&Event::CpuClock], counted.exec_ns, 10);
         let switches = found.counts[&Event::ContextSwitches];
-        // Runs that are read take longer for it, and these here are short: fewer of them come to the same time.
+        // Runs that are read take longer for it, and these here are short, so fewer of them are counted in the same time.
         assert!(
             (runs / 2..runs + runs / 10).contains(&switches),
             "{switches} switches, {runs} runs"
@@ -515,25 +516,5 @@ fn the_processors_counters_count_or_are_said_to_be_missing() {
             assert!(drain.events.is_empty());
         }
         other => panic!("{other:?}"),
-    }
-}
-
-/// Watches many until the input ends, and says which cgroup owns `cpus`, and what a drain takes.
-pub(crate) fn hold(cpus: &str, choice: CounterChoice) {
-    let mut probes = attach_with("pack:1 numa:1 l3:1 core:2 pu:1", choice);
-    let cgroups: Vec<Cgroup> = (0..250).map(|_| Cgroup::new()).collect();
-    let mut containers: Vec<(&Cgroup, &str)> = cgroups.iter().map(|it| (it, "")).collect();
-    containers[0].1 = cpus;
-    watch(&mut probes, &containers);
-    println!("{} owns {cpus}", path(&cgroups[0]));
-    let (send, ended) = std::sync::mpsc::channel::<()>();
-    std::thread::spawn(move || {
-        let _ = std::io::stdin().read_line(&mut String::new());
-        drop(send);
-    });
-    while ended.recv_timeout(Duration::from_secs(2)) == Err(RecvTimeoutError::Timeout) {
-        let start = Instant::now();
-        let drain = drain(&mut probes);
-        println!("drained {} containers in {:?}", drain.containers.len(), start.elapsed());
     }
 }
