@@ -228,12 +228,13 @@ fn two_hogs_on_one_cpu_wait_for_each_other() {
         (found.exec_ns - before.exec_ns, sum(|it| it.exec_ns), (before, found, waited))
     });
     assert_near("delay", found.delay_ns - before.delay_ns, waited, 1);
-    // Each waits for a slice of the other: from 1 to 16 ms, whatever the scheduler of the day; somebody else may come in between.
+    // Whoever leaves the CPU for the other waits for a slice of it: from 1 to 16 ms, whatever the scheduler of the day, and longer where somebody else comes
+    // in between. On a busy machine it is mostly others who take the CPU, for as long as they like.
     let slices: u64 = found.delays[11..19].iter().sum();
-    assert!(slices * 10 > found.involuntary * 8, "{found:?}");
     let by_itself = Preempter::ALL.iter().position(|it| *it == Preempter::Itself).unwrap();
-    // On a busy machine it is mostly others who take the CPU.
-    assert!(found.preempted_by[by_itself] * 10 > slices, "{found:?}");
+    let by_itself = found.preempted_by[by_itself];
+    assert!(slices * 10 > by_itself * 8, "{found:?}");
+    assert!(by_itself * 10 > slices, "{found:?}");
 }
 
 /// What `name` did on CPU 1, by kind.
