@@ -144,11 +144,12 @@ int switched(u64 *ctx)
 	struct counters *counters;
 	u64 container, now, exec_ns, delay_ns, involuntary;
 	u32 bucket, by;
+	int is_counted = 1;
 
 	if (!set)
 		return 0;
 	if (events_wanted)
-		hand_over_events(slot_of(next, set), 0);
+		is_counted = hand_over_events(slot_of(next, set), scheduler_clock(prev->pid ? prev : next));
 	if (prev->pid == 0)
 		return 0;
 	state = remember(prev, set);
@@ -170,6 +171,8 @@ int switched(u64 *ctx)
 	involuntary = now - state->involuntary;
 	state->involuntary = now;
 
+	if (!is_counted)
+		charge_uncounted(state->slot, exec_ns);
 	counters->exec_ns += exec_ns;
 	counters->runs += 1;
 	counters->delay_ns += delay_ns;
@@ -271,8 +274,9 @@ SEC("raw_tp/sched_switch")
 int look_at_events(u64 *ctx)
 {
 	struct settings *set = read_settings();
+	struct task_struct *task = bpf_get_current_task_btf();
 
 	if (set)
-		hand_over_events(slot_of(bpf_get_current_task_btf(), set), 1);
+		ask_events(slot_of(task, set), scheduler_clock(task));
 	return 0;
 }

@@ -1,5 +1,8 @@
 //! Real containerd and runc start containers on the CPUs that bayplan chose, on this machine's own kernel.
 
+#![allow(clippy::print_stdout, reason = "tests tell what they have measured")]
+
+mod audit;
 mod drift;
 mod resources;
 
@@ -27,6 +30,12 @@ fn a_container_reads_its_cpus_in_a_file_that_is_kept_up_to_date() {
 fn a_cpu_set_that_somebody_changes_past_the_runtime_is_repaired() {
     let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
     drift::run(Path::new(BAYPLAN)).unwrap();
+}
+
+#[test]
+fn the_audit_names_a_hog_on_somebodys_own_cpu_and_its_time() {
+    let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    audit::run(Path::new(BAYPLAN)).unwrap();
 }
 
 /// With two Guaranteed containers where this machine has CPUs for both and one to share.

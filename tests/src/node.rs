@@ -283,6 +283,11 @@ impl Node {
         &self.daemon.socket
     }
 
+    /// Where programs ask the daemon.
+    pub fn control(&self) -> &Path {
+        &self.daemon.control
+    }
+
     /// The daemon's log.
     pub fn log(&self) -> &Path {
         &self.daemon.log

@@ -89,7 +89,8 @@ pub struct EventCounts {
     pub counts: BTreeMap<Event, u64>,
     /// Time in ns that it ran and was to be counted.
     pub enabled_ns: u64,
-    /// Time of that, in ns, in which the processor had its counters for us. Less than the above: others have taken them.
+    /// Time of that, in ns, in which events were counted for it. Less than the above: others have taken the processor's counters, or CPUs changed hands too often
+    /// to read them each time.
     pub running_ns: u64,
 }
 

@@ -6,6 +6,7 @@
 //! is told once, with the reason and what would mend it. Nothing is pinned: when the process ends, the kernel takes everything away.
 
 mod audit;
+mod cost;
 mod counting;
 mod events;
 mod intruder;
@@ -18,6 +19,7 @@ mod records;
 mod refusal;
 
 pub use audit::Intrusions;
+pub use cost::{Cost, Meter};
 pub use events::{CounterChoice, Event, EventCounts};
 pub use intruder::{CgroupId, Intruder, Intrusion, Softirq, Vector, Who};
 pub use probes::{Drain, Probe, ProbeError, ProbeState, Probes};

@@ -20,7 +20,7 @@ use crate::records::{
     SettingsRecord,
 };
 use crate::refusal::{Surroundings, judge};
-use crate::{CgroupId, CounterChoice, Counters, EventCounts, Intrusion, Intrusions, Refusal};
+use crate::{CgroupId, Cost, CounterChoice, Counters, EventCounts, Intrusion, Intrusions, Refusal};
 
 /// The compiled probes, see `bpf/build`.
 static OBJECT: &[u8] = include_bytes_aligned!(env!("BAYPLAN_BPF_OBJECT"));
@@ -318,6 +318,27 @@ impl Probes {
             table.push(Probe { name: COUNTERS, counts: choice.counts(), state });
         }
         table
+    }
+
+    /// What each program has cost while a [`crate::Meter`] was there.
+    ///
+    /// # Errors
+    /// [`ProbeError`] when the kernel does not answer.
+    pub fn costs(&self) -> Result<Vec<Cost>, ProbeError> {
+        self.programs.costs().map_err(failed(|| "read what programs cost".to_owned()))
+    }
+
+    /// Attaches a program that does nothing at every switch, called `nothing`, so that [`Probes::costs`] tells what being called costs.
+    ///
+    /// # Errors
+    /// A [`Refusal`] when the kernel does not take it.
+    pub fn attach_nothing(&mut self) -> Result<(), Refusal> {
+        let refuse = |error: &(dyn Error + 'static)| {
+            judge("attaching nothing", error, &Surroundings::read())
+        };
+        let (_, btf) = read_types();
+        let btf = btf.map_err(|error| refuse(&error))?;
+        self.programs.attach_nothing(&btf).map_err(|error| refuse(&*error))
     }
 
     /// How many cgroups and intruders the kernel's maps hold.

@@ -12,7 +12,7 @@ use bayplan_types::CpuId;
 use nix::errno::Errno;
 
 use crate::refusal::{Surroundings, errno_of, judge};
-use crate::{Probe, ProbeState, Refusal};
+use crate::{Cost, Probe, ProbeState, Refusal};
 
 /// One probe: programs, each with its tracepoint, that make sense only together.
 struct Description {
@@ -27,6 +27,8 @@ struct Description {
 const LOOK: &str = "look_at_running";
 /// The one that reads a CPU's counters; run by us, and attached to nothing.
 const LOOK_AT_EVENTS: &str = "look_at_events";
+/// The empty one, and where it is attached.
+const NOTHING: (&str, &str) = ("nothing", "sched_switch");
 /// The one without which nothing else makes sense.
 const SCHEDULER: &str = "scheduler";
 
@@ -159,6 +161,33 @@ impl Programs {
             Err(error) if errno_of(&error) != Some(Errno::ENXIO) => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    /// Attaches the empty program; it goes with the others.
+    pub(crate) fn attach_nothing(&mut self, btf: &Btf) -> Result<(), Box<dyn Error>> {
+        let (name, tracepoint) = NOTHING;
+        self.load(name, tracepoint, btf)?;
+        program(&mut self.object, name)?.attach()?;
+        Ok(())
+    }
+
+    /// What the loaded programs have cost while somebody wanted to know.
+    pub(crate) fn costs(&self) -> Result<Vec<Cost>, ProgramError> {
+        let of_probes = DESCRIPTIONS.iter().flat_map(|it| it.programs).map(|(name, _)| *name);
+        let others = [LOOK, LOOK_AT_EVENTS, NOTHING.0];
+        let mut costs = Vec::new();
+        for name in of_probes.chain(others) {
+            match self.object.program(name).ok_or(MISSING)?.info() {
+                Ok(info) => costs.push(Cost {
+                    program: name,
+                    runs: info.run_count(),
+                    time: info.run_time(),
+                }),
+                Err(ProgramError::NotLoaded) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(costs)
     }
 
     pub(crate) fn table(&self) -> Vec<Probe> {

@@ -198,7 +198,7 @@ fn encode_events(
     if containers.is_empty() {
         return Ok(());
     }
-    let help = "Time that the container ran, by whether its events were counted or, because others had taken the counters, lost";
+    let help = "Time that the container ran, by whether its events were counted or lost, because others had taken the counters or its CPUs changed hands too often to read them";
     let unit = Some(&Unit::Seconds);
     let mut family =
         encoder.encode_descriptor("container_counting", help, unit, MetricType::Counter)?;

@@ -68,7 +68,7 @@ pub struct ContainerAudit {
     /// What the processor or the kernel has counted while it ran, by event, such as `cycles`; what was shared with others is as of all the time. Empty where nothing is counted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub events: BTreeMap<String, u64>,
-    /// Share of the time, 0 to 1, in which the processor counted them for us; null where nothing is counted.
+    /// Share of the time, 0 to 1, in which they were counted; null where nothing is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events_counted_share: Option<f64>,
     /// The same over the last minute; null until there are two readings.

@@ -3,9 +3,6 @@
 //!
 //! The machine may be busy with other things, so nothing is compared with the clock: the kernel's own counters of the same tasks
 //! (`/proc/PID/schedstat`, `cpu.stat`, `cpuacct.usage`) are the measure. Tests run one after the other.
-//!
-//! `--hold LIST` is for measuring: it watches 250 cgroups, the first of which owns the CPUs of the list, and drains every two seconds until its
-//! input ends; `--hold-counting LIST` does so with the kernel's own counters. `sysctl kernel.bpf_stats_enabled=1` and `bpftool prog show` tell what the programs take.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,19 +17,11 @@ mod work;
 
 use std::process::ExitCode;
 
-use bayplan_probes::CounterChoice;
-
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     if let ["--work", rest @ ..] = args.as_slice() {
         work::perform(rest);
-        return ExitCode::SUCCESS;
-    }
-    if let [hold @ ("--hold" | "--hold-counting"), cpus] = args.as_slice() {
-        let counts = *hold == "--hold-counting";
-        let choice = if counts { CounterChoice::Software } else { CounterChoice::Off };
-        tests::hold(cpus, choice);
         return ExitCode::SUCCESS;
     }
     if args.contains(&"--list") {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bayplan_probes::CgroupId;
-use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sched::{CpuSet, sched_setaffinity, sched_yield};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
@@ -137,8 +137,9 @@ pub(crate) fn perform(args: &[&str]) {
         ["rest"] => {}
         ["hog", name, millis] => {
             fs::write("/proc/self/comm", name).unwrap();
-            spin(millis.parse().unwrap());
+            spin(millis.parse().unwrap(), std::hint::spin_loop);
         }
+        ["yield", millis] => spin(millis.parse().unwrap(), || sched_yield().unwrap()),
         ["touch", pages] => touch(pages.parse().unwrap()),
         ["nap", times, millis] => {
             let nap = Duration::from_millis(millis.parse().unwrap());
@@ -151,10 +152,10 @@ pub(crate) fn perform(args: &[&str]) {
             }
         }
         ["wander", millis, to] => {
-            spin(millis.parse().unwrap());
+            spin(millis.parse().unwrap(), std::hint::spin_loop);
             enter(to);
             pin(cpu);
-            spin(millis.parse().unwrap());
+            spin(millis.parse().unwrap(), std::hint::spin_loop);
         }
         other => panic!("{other:?}"),
     }
@@ -202,11 +203,11 @@ fn pin(cpu: usize) {
     sched_setaffinity(Pid::from_raw(0), &cpus).unwrap();
 }
 
-/// Keeps a CPU busy until this process has had so much CPU time.
-fn spin(millis: u64) {
+/// Keeps a CPU busy with `step` until this process has had so much CPU time.
+fn spin(millis: u64, step: impl Fn()) {
     let cpu_time = || Duration::from(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap());
     let end = cpu_time() + Duration::from_millis(millis);
     while cpu_time() < end {
-        std::hint::spin_loop();
+        step();
     }
 }

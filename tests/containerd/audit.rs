@@ -1,0 +1,105 @@
+//! A hog beside a container that owns its CPU: the audit names it, with the time that the kernel has counted of it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
+use bayplan_tests::node::{LIMIT, Node, Placed, SLEEP};
+use bayplan_tests::process::wait_for;
+use bayplan_types::{Bytes, QosClass};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// As the kernel shows it: at most 15 letters.
+const NAME: &str = "a-known-hog";
+const OWNER: &str = "default/audited-owner/app";
+/// CPU time of the hog.
+const WORK: Duration = Duration::from_secs(3);
+
+/// A process of no container that keeps one CPU busy, ended with the value.
+struct Hog(Child);
+
+impl Hog {
+    fn start(cpu: u32) -> anyhow::Result<Hog> {
+        let script = format!("printf {NAME} > /proc/$$/comm; while :; do :; done");
+        let hog = Hog(Command::new("/bin/sh").args(["-c", &script]).spawn()?);
+        let mut cpus = CpuSet::new();
+        cpus.set(usize::try_from(cpu)?)?;
+        sched_setaffinity(hog.pid()?, &cpus)?;
+        Ok(hog)
+    }
+
+    fn pid(&self) -> anyhow::Result<Pid> {
+        Ok(Pid::from_raw(i32::try_from(self.0.id())?))
+    }
+
+    /// By the kernel.
+    fn cpu_time(&self) -> anyhow::Result<Duration> {
+        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.0.id()))?;
+        Ok(Duration::from_nanos(text.split(' ').next().context("no time")?.parse()?))
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ended = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
+
+/// Seconds that the hog took of the owner's CPU; `None` where the owner is not there.
+fn taken(audit: &Value) -> Option<f64> {
+    let mut containers = audit["containers"].as_array()?.iter();
+    let owner = containers.find(|it| it["pod"] == "audited-owner")?;
+    let hogs = owner["intruders"].as_array()?.iter().filter(|it| it["name"] == NAME);
+    hogs.map(|it| it["seconds"].as_f64()).sum()
+}
+
+/// What the probes have counted when they were read again.
+fn next_reading(node: &Node, last: &Value) -> anyhow::Result<Value> {
+    wait_for("the audit to be read again", LIMIT, || {
+        Ok(Some(node.audit()?).filter(|audit| audit["at"] != last["at"]))
+    })
+}
+
+fn audited(node: &Node, owner: &Placed, bayplan: &Path) -> anyhow::Result<()> {
+    let cpu = owner.cpus.first().context("the owner has no CPU")?.0;
+    let is_watched = |audit: &Value| {
+        let mut all = audit["containers"].as_array().into_iter().flatten();
+        all.any(|it| it["pod"] == "audited-owner" && it["owned"] == owner.cpus.to_string())
+    };
+    wait_for("the owner to be watched", LIMIT, || Ok(Some(node.audit()?).filter(is_watched)))?;
+    let hog = Hog::start(cpu)?;
+    wait_for("the hog to work", LIMIT, || Ok((hog.cpu_time()? >= WORK).then_some(())))?;
+    // Then its time is what it is, and nobody charges it any more.
+    kill(hog.pid()?, Signal::SIGSTOP)?;
+    // The next reading may have begun before.
+    let stopped = node.audit()?;
+    let audit = next_reading(node, &next_reading(node, &stopped)?)?;
+    let found = taken(&audit).with_context(|| format!("nobody is named {NAME}: {audit}"))?;
+    let counted = hog.cpu_time()?.as_secs_f64();
+    println!("the hog ran {counted:.3} s by the kernel, {found:.3} s by the audit");
+    // Before it gave itself that name it was called sh, for some milliseconds.
+    ensure!((found - counted).abs() <= 0.02 * counted, "{found} s, the kernel says {counted} s");
+    let told =
+        Command::new(bayplan).args(["audit", OWNER, "--control"]).arg(node.control()).output()?;
+    let told = String::from_utf8(told.stdout)?;
+    ensure!(told.contains(NAME), "bayplan audit {OWNER}: {told}");
+    Ok(())
+}
+
+pub(crate) fn run(bayplan: &Path) -> anyhow::Result<()> {
+    let mut node = Node::start(bayplan, &SLEEP, CgroupDriver::Cgroupfs)?;
+    let owner = node.launch(
+        &PodSpec::new("audited-owner", QosClass::Guaranteed),
+        &ContainerSpec::guaranteed("app", 1000, Bytes(64 << 20)),
+    );
+    let audited = owner.and_then(|owner| audited(&node, &owner, bayplan));
+    node.end(audited)
+}
