@@ -117,5 +117,5 @@ fn check_parts() -> (Vec<&'static str>, String) {
 }
 
 /// Parts that no suite has shown to be needed yet. What is useless stays in force without a verdict, and no service is slower for it on these machines: freeing a victim's hardware threads at the cost of others,
-/// too, gained more than it cost. Whoever it is turned on pays with work, and no goal measures that yet; so the verdict stays.
+/// too, gained more than it cost. Whoever it is turned on pays with work; how often that is in vain is in the table, and the verdict changes little of it, because changes are made at the same time.
 const UNPROVEN: [&str; 1] = ["verdict"];

@@ -17,6 +17,10 @@ use crate::suites::{Suite, Trial};
 const PAST: usize = 12;
 /// How much better things have to be without the culprit for an action against it to be right.
 const WORTH: f64 = 1.1;
+/// Without a change that is in vain nobody is slower by more than this.
+const NO_HARM: f64 = 1.02;
+/// Rounds between looks at what is in force.
+const LOOK_EVERY: u32 = 24;
 
 /// What happened to one machine under one hand.
 #[derive(Default)]
@@ -29,6 +33,9 @@ pub(crate) struct Log {
     /// Changes and undos.
     pub(crate) changed_at: Vec<Duration>,
     pub(crate) undone: usize,
+    /// How often a change that was in force was looked at while its target was to blame, and how often it was in vain.
+    pub(crate) held: usize,
+    pub(crate) held_in_vain: usize,
     /// Everything that was decided, for people.
     pub(crate) story: String,
 }
@@ -80,7 +87,10 @@ fn live(trial: &Trial, mut hand: Hand<'_>) -> Log {
     let mut log = Log::default();
     let mut past: VecDeque<Plant> = VecDeque::new();
     let is_judged = matches!(hand, Hand::Rebalancer(_));
-    while plant.now() < trial.end {
+    for number in 1.. {
+        if plant.now() >= trial.end {
+            break;
+        }
         if is_judged {
             past.push_back(plant.clone());
             if past.len() > PAST {
@@ -99,11 +109,22 @@ fn live(trial: &Trial, mut hand: Hand<'_>) -> Log {
         for change in hand.act(&mut plant, &round, is_on) {
             log.add(trial, &plant, past.front(), change);
         }
+        if is_judged && number % LOOK_EVERY == 0 {
+            log.look_at_what_holds(&plant);
+        }
     }
     log
 }
 
 impl Log {
+    fn look_at_what_holds(&mut self, plant: &Plant) {
+        let in_force = plant.in_force().filter(|it| it.target != it.evidence.victim);
+        for is_in_vain in in_force.filter_map(|proposal| is_in_vain(plant, proposal)) {
+            self.held += 1;
+            self.held_in_vain += usize::from(is_in_vain);
+        }
+    }
+
     fn add(&mut self, trial: &Trial, plant: &Plant, past: Option<&Plant>, change: Change) {
         let at = plant.now();
         let seconds = at.as_secs_f64() - trial.onset.as_secs_f64();
@@ -173,6 +194,20 @@ fn is_right(past: &Plant, proposal: &Proposal) -> bool {
     let others = past.tenants().keys().filter(|id| **id != victim);
     let lonely = others.fold(past.clone(), |plant, other| plant.without(*other));
     is_better(turned) && (is_own || is_better(lonely))
+}
+
+/// Whether its victim would be no slower without a change, so that its target pays for nothing. `None` where that cannot be said: even without any change the target would do no harm now.
+fn is_in_vain(plant: &Plant, proposal: &Proposal) -> Option<bool> {
+    let p99 = |plant: Plant| p99_over(plant, proposal.evidence.victim, 2);
+    let mut free = plant.clone();
+    let of_target = plant.in_force().filter(|it| it.target == proposal.target);
+    of_target.for_each(|it| free.undo(it.number));
+    if p99(free) < WORTH * p99(plant.without(proposal.target)) {
+        return None;
+    }
+    let mut without = plant.clone();
+    without.undo(proposal.number);
+    Some(p99(without) <= NO_HARM * p99(plant.clone()))
 }
 
 /// Mean p99 of `who` over ten rounds after the first few, in which things settle.

@@ -40,6 +40,9 @@ pub(crate) struct Score {
     pub(crate) wrong: usize,
     pub(crate) undone: usize,
     pub(crate) moves: usize,
+    /// Looks at changes in force whose target was to blame, and those at changes that did nothing for their victim.
+    pub(crate) held: usize,
+    pub(crate) held_in_vain: usize,
     pub(crate) ping_pong: usize,
     /// Most changes and undos in any minute.
     pub(crate) busiest_minute: usize,
@@ -64,6 +67,8 @@ pub(crate) fn score(suite: &Suite, cases: &[Case], settings: &Settings) -> Score
         wrong: 0,
         undone: 0,
         moves: 0,
+        held: 0,
+        held_in_vain: 0,
         ping_pong: 0,
         busiest_minute: 0,
         p99_ms: [0.0; 3],
@@ -86,6 +91,8 @@ impl Score {
         self.made += log.made.len();
         self.wrong += log.made.iter().filter(|made| !made.is_right).count();
         self.undone += log.undone;
+        self.held += log.held;
+        self.held_in_vain += log.held_in_vain;
         let is_move = |knob| matches!(knob, Knob::Siblings | Knob::Move | Knob::MoveOwner);
         self.moves += log.made.iter().filter(|made| is_move(made.proposal.knob)).count();
         self.ping_pong += ping_pong(log);

@@ -81,7 +81,7 @@ fn render_case(case: &Case, log: &Log) -> String {
 /// One line per suite.
 pub(crate) fn render(scores: &[Score]) -> String {
     let mut text = format!(
-        "{:<13} {:>6} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8} {:>6} {:>6} {:>6} {:>24} {:>7} {:>7}\n",
+        "{:<13} {:>6} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8} {:>6} {:>6} {:>7} {:>6} {:>24} {:>7} {:>7}\n",
         "suite",
         "hours",
         "victims",
@@ -93,6 +93,7 @@ pub(crate) fn render(scores: &[Score]) -> String {
         "per day",
         "undone",
         "moves",
+        "in vain",
         "again",
         "p99 ms: 0 / it / oracle",
         "ratio",
@@ -105,7 +106,7 @@ pub(crate) fn render(scores: &[Score]) -> String {
         let [nothing, bayplan, oracle] = score.p99_ms;
         let _ = writeln!(
             text,
-            "{:<13} {:>6.0} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8.1} {:>6} {:>6} {:>6} {:>24} {:>7.3} {:>7.3}",
+            "{:<13} {:>6.0} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8.1} {:>6} {:>6} {:>7} {:>6} {:>24} {:>7.3} {:>7.3}",
             score.name,
             score.machine_hours,
             score.relieved.len(),
@@ -117,6 +118,7 @@ pub(crate) fn render(scores: &[Score]) -> String {
             score.wrong_per_day(),
             score.undone,
             score.moves,
+            format!("{}/{}", score.held_in_vain, score.held),
             score.ping_pong,
             format!("{nothing:.1} / {bayplan:.1} / {oracle:.1}"),
             score.ratio,
