@@ -1,5 +1,6 @@
 use std::fs;
 
+use bayplan_host::disk::SoundDisk;
 use bayplan_host::history::{parse_history, segments};
 
 use super::*;
@@ -69,7 +70,8 @@ fn told(dir: &Path) -> String {
 fn a_start_tells_only_what_the_segment_does_not_know() {
     let dir = tempfile::tempdir().unwrap();
     let start = |machine: &str, words: &[&str], found: &[&str]| {
-        Scribe::open(dir.path(), 1 << 20, opening(Kind::Started, machine, words), entries(found))
+        let opening = opening(Kind::Started, machine, words);
+        Scribe::open(Arc::new(SoundDisk), dir.path(), 1 << 20, opening, entries(found))
     };
     let mut scribe = start("m1", &["=0 a"], &[]);
     scribe.write(Told { entries: entries(&["+1 b", "+2 c", "-1 b"]), opening: None });
@@ -88,7 +90,9 @@ fn what_is_lost_is_told_and_followed_by_an_opening() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("history");
     fs::write(&path, "a file is in the way").unwrap();
-    let mut scribe = Scribe::open(&path, 1 << 20, opening(Kind::Started, "m", &[]), Vec::new());
+    let opening_of_start = opening(Kind::Started, "m", &[]);
+    let mut scribe =
+        Scribe::open(Arc::new(SoundDisk), &path, 1 << 20, opening_of_start, Vec::new());
     assert!(scribe.failure.is_some() && scribe.has_gap);
     scribe.write(Told { entries: entries(&["+0 a"]), opening: None });
     fs::remove_file(&path).unwrap();
