@@ -283,7 +283,9 @@ impl Daemon {
             config: current.clone(),
             metrics: Arc::clone(&metrics),
         };
-        tasks.push(losses.spare(Part::Enforcer, run_enforcer(enforcing, stop.clone())));
+        let writing = run_enforcer(enforcing, stop.clone());
+        let told = enforcement.clone();
+        tasks.push(losses.spare_then(Part::Enforcer, writing, async move { told.lose() }));
         let looking = RebalancerTask { is_dry_run: followed.is_dry_run, ..core.looking };
         let (ground, sightings) = (Arc::clone(&looking.ground), looking.sightings.clone());
         let told = looking.told.clone();

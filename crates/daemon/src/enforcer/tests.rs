@@ -7,6 +7,7 @@ use bayplan_enforcement::{Form, Setting, Slot};
 use bayplan_host::disk::{Disk, Operation, SoundDisk};
 use bayplan_host::fake_kernel::FakeKernel;
 use nix::errno::Errno;
+use tempfile::TempDir;
 
 use super::*;
 
@@ -33,11 +34,7 @@ impl Shared {
 }
 
 fn enforcer(kernel: &Shared, dir: &Path) -> Enforcer {
-    enforcer_on(Arc::new(SoundDisk), kernel, dir)
-}
-
-fn enforcer_on(disk: Arc<dyn Disk>, kernel: &Shared, dir: &Path) -> Enforcer {
-    let (originals, told) = Originals::open(disk, dir, None).unwrap();
+    let (originals, told) = Originals::open(Arc::new(SoundDisk), dir, None).unwrap();
     assert_eq!(told, [""; 0]);
     Enforcer::new(Box::new(Arc::clone(&kernel.0)), originals)
 }
@@ -130,17 +127,15 @@ impl Disk for Refusing {
     }
 }
 
-/// Whatever the disk refuses, and whenever the daemon is killed then: the next one, with a sound disk, gives everything back that was changed.
+/// Whatever the disk refuses, and whenever the daemon is killed then: nothing is written of which the original is not on disk, and the next
+/// one, with a sound disk, gives everything back that was changed. An old file that cannot be read is kept aside, for people.
 fn check_refusing(is_lasting: bool, errno: Errno) {
     for at in 0.. {
         let kernel = Shared::with(&[("a", "0"), ("b", "0"), ("c", "0")]);
         let dir = tempfile::tempdir().unwrap();
         enforcer(&kernel, dir.path()).carry_out(wanted(&[("a", "1")]), second(0));
-        let (done, is_lasting) = (AtomicUsize::new(0), is_lasting);
-        let disk = Arc::new(Refusing { at, is_lasting, errno, done });
-        let (originals, _) =
-            Originals::open(Arc::<Refusing>::clone(&disk), dir.path(), None).unwrap();
-        let mut refused = Enforcer::new(Box::new(Arc::clone(&kernel.0)), originals);
+        let disk = Arc::new(Refusing { at, is_lasting, errno, done: AtomicUsize::new(0) });
+        let (mut refused, is_unreadable) = opened(Arc::<Refusing>::clone(&disk), &kernel, &dir);
         let mut unkept = 0;
         let rounds = [&[("a", "1"), ("b", "1")][..], &[("a", "1"), ("b", "1"), ("c", "1")]];
         for (now, wants) in (0..).zip(rounds) {
@@ -151,14 +146,24 @@ fn check_refusing(is_lasting: bool, errno: Errno) {
             unkept += usize::from(told.is_some());
         }
         drop(refused);
-        enforcer(&kernel, dir.path()).carry_out(wanted(&[]), second(9));
+        let (mut next, _) = opened(Arc::new(SoundDisk), &kernel, &dir);
+        next.carry_out(wanted(&[]), second(9));
         let left = ["a", "b", "c"].map(|name| kernel.text(name));
-        assert_eq!(left, ["0", "0", "0"], "{errno} at operation {at}, lasting: {is_lasting}");
+        let aside = fs::read_to_string(dir.path().join("originals/journal.old"));
+        let is_aside = is_unreadable && aside.is_ok_and(|text| text.contains(r#""path":"a""#));
+        let due = if is_aside { ["1", "0", "0"] } else { ["0", "0", "0"] };
+        assert_eq!(left, due, "{errno} at operation {at}, lasting: {is_lasting}");
         if disk.done.load(Ordering::Relaxed) <= at {
             assert!(at > 10 && unkept == 0, "{at} operations");
             return;
         }
     }
+}
+
+/// And whether something of its file could not be used.
+fn opened(disk: Arc<dyn Disk>, kernel: &Shared, dir: &TempDir) -> (Enforcer, bool) {
+    let (originals, told) = Originals::open(disk, dir.path(), None).unwrap();
+    (Enforcer::new(Box::new(Arc::clone(&kernel.0)), originals), !told.is_empty())
 }
 
 #[test]

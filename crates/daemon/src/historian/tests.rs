@@ -1,6 +1,8 @@
 use std::fs;
+use std::io;
+use std::sync::Mutex;
 
-use bayplan_host::disk::SoundDisk;
+use bayplan_host::disk::{Operation, SoundDisk};
 use bayplan_host::history::{parse_history, segments};
 
 use super::*;
@@ -103,6 +105,61 @@ fn what_is_lost_is_told_and_followed_by_an_opening() {
     let lost = "failure history: 3 entries before this one could not be written";
     let expected = format!("{lost}, placed b, m, continued, held a, held b, ended a");
     assert_eq!(told(&path), expected);
+}
+
+/// Refuses every write while it is ill.
+#[derive(Debug, Default)]
+struct Ill(AtomicBool);
+
+impl Disk for Ill {
+    fn before(&self, operation: Operation, bytes: usize) -> io::Result<usize> {
+        let is_ill = operation == Operation::Write && self.0.load(Ordering::Relaxed);
+        if is_ill { Err(io::ErrorKind::StorageFull.into()) } else { Ok(bytes) }
+    }
+}
+
+/// What is logged, as text.
+#[derive(Clone, Debug, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_logged_once_and_so_is_that_it_is_not_any_more() {
+    let (dir, disk, log) = (tempfile::tempdir().unwrap(), Arc::<Ill>::default(), Log::default());
+    let logged = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || logged.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let opening = opening(Kind::Started, "m", &[]);
+    let scribe = Scribe::open(Arc::<Ill>::clone(&disk), dir.path(), 1 << 20, opening, Vec::new());
+    let (sender, receiver) = mpsc::channel(WAITING_MAX);
+    let (wants_opening, metrics) = (AtomicBool::new(false), Metrics::default());
+    let disk = &disk;
+    let told = async move {
+        for (is_ill, word) in
+            [(false, "+0 a"), (true, "+1 b"), (true, "+2 c"), (true, "+3 d"), (false, "+4 e")]
+        {
+            disk.0.store(is_ill, Ordering::Relaxed);
+            sender.send(Told { entries: entries(&[word]), opening: None }).await.unwrap();
+            // It is taken only when those before it were written.
+            while sender.capacity() < WAITING_MAX {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    tokio::join!(scribe.run(receiver, &wants_opening, &metrics), told);
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    for line in ["cannot write the history", "the history is written again"] {
+        assert_eq!(text.matches(line).count(), 1, "{text}");
+    }
 }
 
 /// Words that have been given out are never changed.

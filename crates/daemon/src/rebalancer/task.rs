@@ -143,7 +143,14 @@ pub(crate) async fn run_rebalancer(task: RebalancerTask, stop: CancellationToken
 
 impl RebalancerTask {
     /// A look, or none in the mode `off`. `None` when the daemon is stopping.
-    async fn turn_to(&self, looker: &mut Option<Looker>, config: &Arc<Config>) -> Option<()> {
+    pub(super) async fn turn_to(
+        &self,
+        looker: &mut Option<Looker>,
+        config: &Arc<Config>,
+    ) -> Option<()> {
+        if self.enforcement.is_lost() {
+            self.tell_stuck().await?;
+        }
         if config.rebalance.mode != Mode::Off {
             if looker.is_none() {
                 // The disk may be slow.
@@ -205,7 +212,7 @@ impl RebalancerTask {
         let Answer::Occupancy(occupancy) = self.inbox.ask(Event::Occupancy).await? else {
             return Some(());
         };
-        let reach = looker.files.reach(config, self.is_dry_run);
+        let reach = looker.files.reach(config, self.is_dry_run, self.enforcement.is_lost());
         if looker.is_taken_back(&occupancy, &reach) {
             looker.rebalancer.withdraw();
             self.told.withdrawn();
@@ -213,6 +220,7 @@ impl RebalancerTask {
                 self.inbox.ask(Event::Turn(Turned::default())).await?;
             }
         }
+        self.end_moves(looker, &occupancy).await?;
         let topology = Arc::new(self.ground.lock().await.topology.clone());
         looker.stays.note(&occupancy, now);
         let bounds = Bounds { config: &config.rebalance, reach: &reach };
