@@ -284,8 +284,7 @@ impl Daemon {
             metrics: Arc::clone(&metrics),
         };
         let writing = run_enforcer(enforcing, stop.clone());
-        let told = enforcement.clone();
-        tasks.push(losses.spare_then(Part::Enforcer, writing, async move { told.lose() }));
+        tasks.push(losses.spare_then(Part::Enforcer, writing, enforcement.clone().lose()));
         let looking = RebalancerTask { is_dry_run: followed.is_dry_run, ..core.looking };
         let (ground, sightings) = (Arc::clone(&looking.ground), looking.sightings.clone());
         let told = looking.told.clone();

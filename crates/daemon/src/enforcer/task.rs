@@ -109,7 +109,7 @@ impl Enforcement {
     }
 
     /// From now on it is so.
-    pub(crate) fn lose(&self) {
+    pub(crate) async fn lose(self) {
         self.is_lost.store(true, Ordering::Relaxed);
     }
 

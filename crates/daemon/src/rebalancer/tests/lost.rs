@@ -80,7 +80,7 @@ async fn what_a_lost_enforcer_leaves_in_files_is_not_told_as_taken_back() {
         told: told.clone(),
     };
     drop(questions);
-    enforcement.lose();
+    enforcement.clone().lose().await;
     for _ in 0..2 {
         task.turn_to(&mut None, &config).await.unwrap();
     }
