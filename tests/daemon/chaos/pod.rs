@@ -160,6 +160,12 @@ impl Pod {
 
     /// As far as it goes: kubelet takes an error for a reason to try again later.
     async fn call(&mut self, call: Call, with: &mut Clients) -> Option<()> {
+        // A container that was never started is there after it was stopped as before, and nothing is known of it any more.
+        if matches!(call, Call::Stop | Call::Remove | Call::End)
+            && let Some(container) = &mut self.container
+        {
+            (container.told, container.needs) = (None, None);
+        }
         match call {
             Call::Launch { milli, class } => self.launch(milli, class, with).await,
             Call::Restart => self.restart(with).await,
