@@ -300,7 +300,7 @@ impl Disk for StuckDisk {
 async fn node_on_stuck_disk(on_failure: OnFailure) -> (Node, Arc<StuckDisk>) {
     let mut node = Node::without_daemon(MACHINE);
     let disk = Arc::<StuckDisk>::default();
-    node.disk = Arc::<StuckDisk>::clone(&disk);
+    node.disks.journal = Arc::<StuckDisk>::clone(&disk);
     node.adjust = match on_failure {
         OnFailure::Open => |config| config.decision_timeout = Duration::from_secs(2),
         OnFailure::Closed => |config| {

@@ -6,7 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bayplan_cri::embedded::{ContainerSnapshot, EmbeddedRuntime};
@@ -17,7 +17,7 @@ use bayplan_cri::v1::runtime_service_client::RuntimeServiceClient;
 use bayplan_daemon::config::Config;
 use bayplan_daemon::status::{ContainerStatus, Explanation, Status};
 use bayplan_daemon::{Daemon, Machine, StartError, query_control};
-use bayplan_host::disk::{Disk, SoundDisk};
+use bayplan_host::disk::Disks;
 use bayplan_host::journal::JournalError;
 use bayplan_topology::{Snapshot, Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuSet, QosClass};
@@ -58,8 +58,8 @@ pub(crate) fn set(text: &str) -> CpuSet {
 enum Running {
     /// In a tokio runtime of its own.
     Here { daemon: Box<Daemon>, tokio: Engine },
-    /// A process, and where its metrics are.
-    Process { child: Child, metrics: SocketAddr },
+    /// A process ([`Node::process`]), and where its metrics are.
+    Process { metrics: SocketAddr },
 }
 
 /// A tokio runtime that nobody waits for when it is dropped, which is forbidden in another one.
@@ -97,11 +97,13 @@ pub(crate) struct Node {
     resync: Duration,
     /// What the next daemon's configuration has besides.
     pub(crate) adjust: fn(&mut Config),
-    /// Under the journal of the next daemon.
-    pub(crate) disk: Arc<dyn Disk>,
+    /// Under the state directory of the next daemon.
+    pub(crate) disks: Disks,
     pub(crate) runtime: EmbeddedRuntime,
     server: Option<Server>,
     running: Option<Running>,
+    /// The daemon's process, once it has been one; whoever kills it has a share.
+    pub(crate) process: Arc<Mutex<Option<Child>>>,
     pub(crate) kubelet: Kubelet,
 }
 
@@ -143,10 +145,11 @@ impl Node {
             is_watched: false,
             resync: RESYNC,
             adjust: |_| {},
-            disk: Arc::new(SoundDisk),
+            disks: Disks::default(),
             runtime: EmbeddedRuntime::new(),
             server: None,
             running: None,
+            process: Arc::default(),
             kubelet: kubelet(dir.path().join("bayplan.sock")),
             dir,
         };
@@ -256,7 +259,7 @@ impl Node {
             true => Machine::of_host(&self.host_root()).unwrap(),
             false => Machine::fixed(self.topology.clone()),
         };
-        machine.with_disk(Arc::clone(&self.disk))
+        machine.with_disks(self.disks.clone())
     }
 
     /// As `systemctl stop`.
@@ -292,7 +295,16 @@ impl Node {
 
     /// `kill -9`, or the like of it: no task gets another turn.
     pub(crate) fn kill_daemon(&mut self) {
-        self.running.take().unwrap().kill();
+        assert!(self.running.take().is_some(), "no daemon");
+        self.end_process();
+    }
+
+    /// What is left of the last process; it may have ended already.
+    fn end_process(&self) {
+        if let Some(mut child) = self.process.lock().unwrap().take() {
+            let _ended = child.kill();
+            child.wait().unwrap();
+        }
     }
 
     /// Starts the daemon as a process, which reads the machine from files; `more` is added to its configuration.
@@ -303,12 +315,7 @@ impl Node {
         self.adopt_daemon(command.spawn().unwrap(), metrics);
         self.kubelet = kubelet(self.path("bayplan.sock"));
         // It is the last socket that the daemon makes.
-        soon(async {
-            while UnixStream::connect(self.path("bayplan.sock")).await.is_err() {
-                tokio::time::sleep(POLL).await;
-            }
-        })
-        .await;
+        wait_for_socket(&self.path("bayplan.sock")).await;
     }
 
     /// Writes machine and configuration for a daemon that is a process. Gives its arguments, and where its metrics will be.
@@ -318,9 +325,10 @@ impl Node {
         let metrics = free.local_addr().unwrap();
         drop(free);
         let dir = self.dir.path().display();
+        let resync = if more.contains("resyncInterval:") { "" } else { "resyncInterval: 1s\n" };
         let config = format!(
             "socket: {dir}/bayplan.sock\nruntimeSocket: {dir}/runtime.sock\ncontrolSocket: {dir}/control.sock\n\
-             stateDir: {dir}/state\nmetricsAddress: {metrics}\nhostRoot: {dir}/host\nresyncInterval: 1s\n{more}"
+             stateDir: {dir}/state\nmetricsAddress: {metrics}\nhostRoot: {dir}/host\n{resync}{more}"
         );
         let path = self.path("bayplan.yaml");
         fs::write(&path, config).unwrap();
@@ -329,15 +337,13 @@ impl Node {
 
     /// From now on this process is the daemon.
     pub(crate) fn adopt_daemon(&mut self, child: Child, metrics: SocketAddr) {
-        self.running = Some(Running::Process { child, metrics });
+        *self.process.lock().unwrap() = Some(child);
+        self.running = Some(Running::Process { metrics });
     }
 
     /// The daemon's process.
     pub(crate) fn daemon_pid(&self) -> u32 {
-        match &self.running {
-            Some(Running::Process { child, .. }) => child.id(),
-            _ => panic!("the daemon is no process"),
-        }
+        self.process.lock().unwrap().as_ref().expect("a process").id()
     }
 
     /// Sends a signal to the daemon's process.
@@ -346,19 +352,21 @@ impl Node {
     }
 
     /// Waits until the daemon's process has ended by itself.
-    pub(crate) async fn daemon_ended(&mut self) -> ExitStatus {
-        let Some(Running::Process { child, .. }) = &mut self.running else {
-            panic!("the daemon is no process")
-        };
-        let ended = async {
+    pub(crate) async fn daemon_ended(&self) -> ExitStatus {
+        soon(async {
             loop {
-                match child.try_wait().unwrap() {
+                match self.exit_status() {
                     Some(status) => break status,
                     None => tokio::time::sleep(POLL).await,
                 }
             }
-        };
-        soon(ended).await
+        })
+        .await
+    }
+
+    /// How the daemon's process has ended; `None`: it runs.
+    pub(crate) fn exit_status(&self) -> Option<ExitStatus> {
+        self.process.lock().unwrap().as_mut().expect("a process").try_wait().unwrap()
     }
 
     /// The machine is another one from the next start on.
@@ -370,7 +378,7 @@ impl Node {
     pub(crate) fn metrics_address(&self) -> SocketAddr {
         match self.running.as_ref().unwrap() {
             Running::Here { daemon, .. } => daemon.metrics_address().unwrap(),
-            Running::Process { metrics, .. } => *metrics,
+            Running::Process { metrics } => *metrics,
         }
     }
 
@@ -520,23 +528,18 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
-            running.kill();
-        }
+        self.end_process();
     }
 }
 
-impl Running {
-    fn kill(self) {
-        match self {
-            Running::Here { .. } => {}
-            Running::Process { mut child, .. } => {
-                // It may have ended already.
-                let _ended = child.kill();
-                child.wait().unwrap();
-            }
+/// Waits until somebody listens there.
+pub(crate) async fn wait_for_socket(path: &Path) {
+    soon(async {
+        while UnixStream::connect(path).await.is_err() {
+            tokio::time::sleep(POLL).await;
         }
-    }
+    })
+    .await;
 }
 
 /// The predecessor has not let go yet.

@@ -13,7 +13,9 @@ use bayplan_daemon::config::{Config, EnforcementMode};
 use bayplan_daemon::{ProposalState, RebalanceView, post_control, query_control};
 use bayplan_rebalance::Mode;
 use bayplan_types::{Bytes, CpuSet, QosClass};
+use nix::libc::EIO;
 
+use crate::disks::{Illness, Patient};
 use crate::node::{Node, set, soon};
 use crate::observing::{metrics, sum};
 
@@ -417,6 +419,63 @@ async fn a_container_that_shares_cpus_goes_out_of_the_way_and_comes_back() {
     pause(&node, true).await;
     files_when("back", || !groups.is_apart()).await;
     node.check_in_line().await;
+}
+
+/// The same, and then the hog asks for more than the CPUs to which it has gone: they are all its own again, of which the verdict knew nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_that_something_later_has_ended_is_not_told_as_kept_any_more() {
+    let mut node = Node::without_daemon("pack:1 numa:2 l3:1 core:2 pu:1 mem:8");
+    node.adjust = acting;
+    node.start_daemon().await;
+    let server = ContainerSpec::guaranteed("server", 500, Bytes::gib(1));
+    let pod = hog(QosClass::Burstable, Some(("unlimited-burstable", "system")));
+    let groups = settled(&mut node, (QosClass::Guaranteed, &server), &pod).await;
+    let trouble = Trouble::start(Arc::clone(&groups), Groups::is_apart);
+    view_when(&node, "kept", |it| has(it, "move", ProposalState::Kept)).await;
+    // What helps then is nobody's business here.
+    drop(trouble);
+    let id = groups.hog.file_name().unwrap().to_str().unwrap();
+    soon(node.kubelet.resize(id, &ContainerSpec::burstable("hog", 3000))).await.unwrap();
+    files_when("everywhere", || !groups.is_apart()).await;
+    let view = view_when(&node, "ended", |it| !has(it, "move", ProposalState::Kept)).await;
+    let ended = view.proposals.iter().find(|it| it.knob == "move").unwrap();
+    let why = "ended: too few other CPUs would be left for it";
+    assert_eq!((ended.state, ended.outcome.as_str()), (ProposalState::Undone, why));
+    let explained = node.explain("default/hog/hog").await;
+    let told = explained[0].rebalance.iter().find(|it| it.knob == "move").unwrap();
+    assert_eq!((told.state, told.outcome.as_str()), (ProposalState::Undone, why));
+    let verdicts = ["knob=\"move\"", "verdict=\"ended\""];
+    let ended = sum(&metrics(&node).await, "bayplan_rebalance_verdicts_total", &verdicts);
+    assert_eq!(ended, 1.0);
+    node.check_in_line().await;
+    node.stop_daemon().await;
+    assert!(history(&node).contains(why), "{}", history(&node));
+}
+
+/// Nothing is turned that could not be given back after a crash.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_originals_cannot_be_kept_no_knob_is_turned() {
+    for illness in [Illness::Broken(EIO), Illness::Full, Illness::ReadOnly] {
+        let disk = Arc::<Patient>::default();
+        let mut node = Node::without_daemon(MACHINE);
+        node.adjust = acting;
+        node.disks.originals = Arc::<Patient>::clone(&disk);
+        node.start_daemon().await;
+        let pod = hog(QosClass::BestEffort, None);
+        let server = ContainerSpec::burstable("server", 100);
+        disk.becomes(Some(illness));
+        let groups = settled(&mut node, (QosClass::Burstable, &server), &pod).await;
+        let _trouble = Trouble::start(Arc::clone(&groups), Groups::is_idle);
+        let is_refused = |it: &RebalanceView| has(it, "idle", ProposalState::Refused);
+        let view = view_when(&node, "refused", is_refused).await;
+        assert_eq!(text_of(&groups), ["0", "1", "max 100000"], "{illness:?}: {view:#?}");
+        let metrics = metrics(&node).await;
+        assert!(sum(&metrics, "bayplan_failures_total", &["kind=\"originals\""]) >= 1.0);
+        node.check_in_line().await;
+        disk.becomes(None);
+        node.stop_daemon().await;
+        assert_eq!(text_of(&groups), ["0", "1", "max 100000"], "{illness:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

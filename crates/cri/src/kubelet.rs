@@ -282,6 +282,23 @@ impl Kubelet {
         self.client.update_container_resources(request).await.map(|_| ())
     }
 
+    /// `UpdatePodSandboxResources`, as for an in-place resize: what the containers of the pod need together from now on.
+    ///
+    /// # Errors
+    /// The runtime's status, as for every call of this client.
+    pub async fn resize_pod(
+        &mut self,
+        pod: &RunningPod,
+        whole: &ContainerSpec,
+    ) -> Result<(), Status> {
+        let request = v1::UpdatePodSandboxResourcesRequest {
+            pod_sandbox_id: pod.id.clone(),
+            resources: Some(whole.resources()),
+            ..Default::default()
+        };
+        self.client.update_pod_sandbox_resources(request).await.map(|_| ())
+    }
+
     /// `StopContainer`, with no time to say goodbye.
     pub async fn stop(&mut self, id: &str) -> Result<(), Status> {
         let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: 0 };

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 pub(crate) use calls::RuntimeCalls;
 pub use held::HeldFile;
 pub(crate) use originals::Originals;
-pub(crate) use task::{Enforcement, EnforcerTask, Questions, run_enforcer};
+pub(crate) use task::{Enforcement, EnforcerTask, LOST, Questions, run_enforcer};
 pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};

@@ -91,7 +91,11 @@ impl Health {
         let lost = self.lost.load(Ordering::Relaxed);
         let lost = Part::ALL.into_iter().filter(|part| lost & (1 << *part as u32) != 0);
         lacking.extend(lost.map(|part| {
-            format!("a bug has ended {}; it works again after a restart (see the log)", part.name())
+            let until = match part {
+                Part::Enforcer => "they stay as they are until a restart",
+                _ => "it works again after a restart",
+            };
+            format!("a bug has ended {}; {until} (see the log)", part.name())
         }));
         lacking
     }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bayplan_host::disk::{Disk, Disks};
 use bayplan_host::history::History;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -57,6 +58,7 @@ pub(crate) fn start_history(
     state: &NodeState,
     found: Vec<Entry>,
     metrics: &Arc<Metrics>,
+    disks: &Disks,
 ) -> (Historian, impl Future<Output = ()> + Send + 'static) {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     let wants_opening = Arc::new(AtomicBool::new(false));
@@ -64,8 +66,9 @@ pub(crate) fn start_history(
     let (dir, bytes_max) = (config.state_dir.join(HISTORY_DIR), config.history_max.0);
     let opening = state.opening_of_start(Timestamp::now());
     let (wants, counts) = (Arc::clone(&wants_opening), Arc::clone(&metrics));
+    let disk = Arc::clone(&disks.history);
     let written = async move {
-        let opened = blocking(move || Scribe::open(&dir, bytes_max, opening, found));
+        let opened = blocking(move || Scribe::open(disk, &dir, bytes_max, opening, found));
         if let Some(scribe) = opened.await {
             scribe.run(receiver, &wants, &counts).await;
         }
@@ -85,8 +88,14 @@ struct Scribe {
 }
 
 impl Scribe {
-    fn open(dir: &Path, bytes_max: u64, opening: Vec<Entry>, found: Vec<Entry>) -> Scribe {
-        let (history, recovered) = History::open(dir, bytes_max);
+    fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        bytes_max: u64,
+        opening: Vec<Entry>,
+        found: Vec<Entry>,
+    ) -> Scribe {
+        let (history, recovered) = History::open_on(disk, dir, bytes_max);
         let mut scribe = Scribe { history, lost: 0, has_gap: false, failure: None };
         let told = match scribe.history.wants_segment() {
             true => Vec::new(),

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bayplan_host::disk::{Disk, SoundDisk};
+use bayplan_host::disk::Disks;
 use bayplan_host::{CLAIMS_FILE, read_claimed_cpus};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
@@ -63,7 +63,7 @@ pub struct Machine {
     topology: Topology,
     files: Option<Arc<str>>,
     watched: Option<Watched>,
-    disk: Arc<dyn Disk>,
+    disks: Disks,
 }
 
 /// Where the machine is read, and what its files held when it was.
@@ -96,17 +96,17 @@ impl Machine {
 
     /// A machine that stays as it is and is nowhere looked up, as in the demo and in tests.
     pub fn fixed(topology: Topology) -> Machine {
-        Machine { topology, files: None, watched: None, disk: Arc::new(SoundDisk) }
+        Machine { topology, files: None, watched: None, disks: Disks::default() }
     }
 
-    /// The same with another disk under the journal, for tests.
-    pub fn with_disk(self, disk: Arc<dyn Disk>) -> Machine {
-        Machine { disk, ..self }
+    /// The same with other disks under the state directory, for tests.
+    pub fn with_disks(self, disks: Disks) -> Machine {
+        Machine { disks, ..self }
     }
 
-    /// The disk under the journal.
-    pub(crate) fn disk(&self) -> Arc<dyn Disk> {
-        Arc::clone(&self.disk)
+    /// What is under the state directory.
+    pub(crate) fn disks(&self) -> &Disks {
+        &self.disks
     }
 
     /// The hardware as it was read.

@@ -10,6 +10,7 @@ use bayplan_allocator::policy::topology_aware::{PoolsError, surviving_pools};
 use bayplan_allocator::{Ledger, Pools};
 use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::upstream::Upstream;
+use bayplan_host::disk::Disks;
 use bayplan_host::journal::{Journal, JournalError};
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_host::{Depth, read_claimed_cpus, read_snapshot};
@@ -164,8 +165,8 @@ impl Core {
         let metrics = Arc::new(metrics.with_health(&health));
         let (state, keeper, found) = restore(config, machine, &metrics).await?;
         let calls = RuntimeCalls::default();
-        let enforcer = new_enforcer(config)?.with_calls(calls.clone());
-        let (historian, history) = start_history(config, &state, found, &metrics);
+        let enforcer = new_enforcer(config, machine.disks())?.with_calls(calls.clone());
+        let (historian, history) = start_history(config, &state, found, &metrics, machine.disks());
         let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
         let (inbox, events) = inbox(config.waiting_max);
         let (writer, batches) = mpsc::unbounded_channel();
@@ -205,6 +206,7 @@ impl Core {
             sightings,
             metrics: Arc::clone(&metrics),
             enforcement: enforcement.clone(),
+            disk: Arc::clone(&machine.disks().baselines),
             is_dry_run: false,
             told: Told::default(),
         };
@@ -281,7 +283,8 @@ impl Daemon {
             config: current.clone(),
             metrics: Arc::clone(&metrics),
         };
-        tasks.push(losses.spare(Part::Enforcer, run_enforcer(enforcing, stop.clone())));
+        let writing = run_enforcer(enforcing, stop.clone());
+        tasks.push(losses.spare_then(Part::Enforcer, writing, enforcement.clone().lose()));
         let looking = RebalancerTask { is_dry_run: followed.is_dry_run, ..core.looking };
         let (ground, sightings) = (Arc::clone(&looking.ground), looking.sightings.clone());
         let told = looking.told.clone();
@@ -540,7 +543,7 @@ async fn restore(
     let are_told =
         !config.resources_directories.is_empty() || has_files(&resources_root(&config.socket));
     let mut state = new_state(config, topology)?.with_origin(origin).with_tellings(are_told);
-    let opened = Journal::open_on(machine.disk(), &config.state_dir);
+    let opened = Journal::open_on(Arc::clone(&machine.disks().journal), &config.state_dir);
     let (journal, recovered) = opened.map_err(StartError::Journal)?;
     for dropped in &recovered.dropped {
         tracing::warn!(line = dropped.line, why = dropped.why, "a journal record was dropped");
@@ -579,18 +582,18 @@ async fn restore(
 /// # Errors
 /// A daemon runs, or what was changed cannot be read.
 pub fn restore_files(config: &Config) -> Result<RestoredFiles, StartError> {
-    Ok(new_enforcer(config)?.give_back())
+    Ok(new_enforcer(config, &Disks::default())?.give_back())
 }
 
 /// With what earlier daemons have changed and not given back.
-fn new_enforcer(config: &Config) -> Result<Enforcer, StartError> {
+fn new_enforcer(config: &Config, disks: &Disks) -> Result<Enforcer, StartError> {
     let what = || config.host_root.display().to_string();
     let root = |source| StartError::Root { what: what(), source };
     let mut kernel = DiskKernel::open(&config.host_root).map_err(root)?;
     let boot = kernel.read("proc/sys/kernel/random/boot_id").ok();
     let boot = boot.map(|id| id.trim().to_owned());
-    let (originals, told) =
-        Originals::open(&config.state_dir, boot).map_err(StartError::Journal)?;
+    let (originals, told) = Originals::open(Arc::clone(&disks.originals), &config.state_dir, boot)
+        .map_err(StartError::Journal)?;
     for line in told {
         tracing::warn!("of what kernel files said before: {line}");
     }

@@ -4,7 +4,6 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
 use std::path::Path;
 
 use anyhow::Context as _;
-use nix::unistd::Group;
 use tokio::net::{UnixListener, UnixStream};
 
 /// Who may connect; the kernel asks for the right to write.
@@ -51,7 +50,11 @@ fn open_to_group(path: &Path, group: &str) -> anyhow::Result<()> {
     Ok(std::fs::set_permissions(path, PermissionsExt::from_mode(0o660))?)
 }
 
-/// The number of a group that is given by name or number.
+/// Where the node's groups are (group(5)).
+const GROUPS: &str = "/etc/group";
+
+/// The number of a group that is given by number, or by a name of `/etc/group`. libc is not asked: it would load the modules of
+/// nsswitch.conf(5), and a program that is linked statically can do so only where the node has the glibc that it was built with.
 ///
 /// # Errors
 /// There is no group of this name.
@@ -59,11 +62,21 @@ pub(crate) fn find_group(group: &str) -> anyhow::Result<u32> {
     if let Ok(gid) = group.parse() {
         return Ok(gid);
     }
-    let found = Group::from_name(group).with_context(|| format!("cannot look up `{group}`"))?;
-    let found = found.with_context(|| {
-        format!("there is no group `{group}`; make it with `groupadd --system {group}`, or give a number")
-    })?;
-    Ok(found.gid.as_raw())
+    // Whoever reads it may write it in whatever encoding.
+    let groups = std::fs::read(GROUPS).with_context(|| format!("cannot read {GROUPS}"))?;
+    parse_group(&String::from_utf8_lossy(&groups), group).with_context(|| {
+        format!("there is no group `{group}` in {GROUPS}; make it with `groupadd --system {group}`, or give a number")
+    })
+}
+
+/// The number of a group by its name, in the text of `/etc/group`. The first line that has both counts.
+fn parse_group(groups: &str, name: &str) -> Option<u32> {
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let is_it = fields.next() == Some(name) && !name.is_empty();
+        let gid = fields.nth(1)?;
+        is_it.then(|| gid.parse().ok()).flatten()
+    })
 }
 
 #[cfg(test)]
@@ -86,6 +99,24 @@ mod tests {
         check(Access::Group(&own.to_string()), (0o660, own)).await;
         check(Access::Group("root"), (0o660, 0)).await;
         check(Access::Group("no such group"), (0o600, own)).await;
+    }
+
+    #[test]
+    fn a_group_is_found_by_name_in_the_file() {
+        let groups = "root:x:0:\n\n# ops:x:1:\nops\nops:x\nops:x:many:\n ops:x:2:\nops:x:27:ann,bob\nops:x:28:\n+:::\nlast:!:4294967294";
+        for (name, expected) in [
+            ("root", Some(0)),
+            ("ops", Some(27)),
+            ("last", Some(4_294_967_294)),
+            ("", None),
+            ("x", None),
+            ("op", None),
+            ("ann", None),
+            ("Ops", None),
+        ] {
+            assert_eq!(parse_group(groups, name), expected, "{name}");
+        }
+        assert_eq!(parse_group("", "root"), None);
     }
 
     #[tokio::test]

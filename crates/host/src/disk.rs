@@ -1,13 +1,13 @@
-//! The files of the journal, one operation at a time, with a moment before each. In: what is to be done. Out: what the kernel says, or
+//! The files of the state directory, one operation at a time, with a moment before each. In: what is to be done. Out: what the kernel says, or
 //! what a [`Disk`] says in its place.
 //!
 //! A running daemon has a [`SoundDisk`], which lets everything happen. A test has one that refuses the n-th operation, lets a part of a
 //! write happen, or never lets the caller go on, as if the process had been killed there: what has been done until then is in the files.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub enum Operation {
     Open,
     /// A lock is taken.
     Lock,
-    /// A file is read from beginning to end.
+    /// A file is read from beginning to end, or a directory is listed.
     Read,
     /// Bytes are written.
     Write,
@@ -36,7 +36,7 @@ pub enum Operation {
     Copy,
 }
 
-/// Decides over what the journal does.
+/// Decides over what is done.
 pub trait Disk: fmt::Debug + Send + Sync {
     /// Comes back when the operation may be done. `bytes` is what a write has left to write, 0 for everything else; gives how many
     /// of them may be written now.
@@ -56,6 +56,34 @@ impl Disk for SoundDisk {
     }
 }
 
+/// What is under each of them that a daemon writes.
+#[derive(Clone, Debug)]
+pub struct Disks {
+    /// Who is where.
+    pub journal: Arc<dyn Disk>,
+    /// What happened.
+    pub history: Arc<dyn Disk>,
+    /// What kernel files said before.
+    pub originals: Arc<dyn Disk>,
+    /// What is usual for workloads.
+    pub baselines: Arc<dyn Disk>,
+}
+
+impl Disks {
+    /// One under all.
+    pub fn all(disk: &Arc<dyn Disk>) -> Disks {
+        let [journal, history, originals, baselines] = [disk, disk, disk, disk].map(Arc::clone);
+        Disks { journal, history, originals, baselines }
+    }
+}
+
+impl Default for Disks {
+    /// Sound ones.
+    fn default() -> Disks {
+        Disks::all(&(Arc::new(SoundDisk) as Arc<dyn Disk>))
+    }
+}
+
 /// Files on a disk. Every operation of the kernel that is used here is one of [`Operation`].
 #[derive(Clone, Debug)]
 pub(crate) struct Files(pub(crate) Arc<dyn Disk>);
@@ -69,6 +97,29 @@ impl Files {
     pub(crate) fn make_dir(&self, dir: &Path) -> io::Result<()> {
         self.before(Operation::MakeDir)?;
         fs::create_dir_all(dir)
+    }
+
+    /// With all its parents; nobody but its owner may look into it.
+    pub(crate) fn make_private_dir(&self, dir: &Path) -> io::Result<()> {
+        self.before(Operation::MakeDir)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)
+    }
+
+    pub(crate) fn list(&self, dir: &Path) -> io::Result<fs::ReadDir> {
+        self.before(Operation::Read)?;
+        fs::read_dir(dir)
+    }
+
+    /// To append to; it must be there.
+    pub(crate) fn open_end(&self, path: &Path) -> io::Result<File> {
+        self.before(Operation::Open)?;
+        OpenOptions::new().append(true).open(path)
+    }
+
+    /// To append to; it must not be there yet, and nobody but its owner may read it.
+    pub(crate) fn create(&self, path: &Path) -> io::Result<File> {
+        self.before(Operation::Open)?;
+        OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
     }
 
     /// To read and write, made if it is missing.
@@ -143,5 +194,43 @@ impl Files {
     pub(crate) fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.before(Operation::Copy)?;
         fs::copy(from, to).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod failing {
+    use std::sync::Mutex;
+
+    use nix::errno::Errno;
+
+    use super::*;
+
+    /// Goes wrong at one operation, and stays so if it is lasting; a kill is a disk on which nothing can be done any more. Of a write
+    /// half is done before.
+    #[derive(Debug)]
+    pub(crate) struct Failing {
+        pub(crate) at: usize,
+        pub(crate) is_lasting: bool,
+        pub(crate) errno: Errno,
+        pub(crate) done: Mutex<Vec<Operation>>,
+    }
+
+    impl Failing {
+        pub(crate) fn new(at: usize, is_lasting: bool, errno: Errno) -> Arc<Failing> {
+            Arc::new(Failing { at, is_lasting, errno, done: Mutex::default() })
+        }
+    }
+
+    impl Disk for Failing {
+        fn before(&self, operation: Operation, bytes: usize) -> io::Result<usize> {
+            let mut done = self.done.lock().unwrap();
+            done.push(operation);
+            let index = done.len() - 1;
+            if index == self.at || self.is_lasting && index > self.at {
+                return Err(self.errno.into());
+            }
+            // What is left of a write is the next operation.
+            Ok(if operation == Operation::Write { bytes.div_ceil(2) } else { bytes })
+        }
     }
 }

@@ -8,11 +8,12 @@
 //! power the last moments. Guarantees: a record is there whole or not at all, and damage costs what it touches.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use crate::disk::{Disk, Files, SoundDisk};
 pub use crate::lines::{Dropped, Recovered};
 use crate::lines::{line, parse_lines, parse_more};
 
@@ -23,6 +24,7 @@ const SEGMENTS: u64 = 8;
 /// The history of one node. One process at a time writes it; any number may read.
 #[derive(Debug)]
 pub struct History {
+    files: Files,
     dir: PathBuf,
     /// All segments together never have more.
     bytes_max: u64,
@@ -38,16 +40,21 @@ impl History {
     /// The history in `dir`, which need not exist, and what its last segment holds. Whatever cannot be read or is damaged is left as it
     /// is: a new segment has to be begun then.
     pub fn open(dir: &Path, bytes_max: u64) -> (History, Recovered) {
-        let segments = list(dir).unwrap_or_default();
-        let mut history =
-            History { dir: dir.to_owned(), bytes_max, segments, file: None, opening: 0 };
+        History::open_on(Arc::new(SoundDisk), dir, bytes_max)
+    }
+
+    /// As [`Self::open`], on a disk that may say no.
+    pub fn open_on(disk: Arc<dyn Disk>, dir: &Path, bytes_max: u64) -> (History, Recovered) {
+        let (files, dir) = (Files(disk), dir.to_owned());
+        let segments = list(&files, &dir).unwrap_or_default();
+        let mut history = History { files, dir, bytes_max, segments, file: None, opening: 0 };
         let Some(number) = history.last() else { return (history, Recovered::default()) };
         let path = history.path(number);
-        let Ok(bytes) = fs::read(&path) else { return (history, Recovered::default()) };
+        let Ok(bytes) = history.files.read(&path) else { return (history, Recovered::default()) };
         let recovered = parse_history(&bytes);
         if recovered.dropped.is_empty() && !bytes.is_empty() {
             history.segments.insert(number, bytes.len() as u64);
-            history.file = OpenOptions::new().append(true).open(&path).ok();
+            history.file = history.files.open_end(&path).ok();
         }
         (history, recovered)
     }
@@ -71,10 +78,10 @@ impl History {
             return Err(io::Error::other("there is no segment to append to"));
         };
         let size = self.segments.entry(number).or_default();
-        let written = file.write_all(text.as_bytes());
+        let written = self.files.write(file, text.as_bytes());
         if written.is_err() {
             // What cannot be cut off again must not be in the middle of a segment.
-            if file.set_len(*size).is_err() {
+            if self.files.truncate(file, *size).is_err() {
                 self.file = None;
             }
             return written;
@@ -90,7 +97,7 @@ impl History {
     pub fn begin(&mut self, records: &[String]) -> io::Result<()> {
         self.file = None;
         // Others may have tidied up, or given back the right to look.
-        self.segments = list(&self.dir)?;
+        self.segments = list(&self.files, &self.dir)?;
         let mut text = format!("{HEADER}\n");
         text.extend(records.iter().map(|record| line(record)));
         if text.len() as u64 > self.bytes_max {
@@ -101,15 +108,14 @@ impl History {
             return Err(io::Error::other(error));
         }
         self.make_room(text.len() as u64)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        self.files.make_private_dir(&self.dir)?;
         let number = self.last().map_or(1, |last| last.saturating_add(1));
         let path = self.path(number);
-        let mut options = OpenOptions::new();
-        let mut file = options.append(true).create_new(true).mode(0o600).open(&path)?;
-        if let Err(error) = file.write_all(text.as_bytes()) {
-            fs::remove_file(&path)?;
-            return Err(error);
-        }
+        let mut file = self.files.create(&path)?;
+        self.files.write(&mut file, text.as_bytes()).inspect_err(|_| {
+            // What is left of it is a torn segment, which nothing is appended to.
+            let _left = self.files.remove(&path);
+        })?;
         self.segments.insert(number, text.len() as u64);
         self.opening = text.len() as u64;
         self.file = Some(file);
@@ -129,7 +135,7 @@ impl History {
             let Some(number) = oldest else {
                 return Err(io::Error::other(format!("it may have {} bytes", self.bytes_max)));
             };
-            match fs::remove_file(self.path(number)) {
+            match self.files.remove(&self.path(number)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => self.segments.remove(&number),
             };
@@ -151,8 +157,8 @@ fn file_name(number: u64) -> String {
 }
 
 /// The size of every segment in a directory, by its number; none where there is no directory.
-fn list(dir: &Path) -> io::Result<BTreeMap<u64, u64>> {
-    let entries = match fs::read_dir(dir) {
+fn list(files: &Files, dir: &Path) -> io::Result<BTreeMap<u64, u64>> {
+    let entries = match files.list(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         entries => entries?,
     };
@@ -176,7 +182,8 @@ pub fn segments(path: &Path) -> io::Result<Vec<PathBuf>> {
     if !fs::metadata(path)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    Ok(list(path)?.keys().map(|number| path.join(file_name(*number))).collect())
+    let files = Files(Arc::new(SoundDisk));
+    Ok(list(&files, path)?.keys().map(|number| path.join(file_name(*number))).collect())
 }
 
 /// Reads a history from its beginning, and then what has been added since. Nothing is locked: a daemon may be writing it.
@@ -259,9 +266,14 @@ pub fn parse_history(bytes: &[u8]) -> Recovered {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::io::Write as _;
+
+    use nix::errno::Errno;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::disk::failing::Failing;
 
     fn records(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -355,6 +367,61 @@ mod tests {
         history.file = real;
         history.append(&records(&["four"])).unwrap();
         assert_eq!(read(&path), records(&["two", "four"]));
+    }
+
+    /// A daemon's day on such a disk, after one on a sound one. Gives what was written, and what was tried.
+    fn live(disk: Arc<dyn Disk>, dir: &Path) -> (Vec<String>, Vec<String>) {
+        let (mut history, _) = History::open_on(disk, dir, BYTES_MAX);
+        let (mut written, mut tried) = (Vec::new(), Vec::new());
+        for index in 0..6 {
+            let batch = records(&[&format!("{index} first"), &format!("{index} second")]);
+            tried.extend(batch.clone());
+            let done = match history.wants_segment() || index == 3 {
+                true => history.begin(&batch),
+                false => history.append(&batch),
+            };
+            written.extend(batch.into_iter().filter(|_| done.is_ok()));
+        }
+        (written, tried)
+    }
+
+    const BYTES_MAX: u64 = 1 << 20;
+
+    fn check_failing(is_lasting: bool, errno: Errno) {
+        for at in 0.. {
+            let dir = tempfile::tempdir().unwrap();
+            let before = records(&["before", "and before"]);
+            History::open(dir.path(), BYTES_MAX).0.begin(&before).unwrap();
+            let disk = Failing::new(at, is_lasting, errno);
+            let (written, tried) = live(Arc::<Failing>::clone(&disk), dir.path());
+            let done = disk.done.lock().unwrap().clone();
+            let (mut next, _) = History::open(dir.path(), BYTES_MAX);
+            next.begin(&records(&["after"])).unwrap();
+            let read = read(dir.path());
+            let what = format!("{errno} at operation {at} of {done:?}: {read:?}");
+            assert!(read.starts_with(&before) && read.ends_with(&records(&["after"])), "{what}");
+            // What was cut off is not there, or the disk has refused that, too.
+            let rest = &read[2..read.len() - 1];
+            assert!(written.iter().all(|record| rest.contains(record)), "{what}, {written:?}");
+            let mut in_order = tried.iter();
+            assert!(rest.iter().all(|record| in_order.any(|it| it == record)), "{what}");
+            if done.len() <= at {
+                assert!(at > 20 && rest == tried, "{what}");
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn a_disk_that_refuses_costs_only_what_it_was_asked_to_write() {
+        for errno in [Errno::ENOSPC, Errno::EIO, Errno::EROFS] {
+            check_failing(false, errno);
+        }
+    }
+
+    #[test]
+    fn what_was_there_before_is_readable_after_a_kill_at_any_operation() {
+        check_failing(true, Errno::EIO);
     }
 
     #[test]

@@ -243,35 +243,12 @@ pub fn parse_journal(bytes: &[u8]) -> Recovered {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, OpenOptions};
-    use std::sync::Mutex;
 
     use proptest::prelude::*;
 
     use super::*;
     use crate::disk::Operation;
-
-    /// Goes wrong at one operation, and stays so if it is lasting; a kill is a disk on which nothing can be done any more. Of a write
-    /// half is done before.
-    #[derive(Debug)]
-    struct Failing {
-        at: usize,
-        is_lasting: bool,
-        errno: Errno,
-        done: Mutex<Vec<Operation>>,
-    }
-
-    impl Disk for Failing {
-        fn before(&self, operation: Operation, bytes: usize) -> io::Result<usize> {
-            let mut done = self.done.lock().unwrap();
-            done.push(operation);
-            let index = done.len() - 1;
-            if index == self.at || self.is_lasting && index > self.at {
-                return Err(self.errno.into());
-            }
-            // What is left of a write is the next operation.
-            Ok(if operation == Operation::Write { bytes.div_ceil(2) } else { bytes })
-        }
-    }
+    use crate::disk::failing::Failing;
 
     /// A daemon's day: it begins anew after an error, as the daemon does. Gives how many records were synced, and how many were tried.
     fn live(disk: Arc<dyn Disk>, dir: &Path, names: &[String]) -> (usize, usize) {
@@ -297,7 +274,7 @@ mod tests {
         let names = records(&["first", "second", "third", "fourth"]);
         for at in 0.. {
             let dir = tempfile::tempdir().unwrap();
-            let disk = Arc::new(Failing { at, is_lasting, errno, done: Mutex::default() });
+            let disk = Failing::new(at, is_lasting, errno);
             let (kept, tried) = live(Arc::<Failing>::clone(&disk), dir.path(), &names);
             let done = disk.done.lock().unwrap().clone();
             let (mut journal, recovered) = Journal::open(dir.path()).unwrap();
@@ -336,7 +313,7 @@ mod tests {
         let mut refused = Vec::new();
         // After the five operations of opening.
         for at in 5.. {
-            let disk = Failing { at, is_lasting: false, errno: Errno::EIO, done: Mutex::default() };
+            let disk = Failing::new(at, false, Errno::EIO);
             let disk = Arc::new(disk);
             let opened = Journal::open_on(Arc::<Failing>::clone(&disk), dir.path());
             let (mut journal, _) = opened.unwrap();
@@ -361,8 +338,8 @@ mod tests {
         let (dir, bytes) = written(&["one"]);
         // Operation 3 reads the journal, operation 5 copies it.
         for at in [3, 5] {
-            let disk = Failing { at, is_lasting: false, errno: Errno::EIO, done: Mutex::default() };
-            let (mut journal, recovered) = Journal::open_on(Arc::new(disk), dir.path()).unwrap();
+            let disk = Failing::new(at, false, Errno::EIO);
+            let (mut journal, recovered) = Journal::open_on(disk, dir.path()).unwrap();
             if at == 3 {
                 assert_eq!((recovered.records.len(), recovered.dropped.len()), (0, 1));
             }

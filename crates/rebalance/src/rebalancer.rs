@@ -115,6 +115,13 @@ impl Rebalancer {
         }
     }
 
+    /// Says that one that stood is not in force any more, by what came later. It is not tried again for this pair for a while.
+    pub fn ended(&mut self, number: u64, at: Duration) {
+        if let Some(standing) = self.standing.remove(&number) {
+            self.tried.refused(pair(&standing.proposal), at, self.settings.forget);
+        }
+    }
+
     /// Looks at a round. A round that does not end after the one before it is left out. In unrest nothing is proposed and nothing measured is judged; what is
     /// not allowed any more, has lost its victim or target, or was carried out ten minutes ago and could not be judged since, is undone all the same.
     pub fn look(&mut self, scene: &Scene, round: &Round) -> Vec<Decision> {

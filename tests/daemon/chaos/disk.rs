@@ -1,4 +1,4 @@
-//! The disk under the journal, which refuses what it is asked, or on which the daemon dies. In: when, and what. Out: errors, halves of
+//! The disk under the state directory, which refuses what it is asked, or on which the daemon dies. In: when, and what. Out: errors, halves of
 //! writes, and threads that never come back.
 
 use std::io;

@@ -21,6 +21,8 @@ pub(crate) enum Call {
     Launch { milli: u64, class: Class },
     /// In place.
     Resize { milli: u64 },
+    /// What the pod needs as a whole.
+    ResizePod { milli: u64 },
     /// A new attempt of its container, and the old one goes.
     Restart,
     /// Its process ends; nobody tells.
@@ -50,12 +52,23 @@ pub(crate) struct Act {
     pub(crate) patience: Duration,
     /// It has a connection of its own, which ends with the call, whatever came of it.
     pub(crate) is_alone: bool,
+    /// The daemon is killed so long after the call has begun.
+    pub(crate) kill_after: Option<Duration>,
+}
+
+/// What the daemon is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Tasks of the test; what is under its files is the test's, too.
+    Here,
+    /// A process; killed with SIGKILL.
+    Process,
 }
 
 /// What goes wrong meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mishap {
-    /// On the disk of the journal.
+    /// On the disk of the daemon.
     Disk(Trouble),
     /// In a method of the runtime, after so many calls of it.
     Runtime { method: &'static str, after: u64, fault: Fault },
@@ -71,7 +84,7 @@ pub(crate) enum Pause {
     Nothing,
     Kill,
     Stop,
-    /// It is killed, and once more at this operation on the disk while it starts.
+    /// It is killed, and once more while it starts: at this operation on the disk, or as a process after so many hundredths of a second.
     KillTwice {
         at: usize,
     },
@@ -85,34 +98,43 @@ pub(crate) struct Round {
 }
 
 /// So many rounds.
-pub(crate) fn rounds(seed: u64, count: usize) -> Vec<Round> {
+pub(crate) fn rounds(seed: u64, count: usize, form: Form) -> Vec<Round> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    vec(round(), count).new_tree(&mut runner).unwrap().current()
+    vec(round(form), count).new_tree(&mut runner).unwrap().current()
 }
 
-fn round() -> impl Strategy<Value = Round> {
+fn round(form: Form) -> impl Strategy<Value = Round> {
     let pause = prop_oneof![
         4 => Just(Pause::Nothing),
         1 => Just(Pause::Kill),
         1 => Just(Pause::Stop),
-        3 => (0usize..12).prop_map(|at| Pause::KillTwice { at }),
+        3 => (0usize..24).prop_map(|at| Pause::KillTwice { at }),
     ];
-    (vec(mishap(), 0..4), vec(act(), 3..14), pause).prop_map(|(mishaps, acts, pause)| Round {
+    let mishaps = match form {
+        Form::Here => vec(mishap().boxed(), 0..4),
+        Form::Process => vec(mishap_of_runtime().boxed(), 0..3),
+    };
+    (mishaps, vec(act(form), 3..14), pause).prop_map(|(mishaps, acts, pause)| Round {
         mishaps,
         acts,
         pause,
     })
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act(form: Form) -> impl Strategy<Value = Act> {
     let patience = prop_oneof![6 => 400u64..800, 1 => 0u64..30];
-    (0..PODS, call(), patience, prop::bool::weighted(0.1)).prop_map(
-        |(pod, call, patience, is_alone)| {
+    // Most calls are over after some milliseconds.
+    let micros = prop_oneof![3 => 0u64..3000, 2 => 3000u64..30_000];
+    let is_killed = prop::bool::weighted(if form == Form::Process { 0.12 } else { 0.0 });
+    let kill_after = (is_killed, micros)
+        .prop_map(|(is_killed, micros)| is_killed.then(|| Duration::from_micros(micros)));
+    (0..PODS, call(), patience, prop::bool::weighted(0.1), kill_after).prop_map(
+        |(pod, call, patience, is_alone, kill_after)| {
             let patience = Duration::from_millis(patience);
-            Act { pod, call, patience, is_alone }
+            Act { pod, call, patience, is_alone, kill_after }
         },
     )
 }
@@ -127,6 +149,7 @@ fn call() -> impl Strategy<Value = Call> {
     prop_oneof![
         8 => (milli(), class).prop_map(|(milli, class)| Call::Launch { milli, class }),
         3 => milli().prop_map(|milli| Call::Resize { milli }),
+        2 => milli().prop_map(|milli| Call::ResizePod { milli }),
         2 => Just(Call::Restart),
         1 => Just(Call::Exit),
         1 => Just(Call::Stop),
@@ -141,18 +164,27 @@ fn mishap() -> impl Strategy<Value = Mishap> {
         1 => prop::sample::select(vec![EIO, ENOSPC, EROFS]).prop_map(Wrong::IsBroken),
         2 => Just(Wrong::Kills),
     ];
-    let trouble = (prop_oneof![0usize..6, 0usize..30], wrong, 0usize..1000)
+    let trouble = (prop_oneof![0usize..6, 0usize..40], wrong, 0usize..1000)
         .prop_map(|(after, wrong, part)| Mishap::Disk(Trouble { after, wrong, part }));
-    let millis = |most: u64| (0..most).prop_map(Duration::from_millis);
+    prop_oneof![
+        4 => trouble,
+        6 => mishap_of_runtime(),
+        2 => millis(60).prop_map(|after| Mishap::Kill { after }),
+    ]
+}
+
+fn mishap_of_runtime() -> impl Strategy<Value = Mishap> {
     let dies = (millis(60), millis(30), prop::bool::weighted(0.3))
         .prop_map(|(after, away, forgets)| Mishap::RuntimeDies { after, away, forgets });
     prop_oneof![
-        4 => trouble,
         5 => (method(), 0u64..4, fault())
             .prop_map(|(method, after, fault)| Mishap::Runtime { method, after, fault }),
-        2 => millis(60).prop_map(|after| Mishap::Kill { after }),
         1 => dies,
     ]
+}
+
+fn millis(most: u64) -> impl Strategy<Value = Duration> {
+    (0..most).prop_map(Duration::from_millis)
 }
 
 fn method() -> impl Strategy<Value = &'static str> {
@@ -167,6 +199,7 @@ fn method() -> impl Strategy<Value = &'static str> {
         "RemoveContainer",
         "UpdateContainerResources",
         "UpdateContainerResources",
+        "UpdatePodSandboxResources",
         "ListContainers",
         "ContainerStatus",
         "PodSandboxStatus",

@@ -1,34 +1,49 @@
 //! Carries a round out. In: what happens, and the node. Out: the same node, on which nothing goes wrong any more.
 
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bayplan_host::disk::{Disk, Disks};
+use nix::sys::signal::Signal;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::disk::{Trouble, TroubledDisk, Wrong};
-use super::plan::{Mishap, PODS, Pause, Round};
+use super::plan::{Form, Mishap, PODS, Pause, Round};
 use super::pod::{Clients, Pod};
-use crate::node::{Node, soon};
+use crate::node::{DAEMON, Node, kubelet, soon, wait_for_socket};
+
+/// Of a daemon that is a process, as impatient as one that is here.
+const CONFIG: &str = "resyncInterval: 25ms\nruntimeTimeout: 250ms\ndecisionTimeout: 1s\nreservedCpus: \"0,8\"\nprobes: \"off\"\n\
+    log: warn\n";
+
+/// Between two looks at the process.
+const POLL: Duration = Duration::from_millis(2);
 
 /// The node with its daemon's disk.
 pub(crate) struct Stage {
     pub(crate) node: Node,
+    pub(crate) form: Form,
+    /// Under a daemon that is here.
     pub(crate) disk: Arc<TroubledDisk>,
     pub(crate) pods: Vec<Pod>,
-    /// Of the journal nothing was ever lost.
+    /// Of what was written nothing was ever lost.
     pub(crate) is_disk_good: bool,
     /// Daemons that have died.
     pub(crate) deaths: usize,
 }
 
 impl Stage {
-    pub(crate) async fn new(mut node: Node) -> Stage {
-        let disk = Arc::new(TroubledDisk::default());
-        node.disk = Arc::<TroubledDisk>::clone(&disk);
-        node.start_daemon().await;
+    pub(crate) async fn new(node: Node, form: Form) -> Stage {
         let pods = (0..PODS).map(Pod::new).collect();
-        Stage { node, disk, pods, is_disk_good: true, deaths: 0 }
+        let disk = Arc::default();
+        let mut stage = Stage { node, form, disk, pods, is_disk_good: true, deaths: 0 };
+        stage.new_disk();
+        stage.start_daemon().await;
+        stage
     }
 
     /// Comes back when all calls have ended and everything that went wrong has had its time.
@@ -38,6 +53,7 @@ impl Stage {
             socket: self.node.path("bayplan.sock"),
             past: self.node.past_daemon(),
             runtime: self.node.runtime.clone(),
+            process: (self.form == Form::Process).then(|| Arc::clone(&self.node.process)),
         };
         let begun = Instant::now();
         self.arm(round);
@@ -56,14 +72,15 @@ impl Stage {
             }
         }
         let mut played = Vec::new();
-        let all = async {
-            while let Some(pod) = calls.join_next().await {
-                played.push(pod.unwrap());
+        loop {
+            let all = async {
+                while let Some(pod) = calls.join_next().await {
+                    played.push(pod.unwrap());
+                }
+            };
+            if self.lives_until(all).await {
+                break;
             }
-        };
-        self.lives_until(all).await;
-        while let Some(pod) = calls.join_next().await {
-            played.push(pod.unwrap());
         }
         played.sort_by(|one, other| one.name.cmp(&other.name));
         self.pods = played;
@@ -90,12 +107,35 @@ impl Stage {
     async fn lives_until(&mut self, it: impl Future<Output = ()>) -> bool {
         let killed = tokio::select! {
             () = it => false,
-            () = self.disk.killed() => true,
+            () = self.killed() => true,
         };
         if killed {
             self.restart_daemon().await;
         }
         !killed
+    }
+
+    /// Comes back when the daemon is dead.
+    async fn killed(&self) {
+        match self.form {
+            Form::Here => self.disk.killed().await,
+            Form::Process => {
+                while !self.is_dead() {
+                    sleep(POLL).await;
+                }
+            }
+        }
+    }
+
+    /// Panics where a process has ended in another way than by being killed.
+    fn is_dead(&self) -> bool {
+        match self.form {
+            Form::Here => self.disk.is_dead(),
+            Form::Process => self.node.exit_status().is_some_and(|status| {
+                assert_eq!(status.signal(), Some(Signal::SIGKILL as i32), "it has ended: {status}");
+                true
+            }),
+        }
     }
 
     async fn strike(&mut self, mishap: &Mishap) {
@@ -119,9 +159,22 @@ impl Stage {
             Pause::Nothing => {}
             Pause::Kill => self.restart_daemon().await,
             Pause::Stop => {
-                self.node.stop_daemon().await;
+                match self.form {
+                    Form::Here => self.node.stop_daemon().await,
+                    Form::Process => {
+                        self.node.signal_daemon(Signal::SIGTERM);
+                        let status = self.node.daemon_ended().await;
+                        assert!(status.success(), "stopped: {status}");
+                    }
+                }
                 self.new_disk();
-                self.node.start_daemon().await;
+                self.start_daemon().await;
+            }
+            Pause::KillTwice { at } if self.form == Form::Process => {
+                self.kill_daemon().await;
+                self.spawn_daemon();
+                sleep(Duration::from_millis(10) * u32::try_from(at).unwrap()).await;
+                self.restart_daemon().await;
             }
             Pause::KillTwice { at } => {
                 self.kill_daemon().await;
@@ -144,11 +197,41 @@ impl Stage {
 
     async fn restart_daemon(&mut self) {
         self.kill_daemon().await;
-        self.node.start_daemon().await;
+        self.start_daemon().await;
+    }
+
+    async fn start_daemon(&mut self) {
+        match self.form {
+            Form::Here => self.node.start_daemon().await,
+            Form::Process => {
+                let socket = self.node.path("bayplan.sock");
+                loop {
+                    self.spawn_daemon();
+                    tokio::select! {
+                        () = wait_for_socket(&socket) => break,
+                        () = self.killed() => self.deaths += 1,
+                    }
+                }
+            }
+        }
+    }
+
+    /// A process, which is not there yet when this comes back. Its log is in `bayplan.log`.
+    fn spawn_daemon(&mut self) {
+        let (arguments, metrics) = self.node.daemon_arguments(CONFIG);
+        let log = File::options().append(true).create(true).open(self.node.path("bayplan.log"));
+        let mut command = Command::new(DAEMON);
+        command.args(arguments).env_remove("BAYPLAN_LOG").stdin(Stdio::null()).stderr(log.unwrap());
+        self.node.adopt_daemon(command.spawn().unwrap(), metrics);
+        self.node.kubelet = kubelet(self.node.path("bayplan.sock"));
     }
 
     async fn kill_daemon(&mut self) {
         self.deaths += 1;
+        if self.form == Form::Process {
+            self.node.kill_daemon();
+            return;
+        }
         self.disk.die();
         self.node.bury_daemon().await;
         self.disk.bury();
@@ -157,14 +240,15 @@ impl Stage {
 
     fn new_disk(&mut self) {
         self.disk = Arc::new(TroubledDisk::default());
-        self.node.disk = Arc::<TroubledDisk>::clone(&self.disk);
+        let disk: Arc<dyn Disk> = Arc::<TroubledDisk>::clone(&self.disk);
+        self.node.disks = Disks::all(&disk);
     }
 
     /// Nothing goes wrong any more, and the daemon is there.
     async fn calm(&mut self) {
         self.node.runtime.clear_faults();
         self.disk.mend();
-        if self.disk.is_dead() {
+        if self.is_dead() {
             self.restart_daemon().await;
         }
     }

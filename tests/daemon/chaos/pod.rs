@@ -1,14 +1,19 @@
 //! Pods as kubelet knows them. In: what kubelet does with one. Out: calls, and what kubelet makes of the answers.
 
 use std::path::PathBuf;
+use std::process::Child;
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::Duration;
 
 use bayplan_cri::embedded::EmbeddedRuntime;
 use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec, RunningPod};
 use bayplan_types::{Bytes, MilliCpu, QosClass};
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
 use super::plan::{Act, Call, Class};
-use crate::node::kubelet;
+use crate::node::{kubelet, wait_for_socket};
 
 /// A pod with one container of the same name.
 #[derive(Clone, Debug)]
@@ -34,6 +39,8 @@ struct Container {
     id: Option<String>,
     /// What it had when kubelet was told that it is there, if that was CPUs of its own.
     told: Option<Told>,
+    /// CPU shares that its pod needs as a whole, if kubelet was told since that this is known, of a container that was placed.
+    needs: Option<i64>,
 }
 
 /// What is kept whatever happens to the daemon.
@@ -52,6 +59,24 @@ pub(crate) struct Clients {
     pub(crate) socket: PathBuf,
     pub(crate) past: Kubelet,
     pub(crate) runtime: EmbeddedRuntime,
+    /// The daemon, where it is a process, which is not to be killed while it is not there.
+    pub(crate) process: Option<Arc<Mutex<Option<Child>>>>,
+}
+
+impl Clients {
+    /// Kills the daemon so much later, with no other task in between.
+    fn kill(&self, after: Duration) -> Option<JoinHandle<()>> {
+        let process = Arc::clone(self.process.as_ref()?);
+        Some(spawn_blocking(move || {
+            sleep(after);
+            let mut process = process.lock().unwrap();
+            let Some(process) = process.as_mut() else { return };
+            // Who has been waited for is not hit: another process may have its number.
+            process.kill().unwrap();
+            // A moment later it would still seem to be alive.
+            process.wait().unwrap();
+        }))
+    }
 }
 
 impl Pod {
@@ -88,6 +113,12 @@ impl Pod {
         Some((container.id.as_deref()?, container.told.as_ref()?))
     }
 
+    /// The container whose pod needs as much, as kubelet was told, and how much.
+    pub(crate) fn needs(&self) -> Option<(&str, i64)> {
+        let container = self.container.as_ref()?;
+        Some((container.id.as_deref()?, container.needs?))
+    }
+
     /// Kubelet looks at what the runtime has, and believes it.
     pub(crate) fn relist(&mut self, runtime: &EmbeddedRuntime) {
         let Some(sandbox) = &self.sandbox else { return };
@@ -98,7 +129,7 @@ impl Pod {
         match latest {
             Some(latest) => {
                 if container.id.as_ref() != Some(&latest.id) {
-                    container.told = None;
+                    (container.told, container.needs) = (None, None);
                 }
                 (container.attempt, container.id) = (latest.attempt, Some(latest.id));
             }
@@ -112,8 +143,15 @@ impl Pod {
             let mut alone = clients.clone();
             alone.shared = kubelet(clients.socket.clone());
             let with = if act.is_alone { &mut alone } else { &mut clients };
+            if with.process.is_some() {
+                wait_for_socket(&with.socket).await;
+            }
+            let killed = act.kill_after.and_then(|after| with.kill(after));
             // Who gives up hangs up.
             let answered = timeout(act.patience, self.call(act.call, with)).await;
+            if let Some(killed) = killed {
+                killed.await.unwrap();
+            }
             self.answered += usize::from(matches!(answered, Ok(Some(()))));
             self.relist(&clients.runtime);
         }
@@ -122,10 +160,17 @@ impl Pod {
 
     /// As far as it goes: kubelet takes an error for a reason to try again later.
     async fn call(&mut self, call: Call, with: &mut Clients) -> Option<()> {
+        // A container that was never started is there after it was stopped as before, and nothing is known of it any more.
+        if matches!(call, Call::Stop | Call::Remove | Call::End)
+            && let Some(container) = &mut self.container
+        {
+            (container.told, container.needs) = (None, None);
+        }
         match call {
             Call::Launch { milli, class } => self.launch(milli, class, with).await,
             Call::Restart => self.restart(with).await,
             Call::Resize { milli } => self.resize(milli, with).await,
+            Call::ResizePod { milli } => self.resize_pod(milli, with).await,
             Call::Exit => with.past.stop(&self.id()?).await.ok(),
             Call::Stop => with.shared.stop(&self.id()?).await.ok(),
             Call::Remove => {
@@ -151,7 +196,8 @@ impl Pod {
                 Class::Guaranteed => ContainerSpec::guaranteed(&self.name, milli, Bytes::gib(1)),
                 Class::Burstable | Class::System => ContainerSpec::burstable(&self.name, milli),
             };
-            self.container = Some(Container { spec, class, attempt: 0, id: None, told: None });
+            self.container =
+                Some(Container { spec, class, attempt: 0, id: None, told: None, needs: None });
         }
         if self.id().is_none() {
             self.create(with).await?;
@@ -167,6 +213,7 @@ impl Pod {
         let id = made.await.ok()?;
         // Without CPUs it was created without a decision, which had taken too long.
         let made = with.runtime.container(&id).filter(|it| !it.cpus.is_empty());
+        container.needs = None;
         container.told =
             made.and_then(|made| match (container.class, container.spec.cpu_request) {
                 (Class::Guaranteed, MilliCpu(1500)) => Some(Told::OwnsSome),
@@ -186,6 +233,20 @@ impl Pod {
         self.create(with).await?;
         with.shared.remove(&old).await.ok()?;
         with.shared.start(&self.id()?).await.ok()
+    }
+
+    /// Only of an owner of CPUs it is sure that the daemon has placed it, and so that it hears of it.
+    async fn resize_pod(&mut self, milli: u64, with: &mut Clients) -> Option<()> {
+        let whole = ContainerSpec::burstable(&self.name, milli);
+        if let Some(container) = &mut self.container {
+            container.needs = None;
+        }
+        with.shared.resize_pod(self.sandbox.as_ref()?, &whole).await.ok()?;
+        let placed = self.container.as_mut().filter(|it| it.told.is_some() && it.id.is_some());
+        if let Some(placed) = placed {
+            placed.needs = Some(whole.resources().cpu_shares);
+        }
+        Some(())
     }
 
     async fn resize(&mut self, milli: u64, with: &mut Clients) -> Option<()> {

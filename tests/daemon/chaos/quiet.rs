@@ -10,11 +10,13 @@ use bayplan_daemon::event::{Answer, Event};
 use bayplan_daemon::new_state;
 use bayplan_daemon::record::replay;
 use bayplan_daemon::status::Status;
+use bayplan_host::history::{parse_history, segments};
 use bayplan_host::journal::parse_journal;
 use bayplan_types::CpuSet;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 
+use super::plan::Form;
 use super::play::Stage;
 use super::pod::{Pod, Told};
 use crate::node::{Node, set};
@@ -69,8 +71,9 @@ async fn check(stage: &Stage) -> Result<Status, String> {
         return Err(format!("kubelet knows {known:#?}, the daemon holds {held:#?}"));
     }
     check_promises(stage, &status).await;
-    check_journal(node, &status)?;
-    check_leaks(node)?;
+    check_journal(stage, &status)?;
+    check_history(node);
+    check_leaks(stage)?;
     Ok(status)
 }
 
@@ -107,11 +110,13 @@ async fn check_promises(stage: &Stage, status: &Status) {
 }
 
 /// What the file says makes the same ledger.
-fn check_journal(node: &Node, status: &Status) -> Result<(), String> {
+fn check_journal(stage: &Stage, status: &Status) -> Result<(), String> {
+    let node = &stage.node;
     let recovered = parse_journal(&fs::read(node.journal()).map_err(|it| it.to_string())?);
     if !recovered.dropped.is_empty() {
         return Err(format!("{:?}", recovered.dropped));
     }
+    check_needs(stage, &recovered.records);
     let mut state = new_state(&node.config(), node.topology()).unwrap();
     state.restore(replay(&recovered.records), Timestamp::now());
     let broken = check_ledger(state.ledger());
@@ -125,18 +130,50 @@ fn check_journal(node: &Node, status: &Status) -> Result<(), String> {
     }
 }
 
+/// Everything in it is readable, but for the end of a segment at which the disk or the daemon has died.
+fn check_history(node: &Node) {
+    let Ok(segments) = segments(&node.history()) else { return };
+    for path in segments {
+        // The oldest may be gone by now.
+        let Ok(bytes) = fs::read(&path) else { continue };
+        let lines = bytes.split(|byte| *byte == b'\n').count();
+        let dropped = parse_history(&bytes).dropped;
+        let is_end = |line: usize| line + 1 >= lines;
+        assert!(dropped.iter().all(|it| is_end(it.line)), "{}: {dropped:?}", path.display());
+    }
+}
+
+/// What kubelet was told that a pod needs as a whole is kept. Where writes to the journal have failed that is not promised.
+fn check_needs(stage: &Stage, records: &[String]) {
+    if !stage.is_disk_good {
+        return;
+    }
+    let live = replay(records);
+    for (id, needs) in stage.pods.iter().filter_map(Pod::needs) {
+        let mut placed = live.containers.values();
+        let Some(placed) = placed.find(|it| it.runtime_id.as_deref() == Some(id)) else { continue };
+        let form = serde_json::to_value(&placed.container).unwrap();
+        assert_eq!(form["pod_needs"]["cpu_shares"], needs, "{id} in {form:#}");
+    }
+}
+
 /// Connections, files and tasks are those of a daemon that has just been started, and kubelet's.
-fn check_leaks(node: &Node) -> Result<(), String> {
+fn check_leaks(stage: &Stage) -> Result<(), String> {
+    let node = &stage.node;
+    let (process, tasks) = match stage.form {
+        Form::Here => ("self".to_owned(), node.tasks()),
+        Form::Process => (node.daemon_pid().to_string(), 0),
+    };
     let at_most = [
         ("kubelet's connections", connections(&node.path("bayplan.sock")), 1),
         // The daemon's calls, and its wait for events.
         ("connections to the runtime", connections(&node.path("runtime.sock")), 2),
         ("control connections", connections(&node.control_socket()), 0),
         // Journal and lock, the same for what kernel files said before and for what is usual, and a segment of the history.
-        ("open files", open_files(&node.state_dir()), 7),
+        ("open files", open_files(&process, &node.state_dir()), 7),
         // These, in three directories of their own, and a journal that was torn.
         ("files", fs::read_dir(node.state_dir()).unwrap().count(), 6),
-        ("tasks", node.tasks(), 32),
+        ("tasks", tasks, 32),
     ];
     match at_most.into_iter().find(|(_, count, most)| count > most) {
         Some((what, count, most)) => Err(format!("{count} {what}, not {most} at most")),
@@ -155,8 +192,8 @@ fn connections(socket: &Path) -> usize {
     all.lines().filter(is_one).count()
 }
 
-fn open_files(dir: &Path) -> usize {
-    let all = fs::read_dir("/proc/self/fd").unwrap();
+fn open_files(process: &str, dir: &Path) -> usize {
+    let all = fs::read_dir(Path::new("/proc").join(process).join("fd")).unwrap();
     let links = all.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
     links.filter(|link| link.starts_with(dir)).count()
 }
@@ -177,4 +214,7 @@ pub(crate) fn check_panics(node: &Node) {
     let panics = PANICS.lock().unwrap().clone();
     let ours: Vec<_> = panics.iter().filter(|(name, _)| *name == node.thread_name()).collect();
     assert!(ours.is_empty(), "{ours:#?}");
+    // What a process says goes there.
+    let log = fs::read_to_string(node.path("bayplan.log")).unwrap_or_default();
+    assert!(!log.contains("panicked at"), "{log}");
 }

@@ -4,8 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use bayplan_enforcement::{Original, Slot};
+use bayplan_host::disk::Disk;
 use bayplan_host::journal::{Journal, JournalError};
 use serde::{Deserialize, Serialize};
 
@@ -49,10 +51,11 @@ impl Originals {
     /// Those of earlier runs since the kernel was started, which it calls `boot` (`/proc/sys/kernel/random/boot_id`): afterwards its files are as they
     /// always are. What cannot be read of the file is dropped, and told.
     pub(crate) fn open(
+        disk: Arc<dyn Disk>,
         state_dir: &Path,
         boot: Option<String>,
     ) -> Result<(Originals, Vec<String>), JournalError> {
-        let (journal, recovered) = Journal::open(&state_dir.join(DIRECTORY))?;
+        let (journal, recovered) = Journal::open_on(disk, &state_dir.join(DIRECTORY))?;
         let mut told: Vec<String> = recovered
             .dropped
             .iter()
@@ -178,7 +181,13 @@ mod tests {
 
     use bayplan_enforcement::Form;
 
+    use bayplan_host::disk::SoundDisk;
+
     use super::*;
+
+    fn sound() -> Arc<dyn Disk> {
+        Arc::new(SoundDisk)
+    }
 
     fn originals(rows: &[(&str, &str)]) -> BTreeMap<Slot, Original> {
         let original = |value: &str| Original { form: Form::Text, value: value.to_owned() };
@@ -186,14 +195,14 @@ mod tests {
     }
 
     fn reopened(dir: &Path) -> (BTreeMap<Slot, Original>, usize) {
-        let (read, told) = Originals::open(dir, None).unwrap();
+        let (read, told) = Originals::open(sound(), dir, None).unwrap();
         (read.all, told.len())
     }
 
     #[test]
     fn what_was_remembered_is_there_after_the_process() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut kept, _) = Originals::open(dir.path(), None).unwrap();
+        let (mut kept, _) = Originals::open(sound(), dir.path(), None).unwrap();
         kept.remember(&originals(&[("a", "1"), ("b", "2")])).unwrap();
         kept.remember(&originals(&[("c", "3")])).unwrap();
         kept.forget(&[Slot::file("a")]);
@@ -204,7 +213,7 @@ mod tests {
     #[test]
     fn a_torn_line_costs_what_it_says_and_the_last_value_counts() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut kept, _) = Originals::open(dir.path(), None).unwrap();
+        let (mut kept, _) = Originals::open(sound(), dir.path(), None).unwrap();
         kept.remember(&originals(&[("a", "1")])).unwrap();
         kept.remember(&originals(&[("b", "2")])).unwrap();
         kept.remember(&originals(&[("a", "3")])).unwrap();
@@ -224,10 +233,10 @@ mod tests {
     #[test]
     fn what_is_forgotten_first_of_all_does_not_come_back() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut kept, _) = Originals::open(dir.path(), None).unwrap();
+        let (mut kept, _) = Originals::open(sound(), dir.path(), None).unwrap();
         kept.remember(&originals(&[("a", "1")])).unwrap();
         drop(kept);
-        let (mut next, _) = Originals::open(dir.path(), None).unwrap();
+        let (mut next, _) = Originals::open(sound(), dir.path(), None).unwrap();
         next.forget(&[Slot::file("a")]);
         drop(next);
         assert_eq!(reopened(dir.path()).0, BTreeMap::new());
@@ -236,17 +245,18 @@ mod tests {
     #[test]
     fn another_start_of_the_kernel_leaves_nothing_to_give_back() {
         let dir = tempfile::tempdir().unwrap();
-        let open = |boot: &str| Originals::open(dir.path(), Some(boot.to_owned())).unwrap().0;
+        let open =
+            |boot: &str| Originals::open(sound(), dir.path(), Some(boot.to_owned())).unwrap().0;
         open("first").remember(&originals(&[("a", "1")])).unwrap();
         assert_eq!(open("first").count(), 1);
         assert_eq!(open("second").count(), 0);
-        assert_eq!(Originals::open(dir.path(), None).unwrap().0.count(), 1);
+        assert_eq!(Originals::open(sound(), dir.path(), None).unwrap().0.count(), 1);
     }
 
     #[test]
     fn the_file_does_not_grow_for_ever() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut kept, _) = Originals::open(dir.path(), None).unwrap();
+        let (mut kept, _) = Originals::open(sound(), dir.path(), None).unwrap();
         for round in 0..200 {
             let rows: Vec<(String, String)> =
                 (0..20).map(|i| (format!("round{round}/{i}"), "x".repeat(60))).collect();

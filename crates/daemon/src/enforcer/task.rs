@@ -4,6 +4,7 @@
 //! On kubelet's way only a start waits for it, and not for long: what a container is promised holds before its first instruction. Files are read and written on a thread for blocking work, one look at a time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bayplan_enforcement::{Author, Notice};
@@ -27,6 +28,10 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// The least time between two looks that others' writes have caused.
 const CALM: Duration = Duration::from_secs(1);
 
+/// What is known of kernel files after a bug.
+pub(crate) const LOST: &str =
+    "a bug has ended what writes kernel files; what is in them stays until a restart";
+
 /// A question to the enforcer, and who waits for its answer.
 #[derive(Debug)]
 enum Ask {
@@ -45,6 +50,7 @@ pub(crate) struct Enforcement {
     /// Of whom the runtime is told.
     pub(crate) calls: RuntimeCalls,
     done: watch::Receiver<Done>,
+    is_lost: Arc<AtomicBool>,
 }
 
 /// What the last look has brought about.
@@ -78,7 +84,8 @@ impl Enforcement {
         let soon = Arc::<Notify>::default();
         let (done, finished) = watch::channel(Done::default());
         let questions = Questions { asks: questions, soon: Arc::clone(&soon), done };
-        (Enforcement { asks, soon, calls, done: finished }, questions)
+        let is_lost = Arc::default();
+        (Enforcement { asks, soon, calls, done: finished, is_lost }, questions)
     }
 
     /// Comes back when kernel files were brought in line with the state after that step, as far as the kernel lets that be, and when nobody will any more.
@@ -90,8 +97,20 @@ impl Enforcement {
     /// What became of a proposal of the rebalancer in the first look at the state after that step; `None` when its files are nobody's business.
     pub(crate) async fn turned(&self, number: u64, step: u64) -> Option<Result<(), String>> {
         let mut done = self.done.clone();
-        let done = done.wait_for(|done| done.step >= step).await.ok()?;
-        done.turned.get(&number).cloned()
+        match done.wait_for(|done| done.step >= step).await {
+            Ok(done) => done.turned.get(&number).cloned(),
+            Err(_) => Some(Err(LOST.to_owned())),
+        }
+    }
+
+    /// A bug has ended what writes kernel files: they stay as they are.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+
+    /// From now on it is so.
+    pub(crate) async fn lose(self) {
+        self.is_lost.store(true, Ordering::Relaxed);
     }
 
     /// How far the CPUs of a container are kept from others, and what is in kernel files for its sake, as of the last look.

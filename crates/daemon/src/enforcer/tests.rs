@@ -1,10 +1,13 @@
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bayplan_enforcement::{Form, Setting, Slot};
+use bayplan_host::disk::{Disk, Operation, SoundDisk};
 use bayplan_host::fake_kernel::FakeKernel;
 use nix::errno::Errno;
+use tempfile::TempDir;
 
 use super::*;
 
@@ -31,7 +34,7 @@ impl Shared {
 }
 
 fn enforcer(kernel: &Shared, dir: &Path) -> Enforcer {
-    let (originals, told) = Originals::open(dir, None).unwrap();
+    let (originals, told) = Originals::open(Arc::new(SoundDisk), dir, None).unwrap();
     assert_eq!(told, [""; 0]);
     Enforcer::new(Box::new(Arc::clone(&kernel.0)), originals)
 }
@@ -103,6 +106,72 @@ fn what_cannot_be_remembered_is_not_changed() {
     let done = enforcer.carry_out(wanted(&[("a", "1"), ("b", "1")]), second(1));
     assert!(done.unkept.is_some());
     assert_eq!((kernel.text("a"), kernel.text("b")), ("1".to_owned(), "0".to_owned()));
+}
+
+/// A disk that refuses one operation, or that and all after it, half of a write being done.
+#[derive(Debug)]
+struct Refusing {
+    at: usize,
+    is_lasting: bool,
+    errno: Errno,
+    done: AtomicUsize,
+}
+
+impl Disk for Refusing {
+    fn before(&self, operation: Operation, bytes: usize) -> std::io::Result<usize> {
+        let index = self.done.fetch_add(1, Ordering::Relaxed);
+        if index == self.at || self.is_lasting && index > self.at {
+            return Err(self.errno.into());
+        }
+        Ok(if operation == Operation::Write { bytes.div_ceil(2) } else { bytes })
+    }
+}
+
+/// Whatever the disk refuses, and whenever the daemon is killed then: nothing is written of which the original is not on disk, and the next
+/// one, with a sound disk, gives everything back that was changed. An old file that cannot be read is kept aside, for people.
+fn check_refusing(is_lasting: bool, errno: Errno) {
+    for at in 0.. {
+        let kernel = Shared::with(&[("a", "0"), ("b", "0"), ("c", "0")]);
+        let dir = tempfile::tempdir().unwrap();
+        enforcer(&kernel, dir.path()).carry_out(wanted(&[("a", "1")]), second(0));
+        let disk = Arc::new(Refusing { at, is_lasting, errno, done: AtomicUsize::new(0) });
+        let (mut refused, is_unreadable) = opened(Arc::<Refusing>::clone(&disk), &kernel, &dir);
+        let mut unkept = 0;
+        let rounds = [&[("a", "1"), ("b", "1")][..], &[("a", "1"), ("b", "1"), ("c", "1")]];
+        for (now, wants) in (0..).zip(rounds) {
+            let before = ["b", "c"].map(|name| kernel.text(name));
+            let told = refused.carry_out(wanted(wants), second(now)).unkept;
+            let after = ["b", "c"].map(|name| kernel.text(name));
+            assert!(told.is_none() || after == before, "{errno} at {at}: {told:?}, and written");
+            unkept += usize::from(told.is_some());
+        }
+        drop(refused);
+        let (mut next, _) = opened(Arc::new(SoundDisk), &kernel, &dir);
+        next.carry_out(wanted(&[]), second(9));
+        let left = ["a", "b", "c"].map(|name| kernel.text(name));
+        let aside = fs::read_to_string(dir.path().join("originals/journal.old"));
+        let is_aside = is_unreadable && aside.is_ok_and(|text| text.contains(r#""path":"a""#));
+        let due = if is_aside { ["1", "0", "0"] } else { ["0", "0", "0"] };
+        assert_eq!(left, due, "{errno} at operation {at}, lasting: {is_lasting}");
+        if disk.done.load(Ordering::Relaxed) <= at {
+            assert!(at > 10 && unkept == 0, "{at} operations");
+            return;
+        }
+    }
+}
+
+/// And whether something of its file could not be used.
+fn opened(disk: Arc<dyn Disk>, kernel: &Shared, dir: &TempDir) -> (Enforcer, bool) {
+    let (originals, told) = Originals::open(disk, dir.path(), None).unwrap();
+    (Enforcer::new(Box::new(Arc::clone(&kernel.0)), originals), !told.is_empty())
+}
+
+#[test]
+fn a_disk_that_refuses_costs_no_way_back() {
+    for errno in [Errno::ENOSPC, Errno::EIO, Errno::EROFS] {
+        check_refusing(false, errno);
+        check_refusing(true, errno);
+    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 use std::fs;
+use std::io;
+use std::sync::Mutex;
 
+use bayplan_host::disk::{Operation, SoundDisk};
 use bayplan_host::history::{parse_history, segments};
 
 use super::*;
@@ -69,7 +72,8 @@ fn told(dir: &Path) -> String {
 fn a_start_tells_only_what_the_segment_does_not_know() {
     let dir = tempfile::tempdir().unwrap();
     let start = |machine: &str, words: &[&str], found: &[&str]| {
-        Scribe::open(dir.path(), 1 << 20, opening(Kind::Started, machine, words), entries(found))
+        let opening = opening(Kind::Started, machine, words);
+        Scribe::open(Arc::new(SoundDisk), dir.path(), 1 << 20, opening, entries(found))
     };
     let mut scribe = start("m1", &["=0 a"], &[]);
     scribe.write(Told { entries: entries(&["+1 b", "+2 c", "-1 b"]), opening: None });
@@ -88,7 +92,9 @@ fn what_is_lost_is_told_and_followed_by_an_opening() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("history");
     fs::write(&path, "a file is in the way").unwrap();
-    let mut scribe = Scribe::open(&path, 1 << 20, opening(Kind::Started, "m", &[]), Vec::new());
+    let opening_of_start = opening(Kind::Started, "m", &[]);
+    let mut scribe =
+        Scribe::open(Arc::new(SoundDisk), &path, 1 << 20, opening_of_start, Vec::new());
     assert!(scribe.failure.is_some() && scribe.has_gap);
     scribe.write(Told { entries: entries(&["+0 a"]), opening: None });
     fs::remove_file(&path).unwrap();
@@ -99,6 +105,61 @@ fn what_is_lost_is_told_and_followed_by_an_opening() {
     let lost = "failure history: 3 entries before this one could not be written";
     let expected = format!("{lost}, placed b, m, continued, held a, held b, ended a");
     assert_eq!(told(&path), expected);
+}
+
+/// Refuses every write while it is ill.
+#[derive(Debug, Default)]
+struct Ill(AtomicBool);
+
+impl Disk for Ill {
+    fn before(&self, operation: Operation, bytes: usize) -> io::Result<usize> {
+        let is_ill = operation == Operation::Write && self.0.load(Ordering::Relaxed);
+        if is_ill { Err(io::ErrorKind::StorageFull.into()) } else { Ok(bytes) }
+    }
+}
+
+/// What is logged, as text.
+#[derive(Clone, Debug, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_logged_once_and_so_is_that_it_is_not_any_more() {
+    let (dir, disk, log) = (tempfile::tempdir().unwrap(), Arc::<Ill>::default(), Log::default());
+    let logged = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || logged.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let opening = opening(Kind::Started, "m", &[]);
+    let scribe = Scribe::open(Arc::<Ill>::clone(&disk), dir.path(), 1 << 20, opening, Vec::new());
+    let (sender, receiver) = mpsc::channel(WAITING_MAX);
+    let (wants_opening, metrics) = (AtomicBool::new(false), Metrics::default());
+    let disk = &disk;
+    let told = async move {
+        for (is_ill, word) in
+            [(false, "+0 a"), (true, "+1 b"), (true, "+2 c"), (true, "+3 d"), (false, "+4 e")]
+        {
+            disk.0.store(is_ill, Ordering::Relaxed);
+            sender.send(Told { entries: entries(&[word]), opening: None }).await.unwrap();
+            // It is taken only when those before it were written.
+            while sender.capacity() < WAITING_MAX {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    tokio::join!(scribe.run(receiver, &wants_opening, &metrics), told);
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    for line in ["cannot write the history", "the history is written again"] {
+        assert_eq!(text.matches(line).count(), 1, "{text}");
+    }
 }
 
 /// Words that have been given out are never changed.

@@ -4,7 +4,9 @@
 //! used of it is left out and told.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use bayplan_host::disk::Disk;
 use bayplan_host::journal::{Journal, JournalError};
 use bayplan_rebalance::{Baseline, Signal, Usual, Workload};
 use bayplan_types::CoreKind;
@@ -41,9 +43,10 @@ impl BaselineFile {
     /// # Errors
     /// [`JournalError`] when there can be no such file.
     pub(super) fn open(
+        disk: Arc<dyn Disk>,
         state_dir: &Path,
     ) -> Result<(BaselineFile, Vec<Baseline>, Vec<String>), JournalError> {
-        let (journal, recovered) = Journal::open(&state_dir.join(DIRECTORY))?;
+        let (journal, recovered) = Journal::open_on(disk, &state_dir.join(DIRECTORY))?;
         let mut told: Vec<String> =
             recovered.dropped.iter().map(|it| format!("line {}: {}", it.line, it.why)).collect();
         let mut baselines = Vec::new();
@@ -104,7 +107,13 @@ impl Line {
 mod tests {
     use std::fs;
 
+    use bayplan_host::disk::SoundDisk;
+
     use super::*;
+
+    fn sound() -> Arc<dyn Disk> {
+        Arc::new(SoundDisk)
+    }
 
     fn baselines() -> Vec<Baseline> {
         let workload = Workload {
@@ -121,20 +130,20 @@ mod tests {
     #[test]
     fn what_is_usual_is_there_after_the_process_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut file, found, told) = BaselineFile::open(dir.path()).unwrap();
+        let (mut file, found, told) = BaselineFile::open(sound(), dir.path()).unwrap();
         assert_eq!((found.len(), told.len()), (0, 0));
         file.save(&baselines()).unwrap();
         file.save(&baselines()[..1]).unwrap();
         file.save(&baselines()).unwrap();
         drop(file);
-        let (_, found, told) = BaselineFile::open(dir.path()).unwrap();
+        let (_, found, told) = BaselineFile::open(sound(), dir.path()).unwrap();
         assert_eq!((found, told), (baselines(), Vec::<String>::new()));
     }
 
     #[test]
     fn what_cannot_be_used_is_left_out_and_told() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut file, ..) = BaselineFile::open(dir.path()).unwrap();
+        let (mut file, ..) = BaselineFile::open(sound(), dir.path()).unwrap();
         file.save(&baselines()).unwrap();
         drop(file);
         let files = fs::read_dir(dir.path().join(DIRECTORY)).unwrap();
@@ -144,7 +153,7 @@ mod tests {
             .unwrap();
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, format!("{}rubbish\n", &text[..text.len() - 5])).unwrap();
-        let (_, found, told) = BaselineFile::open(dir.path()).unwrap();
+        let (_, found, told) = BaselineFile::open(sound(), dir.path()).unwrap();
         assert_eq!(found, baselines()[..1]);
         assert!(!told.is_empty());
     }

@@ -7,10 +7,11 @@ use bayplan_rebalance::Outcome;
 use bayplan_types::CpuSet;
 
 use super::task::{Looker, RebalancerTask};
-use crate::enforcer::Enforcement;
+use crate::enforcer::{Enforcement, LOST};
 use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
-use crate::turned::Turned;
+use crate::occupancy::Occupancy;
+use crate::turned::{Turn, Turned};
 
 /// Files are written within milliseconds; who waits longer does not know whether they are.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
@@ -21,6 +22,9 @@ pub(crate) async fn take_back(inbox: &Inbox, enforcement: &Enforcement) {
         let answer = inbox.ask(Event::Turn(Turned::default())).await;
         if let Some(Answer::Since(Some(step))) = answer {
             enforcement.is_in_line_with(step).await;
+        }
+        if enforcement.is_lost() {
+            tracing::warn!("{LOST}");
         }
     };
     if tokio::time::timeout(WRITTEN_WITHIN, taken_back).await.is_err() {
@@ -43,6 +47,25 @@ impl RebalancerTask {
             self.tell_outcome(number, &outcome).await?;
         }
         if is_refused {
+            self.hand_over(looker).await?;
+        }
+        Some(())
+    }
+
+    /// Who was made to leave CPUs runs there again where too few others would be left for what it asks for now, together with who has come there since: then that
+    /// has ended, and is told so. It does not come back by itself.
+    pub(super) async fn end_moves(&self, looker: &mut Looker, occupancy: &Occupancy) -> Option<()> {
+        let has_returned = |turn: &Turn| {
+            let mut found = occupancy.occupants.iter().filter(|it| it.id == turn.target);
+            found.any(|it| !it.cpus.is_disjoint(&turn.leave))
+        };
+        let turns = looker.turned.iter().filter(|(_, turn)| has_returned(turn));
+        let ended: Vec<u64> = turns.map(|(number, _)| number).collect();
+        for number in &ended {
+            looker.rebalancer.ended(*number, looker.started.elapsed());
+            self.tell_ended(*number).await?;
+        }
+        if !ended.is_empty() {
             self.hand_over(looker).await?;
         }
         Some(())

@@ -14,7 +14,7 @@ const FILES: [(Knob, &str); 3] =
     [(Knob::Idle, "cpu.idle"), (Knob::Suppress, "cpu.max"), (Knob::Burst, "cpu.max.burst")];
 
 /// Knobs that are the CPU set of a container that shares CPUs, which the runtime writes.
-const PLACES: [Knob; 2] = [Knob::Siblings, Knob::Move];
+pub(super) const PLACES: [Knob; 2] = [Knob::Siblings, Knob::Move];
 
 /// What can be turned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,14 +29,15 @@ pub(super) struct Reach {
 pub(super) struct FilesSeen(Option<CgroupFiles>);
 
 impl FilesSeen {
-    /// What can be turned under this configuration; `is_dry_run`: whatever it says, no file is written.
-    pub(super) fn reach(&mut self, config: &Config, is_dry_run: bool) -> Reach {
+    /// What can be turned under this configuration; `is_dry_run`: whatever it says, nothing is written; `is_lost`: nobody writes files any more.
+    pub(super) fn reach(&mut self, config: &Config, is_dry_run: bool, is_lost: bool) -> Reach {
         let no_files = |why| Reach { knobs: PLACES.into(), lacking: Some(why) };
         match config.enforcement {
             _ if is_dry_run => {
                 let lacking = Some("the daemon runs with --dry-run");
                 return Reach { knobs: BTreeSet::new(), lacking };
             }
+            _ if is_lost => return no_files("a bug has ended what writes them, until a restart"),
             EnforcementMode::Off => return no_files("`enforcement` is off"),
             EnforcementMode::DryRun => return no_files("`enforcement` is dry-run"),
             EnforcementMode::On => {}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bayplan_allocator::ContainerId;
+use bayplan_host::disk::Disk;
 use bayplan_rebalance::{Decision, Mode, Rebalancer, Round, Sample, Scene, Settings, Unrest};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,7 @@ use crate::metrics::Metrics;
 use crate::observer::Shown;
 use crate::occupancy::Occupancy;
 use crate::prober::Sightings;
+use crate::tasks::blocking;
 use crate::turned::Turned;
 
 /// What a crash loses is so much learning at most.
@@ -39,6 +41,8 @@ pub(crate) struct RebalancerTask {
     pub(crate) sightings: Sightings,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) enforcement: Enforcement,
+    /// Under what is usual.
+    pub(crate) disk: Arc<dyn Disk>,
     /// No kernel file is written, whatever the configuration says.
     pub(crate) is_dry_run: bool,
     pub(crate) told: Told,
@@ -78,9 +82,9 @@ impl Looker {
     }
 
     /// With what is known from before.
-    fn remembering(config: &Config) -> Looker {
+    fn remembering(config: &Config, disk: Arc<dyn Disk>) -> Looker {
         let mut looker = Looker::new(&config.rebalance);
-        match BaselineFile::open(&config.state_dir) {
+        match BaselineFile::open(disk, &config.state_dir) {
             Ok((file, baselines, told)) => {
                 if !told.is_empty() {
                     tracing::warn!(
@@ -139,9 +143,21 @@ pub(crate) async fn run_rebalancer(task: RebalancerTask, stop: CancellationToken
 
 impl RebalancerTask {
     /// A look, or none in the mode `off`. `None` when the daemon is stopping.
-    async fn turn_to(&self, looker: &mut Option<Looker>, config: &Config) -> Option<()> {
+    pub(super) async fn turn_to(
+        &self,
+        looker: &mut Option<Looker>,
+        config: &Arc<Config>,
+    ) -> Option<()> {
+        if self.enforcement.is_lost() {
+            self.tell_stuck().await?;
+        }
         if config.rebalance.mode != Mode::Off {
-            let looker = looker.get_or_insert_with(|| Looker::remembering(config));
+            if looker.is_none() {
+                // The disk may be slow.
+                let (config, disk) = (Arc::clone(config), Arc::clone(&self.disk));
+                *looker = Some(blocking(move || Looker::remembering(&config, disk)).await?);
+            }
+            let looker = looker.as_mut()?;
             looker.rebalancer.reconfigure(settings(&config.rebalance));
             self.look(looker, config).await?;
             if looker.started.elapsed() >= looker.saved + SAVE_EVERY {
@@ -196,7 +212,7 @@ impl RebalancerTask {
         let Answer::Occupancy(occupancy) = self.inbox.ask(Event::Occupancy).await? else {
             return Some(());
         };
-        let reach = looker.files.reach(config, self.is_dry_run);
+        let reach = looker.files.reach(config, self.is_dry_run, self.enforcement.is_lost());
         if looker.is_taken_back(&occupancy, &reach) {
             looker.rebalancer.withdraw();
             self.told.withdrawn();
@@ -204,6 +220,7 @@ impl RebalancerTask {
                 self.inbox.ask(Event::Turn(Turned::default())).await?;
             }
         }
+        self.end_moves(looker, &occupancy).await?;
         let topology = Arc::new(self.ground.lock().await.topology.clone());
         looker.stays.note(&occupancy, now);
         let bounds = Bounds { config: &config.rebalance, reach: &reach };

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use super::task::RebalancerTask;
 use super::view::{ProposalState, ProposalView, Remembered};
+use crate::enforcer::LOST;
 use crate::event::Event;
 use crate::history::Kind;
 
@@ -83,6 +84,22 @@ impl RebalancerTask {
             _ => ProposalState::Undone,
         };
         self.tell_end(number, state, verdict.name(), text).await
+    }
+
+    /// Something that came later has ended a move.
+    pub(super) async fn tell_ended(&self, number: u64) -> Option<()> {
+        let text = "ended: too few other CPUs would be left for it".to_owned();
+        self.tell_end(number, ProposalState::Undone, "ended", text).await
+    }
+
+    /// Nobody can take back what is in kernel files: each of them is told once.
+    pub(super) async fn tell_stuck(&self) -> Option<()> {
+        for it in self.told.stuck(LOST) {
+            let why = format!("stuck: {LOST} ({})", it.view.text);
+            tracing::error!(number = it.view.number, "rebalance: {why}");
+            self.inbox.ask(Event::Told(Kind::Judged, it.target, why)).await?;
+        }
+        Some(())
     }
 
     async fn tell_end(

@@ -1,4 +1,5 @@
 mod counted;
+mod lost;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

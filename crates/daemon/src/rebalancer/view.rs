@@ -8,6 +8,8 @@ use bayplan_rebalance::Knob;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::reach::PLACES;
+
 /// Proposals that are remembered.
 const KEPT_MAX: usize = 64;
 
@@ -66,18 +68,29 @@ pub enum ProposalState {
     Settling,
     /// It is in force, and helps.
     Kept,
-    /// It was judged and taken back.
+    /// It was judged and taken back, or what came later has ended it.
     Undone,
     /// It could not be carried out.
     Refused,
     /// An operator has taken it back: by a pause, by a restore, by another mode.
     Withdrawn,
+    /// It stays in kernel files until a restart: a bug has ended what writes them.
+    Stuck,
 }
 
 impl ProposalState {
     /// Whether something is turned because of it.
     pub fn is_in_force(self) -> bool {
-        matches!(self, ProposalState::Turning | ProposalState::Settling | ProposalState::Kept)
+        match self {
+            ProposalState::Turning
+            | ProposalState::Settling
+            | ProposalState::Kept
+            | ProposalState::Stuck => true,
+            ProposalState::Observed
+            | ProposalState::Undone
+            | ProposalState::Refused
+            | ProposalState::Withdrawn => false,
+        }
     }
 
     /// For tables: `settling`.
@@ -90,6 +103,7 @@ impl ProposalState {
             ProposalState::Undone => "undone",
             ProposalState::Refused => "refused",
             ProposalState::Withdrawn => "withdrawn",
+            ProposalState::Stuck => "stuck",
         }
     }
 }
@@ -150,11 +164,25 @@ impl Told {
         Some(found.clone())
     }
 
-    /// Nothing is in force any more.
+    /// Nothing is in force any more, but for what is stuck.
     pub(super) fn withdrawn(&self) {
         let mut kept = self.kept();
         let in_force = kept.proposals.iter_mut().filter(|it| it.view.state.is_in_force());
-        in_force.for_each(|it| it.view.state = ProposalState::Withdrawn);
+        let withdrawn = in_force.filter(|it| it.view.state != ProposalState::Stuck);
+        withdrawn.for_each(|it| it.view.state = ProposalState::Withdrawn);
+    }
+
+    /// Nobody writes kernel files any more, for this reason. Gives those that are in force there and were not told so yet.
+    pub(super) fn stuck(&self, why: &str) -> Vec<Remembered> {
+        let mut kept = self.kept();
+        let in_force = kept.proposals.iter_mut().filter(|it| it.view.state.is_in_force());
+        let in_files = in_force.filter(|it| !PLACES.contains(&it.knob));
+        let new = in_files.filter(|it| it.view.state != ProposalState::Stuck);
+        let stuck = new.map(|it| {
+            (it.view.state, it.view.outcome) = (ProposalState::Stuck, why.to_owned());
+            it.clone()
+        });
+        stuck.collect()
     }
 
     /// Those for a container of this name and on it, oldest first.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_enforcement::{files_to_read, plan_files, render_file_plan};
+use bayplan_host::disk::SoundDisk;
 use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_host::kernel::observe;
 use bayplan_types::CpuClass;
@@ -253,7 +254,7 @@ fn classes_of_block_io_are_chosen_or_those_of_the_qos_class() {
 fn check_explained(kernel: FakeKernel, config: &str, occupants: Vec<Occupant>, expected: Expect) {
     let config = parse_config(Path::new("c"), config).unwrap();
     let state = tempfile::tempdir().unwrap();
-    let (originals, _) = Originals::open(state.path(), None).unwrap();
+    let (originals, _) = Originals::open(Arc::new(SoundDisk), state.path(), None).unwrap();
     let kernel = Arc::new(Mutex::new(kernel));
     let mut enforcer = Enforcer::new(Box::new(kernel), originals);
     let occupancy = Occupancy { occupants, ..Occupancy::default() };
@@ -362,7 +363,7 @@ fn irqbalance_leaves_alone_what_is_kept_free_of_interrupts_and_gets_its_list_bac
     let (files, state) = (Arc::new(Mutex::new(files)), tempfile::tempdir().unwrap());
     let config = parse_config(Path::new("c"), "isolation:\n  interrupts: disable\n").unwrap();
     let look = |occupants: Vec<Occupant>| {
-        let (originals, _) = Originals::open(state.path(), None).unwrap();
+        let (originals, _) = Originals::open(Arc::new(SoundDisk), state.path(), None).unwrap();
         let mut enforcer = Enforcer::new(Box::new(Arc::clone(&files)), originals);
         let occupancy = Occupancy { occupants, ..Occupancy::default() };
         let done = enforcer.enforce(&config, &occupancy, Duration::ZERO);

@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bayplan_cri::translate::NewContainer;
+use bayplan_host::disk::SoundDisk;
 use bayplan_host::fake_resctrl::FakeResctrl;
 use bayplan_types::QosClass;
 use expect_test::{Expect, expect};
@@ -73,7 +74,7 @@ impl Node {
         }
         let state = tempfile::tempdir().unwrap();
         let kernel = Arc::new(Mutex::new(kernel));
-        let (originals, _) = Originals::open(state.path(), None).unwrap();
+        let (originals, _) = Originals::open(Arc::new(SoundDisk), state.path(), None).unwrap();
         let enforcer = Enforcer::new(Box::new(Arc::clone(&kernel)), originals);
         let config = parse_config(Path::new("f"), config).unwrap();
         Node { kernel, config, occupancy, enforcer, _state: state }
