@@ -491,10 +491,11 @@ fn a_node_that_goes_and_returns_leaves_sharers_of_the_other_where_they_are() {
     check(
         TWO_NODES,
         "",
-        &["s ~0.5", "t ~0.5", "u ~0.5", "own 2", "off 0-3", "restart", "off", "restart"],
+        &["s ~0.5", "t ~0.5", "u ~0.5", "v ~0.5", "own 2", "off 0-3", "restart", "off", "restart"],
         expect![[r#"
             > off 0-3
             shrink t cpus 4-7 -> 4,7
+            shrink v cpus 4-7 -> 4,7
             move   own cpus 1-2 -> 5-6 mems 0 -> 1
             move   s cpus 0,3 -> 4,7 mems 0 -> 1
             move   u cpus 0,3 -> 4,7 mems 0 -> 1
@@ -506,6 +507,7 @@ fn a_node_that_goes_and_returns_leaves_sharers_of_the_other_where_they_are() {
             s shared on 4,7 mems 1 in machine: lost all CPUs of numa 0; placed in machine
             t shared on 4,7 mems 1 in machine: placed in numa 1
             u shared on 4,7 mems 1 in machine: lost all CPUs of numa 0; placed in machine
+            v shared on 4,7 mems 1 in machine: placed in numa 1
             > restart: same true
             > off
             machine 0-7: came [0-3] went [], moved 0, displaced 0
@@ -513,6 +515,7 @@ fn a_node_that_goes_and_returns_leaves_sharers_of_the_other_where_they_are() {
             s shared on 4,7 mems 1 in numa 1: lost all CPUs of numa 0; placed in machine
             t shared on 4,7 mems 1 in numa 1: placed in numa 1
             u shared on 4,7 mems 1 in numa 1: lost all CPUs of numa 0; placed in machine
+            v shared on 4,7 mems 1 in numa 1: placed in numa 1
             > restart: same true
         "#]],
     );
