@@ -22,9 +22,19 @@ use crate::node::{DAEMON, MACHINE, Node, kubelet, soon};
 
 /// Kubelet gives up on a connection that nobody takes up for so long (`minConnectionTimeout` in its CRI client), and the call fails.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A program that does nothing takes less than this where others leave it a CPU.
+const UNHURRIED: Duration = Duration::from_millis(100);
 
 /// Between two restarts, so that pods live through none or one of them.
 const PAUSE: Duration = Duration::from_millis(300);
+
+/// Kubelet's patience, as many times as this machine is slower now than one where there is a CPU for everybody.
+fn patience() -> Duration {
+    let begun = Instant::now();
+    let told = Command::new(DAEMON).arg("--version").output();
+    assert!(told.is_ok_and(|it| it.status.success()));
+    PATIENCE.mul_f64(begun.elapsed().div_duration_f64(UNHURRIED).max(1.0))
+}
 
 /// Lets the shell put its standard input, and its standard output if it is a socket, where systemd puts what it passes.
 const PASS: &str =
@@ -246,14 +256,16 @@ async fn restarts_while_pods_start_fail_no_call_and_move_nobody() {
     let before = supervised.populate().await;
     let loads = [("same", false), ("other", false), ("new", true)]
         .map(|(name, reconnects)| Load::start(&supervised, name, reconnects));
+    let mut limit = patience();
     for _ in 0..6 {
         supervised.restart().await;
         sleep(PAUSE).await;
+        limit = limit.max(patience());
     }
     for load in loads {
         let report = load.end().await;
         assert!(report.failed.is_empty(), "{report:?}");
-        assert!(report.pods >= 6 && report.longest < PATIENCE, "{report:?}");
+        assert!(report.pods >= 6 && report.longest < limit, "{limit:?}, {report:?}");
     }
     supervised.check_stayed(&before).await;
     assert_eq!(supervised.node.live().len(), 2);
@@ -271,15 +283,17 @@ async fn kills_while_pods_start_fail_a_call_once_and_move_nobody() {
     let before = supervised.populate().await;
     let loads = [("same", false), ("new", true)]
         .map(|(name, reconnects)| Load::start(&supervised, name, reconnects));
+    let mut limit = patience();
     for _ in 0..KILLS {
         supervised.kill().await;
         sleep(PAUSE).await;
+        limit = limit.max(patience());
     }
     for load in loads {
         let report = load.end().await;
         assert!(report.failed.len() <= KILLS, "{report:?}");
         assert!(report.failed.iter().all(is_lost), "{report:?}");
-        assert!(report.pods >= 5 && report.longest < PATIENCE, "{report:?}");
+        assert!(report.pods >= 5 && report.longest < limit, "{limit:?}, {report:?}");
     }
     supervised.check_stayed(&before).await;
 }

@@ -348,7 +348,11 @@ fn or_why_not(done: anyhow::Result<ConfigDiff>) -> Response {
 }
 
 fn stopping() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping\n").into_response()
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the daemon is stopping, or what answers this has ended by a bug, which /readyz tells\n",
+    )
+        .into_response()
 }
 
 #[cfg(test)]
