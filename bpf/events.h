@@ -158,24 +158,29 @@ inlined int hand_over_events(u32 slot, u64 now)
 }
 
 /* The same in the middle of a run. Called where no switch can come in between, so that nobody else is here on this CPU at the same time. */
-inlined void ask_events(u32 slot, u64 now)
+inlined int ask_events(u32 slot, u64 now)
 {
 	u32 zero = 0;
 	struct cpu_events *cpu = bpf_map_lookup_elem(&cpu_events, &zero);
+	int was_counting;
 
-	if (!cpu || !(cpu->is_counting || may_begin(cpu, now)))
-		return;
-	charge_events(cpu);
-	cpu->is_counting = 1;
-	cpu->slot = slot;
+	if (!cpu)
+		return 0;
+	was_counting = cpu->is_counting;
+	if (was_counting || may_begin(cpu, now)) {
+		charge_events(cpu);
+		cpu->is_counting = 1;
+		cpu->slot = slot;
+	}
+	return was_counting;
 }
 
-/* A run that was not counted. */
+/* Time of a run that was not counted. */
 inlined void charge_uncounted(u32 slot, u64 ns)
 {
 	struct event_counts *to = bpf_map_lookup_elem(&events, &slot);
 
-	/* Less than nothing: see `switched`. */
+	/* Less than nothing would be a clock that was set back. */
 	if (to && (s64)ns > 0)
 		to->enabled_ns += ns;
 }

@@ -73,6 +73,7 @@ struct task_state {
 	u64 cgroup;     /* the id of its cgroup when `container` was found */
 	u64 container;  /* the id of the cgroup that is watched; 0: none */
 	u64 generation; /* of the settings when `container` was found */
+	u64 settled_ns; /* the CPU time of which it is settled whether events were counted in it */
 	u32 slot;       /* of `container` */
 	u32 is_known;
 };

@@ -55,6 +55,7 @@ inlined struct task_state *remember(struct task_struct *task, struct settings *s
 	if (state && !state->is_known) {
 		if (task->start_time < set->since_ns) {
 			state->exec_ns = task->se.sum_exec_runtime;
+			state->settled_ns = task->se.sum_exec_runtime;
 			state->delay_ns = task->sched_info.run_delay;
 			state->involuntary = task->nivcsw;
 		}
@@ -132,6 +133,16 @@ inlined u32 slot_of(struct task_struct *task, struct settings *set)
 	return state->slot;
 }
 
+/* The time of a task since this was called for it last: events were counted in it, or it is charged as time in which they were not. */
+inlined void settle_events(struct task_struct *task, struct task_state *state, int is_counted)
+{
+	u64 now = task->se.sum_exec_runtime;
+
+	if (!is_counted)
+		charge_uncounted(state->slot, now - state->settled_ns);
+	state->settled_ns = now;
+}
+
 /* sched_switch(bool preempt, struct task_struct *prev, struct task_struct *next, ..) */
 SEC("tp_btf/sched_switch")
 int switched(u64 *ctx)
@@ -171,8 +182,8 @@ int switched(u64 *ctx)
 	involuntary = now - state->involuntary;
 	state->involuntary = now;
 
-	if (!is_counted)
-		charge_uncounted(state->slot, exec_ns);
+	if (events_wanted)
+		settle_events(prev, state, is_counted);
 	counters->exec_ns += exec_ns;
 	counters->runs += 1;
 	counters->delay_ns += delay_ns;
@@ -275,8 +286,14 @@ int look_at_events(u64 *ctx)
 {
 	struct settings *set = read_settings();
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_state *state;
+	int was_counting;
 
-	if (set)
-		ask_events(slot_of(task, set), scheduler_clock(task));
+	if (!set)
+		return 0;
+	was_counting = ask_events(slot_of(task, set), scheduler_clock(task));
+	state = task->pid ? remember(task, set) : 0;
+	if (state)
+		settle_events(task, state, was_counting);
 	return 0;
 }

@@ -1,8 +1,9 @@
 //! A hog beside a container that owns its CPU: the audit names it, with the time that the kernel has counted of it.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -26,11 +27,14 @@ struct Hog(Child);
 
 impl Hog {
     fn start(cpu: u32) -> anyhow::Result<Hog> {
-        let script = format!("printf {NAME} > /proc/$$/comm; while :; do :; done");
-        let hog = Hog(Command::new("/bin/sh").args(["-c", &script]).spawn()?);
+        let script = format!("printf {NAME} > /proc/$$/comm; read -r _; while :; do :; done");
+        let mut sh = Command::new("/bin/sh");
+        let mut hog = Hog(sh.args(["-c", &script]).stdin(Stdio::piped()).spawn()?);
         let mut cpus = CpuSet::new();
         cpus.set(usize::try_from(cpu)?)?;
         sched_setaffinity(hog.pid()?, &cpus)?;
+        // Where it is to be, and not before.
+        hog.0.stdin.take().context("no way to tell it")?.write_all(b"go\n")?;
         Ok(hog)
     }
 

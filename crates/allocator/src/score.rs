@@ -50,10 +50,10 @@ pub struct Score {
     pub cpus_left: Reverse<usize>,
     /// The same for the pool around it: what has room for nobody large is filled up first.
     pub around_left: Reverse<usize>,
-    /// In a NUMA node where nobody owns CPUs yet, fewer sharers: their CPUs change now and whenever another owner follows.
-    pub sharers: Reverse<u32>,
     /// Fewer sharers that have to move elsewhere, and of equally many those with less CPU time.
     pub moved: Reverse<(usize, MilliCpu)>,
+    /// In a NUMA node where nobody owns CPUs yet, fewer sharers: their CPUs change now and whenever another owner follows.
+    pub sharers: Reverse<u32>,
     /// Smaller largest distance between its NUMA nodes.
     pub distance: Reverse<u32>,
     /// Most room on the shared CPUs, in milli-CPU; may be negative.
@@ -85,8 +85,8 @@ impl Score {
             ("node_left", self.node_left.0.to_string()),
             ("cpus_left", self.cpus_left.0.to_string()),
             ("around_left", self.around_left.0.to_string()),
-            ("sharers", self.sharers.0.to_string()),
             ("moved", format!("{} of {}", self.moved.0.0, self.moved.0.1)),
+            ("sharers", self.sharers.0.to_string()),
             ("distance", self.distance.0.to_string()),
             ("headroom", self.headroom.to_string()),
             ("pool", self.pool.0.0.to_string()),

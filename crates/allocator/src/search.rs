@@ -1,5 +1,7 @@
 //! Scores pools for one request. In: the ledger and the request. Out: a score or a rejection per pool, and the allocation for the best.
 
+mod make_way;
+
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::cmp::Reverse;
@@ -177,64 +179,6 @@ impl<'q, 'a> Search<'q, 'a> {
         })
     }
 
-    /// The same from fewer NUMA nodes or with fewer split cores, where sharers that keep CPUs are all that is in the way: in the nodes that
-    /// were found, or in those that would be the best if nobody shared.
-    pub(crate) fn with_sharers_moved(
-        &self,
-        pool: &Pool,
-        found: &Candidate<'q>,
-    ) -> Option<Candidate<'q>> {
-        let (nodes, split) = (found.score.nodes_taken.0, found.score.split_cores.0);
-        if nodes <= 1 && split == 0 {
-            return None;
-        }
-        let picker = self.picker(found)?;
-        let nobody = vec![Load::default(); self.ledger.loads().len()];
-        let ideal = self.picker_with(picker.supply, &nobody, picker.count);
-        let cost = ideal.cost(pool.id)?;
-        if (cost.nodes, cost.split_cores) >= (nodes, split) {
-            return None;
-        }
-        let is_whole = cost.split_cores == 0 && self.can_be_whole(pool, picker);
-        let places = [picker.pick(pool.id), ideal.pick(pool.id)];
-        let moved = places.iter().filter_map(|cpus| self.in_nodes_of(cpus, pool, found, is_whole));
-        moved.max_by(|one, other| one.score.cmp(&other.score)).filter(|it| it.score > found.score)
-    }
-
-    /// Whether what is picked could be whole cores and nothing else.
-    fn can_be_whole(&self, pool: &Pool, picker: &Picker<'q>) -> bool {
-        let width = self.ledger.pools().width;
-        let Supply { units, takeable, .. } = picker.supply;
-        let there = takeable.in_pool(pool.id);
-        let is_uniform = there.whole_cpus == there.whole_cores * width;
-        is_uniform && picker.count.is_multiple_of(width) && units.unit == Unit::Cpu
-    }
-
-    /// What the pool can do once enough sharers have left the NUMA nodes of these CPUs.
-    fn in_nodes_of(
-        &self,
-        cpus: &CpuSet,
-        pool: &Pool,
-        found: &Candidate<'q>,
-        is_whole: bool,
-    ) -> Option<Candidate<'q>> {
-        let (pools, picker) = (self.ledger.pools(), self.picker(found)?);
-        let (units, count) = match is_whole {
-            true => {
-                let cores = Units { unit: Unit::Core, only_whole: true, cpus: pools.width };
-                (cores, picker.count / pools.width)
-            }
-            false => (picker.supply.units, picker.count),
-        };
-        let supply = Supply { units, ..picker.supply };
-        let nodes = around(pools, Level::NumaNode, cpus);
-        let takeable = Counted::new(pools, &supply.takeable.cpus().intersection(&nodes));
-        let wanted = Wanted { count, shared: self.request.demand.shared() };
-        let room = self.make_room(pool, &Supply { takeable: &takeable, ..supply }, wanted)?;
-        let before = Candidate::without_moves(found.score.clone(), found.view);
-        self.roomier(pool, (supply, count), room, before)
-    }
-
     fn score_exclusive(&self, pool: &Pool) -> Result<Standing<'q>, Rejection> {
         let pools = self.ledger.pools();
         if !self.question.kept.is_subset(&pool.cpus) {
@@ -295,14 +239,18 @@ impl<'q, 'a> Search<'q, 'a> {
         if without_owner < taken + stay_shared {
             return Err(refused);
         }
-        let left = |id| self.question.free.in_pool(id).cpus.saturating_sub(taken);
+        // Isolated CPUs are of no use to others, and others' to who wants isolated ones.
+        let is_shared = supply.shared.is_some();
+        let free = if is_shared { &*self.question.free } else { supply.takeable };
+        let left = |id| free.in_pool(id).cpus.saturating_sub(count * supply.units.cpus);
+        let opens = is_shared && pool.is_inside_node && self.is_without_owners(pool);
         let common = Score {
             wishes: self.question.views.get(view).map_or(0, |view| view.wishes_met),
-            opens_domain: Reverse(pool.is_inside_node && self.is_without_owners(pool)),
+            opens_domain: Reverse(opens),
             node_left: Reverse(left(pool.node)),
             cpus_left: Reverse(left(pool.id)),
             around_left: Reverse(left(pool.parent.unwrap_or(pool.id))),
-            sharers: Reverse(if supply.shared.is_some() { self.sharers_alone(pool) } else { 0 }),
+            sharers: Reverse(if is_shared { self.sharers_alone(pool) } else { 0 }),
             ..common.clone()
         };
         if takeable < count {

@@ -337,6 +337,21 @@ fn the_first_owner_of_a_node_comes_where_fewest_share() {
 }
 
 #[test]
+fn nobody_moves_only_so_that_fewer_share_a_node() {
+    check(
+        "pack:1 numa:2 core:4",
+        "",
+        &["1 0+3000", "2 0+100", "3 0+100", "4 3"],
+        expect![[r#"
+            1 0+3000: numa 0, owns [] of 0-3, mems 0
+            2 0+100: numa 1, owns [] of 4-7, mems 1
+            3 0+100: numa 1, owns [] of 4-7, mems 1
+            4 3: numa 1, owns [4-6] of 4-6, mems 1
+        "#]],
+    );
+}
+
+#[test]
 fn who_makes_room_is_only_who_is_in_the_way() {
     let mut ledger = machine("pack:1 numa:3 core:2 pu:2", "").unwrap();
     // Most CPU time is asked for in the first node, of which nothing is taken.
