@@ -44,10 +44,6 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         "a_cpu_that_changes_hands_all_the_time_is_read_now_and_then",
         a_cpu_that_changes_hands_all_the_time_is_read_now_and_then,
     ),
-    (
-        "a_run_that_began_unread_is_in_the_time_all_the_same",
-        a_run_that_began_unread_is_in_the_time_all_the_same,
-    ),
     ("who_never_leaves_a_cpu_is_counted", who_never_leaves_a_cpu_is_counted),
     ("a_slot_that_is_used_again_begins_at_nothing", a_slot_that_is_used_again_begins_at_nothing),
     (
@@ -473,22 +469,6 @@ fn a_cpu_that_changes_hands_all_the_time_is_read_now_and_then() {
             "{switches} switches, {runs} runs"
         );
     }
-}
-
-/// Of somebody who keeps a CPU after it has changed hands all the time, the beginning was not read, and nobody was told so while he was still there.
-fn a_run_that_began_unread_is_in_the_time_all_the_same() {
-    let (mut probes, a, b) = (attach_counting(), Cgroup::new(), Cgroup::new());
-    watch(&mut probes, &[(&a, ""), (&b, "")]);
-    let stays = Worker::new(Some(&a), 1, "yield-then-hog 300 1200");
-    let mut workers = [stays, Worker::new(Some(&b), 1, "yield 300")];
-    workers.iter_mut().for_each(Worker::begin);
-    for _ in 0..6 {
-        std::thread::sleep(Duration::from_millis(300));
-        drain(&mut probes);
-    }
-    let [counted, _] = workers.each_mut().map(Worker::wait);
-    let found = &drain(&mut probes).events[&a.id()];
-    assert_near("time", found.enabled_ns, counted.exec_ns, 2);
 }
 
 fn who_never_leaves_a_cpu_is_counted() {

@@ -141,10 +141,6 @@ pub(crate) fn perform(args: &[&str]) {
             spin(millis.parse().unwrap(), std::hint::spin_loop);
         }
         ["yield", millis] => spin(millis.parse().unwrap(), || sched_yield().unwrap()),
-        ["yield-then-hog", millis, rest] => {
-            spin(millis.parse().unwrap(), || sched_yield().unwrap());
-            spin(rest.parse().unwrap(), std::hint::spin_loop);
-        }
         ["touch", pages] => touch(pages.parse().unwrap()),
         ["nap", times, millis] => {
             let nap = Duration::from_millis(millis.parse().unwrap());
