@@ -163,7 +163,9 @@ async fn check_history(illness: Illness) {
     let is_lost = illness != Illness::Hangs;
     if is_lost {
         soon(async { while !is_told(&node).await {} }).await;
-        assert_eq!(history(&node), before, "{illness:?}");
+        // What had come before may have been written a little later.
+        let lost = history(&node).iter().any(|line| line.contains("\"inference\""));
+        assert!(!lost && history(&node).starts_with(&before), "{illness:?}");
     }
     disk.becomes(None);
     node.burstable("later", 500).await;

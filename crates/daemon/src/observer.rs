@@ -91,6 +91,12 @@ impl Shown {
     pub(crate) async fn fresh(&self) {
         self.fresh.notified().await;
     }
+
+    /// As if there were one.
+    #[cfg(test)]
+    pub(crate) fn note_fresh(&self) {
+        self.fresh.notify_one();
+    }
 }
 
 /// Who it is. A name belongs to one container at a time: of several attempts, the latest.

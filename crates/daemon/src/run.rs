@@ -284,7 +284,7 @@ impl Daemon {
             metrics: Arc::clone(&metrics),
         };
         let writing = run_enforcer(enforcing, stop.clone());
-        tasks.push(losses.spare_then(Part::Enforcer, writing, enforcement.clone().lose()));
+        tasks.push(losses.spare(Part::Enforcer, writing));
         let looking = RebalancerTask { is_dry_run: followed.is_dry_run, ..core.looking };
         let (ground, sightings) = (Arc::clone(&looking.ground), looking.sightings.clone());
         let told = looking.told.clone();

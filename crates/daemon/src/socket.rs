@@ -50,11 +50,12 @@ fn open_to_group(path: &Path, group: &str) -> anyhow::Result<()> {
     Ok(std::fs::set_permissions(path, PermissionsExt::from_mode(0o660))?)
 }
 
-/// Where the node's groups are (group(5)).
-const GROUPS: &str = "/etc/group";
+/// Where the node's groups are: group(5), and nss-altfiles' where the image of the system has its own, as on Fedora `CoreOS` and Flatcar. The first one counts.
+const GROUPS: [&str; 2] = ["/etc/group", "/usr/lib/group"];
 
-/// The number of a group that is given by number, or by a name of `/etc/group`. libc is not asked: it would load the modules of
-/// nsswitch.conf(5), and a program that is linked statically can do so only where the node has the glibc that it was built with.
+/// The number of a group that is given by number, or by a name of the node's files. libc is not asked: it would load the modules of
+/// nsswitch.conf(5), and a program that is linked statically can do so only where the node has the glibc that it was built with. So names of
+/// directory services are not known.
 ///
 /// # Errors
 /// There is no group of this name.
@@ -62,14 +63,28 @@ pub(crate) fn find_group(group: &str) -> anyhow::Result<u32> {
     if let Ok(gid) = group.parse() {
         return Ok(gid);
     }
-    // Whoever reads it may write it in whatever encoding.
-    let groups = std::fs::read(GROUPS).with_context(|| format!("cannot read {GROUPS}"))?;
-    parse_group(&String::from_utf8_lossy(&groups), group).with_context(|| {
-        format!("there is no group `{group}` in {GROUPS}; make it with `groupadd --system {group}`, or give a number")
-    })
+    find_name(&GROUPS.map(Path::new), group)
 }
 
-/// The number of a group by its name, in the text of `/etc/group`. The first line that has both counts.
+fn find_name(files: &[&Path], group: &str) -> anyhow::Result<u32> {
+    for path in files {
+        let groups = match std::fs::read(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            read => read.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        // Whoever reads it may write it in whatever encoding.
+        if let Some(gid) = parse_group(&String::from_utf8_lossy(&groups), group) {
+            return Ok(gid);
+        }
+    }
+    let files: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    let files = files.join(" or ");
+    anyhow::bail!(
+        "there is no group `{group}` in {files}; make it with `groupadd --system {group}`, or give a number, as a group of a directory service needs"
+    )
+}
+
+/// The number of a group by its name, in the text of such a file. The first line that has both counts.
 fn parse_group(groups: &str, name: &str) -> Option<u32> {
     groups.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -117,6 +132,23 @@ mod tests {
             assert_eq!(parse_group(groups, name), expected, "{name}");
         }
         assert_eq!(parse_group("", "root"), None);
+    }
+
+    #[test]
+    fn a_group_of_the_systems_image_is_found_where_the_node_has_none_of_this_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let [node, image, absent] = ["node", "image", "absent"].map(|it| dir.path().join(it));
+        std::fs::write(&node, "root:x:0:\nops:x:27:\n").unwrap();
+        std::fs::write(&image, "ops:x:28:\nwheel:x:10:\n").unwrap();
+        let files = [node.as_path(), absent.as_path(), image.as_path()];
+        let find = |files: &[&Path], name| find_name(files, name).ok();
+        assert_eq!(["root", "ops", "wheel"].map(|it| find(&files, it)), [0, 27, 10].map(Some));
+        assert_eq!(["root", "wheel"].map(|it| find(&files[1..], it)), [None, Some(10)]);
+        let error = find_name(&files, "none").unwrap_err().to_string();
+        let names = format!("`none` in {} or {}", node.display(), absent.display());
+        assert!(error.contains(&names), "{error}");
+        let error = find_name(&[dir.path()], "root").unwrap_err().to_string();
+        assert_eq!(error, format!("cannot read {}", dir.path().display()));
     }
 
     #[tokio::test]

@@ -195,6 +195,7 @@ impl Plant {
             shared: self.shared(),
             // Nobody else is on the machine.
             idle: BTreeMap::new(),
+            touched: BTreeSet::new(),
             unrest: self.unrest,
         }
     }

@@ -117,9 +117,18 @@ impl Rebalancer {
 
     /// Says that one that stood is not in force any more, by what came later. It is not tried again for this pair for a while.
     pub fn ended(&mut self, number: u64, at: Duration) {
-        if let Some(standing) = self.standing.remove(&number) {
-            self.tried.refused(pair(&standing.proposal), at, self.settings.forget);
+        if let Some(gone) = self.remove(number) {
+            self.tried.refused(pair(&gone.proposal), at, self.settings.forget);
         }
+    }
+
+    /// It does not stand any more. The others in its domain stay until it has shown how it is without this one.
+    fn remove(&mut self, number: u64) -> Option<Standing> {
+        let gone = self.standing.remove(&number)?;
+        let near =
+            self.standing.values_mut().filter(|it| it.domain.cpus.intersects(&gone.domain.cpus));
+        near.for_each(Standing::restart);
+        Some(gone)
     }
 
     /// Looks at a round. A round that does not end after the one before it is left out. In unrest nothing is proposed and nothing measured is judged; what is
@@ -157,7 +166,7 @@ impl Rebalancer {
         watched.filter_map(|(id, it)| Some((*id, eyes.condition(*id, it)?))).collect()
     }
 
-    /// Learns what is usual from those who are at ease and for whom nothing was changed.
+    /// Learns what is usual from those who are at ease and on whom and for whom nothing is turned.
     fn study(
         &mut self,
         scene: &Scene,
@@ -168,6 +177,7 @@ impl Rebalancer {
             .standing
             .values()
             .flat_map(|it| [it.proposal.target, it.proposal.evidence.victim])
+            .chain(scene.touched.iter().copied())
             .collect();
         for (id, condition) in conditions {
             let Some(resident) = scene.residents.get(id) else { continue };
@@ -208,13 +218,8 @@ impl Rebalancer {
                     _ => self.failed(pair, now),
                 }
             }
-            if !is_kept && let Some(gone) = self.standing.remove(&number) {
-                // The others stay until it has shown how it is without this one.
-                let near = self
-                    .standing
-                    .values_mut()
-                    .filter(|it| it.domain.cpus.intersects(&gone.domain.cpus));
-                near.for_each(Standing::restart);
+            if !is_kept {
+                self.remove(number);
             }
             decisions.push(Decision::Judge { number, verdict });
         }

@@ -21,6 +21,8 @@ pub struct Scene {
     pub shared: CpuSet,
     /// Share of the last round, 0 to 1, in which a CPU had nothing to do, whoever it works for otherwise; without CPUs of which that is not known.
     pub idle: BTreeMap<CpuId, f64>,
+    /// Those on whom or for whom something is turned that does not stand and cannot be taken back: nothing of them is usual.
+    pub touched: BTreeSet<ContainerId>,
     /// Why nothing is to be changed now.
     pub unrest: Option<Unrest>,
 }

@@ -136,7 +136,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "controlGroup",
         when: When::Restart,
         kind: Kind::Group(|it| &mut it.control_group),
-        text: "The group that may connect there beside root, by name or number. It may change where containers run.",
+        text: "The group that may connect there beside root, by name or number; one of a directory service by number. It may change where containers run.",
     },
     Key {
         name: "stateDir",

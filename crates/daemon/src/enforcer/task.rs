@@ -31,6 +31,8 @@ const CALM: Duration = Duration::from_secs(1);
 /// What is known of kernel files after a bug.
 pub(crate) const LOST: &str =
     "a bug has ended what writes kernel files; what is in them stays until a restart";
+/// What is said of files that nobody writes because the daemon stops.
+const STOPPING: &str = "the daemon is stopping";
 
 /// A question to the enforcer, and who waits for its answer.
 #[derive(Debug)]
@@ -68,6 +70,16 @@ pub(crate) struct Questions {
     asks: mpsc::Receiver<Ask>,
     soon: Arc<Notify>,
     done: watch::Sender<Done>,
+    is_lost: Arc<AtomicBool>,
+}
+
+impl Drop for Questions {
+    /// Whoever hears that nobody writes any more, because `done` is gone, knows by then whether a bug is why.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -76,6 +88,21 @@ impl Questions {
     pub(crate) fn note_done(&self, step: u64) {
         self.done.send_replace(Done { step, ..Done::default() });
     }
+
+    /// As if what a proposal asks for had been written, too.
+    pub(crate) fn note_turned(&self, step: u64, number: u64) {
+        let turned = [(number, Ok(()))].into();
+        self.done.send_replace(Done { step, turned, ..Done::default() });
+    }
+
+    /// As if a bug had ended the task.
+    pub(crate) fn end_by_a_bug(self) {
+        let task = std::panic::AssertUnwindSafe(move || {
+            let _questions = self;
+            panic!("a bug");
+        });
+        std::panic::catch_unwind(task).unwrap_err();
+    }
 }
 
 impl Enforcement {
@@ -83,8 +110,13 @@ impl Enforcement {
         let (asks, questions) = mpsc::channel(16);
         let soon = Arc::<Notify>::default();
         let (done, finished) = watch::channel(Done::default());
-        let questions = Questions { asks: questions, soon: Arc::clone(&soon), done };
-        let is_lost = Arc::default();
+        let is_lost = Arc::<AtomicBool>::default();
+        let questions = Questions {
+            asks: questions,
+            soon: Arc::clone(&soon),
+            done,
+            is_lost: Arc::clone(&is_lost),
+        };
         (Enforcement { asks, soon, calls, done: finished, is_lost }, questions)
     }
 
@@ -99,7 +131,7 @@ impl Enforcement {
         let mut done = self.done.clone();
         match done.wait_for(|done| done.step >= step).await {
             Ok(done) => done.turned.get(&number).cloned(),
-            Err(_) => Some(Err(LOST.to_owned())),
+            Err(_) => Some(Err(if self.is_lost() { LOST } else { STOPPING }.to_owned())),
         }
     }
 
@@ -108,9 +140,9 @@ impl Enforcement {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// From now on it is so.
-    pub(crate) async fn lose(self) {
-        self.is_lost.store(true, Ordering::Relaxed);
+    /// The step of the state that kernel files were brought in line with last.
+    pub(crate) fn last_step(&self) -> u64 {
+        self.done.borrow().step
     }
 
     /// How far the CPUs of a container are kept from others, and what is in kernel files for its sake, as of the last look.

@@ -43,7 +43,7 @@ impl Rebalancing {
         );
         registry.register(
             "rebalance_verdicts",
-            "How what the rebalancer has turned was judged; kept: it helped, over: it is not needed any more, ended: too few other CPUs were left for who had moved, refused: it could not be done; all but kept are undone",
+            "How what the rebalancer has turned was judged; kept: it helped, over: it is not needed any more, ended: who had moved is back by what came later, refused: it could not be done; all but kept are undone",
             self.verdicts.clone(),
         );
         registry.register(

@@ -1,5 +1,6 @@
 //! From decisions to what is turned. In: the proposals that stand. Out: a state that has them, and how that ended, by what the files say afterwards.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
@@ -10,8 +11,8 @@ use super::task::{Looker, RebalancerTask};
 use crate::enforcer::{Enforcement, LOST};
 use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
-use crate::occupancy::Occupancy;
-use crate::turned::{Turn, Turned};
+use crate::occupancy::{Occupancy, Occupant};
+use crate::turned::Turned;
 
 /// Files are written within milliseconds; who waits longer does not know whether they are.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
@@ -52,23 +53,37 @@ impl RebalancerTask {
         Some(())
     }
 
-    /// Who was made to leave CPUs runs there again where too few others would be left for what it asks for now, together with who has come there since: then that
-    /// has ended, and is told so. It does not come back by itself.
-    pub(super) async fn end_moves(&self, looker: &mut Looker, occupancy: &Occupancy) -> Option<()> {
-        let has_returned = |turn: &Turn| {
-            let mut found = occupancy.occupants.iter().filter(|it| it.id == turn.target);
-            found.any(|it| !it.cpus.is_disjoint(&turn.leave))
-        };
-        let turns = looker.turned.iter().filter(|(_, turn)| has_returned(turn));
-        let ended: Vec<u64> = turns.map(|(number, _)| number).collect();
-        for number in &ended {
-            looker.rebalancer.ended(*number, looker.started.elapsed());
-            self.tell_ended(*number).await?;
-        }
-        if !ended.is_empty() {
+    /// Who was made to leave CPUs runs there again where too few others would be left for what it asks for now, together with who has come there since, or
+    /// where it owns CPUs now: then that has ended, and is told so. It does not come back by itself. Of several moves of one container the newest ends first,
+    /// and the others only if it still runs on CPUs that they are about. Gives where everybody is then.
+    pub(super) async fn end_moves(
+        &self,
+        looker: &mut Looker,
+        occupancy: Box<Occupancy>,
+    ) -> Option<Box<Occupancy>> {
+        let mut occupancy = occupancy;
+        loop {
+            let ended = ended_moves(&looker.turned, &occupancy);
+            if ended.is_empty() {
+                return Some(occupancy);
+            }
+            for (number, why) in ended {
+                looker.rebalancer.ended(number, looker.started.elapsed());
+                self.tell_ended(number, why).await?;
+            }
             self.hand_over(looker).await?;
+            let Answer::Occupancy(now) = self.inbox.ask(Event::Occupancy).await? else {
+                return Some(occupancy);
+            };
+            occupancy = now;
         }
-        Some(())
+    }
+
+    /// Takes back all that stands, and nothing is concluded from it.
+    pub(super) async fn withdraw(&self, looker: &mut Looker) -> Option<()> {
+        looker.rebalancer.withdraw();
+        self.told.withdrawn();
+        self.hand_over(looker).await.map(drop)
     }
 
     /// The step of the state that has it; nothing where it has it already.
@@ -77,11 +92,11 @@ impl RebalancerTask {
         if turned == looker.turned {
             return Some(None);
         }
-        let Answer::Since(step) = self.inbox.ask(Event::Turn(turned.clone())).await? else {
-            return Some(None);
-        };
+        let answer = self.inbox.ask(Event::Turn(turned.clone())).await?;
         looker.turned = turned;
-        Some(step)
+        let Answer::Since(Some(step)) = answer else { return Some(None) };
+        self.told.taken_back(step);
+        Some(Some(step))
     }
 
     /// Whether somebody is told to run where he is not to leave. A runtime that refuses is asked again by the next sync, and who is still where he was is judged
@@ -93,7 +108,7 @@ impl RebalancerTask {
         let found = occupancy.occupants.iter().find(|it| it.id == target);
         Some(match found {
             Some(it) if it.cpus.is_disjoint(leave) => Outcome::Done,
-            Some(_) => Outcome::Refused("it would have too few other CPUs".to_owned()),
+            Some(it) => Outcome::Refused(why_there(it).to_owned()),
             None => Outcome::Refused("it is gone".to_owned()),
         })
     }
@@ -109,5 +124,24 @@ impl RebalancerTask {
                 WRITTEN_WITHIN.as_secs()
             )),
         }
+    }
+}
+
+/// The newest proposal of each container that runs on CPUs that it was to leave, and why it does.
+pub(super) fn ended_moves(turned: &Turned, occupancy: &Occupancy) -> BTreeMap<u64, &'static str> {
+    let newest = |it: &Occupant| {
+        let turns = turned.iter().filter(|(_, turn)| turn.target == it.id);
+        turns.filter(|(_, turn)| !it.cpus.is_disjoint(&turn.leave)).map(|(number, _)| number).max()
+    };
+    let occupants = occupancy.occupants.iter();
+    occupants.filter_map(|it| Some((newest(it)?, why_there(it)))).collect()
+}
+
+/// Why somebody is where it is not to be.
+fn why_there(it: &Occupant) -> &'static str {
+    match it {
+        _ if it.is_left_alone => "its CPUs are not Bayplan's to say",
+        _ if !it.exclusive.is_empty() => "it has CPUs of its own",
+        _ => "too few other CPUs would be left for it",
     }
 }

@@ -85,6 +85,7 @@ pub(super) fn scene_of(
         residents: occupancy.occupants.iter().map(resident).collect(),
         shared: occupancy.shared.clone(),
         idle: BTreeMap::new(),
+        touched: BTreeSet::new(),
         unrest: unrest.into_iter().find(|(holds, _)| *holds).map(|(_, unrest)| unrest),
         topology,
     }

@@ -67,7 +67,7 @@ pub(super) struct Looker {
 }
 
 impl Looker {
-    fn new(config: &RebalanceConfig) -> Looker {
+    pub(super) fn new(config: &RebalanceConfig) -> Looker {
         Looker {
             rebalancer: Rebalancer::new(settings(config)),
             turned: Turned::default(),
@@ -133,6 +133,8 @@ pub(crate) async fn run_rebalancer(task: RebalancerTask, stop: CancellationToken
         }
     };
     tokio::select! {
+        // What it works with ends with the same stop, and that is not to be told as something else.
+        biased;
         () = stop.cancelled() => {}
         () = looking => {}
     }
@@ -148,6 +150,7 @@ impl RebalancerTask {
         looker: &mut Option<Looker>,
         config: &Arc<Config>,
     ) -> Option<()> {
+        self.told.in_line_with(self.enforcement.last_step());
         if self.enforcement.is_lost() {
             self.tell_stuck().await?;
         }
@@ -167,13 +170,10 @@ impl RebalancerTask {
         }
         if let Some(mut looker) = looker.take() {
             self.save(&mut looker).await;
-            if looker.turned != Turned::default() {
-                self.inbox.ask(Event::Turn(Turned::default())).await?;
-            }
+            self.withdraw(&mut looker).await?;
         }
         self.told.looked(0, None);
-        self.told.withdrawn();
-        self.metrics.rebalancing.looked(0, 0);
+        self.metrics.rebalancing.looked(self.told.in_force(), 0);
         Some(())
     }
 
@@ -214,13 +214,9 @@ impl RebalancerTask {
         };
         let reach = looker.files.reach(config, self.is_dry_run, self.enforcement.is_lost());
         if looker.is_taken_back(&occupancy, &reach) {
-            looker.rebalancer.withdraw();
-            self.told.withdrawn();
-            if std::mem::take(&mut looker.turned) != Turned::default() {
-                self.inbox.ask(Event::Turn(Turned::default())).await?;
-            }
+            self.withdraw(looker).await?;
         }
-        self.end_moves(looker, &occupancy).await?;
+        let occupancy = self.end_moves(looker, occupancy).await?;
         let topology = Arc::new(self.ground.lock().await.topology.clone());
         looker.stays.note(&occupancy, now);
         let bounds = Bounds { config: &config.rebalance, reach: &reach };
@@ -229,6 +225,7 @@ impl RebalancerTask {
         let (files, probes) = (self.shown.groups(), self.sightings.renewed().await);
         let samples = looker.sampler.sample(&occupancy, files, probes);
         scene.idle = looker.sampler.idle().clone();
+        scene.touched = self.told.touched_for_good();
         tell_samples(&scene, &samples);
         self.told.looked(samples.len(), self.hindrance(&scene, &reach, config));
         let round = Round { at: now, period, samples };
@@ -264,8 +261,7 @@ impl RebalancerTask {
             }
         }
         self.carry_out(looker, proposed).await?;
-        let in_force = looker.rebalancer.standing().count();
-        self.metrics.rebalancing.looked(in_force, looker.rebalancer.victims());
+        self.metrics.rebalancing.looked(self.told.in_force(), looker.rebalancer.victims());
         Some(())
     }
 }

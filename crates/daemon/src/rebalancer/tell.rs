@@ -9,7 +9,7 @@ use bayplan_rebalance::{
 use jiff::Timestamp;
 
 use super::task::RebalancerTask;
-use super::view::{ProposalState, ProposalView, Remembered};
+use super::view::{InFile, ProposalState, ProposalView, Remembered};
 use crate::enforcer::LOST;
 use crate::event::Event;
 use crate::history::Kind;
@@ -51,9 +51,11 @@ impl RebalancerTask {
             state,
             outcome: String::new(),
         };
-        self.told.proposed(Remembered { target: *target, knob: *knob, view });
+        let (target, victim, knob) = (*target, proposal.evidence.victim, *knob);
+        let in_file = InFile::of(knob, *mode);
+        self.told.proposed(Remembered { target, victim, knob, in_file, view });
         self.inbox
-            .ask(Event::Told(Kind::Proposed, *target, format!("{verb} {text}")))
+            .ask(Event::Told(Kind::Proposed, target, format!("{verb} {text}")))
             .await
             .map(drop)
     }
@@ -87,9 +89,8 @@ impl RebalancerTask {
     }
 
     /// Something that came later has ended a move.
-    pub(super) async fn tell_ended(&self, number: u64) -> Option<()> {
-        let text = "ended: too few other CPUs would be left for it".to_owned();
-        self.tell_end(number, ProposalState::Undone, "ended", text).await
+    pub(super) async fn tell_ended(&self, number: u64, why: &str) -> Option<()> {
+        self.tell_end(number, ProposalState::Undone, "ended", format!("ended: {why}")).await
     }
 
     /// Nobody can take back what is in kernel files: each of them is told once.

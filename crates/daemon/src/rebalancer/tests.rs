@@ -1,5 +1,6 @@
 mod counted;
 mod lost;
+mod moves;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -263,9 +264,8 @@ fn pods_of_one_owner_are_the_same_workload() {
     check_owner("odd", &[("controller-revision-hash", "")], "odd");
 }
 
-/// A server that waits for a hog, in the counters that the kernel's files would have, through sampler, scene and rebalancer.
-#[test]
-fn a_victim_is_seen_in_the_counters_of_files_alone() {
+/// A server that waits for a hog, in the counters that the kernel's files would have, through sampler, scene and rebalancer. After each look what it knows and says.
+fn play(bounds: Bounds<'_>) -> Vec<(Rebalancer, Scene, Vec<Decision>)> {
     let occupancy = occupancy(vec![
         occupant(1, "server", QosClass::Burstable, "0-1"),
         occupant(2, "hog", QosClass::BestEffort, "0-1"),
@@ -273,8 +273,7 @@ fn a_victim_is_seen_in_the_counters_of_files_alone() {
     let mut stays = Stays::default();
     let (mut sampler, mut rebalancer) = (Sampler::default(), Rebalancer::new(Settings::default()));
     let begun = Instant::now();
-    let mut proposed = Vec::new();
-    for round in 0..40_u64 {
+    let look = |round: u64| {
         let at = SECOND * 5 * u32::try_from(round).unwrap();
         stays.note(&occupancy, at);
         // Of each 5 s, the server runs 3 and waits during 4, and the hog runs 7.
@@ -292,8 +291,18 @@ fn a_victim_is_seen_in_the_counters_of_files_alone() {
         let idle = [(CpuId(0), 0.1), (CpuId(1), 0.0)].into();
         assert_eq!(*sampler.idle(), if round == 0 { BTreeMap::new() } else { idle });
         let round = Round { at, period: SECOND * 5, samples };
-        proposed.extend(rebalancer.look(&scene(&occupancy, &stays, false), &round));
-    }
+        let scene = scene_within(&occupancy, &stays, bounds, false);
+        let decisions = rebalancer.look(&scene, &round);
+        (rebalancer.clone(), scene, decisions)
+    };
+    (0..40).map(look).collect()
+}
+
+#[test]
+fn a_victim_is_seen_in_the_counters_of_files_alone() {
+    let (config, reach) = (RebalanceConfig::default(), Reach::default());
+    let looks = play(Bounds { config: &config, reach: &reach });
+    let proposed: Vec<Decision> = looks.into_iter().flat_map(|(.., said)| said).collect();
     let Some(Decision::Propose(first)) = proposed.first() else { panic!("{proposed:?}") };
     assert_eq!((first.evidence.victim, first.target), (ContainerId(1), ContainerId(2)));
     assert_eq!(first.knob, Knob::Idle);

@@ -1,10 +1,10 @@
 //! What the rebalancer has told, for `bayplan rebalance status` and for `bayplan explain`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bayplan_allocator::ContainerId;
-use bayplan_rebalance::Knob;
+use bayplan_rebalance::{Knob, Mode};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -123,8 +123,31 @@ struct Kept {
 #[derive(Clone, Debug)]
 pub(super) struct Remembered {
     pub(super) target: ContainerId,
+    pub(super) victim: ContainerId,
     pub(super) knob: Knob,
+    pub(super) in_file: InFile,
     pub(super) view: ProposalView,
+}
+
+/// Whether the kernel file of a knob may say what was proposed, whatever was told since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InFile {
+    /// It does not, or there is no file.
+    No,
+    /// It may.
+    Maybe,
+    /// It may, until files are brought in line with the state after this step.
+    Until(u64),
+}
+
+impl InFile {
+    /// Of what is proposed now.
+    pub(super) fn of(knob: Knob, mode: Mode) -> InFile {
+        match mode == Mode::Act && !PLACES.contains(&knob) {
+            true => InFile::Maybe,
+            false => InFile::No,
+        }
+    }
 }
 
 impl Told {
@@ -138,11 +161,13 @@ impl Told {
         (kept.sampled, kept.unrest) = (sampled, unrest);
     }
 
-    /// One more; the oldest that is not in force goes.
+    /// One more; the oldest that is neither in force nor in a file goes.
     pub(super) fn proposed(&self, proposal: Remembered) {
         let mut kept = self.kept();
         if kept.proposals.len() >= KEPT_MAX {
-            let over = kept.proposals.iter().position(|it| !it.view.state.is_in_force());
+            let is_over =
+                |it: &Remembered| !it.view.state.is_in_force() && it.in_file == InFile::No;
+            let over = kept.proposals.iter().position(is_over);
             kept.proposals.remove(over.unwrap_or(0));
         }
         kept.proposals.push_back(proposal);
@@ -172,17 +197,43 @@ impl Told {
         withdrawn.for_each(|it| it.view.state = ProposalState::Withdrawn);
     }
 
-    /// Nobody writes kernel files any more, for this reason. Gives those that are in force there and were not told so yet.
+    /// After this step the state does not have any more what is not in force.
+    pub(super) fn taken_back(&self, step: u64) {
+        let mut kept = self.kept();
+        let over = kept.proposals.iter_mut().filter(|it| !it.view.state.is_in_force());
+        let in_files = over.filter(|it| it.in_file == InFile::Maybe);
+        in_files.for_each(|it| it.in_file = InFile::Until(step));
+    }
+
+    /// Kernel files were brought in line with the state after this step.
+    pub(super) fn in_line_with(&self, step: u64) {
+        let mut kept = self.kept();
+        let over = |it: &&mut Remembered| matches!(it.in_file, InFile::Until(at) if at <= step);
+        kept.proposals.iter_mut().filter(over).for_each(|it| it.in_file = InFile::No);
+    }
+
+    /// Nobody writes kernel files any more, for this reason. Gives those that may be in them, whatever was told of them, and were not told so yet.
     pub(super) fn stuck(&self, why: &str) -> Vec<Remembered> {
         let mut kept = self.kept();
-        let in_force = kept.proposals.iter_mut().filter(|it| it.view.state.is_in_force());
-        let in_files = in_force.filter(|it| !PLACES.contains(&it.knob));
+        let in_files = kept.proposals.iter_mut().filter(|it| it.in_file != InFile::No);
         let new = in_files.filter(|it| it.view.state != ProposalState::Stuck);
         let stuck = new.map(|it| {
             (it.view.state, it.view.outcome) = (ProposalState::Stuck, why.to_owned());
             it.clone()
         });
         stuck.collect()
+    }
+
+    /// How many are in force.
+    pub(super) fn in_force(&self) -> usize {
+        self.kept().proposals.iter().filter(|it| it.view.state.is_in_force()).count()
+    }
+
+    /// Targets and victims of what is stuck.
+    pub(super) fn touched_for_good(&self) -> BTreeSet<ContainerId> {
+        let kept = self.kept();
+        let stuck = kept.proposals.iter().filter(|it| it.view.state == ProposalState::Stuck);
+        stuck.flat_map(|it| [it.target, it.victim]).collect()
     }
 
     /// Those for a container of this name and on it, oldest first.

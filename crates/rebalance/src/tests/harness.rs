@@ -1,7 +1,7 @@
 //! Reads a scene and a script, plays it, and writes down what is said.
 //!
 //! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (all without), `mems=`, `exclusive`. A script is a phase per line: how long, then for everybody
-//! the name and what is measured. `gone NAME`, `off NAME` and `forbid KNOBS` hold from then on. `idle 0.5` is what the kernel says of all CPUs from then on. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after 100 rounds. Rounds last 5 s.
+//! the name and what is measured. `gone NAME`, `off NAME`, `touched NAME` and `forbid KNOBS` hold from then on. `ended NUMBER` is said of a proposal. `idle 0.5` is what the kernel says of all CPUs from then on. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after 100 rounds. Rounds last 5 s.
 
 use super::*;
 
@@ -52,6 +52,13 @@ impl Play {
                     return self
                         .rebalancer
                         .reconfigure(Settings { forbidden, ..Settings::default() });
+                }
+                Some(("ended", number)) => {
+                    return self.rebalancer.ended(number.parse().unwrap(), self.now);
+                }
+                Some(("touched", name)) => {
+                    self.scene.touched.insert(self.ids[name]);
+                    return;
                 }
                 Some(("off", name)) => {
                     let resident = self.scene.residents.get_mut(&self.ids[name]).unwrap();
@@ -128,7 +135,8 @@ pub(crate) fn parse_scene(text: &str) -> (Scene, BTreeMap<String, ContainerId>) 
     }
     let mut shared = topology.cpus().clone();
     residents.values().for_each(|it| shared.subtract(&it.exclusive));
-    (Scene { topology, residents, shared, idle: BTreeMap::new(), unrest: None }, ids)
+    let (idle, touched) = (BTreeMap::new(), BTreeSet::new());
+    (Scene { topology, residents, shared, idle, touched, unrest: None }, ids)
 }
 
 fn parse_resident(line: &str) -> Resident {

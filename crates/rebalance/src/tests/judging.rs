@@ -232,3 +232,98 @@ fn of_two_who_are_to_leave_the_same_cpus_one_goes_at_a_time() {
         "#]],
     );
 }
+
+/// The second has to show for five minutes how it is without the first.
+#[test]
+fn the_end_of_one_lets_the_others_in_its_domain_start_anew() {
+    for (end, expected) in [
+        (
+            "ended 9",
+            expect![[r#"
+        115 s: propose 1 (act) move on one, which leaves CPUs 0-3, for web: cpu-pressure 60 % > 20 %
+            cpu-pressure 60 % > 20 %
+            from one by a shared CPU: activity 1.80, correlation 1.0
+            from two by a shared CPU: activity 1.70, correlation 1.0
+        130 s: judge 1 kept: closed 37 % of the gap
+        130 s: propose 2 (act) move on two, which leaves CPUs 0-3, for web: cpu-pressure 45 % > 20 %
+            cpu-pressure 45 % > 20 %
+            from one by a shared CPU: activity 1.80, correlation 1.0
+            from two by a shared CPU: activity 1.70, correlation 1.0
+        145 s: judge 2 kept: closed 100 % of the gap
+        450 s: judge 2 undone: not needed any more
+        750 s: judge 1 undone: not needed any more
+    "#]],
+        ),
+        (
+            "ended 1",
+            expect![[r#"
+        115 s: propose 1 (act) move on one, which leaves CPUs 0-3, for web: cpu-pressure 60 % > 20 %
+            cpu-pressure 60 % > 20 %
+            from one by a shared CPU: activity 1.80, correlation 1.0
+            from two by a shared CPU: activity 1.70, correlation 1.0
+        130 s: judge 1 kept: closed 37 % of the gap
+        130 s: propose 2 (act) move on two, which leaves CPUs 0-3, for web: cpu-pressure 45 % > 20 %
+            cpu-pressure 45 % > 20 %
+            from one by a shared CPU: activity 1.80, correlation 1.0
+            from two by a shared CPU: activity 1.70, correlation 1.0
+        145 s: judge 2 kept: closed 100 % of the gap
+        600 s: judge 2 undone: not needed any more
+    "#]],
+        ),
+    ] {
+        let script = format!(
+            "
+            20 rounds  web cpus=0.5 pressure=0.02  one cpus=0.1  two cpus=0.1
+            until a proposal  web cpus=0.5 pressure=0.6  one cpus=1.8  two cpus=1.7
+            until a verdict  web cpus=0.5 pressure=0.45  one cpus=1.8  two cpus=1.7
+            until a verdict  web cpus=0.5 pressure=0.02  one cpus=1.8  two cpus=1.7
+            30 rounds  web cpus=0.5 pressure=0.02  one cpus=0.1  two cpus=0.1
+            {end}
+            100 rounds  web cpus=0.5 pressure=0.02  one cpus=0.1  two cpus=0.1
+            "
+        );
+        check(
+            "
+            machine pack:1 numa:1 l3:2 core:4 pu:1
+            web burstable 0-3 knobs=
+            one burstable 0-3 knobs=move
+            two burstable 0-3 knobs=move
+            ",
+            &script,
+            expected,
+        );
+    }
+}
+
+/// What is usual for the server is not known then, so nobody is to blame for what is not.
+#[test]
+fn of_who_is_touched_for_good_nothing_is_learned() {
+    for (touched, expected) in [
+        (
+            "",
+            expect![[r#"
+                515 s: propose 1 (act) suppress on hog, step 2, for web: cycles-per-instruction 2.00 > 1.20, usually 1.00
+                    cycles-per-instruction 2.00 > 1.20, usually 1.00
+                    from hog by a shared L3: activity 2.00, correlation 1.0
+            "#]],
+        ),
+        ("touched web", expect![[""]]),
+    ] {
+        let script = format!(
+            "
+            {touched}
+            100 rounds  web cpus=1 cpi=1  hog cpus=0.1
+            until a proposal  web cpus=1 cpi=2  hog cpus=2
+            "
+        );
+        check(
+            "
+            machine pack:1 numa:1 l3:1 core:4 pu:1
+            web guaranteed 0-1
+            hog besteffort 2-3
+            ",
+            &script,
+            expected,
+        );
+    }
+}

@@ -1,0 +1,41 @@
+//! Which moves have ended.
+
+use bayplan_rebalance::Knob;
+use bayplan_types::QosClass;
+
+use super::{occupancy, occupant};
+use crate::occupancy::Occupant;
+use crate::rebalancer::carry_out::ended_moves;
+use crate::turned::{Turn, Turned};
+
+/// Proposals by number, which are to leave these CPUs, for a container on all four; what of them has ended.
+#[track_caller]
+fn check(leaves: &[(u64, &str)], hog: Occupant, expected: &[(u64, &str)]) {
+    let turns = leaves.iter().map(|(number, leave)| {
+        let leave = leave.parse().unwrap();
+        (*number, Turn { knob: Knob::Move, target: hog.id, step: 1, leave })
+    });
+    let turned = Turned::from_turns(turns);
+    let other = occupant(2, "other", QosClass::Burstable, "0-3");
+    let ended = ended_moves(&turned, &occupancy(vec![hog, other]));
+    assert_eq!(ended.into_iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn of_several_moves_of_one_container_the_newest_ends_first() {
+    let hog = |cpus| occupant(1, "hog", QosClass::Burstable, cpus);
+    let few = "too few other CPUs would be left for it";
+    check(&[(3, "0"), (7, "1"), (9, "")], hog("0-3"), &[(7, few)]);
+    check(&[(3, "0"), (7, "1")], hog("0,2-3"), &[(3, few)]);
+    check(&[(3, "0"), (7, "1")], hog("2-3"), &[]);
+    check(&[], hog("0-3"), &[]);
+}
+
+#[test]
+fn the_end_of_a_move_is_told_with_what_is_true() {
+    let hog = || occupant(1, "hog", QosClass::Burstable, "0-3");
+    let owner = Occupant { exclusive: "2-3".parse().unwrap(), ..hog() };
+    check(&[(3, "0")], owner, &[(3, "it has CPUs of its own")]);
+    let left_alone = Occupant { is_left_alone: true, ..hog() };
+    check(&[(3, "0")], left_alone, &[(3, "its CPUs are not Bayplan's to say")]);
+}
