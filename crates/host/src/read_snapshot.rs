@@ -139,6 +139,10 @@ fn read_cgroups(fs: &mut KernelFs, snapshot: &mut Snapshot) {
     snapshot.partitioned = fs.value(&root, "cpuset.cpus.isolated");
     if let Some(cpus) = &mut snapshot.partitioned {
         cpus.subtract(&of_containers);
+        // Later kernels (seen on 6.12) list those that `isolcpus=` names, too, which are in nobody's partition.
+        if let Some(at_boot) = &snapshot.isolated {
+            cpus.subtract(at_boot);
+        }
         fs.record(root.recorded("cpuset.cpus.isolated"), Entry::Text(cpus.to_string()));
         return;
     }
@@ -353,6 +357,18 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn cpus_isolated_at_boot_are_in_no_partition_although_the_kernel_lists_them() {
+        let root = root_of(
+            "sys/fs/cgroup/cpuset.cpus.isolated 2-5\n\
+             sys/devices/system/cpu/isolated 2-3\n\
+             sys/devices/system/cpu/online 0-7\n",
+        );
+        let snapshot = read_snapshot(root.path(), Depth::Cpus).unwrap();
+        assert_eq!(snapshot.isolated, Some("2-3".parse().unwrap()));
+        assert_eq!(snapshot.partitioned, Some("4-5".parse().unwrap()));
     }
 
     /// Files, links (`path -> target`) and directories (`path/`) below a root.
