@@ -12,6 +12,9 @@ use crate::Test;
 use crate::exclusive::own;
 use crate::hardware::Hardware;
 
+/// Pages of a container's 1 MB.
+const MOST_OF_IT: u64 = 900_000 / 4096;
+
 pub(crate) const TESTS: &[Test] = &[
     Test {
         name: "pages_are_on_the_node_of_the_cpus",
