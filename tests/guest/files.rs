@@ -13,6 +13,8 @@ use bayplan_tests::node::{LIMIT, Node, Placed};
 use bayplan_tests::process::wait_for;
 use bayplan_types::{Bytes, CpuId, CpuSet, QosClass};
 use nix::fcntl::OFlag;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::Test;
 use crate::exclusive::own;
@@ -151,6 +153,13 @@ impl Busy {
         pids.try_for_each(|pid| write(&group.join("cgroup.procs"), &pid))
     }
 
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        for child in &self.0 {
+            kill(Pid::from_raw(i32::try_from(child.id())?), signal)?;
+        }
+        Ok(())
+    }
+
     /// CPUs on which they ran last (proc_pid_stat(5), `processor`).
     fn cpus(&self) -> anyhow::Result<CpuSet> {
         let mut cpus = CpuSet::new();
@@ -195,6 +204,8 @@ fn a_partition_keeps_everybody_else_off(node: &mut Node, _: &Hardware) -> anyhow
             let cpus = busy.cpus()?;
             ensure!(cpus.is_disjoint(&owner.cpus), "somebody else ran on {cpus}");
         }
+        // All CPUs of the guest share one of the host's.
+        busy.signal(Signal::SIGSTOP)?;
         // The daemon does not take its own partition for somebody else's, now or when it starts anew.
         node.restart_after_kill()?;
         let late = own(node, &format!("late-{kind}"), 1)?;
@@ -202,6 +213,7 @@ fn a_partition_keeps_everybody_else_off(node: &mut Node, _: &Hardware) -> anyhow
         node.stop(&late.id)?;
         let now = node.look(&owner.id)?;
         ensure!(now.cpus == owner.cpus, "the owner moved from {} to {}", owner.cpus, now.cpus);
+        busy.signal(Signal::SIGCONT)?;
     }
     node.reconfigure("")?;
     let all_pods = file.ancestors().find(|dir| dir.parent() == Some(Path::new(CGROUPS)));
