@@ -109,6 +109,13 @@ impl Supply<'_> {
         self.shared.map_or(0, |shared| shared.in_pool(pool).cpus)
     }
 
+    /// CPUs of a pool in cores of which all threads can be taken one by one; `None` unless all of these have the machine's width.
+    pub(crate) fn uniform_whole_cpus(&self, pool: PoolId) -> Option<usize> {
+        let there = self.takeable.in_pool(pool);
+        let is_uniform = there.whole_cpus == there.whole_cores * self.pools.width;
+        (is_uniform && !self.units.is_by_core()).then_some(there.whole_cpus)
+    }
+
     /// Units that can be taken from the pool as far as its own sharers are concerned.
     fn spare(&self, pool: &Pool, load: Load) -> usize {
         match self.shared {
@@ -140,24 +147,19 @@ impl Supply<'_> {
 #[derive(Clone)]
 pub(crate) struct Budgets {
     takeable: PerPool<usize>,
-    whole: PerPool<usize>,
 }
 
 impl Budgets {
     pub(crate) fn new(supply: &Supply<'_>, loads: &[Load]) -> Budgets {
         let pools = &supply.pools.pools;
         let mut takeable: PerPool<usize> = smallvec![0; pools.len()];
-        let mut whole = takeable.clone();
         // Children come after their parents, so going backwards meets them first.
         for pool in pools.iter().rev() {
             let load = loads.get(pool.id.index()).copied().unwrap_or_default();
-            let spare = supply.spare(pool, load);
-            let all = supply.inside(pool, &takeable, Units::count).min(spare);
-            let in_whole = supply.inside(pool, &whole, Units::count_whole).min(spare);
-            set(&mut takeable, pool.id, all);
-            set(&mut whole, pool.id, in_whole);
+            let all = supply.inside(pool, &takeable, Units::count);
+            set(&mut takeable, pool.id, all.min(supply.spare(pool, load)));
         }
-        Budgets { takeable, whole }
+        Budgets { takeable }
     }
 
     /// Units that can be taken from the pool, its surroundings left aside.
@@ -170,12 +172,19 @@ impl Budgets {
         supply.inside(pool, &self.takeable, Units::count) > self.takeable(pool.id)
     }
 
-    /// Of these, those in whole cores.
-    pub(crate) fn whole(&self, pool: PoolId) -> usize {
-        of(&self.whole, pool)
+    /// Of the units that can be taken from each pool, those in whole cores.
+    pub(crate) fn in_whole_cores(&self, supply: &Supply<'_>) -> PerPool<usize> {
+        let pools = &supply.pools.pools;
+        let mut whole: PerPool<usize> = smallvec![0; pools.len()];
+        for pool in pools.iter().rev() {
+            let in_whole = supply.inside(pool, &whole, Units::count_whole);
+            // What the pool's own sharers keep back is not takeable, so it need not be asked again.
+            set(&mut whole, pool.id, in_whole.min(self.takeable(pool.id)));
+        }
+        whole
     }
 
-    /// Units that a newcomer can take from `id` while it also asks for `shared` CPU time on the pool.
+    /// Units that a newcomer can take from `id` while it also asks for `shared` CPU time on the pool; `loads` are those of the budgets.
     pub(crate) fn takeable_by(
         &self,
         supply: &Supply<'_>,
@@ -183,12 +192,13 @@ impl Budgets {
         id: PoolId,
         shared: Option<MilliCpu>,
     ) -> usize {
-        let limit = |pool: &Pool| {
-            let mut load = loads.get(pool.id.index()).copied().unwrap_or_default();
-            if let Some(milli) = shared {
+        let limit = |pool: &Pool| match shared {
+            None => self.takeable(pool.id),
+            Some(milli) => {
+                let mut load = loads.get(pool.id.index()).copied().unwrap_or_default();
                 load.add(milli);
+                supply.spare(pool, load)
             }
-            supply.spare(pool, load)
         };
         supply.pools.chain(id).map(limit).fold(self.takeable(id), usize::min)
     }

@@ -21,13 +21,13 @@ use crate::wishes::Owner;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
     /// NUMA nodes that are spanned.
-    pub(crate) nodes: usize,
+    pub(crate) nodes: u32,
     /// Cores that are taken only in part.
-    pub(crate) split_cores: usize,
+    pub(crate) split_cores: u32,
     /// Of those, the ones that were whole before.
-    pub(crate) broken_cores: usize,
+    pub(crate) broken_cores: u32,
     /// Of those that were not, the ones whose other threads belong to another pod; twice for another namespace.
-    pub(crate) strangers: usize,
+    pub(crate) strangers: u32,
 }
 
 impl Cost {
@@ -133,7 +133,7 @@ impl<'a> Picker<'a> {
             cost.add(self.cost_of_part(part)?);
         }
         if pool.nodes.len() <= 1 {
-            cost.nodes = pool.nodes.len();
+            cost.nodes = u32::from(!pool.nodes.is_empty());
         }
         Some(cost)
     }
@@ -148,8 +148,19 @@ impl<'a> Picker<'a> {
     }
 
     fn own_cost(&self, pool: &Pool, count: usize) -> Cost {
-        let cost = self.take_cores(pool, count, |_, _| {});
-        Cost { nodes: pool.nodes.len().min(1), ..cost }
+        let cost = match self.is_in_whole_cores(pool, count) {
+            true => Cost::default(),
+            false => self.take_cores(pool, count, |_, _| {}),
+        };
+        Cost { nodes: u32::from(!pool.nodes.is_empty()), ..cost }
+    }
+
+    /// Whether whole cores are all that is taken from a pool without pools inside it. That many are there is not asked core by core.
+    fn is_in_whole_cores(&self, pool: &Pool, count: usize) -> bool {
+        let whole = self.supply.uniform_whole_cpus(pool.id);
+        pool.children.is_empty()
+            && count.is_multiple_of(self.supply.pools.width)
+            && whole.is_some_and(|whole| whole >= count)
     }
 
     /// Where `count` units of the pool come from; `None` when it cannot give them.
@@ -224,7 +235,7 @@ impl<'a> Picker<'a> {
                 missing -= width;
             } else if there > 0 {
                 let strangeness = if is_whole { 0 } else { self.strangeness(core) };
-                rest.push(Rest { idx, units: there, breaks: usize::from(is_whole), strangeness });
+                rest.push(Rest { idx, units: there, breaks: u32::from(is_whole), strangeness });
             }
         }
         while missing > 0 {
@@ -234,7 +245,7 @@ impl<'a> Picker<'a> {
             let threads = next.units.min(missing);
             take(core, threads);
             missing -= threads;
-            cost.split_cores += usize::from(!units.is_by_core());
+            cost.split_cores += u32::from(!units.is_by_core());
             cost.broken_cores += next.breaks;
             cost.strangers += next.strangeness;
         }
@@ -242,7 +253,7 @@ impl<'a> Picker<'a> {
     }
 
     /// 0 when another thread of the core belongs to the same pod, 1 for the same namespace, 2 for others.
-    fn strangeness(&self, core: &Core) -> usize {
+    fn strangeness(&self, core: &Core) -> u32 {
         let Some(Kin { ledger, owner }) = self.kin else { return 0 };
         let strange = |theirs: Owner| match theirs {
             _ if theirs == owner => 0,
@@ -260,16 +271,16 @@ struct Rest {
     idx: CoreIdx,
     units: usize,
     /// 1 when it was whole.
-    breaks: usize,
-    strangeness: usize,
+    breaks: u32,
+    strangeness: u32,
 }
 
 /// One core that can give all that is missing, rather a broken one, of kin, and the most broken, which is of least use to anybody who wants a
 /// whole one; or else the one that can give most.
 fn best_of(rest: &[Rest], missing: usize) -> Option<usize> {
     let key = |core: &Rest| match core.units >= missing {
-        true => (0, core.breaks, core.strangeness, core.units, core.idx),
-        false => (1, usize::MAX - core.units, core.breaks, core.strangeness, core.idx),
+        true => (0, Reverse(0), core.breaks, core.strangeness, core.units, core.idx),
+        false => (1, Reverse(core.units), core.breaks, core.strangeness, 0, core.idx),
     };
     let ranked = rest.iter().enumerate().filter(|(_, core)| core.units > 0);
     ranked.min_by_key(|(_, core)| key(core)).map(|(at, _)| at)
@@ -283,8 +294,8 @@ struct Span<'a, 'b> {
     open: SmallVec<[Part; 16]>,
     /// What each pool can still give.
     left: PerPool<usize>,
-    /// Whole cores only, but for the last domain.
-    is_whole: bool,
+    /// Whole cores only, but for the last domain: what each pool has of them.
+    whole: Option<PerPool<usize>>,
     missing: usize,
     parts: Parts,
 }
@@ -305,7 +316,7 @@ impl<'a, 'b> Span<'a, 'b> {
             pool,
             open,
             left: pools.iter().map(|it| picker.budgets.takeable(it.id)).collect(),
-            is_whole,
+            whole: is_whole.then(|| picker.budgets.in_whole_cores(&picker.supply)),
             missing: count,
             parts: Parts::new(),
         }
@@ -317,31 +328,31 @@ impl<'a, 'b> Span<'a, 'b> {
             return None;
         }
         let rest = |part: &Part| Part { count: self.missing, ..*part };
-        let holds_rest = |part: &&Part| self.usable(part, false) >= self.missing;
+        let holds_rest = |part: &&Part| self.usable(part, None) >= self.missing;
         let last = self.open.iter().filter(holds_rest).map(rest).min_by_key(|part| {
             let cost = self.picker.cost_of_part(*part);
-            (cost.is_none(), cost, self.far(part), self.usable(part, false), part.pool)
+            (cost.is_none(), cost, self.far(part), self.usable(part, None), part.pool)
         });
         last.or_else(|| {
-            let usable = |part: &Part| Part { count: self.usable(part, self.is_whole), ..*part };
+            let usable =
+                |part: &Part| Part { count: self.usable(part, self.whole.as_ref()), ..*part };
             let open = self.open.iter().map(usable).filter(|part| part.count > 0);
             open.max_by_key(|part| (part.count, Reverse(self.far(part)), Reverse(part.pool)))
         })
     }
 
     /// Units that the domain and everything between it and the pool can give, all or in whole cores.
-    fn usable(&self, part: &Part, is_whole: bool) -> usize {
+    fn usable(&self, part: &Part, whole: Option<&PerPool<usize>>) -> usize {
         let picker = self.picker;
-        let own = match (part.is_own, is_whole) {
-            (true, _) => picker.available(*part),
-            (false, true) => picker.budgets.whole(part.pool),
-            (false, false) => picker.budgets.takeable(part.pool),
+        let own = match whole {
+            Some(whole) if !part.is_own => whole.get(part.pool.index()).copied().unwrap_or(0),
+            _ => picker.available(*part),
         };
         let around = self.chain(part.pool);
         let usable =
             around.filter_map(|it| self.left.get(it.id.index()).copied()).fold(own, usize::min);
         let usable = usable.min(self.missing);
-        match is_whole && !picker.supply.units.is_by_core() {
+        match whole.is_some() && !picker.supply.units.is_by_core() {
             true => usable - usable % picker.supply.pools.width,
             false => usable,
         }
@@ -377,13 +388,13 @@ impl<'a, 'b> Span<'a, 'b> {
     /// The same number of units from each domain, as far as each has them and no core is split for it.
     fn even_out(&mut self, count: usize) {
         let mut parts = std::mem::take(&mut self.parts);
-        *self = Span::new(self.picker, self.pool, count, self.is_whole);
-        parts.sort_by_key(|part| (self.usable(part, false), part.pool));
+        *self = Span::new(self.picker, self.pool, count, self.whole.is_some());
+        parts.sort_by_key(|part| (self.usable(part, None), part.pool));
         let width =
             if self.picker.supply.units.is_by_core() { 1 } else { self.picker.supply.pools.width };
         for (at, part) in parts.iter().enumerate() {
             let share = self.missing.div_ceil(parts.len() - at).next_multiple_of(width);
-            let count = share.min(self.usable(part, false));
+            let count = share.min(self.usable(part, None));
             self.take(Part { count, ..*part });
         }
     }

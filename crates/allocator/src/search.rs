@@ -258,7 +258,7 @@ impl<'q, 'a> Search<'q, 'a> {
                 return Err(refused);
             }
             // What it costs is not known yet, but at least one node is taken and one sharer moves.
-            let cost = Cost { nodes: pool.nodes.len().min(1), ..Cost::default() };
+            let cost = Cost { nodes: u32::from(!pool.nodes.is_empty()), ..Cost::default() };
             let at_best = at_cost(common, cost, (1, MilliCpu::ZERO));
             return Ok(Standing::Short(Short { at_best, view, lacking: refused }));
         }
@@ -486,10 +486,10 @@ impl<'q, 'a> Search<'q, 'a> {
 /// The score of a pool when that is what its CPUs cost.
 fn at_cost(score: Score, cost: Cost, moved: (usize, MilliCpu)) -> Score {
     Score {
-        nodes_taken: Reverse(cost.nodes),
-        split_cores: Reverse(cost.split_cores),
-        broken_cores: Reverse(cost.broken_cores),
-        strangers: Reverse(cost.strangers),
+        nodes_taken: Reverse(cost.nodes as usize),
+        split_cores: Reverse(cost.split_cores as usize),
+        broken_cores: Reverse(cost.broken_cores as usize),
+        strangers: Reverse(cost.strangers as usize),
         moved: Reverse(moved),
         ..score
     }

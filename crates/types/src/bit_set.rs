@@ -26,6 +26,7 @@ fn position(member: u32) -> (usize, u64) {
 }
 
 impl BitSet {
+    #[inline]
     pub(crate) fn insert(&mut self, member: u32) -> bool {
         let (word, bit) = position(member);
         if self.words.len() <= word {
@@ -37,6 +38,7 @@ impl BitSet {
         is_new
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, member: u32) -> bool {
         let (word, bit) = position(member);
         let Some(slot) = self.words.get_mut(word) else { return false };
@@ -46,19 +48,23 @@ impl BitSet {
         was_in
     }
 
+    #[inline]
     pub(crate) fn contains(&self, member: u32) -> bool {
         let (word, bit) = position(member);
         self.words.get(word).is_some_and(|slot| slot & bit != 0)
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
+    #[inline]
     pub(crate) fn union_with(&mut self, other: &BitSet) {
         if self.words.len() < other.words.len() {
             self.words.resize(other.words.len(), 0);
@@ -76,6 +82,7 @@ impl BitSet {
         self.trim();
     }
 
+    #[inline]
     pub(crate) fn subtract(&mut self, other: &BitSet) {
         for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
             *mine &= !theirs;
@@ -88,11 +95,13 @@ impl BitSet {
         pairs.map(|(mine, theirs)| (mine & theirs).count_ones() as usize).sum()
     }
 
+    #[inline]
     pub(crate) fn is_subset(&self, other: &BitSet) -> bool {
         self.words.len() <= other.words.len()
             && self.words.iter().zip(&other.words).all(|(mine, theirs)| mine & !theirs == 0)
     }
 
+    #[inline]
     pub(crate) fn intersects(&self, other: &BitSet) -> bool {
         self.words.iter().zip(&other.words).any(|(mine, theirs)| mine & theirs != 0)
     }
@@ -102,6 +111,7 @@ impl BitSet {
         Some(u32::try_from(at).ok()? * BITS + word.checked_ilog2()?)
     }
 
+    #[inline]
     pub(crate) fn iter(&self) -> Members<'_> {
         Members { words: &self.words, base: 0, rest: self.words.first().copied().unwrap_or(0) }
     }
@@ -111,6 +121,7 @@ impl BitSet {
         Ranges { members: self.iter(), held: None }
     }
 
+    #[inline]
     fn trim(&mut self) {
         while self.words.last() == Some(&0) {
             self.words.pop();

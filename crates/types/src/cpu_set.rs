@@ -40,31 +40,37 @@ macro_rules! id_set {
             }
 
             /// Adds one member; false when it was already in.
+            #[inline]
             pub fn insert(&mut self, member: $id) -> bool {
                 self.0.insert(member.0)
             }
 
             /// Takes one member out; false when it was not in.
+            #[inline]
             pub fn remove(&mut self, member: $id) -> bool {
                 self.0.remove(member.0)
             }
 
             /// Whether `member` is in the set.
+            #[inline]
             pub fn contains(&self, member: $id) -> bool {
                 self.0.contains(member.0)
             }
 
             /// Number of members.
+            #[inline]
             pub fn len(&self) -> usize {
                 self.0.len()
             }
 
             /// Whether there is no member.
+            #[inline]
             pub fn is_empty(&self) -> bool {
                 self.0.is_empty()
             }
 
             /// The lowest member.
+            #[inline]
             pub fn first(&self) -> Option<$id> {
                 self.iter().next()
             }
@@ -75,6 +81,7 @@ macro_rules! id_set {
             }
 
             /// Adds every member of `other`.
+            #[inline]
             pub fn union_with(&mut self, other: &$name) {
                 self.0.union_with(&other.0);
             }
@@ -85,6 +92,7 @@ macro_rules! id_set {
             }
 
             /// Takes out every member of `other`.
+            #[inline]
             pub fn subtract(&mut self, other: &$name) {
                 self.0.subtract(&other.0);
             }
@@ -116,21 +124,25 @@ macro_rules! id_set {
             }
 
             /// Whether every member is also in `other`.
+            #[inline]
             pub fn is_subset(&self, other: &$name) -> bool {
                 self.0.is_subset(&other.0)
             }
 
             /// Whether no member is in `other`.
+            #[inline]
             pub fn is_disjoint(&self, other: &$name) -> bool {
                 !self.intersects(other)
             }
 
             /// Whether some member is in `other`.
+            #[inline]
             pub fn intersects(&self, other: &$name) -> bool {
                 self.0.intersects(&other.0)
             }
 
             /// Members in ascending order.
+            #[inline]
             pub fn iter(&self) -> impl Iterator<Item = $id> + Clone + '_ {
                 self.0.iter().map($id)
             }

@@ -184,6 +184,7 @@ fn rank(model: &Model, state: &State, goal: &Goal, limits: &Limits) -> (i64, i64
     let sizes = left.filter_map(|at| model.seats.get(*at)).map(|seat| seat.size);
     let widest = holes().map(|hole| hole.cpus).max().unwrap_or(0);
     let next = sizes.filter(|size| *size <= widest).max().unwrap_or(0);
-    let price = difference(state.cpus * limits.gain_min_percent, 0);
+    // What may come next has its price, too: else what is only promised would be continued before what is reached.
+    let price = difference((state.cpus + next) * limits.gain_min_percent, 0);
     (50 * (progress + difference(2 * next, 0)) - price, squares)
 }

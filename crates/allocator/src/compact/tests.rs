@@ -212,6 +212,29 @@ fn the_budget_is_kept() {
 }
 
 #[test]
+fn what_is_reached_is_not_lost_among_all_that_is_only_promised() {
+    // One move makes the hole of node 0 whole. Nine odd CPUs could go to nine nodes each, after which it would still be to be made.
+    let mut steps = vec!["100@0-1,80-81".to_owned()];
+    for node in 1..10 {
+        let (first, last) = (8 * node + 1, 8 * node + 5);
+        steps.push(format!("{node}@{}", 8 * node));
+        steps.push(format!("{}@{first}-{last},{}-{}", 200 + node, first + 80, last + 80));
+        steps.push(format!("!{}", 200 + node));
+    }
+    let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+    check(
+        "pack:1 numa:10 core:8 pu:2 mem:8",
+        &steps,
+        None,
+        GENEROUS,
+        expect![[r#"
+            hole 12 (12 whole) -> 16 (16 whole)
+            #100 0-1,80-81 -> 14-15,94-95: 4 CPUs, 1 GiB
+        "#]],
+    );
+}
+
+#[test]
 fn an_odd_cpu_is_paired_up() {
     check(
         TWO,

@@ -6,7 +6,6 @@ use bayplan_types::CpuSet;
 use super::{Candidate, Search};
 use crate::budget::{Load, Supply, Unit, Units};
 use crate::counted::Counted;
-use crate::pick::Picker;
 use crate::pool::Pool;
 use crate::room::Wanted;
 use crate::view::around;
@@ -23,30 +22,24 @@ impl<'q> Search<'q, '_> {
         found: &Candidate<'q>,
     ) -> Option<Candidate<'q>> {
         let (nodes, split) = (found.score.nodes_taken.0, found.score.split_cores.0);
-        if nodes <= 1 && split == 0 {
+        let picker = self.picker(found)?;
+        let is_uniform = picker.supply.uniform_whole_cpus(pool.id).is_some();
+        let is_odd = !picker.count.is_multiple_of(self.ledger.pools().width);
+        // An odd CPU splits a core, whoever moves.
+        if nodes <= 1 && split <= usize::from(is_uniform && is_odd) {
             return None;
         }
-        let picker = self.picker(found)?;
         let nobody = vec![Load::default(); self.ledger.loads().len()];
         let ideal = self.picker_with(picker.supply, &nobody, picker.count);
         let cost = ideal.cost(pool.id)?;
-        if (cost.nodes, cost.split_cores) >= (nodes, split) {
+        if (cost.nodes as usize, cost.split_cores as usize) >= (nodes, split) {
             return None;
         }
-        let is_whole = cost.split_cores == 0 && self.can_be_whole(pool, picker);
+        let is_whole = cost.split_cores == 0 && is_uniform && !is_odd;
         let places = [picker.pick(pool.id), ideal.pick(pool.id)];
         let moved = places.iter().filter_map(|cpus| self.in_nodes_of(cpus, pool, found, is_whole));
         let moved = moved.filter(|it| is_worth_it(it, found));
         moved.max_by(|one, other| one.score.cmp(&other.score)).filter(|it| it.score > found.score)
-    }
-
-    /// Whether what is picked could be whole cores and nothing else.
-    fn can_be_whole(&self, pool: &Pool, picker: &Picker<'q>) -> bool {
-        let width = self.ledger.pools().width;
-        let Supply { units, takeable, .. } = picker.supply;
-        let there = takeable.in_pool(pool.id);
-        let is_uniform = there.whole_cpus == there.whole_cores * width;
-        is_uniform && picker.count.is_multiple_of(width) && units.unit == Unit::Cpu
     }
 
     /// What the pool can do once enough sharers have left the NUMA nodes of these CPUs.
