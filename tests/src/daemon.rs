@@ -123,6 +123,15 @@ impl Daemon {
         }
     }
 
+    /// # Errors
+    /// It does not run.
+    pub(crate) fn pid(&self) -> anyhow::Result<u32> {
+        match &self.keeper {
+            Keeper::Test(child) => Ok(child.as_ref().context("it does not run")?.id()),
+            Keeper::Systemd => Ok(property("MainPID")?.parse()?),
+        }
+    }
+
     /// SIGKILL. systemd starts a unit again by itself.
     ///
     /// # Errors

@@ -278,6 +278,14 @@ impl Node {
         Ok(text)
     }
 
+    /// The daemon's process.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn daemon_pid(&self) -> anyhow::Result<u32> {
+        self.daemon.pid()
+    }
+
     /// Where kubelet connects.
     pub fn socket(&self) -> &Path {
         &self.daemon.socket

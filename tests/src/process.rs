@@ -28,6 +28,10 @@ impl Process {
         Ok(Process { child, log: log.to_owned() })
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGKILL.
     pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill()?;
