@@ -9,12 +9,22 @@ use bayplan_rebalance::Knob;
 
 use crate::config::{Config, EnforcementMode};
 
-/// Knobs that are a kernel file, and the file. Each exists since another kernel: `cpu.idle` 5.15, `cpu.max.burst` 5.14.
-const FILES: [(Knob, &str); 3] =
-    [(Knob::Idle, "cpu.idle"), (Knob::Suppress, "cpu.max"), (Knob::Burst, "cpu.max.burst")];
+/// Knobs that need a kernel file, and the file. Each exists since another kernel: `cpu.idle` 5.15, `cpu.max.burst` 5.14. Pages follow `cpuset.mems` of cgroup v2
+/// since 5.15; that of version 1 leaves them where they are unless somebody says otherwise.
+const FILES: [(Knob, &str); 4] = [
+    (Knob::Idle, "cpu.idle"),
+    (Knob::Suppress, "cpu.max"),
+    (Knob::Burst, "cpu.max.burst"),
+    (Knob::Memory, "cpuset.mems"),
+];
 
 /// Knobs that are the CPU set of a container that shares CPUs, which the runtime writes.
-pub(super) const PLACES: [Knob; 2] = [Knob::Siblings, Knob::Move];
+const CPU_SETS: [Knob; 2] = [Knob::Siblings, Knob::Move];
+
+/// Whether a knob is in a pinning, which the runtime writes, and not in a file that the enforcer writes.
+pub(super) fn is_pinning(knob: Knob) -> bool {
+    CPU_SETS.contains(&knob) || knob == Knob::Memory
+}
 
 /// What can be turned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +41,7 @@ pub(super) struct FilesSeen(Option<CgroupFiles>);
 impl FilesSeen {
     /// What can be turned under this configuration; `is_dry_run`: whatever it says, nothing is written; `is_lost`: nobody writes files any more.
     pub(super) fn reach(&mut self, config: &Config, is_dry_run: bool, is_lost: bool) -> Reach {
-        let no_files = |why| Reach { knobs: PLACES.into(), lacking: Some(why) };
+        let no_files = |why| Reach { knobs: CPU_SETS.into(), lacking: Some(why) };
         match config.enforcement {
             _ if is_dry_run => {
                 let lacking = Some("the daemon runs with --dry-run");
@@ -53,6 +63,6 @@ impl FilesSeen {
         };
         let is_there = |file: &str| files.contains(file);
         let knobs = FILES.iter().filter(|(_, file)| is_there(file)).map(|(knob, _)| *knob);
-        Reach { knobs: knobs.chain(PLACES).collect(), lacking: None }
+        Reach { knobs: knobs.chain(CPU_SETS).collect(), lacking: None }
     }
 }

@@ -137,6 +137,7 @@ fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
         (Knob::Suppress, shares && is_best_effort),
         (Knob::Burst, is_limited && shares),
         (Knob::Move, shares && is_wide && !it.is_immovable),
+        (Knob::Memory, it.home.is_ok()),
         (Knob::Evict, true),
     ];
     offered.into_iter().filter(|(_, is_there)| *is_there).map(|(knob, _)| knob).collect()

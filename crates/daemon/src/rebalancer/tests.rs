@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bayplan_allocator::ContainerId;
+use bayplan_allocator::{ContainerId, NoHome};
 use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_host::counters::{GroupCounters, MonitorCounters, Pressure, Stall};
 use bayplan_probes::Rates;
@@ -127,6 +127,7 @@ fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {
         cpus: cpus.parse().unwrap(),
         exclusive: "".parse().unwrap(),
         mems: "0".parse().unwrap(),
+        home: Err(NoHome::AtHome),
         is_left_alone: false,
         is_immovable: false,
     }

@@ -67,6 +67,7 @@ impl Node {
                 class: bayplan_types::CpuClass::Shared,
                 cpus: Default::default(),
                 mems: Default::default(),
+                home: Err(bayplan_allocator::NoHome::AtHome),
                 exclusive: Default::default(),
                 is_left_alone: false,
                 is_immovable: false,
