@@ -202,11 +202,15 @@ async fn settled(
     for (name, id) in [("server", server), ("hog", hog)] {
         let parent = node.held(name).await.cgroup_parent;
         let group = cgroups.join(parent.trim_start_matches('/')).join(id);
-        fs::create_dir_all(&group).unwrap();
-        write(&group, "cpu.stat", "usage_usec 0\n");
-        write(&group, "cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
+        // At once, as the kernel makes a group: what is not there when it is found is not looked for again.
+        let made = node.path(name);
+        fs::create_dir(&made).unwrap();
+        write(&made, "cpu.stat", "usage_usec 0\n");
+        write(&made, "cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
         // As wide as the numbers will be.
-        write(&group, "memory.numa_stat", &pages(0, 0));
+        write(&made, "memory.numa_stat", &pages(0, 0));
+        fs::create_dir_all(group.parent().unwrap()).unwrap();
+        fs::rename(&made, &group).unwrap();
         // Every group but the root has these.
         for above in group.ancestors().take_while(|it| **it != cgroups) {
             for (file, text) in [
