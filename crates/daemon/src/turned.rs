@@ -34,9 +34,14 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// It is nothing in a pinning.
+    /// It is a class of resctrl, for threads of its target.
+    pub(crate) fn is_class(&self) -> bool {
+        matches!(self.knob, Knob::Cache | Knob::Bandwidth)
+    }
+
+    /// It is a file of a cgroup, and nothing in a pinning.
     pub(crate) fn is_in_files(&self) -> bool {
-        self.leave.is_empty() && self.knob != Knob::Memory
+        self.leave.is_empty() && self.knob != Knob::Memory && !self.is_class()
     }
 }
 

@@ -1,3 +1,4 @@
+mod classes;
 mod counted;
 mod lost;
 mod moves;
@@ -159,7 +160,7 @@ fn annotated(wish: &str, occupant: Occupant) -> Occupant {
 fn check_offer(occupants: Vec<Occupant>, expected: Expect) {
     let config = RebalanceConfig { mode: Mode::Act, ..RebalanceConfig::default() };
     let knobs = [Knob::Idle, Knob::Suppress, Knob::Burst].into();
-    let reach = Reach { knobs, lacking: None };
+    let reach = Reach { knobs, lacking: None, classes: None };
     let bounds = Bounds { config: &config, reach: &reach };
     let scene = scene_within(&occupancy(occupants), &Stays::default(), bounds, false);
     let lines = scene.residents.values().map(|it| {
