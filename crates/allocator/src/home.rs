@@ -51,12 +51,7 @@ impl fmt::Display for NoHome {
 }
 
 impl Home {
-    /// How many steps lead there, one or more.
-    pub fn steps(&self) -> usize {
-        self.leaving.len()
-    }
-
-    /// Its nodes after so many steps: with the first it may use all that are near, and with each it leaves one that is far.
+    /// Its nodes after so many steps: with the first it may use all that are near, and with each it leaves one that is far, until none is left.
     pub fn after(&self, steps: usize) -> NodeSet {
         let left: NodeSet = self.leaving.iter().take(steps).copied().collect();
         match steps {

@@ -489,9 +489,13 @@ fn check_home(line: &str, steps: &[&str], rows: &[(u64, &str, &str)]) {
         let said = home.map_or_else(
             |why| why.to_string(),
             |home| {
-                let way = (0..=home.steps()).map(|step| home.after(step).to_string());
-                assert_eq!(home.after(home.steps()), home.mems);
-                way.collect::<Vec<_>>().join(" > ")
+                let mut way = vec![home.after(0)];
+                while way.last() != Some(&home.mems) {
+                    way.push(home.after(way.len()));
+                    assert!(way.len() < 9, "{home:?}");
+                }
+                assert_eq!(home.after(usize::MAX), home.mems);
+                way.iter().map(ToString::to_string).collect::<Vec<_>>().join(" > ")
             },
         );
         assert_eq!(said, *expected, "{id} on {cpus}");
