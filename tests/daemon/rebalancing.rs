@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bayplan_cri::embedded::EmbeddedRuntime;
-use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_cri::kubelet::{ContainerSpec, PodSpec, RunningPod};
 use bayplan_daemon::config::{Config, EnforcementMode};
 use bayplan_daemon::{ProposalState, RebalanceView, post_control, query_control};
 use bayplan_rebalance::Mode;
@@ -202,9 +202,15 @@ async fn settled(
     for (name, id) in [("server", server), ("hog", hog)] {
         let parent = node.held(name).await.cgroup_parent;
         let group = cgroups.join(parent.trim_start_matches('/')).join(id);
-        fs::create_dir_all(&group).unwrap();
-        write(&group, "cpu.stat", "usage_usec 0\n");
-        write(&group, "cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
+        // At once, as the kernel makes a group: what is not there when it is found is not looked for again.
+        let made = node.path(name);
+        fs::create_dir(&made).unwrap();
+        write(&made, "cpu.stat", "usage_usec 0\n");
+        write(&made, "cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
+        // As wide as the numbers will be.
+        write(&made, "memory.numa_stat", &pages(0, 0));
+        fs::create_dir_all(group.parent().unwrap()).unwrap();
+        fs::rename(&made, &group).unwrap();
         // Every group but the root has these.
         for above in group.ancestors().take_while(|it| **it != cgroups) {
             for (file, text) in [
@@ -218,6 +224,7 @@ async fn settled(
         }
         groups.push(group);
     }
+    write(&cgroups.join("kubepods"), "cpuset.mems", "\n");
     write(&cgroups, "cgroup.controllers", "cpu memory\n");
     let [server, hog] = <[PathBuf; 2]>::try_from(groups).unwrap();
     Arc::new(Groups { server, hog, runtime: node.runtime.clone() })
@@ -450,6 +457,129 @@ async fn a_move_that_something_later_has_ended_is_not_told_as_kept_any_more() {
     node.check_in_line().await;
     node.stop_daemon().await;
     assert!(history(&node).contains(why), "{}", history(&node));
+}
+
+/// `memory.numa_stat` with so many MiB on two nodes.
+fn pages(first: u64, second: u64) -> String {
+    format!("anon N0={:<12} N1={:<12}\n", first << 20, second << 20)
+}
+
+/// Memory nodes of the server, as the runtime has them.
+fn mems(groups: &Groups) -> String {
+    let id = groups.server.file_name().unwrap().to_str().unwrap();
+    groups.runtime.container(id).unwrap().mems
+}
+
+/// That on which its CPUs are.
+fn near(groups: &Groups) -> &'static str {
+    if groups.cpus()[0].is_subset(&set("0-1")) { "0" } else { "1" }
+}
+
+/// The server's pages follow its nodes, as with cgroup v2.
+fn pages_follow(groups: &Groups) -> bool {
+    let text = match mems(groups).as_str() {
+        "0" => pages(1024, 0),
+        "1" => pages(0, 1024),
+        _ => pages(512, 512),
+    };
+    write(&groups.server, "memory.numa_stat", &text);
+    true
+}
+
+/// Two pods that leave 1 GiB on each of two nodes.
+async fn fill(node: &mut Node, names: [&str; 2]) -> [RunningPod; 2] {
+    let mut pods = Vec::new();
+    for name in names {
+        let pod = PodSpec::new(name, QosClass::Guaranteed);
+        let container = ContainerSpec::guaranteed(name, 500, Bytes::gib(7));
+        pods.push(soon(node.kubelet.launch(&pod, &container)).await.unwrap().0);
+    }
+    <[RunningPod; 2]>::try_from(pods).ok().unwrap()
+}
+
+/// A server with a CPU of its own that got memory on both nodes, because they were nearly full when it came, and now there is room; by the kernel so many MiB on each.
+async fn far_from_home(mib: u64) -> (Node, Arc<Groups>, Trouble) {
+    let mut node = Node::without_daemon("pack:1 numa:2 l3:1 core:2 pu:1 mem:8");
+    node.adjust = acting;
+    for id in 0..2 {
+        let dir = node.host_root().join(format!("sys/devices/system/node/node{id}"));
+        fs::create_dir_all(&dir).unwrap();
+        let kib = mib * 1024;
+        let text = format!(
+            "Node {id} MemTotal: 8388608 kB\nNode {id} MemFree: {kib} kB\nNode {id} Inactive(file): 0 kB\n"
+        );
+        write(&dir, "meminfo", &text);
+    }
+    node.start_daemon().await;
+    let filled = fill(&mut node, ["left", "right"]).await;
+    let server = ContainerSpec::guaranteed("server", 1000, Bytes::gib(2));
+    let pod = hog(QosClass::BestEffort, None);
+    let groups = settled(&mut node, (QosClass::Guaranteed, &server), &pod).await;
+    assert_eq!(mems(&groups), "0-1");
+    for pod in &filled {
+        soon(node.kubelet.end_pod(pod)).await.unwrap();
+    }
+    let trouble = Trouble::start(Arc::clone(&groups), pages_follow);
+    (node, groups, trouble)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_comes_home_and_may_be_everywhere_again_after_a_pause() {
+    let (mut node, groups, _trouble) = far_from_home(4096).await;
+    let view = view_when(&node, "kept", |it| has(it, "memory", ProposalState::Kept)).await;
+    assert_eq!(mems(&groups), near(&groups), "{view:#?}");
+    let found = view.proposals.iter().find(|it| it.knob == "memory").unwrap();
+    assert_eq!((found.target.as_str(), &found.target), ("default/server/server", &found.victim));
+    let explained = node.explain("default/server/server").await;
+    assert!(explained[0].rebalance.iter().any(|it| it.knob == "memory"));
+    let labels = ["knob=\"memory\"", "verdict=\"kept\""];
+    assert_eq!(sum(&metrics(&node).await, "bayplan_rebalance_verdicts_total", &labels), 1.0);
+    node.check_in_line().await;
+    pause(&node, true).await;
+    files_when("everywhere", || mems(&groups) == "0-1").await;
+    node.check_in_line().await;
+    node.stop_daemon().await;
+    let text = history(&node);
+    assert!(text.contains("turns memory on default/server/server"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_that_came_home_makes_way_for_who_comes_later() {
+    let (mut node, groups, trouble) = far_from_home(4096).await;
+    view_when(&node, "kept", |it| has(it, "memory", ProposalState::Kept)).await;
+    drop(trouble);
+    fill(&mut node, ["east", "west"]).await;
+    assert_eq!(mems(&groups), "0-1");
+    let view = view_when(&node, "ended", |it| has(it, "memory", ProposalState::Undone)).await;
+    let ended = view.proposals.iter().find(|it| it.knob == "memory").unwrap();
+    assert_eq!(ended.outcome, "ended: too little memory is free nearer to its CPUs");
+    node.check_in_line().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_is_killed_leaves_memory_where_it_was_promised() {
+    let (mut node, groups, _trouble) = far_from_home(4096).await;
+    files_when("at home", || mems(&groups) == near(&groups)).await;
+    node.kill_daemon();
+    node.adjust = |config| {
+        fast(config);
+        config.rebalance.mode = Mode::Off;
+    };
+    node.start_daemon().await;
+    files_when("everywhere", || mems(&groups) == "0-1").await;
+    node.check_in_line().await;
+}
+
+/// What is promised there may be in use all the same, by who is in no container.
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_does_not_come_where_the_kernel_has_no_room_for_it() {
+    // Of 8 GiB, a quarter of one stays free.
+    let (node, groups, _trouble) = far_from_home(512).await;
+    let view = view_when(&node, "refused", |it| has(it, "memory", ProposalState::Refused)).await;
+    let refused = view.proposals.iter().find(|it| it.knob == "memory").unwrap();
+    let why = "could not be done: 512 MiB would come, and there is room for 256 MiB";
+    assert_eq!((refused.outcome.as_str(), mems(&groups).as_str()), (why, "0-1"));
+    node.check_in_line().await;
 }
 
 /// Nothing is turned that could not be given back after a crash.

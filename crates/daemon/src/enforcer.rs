@@ -35,7 +35,7 @@ pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};
 use crate::enforcer::cpu_sets::CpuSets;
-pub(crate) use crate::enforcer::families::tuning;
+pub(crate) use crate::enforcer::families::{ClassesKnown, SCARCE, tuning};
 use crate::enforcer::families::{
     Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_power,
 };
@@ -228,7 +228,14 @@ impl Enforcer {
     }
 
     fn carry_out(&mut self, gathered: Gathered, now: Duration) -> Outcome {
-        let Gathered { settings, mut problems, groups: mut work, turned, isolations } = gathered;
+        let Gathered {
+            settings,
+            mut problems,
+            groups: mut work,
+            turned,
+            turned_threads,
+            isolations,
+        } = gathered;
         let mut groups = GroupOutcome::default();
         work.change(self.kernel.as_mut(), &mut groups);
         problems.append(&mut groups.short);
@@ -257,7 +264,8 @@ impl Enforcer {
         self.originals.forget(&returned);
         work.assign(self.kernel.as_mut(), &mut groups);
         failures.extend(self.news_of(&groups));
-        let turned = turned_files(turned, &plan, &report);
+        let mut turned = turned_files(turned, &plan, &report);
+        turned.extend(not_moved(turned_threads, &groups));
         let held = Held::new(settings, isolations, &plan, &report);
         let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
@@ -397,6 +405,12 @@ fn turned_files(turned: TurnedSlots, plan: &FilePlan, report: &Report) -> Turned
     };
     let check_all = |slots: Vec<Slot>| slots.iter().try_for_each(check);
     turned.into_iter().map(|(number, slots)| (number, slots.and_then(check_all))).collect()
+}
+
+/// Of proposals that are a class for somebody's threads, those whose threads are not there.
+fn not_moved(threads: BTreeMap<u64, String>, groups: &GroupOutcome) -> TurnedFiles {
+    let why = |unit: &String| Some(Err(format!("its threads: {}", groups.outside.get(unit)?)));
+    threads.iter().filter_map(|(number, unit)| Some((*number, why(unit)?))).collect()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use bayplan_host::counters::{
 };
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_rebalance::Mode;
-use bayplan_types::{Bytes, CpuClass, CpuId};
+use bayplan_types::{Bytes, CpuClass, CpuId, NodeSet};
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
@@ -51,6 +51,8 @@ struct ContainerReading {
     counters: GroupCounters,
     /// Memory on the nodes that it is to use, and elsewhere.
     placed: Option<Placed>,
+    /// The same of the nodes that its memory belongs on.
+    at_home: Option<Placed>,
     /// By its monitor group, if it has one.
     caches: MonitorCounters,
 }
@@ -66,7 +68,7 @@ pub(crate) struct Placed {
 #[derive(Clone, Debug)]
 pub(crate) struct GroupsRead {
     pub(crate) at: Instant,
-    /// By the runtime's id.
+    /// By the runtime's id; with what of its memory is where it belongs.
     pub(crate) groups: BTreeMap<String, (GroupCounters, Option<Placed>)>,
     /// Of those who have a monitor group, by the runtime's id.
     pub(crate) caches: BTreeMap<String, MonitorCounters>,
@@ -80,7 +82,7 @@ impl Shown {
         let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let of_each = reading.containers.iter();
         let groups =
-            of_each.map(|it| (it.runtime_id.clone(), (it.counters.clone(), it.placed))).collect();
+            of_each.map(|it| (it.runtime_id.clone(), (it.counters.clone(), it.at_home))).collect();
         let of_each = reading.containers.iter();
         let caches = of_each.map(|it| (it.runtime_id.clone(), it.caches)).collect();
         let idle_ticks = reading.node.idle_ticks.clone();
@@ -221,7 +223,8 @@ impl Reader {
                     runtime_id: occupant.runtime_id.clone(),
                     name,
                     cpus: cpus_of(occupant),
-                    placed: placed(&counters, occupant),
+                    placed: placed(&counters, &occupant.mems),
+                    at_home: placed(&counters, occupant.home.as_ref().unwrap_or(&occupant.mems)),
                     counters,
                     caches: monitored.containers.remove(&occupant.runtime_id).unwrap_or_default(),
                 })
@@ -346,14 +349,14 @@ fn cpus_of(occupant: &Occupant) -> [(CpuClass, usize); 2] {
 }
 
 /// `None`: the kernel does not say, or its nodes are nobody's to choose.
-fn placed(counters: &GroupCounters, occupant: &Occupant) -> Option<Placed> {
+fn placed(counters: &GroupCounters, nodes: &NodeSet) -> Option<Placed> {
     let by_node = &counters.memory.by_node;
-    if by_node.is_empty() || occupant.mems.is_empty() {
+    if by_node.is_empty() || nodes.is_empty() {
         return None;
     }
     let mut placed = Placed { near: Bytes::ZERO, far: Bytes::ZERO };
     for (node, bytes) in by_node {
-        match occupant.mems.contains(*node) {
+        match nodes.contains(*node) {
             true => placed.near += *bytes,
             false => placed.far += *bytes,
         }

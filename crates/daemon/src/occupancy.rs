@@ -1,6 +1,6 @@
 //! Who runs where, for everything that is written beside CPU sets. In: the state. Out: values that stand for themselves.
 
-use bayplan_allocator::ContainerId;
+use bayplan_allocator::{ContainerId, NoHome};
 use bayplan_cri::translate::NewContainer;
 use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
 
@@ -47,6 +47,8 @@ pub struct Occupant {
     pub exclusive: CpuSet,
     /// NUMA nodes that its memory is to be on; empty where that is not bayplan's to say.
     pub mems: NodeSet,
+    /// NUMA nodes that its memory belongs on as long as it runs where it does, if those are others than its place has.
+    pub home: Result<NodeSet, NoHome>,
     /// Its CPU set is not bayplan's to say.
     pub is_left_alone: bool,
     /// Its owner wants it to stay where it is.
@@ -93,8 +95,9 @@ impl NodeState {
                     exclusive: allocation.exclusive.clone(),
                     mems: match allocation.terms.preserve.memory {
                         true => NodeSet::new(),
-                        false => allocation.mems.clone(),
+                        false => self.mems_of(*id, allocation),
                     },
+                    home: self.home_of(*id, allocation).map(|home| home.mems),
                     is_left_alone: allocation.terms.preserve.cpus,
                     is_immovable: allocation.terms.is_immovable,
                 })

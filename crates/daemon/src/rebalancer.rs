@@ -3,11 +3,12 @@
 //! `bayplan rebalance status`.
 //!
 //! `sampler.rs` makes a round of two readings, `scene.rs` a scene of who runs where, with what `reach.rs` says can be turned, and the crate `rebalance`
-//! concludes; `carry_out.rs` follows; `baselines.rs` keeps what is usual. The task (`task.rs`) goes with the readings that are made for the metrics, so nothing is read twice. How the kill switch
+//! concludes; `carry_out.rs` follows, for memory with `homecoming.rs`; `baselines.rs` keeps what is usual. The task (`task.rs`) goes with the readings that are made for the metrics, so nothing is read twice. How the kill switch
 //! is kept is at the end of this file: a record in the journal, as the mode is.
 
 mod baselines;
 mod carry_out;
+mod homecoming;
 mod reach;
 mod sampler;
 mod scene;

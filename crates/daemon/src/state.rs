@@ -325,7 +325,10 @@ impl NodeState {
         let preserve = allocation.terms.preserve;
         let Pinning { cpus, mems } = match self.is_restored() {
             true => self.everywhere(),
-            false => Pinning { cpus: self.cpus_of(id, allocation), mems: allocation.mems.clone() },
+            false => {
+                let (cpus, mems) = (self.cpus_of(id, allocation), self.mems_of(id, allocation));
+                Pinning { cpus, mems }
+            }
         };
         let cpus = (!preserve.cpus).then_some(cpus);
         let mems = (!preserve.memory).then_some(mems);

@@ -1,15 +1,16 @@
 //! What the rebalancer has turned, as a part of the state. In: its proposals that are to be in force. Out: what occupancy says of them, from which everything
 //! that is written follows.
 //!
-//! Knobs that are files are turned by the enforcer; of a container that is to leave CPUs only those that it keeps are in its pinning.
+//! Knobs that are files are turned by the enforcer; of a container that is to leave CPUs only those that it keeps are in its pinning, and of one whose memory comes
+//! home the nodes that it has on the way.
 //!
 //! It is not in the journal: after a restart nothing is turned, and the originals on disk lead back.
 
 use std::collections::BTreeMap;
 
-use bayplan_allocator::{Allocation, ContainerId};
+use bayplan_allocator::{Allocation, ContainerId, Home, NoHome};
 use bayplan_rebalance::{Knob, Proposal};
-use bayplan_types::{CpuSet, MilliCpu};
+use bayplan_types::{CpuSet, MilliCpu, NodeSet};
 
 use crate::event::{Answer, Step};
 use crate::occupancy::Occupancy;
@@ -32,13 +33,31 @@ pub(crate) struct Turn {
     pub leave: CpuSet,
 }
 
+impl Turn {
+    /// It is a class of resctrl, for threads of its target.
+    pub(crate) fn is_class(&self) -> bool {
+        matches!(self.knob, Knob::Cache | Knob::Bandwidth)
+    }
+
+    /// It is a file of a cgroup, and nothing in a pinning.
+    pub(crate) fn is_in_files(&self) -> bool {
+        self.leave.is_empty() && self.knob != Knob::Memory && !self.is_class()
+    }
+}
+
 impl Turned {
-    /// Everything that these ask for.
-    pub(crate) fn of<'a>(proposals: impl IntoIterator<Item = &'a Proposal>) -> Turned {
+    /// Everything that these ask for. `coming`: the steps that memory has come so far which is on its way home; all other memory is there.
+    pub(crate) fn of<'a>(
+        proposals: impl IntoIterator<Item = &'a Proposal>,
+        coming: &BTreeMap<u64, u32>,
+    ) -> Turned {
         let turn = |it: &Proposal| Turn {
             knob: it.knob,
             target: it.target,
-            step: it.step,
+            step: match it.knob {
+                Knob::Memory => coming.get(&it.number).copied().unwrap_or(u32::MAX),
+                _ => it.step,
+            },
             leave: it.leave.clone(),
         };
         Turned(proposals.into_iter().map(|it| (it.number, turn(it))).collect())
@@ -117,6 +136,23 @@ impl NodeState {
         let asked =
             self.ledger.allocations().filter(|(other, it)| *other == id || is_within(*other, it));
         asked.filter_map(|(_, it)| it.shared).fold(MilliCpu::ZERO, |all, it| all + it)
+    }
+
+    /// Memory nodes that somebody has: those of its place, or those that bring its memory home, as long as there is room.
+    pub(crate) fn mems_of(&self, id: ContainerId, allocation: &Allocation) -> NodeSet {
+        let is_held = self.is_rebalance_paused || self.is_restored();
+        let steps = if is_held { 0 } else { self.turned.step(Knob::Memory, id) };
+        let home = (steps > 0).then(|| self.home_of(id, allocation).ok()).flatten();
+        match home {
+            Some(home) => home.after(usize::try_from(steps).unwrap_or(usize::MAX)),
+            None => allocation.mems.clone(),
+        }
+    }
+
+    /// Where its memory belongs as long as it runs where it does now.
+    pub(crate) fn home_of(&self, id: ContainerId, allocation: &Allocation) -> Result<Home, NoHome> {
+        let request = || Some(self.request(id, &self.containers.get(&id)?.spec).0);
+        self.ledger.home_of(id, &self.cpus_of(id, allocation), request)
     }
 
     /// What of it holds: nothing while the rebalancer is paused or everything is given back.

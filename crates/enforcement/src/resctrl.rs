@@ -14,6 +14,7 @@ mod cache;
 mod config;
 mod groups;
 mod info;
+mod narrower;
 mod resolve;
 mod share;
 #[cfg(test)]
@@ -30,5 +31,6 @@ pub use groups::{
     groups_of_others, is_own_group, monitor_dir, owner_of_group, plan_groups, schemata_settings,
 };
 pub use info::{BandwidthInfo, BandwidthUnit, CacheInfo, MonitorInfo, ResctrlInfo};
+pub use narrower::{ClassesHere, Scarce};
 pub use resolve::{Problem, ResolvedClass, ResolvedClasses, SchemaLine, Schemata, resolve};
 pub use share::{Bandwidth, CacheIds, CacheShare, ParseShareError};

@@ -16,6 +16,7 @@ mod read_block_devices;
 mod read_cgroup;
 mod read_interrupts;
 mod read_neighbours;
+mod read_node_memory;
 mod read_power;
 mod read_process;
 mod read_resctrl;
@@ -34,6 +35,7 @@ pub use read_interrupts::read_interrupts;
 pub use read_neighbours::{
     CLAIMS_FILE, ClaimsError, CommandLine, read_claimed_cpus, read_command_lines,
 };
+pub use read_node_memory::{NodeMemory, read_node_memory};
 pub use read_power::read_power;
 pub use read_process::{ProcessError, read_capability, read_process_pinning};
 pub use read_resctrl::{Resctrl, ResctrlState, read_resctrl};

@@ -16,6 +16,7 @@ pub(super) use cgroups::KnownFiles;
 pub(crate) use cgroups::tuning;
 pub(crate) use isolation::Isolations;
 pub(super) use power::{PowerCache, gather_power};
+pub(crate) use resctrl::{ClassesKnown, SCARCE};
 pub(crate) use turned::TurnedSlots;
 
 use crate::config::Config;
@@ -32,6 +33,8 @@ pub(crate) struct Gathered {
     pub(crate) groups: GroupWork,
     /// Which files belong to what the rebalancer has turned.
     pub(crate) turned: TurnedSlots,
+    /// Of those that are a class, the container whose threads are in it.
+    pub(crate) turned_threads: BTreeMap<u64, String>,
     /// How far CPUs are kept from others.
     pub(crate) isolations: Isolations,
 }

@@ -3,7 +3,7 @@
 //! Groups are made before files are written, because their files come with them, and threads are moved after that, so that nobody is in a group that
 //! does not say yet what it should. Our groups are known by their names, so nothing is remembered.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_enforcement::Observed;
 use bayplan_enforcement::resctrl::{GroupChange, GroupPlan};
@@ -42,6 +42,8 @@ pub(crate) struct GroupOutcome {
     pub(crate) short: Vec<String>,
     /// How many threads were moved.
     pub(crate) moved: usize,
+    /// Containers of which threads are not where they belong, and why.
+    pub(crate) outside: BTreeMap<String, String>,
 }
 
 impl GroupOutcome {
@@ -116,10 +118,13 @@ impl GroupWork {
         outcome.moved = report.moved;
         for (it, why) in report.failures {
             let (unit, group) = (&it.unit, it.group());
+            outcome.outside.insert(unit.clone(), why.to_string());
             outcome.failures.push(format!("move threads of {unit} to /{group}: {why}"));
         }
         for it in report.unsettled {
             let (unit, group) = (&it.unit, it.group());
+            let why = "it makes new threads faster than they can be moved".to_owned();
+            outcome.outside.insert(unit.clone(), why);
             outcome.failures.push(format!(
                 "move threads of {unit} to /{group}: it makes new ones faster than they can be moved"
             ));

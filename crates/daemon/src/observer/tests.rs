@@ -2,6 +2,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use bayplan_allocator::NoHome;
 use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_types::CpuClass;
 use expect_test::expect;
@@ -35,6 +36,7 @@ fn occupant(name: &str, attempt: u32, runtime_id: &str) -> Occupant {
         cpus: "0-3".parse().unwrap(),
         exclusive: "".parse().unwrap(),
         mems: "0".parse().unwrap(),
+        home: Err(NoHome::AtHome),
         is_left_alone: false,
         is_immovable: false,
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
-use bayplan_rebalance::Outcome;
+use bayplan_rebalance::{Knob, Outcome};
 use bayplan_types::CpuSet;
 
 use super::task::{Looker, RebalancerTask};
@@ -36,10 +36,18 @@ pub(crate) async fn take_back(inbox: &Inbox, enforcement: &Enforcement) {
 impl RebalancerTask {
     /// Makes the state say what stands, and finds out what became of `proposed`. What could not be done is taken back at once.
     pub(super) async fn carry_out(&self, looker: &mut Looker, proposed: Vec<u64>) -> Option<()> {
+        let memory = looker.rebalancer.standing().filter(|it| it.knob == Knob::Memory);
+        let memory = memory.map(|it| it.number).filter(|number| proposed.contains(number));
+        // It goes when everything else was told.
+        looker.coming = memory.map(|number| (number, 0)).collect();
         let Some(step) = self.hand_over(looker).await? else { return Some(()) };
         let mut is_refused = false;
         for number in proposed {
-            let outcome = match looker.rebalancer.standing().find(|it| it.number == number) {
+            let found = looker.rebalancer.standing().find(|it| it.number == number).cloned();
+            let outcome = match found {
+                Some(it) if it.knob == Knob::Memory => {
+                    self.bring_home(looker, number, it.target).await?
+                }
                 Some(it) if !it.leave.is_empty() => self.has_left(it.target, &it.leave).await?,
                 _ => self.outcome(number, step).await,
             };
@@ -55,7 +63,8 @@ impl RebalancerTask {
 
     /// Who was made to leave CPUs runs there again where too few others would be left for what it asks for now, together with who has come there since, or
     /// where it owns CPUs now: then that has ended, and is told so. It does not come back by itself. Of several moves of one container the newest ends first,
-    /// and the others only if it still runs on CPUs that they are about. Gives where everybody is then.
+    /// and the others only if it still runs on CPUs that they are about. So it is with memory for which there is no room at home any more. Gives where everybody is
+    /// then.
     pub(super) async fn end_moves(
         &self,
         looker: &mut Looker,
@@ -69,7 +78,7 @@ impl RebalancerTask {
             }
             for (number, why) in ended {
                 looker.rebalancer.ended(number, looker.started.elapsed());
-                self.tell_ended(number, why).await?;
+                self.tell_ended(number, &why).await?;
             }
             self.hand_over(looker).await?;
             let Answer::Occupancy(now) = self.inbox.ask(Event::Occupancy).await? else {
@@ -87,8 +96,8 @@ impl RebalancerTask {
     }
 
     /// The step of the state that has it; nothing where it has it already.
-    async fn hand_over(&self, looker: &mut Looker) -> Option<Option<u64>> {
-        let turned = Turned::of(looker.rebalancer.standing());
+    pub(super) async fn hand_over(&self, looker: &mut Looker) -> Option<Option<u64>> {
+        let turned = Turned::of(looker.rebalancer.standing(), &looker.coming);
         if turned == looker.turned {
             return Some(None);
         }
@@ -127,14 +136,20 @@ impl RebalancerTask {
     }
 }
 
-/// The newest proposal of each container that runs on CPUs that it was to leave, and why it does.
-pub(super) fn ended_moves(turned: &Turned, occupancy: &Occupancy) -> BTreeMap<u64, &'static str> {
+/// The newest proposal of each container that runs on CPUs that it was to leave, those of memory that does not belong elsewhere any more, and why that is so.
+pub(super) fn ended_moves(turned: &Turned, occupancy: &Occupancy) -> BTreeMap<u64, String> {
     let newest = |it: &Occupant| {
         let turns = turned.iter().filter(|(_, turn)| turn.target == it.id);
         turns.filter(|(_, turn)| !it.cpus.is_disjoint(&turn.leave)).map(|(number, _)| number).max()
     };
     let occupants = occupancy.occupants.iter();
-    occupants.filter_map(|it| Some((newest(it)?, why_there(it)))).collect()
+    let moves = occupants.filter_map(|it| Some((newest(it)?, why_there(it).to_owned())));
+    let homes = turned.iter().filter(|(_, turn)| turn.knob == Knob::Memory);
+    let homes = homes.filter_map(|(number, turn)| {
+        let it = occupancy.occupants.iter().find(|it| it.id == turn.target)?;
+        Some((number, it.home.as_ref().err()?.to_string()))
+    });
+    moves.chain(homes).collect()
 }
 
 /// Why somebody is where it is not to be.

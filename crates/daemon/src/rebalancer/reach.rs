@@ -1,6 +1,7 @@
 //! What this node can turn. In: the configuration, the names of cgroups' files. Out: knobs.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bayplan_enforcement::CgroupFiles;
 use bayplan_host::kernel::DiskKernel;
@@ -8,13 +9,24 @@ use bayplan_host::read_cgroup_files;
 use bayplan_rebalance::Knob;
 
 use crate::config::{Config, EnforcementMode};
+use crate::enforcer::{ClassesKnown, SCARCE};
 
-/// Knobs that are a kernel file, and the file. Each exists since another kernel: `cpu.idle` 5.15, `cpu.max.burst` 5.14.
-const FILES: [(Knob, &str); 3] =
-    [(Knob::Idle, "cpu.idle"), (Knob::Suppress, "cpu.max"), (Knob::Burst, "cpu.max.burst")];
+/// Knobs that need a kernel file, and the file. Each exists since another kernel: `cpu.idle` 5.15, `cpu.max.burst` 5.14. Pages follow `cpuset.mems` of cgroup v2
+/// since 5.15; that of version 1 leaves them where they are unless somebody says otherwise.
+const FILES: [(Knob, &str); 4] = [
+    (Knob::Idle, "cpu.idle"),
+    (Knob::Suppress, "cpu.max"),
+    (Knob::Burst, "cpu.max.burst"),
+    (Knob::Memory, "cpuset.mems"),
+];
 
 /// Knobs that are the CPU set of a container that shares CPUs, which the runtime writes.
-pub(super) const PLACES: [Knob; 2] = [Knob::Siblings, Knob::Move];
+const CPU_SETS: [Knob; 2] = [Knob::Siblings, Knob::Move];
+
+/// Whether a knob is in a pinning, which the runtime writes, and not in a file that the enforcer writes.
+pub(super) fn is_pinning(knob: Knob) -> bool {
+    CPU_SETS.contains(&knob) || knob == Knob::Memory
+}
 
 /// What can be turned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,37 +34,65 @@ pub(super) struct Reach {
     pub(super) knobs: BTreeSet<Knob>,
     /// Why no kernel file can be written.
     pub(super) lacking: Option<&'static str>,
+    /// Classes of resctrl that culprits can be put into.
+    pub(super) classes: Option<Arc<ClassesKnown>>,
 }
 
 /// What is known of the files, once they are there.
 #[derive(Debug, Default)]
-pub(super) struct FilesSeen(Option<CgroupFiles>);
+pub(super) struct FilesSeen {
+    files: Option<CgroupFiles>,
+    classes: Option<Arc<ClassesKnown>>,
+    /// It was told that there are no classes.
+    is_told: bool,
+}
 
 impl FilesSeen {
     /// What can be turned under this configuration; `is_dry_run`: whatever it says, nothing is written; `is_lost`: nobody writes files any more.
     pub(super) fn reach(&mut self, config: &Config, is_dry_run: bool, is_lost: bool) -> Reach {
-        let no_files = |why| Reach { knobs: PLACES.into(), lacking: Some(why) };
+        let no_files = |why| Reach { knobs: CPU_SETS.into(), lacking: Some(why), classes: None };
         match config.enforcement {
             _ if is_dry_run => {
                 let lacking = Some("the daemon runs with --dry-run");
-                return Reach { knobs: BTreeSet::new(), lacking };
+                return Reach { lacking, ..Reach::default() };
             }
             _ if is_lost => return no_files("a bug has ended what writes them, until a restart"),
             EnforcementMode::Off => return no_files("`enforcement` is off"),
             EnforcementMode::DryRun => return no_files("`enforcement` is dry-run"),
             EnforcementMode::On => {}
         }
-        if self.0.is_none() {
+        if self.files.is_none() {
             let kernel = DiskKernel::open(&config.host_root).ok();
             let files = kernel.map(|mut kernel| read_cgroup_files(&mut kernel)).unwrap_or_default();
             // Before the first pod there may be no group that has them.
-            self.0 = files.contains("cpu.max").then_some(files);
+            self.files = files.contains("cpu.max").then_some(files);
         }
-        let Some(files) = &self.0 else {
+        let Some(files) = &self.files else {
             return no_files("there are no cgroups of version 2 with the controller cpu");
         };
         let is_there = |file: &str| files.contains(file);
         let knobs = FILES.iter().filter(|(_, file)| is_there(file)).map(|(knob, _)| *knob);
-        Reach { knobs: knobs.chain(PLACES).collect(), lacking: None }
+        let mut knobs: BTreeSet<Knob> = knobs.chain(CPU_SETS).collect();
+        let classes = self.classes(config);
+        if classes.is_some() {
+            knobs.extend(SCARCE.map(|(knob, _)| knob));
+        }
+        Reach { knobs, lacking: None, classes }
+    }
+
+    /// Classes of resctrl; that there are none is told once.
+    fn classes(&mut self, config: &Config) -> Option<Arc<ClassesKnown>> {
+        if !self.classes.as_ref().is_some_and(|it| it.are_of(&config.resctrl)) {
+            let kernel = DiskKernel::open(&config.host_root).ok();
+            let read = kernel.and_then(|mut it| ClassesKnown::read(&mut it, &config.resctrl));
+            self.classes = read.map(Arc::new);
+        }
+        if self.classes.is_none() && !self.is_told {
+            tracing::info!(
+                "rebalance: cache and bandwidth cannot be turned: resctrl has no classes here (resctrl.partitions)"
+            );
+        }
+        self.is_told = self.classes.is_none();
+        self.classes.clone()
     }
 }

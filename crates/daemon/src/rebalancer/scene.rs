@@ -12,8 +12,9 @@ use bayplan_types::{CpuSet, NodeSet, QosClass};
 
 use super::reach::Reach;
 use crate::config::RebalanceConfig;
-use crate::enforcer::tuning;
+use crate::enforcer::{SCARCE, tuning};
 use crate::occupancy::{Occupancy, Occupant};
+use crate::turned::Turned;
 
 /// Since when everybody is where he is.
 #[derive(Debug, Default)]
@@ -58,6 +59,7 @@ pub(super) fn scene_of(
     let resident = |it: &Occupant| {
         let mode = modes.get(&it.id).copied().unwrap_or(Mode::Off);
         let mut knobs = knobs_of(it, &topology);
+        knobs.extend(classes_of(it, &occupancy.turned, bounds.reach));
         if mode == Mode::Act {
             knobs.retain(|knob| may_turn(*knob, it, occupancy, &modes, bounds.reach));
         }
@@ -137,9 +139,19 @@ fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
         (Knob::Suppress, shares && is_best_effort),
         (Knob::Burst, is_limited && shares),
         (Knob::Move, shares && is_wide && !it.is_immovable),
+        (Knob::Memory, it.home.is_ok()),
         (Knob::Evict, true),
     ];
     offered.into_iter().filter(|(_, is_there)| *is_there).map(|(knob, _)| knob).collect()
+}
+
+/// Knobs that are a class with less than its own, as far as they are not turned already. Where there are none, it is not said that there should be.
+fn classes_of(it: &Occupant, turned: &Turned, reach: &Reach) -> impl Iterator<Item = Knob> {
+    let left = SCARCE.into_iter().filter(|(knob, scarce)| {
+        let steps = reach.classes.as_ref().map_or(0, |classes| classes.narrower(it, *scarce));
+        usize::try_from(turned.step(*knob, it.id)).is_ok_and(|step| step < steps)
+    });
+    left.map(|(knob, _)| knob)
 }
 
 /// Images are not kept, so they are the same for all.

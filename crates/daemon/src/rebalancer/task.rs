@@ -53,6 +53,8 @@ pub(super) struct Looker {
     pub(super) rebalancer: Rebalancer,
     /// What the state was told that is turned.
     pub(super) turned: Turned,
+    /// Of memory that is on its way home, by the numbers of its proposals, how many steps it has come.
+    pub(super) coming: BTreeMap<u64, u32>,
     /// The clock of the rounds.
     pub(super) started: Instant,
     sampler: Sampler,
@@ -71,6 +73,7 @@ impl Looker {
         Looker {
             rebalancer: Rebalancer::new(settings(config)),
             turned: Turned::default(),
+            coming: BTreeMap::new(),
             started: Instant::now(),
             sampler: Sampler::default(),
             stays: Stays::default(),

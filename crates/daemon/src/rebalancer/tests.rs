@@ -1,3 +1,4 @@
+mod classes;
 mod counted;
 mod lost;
 mod moves;
@@ -6,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bayplan_allocator::ContainerId;
+use bayplan_allocator::{ContainerId, NoHome};
 use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_host::counters::{GroupCounters, MonitorCounters, Pressure, Stall};
 use bayplan_probes::Rates;
@@ -127,6 +128,7 @@ fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {
         cpus: cpus.parse().unwrap(),
         exclusive: "".parse().unwrap(),
         mems: "0".parse().unwrap(),
+        home: Err(NoHome::AtHome),
         is_left_alone: false,
         is_immovable: false,
     }
@@ -158,7 +160,7 @@ fn annotated(wish: &str, occupant: Occupant) -> Occupant {
 fn check_offer(occupants: Vec<Occupant>, expected: Expect) {
     let config = RebalanceConfig { mode: Mode::Act, ..RebalanceConfig::default() };
     let knobs = [Knob::Idle, Knob::Suppress, Knob::Burst].into();
-    let reach = Reach { knobs, lacking: None };
+    let reach = Reach { knobs, lacking: None, classes: None };
     let bounds = Bounds { config: &config, reach: &reach };
     let scene = scene_within(&occupancy(occupants), &Stays::default(), bounds, false);
     let lines = scene.residents.values().map(|it| {

@@ -8,7 +8,7 @@ use bayplan_rebalance::{Knob, Mode};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::reach::PLACES;
+use super::reach::is_pinning;
 
 /// Proposals that are remembered.
 const KEPT_MAX: usize = 64;
@@ -143,7 +143,7 @@ pub(super) enum InFile {
 impl InFile {
     /// Of what is proposed now.
     pub(super) fn of(knob: Knob, mode: Mode) -> InFile {
-        match mode == Mode::Act && !PLACES.contains(&knob) {
+        match mode == Mode::Act && !is_pinning(knob) {
             true => InFile::Maybe,
             false => InFile::No,
         }

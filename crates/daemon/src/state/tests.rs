@@ -436,11 +436,12 @@ impl World {
         Ok(())
     }
 
-    /// The rebalancer lets somebody leave CPUs, and takes back what was before.
+    /// The rebalancer lets somebody leave CPUs, or where that are none brings memory home, and takes back what was before.
     fn turn(&mut self, which: usize, leave: CpuSet) {
         let ids: Vec<ContainerId> = self.state.containers.keys().copied().collect();
         let Some(target) = pick(&ids, which).copied() else { return };
-        let turn = Turn { knob: Knob::Siblings, target, step: 1, leave };
+        let knob = if leave.is_empty() { Knob::Memory } else { Knob::Siblings };
+        let turn = Turn { knob, target, step: 1, leave };
         self.step(Event::Turn(Turned::from_turns([(which as u64, turn)])));
     }
 

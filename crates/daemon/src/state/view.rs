@@ -110,7 +110,9 @@ impl NodeState {
         let container = self.containers.get(&id)?;
         let (allocation, pinning) = (self.ledger.allocation(id)?, self.pinning(id)?);
         let spec = &container.spec;
-        let narrowing = narrowings.iter().find(|it| it.container == id);
+        // Memory that the rebalancer has brought home has these nodes already.
+        let is_new = |it: &&Narrowing| it.container == id && it.to != pinning.mems;
+        let narrowing = narrowings.iter().find(is_new);
         Some(ContainerStatus {
             id: container.runtime_id.clone(),
             namespace: spec.pod.namespace.clone(),

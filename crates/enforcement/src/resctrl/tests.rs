@@ -1,6 +1,7 @@
 //! Configurations and machines as text, and what comes of them.
 
 mod machines;
+mod narrower;
 mod peers;
 mod properties;
 mod refusals;

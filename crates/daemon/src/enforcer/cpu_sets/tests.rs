@@ -1,4 +1,4 @@
-use bayplan_allocator::ContainerId;
+use bayplan_allocator::{ContainerId, NoHome};
 use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_types::{CpuClass, CpuSet};
@@ -21,6 +21,7 @@ fn occupant() -> Occupant {
         cpus: "0-1".parse().unwrap(),
         exclusive: CpuSet::new(),
         mems: "0".parse().unwrap(),
+        home: Err(NoHome::AtHome),
         is_left_alone: false,
         is_immovable: false,
     }

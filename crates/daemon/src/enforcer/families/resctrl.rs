@@ -13,18 +13,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayplan_cri::annotations::read_annotations;
 use bayplan_cri::translate::RequestRules;
 use bayplan_enforcement::resctrl::{
-    ClassName, GroupPlan, MonitorInfo, MonitoredContainer, ObservedGroups, RESCTRL, ResctrlClass,
-    ResctrlConfig, WantedGroups, control_dir, groups_of_others, is_own_group, plan_groups, resolve,
-    schemata_settings,
+    ClassName, ClassesHere, GroupPlan, MonitorInfo, MonitoredContainer, ObservedGroups, RESCTRL,
+    ResctrlClass, ResctrlConfig, ResctrlInfo, ResolvedClasses, Scarce, WantedGroups, control_dir,
+    groups_of_others, is_own_group, plan_groups, resolve, schemata_settings,
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
     Assignment, ContainerCgroup, Resctrl, ResctrlState, find_container_cgroup, read_resctrl,
 };
+use bayplan_rebalance::Knob;
 
-use super::Gathered;
+use super::{Gathered, TurnedSlots};
 use crate::config::Config;
 use crate::occupancy::{Occupancy, Occupant};
+use crate::turned::{Turn, Turned};
 
 /// Groups, schemata and threads of all classes, and who is monitored; where neither is wanted, our groups go.
 pub(super) fn gather_resctrl(
@@ -34,6 +36,10 @@ pub(super) fn gather_resctrl(
     gathered: &mut Gathered,
 ) {
     let has_classes = !config.resctrl.partitions.is_empty();
+    // Until there is a class.
+    for (number, _) in turned_classes(&occupancy.turned) {
+        gathered.turned.insert(number, Err("no class of resctrl can be used here".to_owned()));
+    }
     if !has_classes && !config.monitors_caches {
         gathered.groups.plan = without_groups(kernel);
         return;
@@ -56,11 +62,11 @@ pub(super) fn gather_resctrl(
     };
     let classes: BTreeMap<&str, &ResctrlClass> =
         config.resctrl.classes().map(|(_, class)| (class.name.as_str(), class)).collect();
-    let members: Vec<Member<'_>> = occupancy
-        .occupants
-        .iter()
-        .map(|it| (it, class_of(it, &classes, &mut gathered.problems)))
-        .collect();
+    let members = occupancy.occupants.iter();
+    let mut members: Vec<Member<'_>> =
+        members.map(|it| (it, class_of(it, &classes, &mut gathered.problems))).collect();
+    let here = ClassesHere { config: &config.resctrl, resolved: &resolved, info: &resctrl.info };
+    turn_classes(&here, &occupancy.turned, &mut members, &mut gathered.turned);
     let finds_threads = kernel.read("sys/fs/cgroup/cgroup.controllers").is_ok();
     if has_classes && !finds_threads {
         gathered.problems.push(
@@ -85,6 +91,7 @@ pub(super) fn gather_resctrl(
     }
     let plan = plan_groups(&wanted, &resctrl.groups, &resctrl.info);
     gathered.problems.extend(lacks(&plan, &resctrl));
+    refuse_without_group(&occupancy.turned, &members, &plan, gathered);
     gathered.settings.extend(schemata_settings(&resolved.classes, &plan.budget));
     if finds_threads {
         gathered.groups.assignments =
@@ -103,6 +110,10 @@ fn affordable(kernel: &mut dyn Kernel, monitor: &MonitorInfo) -> usize {
     let caches = dirs.iter().filter(|it| it.starts_with("mon_L3_")).count();
     READS_MAX / (caches * monitor.features.len()).max(1)
 }
+
+/// Knobs that are a class, and what the culprit has less of in it.
+pub(crate) const SCARCE: [(Knob, Scarce); 2] =
+    [(Knob::Cache, Scarce::Cache), (Knob::Bandwidth, Scarce::Bandwidth)];
 
 /// A container and its class.
 type Member<'a> = (&'a Occupant, ClassName);
@@ -143,6 +154,53 @@ fn lacks(plan: &GroupPlan, resctrl: &Resctrl) -> Vec<String> {
     classes.chain(containers).collect()
 }
 
+/// Of what the rebalancer has turned, what is a class.
+fn turned_classes(turned: &Turned) -> impl Iterator<Item = (u64, &Turn)> {
+    turned.iter().filter(|(_, it)| it.is_class())
+}
+
+/// Puts culprits into narrower classes: after one step into the next, and so on.
+fn turn_classes(
+    here: &ClassesHere<'_>,
+    turned: &Turned,
+    members: &mut [Member<'_>],
+    slots: &mut TurnedSlots,
+) {
+    for (occupant, class) in members {
+        for (knob, scarce) in SCARCE {
+            let step = usize::try_from(turned.step(knob, occupant.id)).unwrap_or(usize::MAX);
+            let Some(index) = step.checked_sub(1) else { continue };
+            let classes = here.narrower(class, occupant.spec.pod.qos, scarce);
+            let found = classes.get(index).or(classes.last());
+            let end = found.map(|_| Vec::new());
+            let end = end.ok_or_else(|| format!("no class of resctrl has less than `{class}`"));
+            let mine = turned.iter().filter(|(_, it)| it.knob == knob && it.target == occupant.id);
+            slots.extend(mine.map(|(number, _)| (number, end.clone())));
+            if let Some(found) = found {
+                *class = (*found).clone();
+            }
+        }
+    }
+}
+
+/// Whose class has got no group is where he was.
+fn refuse_without_group(
+    turned: &Turned,
+    members: &[Member<'_>],
+    plan: &GroupPlan,
+    gathered: &mut Gathered,
+) {
+    for (number, turn) in turned_classes(turned) {
+        let Some((it, class)) = members.iter().find(|(it, _)| it.id == turn.target) else {
+            continue;
+        };
+        gathered.turned_threads.insert(number, it.name.clone());
+        if plan.budget.without_group.contains(class) {
+            gathered.turned.insert(number, Err(format!("class `{class}` of resctrl has no group")));
+        }
+    }
+}
+
 /// All of our groups go.
 pub(super) fn without_groups(kernel: &mut dyn Kernel) -> GroupPlan {
     let dirs = [RESCTRL.to_owned(), format!("{RESCTRL}/mon_groups")];
@@ -169,6 +227,41 @@ fn mounted(kernel: &mut dyn Kernel) -> Result<Resctrl, String> {
             Err("resctrl: this processor or kernel has none; classes do nothing".to_owned())
         }
         Err(errno) => Err(format!("resctrl: /{RESCTRL} cannot be read: {}", errno.desc())),
+    }
+}
+
+/// Classes of a configuration on this machine; `None` where there are none or they cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClassesKnown {
+    config: ResctrlConfig,
+    resolved: ResolvedClasses,
+    info: ResctrlInfo,
+}
+
+impl ClassesKnown {
+    /// Reads what the machine offers.
+    pub(crate) fn read(kernel: &mut dyn Kernel, config: &ResctrlConfig) -> Option<ClassesKnown> {
+        if config.partitions.is_empty() || kernel.read("sys/fs/cgroup/cgroup.controllers").is_err()
+        {
+            return None;
+        }
+        let info = mounted(kernel).ok()?.info;
+        let resolved = resolve(config, &info).ok()?;
+        Some(ClassesKnown { config: config.clone(), resolved, info })
+    }
+
+    /// Whether they are those of this configuration.
+    pub(crate) fn are_of(&self, config: &ResctrlConfig) -> bool {
+        self.config == *config
+    }
+
+    /// How many classes have less for a container than its own.
+    pub(crate) fn narrower(&self, occupant: &Occupant, scarce: Scarce) -> usize {
+        let ClassesKnown { config, resolved, info } = self;
+        let classes = config.classes().map(|(_, class)| (class.name.as_str(), class)).collect();
+        let class = class_of(occupant, &classes, &mut Vec::new());
+        let here = ClassesHere { config, resolved, info };
+        here.narrower(&class, occupant.spec.pod.qos, scarce).len()
     }
 }
 

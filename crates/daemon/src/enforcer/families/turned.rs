@@ -26,7 +26,8 @@ pub(super) fn gather_turned(
 ) {
     // Of all who suppress, the one that goes furthest counts.
     let mut furthest = 0;
-    for (number, turn) in occupancy.turned.iter().filter(|(_, turn)| turn.leave.is_empty()) {
+    let in_files = occupancy.turned.iter().filter(|(_, it)| it.is_in_files());
+    for (number, turn) in in_files {
         let Some(occupant) = occupancy.occupants.iter().find(|it| it.id == turn.target) else {
             continue;
         };
@@ -97,7 +98,7 @@ fn class_group(group: &ContainerCgroup) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use bayplan_allocator::ContainerId;
+    use bayplan_allocator::{ContainerId, NoHome};
     use bayplan_cri::translate::{NewContainer, Pod};
     use bayplan_enforcement::Unmovable;
     use bayplan_host::fake_kernel::FakeKernel;
@@ -126,6 +127,7 @@ mod tests {
             cpus: "0-3".parse().unwrap(),
             exclusive: CpuSet::new(),
             mems: NodeSet::new(),
+            home: Err(NoHome::AtHome),
             is_left_alone: false,
             is_immovable: false,
         }

@@ -137,7 +137,7 @@ async fn what_a_lost_enforcer_leaves_in_files_is_not_told_as_taken_back() {
 /// The first proposal of a node on which a hog can be made idle, and who has made it.
 fn proposed() -> (Rebalancer, Scene, Proposal) {
     let config = RebalanceConfig { mode: Mode::Act, ..RebalanceConfig::default() };
-    let reach = Reach { knobs: [Knob::Idle].into(), lacking: None };
+    let reach = Reach { knobs: [Knob::Idle].into(), lacking: None, classes: None };
     let looks = play(Bounds { config: &config, reach: &reach });
     let first = looks.into_iter().find(|(.., said)| !said.is_empty());
     let (rebalancer, scene, mut said) = first.unwrap();

@@ -1,7 +1,8 @@
 //! Which moves have ended.
 
+use bayplan_allocator::NoHome;
 use bayplan_rebalance::Knob;
-use bayplan_types::QosClass;
+use bayplan_types::{CpuSet, QosClass};
 
 use super::{occupancy, occupant};
 use crate::occupancy::Occupant;
@@ -18,7 +19,9 @@ fn check(leaves: &[(u64, &str)], hog: Occupant, expected: &[(u64, &str)]) {
     let turned = Turned::from_turns(turns);
     let other = occupant(2, "other", QosClass::Burstable, "0-3");
     let ended = ended_moves(&turned, &occupancy(vec![hog, other]));
-    assert_eq!(ended.into_iter().collect::<Vec<_>>(), expected);
+    let ended: Vec<(u64, &str)> =
+        ended.iter().map(|(number, why)| (*number, why.as_str())).collect();
+    assert_eq!(ended, expected);
 }
 
 #[test]
@@ -38,4 +41,22 @@ fn the_end_of_a_move_is_told_with_what_is_true() {
     check(&[(3, "0")], owner, &[(3, "it has CPUs of its own")]);
     let left_alone = Occupant { is_left_alone: true, ..hog() };
     check(&[(3, "0")], left_alone, &[(3, "its CPUs are not Bayplan's to say")]);
+}
+
+#[test]
+fn memory_stays_at_home_until_it_does_not_belong_there_any_more() {
+    let turn = |id| Turn {
+        knob: Knob::Memory,
+        target: bayplan_allocator::ContainerId(id),
+        step: u32::MAX,
+        leave: CpuSet::new(),
+    };
+    let turned = Turned::from_turns([(3, turn(1)), (5, turn(2)), (7, turn(9))]);
+    let server = |home| Occupant { home, ..occupant(1, "server", QosClass::Burstable, "0-3") };
+    let other = occupant(2, "other", QosClass::Burstable, "0-3");
+    let ended = |home| ended_moves(&turned, &occupancy(vec![server(home), other.clone()]));
+    let at_home = "its memory nodes are those of its CPUs, or as near as they can be".to_owned();
+    let no_room = "too little memory is free nearer to its CPUs".to_owned();
+    assert_eq!(ended(Ok("0".parse().unwrap())), [(5, at_home.clone())].into());
+    assert_eq!(ended(Err(NoHome::NoRoom)), [(3, no_room), (5, at_home)].into());
 }

@@ -150,3 +150,40 @@ fn what_is_turned_already_is_not_waited_for() {
     };
     assert_eq!([since(&turned), since(&turned), since(&Turned::default())], [true, false, true]);
 }
+
+/// A pod on four nodes, of 8 GiB each, that came when one GiB was left on each, with two CPUs of its own. Then the others go. Each line: what is written when its
+/// memory has come so many steps.
+#[test]
+fn memory_leaves_one_node_with_each_step_and_has_all_again() {
+    let mut state = state("numa:4 core:4 pu:1 mem:8");
+    let sized = |pod: u64, cpus, gib: i64| {
+        let mut container = new_container(&pod.to_string(), "c", 0, cpus);
+        container.resources.memory_limit = gib << 30;
+        container
+    };
+    let others: Vec<String> = (0..4).map(|pod| make(&mut state, pod, sized(pod, 1, 7))).collect();
+    let id = make(&mut state, 4, sized(4, 2, 4));
+    for other in others {
+        state.step(Event::Ended(other), Timestamp::UNIX_EPOCH);
+    }
+    let target = state.by_runtime_id[&id];
+    let mut text = String::new();
+    for step in [0, 1, 2, 3, u32::MAX, 0] {
+        let turn = Turn { knob: Knob::Memory, target, step, leave: CpuSet::new() };
+        let made = state.step(Event::Turn(Turned::from_turns([(1, turn)])), Timestamp::UNIX_EPOCH);
+        text.push_str(&format!("{step}:\n{}", render_plan(&made.plan)));
+    }
+    expect![[r#"
+        0:
+        1:
+        shrink id4 cpus 2-3 -> 2-3 mems 0-3 -> 0-2
+        2:
+        shrink id4 cpus 2-3 -> 2-3 mems 0-2 -> 0-1
+        3:
+        shrink id4 cpus 2-3 -> 2-3 mems 0-1 -> 0
+        4294967295:
+        0:
+        shrink id4 cpus 2-3 -> 2-3 mems 0 -> 0-3
+    "#]]
+    .assert_eq(&text);
+}

@@ -3,6 +3,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bayplan_allocator::NoHome;
 use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_enforcement::{files_to_read, plan_files, render_file_plan};
 use bayplan_host::disk::SoundDisk;
@@ -44,6 +45,7 @@ fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)
         cpus: cpus.parse().unwrap(),
         exclusive: exclusive.parse().unwrap(),
         mems: "0".parse().unwrap(),
+        home: Err(NoHome::AtHome),
         is_left_alone: false,
         is_immovable: false,
     }

@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use bayplan_allocator::NoHome;
 use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_types::CpuClass;
@@ -21,6 +22,7 @@ fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)
         cpus: cpus.parse().unwrap(),
         exclusive: exclusive.parse().unwrap(),
         mems: "0".parse().unwrap(),
+        home: Err(NoHome::AtHome),
         is_left_alone: false,
         is_immovable: false,
     }

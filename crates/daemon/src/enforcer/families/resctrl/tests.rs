@@ -67,6 +67,7 @@ impl Node {
                 class: bayplan_types::CpuClass::Shared,
                 cpus: Default::default(),
                 mems: Default::default(),
+                home: Err(bayplan_allocator::NoHome::AtHome),
                 exclusive: Default::default(),
                 is_left_alone: false,
                 is_immovable: false,
@@ -387,4 +388,81 @@ fn what_cannot_be_monitored_is_no_problem() {
     old.check_preview(expect![[r#"
         Nothing is to be written.
     "#]]);
+}
+
+const NARROWER: &str = "
+resctrl:
+  monitor: off
+  partitions:
+    fast:
+      l3Allocation: 60%
+      mbAllocation: [100%]
+      classes: {gold: }
+    slow:
+      l3Allocation: 40%
+      mbAllocation: [100%]
+      classes:
+        besteffort:
+        half: {l3Allocation: 50%}
+        quiet: {mbAllocation: [20%]}
+";
+
+/// Knobs and steps that are turned on the first container; where its first thread is then, and what became of each.
+fn check_turned(node: &mut Node, turns: &[(Knob, u32)], group: &str, ends: &[Result<(), &str>]) {
+    let target = node.occupancy.occupants[0].id;
+    let turn = |(knob, step): &(Knob, u32)| Turn {
+        knob: *knob,
+        target,
+        step: *step,
+        leave: Default::default(),
+    };
+    node.occupancy.turned = Turned::from_turns((1..).zip(turns.iter().map(turn)));
+    let outcome = node.enforcer.enforce(&node.config, &node.occupancy, Duration::ZERO);
+    assert_eq!(node.groups()[0], group);
+    let found: Vec<Result<(), &str>> =
+        outcome.turned.values().map(|it| it.as_ref().map(|_| ()).map_err(String::as_str)).collect();
+    assert_eq!(found, ends);
+}
+
+#[test]
+fn a_culprit_is_in_a_narrower_class_as_long_as_that_is_turned() {
+    let pods = [("hog", QosClass::BestEffort, ""), ("gold", QosClass::Guaranteed, "gold")];
+    let mut node = Node::new(FakeResctrl::xeon(), NARROWER, &pods);
+    check_turned(&mut node, &[], "bayplan.besteffort", &[]);
+    check_turned(&mut node, &[(Knob::Cache, 1)], "bayplan.half", &[Ok(())]);
+    // There is no narrower one, and a second step is the same.
+    check_turned(&mut node, &[(Knob::Cache, 1), (Knob::Cache, 2)], "bayplan.half", &[Ok(()); 2]);
+    check_turned(&mut node, &[(Knob::Bandwidth, 3)], "bayplan.quiet", &[Ok(())]);
+    let why = "no class of resctrl has less than `half`";
+    let both = [(Knob::Cache, 1), (Knob::Bandwidth, 1)];
+    check_turned(&mut node, &both, "bayplan.half", &[Ok(()), Err(why)]);
+    check_turned(&mut node, &[], "bayplan.besteffort", &[]);
+    assert_eq!(node.groups()[1], "bayplan.gold");
+}
+
+#[test]
+fn after_a_crash_a_culprit_is_in_its_own_class_again() {
+    let mut node = Node::new(FakeResctrl::xeon(), NARROWER, &[("hog", QosClass::BestEffort, "")]);
+    check_turned(&mut node, &[(Knob::Cache, 1)], "bayplan.half", &[Ok(())]);
+    let state = tempfile::tempdir().unwrap();
+    let (originals, _) = Originals::open(Arc::new(SoundDisk), state.path(), None).unwrap();
+    node.enforcer = Enforcer::new(Box::new(Arc::clone(&node.kernel)), originals);
+    check_turned(&mut node, &[], "bayplan.besteffort", &[]);
+}
+
+#[test]
+fn a_class_that_cannot_be_had_is_a_refusal() {
+    let turns = [(Knob::Cache, 1)];
+    let hog = [("hog", QosClass::BestEffort, "")];
+    let mut node = Node::new(FakeResctrl::xeon(), MONITOR, &hog);
+    let why = "no class of resctrl has less than `system/default`";
+    check_turned(&mut node, &turns, "/bayplan.hog-id", &[Err(why)]);
+    // The kernel has no number left for its group.
+    let mut node = Node::new(FakeResctrl::xeon(), NARROWER, &hog);
+    node.kernel.lock().unwrap().fail_next("sys/fs/resctrl/bayplan.half", Errno::ENOSPC);
+    let target = node.occupancy.occupants[0].id;
+    let turn = Turn { knob: Knob::Cache, target, step: 1, leave: Default::default() };
+    node.occupancy.turned = Turned::from_turns([(1, turn)]);
+    let outcome = node.enforcer.enforce(&node.config, &node.occupancy, Duration::ZERO);
+    assert!(outcome.turned[&1].is_err(), "{:?}", outcome.turned);
 }
