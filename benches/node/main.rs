@@ -30,7 +30,6 @@ const MEASURED: Duration = Duration::from_secs(60);
 const CHOICES: &[(&str, &str)] = &[
     ("as it comes", ""),
     ("software counters", "counters: software\n"),
-    ("no counters", "counters: \"off\"\n"),
     ("no probes", "probes: \"off\"\n"),
     ("no probes, no rebalancer", "probes: \"off\"\nrebalance: {mode: \"off\"}\n"),
 ];

@@ -14,6 +14,10 @@ pub const UNIT: &str = "bayplan.service";
 /// That of the socket for kubelet.
 pub const SOCKET_UNIT: &str = "bayplan.socket";
 
+/// As the unit has it.
+const ENVIRONMENT: [(&str, &str); 2] =
+    [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TRIM_THRESHOLD_", "131072")];
+
 /// Who starts it.
 #[derive(Debug)]
 enum Keeper {
@@ -99,7 +103,7 @@ impl Daemon {
         match &mut self.keeper {
             Keeper::Test(child) => {
                 let mut command = Command::new(&self.program);
-                command.args(["run", "--config"]).arg(&self.config);
+                command.args(["run", "--config"]).arg(&self.config).envs(ENVIRONMENT);
                 *child = Some(Process::start(&mut command, &self.log)?);
             }
             Keeper::Systemd => {
