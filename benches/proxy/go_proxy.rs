@@ -13,11 +13,11 @@ pub(crate) fn build() -> Option<PathBuf> {
         Ok(built) if built.status.success() => Some(binary),
         Ok(failed) => {
             let why = String::from_utf8_lossy(&failed.stderr);
-            println!("the Go proxy is left out: {}", why.trim());
+            eprintln!("the Go proxy is left out: {}", why.trim());
             None
         }
         Err(error) => {
-            println!("the Go proxy is left out: no Go toolchain ({error})");
+            eprintln!("the Go proxy is left out: no Go toolchain ({error})");
             None
         }
     }

@@ -1,31 +1,46 @@
 //! What bayplan costs between kubelet and a runtime, in one run against a direct connection and, where there is a Go toolchain, against
 //! the least that a proxy in Go can be: latency, throughput, CPU time, memory, start.
 //!
-//! Runtime, bayplan and the Go proxy are processes of their own; the ways take turns, so that all see the same noise. The machine is a
-//! synthetic one of 224 CPUs, the disk is the one below the temporary directory (`TMPDIR`).
+//! Runtime, bayplan and the Go proxy are processes of their own, new for each run; the ways take turns, so that all see the same noise. The
+//! machine is a synthetic one of 224 CPUs, the disk is the one below the temporary directory (`TMPDIR`). Figures are medians of the runs, with
+//! the lowest and the highest; what was measured, and where, is in `README.md`.
 //!
 //! ```text
-//! cargo bench -p bayplan-benches --bench proxy [-- --rounds N] [--idle SECONDS]
+//! cargo bench -p bayplan-benches --bench proxy [-- --runs N] [--rounds N] [--idle SECONDS]
 //! ```
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up should stop")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints what it measured")]
+#![allow(clippy::print_stderr, reason = "and how far it is")]
 
 mod go_proxy;
 mod load;
 mod process;
+mod spread;
 mod ways;
 
 use std::time::Duration;
 
 use load::{Call, Figures, measure};
+use process::Process;
+use spread::Spread;
 use ways::{Ways, populate};
 
 /// Containers that are there while calls are measured, a tenth of them with a CPU of their own.
 const CONTAINERS: usize = 100;
-/// Containers with which memory is measured.
+/// Containers with which memory and idling are measured.
 const CONTAINERS_MANY: usize = 250;
 const MIB: f64 = 1024.0 * 1024.0;
+/// Who calls, how many at a time, how often in a round.
+const CALLS: [(Call, usize, usize); 7] = [
+    (Call::Version, 1, 200),
+    (Call::List, 1, 100),
+    (Call::List, 64, 8),
+    (Call::CreateShared, 1, 40),
+    (Call::CreateShared, 64, 4),
+    (Call::CreateExclusive, 1, 40),
+    (Call::CreateExclusive, 64, 4),
+];
 
 fn main() {
     let option = |name: &str, default: u64| {
@@ -33,65 +48,124 @@ fn main() {
         let at = arguments.iter().position(|argument| argument == name);
         at.map_or(default, |at| arguments[at + 1].parse().unwrap())
     };
-    let (rounds, idle) = (option("--rounds", 20), Duration::from_secs(option("--idle", 20)));
-    tokio::runtime::Runtime::new().unwrap().block_on(run(rounds, idle));
+    let runs = option("--runs", 3);
+    let plan = Plan {
+        rounds: option("--rounds", 20),
+        idle: Duration::from_secs(option("--idle", 30)),
+        go_proxy: go_proxy::build(),
+    };
+    let mut table = Table::default();
+    for number in 1..=runs {
+        eprintln!("run {number} of {runs}");
+        tokio::runtime::Runtime::new().unwrap().block_on(run(&plan, &mut table));
+    }
+    table.print();
 }
 
-async fn run(rounds: u64, idle: Duration) {
-    let ways = Ways::start().await;
-    let bayplan = &ways.bayplan_process;
-    println!("bayplan takes its first call {:.1} ms after it was started", ways.start_ms);
-    let size = std::fs::metadata(ways::BAYPLAN).unwrap().len();
-    println!("its executable has {:.1} MiB (profile of `cargo bench`)", size as f64 / MIB);
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    println!("memory, idle: {}", bayplan.memory());
-    let before = bayplan.cpu();
-    tokio::time::sleep(idle).await;
-    let share = (bayplan.cpu() - before).as_secs_f64() / idle.as_secs_f64();
-    println!("CPU, idle for {idle:?}: {:.3} % of one", share * 100.0);
+/// What a run does.
+struct Plan {
+    rounds: u64,
+    idle: Duration,
+    go_proxy: Option<std::path::PathBuf>,
+}
 
-    for way in ways.all() {
-        if !way.shares_runtime {
-            populate(way, 0..CONTAINERS).await;
+/// What the runs have found so far.
+#[derive(Default)]
+struct Table {
+    /// What it is of, its unit, its decimals.
+    single: Vec<(String, &'static str, usize, Spread)>,
+    calls: Vec<Row>,
+}
+
+/// Of one call by so many clients one way.
+struct Row {
+    call: Call,
+    clients: usize,
+    way: &'static str,
+    /// Microseconds at p50 and p99, more at p50 than directly, calls a second, microseconds of CPU time a call.
+    columns: [Spread; 5],
+}
+
+impl Table {
+    fn add(&mut self, what: &str, unit: &'static str, decimals: usize, figure: f64) {
+        eprintln!("  {what}: {figure:.decimals$} {unit}");
+        let known = self.single.iter().position(|row| row.0 == what);
+        let at = known.unwrap_or_else(|| {
+            self.single.push((what.to_owned(), unit, decimals, Spread::default()));
+            self.single.len() - 1
+        });
+        self.single[at].3.add(figure);
+    }
+
+    fn add_memory(&mut self, what: &str, process: &Process) {
+        let [resident, anonymous] = process.memory();
+        self.add(&format!("{what}: resident"), "MiB", 1, resident);
+        self.add(&format!("{what}: of it anonymous"), "MiB", 1, anonymous);
+    }
+
+    /// The first way is the direct one.
+    fn add_calls(&mut self, call: Call, clients: usize, ways: &[Figures]) {
+        let direct = ways[0].percentile(50);
+        for figures in ways {
+            let known = self.calls.iter().position(|row| {
+                row.call == call && row.clients == clients && row.way == figures.way
+            });
+            let at = known.unwrap_or_else(|| {
+                let way = figures.way;
+                self.calls.push(Row { call, clients, way, columns: Default::default() });
+                self.calls.len() - 1
+            });
+            let [half, most, added, rate, cpu] = &mut self.calls[at].columns;
+            half.add(figures.percentile(50));
+            most.add(figures.percentile(99));
+            added.add(figures.percentile(50) - direct);
+            rate.add(figures.calls_per_second());
+            figures.cpu_per_call().into_iter().for_each(|figure| cpu.add(figure));
         }
     }
-    println!("memory, {CONTAINERS} containers: {}", bayplan.memory());
-    println!(
-        "\n{:<28} {:>7} {:<8} {:>10} {:>10} {:>11} {:>9} {:>12}",
-        "call", "clients", "way", "p50 us", "p99 us", "added p50", "calls/s", "CPU us/call"
-    );
-    for (call, clients, calls) in [
-        (Call::Version, 1, 200),
-        (Call::List, 1, 100),
-        (Call::List, 64, 8),
-        (Call::CreateShared, 1, 40),
-        (Call::CreateShared, 64, 4),
-        (Call::CreateExclusive, 1, 40),
-        (Call::CreateExclusive, 64, 4),
-    ] {
-        print_figures(call, clients, &measure(&ways, call, clients, calls, rounds).await);
-    }
 
-    println!("\nmemory after that: {}", bayplan.memory());
-    populate(&ways.bayplan, CONTAINERS..CONTAINERS_MANY).await;
-    println!("memory, {CONTAINERS_MANY} containers: {}", bayplan.memory());
-    if let Some(go) = &ways.go_process {
-        println!("memory of the Go proxy: {}", go.memory());
+    fn print(&self) {
+        println!("| What | Median of the runs (lowest-highest) |\n|---|---|");
+        for (what, unit, decimals, spread) in &self.single {
+            println!("| {what} | {spread:.decimals$} {unit} |");
+        }
+        println!(
+            "\n| Call | Clients | Way | p50, us | p99, us | added to p50, us | Calls a second | CPU us a call |\n\
+             |---|---|---|---|---|---|---|---|"
+        );
+        for Row { call, clients, way, columns: [half, most, added, rate, cpu] } in &self.calls {
+            let added = if *way == "direct" { "-".to_owned() } else { added.to_string() };
+            println!(
+                "| {} | {clients} | {way} | {half} | {most} | {added} | {rate} | {cpu} |",
+                call.name()
+            );
+        }
     }
 }
 
-/// The first way is the direct one.
-fn print_figures(call: Call, clients: usize, ways: &[Figures]) {
-    let direct = ways[0].percentile(50);
-    for figures in ways {
-        let (half, most) = (figures.percentile(50), figures.percentile(99));
-        let added = half - direct;
-        println!(
-            "{:<28} {clients:>7} {:<8} {half:>10.0} {most:>10.0} {added:>+11.0} {:>9.0} {:>12}",
-            call.name(),
-            figures.way,
-            figures.calls_per_second(),
-            figures.cpu_per_call().map_or("-".to_owned(), |cpu| format!("{cpu:.0}")),
-        );
+async fn run(plan: &Plan, table: &mut Table) {
+    let ways = Ways::start(plan.go_proxy.as_deref()).await;
+    let bayplan = &ways.bayplan_process;
+    let size = std::fs::metadata(ways::BAYPLAN).unwrap().len();
+    table.add("executable (profile of `cargo bench`)", "MiB", 1, size as f64 / MIB);
+    table.add("start until the first call is answered", "ms", 1, ways.start_ms);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    table.add_memory("no containers", bayplan);
+    table.add("no containers: CPU while idle", "% of one", 3, bayplan.busy(plan.idle).await);
+    for way in ways.all().filter(|way| !way.shares_runtime) {
+        populate(way, 0..CONTAINERS).await;
+    }
+    for (call, clients, calls) in CALLS {
+        eprintln!("  {}, {clients} clients", call.name());
+        let figures = measure(&ways, call, clients, calls, plan.rounds).await;
+        table.add_calls(call, clients, &figures);
+    }
+    populate(&ways.bayplan, CONTAINERS..CONTAINERS_MANY).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    table.add_memory(&format!("{CONTAINERS_MANY} containers, after the calls"), bayplan);
+    let what = format!("{CONTAINERS_MANY} containers: CPU while idle");
+    table.add(&what, "% of one", 3, bayplan.busy(plan.idle).await);
+    if let Some(go) = &ways.go_process {
+        table.add_memory("Go proxy, after the calls", go);
     }
 }

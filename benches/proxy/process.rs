@@ -4,10 +4,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
 use tokio::net::UnixStream;
-
-/// Ticks of `/proc/PID/stat` (`USER_HZ`), the same on every Linux that bayplan knows.
-const TICKS_PER_SECOND: u32 = 100;
 
 pub(crate) struct Process(Child);
 
@@ -27,25 +26,27 @@ impl Process {
         std::fs::read_to_string(format!("/proc/{}/{file}", self.0.id())).unwrap()
     }
 
-    /// CPU time so far, to a hundredth of a second.
+    /// CPU time of all its threads so far, as the scheduler has counted it.
     pub(crate) fn cpu(&self) -> Duration {
-        let stat = self.read("stat");
-        // The name may contain anything; what follows its last bracket does not.
-        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        let ticks: u32 = fields[11].parse::<u32>().unwrap() + fields[12].parse::<u32>().unwrap();
-        Duration::from_secs(1) * ticks / TICKS_PER_SECOND
+        let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap());
+        clock_gettime(clock_getcpuclockid(pid).unwrap()).unwrap().into()
     }
 
-    /// Resident memory, and how much of it belongs to no file.
-    pub(crate) fn memory(&self) -> String {
+    /// Percent of one CPU that it takes while this goes by.
+    pub(crate) async fn busy(&self, wait: Duration) -> f64 {
+        let (before, started) = (self.cpu(), Instant::now());
+        tokio::time::sleep(wait).await;
+        (self.cpu() - before).as_secs_f64() / started.elapsed().as_secs_f64() * 100.0
+    }
+
+    /// Resident memory in MiB, and how much of it belongs to no file.
+    pub(crate) fn memory(&self) -> [f64; 2] {
         let status = self.read("status");
-        let field = |name: &str| -> f64 {
+        ["VmRSS:", "RssAnon:"].map(|name| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             let kib: f64 = line.split_whitespace().next().unwrap().parse().unwrap();
             kib / 1024.0
-        };
-        let (all, anonymous) = (field("VmRSS:"), field("RssAnon:"));
-        format!("{all:.1} MiB resident, {anonymous:.1} MiB of it anonymous")
+        })
     }
 }
 

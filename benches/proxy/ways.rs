@@ -12,7 +12,6 @@ use bayplan_topology::parse_machine;
 use bayplan_types::{Bytes, QosClass};
 use tempfile::TempDir;
 
-use crate::go_proxy;
 use crate::process::Process;
 
 pub(crate) const BAYPLAN: &str = env!("CARGO_BIN_EXE_bayplan-under-bench");
@@ -44,7 +43,8 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    pub(crate) async fn start() -> Ways {
+    /// With the proxy in Go, where there is one.
+    pub(crate) async fn start(go_proxy: Option<&Path>) -> Ways {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let way =
@@ -59,7 +59,7 @@ impl Ways {
         bayplan.kubelet().version().await.unwrap();
         let start_ms = started.elapsed().as_secs_f64() * 1000.0;
         let (mut go, mut go_process) = (None, None);
-        if let Some(binary) = go_proxy::build() {
+        if let Some(binary) = go_proxy {
             let way = way("Go", "go.sock", true);
             let mut command = Command::new(binary);
             command.arg(&way.socket).arg(path("direct.sock"));

@@ -1,6 +1,7 @@
 //! One node: a synthetic machine, the embedded runtime, the daemon in a tokio runtime of its own, and a client that asks as kubelet
 //! does. Everything lives in a temporary directory.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
@@ -105,6 +106,8 @@ pub(crate) struct Node {
     /// The daemon's process, once it has been one; whoever kills it has a share.
     pub(crate) process: Arc<Mutex<Option<Child>>>,
     pub(crate) kubelet: Kubelet,
+    /// Runtime ids of containers that kubelet has asked to end, by whatever call and with whatever answer.
+    pub(crate) to_end: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Node {
@@ -151,6 +154,7 @@ impl Node {
             running: None,
             process: Arc::default(),
             kubelet: kubelet(dir.path().join("bayplan.sock")),
+            to_end: Arc::default(),
             dir,
         };
         fs::create_dir(node.host_root()).unwrap();
@@ -450,8 +454,16 @@ impl Node {
         status
     }
 
+    /// It was to end before it was started, so the runtime goes on listing it, and the daemon knows it no more, if it has heard of that.
+    pub(crate) fn may_be_forgotten(&self, container: &ContainerSnapshot) -> bool {
+        container.state == ContainerState::Created
+            && self.to_end.lock().unwrap().contains(&container.id)
+    }
+
     pub(crate) fn disagreement(&self, status: &Status) -> Option<String> {
-        let live = self.live();
+        let mut live = self.live();
+        let is_held = |id: &String| status.containers.iter().any(|it| it.id.as_ref() == Some(id));
+        live.retain(|it| is_held(&it.id) || !self.may_be_forgotten(it));
         if live.len() != status.containers.len() {
             return Some(format!("{} live, {} held", live.len(), status.containers.len()));
         }

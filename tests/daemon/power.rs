@@ -9,6 +9,7 @@ use bayplan_types::CpuSet;
 use tokio::time::{Duration, sleep};
 
 use crate::node::{MACHINE, Node, set, soon};
+use crate::observing::{get, metrics, sum};
 
 const CLASSES: &str = "\
 reservedCpus: 0,8
@@ -125,6 +126,44 @@ async fn cpus_have_the_class_of_who_runs_there_and_everything_is_given_back() {
     soon(node.kubelet.end_pod(&pod)).await.unwrap();
     wait_for(&node, &[(&shared, QUIET)]).await;
     // What a killed daemon has changed the next one gives back, which wants nothing of it.
+    node.kill_daemon();
+    node.spawn_daemon("reservedCpus: 0,8\n").await;
+    wait_for(&node, &[]).await;
+}
+
+/// It was set aside, and with it the way back: the next daemon took for the original what the first one had written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_cannot_read_what_was_before_loses_no_way_back() {
+    let mut node = Node::without_daemon(MACHINE);
+    write_driver(&node);
+    node.spawn_daemon(CLASSES).await;
+    let shared = set("1-7,9-15");
+    wait_for(&node, &[(&shared, QUIET)]).await;
+    node.kill_daemon();
+    let originals = node.state_dir().join("originals/journal");
+    let elsewhere = node.path("elsewhere");
+    fs::rename(&originals, &elsewhere).unwrap();
+    // A directory opens, and cannot be read.
+    fs::create_dir(&originals).unwrap();
+
+    node.spawn_daemon(&CLASSES.replace("  shared: quiet\n", "")).await;
+    let (_, id) = node.guaranteed("owner", 2000).await;
+    let own = node.cpus(&id);
+    assert_eq!(own.len(), 2);
+    let is_told =
+        || async { sum(&metrics(&node).await, "bayplan_failures_total", &["kind=\"originals\""]) };
+    soon(async { while is_told().await == 0.0 {} }).await;
+    let (head, lacking) = get(&node, "GET /readyz").await;
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    assert!(lacking.starts_with("what kernel files said before cannot be read"), "{lacking}");
+    // What is set is neither given back nor changed.
+    wait_for(&node, &[(&shared, QUIET)]).await;
+
+    fs::remove_dir(&originals).unwrap();
+    fs::rename(&elsewhere, &originals).unwrap();
+    wait_for(&node, &[(&own, FAST)]).await;
+    let is_ready = async || get(&node, "GET /readyz").await.0.starts_with("HTTP/1.1 200 ");
+    soon(async { while !is_ready().await {} }).await;
     node.kill_daemon();
     node.spawn_daemon("reservedCpus: 0,8\n").await;
     wait_for(&node, &[]).await;

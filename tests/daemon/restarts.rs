@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_cri::v1;
 use bayplan_daemon::status::Status;
 use bayplan_types::{Bytes, QosClass};
 
@@ -179,6 +180,35 @@ async fn who_came_while_the_daemon_was_down_is_adopted_off_the_owners_cpus() {
     let held = node.held("stranger").await;
     assert_eq!((held.class.as_str(), held.qos.as_deref()), ("shared", Some("Burstable")));
     assert!(node.explain("stranger").await[0].decision.outcome.starts_with("found running"));
+}
+
+/// Containerd leaves a container as it is that is stopped before it was started: it was adopted again, with CPUs of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_was_stopped_before_it_was_started_is_not_adopted_again() {
+    let mut node = Node::start().await;
+    let empty = node.status().await;
+    let asked = ContainerSpec::guaranteed("app", 2000, Bytes::gib(1));
+    let of_stopped_pod = PodSpec::new("stopped-pod", QosClass::Guaranteed);
+    let of_stopped_pod = soon(node.kubelet.run_pod(&of_stopped_pod)).await.unwrap();
+    soon(node.kubelet.create(&of_stopped_pod, &asked, 0)).await.unwrap();
+    let pod = PodSpec::new("pod", QosClass::Guaranteed);
+    let pod = soon(node.kubelet.run_pod(&pod)).await.unwrap();
+    let id = soon(node.kubelet.create(&pod, &asked, 0)).await.unwrap();
+    node.wait_until("both are placed", |status| status.containers.len() == 2).await;
+
+    soon(node.kubelet.stop(&id)).await.unwrap();
+    let stop = v1::StopPodSandboxRequest { pod_sandbox_id: of_stopped_pod.id };
+    soon(node.raw().stop_pod_sandbox(stop)).await.unwrap();
+    assert_eq!(node.live().len(), 2, "the runtime does not list them any more");
+    let syncs = node.runtime.calls("ListContainers");
+    soon(node.runtime.called("ListContainers", syncs + 3)).await;
+    assert_eq!(node.status().await.containers, []);
+    for _ in 0..2 {
+        node.kill_daemon();
+        start_and_sync(&mut node).await;
+        let after = node.status().await;
+        assert_eq!((after.cpus, after.containers), (empty.cpus.clone(), vec![]));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

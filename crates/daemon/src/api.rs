@@ -102,7 +102,7 @@ const ROUTES: [Route; 14] = [
         path: "/readyz",
         parameters: "",
         reach: Reach::Network,
-        answer: "200 when the runtime has told what runs, the journal is on disk, and no part of the daemon is missing, else 503 and what is lacking, a line each",
+        answer: "200 when the runtime has told what runs, the journal is on disk, what kernel files said before is known, and no part of the daemon is missing, else 503 and what is lacking, a line each",
         handler: || get(readiness),
     },
     Route {

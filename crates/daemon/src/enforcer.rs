@@ -58,7 +58,7 @@ pub(crate) struct Outcome {
     pub(crate) notices: Vec<Notice>,
     /// What cannot be had here, in words.
     pub(crate) problems: Vec<String>,
-    /// Why originals could not be kept; what needs them was not written.
+    /// Why originals could not be read or kept; what needs them was not written.
     pub(crate) unkept: Option<String>,
     /// Files that are left to somebody else.
     pub(crate) contested: usize,
@@ -168,8 +168,14 @@ impl Enforcer {
         Enforcer { calls, ..self }
     }
 
-    /// What would be written now.
-    pub(crate) fn preview(&mut self, config: &Config, occupancy: &Occupancy) -> Outcome {
+    /// What would be written now. `now` only ever grows.
+    pub(crate) fn preview(
+        &mut self,
+        config: &Config,
+        occupancy: &Occupancy,
+        now: Duration,
+    ) -> Outcome {
+        self.read_originals(now);
         let gathered = self.wanted(config, occupancy);
         let Gathered { settings, problems, groups: work, isolations, .. } = gathered;
         let plan = self.plan(&settings, &work);
@@ -177,7 +183,18 @@ impl Enforcer {
         let groups = work.preview(self.kernel.as_mut());
         let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
-        Outcome { plan, groups, problems, contested, failing, changed, held, ..Outcome::default() }
+        let unkept = self.originals.unread().map(str::to_owned);
+        Outcome {
+            plan,
+            groups,
+            problems,
+            unkept,
+            contested,
+            failing,
+            changed,
+            held,
+            ..Outcome::default()
+        }
     }
 
     /// Writes what is to be written. `now` only ever grows.
@@ -189,6 +206,7 @@ impl Enforcer {
     ) -> Outcome {
         let group = |it: &Occupant| (it.runtime_id.clone(), it.pod_group().to_owned());
         self.pods = occupancy.occupants.iter().map(group).collect();
+        self.read_originals(now);
         self.look(now, |enforcer| enforcer.wanted(config, occupancy))
     }
 
@@ -245,6 +263,7 @@ impl Enforcer {
         let author = |write: &FileWrite| author_of(write, self.originals.all(), &told);
         let (mut sifted, notices) = self.patience.sift(&settings, plan.clone(), author, now);
         let unkept = self.remember(&mut sifted).err();
+        let unkept = unkept.or_else(|| self.originals.unread().map(str::to_owned));
         let report = apply(self.kernel.as_mut(), &sifted);
         let mut failures = Vec::new();
         for (write, end) in &report.outcomes {
@@ -305,13 +324,14 @@ impl Enforcer {
     /// Gives everything back.
     pub(crate) fn give_back(&mut self) -> RestoredFiles {
         let nothing = |enforcer: &mut Enforcer| Gathered::nothing(enforcer.kernel.as_mut());
-        let Outcome { report, groups, .. } = self.look(Duration::ZERO, nothing);
+        let Outcome { report, groups, unkept, .. } = self.look(Duration::ZERO, nothing);
         let failures = report.failures().filter(|(_, why)| !why.is_gone());
         let failures =
             failures.map(|(write, why)| format!("{} to {}: {why}", write.slot, write.new));
         let mut failures: Vec<String> = failures.collect();
         let given_back = report.outcomes.len() - failures.len();
         failures.extend(groups.failures);
+        failures.extend(unkept);
         RestoredFiles { given_back, failures }
     }
 
@@ -326,9 +346,18 @@ impl Enforcer {
         self.sets.insist();
     }
 
-    /// When a failed write is due again.
+    /// When a failed write, or reading what files said before, is due again.
     pub(crate) fn next_try(&self) -> Option<Duration> {
-        self.patience.next_try()
+        self.patience.next_try().into_iter().chain(self.originals.next_try()).min()
+    }
+
+    /// Nobody knows what files said before earlier runs changed them.
+    pub(crate) fn has_unread_originals(&self) -> bool {
+        self.originals.unread().is_some()
+    }
+
+    fn read_originals(&mut self, now: Duration) {
+        tell_lost(&self.originals.read_again(now));
     }
 
     /// Directories in which changes of others matter.
@@ -357,6 +386,7 @@ impl Enforcer {
             || !problems.is_empty()
             || !groups.is_empty()
             || self.originals.count() > 0
+            || self.originals.unread().is_some()
             || is_scheduled
             || self.sets.directories().next().is_some();
         gathered
@@ -384,6 +414,13 @@ impl Enforcer {
             writes.retain(|write| !remember.contains_key(&write.slot));
         }
         kept
+    }
+}
+
+/// What is lost of the originals.
+pub(crate) fn tell_lost(told: &[String]) {
+    for line in told {
+        tracing::warn!("of what kernel files said before: {line}");
     }
 }
 

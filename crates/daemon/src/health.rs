@@ -44,6 +44,8 @@ impl Part {
 pub(crate) struct Health {
     has_synced: AtomicBool,
     is_journal_behind: AtomicBool,
+    /// Nobody knows what kernel files said before earlier runs changed them.
+    are_originals_unread: AtomicBool,
     /// Somebody else has the port, or it cannot be had.
     lacks_metrics_port: AtomicBool,
     /// A bit for each [`Part`] that a bug has ended.
@@ -66,6 +68,11 @@ impl Health {
         self.is_journal_behind.load(Ordering::Relaxed)
     }
 
+    /// Whether the disk does not give what kernel files said before earlier runs changed them.
+    pub(crate) fn set_originals_unread(&self, are_unread: bool) {
+        self.are_originals_unread.store(are_unread, Ordering::Relaxed);
+    }
+
     /// Whether nobody can be heard at `metricsAddress`.
     pub(crate) fn set_metrics_port_lacking(&self, is_lacking: bool) {
         self.lacks_metrics_port.store(is_lacking, Ordering::Relaxed);
@@ -84,6 +91,12 @@ impl Health {
         }
         if self.is_journal_behind() {
             lacking.push("the journal cannot be written; see the log".to_owned());
+        }
+        if self.are_originals_unread.load(Ordering::Relaxed) {
+            lacking.push(
+                "what kernel files said before cannot be read, so few are changed; see the log"
+                    .to_owned(),
+            );
         }
         if self.lacks_metrics_port.load(Ordering::Relaxed) {
             lacking.push("metricsAddress cannot be listened on; see the log".to_owned());

@@ -532,7 +532,7 @@ struct Readiness(Arc<Health>);
 
 impl Collector for Readiness {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
-        let help = "1 when the runtime has told what runs and the journal is on disk, else 0";
+        let help = "1 when `/readyz` says that nothing is lacking (what runs is known, the journal is on disk ...), else 0";
         let is_ready = u32::from(self.0.lacking().is_empty());
         encoder.encode_descriptor("ready", help, None, MetricType::Gauge)?.encode_gauge(&is_ready)
     }

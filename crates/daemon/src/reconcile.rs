@@ -3,7 +3,7 @@
 //!
 //! Rules: a container that is known and gone is released; one that is known stays where the ledger has it; one that is unknown is
 //! adopted where it runs, exclusive only if it provably has exactly the CPUs that it would be given; one whose creation is still
-//! under way, or that changed after the view was taken, is left alone.
+//! under way, or that changed after the view was taken, is left alone, and so is one that has ended without ever having been started.
 
 use bayplan_allocator::{Allocation, ContainerId, PoolId, Request};
 use bayplan_types::{CpuSet, MilliCpu, NodeSet, Pinning};
@@ -60,10 +60,12 @@ impl NodeState {
             match self.by_runtime_id.get(runtime_id).copied() {
                 Some(id) => self.observe(id, runtime_id, seen, view.basis, &mut step),
                 None if self.ended.get(runtime_id).is_some_and(|step| *step > view.basis) => {}
+                None if !seen.is_running && self.unstarted.contains(runtime_id) => {}
                 None if self.is_superseded(seen, view) || self.is_restored() => {}
                 None => self.adopt_seen(runtime_id, seen, now, &mut step),
             }
         }
+        self.forget_unstarted(view);
         self.ended.retain(|_, step| *step > view.basis);
         self.note_kept_files(view, &mut step);
         let is_due = self.compactor.is_due() || self.narrower.is_due();
@@ -73,6 +75,16 @@ impl NodeState {
         self.join_holes(&mut step);
         self.narrow_one(&mut step);
         step
+    }
+
+    /// Those that the runtime no longer lists as created, unless it was asked before they ended.
+    fn forget_unstarted(&mut self, view: &RuntimeView) {
+        let NodeState { unstarted, ended, .. } = self;
+        unstarted.retain(|runtime_id| {
+            let is_newer = ended.get(runtime_id).is_some_and(|step| *step > view.basis);
+            let seen = view.containers.get(runtime_id);
+            is_newer || seen.is_some_and(|seen| seen.is_alive && !seen.is_running)
+        });
     }
 
     /// Containers whose creation ended in doubt are there, or they are not.

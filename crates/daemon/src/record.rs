@@ -3,7 +3,7 @@
 //! Every record stands for itself, so a lost one costs only what it says. Formats are separate from the types that the daemon
 //! computes with; `RECORD_VERSION` counts changes that an older daemon could not read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_allocator::{
     Allocation, ContainerId, HugeCharge, Owner, PoolId, Pools, Preserve, Terms,
@@ -64,6 +64,11 @@ pub enum Record {
         why: String,
         /// When.
         at: Timestamp,
+    },
+    /// It had never been started, so the runtime may list it as created until it is removed.
+    Unstarted {
+        /// The runtime's id.
+        runtime_id: String,
     },
 }
 
@@ -361,6 +366,8 @@ pub struct Live {
     pub mode: Option<(Mode, Timestamp)>,
     /// The rebalancer is paused.
     pub is_rebalance_paused: bool,
+    /// Runtime ids of what has ended without having been started.
+    pub unstarted: BTreeSet<String>,
     /// Lines that are not records of a version that this daemon knows.
     pub unreadable: usize,
 }
@@ -381,12 +388,16 @@ pub fn replay<'a>(lines: impl IntoIterator<Item = &'a String>) -> Live {
                 live.containers.insert(ContainerId(placed.id), *placed);
             }
             Ok(Record::Created { id, runtime_id, .. }) => {
+                live.unstarted.remove(&runtime_id);
                 if let Some(placed) = live.containers.get_mut(&ContainerId(id)) {
                     placed.runtime_id = Some(runtime_id);
                 }
             }
             Ok(Record::Released { id, .. }) => {
                 live.containers.remove(&ContainerId(id));
+            }
+            Ok(Record::Unstarted { runtime_id }) => {
+                live.unstarted.insert(runtime_id);
             }
         }
     }

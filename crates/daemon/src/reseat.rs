@@ -66,6 +66,7 @@ impl NodeState {
             (self.mode, self.mode_since) = (mode, Some(since));
         }
         self.is_rebalance_paused = live.is_rebalance_paused;
+        self.unstarted = live.unstarted;
         let mut places = Vec::new();
         for (id, placed) in live.containers {
             let phase = match placed.runtime_id {

@@ -27,7 +27,7 @@ use crate::api::{Api, Reach, routes};
 use crate::config::{Config, LiveConfig};
 use crate::enforcer::{
     Enforcement, Enforcer, EnforcerTask, Originals, Questions, RestoredFiles, RuntimeCalls,
-    run_enforcer,
+    run_enforcer, tell_lost,
 };
 use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
@@ -282,9 +282,9 @@ impl Daemon {
             inbox: inbox.clone(),
             config: current.clone(),
             metrics: Arc::clone(&metrics),
+            health: Arc::clone(&losses.health),
         };
-        let writing = run_enforcer(enforcing, stop.clone());
-        tasks.push(losses.spare(Part::Enforcer, writing));
+        tasks.push(losses.spare(Part::Enforcer, run_enforcer(enforcing, stop.clone())));
         let looking = RebalancerTask { is_dry_run: followed.is_dry_run, ..core.looking };
         let (ground, sightings) = (Arc::clone(&looking.ground), looking.sightings.clone());
         let told = looking.told.clone();
@@ -594,9 +594,7 @@ fn new_enforcer(config: &Config, disks: &Disks) -> Result<Enforcer, StartError> 
     let boot = boot.map(|id| id.trim().to_owned());
     let (originals, told) = Originals::open(Arc::clone(&disks.originals), &config.state_dir, boot)
         .map_err(StartError::Journal)?;
-    for line in told {
-        tracing::warn!("of what kernel files said before: {line}");
-    }
+    tell_lost(&told);
     Ok(Enforcer::new(Box::new(kernel), originals))
 }
 

@@ -21,7 +21,7 @@ mod sets_changed;
 mod starting;
 pub(crate) mod view;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bayplan_allocator::{ContainerId, Ledger, Move, Request};
@@ -158,6 +158,9 @@ pub struct NodeState {
     pub(crate) by_runtime_id: BTreeMap<String, ContainerId>,
     /// Runtime ids of what ended, with the step; a view of the runtime that is older must not bring them back.
     pub(crate) ended: BTreeMap<String, u64>,
+    /// Runtime ids of what kubelet has ended without ever starting it. Containerd does nothing to stop such a container and lists it as
+    /// created until it is removed; nobody will start it.
+    pub(crate) unstarted: BTreeSet<String>,
     pub(crate) observed: ObservedState,
     history: VecDeque<(String, Decision)>,
     next_id: u64,
@@ -188,6 +191,7 @@ impl NodeState {
             by_ticket: BTreeMap::new(),
             by_runtime_id: BTreeMap::new(),
             ended: BTreeMap::new(),
+            unstarted: BTreeSet::new(),
             observed: ObservedState::new(),
             history: VecDeque::new(),
             next_id: 0,
@@ -607,6 +611,7 @@ impl NodeState {
         if let Some(container) = self.containers.get_mut(&id) {
             container.phase = Phase::Created;
             container.runtime_id = Some(runtime_id.clone());
+            self.unstarted.remove(&runtime_id);
             self.observed.insert(runtime_id.clone(), told);
             self.by_runtime_id.insert(runtime_id, id);
         }
@@ -615,12 +620,22 @@ impl NodeState {
     fn ended(&mut self, runtime_id: &str, why: &str, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
         match self.by_runtime_id.get(runtime_id).copied() {
-            Some(id) => self.release(id, why, now, &mut step),
+            Some(id) => self.end(id, why, now, &mut step),
             None => {
                 self.ended.insert(runtime_id.to_owned(), self.steps);
             }
         }
         step
+    }
+
+    /// Releases what kubelet has ended, and so will not start any more.
+    fn end(&mut self, id: ContainerId, why: &str, now: Timestamp, step: &mut Step) {
+        let unstarted = self.containers.get(&id).filter(|it| it.phase == Phase::Created);
+        if let Some(runtime_id) = unstarted.and_then(|it| it.runtime_id.clone()) {
+            self.unstarted.insert(runtime_id.clone());
+            step.records.push(Record::Unstarted { runtime_id });
+        }
+        self.release(id, why, now, step);
     }
 
     /// Kubelet makes a new sandbox for a pod only after the old one has died, and its containers with it.

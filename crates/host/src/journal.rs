@@ -77,37 +77,60 @@ impl Journal {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_on(disk: Arc<dyn Disk>, dir: &Path) -> Result<(Journal, Recovered), JournalError> {
-        let files = Files(disk);
-        let lock = unless_disk_refuses(take_lock(&files, dir))?;
-        let path = dir.join(FILE);
-        let bytes = match files.read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Vec::new()),
-            read => unless_disk_refuses(read.map_err(|source| failed("read", &path, source)))?,
-        };
-        let recovered = bytes.as_deref().map_or_else(unreadable, parse_journal);
-        let bytes = bytes.unwrap_or_default();
-        let is_whole = recovered.dropped.is_empty() && !bytes.is_empty() && lock.is_some();
-        let mut journal =
-            Journal { files, dir: dir.to_owned(), path, file: None, bytes_good: 0, lock };
-        if is_whole {
-            let opened = journal.files.open(&journal.path);
-            let opened = opened.map_err(|source| journal.error("open", source));
-            journal.file = unless_disk_refuses(opened)?;
-            journal.bytes_good = bytes.len() as u64;
-        }
-        Ok((journal, recovered))
+        let mut journal = Journal::unread_on(disk, dir)?;
+        let recovered = unless_disk_refuses(journal.read())?;
+        Ok((journal, recovered.unwrap_or_else(unreadable)))
     }
 
-    /// Copies the file as it is to `journal.old` beside it, so that what this version cannot use is not lost when it is written anew. A
-    /// file that cannot be read is moved there.
+    /// As [`Self::open_on`], without having read anything: for whoever would rather wait for the disk than do without what is in the file.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn unread_on(disk: Arc<dyn Disk>, dir: &Path) -> Result<Journal, JournalError> {
+        let files = Files(disk);
+        let lock = unless_disk_refuses(take_lock(&files, dir))?;
+        let (dir, path) = (dir.to_owned(), dir.join(FILE));
+        Ok(Journal { files, dir, path, file: None, bytes_good: 0, lock })
+    }
+
+    /// What the file holds; nothing where there is none. Before the first append.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`]; it may be tried again.
+    pub fn read(&mut self) -> Result<Recovered, JournalError> {
+        let bytes = match self.files.read(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            read => read.map_err(|source| self.error("read", source))?,
+        };
+        let recovered = parse_journal(&bytes);
+        if recovered.dropped.is_empty() && !bytes.is_empty() && self.lock.is_some() {
+            let opened = self.files.open(&self.path);
+            self.file = unless_disk_refuses(opened.map_err(|source| self.error("open", source)))?;
+            self.bytes_good = bytes.len() as u64;
+        }
+        Ok(recovered)
+    }
+
+    /// Copies the file as it is to `journal.old` beside it, so that what this version cannot use is not lost when it is written anew.
+    ///
+    /// # Errors
+    /// What the kernel said; the file is where it was.
+    pub fn copy_aside(&self) -> io::Result<PathBuf> {
+        let old = self.dir.join(OLD);
+        self.files.copy(&self.path, &old)?;
+        Ok(old)
+    }
+
+    /// As [`Self::copy_aside`], or else the file is moved there.
     ///
     /// # Errors
     /// What the kernel said.
     pub fn set_aside(&self) -> io::Result<PathBuf> {
-        let old = self.dir.join(OLD);
-        let copied = self.files.copy(&self.path, &old);
-        copied.or_else(|_| self.files.rename(&self.path, &old))?;
-        Ok(old)
+        self.copy_aside().or_else(|_| {
+            let old = self.dir.join(OLD);
+            self.files.rename(&self.path, &old)?;
+            Ok(old)
+        })
     }
 
     /// Appends records. They survive the end of the process from now on, and that of the machine after [`Journal::sync`]. After an

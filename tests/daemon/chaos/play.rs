@@ -53,6 +53,7 @@ impl Stage {
             socket: self.node.path("bayplan.sock"),
             past: self.node.past_daemon(),
             runtime: self.node.runtime.clone(),
+            to_end: Arc::clone(&self.node.to_end),
             process: (self.form == Form::Process).then(|| Arc::clone(&self.node.process)),
         };
         let begun = Instant::now();

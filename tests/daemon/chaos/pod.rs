@@ -1,5 +1,6 @@
 //! Pods as kubelet knows them. In: what kubelet does with one. Out: calls, and what kubelet makes of the answers.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::{Arc, Mutex};
@@ -59,6 +60,8 @@ pub(crate) struct Clients {
     pub(crate) socket: PathBuf,
     pub(crate) past: Kubelet,
     pub(crate) runtime: EmbeddedRuntime,
+    /// As of the node.
+    pub(crate) to_end: Arc<Mutex<BTreeSet<String>>>,
     /// The daemon, where it is a process, which is not to be killed while it is not there.
     pub(crate) process: Option<Arc<Mutex<Option<Child>>>>,
 }
@@ -160,10 +163,11 @@ impl Pod {
 
     /// As far as it goes: kubelet takes an error for a reason to try again later.
     async fn call(&mut self, call: Call, with: &mut Clients) -> Option<()> {
-        // A container that was never started is there after it was stopped as before, and nothing is known of it any more.
+        // A container that was never started is there after it was stopped as before, and the daemon may know nothing of it any more.
         if matches!(call, Call::Stop | Call::Remove | Call::End)
             && let Some(container) = &mut self.container
         {
+            with.to_end.lock().unwrap().extend(container.id.clone());
             (container.told, container.needs) = (None, None);
         }
         match call {

@@ -6,6 +6,7 @@ use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use bayplan_allocator::check_ledger;
+use bayplan_cri::embedded::ContainerSnapshot;
 use bayplan_daemon::event::{Answer, Event};
 use bayplan_daemon::new_state;
 use bayplan_daemon::record::replay;
@@ -65,6 +66,11 @@ async fn check(stage: &Stage) -> Result<Status, String> {
     }
     let mut known = stage.known();
     let mut held: Vec<String> = seats(&status).into_iter().map(|[id, ..]| id).collect();
+    let live = node.live();
+    known.retain(|id| {
+        let is_left = |it: &ContainerSnapshot| it.id == *id && node.may_be_forgotten(it);
+        held.contains(id) || !live.iter().any(is_left)
+    });
     known.sort();
     held.sort();
     if known != held {

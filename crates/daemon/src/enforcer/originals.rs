@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bayplan_enforcement::{Original, Slot};
 use bayplan_host::disk::Disk;
@@ -16,6 +17,8 @@ const DIRECTORY: &str = "originals";
 /// The file is written anew when it is this large, and four times as large as it would have to be.
 const COMPACT_BYTES_MIN: u64 = 256 * 1024;
 const RECORD_BYTES: u64 = 200;
+/// The time between two tries to read a file that the disk does not give.
+const RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
@@ -45,48 +48,93 @@ pub(crate) struct Originals {
     boot: Option<String>,
     /// The file does not say everything, or cannot be appended to.
     is_behind: bool,
+    /// Nobody knows what the file says: it is not written over, and no value of today is taken for one of before.
+    unread: Option<Unread>,
+}
+
+/// A file that the disk does not give.
+#[derive(Debug)]
+struct Unread {
+    why: String,
+    next_try: Duration,
 }
 
 impl Originals {
     /// Those of earlier runs since the kernel was started, which it calls `boot` (`/proc/sys/kernel/random/boot_id`): afterwards its files are as they
-    /// always are. What cannot be read of the file is dropped, and told.
+    /// always are. What is damaged of the file is dropped, and told; one that cannot be read is tried again ([`Self::read_again`]).
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         state_dir: &Path,
         boot: Option<String>,
     ) -> Result<(Originals, Vec<String>), JournalError> {
-        let (journal, recovered) = Journal::open_on(disk, &state_dir.join(DIRECTORY))?;
+        let journal = Journal::unread_on(disk, &state_dir.join(DIRECTORY))?;
+        let mut originals =
+            Originals { journal, all: BTreeMap::new(), boot, is_behind: true, unread: None };
+        let told = originals.read(Duration::ZERO);
+        Ok((originals, told))
+    }
+
+    /// Where the file could not be read, it is tried once more, now and then. Tells as [`Self::open`] does. `now` only ever grows, from the opening on.
+    pub(crate) fn read_again(&mut self, now: Duration) -> Vec<String> {
+        match self.next_try() {
+            Some(next_try) if next_try <= now => self.read(now),
+            _ => Vec::new(),
+        }
+    }
+
+    fn read(&mut self, now: Duration) -> Vec<String> {
+        let recovered = match self.journal.read() {
+            Ok(recovered) => recovered,
+            Err(error) => {
+                let why = format!(
+                    "{:#}; what earlier runs have changed is not given back until that can be read",
+                    anyhow::Error::new(error)
+                );
+                self.unread = Some(Unread { why, next_try: now + RETRY });
+                return Vec::new();
+            }
+        };
+        self.unread = None;
         let mut told: Vec<String> = recovered
             .dropped
             .iter()
             .map(|dropped| format!("line {}: {}", dropped.line, dropped.why))
             .collect();
-        let (mut all, mut before) = (BTreeMap::new(), None);
+        let mut before = None;
         for record in &recovered.records {
             match serde_json::from_str(record) {
                 Ok(Record::Boot { id }) => before = Some(id),
                 Ok(Record::Original { slot, original }) => {
                     // A second one is of a file that others write, too: they have written this.
-                    all.insert(slot, original);
+                    self.all.insert(slot, original);
                 }
                 Ok(Record::Returned { slot }) => {
-                    all.remove(&slot);
+                    self.all.remove(&slot);
                 }
                 Err(error) => told.push(error.to_string()),
             }
         }
         if !told.is_empty() {
-            let kept = journal.set_aside();
-            told.push(match kept {
+            // It stays where it is, too: a daemon that is killed before the file is written anew leaves the way back.
+            told.push(match self.journal.copy_aside() {
                 Ok(old) => format!("the file as it was is in {}", old.display()),
                 Err(error) => format!("the file as it was could not be kept: {error}"),
             });
         }
-        let is_other_boot = before.is_some() && boot.is_some() && before != boot;
-        if is_other_boot {
-            all.clear();
+        if before.is_some() && self.boot.is_some() && before != self.boot {
+            self.all.clear();
         }
-        Ok((Originals { journal, all, boot, is_behind: true }, told))
+        told
+    }
+
+    /// Why nobody knows what kernel files said before; `None`: it is known.
+    pub(crate) fn unread(&self) -> Option<&str> {
+        self.unread.as_ref().map(|unread| unread.why.as_str())
+    }
+
+    /// When the file is to be tried again.
+    pub(crate) fn next_try(&self) -> Option<Duration> {
+        self.unread.as_ref().map(|unread| unread.next_try)
     }
 
     pub(crate) fn all(&self) -> &BTreeMap<Slot, Original> {
@@ -104,6 +152,9 @@ impl Originals {
     pub(crate) fn remember(&mut self, new: &BTreeMap<Slot, Original>) -> Result<(), String> {
         if new.is_empty() {
             return Ok(());
+        }
+        if let Some(why) = self.unread() {
+            return Err(why.to_owned());
         }
         self.all.extend(new.iter().map(|(slot, original)| (slot.clone(), original.clone())));
         let kept = self.write(new);
@@ -146,7 +197,7 @@ impl Originals {
 
     /// In the file, and not necessarily on the disk: with the machine the files end, too.
     pub(crate) fn forget(&mut self, slots: &[Slot]) {
-        if slots.is_empty() {
+        if slots.is_empty() || self.unread.is_some() {
             return;
         }
         let returned = |slot: &Slot| Record::Returned { slot: slot.clone() };
@@ -228,6 +279,28 @@ mod tests {
         let (all, told) = reopened(dir.path());
         assert_eq!(all, originals(&[("a", "1"), ("b", "2")]));
         assert!(told > 0);
+    }
+
+    /// A damaged file was moved where it could not be copied, and a daemon that was killed then had lost the way back.
+    #[test]
+    fn a_damaged_file_stays_until_it_is_written_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut kept, _) = Originals::open(sound(), dir.path(), None).unwrap();
+        kept.remember(&originals(&[("a", "1"), ("b", "2")])).unwrap();
+        drop(kept);
+        let file = dir.path().join(DIRECTORY).join("journal");
+        let damaged = fs::read_to_string(&file).unwrap().replacen("\"a\"", "\"x\"", 1);
+        fs::write(&file, &damaged).unwrap();
+        // Nothing can be copied over a directory.
+        let aside = file.with_extension("old");
+        fs::create_dir(&aside).unwrap();
+        for _ in 0..2 {
+            assert_eq!(reopened(dir.path()), (originals(&[("b", "2")]), 2));
+        }
+        fs::remove_dir(&aside).unwrap();
+        assert_eq!(reopened(dir.path()), (originals(&[("b", "2")]), 2));
+        assert_eq!(fs::read_to_string(&aside).unwrap(), damaged);
+        assert_eq!(fs::read_to_string(&file).unwrap(), damaged);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::enforcer::view::render_groups;
 use crate::enforcer::watcher::Watcher;
 use crate::enforcer::{Enforcer, FilePlanView, Outcome, TurnedFiles};
 use crate::event::{Answer, Event};
+use crate::health::Health;
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::tasks::blocking;
@@ -174,6 +175,7 @@ pub(crate) struct EnforcerTask {
     pub(crate) inbox: Inbox,
     pub(crate) config: LiveConfig,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: Arc<Health>,
 }
 
 /// Why it looks.
@@ -211,6 +213,7 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
     let mut looked = Looked { at: started, at_sets: started, settle: SETTLE, is_due: false };
     task.questions.soon.notify_one();
     loop {
+        task.health.set_originals_unread(task.enforcer.has_unread_originals());
         let wake = tokio::select! {
             () = stop.cancelled() => return,
             wake = task.wake(&mut watcher, started, looked) => wake,
@@ -236,7 +239,7 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         let may_write = !is_dry && config.enforcement == EnforcementMode::On;
         let worked = blocking(move || {
             let mut outcome = match is_dry {
-                true => enforcer.preview(&config, &occupancy),
+                true => enforcer.preview(&config, &occupancy, now),
                 false => enforcer.enforce(&config, &occupancy, now),
             };
             if with_sets {
@@ -352,6 +355,9 @@ impl Told {
             tracing::error!(
                 "{why}; values that could not be given back after a crash are not changed"
             );
+        }
+        if outcome.unkept.is_none() && self.unkept.is_some() {
+            tracing::info!("what kernel files said before is known and kept again");
         }
         self.unkept.clone_from(&outcome.unkept);
         for failure in &outcome.failures {

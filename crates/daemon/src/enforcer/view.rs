@@ -140,13 +140,15 @@ impl From<&Impossible> for ImpossibleView {
 
 impl From<Outcome> for FilePlanView {
     fn from(outcome: Outcome) -> FilePlanView {
+        let unknown =
+            outcome.unkept.map(|why| format!("know what kernel files said before: {why}"));
         FilePlanView {
             format: "bayplan-plan/1".to_owned(),
             groups: group_views(&outcome.groups),
             writes: outcome.plan.writes.iter().map(WriteView::from).collect(),
             moves: move_views(&outcome.groups),
             impossible: outcome.plan.impossible.iter().map(ImpossibleView::from).collect(),
-            problems: outcome.problems,
+            problems: outcome.problems.into_iter().chain(unknown).collect(),
             changed: outcome.changed,
             failing: outcome.failing,
             contested: outcome.contested,

@@ -12,7 +12,10 @@ pub(super) const FAILURES: [(&str, &str); 27] = [
     ("not_understood", "an annotation, a label or a cgroup parent"),
     ("no_effect", "a value of another system's annotation that placement does nothing about"),
     ("journal", "the journal could not be written; it is tried again at the next change"),
-    ("originals", "what a kernel file said could not be kept, so it was not changed"),
+    (
+        "originals",
+        "what kernel files said before could not be read or kept, so they were not changed",
+    ),
     ("history", "entries of the history could not be written"),
     ("baselines", "what is usual for workloads could not be kept for the next start"),
     ("sync", "the runtime did not answer when it was asked what runs"),

@@ -28,7 +28,7 @@ impl NodeState {
         });
         let ids: Vec<ContainerId> = of_pod.map(|(id, _)| *id).collect();
         for id in ids {
-            self.release(id, "its pod ended", now, &mut step);
+            self.end(id, "its pod ended", now, &mut step);
         }
         step
     }

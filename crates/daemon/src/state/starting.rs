@@ -24,6 +24,8 @@ impl NodeState {
             container.touched = steps;
             step.answers_after_plan = self.runs(runtime_id);
         }
+        // Nobody expected it any more, and its CPUs may have been given away.
+        step.sync_soon |= self.unstarted.remove(runtime_id);
         step
     }
 

@@ -1038,6 +1038,53 @@ fn an_attempt_that_was_never_started_is_not_adopted_beside_a_later_one() {
     assert_eq!(owned(&state), "1-2");
 }
 
+/// The runtime goes on listing it as created, and it had CPUs of its own again at the next sync, and after a restart.
+#[test]
+fn what_was_ended_before_it_was_started_is_not_adopted_again() {
+    let mut before = state("core:4");
+    let id = make(&mut before, 0, new_container("1", "app", 0, 2));
+    let mut lines: Vec<String> = Vec::new();
+    let mut note = |step: &Step| {
+        lines.extend(step.records.iter().map(|it| serde_json::to_string(it).unwrap()));
+    };
+    note(&before.step(Event::Ended(id.clone()), Timestamp::UNIX_EPOCH));
+    let sync = |state: &mut NodeState, is_there: bool, is_running: bool| {
+        state.step(Event::SyncStarted, Timestamp::UNIX_EPOCH);
+        let details = SeenDetails {
+            container: new_container("1", "app", 0, 2),
+            pinning: Pinning { cpus: "1-2".parse().unwrap(), ..Pinning::default() },
+        };
+        let seen = Seen {
+            pod_id: "1".to_owned(),
+            name: "app".to_owned(),
+            attempt: 0,
+            is_alive: true,
+            is_running,
+            details: Some(Box::new(details)),
+        };
+        let containers = is_there.then(|| (id.clone(), seen)).into_iter().collect();
+        let view = RuntimeView { basis: state.steps, containers };
+        state.step(Event::Synced(view), Timestamp::UNIX_EPOCH);
+        owned(state)
+    };
+    let restarted = |lines: &[String]| {
+        let mut after = state("core:4");
+        after.restore(replay(lines), Timestamp::UNIX_EPOCH);
+        after
+    };
+    let compacted = |state: &NodeState| -> Vec<String> {
+        let records = state.snapshot_records();
+        records.iter().map(|record| serde_json::to_string(record).unwrap()).collect()
+    };
+    for mut state in [before.clone(), restarted(&lines), restarted(&compacted(&before))] {
+        assert_eq!([sync(&mut state, true, false), sync(&mut state, true, false)], ["", ""]);
+        // Somebody has started it all the same.
+        assert_eq!(sync(&mut state.clone(), true, true), "1-2");
+        sync(&mut state, false, false);
+        assert!(state.unstarted.is_empty());
+    }
+}
+
 #[test]
 fn whose_write_failed_is_forgiven_when_the_kernel_was_asked() {
     let mut state = state("core:4");

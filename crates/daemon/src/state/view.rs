@@ -55,7 +55,10 @@ impl NodeState {
         let mode = self.mode_since.map(|at| Record::Mode { mode: self.mode, at });
         let paused =
             self.is_rebalance_paused.then_some(Record::RebalancePaused { is_paused: true });
-        std::iter::once(self.machine_record()).chain(mode).chain(paused).chain(placed).collect()
+        let unstarted = self.unstarted.iter().cloned();
+        let unstarted = unstarted.map(|runtime_id| Record::Unstarted { runtime_id });
+        let first = std::iter::once(self.machine_record());
+        first.chain(mode).chain(paused).chain(placed).chain(unstarted).collect()
     }
 
     /// How many containers hold each class of CPUs, by QoS class.

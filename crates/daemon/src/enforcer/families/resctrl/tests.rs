@@ -83,7 +83,11 @@ impl Node {
 
     /// What is shown before, and everything that is told.
     fn check_preview(&mut self, expected: Expect) {
-        let view = FilePlanView::from(self.enforcer.preview(&self.config, &self.occupancy));
+        let view = FilePlanView::from(self.enforcer.preview(
+            &self.config,
+            &self.occupancy,
+            Duration::ZERO,
+        ));
         expected.assert_eq(&render_file_plan_view(&view));
     }
 
