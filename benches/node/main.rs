@@ -41,7 +41,9 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn measure(node: &mut Node) -> anyhow::Result<()> {
-    println!("containers  configuration             idle, % of a core  ms a scrape  MiB resident  anonymous");
+    println!(
+        "containers  configuration             idle, % of a core  ms a scrape  MiB resident  anonymous"
+    );
     for count in [0, CONTAINERS] {
         launch(node, count)?;
         for (name, config) in CHOICES {
