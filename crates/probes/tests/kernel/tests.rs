@@ -474,15 +474,21 @@ fn a_cpu_that_changes_hands_all_the_time_is_read_now_and_then() {
 fn who_never_leaves_a_cpu_is_counted() {
     let (mut probes, cgroup) = (attach_counting(), Cgroup::new());
     watch(&mut probes, &[(&cgroup, "")]);
-    let mut worker = Worker::new(Some(&cgroup), 1, "hog busy 800");
+    let mut worker = Worker::new(Some(&cgroup), 1, "hog busy 2000");
     worker.begin();
     let mut last = 0;
     for _ in 0..5 {
         std::thread::sleep(Duration::from_millis(60));
         let before = cgroup.usage_ns();
-        let now = events(&mut probes, &cgroup).counts[&Event::CpuClock];
-        assert!(now >= last && now + 8_000_000 >= before, "{now} after {last}, {before}");
-        last = now;
+        // It is read at a tick, and a virtual CPU that the host does not let run has none.
+        let has_caught_up = (0..20).any(|_| {
+            let now = events(&mut probes, &cgroup).counts[&Event::CpuClock];
+            assert!(now >= last, "{now} after {last}");
+            last = now;
+            std::thread::sleep(Duration::from_millis(4));
+            now + 8_000_000 >= before
+        });
+        assert!(has_caught_up, "{last} of {before}");
     }
     worker.wait();
 }
