@@ -108,6 +108,8 @@ pub(crate) struct Node {
     pub(crate) kubelet: Kubelet,
     /// Runtime ids of containers that kubelet has asked to end, by whatever call and with whatever answer.
     pub(crate) to_end: Arc<Mutex<BTreeSet<String>>>,
+    /// Those of them of which it was told that they have.
+    pub(crate) ended: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Node {
@@ -155,6 +157,7 @@ impl Node {
             process: Arc::default(),
             kubelet: kubelet(dir.path().join("bayplan.sock")),
             to_end: Arc::default(),
+            ended: Arc::default(),
             dir,
         };
         fs::create_dir(node.host_root()).unwrap();

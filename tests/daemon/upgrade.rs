@@ -25,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A program that does nothing takes less than this where others leave it a CPU.
 const UNHURRIED: Duration = Duration::from_millis(100);
 
+/// Kubelet does not ask again at once after an error, either.
+const GIVEN_UP: Duration = Duration::from_millis(20);
+
 /// Between two restarts, so that pods live through none or one of them.
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -167,8 +170,7 @@ impl Load {
                 let lived = soon(life.live()).await;
                 if let Err(status) = lived {
                     report.failed.push(status);
-                    // Kubelet does not ask again at once, either.
-                    sleep(Duration::from_millis(20)).await;
+                    sleep(GIVEN_UP).await;
                 }
                 report.longest = report.longest.max(begun.elapsed());
                 report.pods += 1;
@@ -226,6 +228,16 @@ impl Life {
     async fn live(self) -> Result<(), Status> {
         let life = || self.clone();
         let pod = as_kubelet(|| life().run_pod()).await?;
+        let lived = life().live_in(&pod).await;
+        // A pod that is given up is ended all the same, or its CPUs would be missing to those that come.
+        while lived.is_err() && life().end_pod(pod.clone()).await.is_err() {
+            sleep(GIVEN_UP).await;
+        }
+        lived
+    }
+
+    async fn live_in(self, pod: &RunningPod) -> Result<(), Status> {
+        let life = || self.clone();
         let id = as_kubelet(|| life().create(pod.clone())).await?;
         as_kubelet(|| life().start(id.clone())).await?;
         as_kubelet(|| life().stop(id.clone())).await?;

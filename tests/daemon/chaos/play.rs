@@ -54,6 +54,7 @@ impl Stage {
             past: self.node.past_daemon(),
             runtime: self.node.runtime.clone(),
             to_end: Arc::clone(&self.node.to_end),
+            ended: Arc::clone(&self.node.ended),
             process: (self.form == Form::Process).then(|| Arc::clone(&self.node.process)),
         };
         let begun = Instant::now();

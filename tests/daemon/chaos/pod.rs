@@ -42,6 +42,8 @@ struct Container {
     told: Option<Told>,
     /// CPU shares that its pod needs as a whole, if kubelet was told since that this is known, of a container that was placed.
     needs: Option<i64>,
+    /// Kubelet has given up on a resize of its pod, which may still arrive, also after a later one.
+    resizing: bool,
 }
 
 /// What is kept whatever happens to the daemon.
@@ -62,6 +64,7 @@ pub(crate) struct Clients {
     pub(crate) runtime: EmbeddedRuntime,
     /// As of the node.
     pub(crate) to_end: Arc<Mutex<BTreeSet<String>>>,
+    pub(crate) ended: Arc<Mutex<BTreeSet<String>>>,
     /// The daemon, where it is a process, which is not to be killed while it is not there.
     pub(crate) process: Option<Arc<Mutex<Option<Child>>>>,
 }
@@ -176,7 +179,12 @@ impl Pod {
             Call::Resize { milli } => self.resize(milli, with).await,
             Call::ResizePod { milli } => self.resize_pod(milli, with).await,
             Call::Exit => with.past.stop(&self.id()?).await.ok(),
-            Call::Stop => with.shared.stop(&self.id()?).await.ok(),
+            Call::Stop => {
+                let id = self.id()?;
+                with.shared.stop(&id).await.ok()?;
+                with.ended.lock().unwrap().insert(id);
+                Some(())
+            }
             Call::Remove => {
                 with.shared.remove(&self.id()?).await.ok()?;
                 self.container = None;
@@ -200,8 +208,15 @@ impl Pod {
                 Class::Guaranteed => ContainerSpec::guaranteed(&self.name, milli, Bytes::gib(1)),
                 Class::Burstable | Class::System => ContainerSpec::burstable(&self.name, milli),
             };
-            self.container =
-                Some(Container { spec, class, attempt: 0, id: None, told: None, needs: None });
+            self.container = Some(Container {
+                spec,
+                class,
+                attempt: 0,
+                id: None,
+                told: None,
+                needs: None,
+                resizing: false,
+            });
         }
         if self.id().is_none() {
             self.create(with).await?;
@@ -242,12 +257,18 @@ impl Pod {
     /// Only of an owner of CPUs it is sure that the daemon has placed it, and so that it hears of it.
     async fn resize_pod(&mut self, milli: u64, with: &mut Clients) -> Option<()> {
         let whole = ContainerSpec::burstable(&self.name, milli);
+        let mut is_last = true;
         if let Some(container) = &mut self.container {
             container.needs = None;
+            is_last = !std::mem::replace(&mut container.resizing, true);
         }
-        with.shared.resize_pod(self.sandbox.as_ref()?, &whole).await.ok()?;
+        let answered = with.shared.resize_pod(self.sandbox.as_ref()?, &whole).await;
+        if let Some(container) = &mut self.container {
+            container.resizing = !is_last;
+        }
+        answered.ok()?;
         let placed = self.container.as_mut().filter(|it| it.told.is_some() && it.id.is_some());
-        if let Some(placed) = placed {
+        if let Some(placed) = placed.filter(|_| is_last) {
             placed.needs = Some(whole.resources().cpu_shares);
         }
         Some(())

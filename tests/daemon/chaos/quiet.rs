@@ -71,6 +71,11 @@ async fn check(stage: &Stage) -> Result<Status, String> {
         let is_left = |it: &ContainerSnapshot| it.id == *id && node.may_be_forgotten(it);
         held.contains(id) || !live.iter().any(is_left)
     });
+    // A disk that did not keep it may have it forgotten.
+    let ended = node.ended.lock().unwrap().clone();
+    if let Some(id) = held.iter().find(|id| stage.is_disk_good && ended.contains(*id)) {
+        return Err(format!("{id} has ended, and is held"));
+    }
     known.sort();
     held.sort();
     if known != held {

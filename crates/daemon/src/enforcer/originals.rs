@@ -48,6 +48,8 @@ pub(crate) struct Originals {
     boot: Option<String>,
     /// The file does not say everything, or cannot be appended to.
     is_behind: bool,
+    /// It is damaged, and no copy of it as it was could be made.
+    is_uncopied: bool,
     /// Nobody knows what the file says: it is not written over, and no value of today is taken for one of before.
     unread: Option<Unread>,
 }
@@ -68,8 +70,14 @@ impl Originals {
         boot: Option<String>,
     ) -> Result<(Originals, Vec<String>), JournalError> {
         let journal = Journal::unread_on(disk, &state_dir.join(DIRECTORY))?;
-        let mut originals =
-            Originals { journal, all: BTreeMap::new(), boot, is_behind: true, unread: None };
+        let mut originals = Originals {
+            journal,
+            all: BTreeMap::new(),
+            boot,
+            is_behind: true,
+            is_uncopied: false,
+            unread: None,
+        };
         let told = originals.read(Duration::ZERO);
         Ok((originals, told))
     }
@@ -116,9 +124,11 @@ impl Originals {
         }
         if !told.is_empty() {
             // It stays where it is, too: a daemon that is killed before the file is written anew leaves the way back.
-            told.push(match self.journal.copy_aside() {
+            let copied = self.journal.copy_aside();
+            self.is_uncopied = copied.is_err();
+            told.push(match copied {
                 Ok(old) => format!("the file as it was is in {}", old.display()),
-                Err(error) => format!("the file as it was could not be kept: {error}"),
+                Err(error) => format!("the file as it was could not be copied yet: {error}"),
             });
         }
         if before.is_some() && self.boot.is_some() && before != self.boot {
@@ -180,6 +190,10 @@ impl Originals {
         let boot = self.boot.iter().map(|id| Record::Boot { id: id.clone() });
         let boot = boot.filter_map(|record| serde_json::to_string(&record).ok());
         let lines: Vec<String> = boot.chain(lines_of(&self.all)).collect();
+        if self.is_uncopied {
+            self.journal.set_aside().map_err(|error| error.to_string())?;
+            self.is_uncopied = false;
+        }
         let written = self.journal.rewrite(&lines);
         self.is_behind = written.is_err();
         written.map_err(|error| format!("{:#}", anyhow::Error::new(error)))
@@ -282,6 +296,28 @@ mod tests {
     }
 
     /// A damaged file was moved where it could not be copied, and a daemon that was killed then had lost the way back.
+    #[test]
+    fn a_damaged_file_of_which_there_is_no_copy_is_not_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, old) = (
+            dir.path().join(DIRECTORY).join("journal"),
+            dir.path().join(DIRECTORY).join("journal.old"),
+        );
+        // Neither a copy nor the file itself can take the place of a directory.
+        fs::create_dir_all(&old).unwrap();
+        fs::write(&file, "damaged\n").unwrap();
+        let (mut kept, told) = Originals::open(sound(), dir.path(), None).unwrap();
+        assert!(told.iter().any(|line| line.contains("could not be copied")), "{told:?}");
+        let new = originals(&[("kubepods/a/cpu.idle", "0")]);
+        kept.remember(&new).unwrap_err();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "damaged\n");
+        fs::remove_dir(&old).unwrap();
+        kept.remember(&new).unwrap();
+        assert_eq!(fs::read_to_string(&old).unwrap(), "damaged\n");
+        drop(kept);
+        assert_eq!(reopened(dir.path()).0, new);
+    }
+
     #[test]
     fn a_damaged_file_stays_until_it_is_written_anew() {
         let dir = tempfile::tempdir().unwrap();
