@@ -174,8 +174,7 @@ impl Rebalancer {
         now: Duration,
     ) {
         let changed: BTreeSet<ContainerId> = self
-            .standing
-            .values()
+            .passing()
             .flat_map(|it| [it.proposal.target, it.proposal.evidence.victim])
             .chain(scene.touched.iter().copied())
             .collect();
@@ -248,6 +247,7 @@ impl Rebalancer {
         match standing.stage {
             Stage::Proposed => None,
             Stage::Settling { since, .. } => self.worth(standing, since, scene, conditions, now),
+            Stage::Kept if standing.is_for_good() => None,
             Stage::Kept => self.is_over(number, scene, conditions, now).then_some(Verdict::Over),
         }
     }
@@ -363,9 +363,14 @@ impl Rebalancer {
         decisions
     }
 
+    /// What is not for good.
+    fn passing(&self) -> impl Iterator<Item = &Standing> {
+        self.standing.values().filter(|it| !it.is_for_good())
+    }
+
     /// Something stands for a victim's sake or with a target already.
     fn is_begun(&self, victim: ContainerId, target: ContainerId) -> bool {
-        let mut all = self.standing.values().map(|it| &it.proposal);
+        let mut all = self.passing().map(|it| &it.proposal);
         all.any(|it| it.evidence.victim == victim || it.target == target)
     }
 
@@ -393,7 +398,7 @@ impl Rebalancer {
             && !is_little
             && !self.settings.forbidden.contains(&knob)
             && self.tried.allows(&pair_of(victim, target, knob), now)
-            && self.standing.len() < self.settings.standing_max;
+            && self.passing().count() < self.settings.standing_max;
         (may && !is_busy && !was_told).then_some((candidate, step))
     }
 

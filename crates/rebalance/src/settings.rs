@@ -13,7 +13,7 @@ pub struct Settings {
     pub forbidden: BTreeSet<Knob>,
     /// Proposals and undos together, in any minute.
     pub changes_per_minute: u32,
-    /// Proposals that may stand at the same time. With the budget it bounds how long an undo can wait for its turn.
+    /// Proposals that may stand at the same time, but for memory that is at home for good. With the budget it bounds how long an undo can wait for its turn.
     pub standing_max: usize,
     /// Rounds that say how it is now.
     pub short: usize,

@@ -54,6 +54,11 @@ pub(crate) enum Stage {
 }
 
 impl Standing {
+    /// It stays as long as its container lives and may have it: who has room at home only by this would go away from there again with all of its pages.
+    pub(crate) fn is_for_good(&self) -> bool {
+        self.stage == Stage::Kept && self.proposal.knob == Knob::Memory
+    }
+
     /// Rounds up to now say nothing of it.
     pub(crate) fn wait(&mut self, now: Duration) {
         self.restart();

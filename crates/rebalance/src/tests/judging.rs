@@ -327,3 +327,28 @@ fn of_who_is_touched_for_good_nothing_is_learned() {
         );
     }
 }
+
+/// Half an hour without trouble ends other changes. This one would bring the trouble back, with a move of all pages.
+#[test]
+fn memory_that_has_come_home_stays_until_it_may_not() {
+    check(
+        "
+        machine pack:2 numa:1 l3:1 core:4 pu:1
+        db guaranteed 0-3 mems=0
+        ",
+        "
+        until a proposal  db cpus=2 far=0.6
+        until a verdict  db cpus=2 far=0.1
+        1000 rounds  db cpus=2 far=0.1
+        forbid memory
+        1 rounds  db cpus=2 far=0.1
+        ",
+        expect![[r#"
+            30 s: propose 1 (act) memory on db: far-memory 60 % > 20 %
+                far-memory 60 % > 20 %
+                from nobody that is known
+            45 s: judge 1 kept: closed 100 % of the gap
+            5050 s: judge 1 undone: not needed any more
+        "#]],
+    );
+}
