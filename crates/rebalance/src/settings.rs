@@ -123,7 +123,7 @@ pub struct Parts {
     pub confirmation: bool,
     /// Who is blamed has to be active when the victim suffers, for signals that have other causes, too.
     pub correlation: bool,
-    /// What does not help is undone.
+    /// What does not help is undone, and what another change has left nothing to do.
     pub verdict: bool,
     /// What did not help is not tried again for a while, and what was released too early stays longer the next time.
     pub memory: bool,

@@ -19,6 +19,8 @@ pub(crate) struct Standing {
     pub ill_before: BTreeMap<ContainerId, f64>,
     /// From whom the victim suffered, and the CPUs that this one wanted then.
     pub culprit: Option<(ContainerId, f64)>,
+    /// The number of what was proposed before this was judged and leaves it nothing to do, if it helps.
+    pub covered_by: Option<u64>,
     /// Since when all who could feel it are well.
     pub well_since: Option<Duration>,
     /// Since when the culprit wants a good deal less than it did.
@@ -31,8 +33,8 @@ pub(crate) struct Standing {
 ///            done                   relief
 /// Proposed ────────▶ Settling ─────────────▶ Kept
 ///    │ │               │  ▲ │                  │
-///    │ │ no word       │  └─┘ unrest           │ all well for long, someone gone,
-///    │ └───────────┐   │ no relief, harm,      │ not allowed any more
+///    │ │ no word       │  └─┘ unrest           │ all well for long, covered,
+///    │ └───────────┐   │ no relief, harm,      │ someone gone, not allowed any more
 ///    │ refused     ▼   ▼ ten minutes of unrest ▼
 ///    └──────▶ (gone) Undone ◀──────────────────┘
 /// ```
