@@ -66,7 +66,7 @@ fn the_goals_are_met() {
     if std::env::var_os("BAYPLAN_REBALANCE_ABLATIONS").is_some() {
         let (unneeded, told) = check_parts();
         println!("{told}");
-        assert_eq!(unneeded, UNPROVEN, "parts without which no suite breaks");
+        assert!(unneeded.is_empty(), "parts without which no suite breaks: {unneeded:?}\n{told}");
         return;
     }
     let settings = Settings::default();
@@ -115,7 +115,3 @@ fn check_parts() -> (Vec<&'static str>, String) {
     }
     (unneeded, told)
 }
-
-/// Parts that no suite has shown to be needed yet. What is useless stays in force without a verdict, and no service is slower for it on these machines: freeing a victim's hardware threads at the cost of others,
-/// too, gained more than it cost. Whoever it is turned on pays with work; how often that is in vain is in the table, and the verdict changes little of it, because changes are made at the same time.
-const UNPROVEN: [&str; 1] = ["verdict"];

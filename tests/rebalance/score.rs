@@ -26,6 +26,8 @@ const WORSE_MAX: f64 = 1.02;
 /// The same change to the same container within this time after it was taken back is to and fro.
 const PING_PONG: Duration = Duration::from_secs(300);
 const PING_PONG_MAX_PER_HOUR: f64 = 1.0;
+/// Of the looks at changes in force.
+const IN_VAIN_MAX: f64 = 0.25;
 
 /// A suite in figures.
 pub(crate) struct Score {
@@ -161,6 +163,13 @@ impl Score {
             Goal::Calm,
             format!("{again:.1} times to and fro per hour"),
         );
+        let in_vain = self.held_in_vain as f64 / self.held.max(1) as f64;
+        let percent = 100.0 * in_vain;
+        miss(
+            in_vain > IN_VAIN_MAX,
+            Goal::InVain,
+            format!("{percent:.0} % of what is in force is in vain"),
+        );
         let busiest = self.busiest_minute;
         let budget = settings.changes_per_minute as usize;
         miss(busiest > budget, Goal::Budget, format!("{busiest} changes in a minute"));
@@ -184,6 +193,8 @@ pub(crate) enum Goal {
     Harm,
     /// No change is made again and again.
     Calm,
+    /// No more than a quarter of what is in force does nothing for its victim.
+    InVain,
     /// No more changes and undos in any minute than the settings allow.
     Budget,
     /// The oracle is one.

@@ -7,7 +7,7 @@ use bayplan_types::{CpuSet, QosClass};
 use crate::culprits::around;
 use crate::detect::Judge;
 use crate::knob::Knob;
-use crate::proposal::{Culprit, Evidence, Tie};
+use crate::proposal::{Culprit, Evidence, Proposal, Tie};
 use crate::sample::Signal;
 use crate::scene::{Mode, Resident, Scene};
 
@@ -174,6 +174,17 @@ fn is_slow(evidence: &Evidence) -> bool {
 /// How much too high the worst of the signals is that a knob is turned for: 1 is at its limit, 0 where none is found.
 pub(crate) fn severity(knob: Knob, evidence: &Evidence) -> f64 {
     TABLE.iter().find(|row| row.knob == knob).map_or(0.0, |row| row.severity(evidence))
+}
+
+/// Whether a change leaves nothing to do for a knob on the same target: who hardly gets CPU time does not have to be the last to get it, too.
+pub(crate) fn covers(change: &Proposal, knob: Knob, target: ContainerId) -> bool {
+    change.knob == Knob::Suppress
+        && match knob {
+            // All whom it is for are suppressed.
+            Knob::Idle => true,
+            Knob::Weight => change.target == target,
+            _ => false,
+        }
 }
 
 /// What a knob is turned for: its verdict is about these.

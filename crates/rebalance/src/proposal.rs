@@ -113,6 +113,8 @@ pub enum Verdict {
     },
     /// Victim or target is gone, or samples are missing: not to be judged, and undone.
     Unknown,
+    /// It helped together with a change that leaves it nothing to do; undone, and tried again where the victim suffers without it.
+    Covered,
     /// What it was for has been over for a while; undone.
     Over,
 }

@@ -174,8 +174,7 @@ impl Rebalancer {
         now: Duration,
     ) {
         let changed: BTreeSet<ContainerId> = self
-            .standing
-            .values()
+            .passing()
             .flat_map(|it| [it.proposal.target, it.proposal.evidence.victim])
             .chain(scene.touched.iter().copied())
             .collect();
@@ -215,6 +214,7 @@ impl Rebalancer {
                 match verdict {
                     Verdict::Kept { .. } => self.tried.helped(pair.0),
                     Verdict::Over => self.tried.released(pair, now),
+                    Verdict::Covered => {}
                     _ => self.failed(pair, now),
                 }
             }
@@ -248,8 +248,16 @@ impl Rebalancer {
         match standing.stage {
             Stage::Proposed => None,
             Stage::Settling { since, .. } => self.worth(standing, since, scene, conditions, now),
+            Stage::Kept if standing.is_for_good() => None,
+            Stage::Kept if self.is_covered(standing) => Some(Verdict::Covered),
             Stage::Kept => self.is_over(number, scene, conditions, now).then_some(Verdict::Over),
         }
+    }
+
+    /// It was judged together with a change that helps and leaves it nothing to do. Whether that is so shows when it is taken back.
+    fn is_covered(&self, standing: &Standing) -> bool {
+        let by = standing.covered_by.and_then(|number| self.standing.get(&number));
+        self.settings.parts.verdict && by.is_some_and(|it| it.stage == Stage::Kept)
     }
 
     /// A verdict for which nothing has to be measured, and which unrest does not keep waiting.
@@ -363,9 +371,14 @@ impl Rebalancer {
         decisions
     }
 
+    /// What is not for good.
+    fn passing(&self) -> impl Iterator<Item = &Standing> {
+        self.standing.values().filter(|it| !it.is_for_good())
+    }
+
     /// Something stands for a victim's sake or with a target already.
     fn is_begun(&self, victim: ContainerId, target: ContainerId) -> bool {
-        let mut all = self.standing.values().map(|it| &it.proposal);
+        let mut all = self.passing().map(|it| &it.proposal);
         all.any(|it| it.evidence.victim == victim || it.target == target)
     }
 
@@ -378,10 +391,11 @@ impl Rebalancer {
     ) -> Option<(Candidate, u32)> {
         let Candidate { knob, target, .. } = candidate;
         let victim = evidence.victim;
-        let is_busy = self
-            .standing
-            .values()
-            .any(|it| it.stage != Stage::Kept && it.domain.overlaps(&candidate.domain));
+        let is_busy = self.standing.values().any(|it| {
+            let is_felt =
+                it.domain.overlaps(&candidate.domain) || ladder::covers(&it.proposal, knob, target);
+            it.stage != Stage::Kept && is_felt
+        });
         let step = self.next_step(&candidate)?;
         let was_told = candidate.mode == Mode::Observe && self.told.contains_key(&victim);
         // What needs the culprit to be lighter is in vain where it was as light as can be.
@@ -393,7 +407,7 @@ impl Rebalancer {
             && !is_little
             && !self.settings.forbidden.contains(&knob)
             && self.tried.allows(&pair_of(victim, target, knob), now)
-            && self.standing.len() < self.settings.standing_max;
+            && self.passing().count() < self.settings.standing_max;
         (may && !is_busy && !was_told).then_some((candidate, step))
     }
 
@@ -443,8 +457,22 @@ impl Rebalancer {
             let proposal = proposal.clone();
             let culprit = self.culprit(&proposal);
             let (well_since, calm_since) = (None, None);
-            let standing =
-                Standing { proposal, domain, stage, ill_before, culprit, well_since, calm_since };
+            let covered = self.standing.values_mut().filter(|it| {
+                let Proposal { knob, target, .. } = it.proposal;
+                it.stage != Stage::Kept && ladder::covers(&proposal, knob, target)
+            });
+            covered.for_each(|it| it.covered_by = Some(number));
+            let covered_by = None;
+            let standing = Standing {
+                proposal,
+                domain,
+                stage,
+                ill_before,
+                culprit,
+                covered_by,
+                well_since,
+                calm_since,
+            };
             self.standing.insert(number, standing);
         } else {
             self.told.insert(victim, now + self.settings.forget);

@@ -42,6 +42,7 @@ impl Verdict {
             Verdict::Useless { .. } => "useless",
             Verdict::Harmful { .. } => "harmful",
             Verdict::Unknown => "unknown",
+            Verdict::Covered => "covered",
             Verdict::Over => "over",
         }
     }
@@ -96,6 +97,7 @@ pub fn render_verdict(verdict: &Verdict, name_of: NameOf<'_>) -> String {
         Verdict::Useless { relief } => format!("undone: closed {} of the gap", percent(*relief)),
         Verdict::Harmful { other } => format!("undone: {} suffers instead", name_of(*other)),
         Verdict::Unknown => "undone: could not be judged".to_owned(),
+        Verdict::Covered => "undone: another change helps without it".to_owned(),
         Verdict::Over => "undone: not needed any more".to_owned(),
     }
 }
@@ -173,6 +175,7 @@ mod tests {
         check_verdict(Verdict::Useless { relief: -0.1 }, "undone: closed -10 % of the gap");
         check_verdict(Verdict::Harmful { other: ContainerId(7) }, "undone: c7 suffers instead");
         check_verdict(Verdict::Unknown, "undone: could not be judged");
+        check_verdict(Verdict::Covered, "undone: another change helps without it");
         check_verdict(Verdict::Over, "undone: not needed any more");
     }
 }

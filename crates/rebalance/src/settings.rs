@@ -13,7 +13,7 @@ pub struct Settings {
     pub forbidden: BTreeSet<Knob>,
     /// Proposals and undos together, in any minute.
     pub changes_per_minute: u32,
-    /// Proposals that may stand at the same time. With the budget it bounds how long an undo can wait for its turn.
+    /// Proposals that may stand at the same time, but for memory that is at home for good. With the budget it bounds how long an undo can wait for its turn.
     pub standing_max: usize,
     /// Rounds that say how it is now.
     pub short: usize,
@@ -123,7 +123,7 @@ pub struct Parts {
     pub confirmation: bool,
     /// Who is blamed has to be active when the victim suffers, for signals that have other causes, too.
     pub correlation: bool,
-    /// What does not help is undone.
+    /// What does not help is undone, and what another change has left nothing to do.
     pub verdict: bool,
     /// What did not help is not tried again for a while, and what was released too early stays longer the next time.
     pub memory: bool,

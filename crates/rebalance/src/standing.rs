@@ -19,6 +19,8 @@ pub(crate) struct Standing {
     pub ill_before: BTreeMap<ContainerId, f64>,
     /// From whom the victim suffered, and the CPUs that this one wanted then.
     pub culprit: Option<(ContainerId, f64)>,
+    /// The number of what was proposed before this was judged and leaves it nothing to do, if it helps.
+    pub covered_by: Option<u64>,
     /// Since when all who could feel it are well.
     pub well_since: Option<Duration>,
     /// Since when the culprit wants a good deal less than it did.
@@ -31,8 +33,8 @@ pub(crate) struct Standing {
 ///            done                   relief
 /// Proposed ────────▶ Settling ─────────────▶ Kept
 ///    │ │               │  ▲ │                  │
-///    │ │ no word       │  └─┘ unrest           │ all well for long, someone gone,
-///    │ └───────────┐   │ no relief, harm,      │ not allowed any more
+///    │ │ no word       │  └─┘ unrest           │ all well for long, covered,
+///    │ └───────────┐   │ no relief, harm,      │ someone gone, not allowed any more
 ///    │ refused     ▼   ▼ ten minutes of unrest ▼
 ///    └──────▶ (gone) Undone ◀──────────────────┘
 /// ```
@@ -54,6 +56,11 @@ pub(crate) enum Stage {
 }
 
 impl Standing {
+    /// It stays as long as its container lives and may have it: who has room at home only by this would go away from there again with all of its pages.
+    pub(crate) fn is_for_good(&self) -> bool {
+        self.stage == Stage::Kept && self.proposal.knob == Knob::Memory
+    }
+
     /// Rounds up to now say nothing of it.
     pub(crate) fn wait(&mut self, now: Duration) {
         self.restart();

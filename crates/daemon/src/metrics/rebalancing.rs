@@ -10,7 +10,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 /// How proposals that were to be carried out end.
-const VERDICTS: [&str; 7] = ["kept", "useless", "harmful", "unknown", "over", "ended", "refused"];
+const VERDICTS: [&str; 8] =
+    ["kept", "useless", "harmful", "unknown", "covered", "over", "ended", "refused"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfProposal {
@@ -43,7 +44,7 @@ impl Rebalancing {
         );
         registry.register(
             "rebalance_verdicts",
-            "How what the rebalancer has turned was judged; kept: it helped, over: it is not needed any more, ended: who had moved is back by what came later, refused: it could not be done; all but kept are undone",
+            "How what the rebalancer has turned was judged; kept: it helped, covered: another change helps without it, over: it is not needed any more, ended: who had moved is back by what came later, refused: it could not be done; all but kept are undone",
             self.verdicts.clone(),
         );
         registry.register(

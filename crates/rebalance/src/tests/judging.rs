@@ -327,3 +327,70 @@ fn of_who_is_touched_for_good_nothing_is_learned() {
         );
     }
 }
+
+/// Of two changes that were judged together the stronger would have done alone; where it would not, the other is made again.
+#[test]
+fn what_another_change_has_left_nothing_to_do_is_taken_back() {
+    check(
+        "
+        machine pack:1 numa:1 l3:1 core:4 pu:1
+        web burstable 0-3
+        shop burstable 0-3
+        hog besteffort 0-3
+        ",
+        "
+        100 rounds  web cpus=1 cpi=1  shop cpus=1 cpi=1  hog cpus=0.1
+        until a proposal  web cpus=1 cpi=1 waiting=2 delay_ms=20  shop cpus=1 cpi=2 waiting=2 delay_ms=20  hog cpus=2
+        6 rounds  web cpus=1 cpi=1 waiting=0 delay_ms=0  shop cpus=1 cpi=1 waiting=0 delay_ms=0  hog cpus=1
+        until a proposal  web cpus=1 cpi=1 waiting=2 delay_ms=20  shop cpus=1 cpi=1 waiting=0 delay_ms=0  hog cpus=1
+        20 rounds  web cpus=1 cpi=1 waiting=0 delay_ms=0  shop cpus=1 cpi=1 waiting=0 delay_ms=0  hog cpus=1
+        ",
+        expect![[r#"
+            515 s: propose 1 (act) idle on hog, for web: delay 20 ms > 5.00 ms
+                waiting 2.00 > 0.50
+                delay 20 ms > 5.00 ms
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+                from shop by a shared CPU: activity 1.00, correlation 0.0
+            515 s: propose 2 (act) suppress on hog, step 3, for shop: delay 20 ms > 5.00 ms
+                waiting 2.00 > 0.50
+                delay 20 ms > 5.00 ms
+                cycles-per-instruction 2.00 > 1.20, usually 1.00
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+                from web by a shared CPU: activity 1.00, correlation 0.0
+            530 s: judge 2 kept: closed 100 % of the gap
+            530 s: judge 1 kept: closed 100 % of the gap
+            535 s: judge 1 undone: another change helps without it
+            560 s: propose 3 (act) idle on hog, for web: delay 20 ms > 5.00 ms
+                waiting 2.00 > 0.50
+                delay 20 ms > 5.00 ms
+                from hog by a shared CPU: activity 1.00, correlation 0.6
+                from shop by a shared CPU: activity 1.00, correlation 0.0
+            575 s: judge 3 kept: closed 100 % of the gap
+        "#]],
+    );
+}
+
+/// Half an hour without trouble ends other changes. This one would bring the trouble back, with a move of all pages.
+#[test]
+fn memory_that_has_come_home_stays_until_it_may_not() {
+    check(
+        "
+        machine pack:2 numa:1 l3:1 core:4 pu:1
+        db guaranteed 0-3 mems=0
+        ",
+        "
+        until a proposal  db cpus=2 far=0.6
+        until a verdict  db cpus=2 far=0.1
+        1000 rounds  db cpus=2 far=0.1
+        forbid memory
+        1 rounds  db cpus=2 far=0.1
+        ",
+        expect![[r#"
+            30 s: propose 1 (act) memory on db: far-memory 60 % > 20 %
+                far-memory 60 % > 20 %
+                from nobody that is known
+            45 s: judge 1 kept: closed 100 % of the gap
+            5050 s: judge 1 undone: not needed any more
+        "#]],
+    );
+}
