@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bayplan_host::fake_resctrl::FakeResctrl;
 use bayplan_rebalance::{Knob, Mode};
-use bayplan_types::{CpuSet, QosClass};
+use bayplan_types::{CpuSet, NodeSet, QosClass};
 
 use super::{occupancy, occupant, scene_within};
 use crate::config::{RebalanceConfig, parse_config};
@@ -41,7 +41,7 @@ fn check(config: &str, turned: &[(Knob, u32)], expected: &[Knob]) {
     let target = hog.id;
     let turn = |(knob, step): &(Knob, u32)| {
         let (knob, step, leave) = (*knob, *step, CpuSet::new());
-        Turn { knob, target, step, leave }
+        Turn { knob, target, step, leave, mems: NodeSet::new() }
     };
     let mut occupancy = occupancy(vec![hog]);
     occupancy.turned = Turned::from_turns((1..).zip(turned.iter().map(turn)));

@@ -419,6 +419,7 @@ fn check_turned(node: &mut Node, turns: &[(Knob, u32)], group: &str, ends: &[Res
         target,
         step: *step,
         leave: Default::default(),
+        mems: Default::default(),
     };
     node.occupancy.turned = Turned::from_turns((1..).zip(turns.iter().map(turn)));
     let outcome = node.enforcer.enforce(&node.config, &node.occupancy, Duration::ZERO);
@@ -465,7 +466,13 @@ fn a_class_that_cannot_be_had_is_a_refusal() {
     let mut node = Node::new(FakeResctrl::xeon(), NARROWER, &hog);
     node.kernel.lock().unwrap().fail_next("sys/fs/resctrl/bayplan.half", Errno::ENOSPC);
     let target = node.occupancy.occupants[0].id;
-    let turn = Turn { knob: Knob::Cache, target, step: 1, leave: Default::default() };
+    let turn = Turn {
+        knob: Knob::Cache,
+        target,
+        step: 1,
+        leave: Default::default(),
+        mems: Default::default(),
+    };
     node.occupancy.turned = Turned::from_turns([(1, turn)]);
     let outcome = node.enforcer.enforce(&node.config, &node.occupancy, Duration::ZERO);
     assert!(outcome.turned[&1].is_err(), "{:?}", outcome.turned);
