@@ -477,7 +477,8 @@ fn near(groups: &Groups) -> &'static str {
 
 /// The server's pages follow its nodes, as with cgroup v2.
 fn pages_follow(groups: &Groups) -> bool {
-    write(&groups.server, "cpuset.mems", &format!("{}\n", mems(groups)));
+    // As wide as any.
+    write(&groups.server, "cpuset.mems", &format!("{:<8}\n", mems(groups)));
     pages_are_counted(groups)
 }
 
