@@ -477,6 +477,12 @@ fn near(groups: &Groups) -> &'static str {
 
 /// The server's pages follow its nodes, as with cgroup v2.
 fn pages_follow(groups: &Groups) -> bool {
+    // As wide as any.
+    write(&groups.server, "cpuset.mems", &format!("{:<8}\n", mems(groups)));
+    pages_are_counted(groups)
+}
+
+fn pages_are_counted(groups: &Groups) -> bool {
     let text = match mems(groups).as_str() {
         "0" => pages(1024, 0),
         "1" => pages(0, 1024),
@@ -498,7 +504,7 @@ async fn fill(node: &mut Node, names: [&str; 2]) -> [RunningPod; 2] {
 }
 
 /// A server with a CPU of its own that got memory on both nodes, because they were nearly full when it came, and now there is room; by the kernel so many MiB on each.
-async fn far_from_home(mib: u64) -> (Node, Arc<Groups>, Trouble) {
+async fn far_from_home(mib: u64, cure: Cure) -> (Node, Arc<Groups>, Trouble) {
     let mut node = Node::without_daemon("pack:1 numa:2 l3:1 core:2 pu:1 mem:8");
     node.adjust = acting;
     for id in 0..2 {
@@ -519,13 +525,13 @@ async fn far_from_home(mib: u64) -> (Node, Arc<Groups>, Trouble) {
     for pod in &filled {
         soon(node.kubelet.end_pod(pod)).await.unwrap();
     }
-    let trouble = Trouble::start(Arc::clone(&groups), pages_follow);
+    let trouble = Trouble::start(Arc::clone(&groups), cure);
     (node, groups, trouble)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_comes_home_and_may_be_everywhere_again_after_a_pause() {
-    let (mut node, groups, _trouble) = far_from_home(4096).await;
+    let (mut node, groups, _trouble) = far_from_home(4096, pages_follow).await;
     let view = view_when(&node, "kept", |it| has(it, "memory", ProposalState::Kept)).await;
     assert_eq!(mems(&groups), near(&groups), "{view:#?}");
     let found = view.proposals.iter().find(|it| it.knob == "memory").unwrap();
@@ -545,7 +551,7 @@ async fn memory_comes_home_and_may_be_everywhere_again_after_a_pause() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_that_came_home_makes_way_for_who_comes_later() {
-    let (mut node, groups, trouble) = far_from_home(4096).await;
+    let (mut node, groups, trouble) = far_from_home(4096, pages_follow).await;
     view_when(&node, "kept", |it| has(it, "memory", ProposalState::Kept)).await;
     drop(trouble);
     fill(&mut node, ["east", "west"]).await;
@@ -558,7 +564,7 @@ async fn memory_that_came_home_makes_way_for_who_comes_later() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_is_killed_leaves_memory_where_it_was_promised() {
-    let (mut node, groups, _trouble) = far_from_home(4096).await;
+    let (mut node, groups, _trouble) = far_from_home(4096, pages_follow).await;
     files_when("at home", || mems(&groups) == near(&groups)).await;
     node.kill_daemon();
     node.adjust = |config| {
@@ -574,11 +580,24 @@ async fn a_daemon_that_is_killed_leaves_memory_where_it_was_promised() {
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_does_not_come_where_the_kernel_has_no_room_for_it() {
     // Of 8 GiB, a quarter of one stays free.
-    let (node, groups, _trouble) = far_from_home(512).await;
+    let (node, groups, _trouble) = far_from_home(512, pages_follow).await;
     let view = view_when(&node, "refused", |it| has(it, "memory", ProposalState::Refused)).await;
     let refused = view.proposals.iter().find(|it| it.knob == "memory").unwrap();
     let why = "could not be done: 512 MiB would come, and there is room for 256 MiB";
     assert_eq!((refused.outcome.as_str(), mems(&groups).as_str()), (why, "0-1"));
+    node.check_in_line().await;
+}
+
+/// The runtime says that it has done it, and nothing is to be seen of that.
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_is_not_home_before_the_kernel_says_so() {
+    let (node, groups, _trouble) = far_from_home(4096, pages_are_counted).await;
+    let view = view_when(&node, "refused", |it| has(it, "memory", ProposalState::Refused)).await;
+    let refused = view.proposals.iter().find(|it| it.knob == "memory").unwrap();
+    let near = near(&groups);
+    let why = format!("could not be done: its cpuset.mems did not say {near} within 10 s");
+    assert_eq!(refused.outcome, why);
+    files_when("everywhere", || mems(&groups) == "0-1").await;
     node.check_in_line().await;
 }
 

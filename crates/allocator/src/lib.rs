@@ -30,7 +30,7 @@ pub use charged::HugeCharge;
 pub use check::check_ledger;
 pub use cold::NotCold;
 pub use compact::{Compaction, Cost, Hole, Limits, Relocation, Wish, plan_compaction};
-pub use home::{Home, NoHome};
+pub use home::NoHome;
 pub use ledger::{AdoptError, Allocation, Holdings, Ledger, RelocateError, StaleOffer, Terms};
 pub use narrow::{Narrowing, plan_narrowing};
 pub use offer::{Considered, Offer, Refusal, offer};

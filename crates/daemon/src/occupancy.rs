@@ -97,7 +97,7 @@ impl NodeState {
                         true => NodeSet::new(),
                         false => self.mems_of(*id, allocation),
                     },
-                    home: self.home_of(*id, allocation).map(|home| home.mems),
+                    home: self.home_of(*id, allocation),
                     is_left_alone: allocation.terms.preserve.cpus,
                     is_immovable: allocation.terms.is_immovable,
                 })

@@ -2,13 +2,13 @@
 //! that is written follows.
 //!
 //! Knobs that are files are turned by the enforcer; of a container that is to leave CPUs only those that it keeps are in its pinning, and of one whose memory comes
-//! home the nodes that it has on the way.
+//! home the nodes that were looked at for room. It does not follow when it belongs elsewhere later.
 //!
 //! It is not in the journal: after a restart nothing is turned, and the originals on disk lead back.
 
 use std::collections::BTreeMap;
 
-use bayplan_allocator::{Allocation, ContainerId, Home, NoHome};
+use bayplan_allocator::{Allocation, ContainerId, NoHome};
 use bayplan_rebalance::{Knob, Proposal};
 use bayplan_types::{CpuSet, MilliCpu, NodeSet};
 
@@ -31,6 +31,8 @@ pub(crate) struct Turn {
     pub step: u32,
     /// CPUs that it is to leave.
     pub leave: CpuSet,
+    /// Memory nodes that are its home and have room, as was found before; none where that was not looked at yet.
+    pub mems: NodeSet,
 }
 
 impl Turn {
@@ -46,19 +48,17 @@ impl Turn {
 }
 
 impl Turned {
-    /// Everything that these ask for. `coming`: the steps that memory has come so far which is on its way home; all other memory is there.
+    /// Everything that these ask for. `homes`: the nodes on which there is room for memory that is to come home.
     pub(crate) fn of<'a>(
         proposals: impl IntoIterator<Item = &'a Proposal>,
-        coming: &BTreeMap<u64, u32>,
+        homes: &BTreeMap<u64, NodeSet>,
     ) -> Turned {
         let turn = |it: &Proposal| Turn {
             knob: it.knob,
             target: it.target,
-            step: match it.knob {
-                Knob::Memory => coming.get(&it.number).copied().unwrap_or(u32::MAX),
-                _ => it.step,
-            },
+            step: it.step,
             leave: it.leave.clone(),
+            mems: homes.get(&it.number).cloned().unwrap_or_default(),
         };
         Turned(proposals.into_iter().map(|it| (it.number, turn(it))).collect())
     }
@@ -95,6 +95,12 @@ impl Turned {
     fn first_leave(&self, target: ContainerId) -> Option<u64> {
         let mut leaves = self.0.iter().filter(|(_, it)| it.target == target);
         leaves.find(|(_, it)| !it.leave.is_empty()).map(|(number, _)| *number)
+    }
+
+    /// Memory nodes that somebody's memory was to come home to.
+    fn home_agreed(&self, target: ContainerId) -> Option<&NodeSet> {
+        let mut turns = self.0.values().filter(|it| it.target == target);
+        turns.find(|it| !it.mems.is_empty()).map(|it| &it.mems)
     }
 
     fn retain(mut self, is_there: impl Fn(ContainerId) -> bool) -> Turned {
@@ -138,19 +144,20 @@ impl NodeState {
         asked.filter_map(|(_, it)| it.shared).fold(MilliCpu::ZERO, |all, it| all + it)
     }
 
-    /// Memory nodes that somebody has: those of its place, or those that bring its memory home, as long as there is room.
+    /// Memory nodes that somebody has: those of its place, or of its home, as long as that is the one that was looked at for room.
     pub(crate) fn mems_of(&self, id: ContainerId, allocation: &Allocation) -> NodeSet {
         let is_held = self.is_rebalance_paused || self.is_restored();
-        let steps = if is_held { 0 } else { self.turned.step(Knob::Memory, id) };
-        let home = (steps > 0).then(|| self.home_of(id, allocation).ok()).flatten();
-        match home {
-            Some(home) => home.after(usize::try_from(steps).unwrap_or(usize::MAX)),
-            None => allocation.mems.clone(),
-        }
+        let agreed = if is_held { None } else { self.turned.home_agreed(id) };
+        let home = agreed.filter(|agreed| self.home_of(id, allocation).as_ref() == Ok(*agreed));
+        home.unwrap_or(&allocation.mems).clone()
     }
 
     /// Where its memory belongs as long as it runs where it does now.
-    pub(crate) fn home_of(&self, id: ContainerId, allocation: &Allocation) -> Result<Home, NoHome> {
+    pub(crate) fn home_of(
+        &self,
+        id: ContainerId,
+        allocation: &Allocation,
+    ) -> Result<NodeSet, NoHome> {
         let request = || Some(self.request(id, &self.containers.get(&id)?.spec).0);
         self.ledger.home_of(id, &self.cpus_of(id, allocation), request)
     }

@@ -1,6 +1,6 @@
 //! From decisions to what is turned. In: the proposals that stand. Out: a state that has them, and how that ended, by what the files say afterwards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
@@ -15,7 +15,7 @@ use crate::occupancy::{Occupancy, Occupant};
 use crate::turned::Turned;
 
 /// Files are written within milliseconds; who waits longer does not know whether they are.
-const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Before the daemon stops: nobody would judge any more what is turned.
 pub(crate) async fn take_back(inbox: &Inbox, enforcement: &Enforcement) {
@@ -36,10 +36,9 @@ pub(crate) async fn take_back(inbox: &Inbox, enforcement: &Enforcement) {
 impl RebalancerTask {
     /// Makes the state say what stands, and finds out what became of `proposed`. What could not be done is taken back at once.
     pub(super) async fn carry_out(&self, looker: &mut Looker, proposed: Vec<u64>) -> Option<()> {
-        let memory = looker.rebalancer.standing().filter(|it| it.knob == Knob::Memory);
-        let memory = memory.map(|it| it.number).filter(|number| proposed.contains(number));
-        // It goes when everything else was told.
-        looker.coming = memory.map(|number| (number, 0)).collect();
+        // Of new ones there is no home yet: memory goes when everything else was told.
+        let standing: BTreeSet<u64> = looker.rebalancer.standing().map(|it| it.number).collect();
+        looker.homes.retain(|number, _| standing.contains(number));
         let Some(step) = self.hand_over(looker).await? else { return Some(()) };
         let mut is_refused = false;
         for number in proposed {
@@ -63,7 +62,7 @@ impl RebalancerTask {
 
     /// Who was made to leave CPUs runs there again where too few others would be left for what it asks for now, together with who has come there since, or
     /// where it owns CPUs now: then that has ended, and is told so. It does not come back by itself. Of several moves of one container the newest ends first,
-    /// and the others only if it still runs on CPUs that they are about. So it is with memory for which there is no room at home any more. Gives where everybody is
+    /// and the others only if it still runs on CPUs that they are about. So it is with memory that belongs elsewhere now, or for which there is no room at home any more. Gives where everybody is
     /// then.
     pub(super) async fn end_moves(
         &self,
@@ -97,7 +96,7 @@ impl RebalancerTask {
 
     /// The step of the state that has it; nothing where it has it already.
     pub(super) async fn hand_over(&self, looker: &mut Looker) -> Option<Option<u64>> {
-        let turned = Turned::of(looker.rebalancer.standing(), &looker.coming);
+        let turned = Turned::of(looker.rebalancer.standing(), &looker.homes);
         if turned == looker.turned {
             return Some(None);
         }
@@ -147,7 +146,12 @@ pub(super) fn ended_moves(turned: &Turned, occupancy: &Occupancy) -> BTreeMap<u6
     let homes = turned.iter().filter(|(_, turn)| turn.knob == Knob::Memory);
     let homes = homes.filter_map(|(number, turn)| {
         let it = occupancy.occupants.iter().find(|it| it.id == turn.target)?;
-        Some((number, it.home.as_ref().err()?.to_string()))
+        let why = match &it.home {
+            Ok(home) if *home == turn.mems => return None,
+            Ok(home) => format!("its memory belongs on nodes {home} now"),
+            Err(why) => why.to_string(),
+        };
+        Some((number, why))
     });
     moves.chain(homes).collect()
 }

@@ -145,9 +145,14 @@ fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
     offered.into_iter().filter(|(_, is_there)| *is_there).map(|(knob, _)| knob).collect()
 }
 
-/// Knobs that are a class with less than its own, as far as they are not turned already. Where there are none, it is not said that there should be.
+/// Knobs that are a class with less than its own, as far as they are not turned already. Threads are in one class, so where one of them is turned the others are not
+/// offered. Where there are none, it is not said that there should be.
 fn classes_of(it: &Occupant, turned: &Turned, reach: &Reach) -> impl Iterator<Item = Knob> {
-    let left = SCARCE.into_iter().filter(|(knob, scarce)| {
+    let is_turned = |knob: Knob| turned.step(knob, it.id) > 0;
+    let left = SCARCE.into_iter().filter(move |(knob, scarce)| {
+        if SCARCE.iter().any(|(other, _)| other != knob && is_turned(*other)) {
+            return false;
+        }
         let steps = reach.classes.as_ref().map_or(0, |classes| classes.narrower(it, *scarce));
         usize::try_from(turned.step(*knob, it.id)).is_ok_and(|step| step < steps)
     });

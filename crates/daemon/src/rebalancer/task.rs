@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bayplan_allocator::ContainerId;
 use bayplan_host::disk::Disk;
 use bayplan_rebalance::{Decision, Mode, Rebalancer, Round, Sample, Scene, Settings, Unrest};
+use bayplan_types::NodeSet;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -53,8 +54,8 @@ pub(super) struct Looker {
     pub(super) rebalancer: Rebalancer,
     /// What the state was told that is turned.
     pub(super) turned: Turned,
-    /// Of memory that is on its way home, by the numbers of its proposals, how many steps it has come.
-    pub(super) coming: BTreeMap<u64, u32>,
+    /// Where memory was sent that was to come home, by the numbers of the proposals.
+    pub(super) homes: BTreeMap<u64, NodeSet>,
     /// The clock of the rounds.
     pub(super) started: Instant,
     sampler: Sampler,
@@ -73,7 +74,7 @@ impl Looker {
         Looker {
             rebalancer: Rebalancer::new(settings(config)),
             turned: Turned::default(),
-            coming: BTreeMap::new(),
+            homes: BTreeMap::new(),
             started: Instant::now(),
             sampler: Sampler::default(),
             stays: Stays::default(),

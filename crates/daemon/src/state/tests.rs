@@ -441,7 +441,9 @@ impl World {
         let ids: Vec<ContainerId> = self.state.containers.keys().copied().collect();
         let Some(target) = pick(&ids, which).copied() else { return };
         let knob = if leave.is_empty() { Knob::Memory } else { Knob::Siblings };
-        let turn = Turn { knob, target, step: 1, leave };
+        let held = self.state.ledger.allocation(target).filter(|_| knob == Knob::Memory);
+        let mems = held.and_then(|it| self.state.home_of(target, it).ok()).unwrap_or_default();
+        let turn = Turn { knob, target, step: 1, leave, mems };
         self.step(Event::Turn(Turned::from_turns([(which as u64, turn)])));
     }
 

@@ -91,12 +91,12 @@ pub(super) fn gather_resctrl(
     }
     let plan = plan_groups(&wanted, &resctrl.groups, &resctrl.info);
     gathered.problems.extend(lacks(&plan, &resctrl));
-    refuse_without_group(&occupancy.turned, &members, &plan, gathered);
     gathered.settings.extend(schemata_settings(&resolved.classes, &plan.budget));
     if finds_threads {
         gathered.groups.assignments =
             assignments(kernel, &members, &plan, &resctrl.groups, &mut gathered.problems);
     }
+    settle_turned(&occupancy.turned, &members, &plan, gathered);
     gathered.groups.plan = plan;
 }
 
@@ -159,7 +159,8 @@ fn turned_classes(turned: &Turned) -> impl Iterator<Item = (u64, &Turn)> {
     turned.iter().filter(|(_, it)| it.is_class())
 }
 
-/// Puts culprits into narrower classes: after one step into the next, and so on.
+/// Puts culprits into narrower classes: after one step into the next, and so on. Threads are in one class only, so of two knobs the one that was turned first counts:
+/// the class of the other would not be narrower than that, but instead of it.
 fn turn_classes(
     here: &ClassesHere<'_>,
     turned: &Turned,
@@ -167,24 +168,28 @@ fn turn_classes(
     slots: &mut TurnedSlots,
 ) {
     for (occupant, class) in members {
-        for (knob, scarce) in SCARCE {
-            let step = usize::try_from(turned.step(knob, occupant.id)).unwrap_or(usize::MAX);
-            let Some(index) = step.checked_sub(1) else { continue };
-            let classes = here.narrower(class, occupant.spec.pod.qos, scarce);
-            let found = classes.get(index).or(classes.last());
-            let end = found.map(|_| Vec::new());
-            let end = end.ok_or_else(|| format!("no class of resctrl has less than `{class}`"));
-            let mine = turned.iter().filter(|(_, it)| it.knob == knob && it.target == occupant.id);
-            slots.extend(mine.map(|(number, _)| (number, end.clone())));
-            if let Some(found) = found {
-                *class = (*found).clone();
-            }
+        let mine = || turned_classes(turned).filter(|(_, it)| it.target == occupant.id);
+        let first = mine().next().map(|(_, it)| it.knob);
+        let Some((knob, scarce)) = SCARCE.into_iter().find(|(knob, _)| Some(*knob) == first) else {
+            continue;
+        };
+        let step = usize::try_from(turned.step(knob, occupant.id)).unwrap_or(usize::MAX);
+        let classes = here.narrower(class, occupant.spec.pod.qos, scarce);
+        let found = classes.get(step.saturating_sub(1)).or(classes.last());
+        let end = found.map(|_| Vec::new());
+        let end = end.ok_or_else(|| format!("no class of resctrl has less than `{class}`"));
+        slots.extend(mine().map(|(number, it)| match it.knob == knob {
+            true => (number, end.clone()),
+            false => (number, Err(format!("it is in another class by {} already", knob.name()))),
+        }));
+        if let Some(found) = found {
+            *class = (*found).clone();
         }
     }
 }
 
-/// Whose class has got no group is where he was.
-fn refuse_without_group(
+/// A class is there for somebody once its group has the schemata and is to have his threads. Whose class has got no group is where he was.
+fn settle_turned(
     turned: &Turned,
     members: &[Member<'_>],
     plan: &GroupPlan,
@@ -195,9 +200,19 @@ fn refuse_without_group(
             continue;
         };
         gathered.turned_threads.insert(number, it.name.clone());
-        if plan.budget.without_group.contains(class) {
-            gathered.turned.insert(number, Err(format!("class `{class}` of resctrl has no group")));
+        if !gathered.turned.get(&number).is_some_and(Result::is_ok) {
+            continue;
         }
+        let schemata = format!("{}/schemata", control_dir(class));
+        let slots = gathered.settings.keys().filter(|slot| slot.path == schemata);
+        let end = if plan.budget.without_group.contains(class) {
+            Err(format!("class `{class}` of resctrl has no group"))
+        } else if !gathered.groups.assignments.iter().any(|assigned| assigned.unit == it.name) {
+            Err("its cgroup was not found, so its threads are where they were".to_owned())
+        } else {
+            Ok(slots.cloned().collect())
+        };
+        gathered.turned.insert(number, end);
     }
 }
 

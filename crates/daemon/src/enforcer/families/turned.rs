@@ -155,7 +155,7 @@ mod tests {
         kernel.files.insert("sys/fs/cgroup/kubepods/cpu.max".to_owned(), String::new());
         let turn = |(number, knob, target, step): &(u64, Knob, u64, u32)| {
             let (knob, target, step, leave) = (*knob, ContainerId(*target), *step, CpuSet::new());
-            (*number, Turn { knob, target, step, leave })
+            (*number, Turn { knob, target, step, leave, mems: NodeSet::new() })
         };
         let occupancy = Occupancy {
             occupants,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bayplan_host::fake_resctrl::FakeResctrl;
 use bayplan_rebalance::{Knob, Mode};
-use bayplan_types::{CpuSet, QosClass};
+use bayplan_types::{CpuSet, NodeSet, QosClass};
 
 use super::{occupancy, occupant, scene_within};
 use crate::config::{RebalanceConfig, parse_config};
@@ -41,7 +41,7 @@ fn check(config: &str, turned: &[(Knob, u32)], expected: &[Knob]) {
     let target = hog.id;
     let turn = |(knob, step): &(Knob, u32)| {
         let (knob, step, leave) = (*knob, *step, CpuSet::new());
-        Turn { knob, target, step, leave }
+        Turn { knob, target, step, leave, mems: NodeSet::new() }
     };
     let mut occupancy = occupancy(vec![hog]);
     occupancy.turned = Turned::from_turns((1..).zip(turned.iter().map(turn)));
@@ -59,8 +59,19 @@ fn check(config: &str, turned: &[(Knob, u32)], expected: &[Knob]) {
 #[test]
 fn a_class_is_offered_until_there_is_no_narrower_one() {
     check(CLASSES, &[], &[Knob::Cache, Knob::Bandwidth]);
-    check(CLASSES, &[(Knob::Cache, 1)], &[Knob::Bandwidth]);
+    check(CLASSES, &[(Knob::Cache, 1)], &[]);
+    check(CLASSES, &[(Knob::Bandwidth, 3)], &[]);
+    let wider = CLASSES.replace("50%}\n", "50%}\n        third: {l3Allocation: 30%}\n");
+    check(&wider, &[(Knob::Cache, 1)], &[Knob::Cache]);
+}
+
+/// Its threads are in one class only.
+#[test]
+fn of_cache_and_bandwidth_only_one_is_offered_for_a_culprit() {
     check(CLASSES, &[(Knob::Cache, 1), (Knob::Bandwidth, 3)], &[]);
+    let wider = CLASSES.replace("[20%]}\n", "[20%]}\n        least: {mbAllocation: [10%]}\n");
+    check(&wider, &[(Knob::Bandwidth, 1)], &[Knob::Bandwidth]);
+    check(&wider, &[(Knob::Cache, 1)], &[]);
 }
 
 #[test]

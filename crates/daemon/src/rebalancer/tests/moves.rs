@@ -2,7 +2,7 @@
 
 use bayplan_allocator::NoHome;
 use bayplan_rebalance::Knob;
-use bayplan_types::{CpuSet, QosClass};
+use bayplan_types::{CpuSet, NodeSet, QosClass};
 
 use super::{occupancy, occupant};
 use crate::occupancy::Occupant;
@@ -14,7 +14,7 @@ use crate::turned::{Turn, Turned};
 fn check(leaves: &[(u64, &str)], hog: Occupant, expected: &[(u64, &str)]) {
     let turns = leaves.iter().map(|(number, leave)| {
         let leave = leave.parse().unwrap();
-        (*number, Turn { knob: Knob::Move, target: hog.id, step: 1, leave })
+        (*number, Turn { knob: Knob::Move, target: hog.id, step: 1, leave, mems: NodeSet::new() })
     });
     let turned = Turned::from_turns(turns);
     let other = occupant(2, "other", QosClass::Burstable, "0-3");
@@ -48,8 +48,9 @@ fn memory_stays_at_home_until_it_does_not_belong_there_any_more() {
     let turn = |id| Turn {
         knob: Knob::Memory,
         target: bayplan_allocator::ContainerId(id),
-        step: u32::MAX,
+        step: 1,
         leave: CpuSet::new(),
+        mems: "0".parse().unwrap(),
     };
     let turned = Turned::from_turns([(3, turn(1)), (5, turn(2)), (7, turn(9))]);
     let server = |home| Occupant { home, ..occupant(1, "server", QosClass::Burstable, "0-3") };
@@ -58,5 +59,7 @@ fn memory_stays_at_home_until_it_does_not_belong_there_any_more() {
     let at_home = "its memory nodes are those of its CPUs, or as near as they can be".to_owned();
     let no_room = "too little memory is free nearer to its CPUs".to_owned();
     assert_eq!(ended(Ok("0".parse().unwrap())), [(5, at_home.clone())].into());
-    assert_eq!(ended(Err(NoHome::NoRoom)), [(3, no_room), (5, at_home)].into());
+    assert_eq!(ended(Err(NoHome::NoRoom)), [(3, no_room), (5, at_home.clone())].into());
+    let elsewhere = "its memory belongs on nodes 0-1 now".to_owned();
+    assert_eq!(ended(Ok("0-1".parse().unwrap())), [(3, elsewhere), (5, at_home)].into());
 }

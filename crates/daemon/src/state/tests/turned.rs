@@ -1,6 +1,7 @@
 //! What the rebalancer has turned, through the door of the state.
 
 use bayplan_enforcement::render_plan;
+use bayplan_types::NodeSet;
 use expect_test::{Expect, expect};
 
 use super::*;
@@ -24,7 +25,7 @@ fn check(steps: &[&str], expected: Expect) {
                 let (pod, cpus) = other.split_once('-').unwrap();
                 let target = state.by_runtime_id[&ids[pod.parse::<usize>().unwrap()]];
                 let leave = cpus.parse().unwrap();
-                let turn = Turn { knob: Knob::Move, target, step: 1, leave };
+                let turn = Turn { knob: Knob::Move, target, step: 1, leave, mems: NodeSet::new() };
                 Event::Turn(Turned::from_turns([(1, turn)]))
             }
         };
@@ -78,7 +79,7 @@ fn of_two_who_are_to_leave_the_same_cpus_only_those_go_who_fit_beside_each_other
     });
     let turn = |id: &String| {
         let (target, leave) = (state.by_runtime_id[id], "2-3".parse().unwrap());
-        Turn { knob: Knob::Move, target, step: 1, leave }
+        Turn { knob: Knob::Move, target, step: 1, leave, mems: NodeSet::new() }
     };
     let turns: Vec<Turn> = ids.iter().map(turn).collect();
     let both = Turned::from_turns((1..).zip(turns.clone()));
@@ -128,7 +129,7 @@ fn who_owns_cpus_keeps_them() {
     let target = state.by_runtime_id[&id];
     let before = state.pinning(target);
     let leave = "0-3".parse().unwrap();
-    let turn = Turn { knob: Knob::Move, target, step: 1, leave };
+    let turn = Turn { knob: Knob::Move, target, step: 1, leave, mems: NodeSet::new() };
     let step = state.step(Event::Turn(Turned::from_turns([(1, turn)])), Timestamp::UNIX_EPOCH);
     assert!(step.plan.is_empty());
     assert_eq!(state.pinning(target), before);
@@ -138,8 +139,13 @@ fn who_owns_cpus_keeps_them() {
 fn what_is_turned_already_is_not_waited_for() {
     let mut state = state("numa:1 core:4 pu:1 mem:4");
     let id = make(&mut state, 0, new_container("0", "c", 0, 0));
-    let turn =
-        Turn { knob: Knob::Idle, target: state.by_runtime_id[&id], step: 1, leave: CpuSet::new() };
+    let turn = Turn {
+        knob: Knob::Idle,
+        target: state.by_runtime_id[&id],
+        step: 1,
+        leave: CpuSet::new(),
+        mems: NodeSet::new(),
+    };
     let turned = Turned::from_turns([(1, turn)]);
     let mut since = |turned: &Turned| match state
         .step(Event::Turn(turned.clone()), Timestamp::UNIX_EPOCH)
@@ -151,10 +157,10 @@ fn what_is_turned_already_is_not_waited_for() {
     assert_eq!([since(&turned), since(&turned), since(&Turned::default())], [true, false, true]);
 }
 
-/// A pod on four nodes, of 8 GiB each, that came when one GiB was left on each, with two CPUs of its own. Then the others go. Each line: what is written when its
-/// memory has come so many steps.
+/// A pod on four nodes, of 8 GiB each, that came when one GiB was left on each, with two CPUs of its own. Then the others go. Each line: what is written when
+/// these were found to be its home. Without room, or where it belongs on others now, it has the nodes of its place.
 #[test]
-fn memory_leaves_one_node_with_each_step_and_has_all_again() {
+fn memory_comes_home_and_does_not_follow_when_that_is_elsewhere() {
     let mut state = state("numa:4 core:4 pu:1 mem:8");
     let sized = |pod: u64, cpus, gib: i64| {
         let mut container = new_container(&pod.to_string(), "c", 0, cpus);
@@ -168,22 +174,23 @@ fn memory_leaves_one_node_with_each_step_and_has_all_again() {
     }
     let target = state.by_runtime_id[&id];
     let mut text = String::new();
-    for step in [0, 1, 2, 3, u32::MAX, 0] {
-        let turn = Turn { knob: Knob::Memory, target, step, leave: CpuSet::new() };
+    for home in ["", "0", "1", "0", "0-1", ""] {
+        let (knob, leave, mems) = (Knob::Memory, CpuSet::new(), home.parse().unwrap());
+        let turn = Turn { knob, target, step: 1, leave, mems };
         let made = state.step(Event::Turn(Turned::from_turns([(1, turn)])), Timestamp::UNIX_EPOCH);
-        text.push_str(&format!("{step}:\n{}", render_plan(&made.plan)));
+        text.push_str(&format!("{home}:\n{}", render_plan(&made.plan)));
     }
     expect![[r#"
+        :
         0:
+        shrink id4 cpus 2-3 -> 2-3 mems 0-3 -> 0
         1:
-        shrink id4 cpus 2-3 -> 2-3 mems 0-3 -> 0-2
-        2:
-        shrink id4 cpus 2-3 -> 2-3 mems 0-2 -> 0-1
-        3:
-        shrink id4 cpus 2-3 -> 2-3 mems 0-1 -> 0
-        4294967295:
-        0:
         shrink id4 cpus 2-3 -> 2-3 mems 0 -> 0-3
+        0:
+        shrink id4 cpus 2-3 -> 2-3 mems 0-3 -> 0
+        0-1:
+        shrink id4 cpus 2-3 -> 2-3 mems 0 -> 0-3
+        :
     "#]]
     .assert_eq(&text);
 }

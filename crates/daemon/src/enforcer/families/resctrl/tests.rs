@@ -411,6 +411,18 @@ resctrl:
         quiet: {mbAllocation: [20%]}
 ";
 
+impl Node {
+    /// Why the first container is in no narrower class of caches.
+    fn refusal_of_cache(&mut self) -> String {
+        let target = self.occupancy.occupants[0].id;
+        let (leave, mems) = Default::default();
+        let turn = Turn { knob: Knob::Cache, target, step: 1, leave, mems };
+        self.occupancy.turned = Turned::from_turns([(1, turn)]);
+        let outcome = self.enforcer.enforce(&self.config, &self.occupancy, Duration::ZERO);
+        outcome.turned[&1].clone().unwrap_err()
+    }
+}
+
 /// Knobs and steps that are turned on the first container; where its first thread is then, and what became of each.
 fn check_turned(node: &mut Node, turns: &[(Knob, u32)], group: &str, ends: &[Result<(), &str>]) {
     let target = node.occupancy.occupants[0].id;
@@ -419,6 +431,7 @@ fn check_turned(node: &mut Node, turns: &[(Knob, u32)], group: &str, ends: &[Res
         target,
         step: *step,
         leave: Default::default(),
+        mems: Default::default(),
     };
     node.occupancy.turned = Turned::from_turns((1..).zip(turns.iter().map(turn)));
     let outcome = node.enforcer.enforce(&node.config, &node.occupancy, Duration::ZERO);
@@ -437,11 +450,36 @@ fn a_culprit_is_in_a_narrower_class_as_long_as_that_is_turned() {
     // There is no narrower one, and a second step is the same.
     check_turned(&mut node, &[(Knob::Cache, 1), (Knob::Cache, 2)], "bayplan.half", &[Ok(()); 2]);
     check_turned(&mut node, &[(Knob::Bandwidth, 3)], "bayplan.quiet", &[Ok(())]);
-    let why = "no class of resctrl has less than `half`";
-    let both = [(Knob::Cache, 1), (Knob::Bandwidth, 1)];
-    check_turned(&mut node, &both, "bayplan.half", &[Ok(()), Err(why)]);
     check_turned(&mut node, &[], "bayplan.besteffort", &[]);
     assert_eq!(node.groups()[1], "bayplan.gold");
+}
+
+#[test]
+fn a_cache_class_does_not_take_away_less_bandwidth_in_silence() {
+    let mut node = Node::new(FakeResctrl::xeon(), NARROWER, &[("hog", QosClass::BestEffort, "")]);
+    let why = "it is in another class by bandwidth already";
+    let both = [(Knob::Bandwidth, 1), (Knob::Cache, 1)];
+    check_turned(&mut node, &both, "bayplan.quiet", &[Ok(()), Err(why)]);
+    let why = "it is in another class by cache already";
+    let both = [(Knob::Cache, 1), (Knob::Bandwidth, 1)];
+    check_turned(&mut node, &both, "bayplan.half", &[Ok(()), Err(why)]);
+}
+
+#[test]
+fn a_class_that_limits_nothing_is_a_refusal() {
+    let mut node = Node::new(FakeResctrl::xeon(), NARROWER, &[("hog", QosClass::BestEffort, "")]);
+    let schemata = "sys/fs/resctrl/bayplan.half/schemata";
+    node.kernel.lock().unwrap().fail_next(schemata, Errno::EINVAL);
+    let why = node.refusal_of_cache();
+    assert!(why.contains("bayplan.half/schemata"), "{why}");
+}
+
+#[test]
+fn a_class_that_nobody_was_moved_into_is_a_refusal() {
+    let mut node = Node::new(FakeResctrl::xeon(), NARROWER, &[("hog", QosClass::BestEffort, "")]);
+    node.occupancy.occupants[0].runtime_id = "elsewhere".to_owned();
+    let why = node.refusal_of_cache();
+    assert_eq!(why, "its cgroup was not found, so its threads are where they were");
 }
 
 #[test]
@@ -464,9 +502,5 @@ fn a_class_that_cannot_be_had_is_a_refusal() {
     // The kernel has no number left for its group.
     let mut node = Node::new(FakeResctrl::xeon(), NARROWER, &hog);
     node.kernel.lock().unwrap().fail_next("sys/fs/resctrl/bayplan.half", Errno::ENOSPC);
-    let target = node.occupancy.occupants[0].id;
-    let turn = Turn { knob: Knob::Cache, target, step: 1, leave: Default::default() };
-    node.occupancy.turned = Turned::from_turns([(1, turn)]);
-    let outcome = node.enforcer.enforce(&node.config, &node.occupancy, Duration::ZERO);
-    assert!(outcome.turned[&1].is_err(), "{:?}", outcome.turned);
+    assert_ne!(node.refusal_of_cache(), "");
 }
