@@ -638,7 +638,6 @@ impl NodeState {
         self.release(id, why, now, step);
     }
 
-    /// Kubelet makes a new sandbox for a pod only after the old one has died, and its containers with it.
     pub(crate) fn release(&mut self, id: ContainerId, why: &str, now: Timestamp, step: &mut Step) {
         let departure = self.departure(id, why);
         self.refusals_over(id, "has no container any more", step);

@@ -8,6 +8,7 @@ use crate::event::{Answer, Step};
 use crate::state::{NodeState, Phase};
 
 impl NodeState {
+    /// Kubelet makes a new sandbox for a pod only after the old one has died, and its containers with it.
     pub(super) fn pod_started(&mut self, pod: &Pod, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
         let of_old = self.containers.iter().filter(|(_, container)| {

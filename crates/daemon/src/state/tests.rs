@@ -1021,23 +1021,29 @@ fn an_attempt_that_was_never_started_is_not_adopted_beside_a_later_one() {
     let mut state = state("core:4");
     make(&mut state, 0, new_container("1", "app", 0, 2));
     make(&mut state, 1, new_container("1", "app", 1, 2));
-    let seen = |attempt: u32| Seen {
-        pod_id: "1".to_owned(),
-        name: "app".to_owned(),
-        attempt,
-        is_alive: true,
-        is_running: false,
-        details: Some(Box::new(SeenDetails {
-            container: new_container("1", "app", attempt, 2),
-            pinning: Pinning { cpus: "1-2".parse().unwrap(), ..Pinning::default() },
-        })),
-    };
-    let containers = [("id0".to_owned(), seen(0)), ("id1".to_owned(), seen(1))].into();
+    let containers =
+        [("id0".to_owned(), seen(0, false)), ("id1".to_owned(), seen(1, false))].into();
     let basis = state.steps + 1;
     state.step(Event::SyncStarted, Timestamp::UNIX_EPOCH);
     state.step(Event::Synced(RuntimeView { basis, containers }), Timestamp::UNIX_EPOCH);
     assert_eq!(state.containers.len(), 1);
     assert_eq!(owned(&state), "1-2");
+}
+
+/// What the runtime and the kernel say of the container `1/app`, which has CPUs 1 and 2.
+fn seen(attempt: u32, is_running: bool) -> Seen {
+    let details = SeenDetails {
+        container: new_container("1", "app", attempt, 2),
+        pinning: Pinning { cpus: "1-2".parse().unwrap(), ..Pinning::default() },
+    };
+    Seen {
+        pod_id: "1".to_owned(),
+        name: "app".to_owned(),
+        attempt,
+        is_alive: true,
+        is_running,
+        details: Some(Box::new(details)),
+    }
 }
 
 /// The runtime goes on listing it as created, and it had CPUs of its own again at the next sync, and after a restart.
@@ -1052,19 +1058,7 @@ fn what_was_ended_before_it_was_started_is_not_adopted_again() {
     note(&before.step(Event::Ended(id.clone()), Timestamp::UNIX_EPOCH));
     let sync = |state: &mut NodeState, is_there: bool, is_running: bool| {
         state.step(Event::SyncStarted, Timestamp::UNIX_EPOCH);
-        let details = SeenDetails {
-            container: new_container("1", "app", 0, 2),
-            pinning: Pinning { cpus: "1-2".parse().unwrap(), ..Pinning::default() },
-        };
-        let seen = Seen {
-            pod_id: "1".to_owned(),
-            name: "app".to_owned(),
-            attempt: 0,
-            is_alive: true,
-            is_running,
-            details: Some(Box::new(details)),
-        };
-        let containers = is_there.then(|| (id.clone(), seen)).into_iter().collect();
+        let containers = is_there.then(|| (id.clone(), seen(0, is_running))).into_iter().collect();
         let view = RuntimeView { basis: state.steps, containers };
         state.step(Event::Synced(view), Timestamp::UNIX_EPOCH);
         owned(state)
@@ -1093,20 +1087,8 @@ fn whose_write_failed_is_forgiven_when_the_kernel_was_asked() {
     let id = make(&mut state, 0, new_container("1", "app", 0, 2));
     let failed = FailedWrite { container: id.clone(), is_gone: false };
     state.step(Event::WritesFailed(vec![failed]), Timestamp::UNIX_EPOCH);
-    let details = SeenDetails {
-        container: new_container("1", "app", 0, 2),
-        pinning: Pinning { cpus: "1-2".parse().unwrap(), ..Pinning::default() },
-    };
-    let seen = Seen {
-        pod_id: "1".to_owned(),
-        name: "app".to_owned(),
-        attempt: 0,
-        is_alive: true,
-        is_running: true,
-        details: Some(Box::new(details)),
-    };
     state.step(Event::SyncStarted, Timestamp::UNIX_EPOCH);
-    let view = RuntimeView { basis: state.steps, containers: [(id.clone(), seen)].into() };
+    let view = RuntimeView { basis: state.steps, containers: [(id.clone(), seen(0, true))].into() };
     let step = state.step(Event::Synced(view), Timestamp::UNIX_EPOCH);
     assert_eq!(step.forgiven, [id]);
 }
