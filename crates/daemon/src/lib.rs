@@ -14,6 +14,7 @@ mod enforcer;
 pub mod event;
 mod event_loop;
 mod exits;
+mod forwarder;
 mod gate;
 mod health;
 mod historian;
