@@ -22,6 +22,7 @@ pub mod history;
 mod hotplug;
 mod inbox;
 mod keeper;
+mod lookups;
 mod metrics;
 mod metrics_port;
 pub mod mode;
