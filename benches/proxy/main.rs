@@ -6,7 +6,7 @@
 //! the lowest and the highest; what was measured, and where, is in `README.md`.
 //!
 //! ```text
-//! cargo bench -p bayplan-benches --bench proxy [-- --runs N] [--rounds N] [--idle SECONDS]
+//! cargo bench -p bayplan-benches --bench proxy [-- --runs N] [--rounds N] [--idle SECONDS] [--bayplan PROGRAM]
 //! ```
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up should stop")]
@@ -19,6 +19,7 @@ mod process;
 mod spread;
 mod ways;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use load::{Call, Figures, measure};
@@ -43,13 +44,15 @@ const CALLS: [(Call, usize, usize); 7] = [
 ];
 
 fn main() {
-    let option = |name: &str, default: u64| {
-        let arguments: Vec<String> = std::env::args().collect();
+    let arguments: Vec<String> = std::env::args().collect();
+    let named = |name: &str| {
         let at = arguments.iter().position(|argument| argument == name);
-        at.map_or(default, |at| arguments[at + 1].parse().unwrap())
+        at.map(|at| arguments[at + 1].as_str())
     };
+    let option = |name, default: u64| named(name).map_or(default, |value| value.parse().unwrap());
     let runs = option("--runs", 3);
     let plan = Plan {
+        program: named("--bayplan").unwrap_or(ways::UNDER_BENCH).into(),
         rounds: option("--rounds", 20),
         idle: Duration::from_secs(option("--idle", 30)),
         go_proxy: go_proxy::build(),
@@ -64,9 +67,11 @@ fn main() {
 
 /// What a run does.
 struct Plan {
+    /// What is measured as bayplan.
+    program: PathBuf,
     rounds: u64,
     idle: Duration,
-    go_proxy: Option<std::path::PathBuf>,
+    go_proxy: Option<PathBuf>,
 }
 
 /// What the runs have found so far.
@@ -144,10 +149,10 @@ impl Table {
 }
 
 async fn run(plan: &Plan, table: &mut Table) {
-    let ways = Ways::start(plan.go_proxy.as_deref()).await;
+    let ways = Ways::start(&plan.program, plan.go_proxy.as_deref()).await;
     let bayplan = &ways.bayplan_process;
-    let size = std::fs::metadata(ways::BAYPLAN).unwrap().len();
-    table.add("executable (profile of `cargo bench`)", "MiB", 1, size as f64 / MIB);
+    let size = std::fs::metadata(&plan.program).unwrap().len();
+    table.add("executable", "MiB", 1, size as f64 / MIB);
     table.add("start until the first call is answered", "ms", 1, ways.start_ms);
     tokio::time::sleep(Duration::from_secs(3)).await;
     table.add_memory("no containers", bayplan);

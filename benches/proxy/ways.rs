@@ -14,7 +14,8 @@ use tempfile::TempDir;
 
 use crate::process::Process;
 
-pub(crate) const BAYPLAN: &str = env!("CARGO_BIN_EXE_bayplan-under-bench");
+/// The runtime, and bayplan where no other program is named.
+pub(crate) const UNDER_BENCH: &str = env!("CARGO_BIN_EXE_bayplan-under-bench");
 const MACHINE: &str = "xeon-8480";
 
 pub(crate) struct Way {
@@ -44,7 +45,7 @@ pub(crate) struct Ways {
 
 impl Ways {
     /// With the proxy in Go, where there is one.
-    pub(crate) async fn start(go_proxy: Option<&Path>) -> Ways {
+    pub(crate) async fn start(program: &Path, go_proxy: Option<&Path>) -> Ways {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let way =
@@ -53,7 +54,7 @@ impl Ways {
         let config = write_config(dir.path());
         let bayplan = way("bayplan", "bayplan.sock", false);
         let started = Instant::now();
-        let mut command = Command::new(BAYPLAN);
+        let mut command = Command::new(program);
         command.args(["run", "--config"]).arg(config).env("BAYPLAN_LOG", "error");
         let bayplan_process = Process::start(&mut command, &bayplan.socket).await;
         bayplan.kubelet().version().await.unwrap();
@@ -94,7 +95,7 @@ impl Ways {
 }
 
 async fn runtime(socket: &Path) -> Process {
-    Process::start(Command::new(BAYPLAN).arg("runtime").arg(socket), socket).await
+    Process::start(Command::new(UNDER_BENCH).arg("runtime").arg(socket), socket).await
 }
 
 fn write_config(dir: &Path) -> PathBuf {

@@ -71,6 +71,23 @@ async fn a_creation_that_hangs_holds_up_nobody_and_leaks_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn calls_that_are_only_forwarded_do_not_wait_for_a_daemon_that_is_busy_everywhere() {
+    let node = Node::start().await;
+    let release = node.block_daemon().await;
+    let heard = node.runtime.calls("RunPodSandbox");
+    let mut kubelet = node.kubelet.clone();
+    let decoded = tokio::spawn(async move {
+        kubelet.run_pod(&PodSpec::new("waiting", QosClass::Guaranteed)).await
+    });
+    soon(node.kubelet.clone().list()).await.unwrap();
+    // On a connection of its own.
+    soon(node.raw().version(v1::VersionRequest::default())).await.unwrap();
+    assert_eq!(node.runtime.calls("RunPodSandbox"), heard, "decided by whom?");
+    drop(release);
+    soon(decoded).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_creation_whose_deadline_passes_leaks_nothing() {
     let node = Node::start().await;
     let before = node.status().await;

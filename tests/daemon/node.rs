@@ -63,13 +63,16 @@ enum Running {
     Process { metrics: SocketAddr },
 }
 
+/// Threads of a daemon that is here, besides that which forwards.
+const WORKERS: usize = 2;
+
 /// A tokio runtime that nobody waits for when it is dropped, which is forbidden in another one.
 struct Engine(Option<Runtime>);
 
 impl Engine {
     fn new(thread_name: String) -> Engine {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(2).thread_name(thread_name).enable_all();
+        builder.worker_threads(WORKERS).thread_name(thread_name).enable_all();
         Engine(Some(builder.build().unwrap()))
     }
 
@@ -280,9 +283,31 @@ impl Node {
     /// Tasks of the daemon.
     pub(crate) fn tasks(&self) -> usize {
         match self.running.as_ref().unwrap() {
-            Running::Here { tokio, .. } => tokio.handle().metrics().num_alive_tasks(),
+            Running::Here { tokio, daemon } => {
+                tokio.handle().metrics().num_alive_tasks() + daemon.forwarding_tasks()
+            }
             Running::Process { .. } => panic!("the daemon is not here"),
         }
+    }
+
+    /// Keeps all threads of the daemon but that which forwards from doing anything else until the sender is dropped.
+    pub(crate) async fn block_daemon(&self) -> std::sync::mpsc::Sender<()> {
+        let Running::Here { tokio, .. } = self.running.as_ref().unwrap() else {
+            panic!("the daemon is not here")
+        };
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = Arc::new(Mutex::new(released));
+        for _ in 0..WORKERS {
+            let (blocking, blocked) = oneshot::channel();
+            let released = Arc::clone(&released);
+            tokio.handle().spawn(async move {
+                blocking.send(()).unwrap();
+                // The sender is never used: this comes back when it is dropped.
+                let _dropped = released.lock().unwrap().recv();
+            });
+            soon(blocked).await.unwrap();
+        }
+        release
     }
 
     /// As [`Self::kill_daemon`], and waits until really nobody gets another turn.

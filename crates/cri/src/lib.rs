@@ -18,6 +18,7 @@
 
 pub mod agent;
 pub mod annotations;
+mod cork;
 pub mod deadline;
 pub mod delta;
 pub mod devices;

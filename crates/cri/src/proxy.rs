@@ -7,6 +7,9 @@
 //! Guarantees: the runtime's answer to a create leaves only after [`Agent::created`] has returned; a client that goes away resets
 //! the runtime's stream, but the agent still hears the end of what it was asked about.
 //!
+//! Two runtimes may share the work: [`serve`] is spawned on that which forwards, and decoded calls run on that on which the proxy was made, so
+//! that what waits or computes there does not stop the others.
+//!
 //! A stop has two phases. As long as calls are under way that take long by nature (a container that ends, an image that is pulled),
 //! everything is served as before, new connections too: kubelet gives up on a connection that nobody accepts for five seconds.
 //! Then nobody is accepted any more, clients are told to connect anew (GOAWAY), and calls have a few seconds to finish.
@@ -27,6 +30,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tokio::net::UnixListener;
+use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -71,6 +75,8 @@ pub(crate) struct Shared<A> {
     under_way: UnderWay,
     /// Decoded calls that are under way, also those whose client has gone.
     calls: TaskTracker,
+    /// Where they run.
+    home: Handle,
     /// Ends all of them.
     cut: CancellationToken,
 }
@@ -87,7 +93,8 @@ impl<A> Clone for Proxy<A> {
 }
 
 impl<A: Agent> Proxy<A> {
-    /// A proxy to this runtime that asks this agent. Image calls go to `images`, if that is somewhere else.
+    /// A proxy to this runtime that asks this agent. Image calls go to `images`, if that is somewhere else. Decoded calls will run on the tokio
+    /// runtime on which this is called; without one it panics.
     pub fn new(upstream: Upstream, images: Option<Upstream>, agent: A) -> Proxy<A> {
         let shared = Shared {
             upstream,
@@ -96,6 +103,7 @@ impl<A: Agent> Proxy<A> {
             tickets: AtomicU64::new(1),
             under_way: UnderWay::default(),
             calls: TaskTracker::new(),
+            home: Handle::current(),
             cut: CancellationToken::new(),
         };
         Proxy { shared: Arc::new(shared) }
@@ -181,7 +189,8 @@ impl<A: Agent> Shared<A> {
         let window = Window::new(request.headers(), self.cut.child_token());
         let client_is_there = window.cancel.clone().drop_guard();
         let shared = Arc::clone(&self);
-        let task = self.calls.spawn(intercept::run(shared, method, request, window, end));
+        let task = intercept::run(shared, method, request, window, end);
+        let task = self.calls.spawn_on(task, &self.home);
         let response = match task.await {
             Ok(response) => response,
             Err(_) => Status::internal("bayplan failed while it handled the call").into_http(),

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tower::Service;
 
+use crate::cork::Corked;
 use crate::upstream::HEADERS_LEN_MAX;
 
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -125,7 +126,7 @@ where
         .max_concurrent_streams(STREAMS_MAX)
         .max_pending_accept_reset_streams(CANCELLED_MAX)
         .auto_date_header(false);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), call));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(Corked::new(stream)), call));
     let ended = tokio::select! {
         ended = &mut connection => ended,
         () = closing.cancelled() => {

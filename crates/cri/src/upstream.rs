@@ -23,13 +23,17 @@ use std::time::Duration;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
+use hyper::rt::Executor;
 use hyper_util::client::legacy::{Client, Error as ClientError};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::UnixStream;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::Service;
 
+use crate::cork::Corked;
 use crate::frame::MESSAGE_LEN_MAX;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 
@@ -100,8 +104,17 @@ impl ForwardError {
 impl Upstream {
     /// A runtime that is not connected yet. `limit` bounds each of bayplan's own calls; forwarded calls have their client's deadline.
     pub fn new(socket: PathBuf, limit: Duration) -> Upstream {
+        Upstream::at_home(Home(None), socket, limit)
+    }
+
+    /// As [`Self::new`], with the connection's tasks on this runtime, whoever calls.
+    pub fn on(home: Handle, socket: PathBuf, limit: Duration) -> Upstream {
+        Upstream::at_home(Home(Some(home)), socket, limit)
+    }
+
+    fn at_home(home: Home, socket: PathBuf, limit: Duration) -> Upstream {
         let socket: Arc<Path> = socket.into();
-        let client = Client::builder(TokioExecutor::new())
+        let client = Client::builder(home.clone())
             .timer(TokioTimer::new())
             .http2_only(true)
             .http2_initial_stream_window_size(STREAM_WINDOW)
@@ -110,7 +123,7 @@ impl Upstream {
             .http2_max_concurrent_reset_streams(CANCELLED_MAX)
             // The runtime's late answers to cancelled calls must not end the connection of the others.
             .http2_max_local_error_reset_streams(None)
-            .build(UnixConnector { socket: Arc::clone(&socket) });
+            .build(UnixConnector { home, socket: Arc::clone(&socket) });
         let upstream = Upstream { client, socket, limit: Arc::default() };
         upstream.set_limit(limit);
         upstream
@@ -205,16 +218,43 @@ impl Service<Request<Body>> for Upstream {
     }
 }
 
+/// The runtime on which a connection's tasks are; `None`: that of whoever makes it.
+#[derive(Clone, Debug)]
+struct Home(Option<Handle>);
+
+impl Home {
+    fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        match &self.0 {
+            Some(home) => home.spawn(task),
+            None => tokio::spawn(task),
+        }
+    }
+}
+
+impl<F> Executor<F> for Home
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, task: F) {
+        self.spawn(task);
+    }
+}
+
 /// Connects to the socket whatever the address says.
 #[derive(Clone, Debug)]
 struct UnixConnector {
+    home: Home,
     socket: Arc<Path>,
 }
 
 impl Service<Uri> for UnixConnector {
-    type Response = TokioIo<UnixStream>;
+    type Response = TokioIo<Corked<UnixStream>>;
     type Error = std::io::Error;
-    type Future = Pin<Box<dyn Future<Output = std::io::Result<TokioIo<UnixStream>>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = std::io::Result<Self::Response>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         Poll::Ready(Ok(()))
@@ -222,7 +262,9 @@ impl Service<Uri> for UnixConnector {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let socket = Arc::clone(&self.socket);
-        Box::pin(async move { Ok(TokioIo::new(UnixStream::connect(&socket).await?)) })
+        // A stream belongs to the runtime on which it is made.
+        let connecting = self.home.spawn(async move { UnixStream::connect(&socket).await });
+        Box::pin(async move { Ok(TokioIo::new(Corked::new(connecting.await??))) })
     }
 }
 

@@ -5,7 +5,7 @@
 mod shown;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use tokio::time::MissedTickBehavior;
 use crate::config::{Config, LiveConfig};
 use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
+use crate::lookups::Lookups;
 use crate::occupancy::{Occupancy, Occupant};
 
 pub(crate) use shown::Shown;
@@ -126,6 +127,7 @@ struct Reader {
     config: LiveConfig,
     kernel: Option<DiskKernel>,
     groups: BTreeMap<String, GroupFiles>,
+    lookups: Lookups,
     /// By the directories of our groups of resctrl.
     monitors: BTreeMap<String, MonitorFiles>,
     node: Option<NodeFiles>,
@@ -156,7 +158,7 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
         ticks.tick().await;
         let Some(Answer::Occupancy(occupancy)) = inbox.ask(Event::Occupancy).await else { return };
         let read = tokio::task::spawn_blocking(move || {
-            let reading = reader.read(&occupancy);
+            let reading = reader.read(&occupancy, Instant::now());
             (reader, reading)
         });
         let reading = match read.await {
@@ -192,6 +194,7 @@ impl Reader {
             config,
             kernel,
             groups: BTreeMap::new(),
+            lookups: Lookups::default(),
             monitors: BTreeMap::new(),
             node: None,
             online: None,
@@ -203,7 +206,7 @@ impl Reader {
         }
     }
 
-    fn read(&mut self, occupancy: &Occupancy) -> Reading {
+    fn read(&mut self, occupancy: &Occupancy, now: Instant) -> Reading {
         let mut latest: BTreeMap<ContainerLabels, &Occupant> = BTreeMap::new();
         for occupant in &occupancy.occupants {
             let slot = latest.entry(ContainerLabels::of(occupant)).or_insert(occupant);
@@ -211,14 +214,15 @@ impl Reader {
                 *slot = occupant;
             }
         }
-        let is_there = |id: &String| latest.values().any(|it| it.runtime_id == *id);
-        self.groups.retain(|id, _| is_there(id));
+        let ids: BTreeSet<&str> = latest.values().map(|it| it.runtime_id.as_str()).collect();
+        self.groups.retain(|id, _| ids.contains(id.as_str()));
+        self.lookups.retain(|id| ids.contains(id));
         self.open_node();
         let mut monitored = self.monitored();
         let containers: Vec<ContainerReading> = latest
             .into_iter()
             .filter_map(|(name, occupant)| {
-                let counters = self.read_group(occupant)?;
+                let counters = self.read_group(occupant, now)?;
                 Some(ContainerReading {
                     runtime_id: occupant.runtime_id.clone(),
                     name,
@@ -291,13 +295,15 @@ impl Reader {
     }
 
     /// `None`: its group does not exist, yet or any more.
-    fn read_group(&mut self, occupant: &Occupant) -> Option<GroupCounters> {
+    fn read_group(&mut self, occupant: &Occupant, now: Instant) -> Option<GroupCounters> {
         if !self.groups.contains_key(&occupant.runtime_id) {
             let parent = &occupant.spec.pod.cgroup_parent;
             let kernel = self.kernel.as_mut()?;
-            // What is wrong with the groups of the node is for `bayplan check` to tell.
             let root = &self.config.borrow().host_root;
-            let files = GroupFiles::find(root, kernel, parent, &occupant.runtime_id).ok()??;
+            let files = self.lookups.look(occupant, now, || {
+                // What is wrong with the groups of the node is for `bayplan check` to tell.
+                GroupFiles::find(root, kernel, parent, &occupant.runtime_id).ok()?
+            })?;
             self.groups.insert(occupant.runtime_id.clone(), files);
         }
         let files = self.groups.get_mut(&occupant.runtime_id)?;

@@ -32,6 +32,7 @@ use crate::enforcer::{
 use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
 use crate::exits::hear_exits;
+use crate::forwarder::Forwarder;
 use crate::gate::{Gate, Mounts};
 use crate::health::{Health, Part};
 use crate::historian::start_history;
@@ -54,7 +55,7 @@ use crate::socket::{Access, listen_unix};
 use crate::state::{NodeState, Origin};
 use crate::sync::Syncer;
 use crate::systemd::{Ear, Systemd, feed_watchdog};
-use crate::tasks::{Losses, until, vital};
+use crate::tasks::{Losses, until, vital, vital_on};
 use crate::writer::{report_failures, run_writer};
 
 /// How long the start waits for the runtime before it serves kubelet without having asked it. Kubelet's connection waits in the socket meanwhile, and kubelet
@@ -81,6 +82,9 @@ pub enum StartError {
         #[source]
         source: std::io::Error,
     },
+    /// There is no thread for connections.
+    #[error("cannot start the thread that forwards calls")]
+    Forwarder(#[source] std::io::Error),
     /// A socket cannot be made.
     #[error("cannot listen on {what}")]
     Listen {
@@ -122,6 +126,8 @@ pub struct Daemon {
     losses: Losses,
     proxy: JoinHandle<()>,
     tasks: Vec<JoinHandle<()>>,
+    /// Ends after them: they call the runtime through it.
+    forwarder: Forwarder,
     /// Those that it has made.
     sockets: Vec<PathBuf>,
     metrics_address: Option<SocketAddr>,
@@ -137,6 +143,7 @@ pub struct Daemon {
 /// What decides and what writes, and the ways to both.
 struct Core {
     inbox: Inbox,
+    forwarder: Forwarder,
     upstream: Upstream,
     metrics: Arc<Metrics>,
     losses: Losses,
@@ -167,7 +174,8 @@ impl Core {
         let calls = RuntimeCalls::default();
         let enforcer = new_enforcer(config, machine.disks())?.with_calls(calls.clone());
         let (historian, history) = start_history(config, &state, found, &metrics, machine.disks());
-        let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
+        let forwarder = Forwarder::start().map_err(StartError::Forwarder)?;
+        let upstream = forwarder.upstream(&config.runtime_socket, config.runtime_timeout);
         let (inbox, events) = inbox(config.waiting_max);
         let (writer, batches) = mpsc::unbounded_channel();
         let (failed, failures) = mpsc::unbounded_channel();
@@ -212,6 +220,7 @@ impl Core {
         };
         Ok(Core {
             inbox,
+            forwarder,
             upstream,
             metrics,
             losses,
@@ -304,6 +313,7 @@ impl Daemon {
         let daemon = Daemon {
             proxy: tokio::spawn(async {}),
             metrics_address: None,
+            forwarder: core.forwarder,
             sockets: Vec::new(),
             ear: systemd.ear,
             config: current.clone(),
@@ -332,6 +342,11 @@ impl Daemon {
                 Err(error)
             }
         }
+    }
+
+    /// Tasks of connections, and of calls that are forwarded.
+    pub fn forwarding_tasks(&self) -> usize {
+        self.forwarder.handle().metrics().num_alive_tasks()
     }
 
     /// What gives it another configuration.
@@ -373,15 +388,15 @@ impl Daemon {
         let listener = self.listen(systemd.cri, &config.socket, Access::Owner).await?;
         let close = self.close.clone();
         let images = config.image_socket.clone();
-        let images = images.map(|socket| Upstream::new(socket, config.runtime_timeout));
+        let images = images.map(|it| self.forwarder.upstream(&it, config.runtime_timeout));
         let live = self.config.clone();
         let drain = move || live.borrow().drain_timeout;
         let proxy = Proxy::new(gate.syncer.upstream.clone(), images, gate);
         let served = proxy::serve(listener, proxy, close.cancelled_owned(), drain);
-        self.proxy = vital(&self.broken, served);
+        self.proxy = vital_on(self.forwarder.handle(), &self.broken, served);
         self.ear.ready();
         if let Some(limit) = systemd.watchdog {
-            let feeding = feed_watchdog(inbox, limit, self.ear);
+            let feeding = feed_watchdog(inbox, self.forwarder.handle().clone(), limit, self.ear);
             self.tasks.push(tokio::spawn(until(self.kill.clone(), feeding)));
         }
         tracing::info!(

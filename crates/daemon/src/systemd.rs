@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
+use tokio::runtime::Handle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::event::{Answer, Event};
@@ -127,18 +128,20 @@ impl Ear {
     }
 }
 
-/// Feeds the watchdog for as long as the event loop answers.
-pub(crate) async fn feed_watchdog(inbox: Inbox, limit: Duration, ear: Ear) {
-    feed(inbox, limit / 2, || ear.alive()).await;
+/// Feeds the watchdog for as long as the event loop answers, and the thread that forwards has turns for the question.
+pub(crate) async fn feed_watchdog(inbox: Inbox, forwarding: Handle, limit: Duration, ear: Ear) {
+    feed(inbox, &forwarding, limit / 2, || ear.alive()).await;
 }
 
-async fn feed(inbox: Inbox, period: Duration, mut alive: impl FnMut()) {
+async fn feed(inbox: Inbox, forwarding: &Handle, period: Duration, mut alive: impl FnMut()) {
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        match timeout(period, inbox.ask(Event::Ping)).await {
-            Ok(Some(Answer::Done)) => alive(),
+        let inbox = inbox.clone();
+        let asked = forwarding.spawn(async move { inbox.ask(Event::Ping).await });
+        match timeout(period, asked).await {
+            Ok(Ok(Some(Answer::Done))) => alive(),
             Ok(_) => return,
             Err(_) => tracing::error!(
                 "no decision could be made for {period:?}; systemd will start the daemon again"
@@ -162,9 +165,12 @@ mod tests {
         let (inbox, mut events) = inbox(64);
         let fed = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&fed);
-        let feeding = tokio::spawn(feed(inbox, PERIOD, move || {
-            count.fetch_add(1, Ordering::Relaxed);
-        }));
+        let feeding = tokio::spawn(async move {
+            let alive = move || {
+                count.fetch_add(1, Ordering::Relaxed);
+            };
+            feed(inbox, &Handle::current(), PERIOD, alive).await;
+        });
         for _ in 0..3 {
             let Envelope { event, answer } = events.0.recv().await.unwrap();
             assert!(matches!(event, Event::Ping));

@@ -8,6 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -19,8 +20,17 @@ pub(crate) fn vital(
     broken: &CancellationToken,
     work: impl Future<Output = ()> + Send + 'static,
 ) -> JoinHandle<()> {
+    vital_on(&Handle::current(), broken, work)
+}
+
+/// As [`vital`], on this runtime.
+pub(crate) fn vital_on(
+    home: &Handle,
+    broken: &CancellationToken,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
     let guard = broken.clone().drop_guard();
-    tokio::spawn(async move {
+    home.spawn(async move {
         let _guard = guard;
         work.await;
     })

@@ -19,7 +19,7 @@ fn write(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-fn occupant(name: &str, attempt: u32, runtime_id: &str) -> Occupant {
+pub(crate) fn occupant(name: &str, attempt: u32, runtime_id: &str) -> Occupant {
     let pod = Pod {
         namespace: "default".to_owned(),
         name: "web".to_owned(),
@@ -67,7 +67,7 @@ fn setting(files: &[(&str, &str)]) -> Setting {
 impl Setting {
     fn read(&mut self, occupants: &[Occupant]) -> String {
         let occupancy = Occupancy { occupants: occupants.to_vec(), ..Occupancy::default() };
-        *self.shown.reading.lock().unwrap() = self.reader.read(&occupancy);
+        *self.shown.reading.lock().unwrap() = self.reader.read(&occupancy, Instant::now());
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
         text
@@ -117,7 +117,7 @@ pub(crate) fn everything() -> Shown {
         shared: "2".parse().unwrap(),
         ..Occupancy::default()
     };
-    *it.shown.reading.lock().unwrap() = it.reader.read(&occupancy);
+    *it.shown.reading.lock().unwrap() = it.reader.read(&occupancy, Instant::now());
     it.shown
 }
 
@@ -143,7 +143,7 @@ fn idle_time_counts_for_what_a_cpu_is_used_for_then() {
             shared: shared.parse().unwrap(),
             ..Occupancy::default()
         };
-        let idle = it.reader.read(&occupancy).idle_ticks;
+        let idle = it.reader.read(&occupancy, Instant::now()).idle_ticks;
         let idle: Vec<String> = idle.iter().map(|(class, it)| format!("{class:?} {it}")).collect();
         assert_eq!(idle.join(", "), expected);
     }
@@ -254,4 +254,23 @@ fn a_container_is_found_by_its_monitor_group() {
     write_group("bayplan.gold/mon_groups/bayplan.abc", 4);
     let class = "bayplan_cache_occupancy_bytes{cache_class=\"gold\"} 5.0".to_owned();
     assert_eq!(occupancies("in a class"), [own(4), class]);
+}
+
+#[test]
+fn a_group_that_comes_late_is_looked_for_less_often_and_found() {
+    let mut it = setting(&[]);
+    let (start, server) = (Instant::now(), occupant("server", 0, "abc"));
+    let mut is_read = |second: u64| {
+        let occupancy = Occupancy { occupants: vec![server.clone()], ..Occupancy::default() };
+        let reading = it.reader.read(&occupancy, start + Duration::from_secs(second));
+        !reading.containers.is_empty()
+    };
+    for second in [0, 5, 10, 20] {
+        assert!(!is_read(second), "{second}");
+    }
+    write(it.root.path(), "sys/fs/cgroup/kubepods/pod1/abc/cgroup.type", "domain\n");
+    write(it.root.path(), "sys/fs/cgroup/kubepods/pod1/abc/cpu.stat", "usage_usec 1000000\n");
+    assert!(!is_read(30), "looked for too often");
+    assert!(is_read(40));
+    assert!(is_read(45));
 }

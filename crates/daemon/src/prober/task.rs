@@ -1,6 +1,6 @@
 //! The task that keeps the probes in line with who runs where, and reads them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use crate::config::{Config, LiveConfig};
 use crate::event::{Answer, Event};
 use crate::hotplug::Ground;
 use crate::inbox::Inbox;
+use crate::lookups::Lookups;
 use crate::occupancy::{Occupancy, Occupant};
 use crate::tasks::blocking;
 
@@ -79,6 +80,7 @@ impl ProberTask {
                 topology,
                 root,
                 cgroups: BTreeMap::new(),
+                lookups: Lookups::default(),
             })
         });
         match loaded.await? {
@@ -167,6 +169,7 @@ struct Prober {
     root: PathBuf,
     /// Cgroups of containers by the runtime's id. It never gives an id to another container.
     cgroups: BTreeMap<String, CgroupId>,
+    lookups: Lookups,
 }
 
 impl Prober {
@@ -179,7 +182,7 @@ impl Prober {
             self.probes.place(topology)?;
             self.topology = topology.clone();
         }
-        self.find_cgroups(occupancy);
+        self.find_cgroups(occupancy, Instant::now());
         let occupants = occupancy.occupants.iter();
         let seen: Vec<Seen> =
             occupants.filter_map(|it| self.seen(it, occupancy.is_restored)).collect();
@@ -188,15 +191,20 @@ impl Prober {
         Ok((newest(seen), self.probes.drain(Instant::now())?))
     }
 
-    /// A cgroup that is not there yet, or cannot be looked for, is looked for again at the next time.
-    fn find_cgroups(&mut self, occupancy: &Occupancy) {
+    /// A cgroup that is not there yet, or cannot be looked for, is looked for again later.
+    fn find_cgroups(&mut self, occupancy: &Occupancy, now: Instant) {
         let mut known = std::mem::take(&mut self.cgroups);
-        for Occupant { runtime_id, spec, .. } in &occupancy.occupants {
-            let found = known.remove(runtime_id).or_else(|| {
+        let ids: BTreeSet<&str> =
+            occupancy.occupants.iter().map(|it| it.runtime_id.as_str()).collect();
+        self.lookups.retain(|id| ids.contains(id));
+        for occupant in &occupancy.occupants {
+            let Occupant { runtime_id, spec, .. } = occupant;
+            let find = || {
                 let parent = &spec.pod.cgroup_parent;
                 let found = find_container_cgroup_id(&self.root, parent, runtime_id);
                 found.ok().flatten().map(CgroupId)
-            });
+            };
+            let found = known.remove(runtime_id).or_else(|| self.lookups.look(occupant, now, find));
             self.cgroups.extend(found.map(|found| (runtime_id.clone(), found)));
         }
     }

@@ -1,0 +1,108 @@
+//! When a container's cgroup is looked for again. In: who is there, and the time. Out: who is looked for, and what was found.
+//!
+//! Problem: a cgroup that is not there yet is there a moment later; one that never is (a runtime without cgroups, or one that names them as nobody else does) would be
+//! looked for in vain at every reading, for ever. Approach: each look in vain doubles the wait for the next. A container that is made anew has another
+//! id, and whoever is updated is looked for at once.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bayplan_cri::translate::Resources;
+
+use crate::occupancy::Occupant;
+
+/// Shorter than between two readings, so that the second look comes with the next.
+const WAIT_FIRST: Duration = Duration::from_secs(2);
+const WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// Who was looked for in vain, by the runtime's id.
+#[derive(Debug, Default)]
+pub(crate) struct Lookups {
+    missed: BTreeMap<String, Missed>,
+}
+
+#[derive(Debug)]
+struct Missed {
+    /// What it had then; an update changes it.
+    resources: Resources,
+    next: Instant,
+    wait: Duration,
+}
+
+impl Lookups {
+    /// Looks for this one, unless it is too early for that. `None`: nothing was found, or not looked for.
+    pub(crate) fn look<T>(
+        &mut self,
+        occupant: &Occupant,
+        now: Instant,
+        find: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
+        let resources = occupant.spec.resources;
+        let missed = self.missed.remove(&occupant.runtime_id);
+        let missed = missed.filter(|missed| missed.resources == resources);
+        let (found, missed) = match missed {
+            Some(early) if now < early.next => (None, early),
+            missed => {
+                let wait = missed.map_or(WAIT_FIRST, |it| (it.wait * 2).min(WAIT_MAX));
+                (find(), Missed { resources, next: now + wait, wait })
+            }
+        };
+        if found.is_none() {
+            self.missed.insert(occupant.runtime_id.clone(), missed);
+        }
+        found
+    }
+
+    /// Forgets all others.
+    pub(crate) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.missed.retain(|id, _| is_there(id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observer::tests::occupant;
+
+    /// Readings every five seconds; the seconds at which this one was looked for.
+    fn looks(seconds: std::ops::Range<u64>, lookups: &mut Lookups, it: &Occupant) -> Vec<u64> {
+        let start = Instant::now();
+        let mut looks = Vec::new();
+        for second in seconds.step_by(5) {
+            let now = start + Duration::from_secs(second);
+            let found = lookups.look::<()>(it, now, || {
+                looks.push(second);
+                None
+            });
+            assert_eq!(found, None);
+        }
+        looks
+    }
+
+    #[test]
+    fn who_is_never_found_is_looked_for_less_and_less() {
+        let mut lookups = Lookups::default();
+        let seconds = looks(0..3600, &mut lookups, &occupant("server", 0, "abc"));
+        let (first, rest) = seconds.split_at(8);
+        assert_eq!(first, [0, 5, 10, 20, 40, 75, 140, 270]);
+        let waits: Vec<u64> = rest.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(waits.iter().all(|wait| *wait == 300), "{waits:?}");
+    }
+
+    #[test]
+    fn who_is_updated_or_made_anew_is_looked_for_at_once() {
+        let mut lookups = Lookups::default();
+        let now = Instant::now();
+        let mut it = occupant("server", 0, "abc");
+        assert_eq!(lookups.look(&it, now, || None::<()>), None);
+        assert_eq!(lookups.look(&it, now, || Some(1)), None);
+        it.spec.resources.cpu_shares = 512;
+        assert_eq!(lookups.look(&it, now, || Some(2)), Some(2));
+        // It was found; should it be lost, it is looked for at once.
+        assert_eq!(lookups.look(&it, now, || Some(3)), Some(3));
+        assert_eq!(lookups.look(&it, now, || None::<()>), None);
+        assert_eq!(lookups.look(&occupant("server", 1, "def"), now, || Some(4)), Some(4));
+        lookups.retain(|id| id != "abc");
+        assert_eq!(lookups.look(&it, now, || Some(5)), Some(5));
+    }
+}
