@@ -5,8 +5,8 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use bayplan_probes::{
-    CgroupId, CounterChoice, Counters, Distance, Drain, Event, EventCounts, Intrusion, Preempter,
-    ProbeState, Probes, Vector, Who,
+    CgroupId, CounterChoice, Counters, Distance, Drain, Event, EventCounts, Intrusion, Kind,
+    Preempter, ProbeState, Probes, Vector, Who,
 };
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{CpuId, CpuSet};
@@ -29,6 +29,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         "a_cpu_that_changes_hands_is_charged_to_each_owner",
         a_cpu_that_changes_hands_is_charged_to_each_owner,
     ),
+    ("the_first_names_are_not_kept_for_good", the_first_names_are_not_kept_for_good),
     (
         "a_task_that_changes_cgroups_is_charged_to_both",
         a_task_that_changes_cgroups_is_charged_to_both,
@@ -313,20 +314,55 @@ fn a_cpu_that_changes_hands_is_charged_to_each_owner() {
     }
 }
 
+/// One task under more names than there is room for, and others who come when they have rested.
+fn the_first_names_are_not_kept_for_good() {
+    let (mut probes, owner) = (attach(), Cgroup::new());
+    watch(&mut probes, &[(&owner, "1")]);
+    let taken = |drain: &Drain| {
+        let list = drain.intrusions.get(&owner.id()).into_iter().flatten();
+        let processes = list.filter(|(it, _)| it.who.kind() == Kind::Process);
+        processes.map(|(_, sum)| sum.ns).sum::<u64>()
+    };
+    let go_by = |first: u32, last: u32| {
+        let mut worker = Worker::new(None, 1, &format!("names {first} {last}"));
+        worker.begin();
+        worker.wait().exec_ns
+    };
+    let crowd = go_by(0, 600);
+    let first = drain(&mut probes);
+    assert!(taken(&first) >= crowd, "{} of {crowd}", taken(&first));
+    let others = |who| matches!(who, Who::Others(Kind::Process));
+    assert!(first.intrusions[&owner.id()].keys().any(|it| others(it.who)), "{first:?}");
+    let in_the_kernel = probes.entries().unwrap().1;
+    for _ in 0..15 {
+        drain(&mut probes);
+    }
+    let rested = probes.entries().unwrap().1;
+    assert!(rested + 500 < in_the_kernel, "{rested} of {in_the_kernel} names are in the kernel");
+    go_by(1000, 1003);
+    let second = drain(&mut probes);
+    for number in 1000..1003 {
+        let name = format!("name-{number}");
+        assert!(intrusion(&second, owner.id(), &name).is_some(), "{name}: {second:?}");
+    }
+    assert!(taken(&second) >= taken(&first), "{} of {}", taken(&second), taken(&first));
+}
+
 fn a_task_that_changes_cgroups_is_charged_to_both() {
     let (mut probes, from, to) = (attach(), Cgroup::new(), Cgroup::new());
     let mut worker = Worker::new(Some(&from), 1, &format!("wander 500 {}", path(&to)));
     watch(&mut probes, &[(&from, ""), (&to, "")]);
+    let before = [&from, &to].map(Cgroup::usage_ns);
     worker.begin();
-    worker.wait();
-    // Charged is who a task belongs to when it leaves the CPU, so one run may go to the wrong one.
-    for cgroup in [&from, &to] {
-        let found = counters(&mut probes, cgroup).exec_ns;
-        assert!(
-            found.abs_diff(cgroup.usage_ns()) < 30_000_000,
-            "{found} and {}",
-            cgroup.usage_ns()
-        );
+    let changing: u64 = worker.hear().parse().unwrap();
+    let counted = worker.wait();
+    let found = [&from, &to].map(|cgroup| counters(&mut probes, cgroup).exec_ns);
+    assert_near("both", found.iter().sum(), counted.exec_ns, 1);
+    // Charged is who a task belongs to when it leaves the CPU, so the run in which it changes may go to the wrong one. It sleeps on the way.
+    for ((cgroup, before), found) in [&from, &to].into_iter().zip(before).zip(found) {
+        let usage = cgroup.usage_ns() - before;
+        let far = found.abs_diff(usage);
+        assert!(far < changing + 8_000_000, "{found}, expected {usage}, {changing} to change");
     }
 }
 
@@ -351,11 +387,14 @@ fn what_ran_before_does_not_count() {
     let mut worker = Worker::new(Some(&cgroup), 1, "hog old 500");
     worker.begin();
     worker.wait();
+    let before = cgroup.usage_ns();
     let mut probes = attach();
     watch(&mut probes, &[(&cgroup, "")]);
     drop(worker);
-    let found = counters(&mut probes, &cgroup);
-    assert!(found.exec_ns < 50_000_000, "{found:?}");
+    let found = counters(&mut probes, &cgroup).exec_ns;
+    // What it takes to end.
+    let usage = cgroup.usage_ns() - before;
+    assert!(found < usage + 8_000_000 && usage < 400_000_000, "{found} of {usage}");
 }
 
 fn short_lived_cgroups_leave_nothing() {
@@ -442,16 +481,14 @@ fn switches_are_those_of_the_tasks() {
     }
 }
 
-/// Repeats work of two containers on one CPU until the clock has told the two apart as the scheduler did. All that they had has to be right each time. How it is split need not: the
-/// scheduler reads its clock before a switch and the probe in it, and where a host lets others have the CPU in between, for a tenth of a second where it is emulated, the one takes that for time of
-/// who comes, and the other for time of who goes. `work` gives the clock's and the scheduler's time of each, and the rest.
+/// Repeats work of two containers on one CPU until the clock has told them apart as the scheduler did. It need not: of some switches programs are not told ([`until_told`]); and the scheduler reads its
+/// clock before a switch and the probe in it, so that where a host lets others have the CPU in between, for a tenth of a second where it is emulated, the one takes that for time of who comes, and the
+/// other for time of who goes. `work` gives the clock's and the scheduler's time of each, and the rest.
 #[track_caller]
 fn until_split<T>(percent: u64, mut work: impl FnMut() -> ([(u64, u64); 2], T)) -> T {
     let mut seen = Vec::new();
     for _ in 0..10 {
         let (times, rest) = work();
-        let sum = |of: fn(&(u64, u64)) -> u64| times.iter().map(of).sum();
-        assert_near("clock of both", sum(|it| it.0), sum(|it| it.1), percent / 2);
         if times.iter().all(|(found, expected)| is_near(*found, *expected, percent)) {
             return rest;
         }

@@ -119,10 +119,15 @@ impl Worker {
         }
     }
 
-    fn expect(&mut self, word: &str) {
+    /// What it says next.
+    pub(crate) fn hear(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
-        assert_eq!(line.trim_end(), word);
+        line.trim_end().to_owned()
+    }
+
+    fn expect(&mut self, word: &str) {
+        assert_eq!(self.hear(), word);
     }
 
     /// Waits until the process sleeps, and gives what was counted of it so far (Documentation/filesystems/proc.rst, Documentation/scheduler/sched-stats.rst).
@@ -180,6 +185,12 @@ pub(crate) fn perform(args: &[&str]) {
         ["hog", _, millis] => spin(millis.parse().unwrap(), std::hint::spin_loop),
         ["yield", millis] => spin(millis.parse().unwrap(), || sched_yield().unwrap()),
         ["touch", pages] => touch(pages.parse().unwrap()),
+        ["names", first, last] => {
+            for number in first.parse::<u32>().unwrap()..last.parse().unwrap() {
+                fs::write("/proc/self/comm", format!("name-{number}")).unwrap();
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
         ["nap", times, millis] => {
             let nap = Duration::from_millis(millis.parse().unwrap());
             (0..times.parse::<u32>().unwrap()).for_each(|_| std::thread::sleep(nap));
@@ -192,7 +203,9 @@ pub(crate) fn perform(args: &[&str]) {
         }
         ["wander", millis, to] => {
             spin(millis.parse().unwrap(), std::hint::spin_loop);
+            let before = cpu_time();
             enter(to);
+            println!("{}", (cpu_time() - before).as_nanos());
             pin(cpu);
             spin(millis.parse().unwrap(), std::hint::spin_loop);
         }
@@ -231,9 +244,13 @@ fn pin(cpu: usize) {
 
 /// Keeps a CPU busy with `step` until this process has had so much CPU time.
 fn spin(millis: u64, step: impl Fn()) {
-    let cpu_time = || Duration::from(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap());
     let end = cpu_time() + Duration::from_millis(millis);
     while cpu_time() < end {
         step();
     }
+}
+
+/// CPU time of this process, to this moment.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap().into()
 }
