@@ -39,7 +39,7 @@ pub(crate) use crate::enforcer::families::{ClassesKnown, SCARCE, tuning};
 use crate::enforcer::families::{
     Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_power,
 };
-use crate::enforcer::groups::{GroupOutcome, GroupWork};
+use crate::enforcer::groups::{GroupOutcome, GroupWork, Settled};
 use crate::enforcer::held::Held;
 use crate::occupancy::{Occupancy, Occupant};
 
@@ -132,6 +132,8 @@ pub(crate) struct Enforcer {
     unmovable: Unmovable,
     /// What went wrong with groups at the last look.
     group_failures: BTreeSet<String>,
+    /// Whose threads are in their groups of resctrl.
+    settled: Settled,
     /// Which files cgroups have.
     known: KnownFiles,
     /// What the machine offers for frequency and sleep.
@@ -157,6 +159,7 @@ impl Enforcer {
             pods: BTreeMap::new(),
             unmovable: Unmovable::new(),
             group_failures: BTreeSet::new(),
+            settled: Settled::default(),
             known: KnownFiles::default(),
             power: PowerCache::default(),
             has_work: false,
@@ -281,7 +284,7 @@ impl Enforcer {
         let mut returned = sifted.forget;
         returned.extend(report.given_back().cloned());
         self.originals.forget(&returned);
-        work.assign(self.kernel.as_mut(), &mut groups);
+        work.assign(self.kernel.as_mut(), &mut self.settled, now, &mut groups);
         failures.extend(self.news_of(&groups));
         let mut turned = turned_files(turned, &plan, &report);
         turned.extend(not_moved(turned_threads, &groups));
@@ -340,10 +343,11 @@ impl Enforcer {
         self.patience.contested().count() + self.sets.contested()
     }
 
-    /// Whatever has failed is tried again with the next look.
+    /// Whatever has failed is tried again with the next look, and everybody's threads are looked at.
     pub(crate) fn insist(&mut self) {
         self.patience.insist();
         self.sets.insist();
+        self.settled.insist();
     }
 
     /// When a failed write, or reading what files said before, is due again.

@@ -64,6 +64,8 @@ pub struct FakeResctrl {
     pub rest: FakeKernel,
     /// Every change that was asked for, also those that were refused: `mkdir`, `rmdir` or the text, and the path.
     pub asked: Vec<(String, String)>,
+    /// Every list of a group's threads that was read.
+    pub listed: Vec<String>,
     info: ResctrlInfo,
     groups: BTreeMap<String, Group>,
     threads: BTreeMap<u32, Thread>,
@@ -83,6 +85,7 @@ impl FakeResctrl {
         let mut fake = FakeResctrl {
             rest: FakeKernel::new(&[("proc/mounts", &mounts)]),
             asked: Vec::new(),
+            listed: Vec::new(),
             groups: BTreeMap::new(),
             threads: BTreeMap::new(),
             status: String::new(),
@@ -263,6 +266,9 @@ impl Kernel for FakeResctrl {
             if !lines.is_empty() {
                 return Ok(lines);
             }
+        }
+        if path.ends_with("/tasks") {
+            self.listed.push(path.to_owned());
         }
         match below(path) {
             Some(_) if !self.is_mounted() => Err(Errno::ENOENT),

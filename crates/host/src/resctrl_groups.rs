@@ -43,7 +43,7 @@ fn ignore(errno: Errno, expected: Errno) -> Result<(), Errno> {
 }
 
 /// A container and the group that its threads belong into.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Assignment {
     /// The container's full name.
     pub unit: String,
@@ -76,6 +76,18 @@ pub struct AssignReport {
     pub failures: Vec<(Assignment, WriteFailure)>,
     /// Containers that had new threads outside of their group after every look.
     pub unsettled: Vec<Assignment>,
+    /// Containers that have threads, and all of them are where they belong.
+    pub settled: Vec<Assignment>,
+}
+
+/// What a look at a container's threads has found.
+enum Found {
+    /// Somebody was outside and was moved, and another look is worth it.
+    Outside,
+    /// Everybody is where he belongs.
+    Settled,
+    /// It has no threads, or they cannot be moved.
+    Nothing,
 }
 
 /// Puts all threads of each container into its group.
@@ -84,8 +96,14 @@ pub fn assign_threads(kernel: &mut dyn Kernel, assignments: &[Assignment]) -> As
     let mut left: Vec<&Assignment> = assignments.iter().collect();
     for _ in 0..LOOKS_MAX {
         let mut members = BTreeMap::new();
-        let looks = left.into_iter().filter(|it| look(kernel, it, &mut members, &mut report));
-        left = looks.collect();
+        left.retain(|it| match look(kernel, it, &mut members, &mut report) {
+            Found::Outside => true,
+            Found::Settled => {
+                report.settled.push((*it).clone());
+                false
+            }
+            Found::Nothing => false,
+        });
         if left.is_empty() {
             return report;
         }
@@ -94,14 +112,15 @@ pub fn assign_threads(kernel: &mut dyn Kernel, assignments: &[Assignment]) -> As
     report
 }
 
-/// Moves whoever is outside; whether somebody was, and another look is worth it.
+/// Moves whoever is outside.
 fn look<'a>(
     kernel: &mut dyn Kernel,
     assignment: &'a Assignment,
     members: &mut BTreeMap<&'a str, BTreeSet<u32>>,
     report: &mut AssignReport,
-) -> bool {
+) -> Found {
     let threads = match threads_of(kernel, &assignment.cgroup) {
+        Ok(threads) if threads.is_empty() => return Found::Nothing,
         Ok(threads) => threads,
         Err(errno) => {
             // A container that has ended needs no group.
@@ -109,14 +128,15 @@ fn look<'a>(
             if failure != WriteFailure::Gone {
                 report.failures.push((assignment.clone(), failure));
             }
-            return false;
+            return Found::Nothing;
         }
     };
     match settle(kernel, assignment, threads, members, report) {
-        Ok(was_outside) => was_outside,
+        Ok(true) => Found::Outside,
+        Ok(false) => Found::Settled,
         Err(failure) => {
             report.failures.push((assignment.clone(), failure));
-            false
+            Found::Nothing
         }
     }
 }

@@ -2,19 +2,22 @@
 //! who ran on his CPUs, and how much. No kernel in here.
 //!
 //! The kernel's map is bounded, and its keys have names in them that never come back. So an entry that has not changed for
-//! some readings is taken out there; here it goes on to count.
+//! some readings is taken out there; here it goes on to count. The books are bounded, too: where a newcomer finds no room, whoever has not
+//! been there for longest, and for some readings, loses his name and is one of [`crate::Who::Others`] from then on, of his CPU and kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_types::CpuId;
 
 use crate::records::{IntruderRecord, IntrusionRecord, parse_intruder};
-use crate::{CgroupId, Intruder, Intrusion, Who};
+use crate::{CgroupId, Intruder, Intrusion};
 
 /// Readings without a change after which an entry is taken out of the kernel's map.
 const IDLE_READINGS_MAX: u32 = 3;
-/// Intruders that are told apart per owner; all further ones are [`Who::Others`].
+/// Intruders that are told apart per owner.
 const INTRUDERS_MAX: usize = 512;
+/// Readings without a change after which an intruder may lose his name to another; a minute where they are read every five seconds.
+const RESTING_READINGS: u64 = 12;
 
 /// Who ran on whose CPUs.
 pub type Intrusions = BTreeMap<CgroupId, BTreeMap<Intruder, Intrusion>>;
@@ -23,9 +26,9 @@ pub type Intrusions = BTreeMap<CgroupId, BTreeMap<Intruder, Intrusion>>;
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
     entries: BTreeMap<IntruderRecord, Entry>,
-    intrusions: Intrusions,
-    /// The most that was shown of each: counters must not go down.
-    shown: Intrusions,
+    /// How many there were.
+    readings: u64,
+    owners: BTreeMap<CgroupId, Taken>,
 }
 
 /// An entry of the kernel's map.
@@ -33,6 +36,25 @@ pub(crate) struct Audit {
 struct Entry {
     last: IntrusionRecord,
     idle_readings: u32,
+}
+
+/// What was taken of one owner.
+#[derive(Debug, Default)]
+struct Taken {
+    /// At most [`INTRUDERS_MAX`].
+    named: BTreeMap<Intruder, Sum>,
+    /// Of each kind and CPU, those who have none.
+    others: BTreeMap<Intruder, Sum>,
+}
+
+/// By one intruder.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    taken: Intrusion,
+    /// The most that was told: counters must not go down.
+    told: Intrusion,
+    /// The reading that found him there last.
+    seen: u64,
 }
 
 impl Audit {
@@ -43,6 +65,7 @@ impl Audit {
         reading: &[(IntruderRecord, IntrusionRecord)],
         owners: &BTreeMap<CpuId, CgroupId>,
     ) -> Vec<IntruderRecord> {
+        self.readings += 1;
         let present: BTreeSet<&IntruderRecord> = reading.iter().map(|(key, _)| key).collect();
         self.entries.retain(|key, _| present.contains(key));
         let mut idle = Vec::new();
@@ -58,8 +81,11 @@ impl Audit {
             }
             let added = std::array::from_fn(|word| now[word].wrapping_sub(entry.last[word]));
             *entry = Entry { last: *now, idle_readings: 0 };
-            if let Some(intruder) = parse_intruder(key) {
-                self.charge(intruder, Intrusion::from(&added), owners);
+            if let Some(intruder) = parse_intruder(key)
+                && let Some(owner) = owners.get(&intruder.cpu)
+            {
+                let taken = self.owners.entry(*owner).or_default();
+                taken.charge(intruder, Intrusion::from(&added), self.readings);
             }
         }
         for key in &idle {
@@ -70,39 +96,55 @@ impl Audit {
 
     /// Forgets everything about owners who are not watched any more.
     pub(crate) fn retain(&mut self, is_watched: impl Fn(CgroupId) -> bool) {
-        self.intrusions.retain(|owner, _| is_watched(*owner));
-        self.shown.retain(|owner, _| is_watched(*owner));
+        self.owners.retain(|owner, _| is_watched(*owner));
     }
 
     /// Everything since each owner is watched. A sum that is smaller for the moment, or negative, stands still.
     pub(crate) fn intrusions(&mut self) -> Intrusions {
-        let floor = |sum: u64| if sum.cast_signed() < 0 { 0 } else { sum };
-        for (owner, list) in &self.intrusions {
-            let shown = self.shown.entry(*owner).or_default();
-            for (intruder, sum) in list {
-                let most = shown.entry(intruder.clone()).or_default();
-                most.ns = most.ns.max(floor(sum.ns));
-                most.times = most.times.max(floor(sum.times));
-            }
-        }
-        self.shown.clone()
+        self.owners.iter_mut().map(|(owner, taken)| (*owner, taken.tell())).collect()
+    }
+}
+
+impl Taken {
+    fn charge(&mut self, intruder: Intruder, added: Intrusion, reading: u64) {
+        let is_full = self.named.len() >= INTRUDERS_MAX && !self.named.contains_key(&intruder);
+        let sum = match is_full && !self.make_room(reading) {
+            true => self.others.entry(intruder.among_others()).or_default(),
+            false => self.named.entry(intruder).or_default(),
+        };
+        sum.taken.add(added);
+        sum.seen = reading;
     }
 
-    fn charge(&mut self, intruder: Intruder, added: Intrusion, owners: &BTreeMap<CpuId, CgroupId>) {
-        let Some(owner) = owners.get(&intruder.cpu) else { return };
-        let list = self.intrusions.entry(*owner).or_default();
-        let is_known = list.contains_key(&intruder) || list.len() < INTRUDERS_MAX;
-        let key = match is_known {
-            true => intruder,
-            false => Intruder { cpu: intruder.cpu, who: Who::Others, name: String::new() },
+    /// Has one who rests forgotten by name; false where nobody does.
+    fn make_room(&mut self, reading: u64) -> bool {
+        let resting = self.named.iter().filter(|(_, it)| it.seen + RESTING_READINGS <= reading);
+        let longest = resting.min_by_key(|(_, it)| (it.seen, it.told.ns));
+        let Some(intruder) = longest.map(|(intruder, _)| intruder.clone()) else { return false };
+        if let Some(gone) = self.named.remove(&intruder) {
+            let sum = self.others.entry(intruder.among_others()).or_default();
+            sum.taken.add(gone.taken);
+            sum.told.add(gone.told);
+        }
+        true
+    }
+
+    fn tell(&mut self) -> BTreeMap<Intruder, Intrusion> {
+        let floor = |sum: u64| if sum.cast_signed() < 0 { 0 } else { sum };
+        let all = self.named.iter_mut().chain(&mut self.others);
+        let tell = |(intruder, Sum { taken, told, .. }): (&Intruder, &mut Sum)| {
+            told.ns = told.ns.max(floor(taken.ns));
+            told.times = told.times.max(floor(taken.times));
+            (intruder.clone(), *told)
         };
-        list.entry(key).or_default().add(added);
+        all.map(tell).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Kind, Who};
 
     const OWNER: CgroupId = CgroupId(70);
 
@@ -155,14 +197,55 @@ mod tests {
         assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 120, 2)]);
     }
 
+    /// So many intruders that nobody has seen before.
+    fn crowd(audit: &mut Audit, numbers: std::ops::Range<u64>) {
+        let reading: Vec<_> = numbers.map(|number| (record(number), [1, 1])).collect();
+        audit.absorb(&reading, &owners());
+    }
+
+    const OTHERS: Who = Who::Others(Kind::Interrupt);
+
     #[test]
     fn names_without_end_become_others() {
         let mut audit = Audit::default();
-        let reading: Vec<_> = (0..600).map(|number| (record(number), [1, 1])).collect();
-        audit.absorb(&reading, &owners());
+        crowd(&mut audit, 0..600);
         let sums = sums(&mut audit);
         assert_eq!(sums.len(), INTRUDERS_MAX + 1);
-        assert!(sums.contains(&(Who::Others, 88, 88)), "{:?}", sums.last());
+        assert!(sums.contains(&(OTHERS, 88, 88)), "{:?}", sums.last());
+    }
+
+    #[test]
+    fn the_first_names_are_not_kept_for_good() {
+        let mut audit = Audit::default();
+        crowd(&mut audit, 0..600);
+        // All but one rest.
+        for round in 2..2 + RESTING_READINGS {
+            audit.absorb(&[(record(7), [round, round])], &owners());
+        }
+        crowd(&mut audit, 1000..1003);
+        let sums = sums(&mut audit);
+        assert_eq!(sums.len(), INTRUDERS_MAX + 1);
+        for number in 1000..1003 {
+            assert!(sums.contains(&(Who::Interrupt(number), 1, 1)), "{number}: {sums:?}");
+        }
+        assert!(sums.contains(&(Who::Interrupt(7), 13, 13)), "{sums:?}");
+        assert!(sums.contains(&(OTHERS, 91, 91)), "{sums:?}");
+    }
+
+    #[test]
+    fn who_loses_his_name_stays_in_the_sum() {
+        let mut audit = Audit::default();
+        let total = |audit: &mut Audit| sums(audit).iter().map(|(_, ns, _)| ns).sum::<u64>();
+        // The last told of one is more than what is charged to it now.
+        audit.absorb(&[(record(5), [100, 1])], &owners());
+        assert_eq!(total(&mut audit), 100);
+        audit.absorb(&[(record(5), [60, 1])], &owners());
+        assert_eq!(total(&mut audit), 100);
+        for round in 0..10 {
+            crowd(&mut audit, 1000 * (round + 1)..1000 * (round + 1) + 400);
+            (0..RESTING_READINGS).for_each(|_| _ = audit.absorb(&[], &owners()));
+            assert_eq!(total(&mut audit), 100 + 400 * (round + 1));
+        }
     }
 
     #[test]

@@ -34,8 +34,71 @@ pub enum Who {
     Softirq(Softirq),
     /// An interrupt without a number.
     Vector(Vector),
-    /// More than there is room to tell apart.
-    Others,
+    /// More of a kind than there is room to tell apart.
+    Others(Kind),
+}
+
+/// What somebody is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A thread of the kernel.
+    KernelThread,
+    /// A task of another container that is watched.
+    Container,
+    /// A task of no container.
+    Process,
+    /// An interrupt with a number.
+    Interrupt,
+    /// Work that an interrupt has left for later.
+    Softirq,
+    /// An interrupt without a number.
+    Vector,
+}
+
+impl Kind {
+    /// Every one.
+    pub const ALL: [Kind; 6] = [
+        Kind::KernelThread,
+        Kind::Container,
+        Kind::Process,
+        Kind::Interrupt,
+        Kind::Softirq,
+        Kind::Vector,
+    ];
+
+    /// The name as it stands in labels.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::KernelThread => "kernel-thread",
+            Kind::Container => "container",
+            Kind::Process => "process",
+            Kind::Interrupt => "interrupt",
+            Kind::Softirq => "softirq",
+            Kind::Vector => "vector",
+        }
+    }
+}
+
+impl Who {
+    /// What it is.
+    pub fn kind(self) -> Kind {
+        match self {
+            Who::KernelThread => Kind::KernelThread,
+            Who::Container(_) => Kind::Container,
+            Who::Process(_) => Kind::Process,
+            Who::Interrupt(_) => Kind::Interrupt,
+            Who::Softirq(_) => Kind::Softirq,
+            Who::Vector(_) => Kind::Vector,
+            Who::Others(kind) => kind,
+        }
+    }
+}
+
+impl Intruder {
+    /// Those of its kind on its CPU that have no name.
+    pub fn among_others(&self) -> Intruder {
+        Intruder { cpu: self.cpu, who: Who::Others(self.who.kind()), name: String::new() }
+    }
 }
 
 /// A softirq's number (include/linux/interrupt.h).
@@ -118,7 +181,14 @@ impl fmt::Display for Who {
             Who::Interrupt(number) => write!(f, "irq {number}"),
             Who::Softirq(softirq) => softirq.fmt(f),
             Who::Vector(vector) => vector.fmt(f),
-            Who::Others => f.write_str("others"),
+            Who::Others(kind) => f.write_str(match kind {
+                Kind::KernelThread => "other kernel threads",
+                Kind::Container => "other containers",
+                Kind::Process => "other processes",
+                Kind::Interrupt => "other irqs",
+                Kind::Softirq => "other softirqs",
+                Kind::Vector => "other interrupts",
+            }),
         }
     }
 }

@@ -29,6 +29,10 @@ static OBJECT: &[u8] = include_bytes_aligned!(env!("BAYPLAN_BPF_OBJECT"));
 const COUNTERS: &str = "counters";
 /// Containers that can be watched, and one for everybody else (`bpf/maps.h`).
 const SLOTS: u32 = 1024;
+/// Intruders that the kernel's map has room for at least (`bpf/maps.h`), and for each CPU: softirqs, timers, a kernel thread of each kind and some processes,
+/// until they are taken out.
+const INTRUDERS: u32 = 4096;
+const INTRUDERS_PER_CPU: u32 = 64;
 
 /// Probes that count.
 pub struct Probes {
@@ -185,6 +189,7 @@ impl Probes {
         for by_cpu in ["places", "owners"] {
             loader.map_max_entries(by_cpu, cpus);
         }
+        loader.map_max_entries("intrusions", INTRUDERS.max(cpus.saturating_mul(INTRUDERS_PER_CPU)));
         if wanted > 0 {
             loader.map_max_entries("events", SLOTS);
         }

@@ -4,6 +4,7 @@
 //! does not say yet what it should. Our groups are known by their names, so nothing is remembered.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bayplan_enforcement::Observed;
 use bayplan_enforcement::resctrl::{GroupChange, GroupPlan};
@@ -16,6 +17,59 @@ use nix::errno::Errno;
 pub(crate) struct GroupWork {
     pub(crate) plan: GroupPlan,
     pub(crate) assignments: Vec<Assignment>,
+    /// How often everybody's threads are looked at.
+    pub(crate) sweep_interval: Duration,
+}
+
+/// So long a container is new: its runtime may still put threads into its cgroup.
+const NEW_FOR: Duration = Duration::from_secs(5);
+
+/// Whose threads are where they belong. For each group whose threads are listed the kernel walks over all threads of the node, and what a container's threads make is in their group from the
+/// first instruction. So only who is new or belongs elsewhere than before is looked at, and everybody once in a while, because others move threads, and put new ones into cgroups.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    /// The look that has found all threads in place first.
+    since: BTreeMap<Assignment, Duration>,
+    /// When everybody was looked at last.
+    swept: Option<Duration>,
+}
+
+impl Settled {
+    /// Everybody is looked at next.
+    pub(crate) fn insist(&mut self) {
+        self.swept = None;
+    }
+
+    /// Who has to be looked at now.
+    fn unsettled(&mut self, work: &GroupWork, now: Duration) -> Vec<Assignment> {
+        let is_sweep = self.swept.is_none_or(|swept| swept + work.sweep_interval <= now);
+        if is_sweep {
+            self.swept = Some(now);
+        }
+        // Whoever was in a group that was made or removed is in another one now.
+        let changed: BTreeSet<&str> =
+            work.plan.changes.iter().map(|change| change.path.as_str()).collect();
+        let stays = |it: &Assignment| {
+            let monitor = it.monitor.as_deref();
+            !changed.contains(it.control.as_str()) && monitor.is_none_or(|it| !changed.contains(it))
+        };
+        let wanted: BTreeSet<&Assignment> = work.assignments.iter().collect();
+        self.since.retain(|it, _| wanted.contains(it) && stays(it));
+        let is_old = |it: &Assignment| self.since.get(it).is_some_and(|at| *at + NEW_FOR <= now);
+        let all = work.assignments.iter();
+        all.filter(|it| is_sweep || !is_old(it)).cloned().collect()
+    }
+
+    /// What a look at these has brought about.
+    fn note(&mut self, looked_at: &[Assignment], settled: Vec<Assignment>, now: Duration) {
+        let found: BTreeSet<&Assignment> = settled.iter().collect();
+        for it in looked_at.iter().filter(|it| !found.contains(it)) {
+            self.since.remove(it);
+        }
+        for it in settled {
+            self.since.entry(it).or_insert(now);
+        }
+    }
 }
 
 /// Threads of one container that are not in its group.
@@ -112,9 +166,17 @@ impl GroupWork {
         }
     }
 
-    /// Moves threads into them.
-    pub(crate) fn assign(&self, kernel: &mut dyn Kernel, outcome: &mut GroupOutcome) {
-        let report = assign_threads(kernel, &self.assignments);
+    /// Moves threads into them, where they are not known to be there. `now` is since any moment.
+    pub(crate) fn assign(
+        &self,
+        kernel: &mut dyn Kernel,
+        settled: &mut Settled,
+        now: Duration,
+        outcome: &mut GroupOutcome,
+    ) {
+        let unsettled = settled.unsettled(self, now);
+        let report = assign_threads(kernel, &unsettled);
+        settled.note(&unsettled, report.settled, now);
         outcome.moved = report.moved;
         for (it, why) in report.failures {
             let (unit, group) = (&it.unit, it.group());

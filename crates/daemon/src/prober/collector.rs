@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bayplan_probes::{
-    Counters, Distance, Drain, Event, EventCounts, Intrusion, Preempter, ProbeState, Who,
+    Counters, Distance, Drain, Event, EventCounts, Intrusion, Kind, Preempter, ProbeState,
     delay_bucket_ends,
 };
 use prometheus_client::collector::Collector;
@@ -93,7 +93,12 @@ fn encode_table(told: &Told, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result
         let is_attached = u32::from(probe.state == ProbeState::Attached);
         family.encode_family(&OfProbe { probe: probe.name })?.encode_gauge(&is_attached)?;
     }
-    Ok(())
+    let Some(drain) = told.drains.back() else { return Ok(()) };
+    let help = "Time that others ran on CPUs that containers own, and that nobody is charged for, because the kernel had no room to note who it was";
+    let unit = Some(&Unit::Seconds);
+    encoder
+        .encode_descriptor("intrusion_unnamed", help, unit, MetricType::Counter)?
+        .encode_counter::<NoLabelSet, _, f64>(&seconds(drain.unnamed.ns), None)
 }
 
 fn encode_delays(
@@ -220,9 +225,9 @@ fn encode_intruders(told: &Told, encoder: &mut DescriptorEncoder<'_>) -> fmt::Re
     let mut sums: Vec<(Intruded, Intrusion)> = Vec::new();
     for seen in told.containers.iter().filter(|seen| !seen.owned.is_empty()) {
         let mut by_kind: BTreeMap<&'static str, Intrusion> =
-            KINDS.into_iter().map(|kind| (kind, Intrusion::default())).collect();
+            Kind::ALL.into_iter().map(|kind| (kind.name(), Intrusion::default())).collect();
         for (intruder, sum) in drain.intrusions.get(&seen.cgroup).into_iter().flatten() {
-            let of_kind = by_kind.entry(kind(intruder.who)).or_default();
+            let of_kind = by_kind.entry(intruder.who.kind().name()).or_default();
             of_kind.ns += sum.ns;
             of_kind.times += sum.times;
         }
@@ -246,21 +251,6 @@ fn encode_intruders(told: &Told, encoder: &mut DescriptorEncoder<'_>) -> fmt::Re
         family.encode_family(labels)?.encode_counter::<NoLabelSet, _, f64>(&sum.times, None)?;
     }
     Ok(())
-}
-
-const KINDS: [&str; 7] =
-    ["kernel-thread", "container", "process", "interrupt", "softirq", "vector", "others"];
-
-fn kind(who: Who) -> &'static str {
-    match who {
-        Who::KernelThread => "kernel-thread",
-        Who::Container(_) => "container",
-        Who::Process(_) => "process",
-        Who::Interrupt(_) => "interrupt",
-        Who::Softirq(_) => "softirq",
-        Who::Vector(_) => "vector",
-        Who::Others => "others",
-    }
 }
 
 fn of(seen: &Seen) -> OfContainer {

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bayplan_probes::{
-    CgroupId, Counters, Drain, Event, EventCounts, Intruder, Intrusion, Probe, ProbeState, Refusal,
-    Who,
+    CgroupId, Counters, Drain, Event, EventCounts, Intruder, Intrusion, Kind, Probe, ProbeState,
+    Refusal, Who,
 };
 use bayplan_types::CpuId;
 use expect_test::{Expect, expect};
@@ -61,7 +61,7 @@ fn drain(start: Instant, after: u64) -> Drain {
         events: BTreeMap::new(),
         outside: Counters::default(),
         intrusions: BTreeMap::from([(CgroupId(7), intruders)]),
-        unnamed: Intrusion::default(),
+        unnamed: Intrusion { ns: 500_000_000, times: 1 },
     }
 }
 
@@ -228,6 +228,39 @@ fn who_ran_on_somebody_elses_cpu_goes_by_his_name() {
     assert_eq!(view.containers[1].intruders, []);
 }
 
+/// What was taken by processes on CPU 1 at two readings (`""`: those without a name), and what of it is recent by the second.
+#[track_caller]
+fn check_recent(then: &[(&str, u64)], now: &[(&str, u64)], expected: &[(&str, f64)]) {
+    let (sightings, start) = (Sightings::default(), Instant::now());
+    for (after, list) in [(10, then), (20, now)] {
+        let intruder = |name: &str| Intruder {
+            cpu: CpuId(1),
+            who: match name {
+                "" => Who::Others(Kind::Process),
+                _ => Who::Process(CgroupId(3)),
+            },
+            name: name.to_owned(),
+        };
+        let sum = |seconds: u64| Intrusion { ns: seconds * 1_000_000_000, times: 1 };
+        let list = list.iter().map(|(name, seconds)| (intruder(name), sum(*seconds))).collect();
+        let intrusions = BTreeMap::from([(CgroupId(7), list)]);
+        let drain = Drain { intrusions, ..drain(start, after) };
+        let at = Timestamp::UNIX_EPOCH + Duration::from_secs(after);
+        sightings.tell(table(), vec![seen(7, "owner", "1")], drain, at);
+    }
+    let view = sightings.view();
+    let found = view.containers[0].intruders.iter();
+    let found: Vec<(&str, f64)> = found.map(|it| (it.name.as_str(), it.recent_seconds)).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn what_was_taken_under_a_lost_name_is_not_recent() {
+    check_recent(&[("a", 5), ("b", 1)], &[("b", 2), ("", 6)], &[("", 1.0), ("b", 1.0)]);
+    check_recent(&[("a", 5), ("", 9)], &[("a", 1), ("", 14)], &[("", 0.0), ("a", 1.0)]);
+    check_recent(&[], &[("a", 3), ("", 2)], &[("a", 3.0), ("", 2.0)]);
+}
+
 #[test]
 fn recent_is_a_minute() {
     let view = told(&[5, 10, 40, 70, 75]).view();
@@ -246,7 +279,9 @@ fn probes_that_were_switched_off_tell_nothing() {
 #[test]
 fn prometheus_is_told_of_the_containers_that_are_there() {
     let text = Metrics::new(told(&[10])).render(true);
-    let lines = text.lines().filter(|line| line.contains("container_") || line.contains("probe"));
+    let is_told =
+        |line: &&str| ["container_", "probe", "unnamed"].iter().any(|it| line.contains(it));
+    let lines = text.lines().filter(is_told);
     let short = lines.filter(|line| !line.contains("_bucket") || line.contains("le=\"8.192e-6\""));
     let short: String = short
         .filter(|it| !it.starts_with("bayplan_container_updates"))
@@ -288,7 +323,6 @@ fn prometheus_is_told_of_the_containers_that_are_there() {
         bayplan_container_intrusion_seconds_total{namespace="default",pod="pod",container="owner",kind="container"} 1.0
         bayplan_container_intrusion_seconds_total{namespace="default",pod="pod",container="owner",kind="interrupt"} 0.0
         bayplan_container_intrusion_seconds_total{namespace="default",pod="pod",container="owner",kind="kernel-thread"} 0.01
-        bayplan_container_intrusion_seconds_total{namespace="default",pod="pod",container="owner",kind="others"} 0.0
         bayplan_container_intrusion_seconds_total{namespace="default",pod="pod",container="owner",kind="process"} 0.0
         bayplan_container_intrusion_seconds_total{namespace="default",pod="pod",container="owner",kind="softirq"} 0.0
         bayplan_container_intrusion_seconds_total{namespace="default",pod="pod",container="owner",kind="vector"} 0.0
@@ -297,7 +331,6 @@ fn prometheus_is_told_of_the_containers_that_are_there() {
         bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="container"} 10
         bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="interrupt"} 0
         bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="kernel-thread"} 10
-        bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="others"} 0
         bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="process"} 0
         bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="softirq"} 0
         bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="vector"} 0
@@ -310,6 +343,10 @@ fn prometheus_is_told_of_the_containers_that_are_there() {
         bayplan_probe_attached{probe="interrupts"} 0
         bayplan_probe_attached{probe="vectors"} 0
         bayplan_probe_attached{probe="counters"} 0
+        # HELP bayplan_intrusion_unnamed_seconds Time that others ran on CPUs that containers own, and that nobody is charged for, because the kernel had no room to note who it was
+        # TYPE bayplan_intrusion_unnamed_seconds counter
+        # UNIT bayplan_intrusion_unnamed_seconds seconds
+        bayplan_intrusion_unnamed_seconds_total 0.5
     "##]].assert_eq(&short);
 }
 

@@ -110,7 +110,7 @@ pub struct Recent {
 pub struct IntruderView {
     /// Where.
     pub cpu: u32,
-    /// `kernel thread`, `container NAMESPACE/POD/CONTAINER`, `process of cgroup N`, `irq N`, `softirq NAME`, `.. interrupt`, `others`.
+    /// `kernel thread`, `container NAMESPACE/POD/CONTAINER`, `process of cgroup N`, `irq N`, `softirq NAME`, `.. interrupt`, `other ..`: those of a kind that are too many to name.
     pub who: String,
     /// The task's or the interrupt's name; may be empty.
     pub name: String,
@@ -239,23 +239,37 @@ fn intruders_of(
     now: &Drain,
 ) -> Vec<IntruderView> {
     let Some(list) = now.intrusions.get(&seen.cgroup) else { return Vec::new() };
-    let then = before.and_then(|before| before.intrusions.get(&seen.cgroup));
-    let view = |(intruder, sum): (&Intruder, &Intrusion)| {
-        let then = then.and_then(|list| list.get(intruder)).map_or(0, |sum| sum.ns);
+    let nobody = BTreeMap::new();
+    let then = before.map(|before| before.intrusions.get(&seen.cgroup).unwrap_or(&nobody));
+    let view = |(intruder, sum): (&Intruder, &Intrusion)| IntruderView {
+        cpu: intruder.cpu.0,
+        who: name_of(intruder.who, all),
+        name: intruder.name.clone(),
+        seconds: seconds(sum.ns),
+        times: sum.times,
         // Without an older reading nothing is known to be recent.
-        let recent = before.map_or(0, |_| sum.ns.saturating_sub(then));
-        IntruderView {
-            cpu: intruder.cpu.0,
-            who: name_of(intruder.who, all),
-            name: intruder.name.clone(),
-            seconds: seconds(sum.ns),
-            times: sum.times,
-            recent_seconds: seconds(recent),
-        }
+        recent_seconds: then.map_or(0.0, |then| seconds(recent_ns(intruder, then, list))),
     };
     let mut views: Vec<IntruderView> = list.iter().map(view).collect();
     views.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     views
+}
+
+/// What one has taken between two readings. Who has lost his name in between has taken it with him to the others: what he had is nothing new there.
+fn recent_ns(
+    intruder: &Intruder,
+    then: &BTreeMap<Intruder, Intrusion>,
+    now: &BTreeMap<Intruder, Intrusion>,
+) -> u64 {
+    let of = |list: &BTreeMap<Intruder, Intrusion>, it| list.get(it).map_or(0, |sum| sum.ns);
+    let (had, has) = (of(then, intruder), of(now, intruder));
+    if !matches!(intruder.who, Who::Others(_)) {
+        // He may have come back under it, and then begins at nothing.
+        return has.checked_sub(had).unwrap_or(has);
+    }
+    let joined = then.iter().filter(|(it, _)| it.among_others() == *intruder);
+    let joined = joined.filter(|(it, sum)| of(now, it) < sum.ns).map(|(_, sum)| sum.ns);
+    has.saturating_sub(had).saturating_sub(joined.sum())
 }
 
 /// A container that is watched goes by its name.

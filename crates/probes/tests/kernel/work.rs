@@ -11,7 +11,6 @@ use std::time::Duration;
 use bayplan_probes::CgroupId;
 use nix::sched::{CpuSet, sched_setaffinity, sched_yield};
 use nix::sys::prctl::set_thp_disable;
-use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
@@ -69,12 +68,15 @@ impl Drop for Cgroup {
 pub(crate) struct Worker {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
+    before: Counted,
 }
 
 /// What the kernel has counted of a worker's task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
+    /// Time on a CPU.
     pub(crate) exec_ns: u64,
+    /// Time in wait for one.
     pub(crate) delay_ns: u64,
     /// Page faults.
     pub(crate) faults: u64,
@@ -93,24 +95,65 @@ impl Worker {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Worker { child, output }
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut worker = Worker { child, output, before: Counted::default() };
+        worker.expect("ready");
+        worker.before = worker.at_rest();
+        worker
     }
 
     pub(crate) fn begin(&mut self) {
         writeln!(self.child.stdin.as_mut().unwrap(), "begin").unwrap();
     }
 
-    /// Waits until the work is done, without ending the process.
+    /// Waits until the work is done, without ending the process. What was counted is from before the word to after the work, with the process off its CPU at both times:
+    /// the kernel and the probes have charged everything then.
     pub(crate) fn wait(&mut self) -> Counted {
+        self.expect("done");
+        let (before, after) = (self.before, self.at_rest());
+        Counted {
+            exec_ns: after.exec_ns - before.exec_ns,
+            delay_ns: after.delay_ns - before.delay_ns,
+            faults: after.faults - before.faults,
+            switches: after.switches - before.switches,
+        }
+    }
+
+    /// What it says next.
+    pub(crate) fn hear(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
-        let numbers: Vec<u64> = line.split_whitespace().map(|it| it.parse().unwrap()).collect();
-        let [exec_ns, delay_ns, faults, switches] = numbers.try_into().unwrap();
-        Counted { exec_ns, delay_ns, faults, switches }
+        line.trim_end().to_owned()
+    }
+
+    fn expect(&mut self, word: &str) {
+        assert_eq!(self.hear(), word);
+    }
+
+    /// Waits until the process sleeps, and gives what was counted of it so far (Documentation/filesystems/proc.rst, Documentation/scheduler/sched-stats.rst).
+    fn at_rest(&self) -> Counted {
+        let read =
+            |file: &str| fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap();
+        let stat = || -> Vec<String> {
+            let text = read("stat");
+            // After its name, which may have spaces.
+            let (_, rest) = text.rsplit_once(") ").unwrap();
+            rest.split(' ').map(str::to_owned).collect()
+        };
+        while stat()[0] != "S" {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let number = |text: &str| text.trim().parse::<u64>().unwrap();
+        let (stat, status, times) = (stat(), read("status"), read("schedstat"));
+        let switches =
+            status.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));
+        let mut times = times.split(' ').map(number);
+        Counted {
+            exec_ns: times.next().unwrap(),
+            delay_ns: times.next().unwrap(),
+            faults: number(&stat[7]) + number(&stat[9]),
+            switches: switches.map(|(_, count)| number(count)).sum(),
+        }
     }
 }
 
@@ -121,7 +164,7 @@ impl Drop for Worker {
     }
 }
 
-/// In the worker: takes its place, waits for the word, works, says what the kernel has counted, and waits to be ended.
+/// In the worker: takes its place, waits for the word, works, says that it is done, and waits to be ended.
 pub(crate) fn perform(args: &[&str]) {
     let [cgroup, cpu, work @ ..] = args else { panic!("{args:?}") };
     let cpu = cpu.parse().unwrap();
@@ -130,18 +173,24 @@ pub(crate) fn perform(args: &[&str]) {
     }
     // Afterwards: before Linux 6.2 a task that comes to a cgroup may run everywhere again.
     pin(cpu);
+    // From the beginning, so that all that is charged to this name is counted.
+    if let ["hog", name, ..] = work {
+        fs::write("/proc/self/comm", name).unwrap();
+    }
     println!("ready");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
-    let before = counted();
     match work {
         ["rest"] => {}
-        ["hog", name, millis] => {
-            fs::write("/proc/self/comm", name).unwrap();
-            spin(millis.parse().unwrap(), std::hint::spin_loop);
-        }
+        ["hog", _, millis] => spin(millis.parse().unwrap(), std::hint::spin_loop),
         ["yield", millis] => spin(millis.parse().unwrap(), || sched_yield().unwrap()),
         ["touch", pages] => touch(pages.parse().unwrap()),
+        ["names", first, last] => {
+            for number in first.parse::<u32>().unwrap()..last.parse().unwrap() {
+                fs::write("/proc/self/comm", format!("name-{number}")).unwrap();
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
         ["nap", times, millis] => {
             let nap = Duration::from_millis(millis.parse().unwrap());
             (0..times.parse::<u32>().unwrap()).for_each(|_| std::thread::sleep(nap));
@@ -154,29 +203,16 @@ pub(crate) fn perform(args: &[&str]) {
         }
         ["wander", millis, to] => {
             spin(millis.parse().unwrap(), std::hint::spin_loop);
+            let before = cpu_time();
             enter(to);
+            println!("{}", (cpu_time() - before).as_nanos());
             pin(cpu);
             spin(millis.parse().unwrap(), std::hint::spin_loop);
         }
         other => panic!("{other:?}"),
     }
-    let after = counted();
-    let added: [u64; 4] = std::array::from_fn(|at| after[at] - before[at]);
-    println!("{}", added.map(|it| it.to_string()).join(" "));
+    println!("done");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-}
-
-/// Time on a CPU and time in wait for one, in ns, page faults, and switches.
-fn counted() -> [u64; 4] {
-    let text = fs::read_to_string("/proc/self/schedstat").unwrap();
-    let times: Vec<u64> = text.split_whitespace().map(|it| it.parse().unwrap()).collect();
-    let usage = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
-    let counts = [
-        usage.minor_page_faults() + usage.major_page_faults(),
-        usage.voluntary_context_switches() + usage.involuntary_context_switches(),
-    ];
-    let [faults, switches] = counts.map(|it| u64::try_from(it).unwrap());
-    [times[0], times[1], faults, switches]
 }
 
 /// Writes to so many pages that were never written to, ten thousand at a time: so much at once never comes from memory that was used before. Not in huge pages, of which
@@ -208,9 +244,13 @@ fn pin(cpu: usize) {
 
 /// Keeps a CPU busy with `step` until this process has had so much CPU time.
 fn spin(millis: u64, step: impl Fn()) {
-    let cpu_time = || Duration::from(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap());
     let end = cpu_time() + Duration::from_millis(millis);
     while cpu_time() < end {
         step();
     }
+}
+
+/// CPU time of this process, to this moment.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap().into()
 }

@@ -29,9 +29,9 @@ pub(crate) const HELP: &str = "\
 cargo xtask lab list     the machines and kernels that there are
 cargo xtask lab build    fetch kernels and make the guest's file system; also when there are newer ones
 cargo xtask lab run [--machine NAME|all] [--kernel NAME|all] [--init shell|systemd|all] [--limit SECONDS]
-                   [--silence SECONDS] [--program FILE] [--package FILE] [-- ARGUMENT...]
-                         the guest tests; ARGUMENT is a part of a test's name. Or any program of yours. With a Debian package under
-                         systemd, they test what it installs, and that it comes and goes
+                   [--silence SECONDS] [--suite guest|probes] [--program FILE] [--package FILE] [-- ARGUMENT...]
+                         the guest tests, or the kernel tests of the probes; ARGUMENT is a part of a test's name. Or any program of
+                         yours. With a Debian package under systemd, they test what it installs, and that it comes and goes
 cargo xtask lab shell [--machine NAME] [--kernel NAME] [--init shell|systemd]
                          a shell in the guest, with bayplan, containerd and the tests
 ";
@@ -60,9 +60,29 @@ struct Asked {
     releases: Vec<Release>,
     inits: Vec<Init>,
     limits: Limits,
-    program: Option<PathBuf>,
+    suite: Suite,
     package: Option<PathBuf>,
     args: Vec<String>,
+}
+
+/// What runs in a guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Suite {
+    /// `tests/guest`.
+    Guest,
+    /// `crates/probes/tests/kernel`.
+    Probes,
+    Program(PathBuf),
+}
+
+impl Suite {
+    fn find(name: &str) -> anyhow::Result<Suite> {
+        match name {
+            "guest" => Ok(Suite::Guest),
+            "probes" => Ok(Suite::Probes),
+            _ => bail!("`{name}` is no suite; there are guest and probes"),
+        }
+    }
 }
 
 /// `None`: not understood.
@@ -100,11 +120,12 @@ fn build() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a change has to pass: one machine, every kernel; then what depends most on systemd.
+/// What a change has to pass: one machine, every kernel; the probes there; then what depends most on systemd.
 pub(crate) fn test() -> anyhow::Result<()> {
     let everything = Asked::parse(&["--kernel", "all"])?;
+    let probes = Asked::parse(&["--kernel", "all", "--suite", "probes"])?;
     let under_systemd = Asked::parse(&[&["--init", "systemd", "--"], UNDER_SYSTEMD].concat())?;
-    run_all(&[everything, under_systemd])
+    run_all(&[everything, probes, under_systemd])
 }
 
 impl Asked {
@@ -114,7 +135,7 @@ impl Asked {
             releases: vec![Release::Stable],
             inits: vec![Init::Shell],
             limits: LIMITS,
-            program: None,
+            suite: Suite::Guest,
             package: None,
             args: Vec::new(),
         };
@@ -131,7 +152,8 @@ impl Asked {
                 "--init" => asked.inits = find_inits(value()?)?,
                 "--limit" => asked.limits.whole = Duration::from_secs(value()?.parse()?),
                 "--silence" => asked.limits.silent = Duration::from_secs(value()?.parse()?),
-                "--program" => asked.program = Some(value()?.into()),
+                "--suite" => asked.suite = Suite::find(value()?)?,
+                "--program" => asked.suite = Suite::Program(value()?.into()),
                 "--package" => asked.package = Some(value()?.into()),
                 _ => bail!("what is {option}? See `cargo xtask help`"),
             }
@@ -189,14 +211,18 @@ struct Job {
 impl Asked {
     /// A guest for each machine with each kernel and each first process.
     fn jobs(&self, built: &Built) -> anyhow::Result<Vec<Job>> {
-        let tests = self.program.as_ref().unwrap_or(&built.tests);
+        let tests = match &self.suite {
+            Suite::Guest => &built.tests,
+            Suite::Probes => &built.probes,
+            Suite::Program(file) => file,
+        };
         let mut jobs = Vec::new();
         for release in &self.releases {
             let kernel = cached_or_fetched(*release)?;
             for (machine, init) in
                 self.machines.iter().flat_map(|it| self.inits.iter().map(move |init| (*it, *init)))
             {
-                let out = out_dir(machine, *release, init);
+                let out = out_dir(machine, *release, init, &self.suite);
                 let (kernel, package) = (kernel.clone(), self.package.clone());
                 jobs.push(Job {
                     guest: Guest { machine, kernel, init, package, out },
@@ -267,7 +293,7 @@ fn shell(asked: &Asked) -> anyhow::Result<()> {
     let (release, init) = (*release, *init);
     let kernel = cached_or_fetched(release)?;
     println!("xtask: {} on {}; `exit` or Ctrl-A X ends it", machine.name, kernel.version);
-    let out = out_dir(machine, release, init);
+    let out = out_dir(machine, release, init, &Suite::Guest);
     Guest { machine, kernel, init, package: asked.package.clone(), out }.shell(&programs)
 }
 
@@ -283,23 +309,26 @@ fn command_line(args: &[String]) -> String {
     format!("guest-tests{}\n", quoted.collect::<String>())
 }
 
-fn out_dir(machine: &Machine, release: Release, init: Init) -> PathBuf {
+fn out_dir(machine: &Machine, release: Release, init: Init, suite: &Suite) -> PathBuf {
     let target = std::env::var("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|_| workspace().join("target"));
-    let suffix = if init == Init::Systemd { "-systemd" } else { "" };
-    target.join("lab").join(format!("{}-{}{suffix}", machine.name, release.name()))
+    let probes = if *suite == Suite::Probes { "-probes" } else { "" };
+    let systemd = if init == Init::Systemd { "-systemd" } else { "" };
+    target.join("lab").join(format!("{}-{}{probes}{systemd}", machine.name, release.name()))
 }
 
 /// The programs under test.
 struct Built {
     bayplan: PathBuf,
     tests: PathBuf,
+    probes: PathBuf,
 }
 
 fn build_tests() -> anyhow::Result<Built> {
     let mut command = Command::new(cargo());
     // Of the whole workspace, as the tests on this machine: by itself the package would have other features, and be built anew.
-    command.args(["test", "--workspace", "--test", "guest", "--no-run", "--locked"]);
+    command.args(["test", "--workspace", "--test", "guest", "--test", "kernel"]);
+    command.args(["--no-run", "--locked"]);
     command.arg("--message-format=json-render-diagnostics").current_dir(workspace());
     let told = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
     ensure!(told.status.success(), "cargo test --no-run: {}", told.status);
@@ -311,5 +340,9 @@ fn build_tests() -> anyhow::Result<Built> {
         let path = found.filter_map(|message| message["executable"].as_str()).next_back();
         path.map(|path| Path::new(path).to_owned()).with_context(|| format!("no program {name}"))
     };
-    Ok(Built { bayplan: executable("bayplan-under-test")?, tests: executable("guest")? })
+    Ok(Built {
+        bayplan: executable("bayplan-under-test")?,
+        tests: executable("guest")?,
+        probes: executable("kernel")?,
+    })
 }

@@ -98,6 +98,7 @@ pub(super) fn gather_resctrl(
     }
     settle_turned(&occupancy.turned, &members, &plan, gathered);
     gathered.groups.plan = plan;
+    gathered.groups.sweep_interval = config.sweep_interval;
 }
 
 /// So many values of containers are read at a look at most. For each of them the kernel lets a CPU of that cache work for some microseconds, and that may be one that

@@ -38,6 +38,7 @@ struct Node {
     config: Config,
     occupancy: Occupancy,
     enforcer: Enforcer,
+    now: Duration,
     _state: tempfile::TempDir,
 }
 
@@ -78,7 +79,7 @@ impl Node {
         let (originals, _) = Originals::open(Arc::new(SoundDisk), state.path(), None).unwrap();
         let enforcer = Enforcer::new(Box::new(Arc::clone(&kernel)), originals);
         let config = parse_config(Path::new("f"), config).unwrap();
-        Node { kernel, config, occupancy, enforcer, _state: state }
+        Node { kernel, config, occupancy, enforcer, now: Duration::ZERO, _state: state }
     }
 
     /// What is shown before, and everything that is told.
@@ -91,8 +92,14 @@ impl Node {
         expected.assert_eq(&render_file_plan_view(&view));
     }
 
+    /// A sweep later than before.
     fn enforce(&mut self) -> Vec<String> {
-        let done = self.enforcer.enforce(&self.config, &self.occupancy, Duration::ZERO);
+        self.enforce_after(self.config.sweep_interval)
+    }
+
+    fn enforce_after(&mut self, pause: Duration) -> Vec<String> {
+        self.now += pause;
+        let done = self.enforcer.enforce(&self.config, &self.occupancy, self.now);
         done.failures
     }
 
@@ -303,6 +310,49 @@ fn everybody_is_monitored_where_he_is() {
     node.occupancy.occupants.pop();
     assert_eq!(node.enforce(), [""; 0]);
     assert_eq!(node.kernel.list("sys/fs/resctrl/bayplan.besteffort/mon_groups"), Ok(vec![]));
+}
+
+/// The kernel walks over all threads of the node for each list of a group's.
+#[test]
+fn threads_of_groups_are_listed_for_who_is_new_and_at_sweeps() {
+    let mut node = Node::new(FakeResctrl::xeon(), MONITOR, &PODS[..3]);
+    let newcomer = node.occupancy.occupants.pop();
+    let listed = |node: &mut Node, seconds: u64| {
+        assert_eq!(node.enforce_after(Duration::from_secs(seconds)), [""; 0]);
+        let paths = std::mem::take(&mut node.kernel.lock().unwrap().listed);
+        let groups = paths.iter().filter_map(|path| path.strip_suffix("-id/tasks")?.chars().last());
+        groups.collect::<BTreeSet<char>>().into_iter().collect::<String>()
+    };
+    assert_eq!(listed(&mut node, 0), "ab");
+    // The runtime may still be about to put threads into their cgroups.
+    assert_eq!(listed(&mut node, 4), "ab");
+    assert_eq!(listed(&mut node, 1), "");
+    node.occupancy.occupants.extend(newcomer);
+    assert_eq!(listed(&mut node, 5), "c");
+    assert_eq!(listed(&mut node, 5), "");
+    // Somebody removes a group, and its threads are in the root's.
+    node.kernel.remove_dir("sys/fs/resctrl/mon_groups/bayplan.b-id").unwrap();
+    assert_eq!(listed(&mut node, 5), "b");
+    assert_eq!(node.groups(), ["/bayplan.a-id", "/bayplan.b-id", "/bayplan.c-id"]);
+    node.enforcer.insist();
+    assert_eq!(listed(&mut node, 0), "abc");
+    assert_eq!(listed(&mut node, 29), "");
+    assert_eq!(listed(&mut node, 1), "abc");
+}
+
+#[test]
+fn who_has_no_threads_yet_is_looked_at_until_he_has_some() {
+    let mut node = Node::new(FakeResctrl::xeon(), MONITOR, &PODS[..1]);
+    let cgroup = "sys/fs/cgroup/kubepods/pod-a/a-id";
+    let empty = FakeResctrl::xeon();
+    let rest = std::mem::replace(&mut *node.kernel.lock().unwrap(), empty).rest;
+    node.kernel.lock().unwrap().rest = rest;
+    let threads = format!("{cgroup}/cgroup.threads");
+    node.kernel.lock().unwrap().rest.files.insert(threads, String::new());
+    assert_eq!(node.enforce_after(Duration::ZERO), [""; 0]);
+    node.kernel.lock().unwrap().add_thread(10, cgroup);
+    assert_eq!(node.enforce_after(Duration::ZERO), [""; 0]);
+    assert_eq!(node.groups(), ["/bayplan.a-id"]);
 }
 
 #[test]
