@@ -11,7 +11,7 @@ use tokio::time::{Duration, sleep};
 use crate::node::{MACHINE, Node, set, soon};
 use crate::observing::{get, metrics, sum};
 
-const CLASSES: &str = "\
+pub(crate) const CLASSES: &str = "\
 reservedCpus: 0,8
 sweepInterval: 100ms
 cpuClasses:
@@ -22,7 +22,7 @@ cpuClasses:
   shared: quiet
 ";
 
-fn file(node: &Node, cpu: u32, name: &str) -> PathBuf {
+pub(crate) fn file(node: &Node, cpu: u32, name: &str) -> PathBuf {
     let dir = node.host_root().join("sys/devices/system/cpu");
     match name {
         "latency" => dir.join(format!("cpu{cpu}/power/pm_qos_resume_latency_us")),
@@ -37,7 +37,7 @@ fn write(node: &Node, cpu: u32, name: &str, text: &str) {
 }
 
 /// As intel_pstate shows itself; a disk takes everything.
-fn write_driver(node: &Node) {
+pub(crate) fn write_driver(node: &Node) {
     for cpu in 0..16 {
         let rows = [
             ("affected_cpus", format!("{cpu}\n")),
@@ -77,10 +77,10 @@ fn shown(node: &Node, cpu: u32) -> String {
 
 const BEFORE: &str = "powersave balance_performance 800000 3600000 0";
 const FAST: &str = "performance performance 2000000 3600000 10";
-const QUIET: &str = "powersave power 800000 1000000 0";
+pub(crate) const QUIET: &str = "powersave power 800000 1000000 0";
 
 /// Waits until the CPUs of the sets show what stands beside them, and all others what was before.
-async fn wait_for(node: &Node, rows: &[(&CpuSet, &str)]) {
+pub(crate) async fn wait_for(node: &Node, rows: &[(&CpuSet, &str)]) {
     let wanted = |cpu: u32| {
         let row = rows.iter().find(|(cpus, _)| cpus.iter().any(|it| it.0 == cpu));
         row.map_or(BEFORE, |(_, text)| *text)
