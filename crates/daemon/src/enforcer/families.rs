@@ -79,3 +79,6 @@ pub(crate) fn gather(
     cgroups::gather_interrupts(kernel, config, occupancy, originals, unmovable, &mut gathered);
     gathered
 }
+
+#[cfg(test)]
+mod tests;

@@ -336,4 +336,4 @@ impl<'a> Member<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
