@@ -21,6 +21,7 @@ mod monitoring;
 mod neighbours;
 mod node;
 mod observing;
+mod packages;
 mod placing;
 mod power;
 mod prometheus;

@@ -4,13 +4,15 @@ use std::path::Path;
 
 use bayplan_allocator::policy::topology_aware::{PoolsError, pools};
 use bayplan_cri::upstream::Upstream;
-use bayplan_host::{Depth, read_snapshot};
+use bayplan_enforcement::idle_weight;
+use bayplan_host::{Depth, read_block_devices, read_snapshot, read_undivided_disks};
 use bayplan_probes::{Probe, ProbeState, Probes};
 use bayplan_topology::{Topology, derive};
 use serde::Serialize;
 
 use crate::config::Config;
 use crate::control::query_control;
+use crate::enforcer::patterns_of;
 use crate::neighbours::{check_driver, check_neighbours};
 use crate::socket::find_group;
 use crate::status::Status;
@@ -111,7 +113,21 @@ pub fn check_machine(config: &Config) -> Vec<Finding> {
     };
     findings.push(check_reserved(config, &topology));
     findings.extend(check_wants(config, &topology));
+    findings.extend(check_weights(config));
     findings
+}
+
+/// Weights for all disks that do nothing on some.
+fn check_weights(config: &Config) -> Vec<Finding> {
+    let classes = &config.block_io_classes;
+    if classes.is_empty() {
+        return Vec::new();
+    }
+    let devices = read_block_devices(&config.host_root, patterns_of(classes.values()));
+    let undivided = read_undivided_disks(&config.host_root);
+    let idle = classes.iter();
+    let idle = idle.filter_map(|(name, class)| idle_weight(name, class, &devices, &undivided));
+    idle.map(|message| finding("disks", Severity::Warning, message)).collect()
 }
 
 fn check_reserved(config: &Config, topology: &Topology) -> Finding {

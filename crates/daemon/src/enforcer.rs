@@ -35,7 +35,7 @@ pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};
 use crate::enforcer::cpu_sets::CpuSets;
-pub(crate) use crate::enforcer::families::{ClassesKnown, SCARCE, tuning};
+pub(crate) use crate::enforcer::families::{ClassesKnown, SCARCE, patterns_of, tuning};
 use crate::enforcer::families::{
     Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_power,
 };
@@ -333,9 +333,24 @@ impl Enforcer {
             failures.map(|(write, why)| format!("{} to {}: {why}", write.slot, write.new));
         let mut failures: Vec<String> = failures.collect();
         let given_back = report.outcomes.len() - failures.len();
+        failures.extend(self.unread_files(&report));
         failures.extend(groups.failures);
         failures.extend(unkept);
         RestoredFiles { given_back, failures }
+    }
+
+    /// Originals that are still remembered although nothing was written: their files cannot be read, so nobody knows whether they have them again.
+    fn unread_files(&mut self, report: &Report) -> Vec<String> {
+        let written: BTreeSet<&Slot> = report.failures().map(|(write, _)| &write.slot).collect();
+        let left = self.originals.all().iter().filter(|(slot, _)| !written.contains(slot));
+        let left = left.map(|(slot, original)| {
+            let why = match self.kernel.read(&slot.path) {
+                Ok(found) => format!("it says {:?}", found.trim()),
+                Err(errno) => format!("it cannot be read: {errno:?}: {}", errno.desc()),
+            };
+            format!("{slot} to {}: {why}", original.value)
+        });
+        left.collect()
     }
 
     /// Files that are left to somebody else.

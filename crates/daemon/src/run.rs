@@ -592,11 +592,14 @@ async fn restore(
 }
 
 /// Gives back what a daemon that no longer runs has changed in kernel files, as far as they are still there. CPU sets stay as they are: only the
-/// runtime can change them for good.
+/// runtime can change them for good. Where no daemon has ever run with this state directory, nothing is touched: the kernel may be one in which another has.
 ///
 /// # Errors
 /// A daemon runs, or what was changed cannot be read.
 pub fn restore_files(config: &Config) -> Result<RestoredFiles, StartError> {
+    if !Originals::are_below(&config.state_dir) {
+        return Ok(RestoredFiles { given_back: 0, failures: Vec::new() });
+    }
     Ok(new_enforcer(config, &Disks::default())?.give_back())
 }
 

@@ -62,6 +62,11 @@ struct Unread {
 }
 
 impl Originals {
+    /// Whether a daemon has ever opened them in this state directory. Who may not look is told so when they are opened.
+    pub(crate) fn are_below(state_dir: &Path) -> bool {
+        state_dir.join(DIRECTORY).try_exists().unwrap_or(true)
+    }
+
     /// Those of earlier runs since the kernel was started, which it calls `boot` (`/proc/sys/kernel/random/boot_id`): afterwards its files are as they
     /// always are. What is damaged of the file is dropped, and told; one that cannot be read is tried again ([`Self::read_again`]).
     pub(crate) fn open(

@@ -19,7 +19,12 @@ use crate::enforcer::families::{KnownFiles, gather};
 use crate::enforcer::{Enforcer, HeldFile, Originals};
 
 /// A pod of its own with one container: CPUs that it may run on, those that it owns, and an annotation.
-fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)]) -> Occupant {
+pub(crate) fn occupant(
+    name: &str,
+    cpus: &str,
+    exclusive: &str,
+    annotations: &[(&str, &str)],
+) -> Occupant {
     let annotations = annotations.iter().map(|(name, value)| ((*name).into(), (*value).into()));
     let resources = Resources {
         cpu_shares: 2048,
@@ -52,7 +57,7 @@ fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)
 }
 
 /// Cgroups of a node on which these pods run.
-fn kernel(pods: &[&str]) -> FakeKernel {
+pub(crate) fn kernel(pods: &[&str]) -> FakeKernel {
     let files = [
         ("cpu.max", "200000 100000\n"),
         ("cpu.max.burst", "0\n"),
