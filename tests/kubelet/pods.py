@@ -28,12 +28,12 @@ def best_effort(name="main", **more):
     return container(name, **more)
 
 
-def pod(name, *containers, first=(), grace=5, restart="Always"):
+def pod(name, *containers, first=(), grace=5, restart="Always", annotations=None):
     """A pod; `first` are its init containers."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {}},
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {}, "annotations": annotations or {}},
         "spec": {
             "containers": list(containers),
             "initContainers": list(first),

@@ -105,10 +105,23 @@ class Bayplan:
         self.program, self.work = program, work
         self.config = work / "bayplan.yaml"
         self.config.write_text(node.BAYPLAN_CONFIG.format(socket=node.BAYPLAN, runtime=node.RUNTIME, metrics=node.METRICS, work=work))
+        self.open()
+
+    def open(self):
+        """`systemctl start` of both units."""
+        Path(node.BAYPLAN).unlink(missing_ok=True)
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.bind(node.BAYPLAN)
         self.socket.listen(128)
         self.start()
+
+    def close(self):
+        """`systemctl stop` of both: nobody listens any more."""
+        self.stop()
+        self.socket.close()
+
+    def is_running(self):
+        return self.process.poll() is None
 
     def start(self):
         args = ["sh", "-c", PASS, "sh", self.program, "--config", str(self.config), "run"]
@@ -116,11 +129,14 @@ class Bayplan:
             self.process = subprocess.Popen(args, stdin=self.socket, stdout=log, stderr=log)
         await_healthy("bayplan", self.process, f"http://{node.METRICS}/healthz", self.work)
 
-    def restart(self):
-        """`systemctl restart`."""
+    def stop(self):
         code = signal_and_wait("bayplan", self.process, signal.SIGTERM)
         if code != 0:
             raise Failure(f"bayplan ended with {code}:\n{node.tail(self.work / 'bayplan.log')}")
+
+    def restart(self):
+        """`systemctl restart`."""
+        self.stop()
         self.start()
 
     def kill(self):
@@ -133,11 +149,14 @@ class Bayplan:
         command = [self.program, "--config", str(self.config), *args]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
         if done.returncode != 0:
-            raise Failure(f"bayplan {' '.join(args)}: {done.stderr.strip()}")
+            raise Failure(f"bayplan {' '.join(args)}: {(done.stdout + done.stderr).strip()}")
         return done.stdout
 
     def status(self):
         return json.loads(self.ask("status", "-o", "json"))
+
+    def is_rebalancer_paused(self):
+        return json.loads(self.ask("rebalance", "status", "-o", "json"))["is_paused"]
 
 
 class Kubelet:

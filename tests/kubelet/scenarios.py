@@ -164,6 +164,118 @@ def point_kubelet(world, socket_path):
     world.kubelet.restart()
 
 
+def restored(world):
+    """`bayplan restore` and `resume` under pods that run: all of them, newcomers too, are everywhere as without Bayplan, and then where they were."""
+    before = populate(world)
+    failed = world.failed_calls()
+    world.bayplan.ask("restore", "--yes")
+    check_free(world)
+    world.submit(pod("new", guaranteed(cpu="800m")), pod("passes", burstable(), grace=1))
+    world.await_known("new", "passes")
+    check_free(world)
+    world.bayplan.restart()
+    check(world.bayplan.status()["mode"] == "restored", "a restart ends the mode")
+    check_free(world)
+    gone = world.ids()["passes/main"]
+    world.remove("passes", grace=1)
+    world.await_ended("passes", gone)
+    world.bayplan.ask("resume", "--yes")
+    check_unmoved(world, before)
+    check(new_failures(world, failed) == {}, f"calls of kubelet failed: {new_failures(world, failed)}")
+    check_shares(world, "new/main")
+
+
+def check_free(world):
+    """Nothing keeps anybody from any CPU or memory node, and nobody was started again for it."""
+    found = witness.confined()
+    check(not found, "; ".join(found))
+    again = {name: it for name, it in world.restarts().items() if it}
+    check(not again, f"started again: {again}")
+
+
+def check_shares(world, *names):
+    """They were adopted, own nothing and keep off what others own; `settle` has looked at the kernel."""
+    world.settle()
+    for name in names:
+        found = world.container(name)
+        check(found["exclusive"] == "" and witness.parse_list(found["cpus"]) == world.shared(), f"{name} owns {found['exclusive']!r} and runs on {found['cpus']}")
+
+
+def leaves(world):
+    """The way back of deploy/NODE.md, a time without Bayplan, and the way there."""
+    world.submit(pod("owns", guaranteed()), pod("idle", best_effort()), pod("passes", best_effort(), grace=1))
+    world.await_running("owns", "idle", "passes")
+    before = world.seats()
+    world.bayplan.ask("restore", "--yes")
+    point_kubelet(world, node.RUNTIME)
+    world.await_known("owns", "idle", "passes")
+    world.bayplan.close()
+    world.submit(pod("bare-owns", guaranteed()), pod("bare-idle", best_effort()))
+    world.await_known("bare-owns", "bare-idle")
+    check_free(world)
+    check_never_met(world, {"owns": "bare-owns", "idle": "bare-idle"})
+    gone = world.ids()["passes/main"]
+    world.remove("passes", grace=1)
+    world.await_ended("passes", gone)
+    del before["passes/main"]
+    world.bayplan.open()
+    check(world.bayplan.status()["mode"] == "restored", "the mode was not kept")
+    check_free(world)
+    world.bayplan.ask("resume", "--yes")
+    point_kubelet(world, node.BAYPLAN)
+    world.await_known("owns", "idle", "bare-owns", "bare-idle")
+    check_unmoved(world, before)
+    check_shares(world, "bare-owns/main", "bare-idle/main")
+
+
+def check_never_met(world, pairs):
+    """Of each pair the first, which Bayplan has placed and restored, is to the kernel as the second, which it has never seen."""
+    groups, ids = witness.groups(), world.ids()
+    for restored, bare in pairs.items():
+        ours, theirs = (witness.settings(groups[ids[f"{it}/main"]]) for it in (restored, bare))
+        check(len(ours) > 6, f"of {restored} only {', '.join(ours)} could be read")
+        check(ours == theirs, f"{restored} has {ours}, {bare} {theirs}")
+
+
+def drained(world):
+    """Who owns CPUs keeps them, who comes shares, and who requires CPUs of his own is told; until `resume`."""
+    world.submit(pod("owns", guaranteed()), pod("idle", best_effort()))
+    world.await_running("owns", "idle")
+    before = world.seats()
+    world.bayplan.ask("drain", "--yes")
+    check_unmoved(world, before)
+    world.submit(pod("comes", guaranteed()))
+    world.await_running("comes")
+    check_shares(world, "comes/main")
+    world.bayplan.kill()
+    check(world.bayplan.status()["mode"] == "draining", "a kill ends the mode")
+    check_unmoved(world, before)
+    world.remove("owns")
+    world.await_gone("owns")
+    world.submit(pod("requires", guaranteed(), annotations={"bayplan.dev/within": "numa"}))
+    wait("the refusal", lambda: "bayplan is draining" in waiting_message(world.pod("requires")))
+    world.bayplan.ask("resume", "--yes")
+    world.await_running("requires")
+    check(world.container("requires/main")["exclusive"] != "", "it has no CPU of its own")
+    check_shares(world, "comes/main")
+
+
+def rebalancer_pauses(world):
+    """The switch moves nobody and holds back no placing, and a kill does not turn it."""
+    before = populate(world)
+    failed = world.failed_calls()
+    world.bayplan.ask("rebalance", "pause")
+    world.submit(pod("new", burstable()))
+    world.await_running("new")
+    check(new_failures(world, failed) == {}, f"calls of kubelet failed: {new_failures(world, failed)}")
+    world.bayplan.kill()
+    check(world.bayplan.is_rebalancer_paused(), "a kill ends the pause")
+    check_unmoved(world, before)
+    world.bayplan.ask("rebalance", "resume")
+    check(not world.bayplan.is_rebalancer_paused(), "it is paused still")
+    check_unmoved(world, before)
+
+
 def bayplan_restarts(world):
     """As for an upgrade; in the middle pods come and go, and no call of kubelet fails."""
     interrupt(world, world.bayplan.restart, may_fail=False)
@@ -187,10 +299,14 @@ def interrupt(world, how, may_fail):
     world.await_running("comes-3")
     world.await_gone("comes-0", "comes-1", "comes-2")
     check_unmoved(world, before)
-    new = {name: number - failed.get(name, 0) for name, number in world.failed_calls().items() if number > failed.get(name, 0)}
-    # Kubelet asks for containers and sandboxes that it has just removed, restart or not.
-    new = {name: number for name, number in new.items() if name not in ("container_status", "podsandbox_status")}
+    new = new_failures(world, failed)
     check(may_fail or not new, f"calls of kubelet failed: {new}")
+
+
+def new_failures(world, before):
+    """Calls that have failed for kubelet since it was asked before, but for those that ask for what it has just removed, as it does with any runtime."""
+    new = {name: number - before.get(name, 0) for name, number in world.failed_calls().items()}
+    return {name: number for name, number in new.items() if number > 0 and name not in ("container_status", "podsandbox_status")}
 
 
 def stubborn(world):
@@ -330,6 +446,10 @@ SCENARIOS = [
     Scenario("one pod replaces the other, again and again", repeats),
     Scenario("kubelet's restart changes nothing", kubelet_restarts),
     Scenario("kubelet is switched over to Bayplan and back", there_and_back),
+    Scenario("all run everywhere after `restore`, and where they were after `resume`", restored),
+    Scenario("a node leaves Bayplan as NODE.md says, and comes again", leaves),
+    Scenario("nobody new owns CPUs while Bayplan drains", drained),
+    Scenario("the rebalancer is paused, and nothing else", rebalancer_pauses),
     Scenario("Bayplan's restart changes nothing and fails no call", bayplan_restarts),
     Scenario("kill -9 of Bayplan changes nothing and fails no pod", bayplan_is_killed),
     Scenario("a pod is resized in place, and back", resized, "resize"),

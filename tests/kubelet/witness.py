@@ -12,6 +12,14 @@ from pathlib import Path
 from processes import CGROUP_ROOT, is_cgroup_v2
 
 TREE = Path("/sys/fs/cgroup" if is_cgroup_v2() else "/sys/fs/cgroup/cpuset") / CGROUP_ROOT
+# What kubelet and Bayplan say of a container, by the controller of cgroup v1 that has it.
+SETTINGS_V1 = {
+    "cpuset": ["cpuset.effective_cpus", "cpuset.effective_mems"],
+    "cpu": ["cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us"],
+    "memory": ["memory.limit_in_bytes", "memory.soft_limit_in_bytes"],
+}
+SETTINGS_V2 = ["cpuset.cpus.effective", "cpuset.mems.effective", "cpuset.cpus.partition", "cpu.max", "cpu.max.burst", "cpu.weight", "cpu.idle",
+               "memory.min", "memory.low", "memory.high", "memory.max", "io.max", "io.weight"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,24 @@ def read_processes(group):
         allowed = dict(re.findall(r"(?m)^(Cpus|Mems)_allowed_list:\s*(.*)$", text))
         seen.append(Seen(pid, parse_list(allowed["Cpus"]), parse_list(allowed["Mems"])))
     return seen
+
+
+def settings(group):
+    """What the kernel has been told of a container and of its pod, by file."""
+    if is_cgroup_v2():
+        files = [it / name for it in (group, group.parent) for name in SETTINGS_V2]
+    else:
+        same = [(Path("/sys/fs/cgroup", controller) / group.relative_to("/sys/fs/cgroup/cpuset"), names) for controller, names in SETTINGS_V1.items()]
+        files = [it / name for dir, names in same for it in (dir, dir.parent) for name in names]
+    return {f"{'container' if group.name in it.parts else 'pod'}'s {it.name}": it.read_text().strip() for it in files if it.exists()}
+
+
+def confined():
+    """Every process of a container or sandbox that may not be everywhere where kubelet's root may."""
+    suffix = ".effective" if is_cgroup_v2() else ""
+    cpus, mems = (parse_list((TREE / f"{name}{suffix}").read_text()) for name in ("cpuset.cpus", "cpuset.mems"))
+    seen = [(id_, it) for id_, group in groups().items() for it in read_processes(group)]
+    return [f"{id_[:12]} may be on CPUs {sorted(it.cpus)} and memory nodes {sorted(it.mems)}" for id_, it in seen if (it.cpus, it.mems) != (cpus, mems)]
 
 
 def by_name(status):

@@ -104,8 +104,28 @@ class World:
         found = re.findall(r'(?m)^kubelet_runtime_operations_errors_total\{operation_type="([^"]+)"\} (\S+)', text)
         return {name: int(float(number)) for name, number in found}
 
+    def ids(self):
+        """The containers that kubelet runs, by `pod/container` without what it adds to names, with the runtime's ids."""
+        statuses = ((name.removesuffix(self.suffix), it) for name, pod in self.pods().items() for it in container_statuses(pod))
+        return {f"{name}/{it['name']}": it["containerID"].removeprefix("containerd://") for name, it in statuses if "running" in it["state"]}
+
+    def await_known(self, *names):
+        """Until kubelet says that the containers of these pods run, whoever may know them."""
+        for name in names:
+            wait(f"kubelet's word that {name} runs", lambda: is_running(self.pod(name)))
+
+    def await_ended(self, name, id_):
+        """Until kubelet does not know the pod and the kernel does not know its container, whoever may know them."""
+        wait(f"the end of {name}", lambda: self.pod(name) is None and id_ not in witness.groups())
+
     def clear(self):
-        """Removes all pods with kubelet on Bayplan, and tells what is left of them anywhere."""
+        """Removes all pods with kubelet on Bayplan, which places, and tells what is left of them anywhere."""
+        if not self.bayplan.is_running():
+            self.bayplan.open()
+        if self.bayplan.status()["mode"] != "placing":
+            self.bayplan.ask("resume", "--yes")
+        if self.bayplan.is_rebalancer_paused():
+            self.bayplan.ask("rebalance", "resume")
         if self.kubelet.socket != node.BAYPLAN:
             self.kubelet.point_at(node.BAYPLAN)
             self.kubelet.restart()
