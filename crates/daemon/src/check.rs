@@ -225,7 +225,10 @@ async fn check_runtime(config: &Config) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
+    use crate::config::parse_config;
 
     fn check_with(controllers: Option<&str>, expected: Severity) {
         let root = tempfile::tempdir().unwrap();
@@ -242,5 +245,29 @@ mod tests {
         check_with(Some("cpuset cpu io memory\n"), Severity::Ok);
         check_with(Some("cpu memory\n"), Severity::Failure);
         check_with(None, Severity::Warning);
+    }
+
+    #[test]
+    fn a_weight_that_does_nothing_is_named_with_the_disks() {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in
+            [("dev", "254:0\n"), ("device/type", "0\n"), ("queue/scheduler", "[none]\n")]
+        {
+            let path = root.path().join("sys/block/vda").join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let check = |class: &str| {
+            let text = format!("hostRoot: {}\n{class}", root.path().display());
+            let config = parse_config(Path::new("c"), &text).unwrap();
+            let found = check_weights(&config).into_iter();
+            found.map(|it| format!("{:?} {}\n", it.severity, it.message)).collect::<String>()
+        };
+        assert_eq!(check(""), "");
+        assert_eq!(check("blockIo: {classes: {slow: []}}"), "");
+        expect![[r#"
+            Warning block I/O class "slow": its weight does nothing on vda: neither the scheduler bfq nor io.cost.qos divides there; a rule with these as Devices and a Weight switches the latter on
+        "#]]
+        .assert_eq(&check("blockIo: {classes: {slow: [{Weight: 50}]}}"));
     }
 }
