@@ -4,6 +4,7 @@
 
 mod audit;
 mod drift;
+mod failures;
 mod resources;
 
 use std::path::Path;
@@ -36,6 +37,36 @@ fn a_cpu_set_that_somebody_changes_past_the_runtime_is_repaired() {
 fn the_audit_names_a_hog_on_somebodys_own_cpu_and_its_time() {
     let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
     audit::run(Path::new(BAYPLAN)).unwrap();
+}
+
+#[test]
+fn containerd_is_killed_while_pods_run_and_start() {
+    let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    failures::runtime_is_killed(Path::new(BAYPLAN)).unwrap();
+}
+
+#[test]
+fn containerd_hangs_while_pods_run_and_start() {
+    let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    failures::runtime_hangs(Path::new(BAYPLAN)).unwrap();
+}
+
+#[test]
+fn bayplan_is_killed_while_a_container_is_created_and_started() {
+    let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    failures::daemon_is_killed(Path::new(BAYPLAN)).unwrap();
+}
+
+#[test]
+fn pods_start_and_none_is_lost_while_the_journals_disk_is_full() {
+    let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    failures::disk_is_full(Path::new(BAYPLAN)).unwrap();
+}
+
+#[test]
+fn a_pod_whose_decision_is_late_starts_or_is_refused_as_configured() {
+    let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    failures::disk_hangs(Path::new(BAYPLAN)).unwrap();
 }
 
 /// With two Guaranteed containers where this machine has CPUs for both and one to share.

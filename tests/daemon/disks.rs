@@ -2,57 +2,28 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use bayplan_host::disk::{Disk, Operation};
 use bayplan_host::history::{parse_history, segments};
+use bayplan_tests::disk::Mounted;
 use nix::libc::{EIO, ENOSPC, EROFS};
 
 use crate::node::{Node, soon};
 use crate::observing::{get, metrics, sum};
 
-/// A disk of its own, unmounted when dropped.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn mount(at: PathBuf) -> Mounted {
-        fs::create_dir_all(&at).unwrap();
-        mount(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"], &at);
-        Mounted(at)
-    }
-
-    fn remount(&self, how: &str) {
-        mount(&["-o", &format!("remount,{how}")], &self.0);
-    }
-}
-
-fn mount(arguments: &[&str], at: &Path) {
-    let status = Command::new("mount").args(arguments).arg(at).status().unwrap();
-    assert!(status.success(), "mount {arguments:?} failed; it needs root, and nobody who writes");
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        // Lazily, because the daemon may have it open.
-        let unmounted = Command::new("umount").arg("--lazy").arg(&self.0).status();
-        assert!(unmounted.is_ok_and(|status| status.success()));
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_has_become_read_only_stops_neither_the_start_nor_placing() {
     let mut node = Node::start().await;
     node.kill_daemon();
-    let disk = Mounted::mount(node.state_dir());
+    let disk = Mounted::in_memory(&node.state_dir()).unwrap();
     node.start_daemon().await;
     node.guaranteed("database", 2000).await;
     let before = node.wait_until_in_line().await;
     // A daemon that still writes keeps its disk writable.
     node.bury_daemon().await;
-    disk.remount("ro");
+    disk.remount("ro").unwrap();
     node.start_daemon().await;
     let after = node.wait_until_in_line().await;
     assert_eq!(after.containers, before.containers);
@@ -63,7 +34,7 @@ async fn a_disk_that_has_become_read_only_stops_neither_the_start_nor_placing() 
     let (head, lacking) = get(&node, "GET /readyz").await;
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
     assert_eq!(lacking, "the journal cannot be written; see the log\n");
-    disk.remount("rw");
+    disk.remount("rw").unwrap();
     node.burstable("batch", 500).await;
     for name in ["database", "inference", "batch"] {
         assert!(journal().contains(name), "{name} is missing in {}", journal());

@@ -187,6 +187,7 @@ def restored(world):
 
 def check_free(world):
     """Nothing keeps anybody from any CPU or memory node, and nobody was started again for it."""
+    check(len(witness.groups()) > len(world.pods()), "no container has a control group")
     found = witness.confined()
     check(not found, "; ".join(found))
     again = {name: it for name, it in world.restarts().items() if it}

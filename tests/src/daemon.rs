@@ -31,7 +31,8 @@ pub(crate) struct Daemon {
     program: PathBuf,
     keeper: Keeper,
     config: PathBuf,
-    state: PathBuf,
+    /// Where it keeps what it remembers.
+    pub(crate) state: PathBuf,
     /// What it says.
     pub(crate) log: PathBuf,
     /// Where kubelet connects.
@@ -77,15 +78,19 @@ impl Daemon {
         })
     }
 
-    /// Writes the configuration for the next start: where everything is, then `more`.
+    /// Writes the configuration for the next start: where everything is, then `more`, which may have its own `decisionTimeout`.
     ///
     /// # Errors
     /// It cannot be written.
     pub(crate) fn configure(&self, runtime: &Path, more: &str) -> anyhow::Result<()> {
+        let patience = match more.contains("decisionTimeout:") {
+            true => "",
+            false => "decisionTimeout: 30s\n",
+        };
         let config = format!(
             "socket: {}\nruntimeSocket: {}\ncontrolSocket: {}\nstateDir: {}\n\
-             metricsAddress: 127.0.0.1:0\ndecisionTimeout: 30s\nruntimeTimeout: 30s\n\
-             log: debug,h2=info,hyper_util=info\n{more}",
+             metricsAddress: 127.0.0.1:0\nruntimeTimeout: 30s\n\
+             log: debug,h2=info,hyper_util=info\n{patience}{more}",
             self.socket.display(),
             runtime.display(),
             self.control.display(),

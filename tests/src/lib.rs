@@ -6,6 +6,7 @@
 
 pub mod containerd;
 pub mod daemon;
+pub mod disk;
 mod image;
 pub mod node;
 pub mod process;

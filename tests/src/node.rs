@@ -11,12 +11,14 @@ use anyhow::{Context as _, anyhow, ensure};
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, Kubelet, PodSpec, RunningPod};
 use bayplan_cri::upstream::{ContainerDetails, Upstream};
 use bayplan_cri::v1;
-use bayplan_daemon::status::{ContainerStatus, Status};
+use bayplan_daemon::status::{ContainerStatus, Status as NodeStatus};
 use bayplan_daemon::{RebalanceView, query_control};
 use bayplan_host::read_process_pinning;
 use bayplan_types::{CpuSet, NodeSet};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use tonic::Status;
 
 use crate::containerd::Containerd;
 use crate::daemon::Daemon;
@@ -53,6 +55,17 @@ pub struct Placed {
     pub cpus: CpuSet,
     /// `Mems_allowed_list` of that.
     pub mems: NodeSet,
+}
+
+/// A call of kubelet's that is under way.
+#[derive(Debug)]
+pub struct Asked<T>(JoinHandle<Result<T, Status>>);
+
+impl<T> Asked<T> {
+    /// There is an answer.
+    pub fn is_answered(&self) -> bool {
+        self.0.is_finished()
+    }
 }
 
 impl Node {
@@ -160,16 +173,82 @@ impl Node {
         Ok(())
     }
 
+    /// Runs the sandbox.
+    ///
+    /// # Errors
+    /// What bayplan or the runtime answered.
+    pub fn run_pod(&mut self, pod: &PodSpec) -> anyhow::Result<RunningPod> {
+        let running = self.tokio.block_on(self.kubelet.run_pod(pod));
+        let running =
+            running.map_err(|status| anyhow!("run {}: {}", pod.name, status.message()))?;
+        self.pods.push(running.clone());
+        Ok(running)
+    }
+
     /// Runs the sandbox and creates its container; gives the runtime's id.
     ///
     /// # Errors
     /// What bayplan or the runtime answered.
     pub fn create(&mut self, pod: &PodSpec, container: &ContainerSpec) -> anyhow::Result<String> {
-        let status = |status: tonic::Status| anyhow!("{}: {}", container.name, status.message());
-        let running = self.tokio.block_on(self.kubelet.run_pod(pod)).map_err(status)?;
-        self.pods.push(running.clone());
+        let running = self.run_pod(pod)?;
         let created = self.kubelet.create(&running, container, 0);
-        self.tokio.block_on(created).map_err(status)
+        let created = self.tokio.block_on(created);
+        created.map_err(|status| anyhow!("{}: {}", container.name, status.message()))
+    }
+
+    /// Asks for a container in a sandbox; its id is the answer.
+    pub fn ask_to_create(
+        &self,
+        pod: &RunningPod,
+        container: &ContainerSpec,
+        attempt: u32,
+    ) -> Asked<String> {
+        let (mut kubelet, pod, container) = (self.kubelet.clone(), pod.clone(), container.clone());
+        Asked(self.tokio.spawn(async move { kubelet.create(&pod, &container, attempt).await }))
+    }
+
+    /// Asks for the start of a container that was created.
+    pub fn ask_to_start(&self, id: &str) -> Asked<()> {
+        let (mut kubelet, id) = (self.kubelet.clone(), id.to_owned());
+        Asked(self.tokio.spawn(async move { kubelet.start(&id).await }))
+    }
+
+    /// What was answered; waits for it.
+    ///
+    /// # Errors
+    /// The call panicked.
+    pub fn answer<T>(&self, asked: Asked<T>) -> anyhow::Result<Result<T, Status>> {
+        Ok(self.tokio.block_on(asked.0)?)
+    }
+
+    /// SIGKILL to containerd; containers run on.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn kill_runtime(&mut self) -> anyhow::Result<()> {
+        self.containerd.kill()
+    }
+
+    /// Another containerd after a kill, with the memory of the one before.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub fn start_runtime_again(&mut self) -> anyhow::Result<()> {
+        self.containerd.start_again()?;
+        // It answers before it knows its containers again, and refuses every call about them until then.
+        wait_for("its containers", LIMIT, || {
+            Ok(self.tokio.block_on(self.runtime.list_pods()).ok())
+        })
+        .with_context(|| self.containerd.last_words())?;
+        Ok(())
+    }
+
+    /// Whether containerd hangs from now on, or goes on.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn hang_runtime(&self, hangs: bool) -> anyhow::Result<()> {
+        self.containerd.hang(hangs)
     }
 
     /// Starts a container that was created.
@@ -230,15 +309,25 @@ impl Node {
     /// # Errors
     /// The container does not run, or nobody has said where.
     pub fn glance(&self, id: &str) -> anyhow::Result<Option<Placed>> {
-        let details = self.details(id)?;
-        let pid = details.pid.context("a running container has a process")?;
-        let told = details.cpus.context("the runtime was told a CPU set")?;
-        let pinning = read_process_pinning(Path::new("/"), pid)?;
-        let agreed = pinning.filter(|(cpus, _)| *cpus == told);
-        Ok(agreed.map(|(cpus, mems)| Placed { id: id.to_owned(), pid, cpus, mems }))
+        let told = self.details(id)?.cpus.context("the runtime was told a CPU set")?;
+        Ok(self.seen(id)?.filter(|placed| placed.cpus == told))
     }
 
-    fn details(&self, id: &str) -> anyhow::Result<ContainerDetails> {
+    /// Where the kernel lets a container run, whatever the runtime says; `None`: its process has just ended.
+    ///
+    /// # Errors
+    /// The container does not run.
+    pub fn seen(&self, id: &str) -> anyhow::Result<Option<Placed>> {
+        let pid = self.details(id)?.pid.context("a running container has a process")?;
+        let pinning = read_process_pinning(Path::new("/"), pid)?;
+        Ok(pinning.map(|(cpus, mems)| Placed { id: id.to_owned(), pid, cpus, mems }))
+    }
+
+    /// What the runtime says of a container.
+    ///
+    /// # Errors
+    /// It does not answer, or does not know it.
+    pub fn details(&self, id: &str) -> anyhow::Result<ContainerDetails> {
         Ok(self.tokio.block_on(self.runtime.container_details(id))?)
     }
 
@@ -246,7 +335,7 @@ impl Node {
     ///
     /// # Errors
     /// It does not answer.
-    pub fn status(&self) -> anyhow::Result<Status> {
+    pub fn status(&self) -> anyhow::Result<NodeStatus> {
         Ok(self.tokio.block_on(query_control(&self.daemon.control, "/api/v1/status"))?)
     }
 
@@ -271,11 +360,30 @@ impl Node {
     /// # Errors
     /// It does not answer.
     pub fn metrics(&self) -> anyhow::Result<String> {
+        self.get("/metrics")
+    }
+
+    /// What the daemon answers at its control socket, with the head.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn get(&self, path: &str) -> anyhow::Result<String> {
         let mut socket = UnixStream::connect(&self.daemon.control)?;
-        socket.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        write!(socket, "GET {path} HTTP/1.0\r\n\r\n")?;
         let mut text = String::new();
         socket.read_to_string(&mut text)?;
         Ok(text)
+    }
+
+    /// How often the daemon has counted a failure of this kind since it was started.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn failures(&self, kind: &str) -> anyhow::Result<u64> {
+        let metrics = self.metrics()?;
+        let head = format!("bayplan_failures_total{{kind=\"{kind}\"}} ");
+        let told = metrics.lines().find_map(|line| line.strip_prefix(&head));
+        told.map_or(Ok(0), |count| count.parse().context(head))
     }
 
     /// The daemon's process.
@@ -289,6 +397,16 @@ impl Node {
     /// Where kubelet connects.
     pub fn socket(&self) -> &Path {
         &self.daemon.socket
+    }
+
+    /// Where the daemon keeps what it remembers.
+    pub fn state_dir(&self) -> &Path {
+        &self.daemon.state
+    }
+
+    /// Where the node has its files.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Where programs ask the daemon.
@@ -332,16 +450,22 @@ impl Node {
         Ok(pool.shared_cpus.parse()?)
     }
 
+    /// Ends one pod in order.
+    ///
+    /// # Errors
+    /// What the runtime answered.
+    pub fn end_pod(&mut self, pod: &RunningPod) -> anyhow::Result<()> {
+        self.pods.retain(|it| it.id != pod.id);
+        let ended = self.tokio.block_on(self.kubelet.end_pod(pod));
+        ended.map_err(|status| anyhow!("end pod: {}", status.message()))
+    }
+
     /// Ends all pods in order.
     ///
     /// # Errors
     /// What the runtime answered.
     pub fn end_pods(&mut self) -> anyhow::Result<()> {
-        for pod in std::mem::take(&mut self.pods) {
-            let ended = self.tokio.block_on(self.kubelet.end_pod(&pod));
-            ended.map_err(|status| anyhow!("end pod: {}", status.message()))?;
-        }
-        Ok(())
+        self.pods.clone().iter().try_for_each(|pod| self.end_pod(pod))
     }
 
     /// The ends of the logs.

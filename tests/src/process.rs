@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 /// A process whose output goes to a file; killed when dropped.
 #[derive(Debug)]
@@ -39,10 +39,17 @@ impl Process {
         Ok(())
     }
 
+    /// The signal of this name, without SIG.
+    pub(crate) fn signal(&self, name: &str) -> anyhow::Result<()> {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status()?;
+        ensure!(sent.success(), "SIG{name} was not sent");
+        Ok(())
+    }
+
     /// SIGTERM, and the exit code; fails when it does not end within 30 s.
     pub(crate) fn terminate(&mut self) -> anyhow::Result<i32> {
-        let pid = self.child.id().to_string();
-        Command::new("kill").args(["-TERM", &pid]).status()?;
+        self.signal("TERM")?;
         let code = wait_for("the process to end", Duration::from_secs(30), || {
             Ok(self.child.try_wait()?.and_then(|status| status.code()))
         });

@@ -10,12 +10,14 @@ use crate::lab::made_once;
 use crate::run_program;
 
 /// A program the tests use, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 7] = [
+const PROGRAMS: [(&str, &str); 8] = [
     ("containerd", "containerd"),
     ("runc", "runc"),
     ("busybox", "busybox-static"),
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("systemctl", "systemd"),
+    // For a disk that hangs.
+    ("mkfs.ext4", "e2fsprogs"),
     // With redis itself, without the service that the package redis-server starts.
     ("redis-benchmark", "redis-tools"),
     ("stress-ng", "stress-ng"),

@@ -1,0 +1,109 @@
+//! A small disk for a state directory, mounted as the kernel does it: one that is full, and one that hangs.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+/// Takes up all the room that others leave.
+const FILLER: &str = "filler";
+const BYTES: u64 = 4 << 20;
+
+/// Thawed and unmounted when dropped.
+#[derive(Debug)]
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    /// A MiB of memory.
+    ///
+    /// # Errors
+    /// It cannot be mounted: that needs root.
+    pub fn in_memory(at: &Path) -> anyhow::Result<Mounted> {
+        fs::create_dir_all(at)?;
+        command("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs"], at)?;
+        Ok(Mounted(at.to_owned()))
+    }
+
+    /// A file system in the file `image`, which can hang.
+    ///
+    /// # Errors
+    /// It cannot be made or mounted: that needs root, `mkfs.ext4` and a loop device.
+    pub fn in_file(image: &Path, at: &Path) -> anyhow::Result<Mounted> {
+        fs::create_dir_all(at)?;
+        File::create(image)?.set_len(BYTES)?;
+        command("mkfs.ext4", &["-q"], image)?;
+        command("mount", &["-o", "loop", &image.display().to_string()], at)?;
+        Ok(Mounted(at.to_owned()))
+    }
+
+    /// Mounted anew with another option, such as `ro`.
+    ///
+    /// # Errors
+    /// Somebody has a file open that the option forbids.
+    pub fn remount(&self, how: &str) -> anyhow::Result<()> {
+        command("mount", &["-o", &format!("remount,{how}")], &self.0)
+    }
+
+    /// Nothing more fits on it; who has begun a page of his own may still fill that.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn fill(&self) -> anyhow::Result<()> {
+        let mut filler = File::create(self.0.join(FILLER))?;
+        loop {
+            match filler.write_all(&[0; 4096]) {
+                Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(()),
+                written => written?,
+            }
+        }
+    }
+
+    /// Takes back [`Mounted::fill`].
+    ///
+    /// # Errors
+    /// It is not full.
+    pub fn empty(&self) -> anyhow::Result<()> {
+        Ok(fs::remove_file(self.0.join(FILLER))?)
+    }
+
+    /// Who writes waits from now on, and cannot even be killed.
+    ///
+    /// # Errors
+    /// It cannot hang, or does already.
+    pub fn freeze(&self) -> anyhow::Result<()> {
+        command("fsfreeze", &["--freeze"], &self.0)
+    }
+
+    /// Takes back [`Mounted::freeze`].
+    ///
+    /// # Errors
+    /// It does not hang.
+    pub fn thaw(&self) -> anyhow::Result<()> {
+        command("fsfreeze", &["--unfreeze"], &self.0)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Most do not hang.
+        let _thawed = Command::new("fsfreeze").arg("--unfreeze").arg(&self.0).output();
+        // Lazily, because the daemon may have it open.
+        let _unmounted = Command::new("umount").arg("--lazy").arg(&self.0).output();
+    }
+}
+
+fn command(program: &str, arguments: &[&str], at: &Path) -> anyhow::Result<()> {
+    let mut command = Command::new(program);
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    command.args(arguments).arg(at).env("PATH", path);
+    let done = command.output().with_context(|| format!("cannot run {program}"))?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    ensure!(
+        done.status.success(),
+        "{program} {arguments:?} failed, it needs root: {}",
+        said.trim()
+    );
+    Ok(())
+}
