@@ -266,10 +266,9 @@ impl Daemon {
         let (live, current) = watch::channel(Arc::new(followed.config.clone()));
         let config = Arc::clone(&current.borrow());
         let core = Core::start(&config, &machine, &current).await?;
-        let Core { inbox, upstream, metrics, losses, sync_soon, enforcement, stop, broken, .. } =
-            core;
+        let Core { inbox, metrics, losses, sync_soon, enforcement, stop, broken, .. } = core;
         let syncer = Syncer {
-            upstream: upstream.clone(),
+            upstream: core.upstream.clone(),
             inbox: inbox.clone(),
             host_root: config.host_root.clone(),
             metrics: Arc::clone(&metrics),
@@ -302,7 +301,7 @@ impl Daemon {
             live,
             ground,
             inbox: inbox.clone(),
-            upstream,
+            upstream: core.upstream,
             metrics: Arc::clone(&metrics),
             sync_soon: Arc::clone(&sync_soon),
             ear: systemd.ear,

@@ -223,10 +223,8 @@ static PANICS: LazyLock<Mutex<Vec<(String, String)>>> = LazyLock::new(|| {
 /// None of this node's daemons has panicked since the first time that this was asked, and none at all where calls are forwarded.
 pub(crate) fn check_panics(node: &Node) {
     let panics = PANICS.lock().unwrap().clone();
-    let ours: Vec<_> = panics
-        .iter()
-        .filter(|(name, _)| [&node.thread_name(), "forwarder"].contains(&&**name))
-        .collect();
+    let is_ours = |name: &String| *name == node.thread_name() || name == "forwarder";
+    let ours: Vec<_> = panics.iter().filter(|(name, _)| is_ours(name)).collect();
     assert!(ours.is_empty(), "{ours:#?}");
     // What a process says goes there.
     let log = fs::read_to_string(node.path("bayplan.log")).unwrap_or_default();
