@@ -130,11 +130,9 @@ impl Taken {
     }
 
     fn tell(&mut self) -> BTreeMap<Intruder, Intrusion> {
-        let floor = |sum: u64| if sum.cast_signed() < 0 { 0 } else { sum };
         let all = self.named.iter_mut().chain(&mut self.others);
         let tell = |(intruder, Sum { taken, told, .. }): (&Intruder, &mut Sum)| {
-            told.ns = told.ns.max(floor(taken.ns));
-            told.times = told.times.max(floor(taken.times));
+            told.rise_to(*taken);
             (intruder.clone(), *told)
         };
         all.map(tell).collect()

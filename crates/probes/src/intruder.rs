@@ -146,6 +146,13 @@ impl Intrusion {
         self.ns = self.ns.wrapping_add(other.ns);
         self.times = self.times.wrapping_add(other.times);
     }
+
+    /// Takes over a newer sum. What is smaller for the moment, or negative, stands still: counters must not go down.
+    pub(crate) fn rise_to(&mut self, now: Intrusion) {
+        let floor = |sum: u64| if sum.cast_signed() < 0 { 0 } else { sum };
+        self.ns = self.ns.max(floor(now.ns));
+        self.times = self.times.max(floor(now.times));
+    }
 }
 
 impl fmt::Display for Softirq {

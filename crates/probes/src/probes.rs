@@ -49,6 +49,7 @@ pub struct Probes {
     generation: u64,
     outside: Counters,
     audit: Audit,
+    unnamed: Intrusion,
 }
 
 /// A container.
@@ -219,6 +220,7 @@ impl Probes {
             generation: 0,
             outside: Counters::default(),
             audit: Audit::default(),
+            unnamed: Intrusion::default(),
         };
         probes.place(topology).map_err(|error| refuse("filling the table of places", &error))?;
         Ok(probes)
@@ -297,6 +299,7 @@ impl Probes {
         let unnamed = unnamed.map_err(failed(|| "read unnamed intruders".to_owned()))?;
         let mut sum = Intrusion::default();
         unnamed.iter().for_each(|cpu| sum.add(Intrusion::from(cpu)));
+        self.unnamed.rise_to(sum);
         Ok(Drain {
             at: now,
             containers: self.watched.iter().map(|(id, it)| (*id, it.counters.clone())).collect(),
@@ -306,7 +309,7 @@ impl Probes {
             },
             outside: self.outside.clone(),
             intrusions: self.audit.intrusions(),
-            unnamed: sum,
+            unnamed: self.unnamed,
         })
     }
 
