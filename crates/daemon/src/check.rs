@@ -4,13 +4,15 @@ use std::path::Path;
 
 use bayplan_allocator::policy::topology_aware::{PoolsError, pools};
 use bayplan_cri::upstream::Upstream;
-use bayplan_host::{Depth, read_snapshot};
+use bayplan_enforcement::idle_weight;
+use bayplan_host::{Depth, read_block_devices, read_snapshot, read_undivided_disks};
 use bayplan_probes::{Probe, ProbeState, Probes};
 use bayplan_topology::{Topology, derive};
 use serde::Serialize;
 
 use crate::config::Config;
 use crate::control::query_control;
+use crate::enforcer::patterns_of;
 use crate::neighbours::{check_driver, check_neighbours};
 use crate::socket::find_group;
 use crate::status::Status;
@@ -111,7 +113,21 @@ pub fn check_machine(config: &Config) -> Vec<Finding> {
     };
     findings.push(check_reserved(config, &topology));
     findings.extend(check_wants(config, &topology));
+    findings.extend(check_weights(config));
     findings
+}
+
+/// Weights for all disks that do nothing on some.
+fn check_weights(config: &Config) -> Vec<Finding> {
+    let classes = &config.block_io_classes;
+    if classes.is_empty() {
+        return Vec::new();
+    }
+    let devices = read_block_devices(&config.host_root, patterns_of(classes.values()));
+    let undivided = read_undivided_disks(&config.host_root);
+    let idle = classes.iter();
+    let idle = idle.filter_map(|(name, class)| idle_weight(name, class, &devices, &undivided));
+    idle.map(|message| finding("disks", Severity::Warning, message)).collect()
 }
 
 fn check_reserved(config: &Config, topology: &Topology) -> Finding {
@@ -209,7 +225,10 @@ async fn check_runtime(config: &Config) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
+    use crate::config::parse_config;
 
     fn check_with(controllers: Option<&str>, expected: Severity) {
         let root = tempfile::tempdir().unwrap();
@@ -226,5 +245,29 @@ mod tests {
         check_with(Some("cpuset cpu io memory\n"), Severity::Ok);
         check_with(Some("cpu memory\n"), Severity::Failure);
         check_with(None, Severity::Warning);
+    }
+
+    #[test]
+    fn a_weight_that_does_nothing_is_named_with_the_disks() {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in
+            [("dev", "254:0\n"), ("device/type", "0\n"), ("queue/scheduler", "[none]\n")]
+        {
+            let path = root.path().join("sys/block/vda").join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let check = |class: &str| {
+            let text = format!("hostRoot: {}\n{class}", root.path().display());
+            let config = parse_config(Path::new("c"), &text).unwrap();
+            let found = check_weights(&config).into_iter();
+            found.map(|it| format!("{:?} {}\n", it.severity, it.message)).collect::<String>()
+        };
+        assert_eq!(check(""), "");
+        assert_eq!(check("blockIo: {classes: {slow: []}}"), "");
+        expect![[r#"
+            Warning block I/O class "slow": its weight does nothing on vda: neither the scheduler bfq nor io.cost.qos divides there; a rule with these as Devices and a Weight switches the latter on
+        "#]]
+        .assert_eq(&check("blockIo: {classes: {slow: [{Weight: 50}]}}"));
     }
 }

@@ -306,7 +306,7 @@ impl Metrics {
         );
         self.registry.register(
             "files",
-            "Values in kernel files: changed by bayplan, failing to be written, and contested (left to whoever else changes them)",
+            "Values in kernel files: changed by bayplan, failing to be written, contested (left to whoever else changes them), and lacking (problems that the plan names: what is wanted and cannot be had here)",
             self.files.clone(),
         );
     }
@@ -347,7 +347,7 @@ impl Metrics {
         for outcome in ["ok", "gone", "refused", "differs"] {
             self.file_writes.get_or_create(&Outcome { outcome }).inc_by(0);
         }
-        for state in ["changed", "failing", "contested"] {
+        for state in ["changed", "failing", "contested", "lacking"] {
             self.files.get_or_create(&InState { state }).set(0);
         }
         for outcome in ["applied", "unchanged", "failed"] {
@@ -463,6 +463,7 @@ impl Metrics {
             ("changed", outcome.changed),
             ("failing", outcome.failing),
             ("contested", outcome.contested),
+            ("lacking", outcome.problems.len()),
         ] {
             self.files.get_or_create(&InState { state }).set(gauge(count));
         }

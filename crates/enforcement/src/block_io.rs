@@ -3,7 +3,8 @@
 //! The classes are those of goresctrl and CRI Resource Manager: a list of rules, of which the last that names a disk counts for it, whole: what it
 //! does not limit is not limited. A weight without devices is for all other disks. Files, keys and ranges: Documentation/admin-guide/cgroup-v2.rst, "IO
 //! Interface Files". Weights need something that divides: the scheduler bfq (Documentation/block/bfq-iosched.rst, `io.bfq.weight`), or the kernel's model
-//! of cost (`io.weight`), which is switched on for a disk (`io.cost.qos`) as long as somebody has a weight for it. Weights and latencies hold among
+//! of cost (`io.weight`), which is switched on for a disk (`io.cost.qos`) as long as somebody has a weight for it by name. A weight for all other disks switches
+//! nothing on, because that changes what disks do that nobody has named; where nothing divides one of them, that is told. Weights and latencies hold among
 //! the groups of one parent, so a pod has the largest weight and the shortest latency of its containers. Limits hold by themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +13,9 @@ use crate::setting::{Form, Setting, Settings, Slot};
 
 /// The root of all groups.
 const CGROUPS: &str = "sys/fs/cgroup";
+
+/// The files of weights: of the kernel's model of cost, and of bfq.
+const WEIGHTS: [&str; 2] = ["io.weight", "io.bfq.weight"];
 
 /// What one rule wants of its disks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,10 +73,11 @@ pub struct BlockIoMember {
     pub class: String,
 }
 
-/// The settings of everybody who has a class, and what cannot be had.
+/// The settings of everybody who has a class, and what cannot be had. `undivided` are the disks on which weights do nothing now.
 pub fn settings_for_block_io(
     classes: &BTreeMap<String, BlockIoClass>,
     devices: &ResolvedDevices,
+    undivided: &[BlockDevice],
     files: &CgroupFiles,
     members: &[BlockIoMember],
 ) -> (Settings, Vec<String>) {
@@ -96,7 +101,40 @@ pub fn settings_for_block_io(
             }
         }
     }
+    let has_weights = WEIGHTS.iter().any(|file| files.contains(*file));
+    let used: BTreeSet<&String> = members.iter().map(|member| &member.class).collect();
+    // Those that somebody has a weight for by name are divided from now on.
+    let left: Vec<BlockDevice> = undivided
+        .iter()
+        .filter(|disk| has_weights && !settings.contains_key(&cost_slot(disk)))
+        .cloned()
+        .collect();
+    let used = used.into_iter().filter_map(|name| classes.get_key_value(name));
+    problems.extend(used.filter_map(|(name, class)| idle_weight(name, class, devices, &left)));
     (settings, problems.into_iter().collect())
+}
+
+/// Why the weight that a class has for all disks that none of its rules names does nothing on some of them, and what to do.
+pub fn idle_weight(
+    name: &str,
+    class: &BlockIoClass,
+    devices: &ResolvedDevices,
+    undivided: &[BlockDevice],
+) -> Option<String> {
+    let found = Disks::of(name, class, devices, &mut BTreeSet::new());
+    found.weight?;
+    let is_named = |disk: &&BlockDevice| found.rules.keys().any(|it| it.number == disk.number);
+    let disks: Vec<&str> =
+        undivided.iter().filter(|disk| !is_named(disk)).map(|disk| disk.name.as_str()).collect();
+    let disks = Some(disks.join(", ")).filter(|disks| !disks.is_empty())?;
+    Some(format!(
+        "block I/O class \"{name}\": its weight does nothing on {disks}: neither the scheduler bfq nor io.cost.qos divides there; a rule with \
+         these as Devices and a Weight switches the latter on"
+    ))
+}
+
+fn cost_slot(disk: &BlockDevice) -> Slot {
+    Slot::line(format!("{CGROUPS}/io.cost.qos"), &disk.number)
 }
 
 /// What a class wants of each disk.
@@ -141,8 +179,8 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn weights(&mut self, disks: &Disks<'_>, problems: &mut BTreeSet<String>) {
         if let Some(weight) = disks.weight {
-            let files = ["io.weight", "io.bfq.weight"].into_iter();
-            let files: Vec<&str> = files.filter(|file| self.files.contains(*file)).collect();
+            let files: Vec<&str> =
+                WEIGHTS.into_iter().filter(|file| self.files.contains(*file)).collect();
             if files.is_empty() {
                 problems.insert(self.lacks("io.weight", "a weight"));
             }
@@ -161,14 +199,13 @@ impl Writer<'_> {
             self.set(file, &disk.number, Form::Value, weight.to_string());
             self.set_for_pod(file, &disk.number, weight.into());
             if !disk.has_bfq {
-                let slot = Slot::line(format!("{CGROUPS}/io.cost.qos"), &disk.number);
                 let setting = Setting {
                     form: Form::Limits,
                     value: "enable=1".to_owned(),
                     unit: disk.name.clone(),
                     reason: "weights of block I/O classes".to_owned(),
                 };
-                self.settings.insert(slot, setting);
+                self.settings.insert(cost_slot(disk), setting);
             }
         }
     }
@@ -264,7 +301,7 @@ mod tests {
             class: class.to_owned(),
         };
         let (settings, problems) =
-            settings_for_block_io(&classes, &resolved, &files, &[member("it")]);
+            settings_for_block_io(&classes, &resolved, &[], &files, &[member("it")]);
         let lines =
             settings.iter().map(|(slot, it)| format!("{slot} = {}  ({})\n", it.value, it.unit));
         let problems = problems.iter().map(|it| format!("! {it}\n"));
@@ -342,7 +379,7 @@ mod tests {
         };
         for members in [[member("a"), member("b")], [member("b"), member("a")]] {
             let (settings, problems) =
-                settings_for_block_io(&classes.clone().into(), &devices, &files, &members);
+                settings_for_block_io(&classes.clone().into(), &devices, &[], &files, &members);
             let of_pod = settings.iter().filter(|(slot, _)| slot.path.starts_with("p/io"));
             let lines = of_pod.map(|(slot, it)| format!("{slot} = {}", it.value));
             assert_eq!(
@@ -355,6 +392,54 @@ mod tests {
             );
             assert!(problems.is_empty());
         }
+    }
+
+    /// It did so in silence.
+    #[test]
+    fn a_weight_for_all_disks_tells_on_which_of_them_it_does_nothing() {
+        let weight = |devices| BlockIoRule { weight: Some(50), ..rule(devices) };
+        let limit = BlockIoRule { read_bps: Some(1), ..rule(&["/dev/vdb"]) };
+        let [vda, vdb, vdc] = [("254:0", "vda"), ("254:16", "vdb"), ("254:32", "vdc")]
+            .map(|(number, name)| disk(number, name, false));
+        let devices: ResolvedDevices = [
+            ("/dev/vda".to_owned(), Ok(vec![vda.clone()])),
+            ("/dev/vdb".to_owned(), Ok(vec![vdb.clone()])),
+        ]
+        .into();
+        let classes: BTreeMap<String, BlockIoClass> = [
+            ("all", vec![weight(&[])]),
+            ("limited", vec![weight(&[]), limit]),
+            ("named", vec![weight(&["/dev/vda"])]),
+        ]
+        .map(|(name, rules)| (name.to_owned(), BlockIoClass { rules }))
+        .into();
+        let say = |files: &[&str], undivided: &[&BlockDevice], used: &[&str]| {
+            let files = files.iter().map(|it| (*it).to_owned()).collect();
+            let undivided: Vec<BlockDevice> = undivided.iter().copied().cloned().collect();
+            let member = |class: &&str| BlockIoMember {
+                unit: format!("n/p/{class}"),
+                dir: format!("sys/fs/cgroup/p/{class}"),
+                pod: None,
+                class: (*class).to_owned(),
+            };
+            let members: Vec<BlockIoMember> = used.iter().map(member).collect();
+            let (_, problems) =
+                settings_for_block_io(&classes, &devices, &undivided, &files, &members);
+            let what = problems.iter().filter_map(|it| it.split(": neither").next());
+            what.collect::<Vec<_>>().join("\n")
+        };
+        let some = [&vda, &vdb, &vdc];
+        let of = |class: &str, disks: &str| {
+            format!("block I/O class \"{class}\": its weight does nothing on {disks}")
+        };
+        let both = [of("all", "vda, vdb, vdc"), of("limited", "vda, vdc")].join("\n");
+        assert_eq!(say(ALL, &some, &["all", "limited"]), both);
+        // Somebody's class has a weight for one of them by name, which switches the model of cost on for it.
+        assert_eq!(say(ALL, &some, &["all", "named"]), of("all", "vdb, vdc"));
+        assert_eq!(say(ALL, &some, &["named"]), "");
+        assert_eq!(say(ALL, &[], &["all"]), "");
+        let lacking = say(&["io.max"], &some, &["all"]);
+        assert_eq!(lacking, "block I/O class \"all\" wants a weight: this kernel has no io.weight");
     }
 
     #[test]
@@ -370,7 +455,7 @@ mod tests {
             let (devices, files) = (ResolvedDevices::new(), CgroupFiles::new());
             let members = std::slice::from_ref(&member);
             let (settings, problems) =
-                settings_for_block_io(&classes.collect(), &devices, &files, members);
+                settings_for_block_io(&classes.collect(), &devices, &[], &files, members);
             assert!(settings.is_empty());
             problems.concat()
         };

@@ -21,7 +21,7 @@ mod turned;
 pub use author::{Author, Told, author_of};
 pub use block_io::{
     BlockDevice, BlockIoClass, BlockIoMember, BlockIoRule, CgroupFiles, ResolvedDevices,
-    settings_for_block_io,
+    idle_weight, settings_for_block_io,
 };
 pub use cgroup::{CgroupWants, CpuQuota, MemoryQos, MemoryWants, burst_slot, settings_for_cgroups};
 pub use file_plan::{

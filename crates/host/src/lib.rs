@@ -29,7 +29,7 @@ mod write_snapshot;
 pub use find_cgroup::{
     ContainerCgroup, find_container_cgroup, find_container_cgroup_id, find_cpuset_group,
 };
-pub use read_block_devices::read_block_devices;
+pub use read_block_devices::{read_block_devices, read_undivided_disks};
 pub use read_cgroup::{CgroupError, CpuFiles, CpuStat, read_cgroup_files};
 pub use read_interrupts::read_interrupts;
 pub use read_neighbours::{

@@ -18,6 +18,29 @@ pub fn read_block_devices<'a>(
     patterns.into_iter().map(resolve).collect()
 }
 
+/// The disks of this machine on which weights do nothing now: their scheduler is not bfq, and `io.cost.qos` is not on for them
+/// (Documentation/admin-guide/cgroup-v2.rst, "IO Interface Files"). Only those with a device of their own, not what is made of other disks, of memory or of files, for
+/// which the kernel has no model of cost; nor what is empty or hidden behind another.
+pub fn read_undivided_disks(root: &Path) -> Vec<BlockDevice> {
+    let costs = fs::read_to_string(root.join("sys/fs/cgroup/io.cost.qos")).unwrap_or_default();
+    let is_on = |number: &str| {
+        let mut lines = costs.lines().filter_map(|line| line.split_once(' '));
+        lines.any(|(it, rest)| it == number && rest.split(' ').any(|it| it == "enable=1"))
+    };
+    let entries = fs::read_dir(root.join("sys/block")).into_iter().flatten().flatten();
+    let disks = entries.filter_map(|entry| {
+        let dir = entry.path();
+        let says = |file: &str, text: &str| {
+            fs::read_to_string(dir.join(file)).is_ok_and(|it| it.trim() == text)
+        };
+        let is_own = dir.join("device").exists() && !says("hidden", "1") && !says("size", "0");
+        read_disk(&dir).filter(|disk| is_own && !disk.has_bfq && !is_on(&disk.number))
+    });
+    let mut disks: Vec<BlockDevice> = disks.collect();
+    disks.sort_by(|a, b| a.name.cmp(&b.name));
+    disks
+}
+
 fn resolve(root: &Path, pattern: &str) -> Result<Vec<BlockDevice>, String> {
     let Some(below) = pattern.strip_prefix("/dev/") else {
         return Err("not a path below /dev".to_owned());
@@ -42,6 +65,11 @@ fn disk_of(root: &Path, dev: &Path, path: &Path) -> Option<BlockDevice> {
         true => found.parent()?.to_owned(),
         false => found,
     };
+    read_disk(&disk)
+}
+
+/// Of its directory in sysfs.
+fn read_disk(disk: &Path) -> Option<BlockDevice> {
     let read = |file: &str| fs::read_to_string(disk.join(file)).ok();
     let number = read("dev")?.trim().to_owned();
     // The scheduler in use is the one in brackets (Documentation/block/switching-sched.rst).
@@ -131,5 +159,33 @@ mod tests {
         }
         let gone = read_block_devices(&root.path().join("none"), ["/dev/sda"]);
         assert!(gone.values().all(Result::is_err));
+    }
+
+    #[test]
+    fn disks_are_undivided_that_have_neither_bfq_nor_a_model_of_cost() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let own =
+            ["sda 8:0", "vda 254:0", "vdb 254:16", "nvme0n1 259:0", "nvme0c0n1 259:1", "sr0 11:0"];
+        for row in own.into_iter().chain(["dm-0 253:0", "loop0 7:0"]) {
+            let (name, number) = row.split_once(' ').unwrap();
+            put(&format!("sys/block/{name}/dev"), &format!("{number}\n"));
+            put(&format!("sys/block/{name}/size"), if name == "sr0" { "0\n" } else { "1000\n" });
+            put(&format!("sys/block/{name}/queue/scheduler"), "[none] bfq\n");
+            if own.contains(&row) {
+                put(&format!("sys/block/{name}/device/type"), "0\n");
+            }
+        }
+        put("sys/block/sda/queue/scheduler", "none [bfq]\n");
+        put("sys/block/nvme0c0n1/hidden", "1\n");
+        put("sys/fs/cgroup/io.cost.qos", "254:0 enable=1 ctrl=auto\n254:16 enable=0 ctrl=auto\n");
+        let names: Vec<String> =
+            read_undivided_disks(root.path()).into_iter().map(|it| it.name).collect();
+        assert_eq!(names, ["nvme0n1", "vdb"]);
+        assert!(read_undivided_disks(&root.path().join("none")).is_empty());
     }
 }

@@ -7,14 +7,14 @@ use bayplan_allocator::ContainerId;
 use bayplan_cri::annotations::{CpuPartition, InterruptRule, Tuning, read_annotations};
 use bayplan_cri::translate::{RequestRules, Resources};
 use bayplan_enforcement::{
-    BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants, Original, PartitionKind,
-    PartitionOffer, PartitionWants, Slot, Unmovable, partition_slot, settings_for_block_io,
-    settings_for_cgroups, settings_for_interrupts, settings_for_partitions,
+    BlockIoClass, BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants, Original,
+    PartitionKind, PartitionOffer, PartitionWants, Slot, Unmovable, partition_slot,
+    settings_for_block_io, settings_for_cgroups, settings_for_interrupts, settings_for_partitions,
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
     ContainerCgroup, find_container_cgroup, read_block_devices, read_capability, read_cgroup_files,
-    read_interrupts,
+    read_interrupts, read_undivided_disks,
 };
 use bayplan_rebalance::Knob;
 use bayplan_types::{Bytes, CpuSet, QosClass};
@@ -131,14 +131,22 @@ fn gather_block_io(
         return;
     }
     let used = members.iter().filter_map(|member| config.block_io_classes.get(&member.class));
-    let patterns: BTreeSet<&str> = used
-        .flat_map(|class| &class.rules)
-        .flat_map(|rule| rule.devices.iter().map(String::as_str))
-        .collect();
-    let devices = read_block_devices(&config.host_root, patterns);
+    let devices = read_block_devices(&config.host_root, patterns_of(used.clone()));
+    let undivided = match used.flat_map(|class| &class.rules).any(|rule| rule.devices.is_empty()) {
+        true => read_undivided_disks(&config.host_root),
+        false => Vec::new(),
+    };
     let (settings, problems) =
-        settings_for_block_io(&config.block_io_classes, &devices, files, members);
+        settings_for_block_io(&config.block_io_classes, &devices, &undivided, files, members);
     gathered.add(settings, problems);
+}
+
+/// Everything that these classes call a device.
+pub(crate) fn patterns_of<'a>(
+    classes: impl IntoIterator<Item = &'a BlockIoClass>,
+) -> BTreeSet<&'a str> {
+    let rules = classes.into_iter().flat_map(|class| &class.rules);
+    rules.flat_map(|rule| rule.devices.iter().map(String::as_str)).collect()
 }
 
 /// Who asks for a partition, by itself or by configuration.

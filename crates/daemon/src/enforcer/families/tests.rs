@@ -486,16 +486,16 @@ fn a_daemon_that_is_killed_before_any_change_leaves_a_way_there_and_back() {
     let scene = Scene::new();
     let begin = tree(&shared(machine()));
     let (right, [there, back]) = right(&scene);
-    for at in 0..there.len() {
+    for (at, path) in there.iter().enumerate() {
         let (kernel, state) = (shared(machine()), tempfile::tempdir().unwrap());
         assert!(kill_before(&scene, &state, &kernel, at, &scene.both));
         // The next one goes on.
         Daemon::start(&scene, &state, Box::new(Arc::clone(&kernel))).settle(&scene.both);
-        assert_eq!(tree(&kernel), right, "killed before {}", there[at]);
+        assert_eq!(tree(&kernel), right, "killed before {path}");
         let restored =
             Daemon::start(&scene, &state, Box::new(Arc::clone(&kernel))).enforcer.give_back();
         assert_eq!(restored.failures, [""; 0]);
-        assert_eq!(tree(&kernel), begin, "killed before {}, and back", there[at]);
+        assert_eq!(tree(&kernel), begin, "killed before {path}, and back");
 
         // None comes, and `bayplan restore --files-only` is all there is.
         let (kernel, state) = (shared(machine()), tempfile::tempdir().unwrap());
@@ -503,15 +503,15 @@ fn a_daemon_that_is_killed_before_any_change_leaves_a_way_there_and_back() {
         let restored =
             Daemon::start(&scene, &state, Box::new(Arc::clone(&kernel))).enforcer.give_back();
         assert_eq!(restored.failures, [""; 0]);
-        assert_eq!(tree(&kernel), begin, "killed before {}, given back", there[at]);
+        assert_eq!(tree(&kernel), begin, "killed before {path}, given back");
     }
-    for at in 0..back.len() {
+    for (at, path) in back.iter().enumerate() {
         let (kernel, state) = (shared(machine()), tempfile::tempdir().unwrap());
         Daemon::start(&scene, &state, Box::new(Arc::clone(&kernel))).settle(&scene.both);
         assert!(kill_before(&scene, &state, &kernel, at, &scene.nobody()));
         let mut next = Daemon::start(&scene, &state, Box::new(Arc::clone(&kernel)));
         assert_eq!(next.enforcer.give_back().failures, [""; 0]);
-        assert_eq!(tree(&kernel), begin, "killed on the way back before {}", back[at]);
+        assert_eq!(tree(&kernel), begin, "killed on the way back before {path}");
         assert_eq!(next.look(&scene.nobody()).changed, 0);
     }
 }
