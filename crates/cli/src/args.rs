@@ -488,7 +488,8 @@ CPUs are its own where it says `own`, and shared otherwise; `a -> b` is before a
 
 With -o json there is one object a line: `at`, `kind`; of whom: `who` (`namespace`, `pod`, `container`, `attempt`, `qos`, `id`,
 `runtime_id`); `asked`, `before` and `after` (`pool`, `own`, `cpus`, `mems`), `by` (of what is moved: room, compaction, narrowing, machine,
-restart), `why`, `warnings`; `spec` with all that kubelet said of the container; `resources`, `allocation`, `machine`, `node`. What does not
+restart), `why`, `warnings`; `spec` with all that kubelet said of the container; `resources`, `allocation`, `machine`, `node`; `proposal` with what
+the rebalancer proposed (`number`, `knob`, `mode`, `target`, `victim`, `findings`, `culprits`) or how it was judged (`verdict`). What does not
 apply is absent.
 
 Examples:

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use bayplan_daemon::decision::{Decision, PoolVerdict, Verdict};
-use bayplan_daemon::history::{Entry, Who};
+use bayplan_daemon::history::{Entry, Who, past_proposals};
 use bayplan_daemon::status::Explanation;
 use bayplan_daemon::{HeldFile, ProposalView, query_control};
 
@@ -22,9 +22,15 @@ pub(crate) fn run(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Re
     let socket = control_socket(config, &options.control)?;
     let path = format!("/api/v1/explain?name={}", encode(&options.name));
     let asked = query_control::<Vec<Explanation>>(&socket, &path);
-    let found = tokio::runtime::Runtime::new()?.block_on(asked)?;
+    let mut found = tokio::runtime::Runtime::new()?.block_on(asked)?;
     if found.is_empty() {
         return explain_past(config, options);
+    }
+    if found.iter().any(|it| it.rebalance.len() < REBALANCE_MAX) {
+        // Without a history, or the right to read it, what the daemon remembers is all there is.
+        let past = Past::open(config, &PastOptions { state_dir: None });
+        let entries = past.and_then(|mut past| past.read(false)).unwrap_or_default();
+        found.iter_mut().for_each(|explanation| add_past(explanation, &entries));
     }
     match options.output.output {
         Output::Text => found.iter().for_each(|explanation| print!("{}", render(explanation))),
@@ -33,25 +39,37 @@ pub(crate) fn run(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Re
     Ok(())
 }
 
+/// Proposals of before the daemon's own, up to as many as are shown.
+fn add_past(explanation: &mut Explanation, entries: &[Entry]) {
+    let own = &mut explanation.rebalance;
+    let mut past = past_proposals(entries, &explanation.container);
+    // The history is told of a proposal after the daemon has noted it.
+    past.retain(|it| own.first().is_none_or(|first| it.at < first.at));
+    let skipped = past.len().saturating_sub(REBALANCE_MAX.saturating_sub(own.len()));
+    past.drain(..skipped);
+    past.append(own);
+    *own = past;
+}
+
 /// What the history knows of a container that the daemon does not remember: not every pool that was considered, but everything that
 /// happened to it.
 fn explain_past(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Result<()> {
     let name = &options.name;
-    let mut entries = match Past::open(config, &PastOptions { state_dir: None }) {
+    let entries = match Past::open(config, &PastOptions { state_dir: None }) {
         Ok(mut past) => past.read(false)?,
         Err(error) => {
             bail!("no container is called `{name}`; `bayplan status` lists them ({error:#})")
         }
     };
-    entries.retain(|entry| entry.who.as_ref().is_some_and(|who| who.is_called(name)));
-    let arrival = entries.iter().rfind(|entry| entry.spec.is_some());
+    let is_it = |entry: &Entry| entry.who.as_ref().is_some_and(|who| who.is_called(name));
+    let arrival = entries.iter().rfind(|entry| entry.spec.is_some() && is_it(entry));
     let Some((arrival, who)) = arrival.and_then(|entry| Some((entry, entry.who.as_ref()?))) else {
         bail!(
             "no container is called `{name}`; `bayplan status` lists them, and those that have ended can be asked for, too, as long as \
              the history has them (`bayplan journal`)"
         );
     };
-    let explanation = Explanation {
+    let mut explanation = Explanation {
         container: who.full_name(),
         now: None,
         decision: Decision {
@@ -65,10 +83,14 @@ fn explain_past(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Resu
         files: Vec::new(),
         rebalance: Vec::new(),
     };
+    add_past(&mut explanation, &entries);
     match options.output.output {
         Output::Text => {
-            let of_it =
-                |entry: &Entry| entry.who.as_ref().map(Who::full_name) == Some(who.full_name());
+            // Proposals are above, with more than a line, unless an older version has told them.
+            let of_it = |entry: &Entry| {
+                entry.proposal.is_none()
+                    && entry.who.as_ref().map(Who::full_name) == Some(who.full_name())
+            };
             let told: Vec<Entry> = entries.iter().filter(|it| of_it(it)).cloned().collect();
             print!("{}\n{}", render(&explanation), Columns::default().render(&told));
         }

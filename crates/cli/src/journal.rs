@@ -78,19 +78,24 @@ impl<'o> Filter<'o> {
             true => !entry.kind.is_bookkeeping(),
             false => options.kind.iter().any(|kind| kind == entry.kind.name()),
         };
-        let named = [
-            (&options.namespace, entry.who.as_ref().map(|who| &who.namespace)),
-            (&options.pod, entry.who.as_ref().map(|who| &who.pod)),
-            (&options.container, entry.who.as_ref().map(|who| &who.container)),
-        ];
-        let is_named = named.into_iter().all(|(pattern, name)| match pattern {
-            Some(pattern) => name.is_some_and(|name| matches_glob(pattern, name)),
-            None => true,
-        });
         is_kind
-            && is_named
+            && self.is_named(entry)
             && since.is_none_or(|since| entry.at >= since)
             && until.is_none_or(|until| entry.at <= until)
+    }
+
+    /// Whether it tells of a container that was asked for, as to whom it happened or as for whom it was proposed.
+    fn is_named(&self, entry: &Entry) -> bool {
+        let JournalOptions { namespace, pod, container, .. } = self.options;
+        let patterns = [namespace, pod, container].map(Option::as_deref);
+        let matches = |name: &String| {
+            let mut parts = name.split('/');
+            patterns.iter().all(|pattern| {
+                let part = parts.next().unwrap_or_default();
+                pattern.is_none_or(|pattern| matches_glob(pattern, part))
+            })
+        };
+        patterns == [None; 3] || entry.names().iter().any(matches)
     }
 }
 
@@ -186,6 +191,11 @@ fn render_why(entry: &Entry) -> String {
     }
     if !entry.why.is_empty() {
         parts.push(entry.why.strip_prefix("refused: ").unwrap_or(&entry.why).to_owned());
+    }
+    if let Some(evidence) = entry.proposal.as_ref().map(|it| it.render_evidence()) {
+        // The first line says who suffers, and the reason what is worst.
+        let more = evidence.lines().skip(1).map(str::trim).filter(|it| !entry.why.ends_with(it));
+        parts.extend(more.map(str::to_owned));
     }
     let said = matches!(entry.kind, Kind::Placed | Kind::Refused | Kind::Adopted | Kind::Resized);
     let warnings = entry.warnings.iter().filter(|_| said);

@@ -82,6 +82,8 @@ pub struct NewContainer {
     pub name: String,
     /// Counts restarts.
     pub attempt: u32,
+    /// Its image as kubelet tells the runtime: an id or a digest, so that another version has another one. Empty where it is not known.
+    pub image: String,
     /// Its cgroup settings.
     pub resources: Resources,
     /// Huge pages: bytes by size of a page. Request and limit are equal, and nobody changes them in place.
@@ -134,12 +136,18 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         pod: pod(&request.pod_sandbox_id, sandbox),
         name: metadata.name,
         attempt: metadata.attempt,
+        image: image(config.image.as_ref()),
         resources: linux.map(resources).unwrap_or_default(),
         huge_pages: huge_pages(limits.iter().copied()),
         odd_page_sizes: odd_page_sizes(&limits),
         devices,
         mounts,
     }
+}
+
+/// What names an image; empty where nothing does.
+pub fn image(spec: Option<&v1::ImageSpec>) -> String {
+    spec.map(|spec| spec.image.clone()).unwrap_or_default()
 }
 
 /// The cgroup settings of a message.
@@ -560,6 +568,23 @@ mod tests {
             "1 exclusive, memory 1 GiB, ceiling 1; annotation `bayplan.dev/prefer-shared-cpus` is `maybe`, \
              expected true or false; ignored",
         );
+    }
+
+    #[test]
+    fn an_image_is_what_the_runtime_is_told_to_run() {
+        let request = |image: &str| v1::CreateContainerRequest {
+            config: Some(v1::ContainerConfig {
+                image: Some(v1::ImageSpec {
+                    image: image.to_owned(),
+                    user_specified_image: "docker.io/library/web:latest".to_owned(),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        assert_eq!(new_container(&request("sha256:5d0e")).image, "sha256:5d0e");
+        assert_eq!(new_container(&v1::CreateContainerRequest::default()).image, "");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod calls;
 mod cpu_sets;
+mod drift;
 mod families;
 mod groups;
 mod held;
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 pub(crate) use calls::RuntimeCalls;
+pub(crate) use drift::Drift;
 pub use held::HeldFile;
 pub(crate) use originals::Originals;
 pub(crate) use task::{Enforcement, EnforcerTask, LOST, Questions, run_enforcer};

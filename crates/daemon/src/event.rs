@@ -11,7 +11,7 @@ use bayplan_enforcement::Plan;
 use bayplan_topology::{Device, Topology};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
-use crate::history::{Entry, Kind};
+use crate::history::{Entry, Kind, ProposalForm};
 use crate::mode::{Mode, ModePlan, NotInPlace};
 use crate::occupancy::Occupancy;
 use crate::reconfigure::{ChangedConfig, Shift};
@@ -77,8 +77,8 @@ pub enum Event {
     PauseRebalance(bool),
     /// From now on the rebalancer has turned this and nothing else. Answered as `Starting` is.
     Turn(Turned),
-    /// The rebalancer tells the history something of this container.
-    Told(Kind, ContainerId, String),
+    /// The rebalancer tells the history something of this container, in words and in values.
+    Told(Kind, ContainerId, String, Box<ProposalForm>),
     /// Are events dealt with?
     Ping,
     /// Who has which CPUs?

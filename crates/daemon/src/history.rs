@@ -4,6 +4,8 @@
 //! is described once, with everything that kubelet says about it, in the entry that tells how it came; later ones only name it. As the
 //! oldest entries go in time, every segment has an opening: the machine, the configuration, and everybody who is there.
 
+mod proposal;
+
 use bayplan_host::history::Recovered;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -11,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::mode::Mode;
 use crate::record::{AllocationForm, ContainerForm, ResourcesForm};
 use crate::state::view::matches;
+
+pub use proposal::{CulpritForm, FindingForm, ProposalForm, VerdictForm, past_proposals};
 
 /// The directory of the history below the state directory.
 pub const HISTORY_DIR: &str = "history";
@@ -142,7 +146,7 @@ pub enum By {
 }
 
 /// One thing that happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// When.
     pub at: Timestamp,
@@ -184,6 +188,9 @@ pub struct Entry {
     /// The daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Box<NodeForm>>,
+    /// What the rebalancer proposed, or how that was judged; absent from entries of older versions, which have one line in `why`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposal: Option<Box<ProposalForm>>,
 }
 
 /// A container by its names.
@@ -277,6 +284,15 @@ impl Entry {
         Mode::ALL.into_iter().find(|mode| mode.name() == name)
     }
 
+    /// All whom it tells of, as `namespace/pod/container`: to whom it happened, and for whom it was proposed.
+    pub fn names(&self) -> Vec<String> {
+        let victim = self.proposal.as_ref().map(|it| it.victim.clone());
+        let mut names: Vec<String> =
+            self.who.as_ref().map(Who::full_name).into_iter().chain(victim).collect();
+        names.dedup();
+        names
+    }
+
     /// Something of this kind happened, at a time that is still to be said.
     pub(crate) fn new(kind: Kind) -> Entry {
         Entry {
@@ -294,6 +310,7 @@ impl Entry {
             allocation: None,
             machine: None,
             node: None,
+            proposal: None,
         }
     }
 

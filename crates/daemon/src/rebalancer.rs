@@ -21,7 +21,7 @@ mod view;
 use bayplan_allocator::ContainerId;
 
 use crate::event::{Answer, Step};
-use crate::history::{Entry, Kind};
+use crate::history::{Entry, Kind, ProposalForm};
 use crate::record::Record;
 use crate::state::NodeState;
 use crate::turned::Turned;
@@ -47,7 +47,13 @@ impl NodeState {
     }
 
     /// Only the history is told.
-    pub(crate) fn told(&self, kind: Kind, id: ContainerId, why: String) -> Step {
-        Step::told(Entry { who: self.who(id), why, ..Entry::new(kind) })
+    pub(crate) fn told(
+        &self,
+        kind: Kind,
+        id: ContainerId,
+        why: String,
+        about: Box<ProposalForm>,
+    ) -> Step {
+        Step::told(Entry { who: self.who(id), why, proposal: Some(about), ..Entry::new(kind) })
     }
 }

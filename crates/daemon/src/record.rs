@@ -109,6 +109,8 @@ pub struct ContainerForm {
     pod_needs: Option<ResourcesForm>,
     name: String,
     attempt: u32,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    image: String,
     cpu_shares: i64,
     cpu_quota: i64,
     cpu_period: i64,
@@ -170,6 +172,7 @@ impl From<&NewContainer> for ContainerForm {
             pod_needs: (pod.resources != Resources::default()).then(|| pod.resources.into()),
             name: container.name.clone(),
             attempt: container.attempt,
+            image: container.image.clone(),
             cpu_shares: resources.cpu_shares,
             cpu_quota: resources.cpu_quota,
             cpu_period: resources.cpu_period,
@@ -203,6 +206,7 @@ impl From<ContainerForm> for NewContainer {
             },
             name: form.name,
             attempt: form.attempt,
+            image: form.image,
             resources: Resources {
                 cpu_shares: form.cpu_shares,
                 cpu_quota: form.cpu_quota,

@@ -281,7 +281,7 @@ impl NodeState {
             Event::RuntimeBack => Step::told(Entry::new(Kind::RuntimeBack)),
             Event::PauseRebalance(is_paused) => self.pause_rebalance(is_paused),
             Event::Turn(turned) => self.turn(turned),
-            Event::Told(kind, id, why) => self.told(kind, id, why),
+            Event::Told(kind, id, why, about) => self.told(kind, id, why, about),
             Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
             Event::Occupancy => Step::new(Answer::Occupancy(Box::new(self.occupancy()))),

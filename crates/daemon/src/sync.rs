@@ -253,6 +253,7 @@ impl Syncer {
             },
             name: listed.name.clone(),
             attempt: listed.attempt,
+            image: listed.image.clone(),
             resources: Resources {
                 cpu_shares: details.shares.unwrap_or(0),
                 cpu_quota: details.quota.unwrap_or(0),

@@ -3,6 +3,7 @@
 //! Only who shares hardware with the victim is asked, and only for what that hardware can do: a shared CPU makes one wait, a shared core, cache or memory makes one slow. Who does next to
 //! nothing of what hurts is no culprit. Signals that have other causes, too, need somebody whose activity goes with the trouble (CPI2: a correlation of 0.35).
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
@@ -122,7 +123,8 @@ impl Judge<'_> {
         // In tenths, and nothing where it means nothing, so that noise does not decide who comes first.
         let correlation =
             correlation.filter(|_| counts).map_or(0.0, |it| (it * 10.0).round() / 10.0);
-        Some(Culprit { tie, correlation, magnitude, container: id })
+        let class = Reverse(ladder::rank(other));
+        Some(Culprit { tie, correlation, class, magnitude, container: id })
     }
 
     /// Whether it is this one who takes the CPUs away from the victim that it waits for.
@@ -133,15 +135,20 @@ impl Judge<'_> {
         other: &Resident,
         magnitude: f64,
     ) -> bool {
-        let own = self.lately(victim).map_or(0.0, |it| it.cpus);
         let needs = self.lately(victim).map_or(0.0, |it| it.cpus * self.haste(sufferer, it));
         let cpus = sufferer.cpus.len() as f64;
-        let is_crowded = self.busy(scene, victim, &sufferer.cpus) + own >= CROWDED * cpus;
         // Of two that are as important, the one who takes less is not to blame.
         let share = if ladder::rank(other) < ladder::rank(sufferer) { SHARE_MIN } else { 1.0 };
         // Who is in no container is a suspect like others, for whom nobody else is blamed.
         let outside = SHARE_MIN * self.outside(scene, &sufferer.cpus);
-        is_crowded && magnitude >= (CROWD_MIN * cpus).max(share * needs).max(outside)
+        self.is_crowded(scene, victim, sufferer)
+            && magnitude >= (CROWD_MIN * cpus).max(share * needs).max(outside)
+    }
+
+    /// Whether the CPUs that somebody runs on have no time left to speak of.
+    pub(crate) fn is_crowded(&self, scene: &Scene, id: ContainerId, resident: &Resident) -> bool {
+        let own = self.lately(id).map_or(0.0, |it| it.cpus);
+        self.busy(scene, id, &resident.cpus) + own >= CROWDED * resident.cpus.len() as f64
     }
 
     /// Whether a good part of the traffic to memory around somebody is its own; `true` where that is not measured.
@@ -381,6 +388,7 @@ mod tests {
         let culprit = |id, tie, magnitude| Culprit {
             tie,
             correlation: 0.0,
+            class: Reverse(QosClass::BestEffort),
             magnitude,
             container: ContainerId(id),
         };

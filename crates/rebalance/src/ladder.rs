@@ -135,6 +135,10 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
         if severity == 0.0 || (row.resource == Resource::Place && severity < SEVERE) {
             continue;
         }
+        // More at once is for CPUs that have nothing to do; on others it is taken from somebody.
+        if row.knob == Knob::Burst && judge.is_crowded(scene, evidence.victim, victim) {
+            continue;
+        }
         // Memory that is far away and hardly slows anybody down stays there.
         if row.knob == Knob::Memory && !judge.far_memory_hurts(evidence.victim, is_slow(evidence)) {
             continue;

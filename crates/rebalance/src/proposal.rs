@@ -1,9 +1,10 @@
 //! What is proposed, why, and what came of it. Values that can be printed, kept and read back by whoever carries them out.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
-use bayplan_types::CpuSet;
+use bayplan_types::{CpuSet, QosClass};
 
 use crate::knob::Knob;
 use crate::sample::Signal;
@@ -65,6 +66,8 @@ pub struct Culprit {
     pub tie: Tie,
     /// Of the victim's trouble with its activity over windows, -1 to 1.
     pub correlation: f64,
+    /// Of two who may both be to blame, the less important one comes first. Whose class is not known is as important as can be.
+    pub class: Reverse<QosClass>,
     /// How much it does of what hurts, in the unit of the signal.
     pub magnitude: f64,
     /// Who.

@@ -12,6 +12,9 @@ use crate::scene::Mode;
 pub type NameOf<'a> = &'a dyn Fn(ContainerId) -> String;
 
 impl Tie {
+    /// All of them, from far to near.
+    pub const ALL: [Tie; 4] = [Tie::Node, Tie::L3, Tie::Core, Tie::Cpu];
+
     /// One word.
     pub fn name(self) -> &'static str {
         match self {

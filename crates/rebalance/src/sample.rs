@@ -20,10 +20,6 @@ pub struct Sample {
     pub throttled: Option<f64>,
     /// Share of the time, 0 to 1, that some task waited for a CPU (PSI `cpu`, "some").
     pub cpu_pressure: Option<f64>,
-    /// Share of the time, 0 to 1, that some task waited for memory (PSI `memory`, "some").
-    pub memory_pressure: Option<f64>,
-    /// Share of the time, 0 to 1, that some task waited for a disk (PSI `io`, "some").
-    pub io_pressure: Option<f64>,
     /// Share of its memory, 0 to 1, on nodes that are not its own.
     pub far_memory: Option<f64>,
     /// Cycles per instruction.

@@ -85,7 +85,7 @@ pub enum Unrest {
     Restored,
     /// Containers are being created.
     Creating,
-    /// The kernel or the runtime does not have what was written.
+    /// Somebody else has changed what was written for containers.
     Drift,
     /// The daemon itself is late.
     Overload,

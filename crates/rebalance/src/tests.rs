@@ -12,15 +12,15 @@ use expect_test::{Expect, expect};
 
 use crate::render::{render_evidence, render_proposal, render_verdict};
 use crate::{
-    Decision, Knob, Mode, Outcome, Rebalancer, Resident, Round, Sample, Scene, Settings, Unrest,
-    Workload,
+    Decision, Knob, Mode, Outcome, Rebalancer, Resident, Round, Sample, Scene, Settings, Signal,
+    Unrest, Workload,
 };
 
 pub(crate) mod harness;
 mod judging;
 mod properties;
 
-use harness::{check, check_with, parse_knobs};
+use harness::{check, check_with, parse_knobs, play};
 
 const WEB_AND_HOG: &str = "
     machine pack:1 numa:1 l3:1 core:4 pu:1
@@ -217,6 +217,77 @@ fn pressure_from_an_own_limit_is_nobody_elses_fault() {
         20 rounds  web cpus=2 pressure=0.02 throttled=0  hog cpus=1
         20 rounds  web cpus=2 pressure=0.5 throttled=0.45  hog cpus=1
         ",
+        expect![""],
+    );
+}
+
+/// The peer does more, and is as much to blame; the hog is asked first all the same.
+#[test]
+fn of_two_culprits_the_less_important_one_comes_first() {
+    check(
+        "
+        machine pack:1 numa:1 l3:1 core:4 pu:1
+        web guaranteed 0-3
+        peer burstable 0-3
+        hog besteffort 0-3
+        ",
+        "
+        20 rounds  web cpus=1 pressure=0.02  peer cpus=0.1  hog cpus=0.1
+        until a proposal  web cpus=1 pressure=0.5  peer cpus=1.6  hog cpus=1.2
+        ",
+        expect![[r#"
+            115 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 1.20, correlation 1.0
+                from peer by a shared CPU: activity 1.60, correlation 1.0
+        "#]],
+    );
+}
+
+/// An operator and what came later do not wait for the budget, and what is proposed in its place does.
+#[test]
+fn what_others_end_is_over_at_once_and_what_follows_is_counted() {
+    let settings = Settings { changes_per_minute: 1, ..Settings::default() };
+    check_with(
+        settings,
+        WEB_AND_HOG,
+        "
+        20 rounds  web cpus=2 pressure=0.02  hog cpus=0
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        ended 1
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        ",
+        expect![[r#"
+            115 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            175 s: propose 2 (act) weight on hog, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+        "#]],
+    );
+}
+
+/// Who is stopped by its own limit while CPUs have time gets to use it; on a full machine it would take it from others.
+#[test]
+fn burst_is_granted_only_while_cpus_have_time() {
+    let scene = "
+        machine pack:1 numa:1 l3:1 core:4 pu:1
+        web guaranteed 0-3 knobs=burst
+        peer guaranteed 0-3 knobs=
+        ";
+    let script = |peer: &str, idle: &str| {
+        format!(
+            "
+            {idle}
+            20 rounds  web cpus=0.5 throttled=0  {peer}
+            6 rounds  web cpus=0.5 throttled=0.45  {peer}
+            "
+        )
+    };
+    check(
+        scene,
+        &script("peer cpus=1", ""),
         expect![[r#"
             115 s: propose 1 (act) burst on web: throttled 45 % > 5 %
                 throttled 45 % > 5 %
@@ -224,6 +295,11 @@ fn pressure_from_an_own_limit_is_nobody_elses_fault() {
             125 s: judge 1 undone: closed 0 % of the gap
         "#]],
     );
+    let [told, known] = ["", "idle 0.6"].map(|idle| play(scene, &script("peer cpus=1", idle)));
+    assert_eq!(told, known);
+    check(scene, &script("peer cpus=3", ""), expect![[""]]);
+    // The kernel says so, though no container is seen to use them.
+    check(scene, &script("peer cpus=1", "idle 0.1"), expect![[""]]);
 }
 
 #[test]
@@ -441,6 +517,34 @@ fn samples_that_are_missing_are_no_samples() {
         ",
         expect![[r#""#]],
     );
+}
+
+/// Most of a round that is lost is no picture of the machine: what the rest shows is looked at again in the next one.
+#[test]
+fn nothing_is_proposed_in_a_round_of_which_most_is_missing() {
+    let script = |third: &str| {
+        format!(
+            "
+            20 rounds  web cpus=2 pressure=0.02  hog cpus=1  other cpus=0.1
+            2 rounds  web cpus=2 pressure=0.5  hog cpus=2  other cpus=0.1
+            1 rounds  web cpus=2 pressure=0.5{third}
+            until a proposal  web cpus=2 pressure=0.5  hog cpus=2  other cpus=0.1
+            "
+        )
+    };
+    let proposed = |second: u64| {
+        format!(
+            "{second} s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+    cpu-pressure 50 % > 20 %
+    from hog by a shared CPU: activity 2.00, correlation 1.0
+"
+        )
+    };
+    for (third, second) in [("  hog cpus=2  other cpus=0.1", 115), ("  hog cpus=2", 115), ("", 120)]
+    {
+        let (told, due) = (play(TWO_HOGS, &script(third)), proposed(second));
+        assert!(told.starts_with(&due), "{third}: {told}");
+    }
 }
 
 #[test]

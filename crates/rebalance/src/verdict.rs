@@ -216,6 +216,7 @@ mod tests {
         let culprits = culprits.map(|(container, (tie, magnitude))| Culprit {
             tie: *tie,
             correlation: 0.0,
+            class: std::cmp::Reverse(bayplan_types::QosClass::BestEffort),
             magnitude: *magnitude,
             container,
         });

@@ -129,8 +129,6 @@ fn believable(sample: &Sample, cpus_max: f64) -> Option<Sample> {
         preempted: amount(sample.preempted),
         throttled: share(sample.throttled),
         cpu_pressure: share(sample.cpu_pressure),
-        memory_pressure: share(sample.memory_pressure),
-        io_pressure: share(sample.io_pressure),
         far_memory: share(sample.far_memory),
         cycles_per_instruction: amount(sample.cycles_per_instruction),
         cache_misses: amount(sample.cache_misses),

@@ -117,3 +117,51 @@ fn times_are_absolute_or_relative() {
         assert!(error.contains("expected a time such as"), "{error}");
     }
 }
+
+/// Two lines of one who suffers, and of one on whom something is turned for it.
+fn proposals() -> Vec<Entry> {
+    let lines = [
+        r#"{"at":"2026-11-22T05:00:00Z","kind":"proposed","who":{"id":2,"namespace":"batch","pod":"hog","container":"main","attempt":0},"why":"turns idle on batch/hog/main, for shop/web/main: waiting 2.00 > 0.50","proposal":{"number":1,"knob":"idle","mode":"act","target":"batch/hog/main","victim":"shop/web/main","findings":[{"signal":"waiting","short":2.0,"long":1.5,"limit":0.5,"spread":0.1},{"signal":"cpu-pressure","short":0.625,"long":0.5,"usual":0.05,"limit":0.25,"spread":0.0}],"culprits":[{"container":"batch/hog/main","tie":"CPU","class":"BestEffort","correlation":0.5,"magnitude":3.25}]}}"#,
+        r#"{"at":"2026-11-22T05:00:20Z","kind":"judged","who":{"id":2,"namespace":"batch","pod":"hog","container":"main","attempt":0},"why":"kept: closed 90 % of the gap (idle on batch/hog/main, for shop/web/main: waiting 2.00 > 0.50)","proposal":{"number":1,"knob":"idle","mode":"act","target":"batch/hog/main","victim":"shop/web/main","verdict":{"name":"kept","relief":0.9}}}"#,
+        r#"{"at":"2026-11-21T05:00:00Z","kind":"proposed","who":{"id":2,"namespace":"batch","pod":"hog","container":"main","attempt":0},"why":"would turn idle on batch/hog/main, for shop/web/main: waiting 2.00 > 0.50"}"#,
+    ];
+    lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn check_proposals(arguments: &[&str], expected: Expect) {
+    let args = Args::parse_from([&["bayplan", "journal"], arguments].concat());
+    let Command::Journal(options) = args.command else { panic!("{args:?}") };
+    let filter = Filter::new(&options, Timestamp::UNIX_EPOCH);
+    let shown: Vec<Entry> = proposals().into_iter().filter(|it| filter.shows(it)).collect();
+    expected.assert_eq(&Columns::default().render(&shown));
+}
+
+#[test]
+fn a_proposal_is_told_of_who_suffers_with_its_evidence() {
+    let of_victim = ["--namespace", "shop", "--pod", "web", "--container", "m*"];
+    check_proposals(
+        &of_victim,
+        expect![[r#"
+        TIME (UTC)           WHAT      CONTAINER       CPUS  MEMS  WHY
+        2026-11-22 05:00:00  proposed  batch/hog/main  -     -     turns idle on batch/hog/main, for shop/web/main: waiting 2.00 > 0.50; cpu-pressure 62 % > 25 %, usually 5 %; from batch/hog/main by a shared CPU: activity 3.25, correlation 0.5
+        2026-11-22 05:00:20  judged    batch/hog/main  -     -     kept: closed 90 % of the gap (idle on batch/hog/main, for shop/web/main: waiting 2.00 > 0.50)
+    "#]],
+    );
+    // The last line is that of a version that kept no evidence: only the target is named.
+    check_proposals(
+        &["--pod", "hog"],
+        expect![[r#"
+        TIME (UTC)           WHAT      CONTAINER       CPUS  MEMS  WHY
+        2026-11-22 05:00:00  proposed  batch/hog/main  -     -     turns idle on batch/hog/main, for shop/web/main: waiting 2.00 > 0.50; cpu-pressure 62 % > 25 %, usually 5 %; from batch/hog/main by a shared CPU: activity 3.25, correlation 0.5
+        2026-11-22 05:00:20  judged    batch/hog/main  -     -     kept: closed 90 % of the gap (idle on batch/hog/main, for shop/web/main: waiting 2.00 > 0.50)
+        2026-11-21 05:00:00  proposed  batch/hog/main  -     -     would turn idle on batch/hog/main, for shop/web/main: waiting 2.00 > 0.50
+    "#]],
+    );
+    // No mixture of the names of two.
+    check_proposals(
+        &["--namespace", "shop", "--pod", "hog"],
+        expect![[r#"
+        TIME (UTC)  WHAT  CONTAINER  CPUS  MEMS  WHY
+    "#]],
+    );
+}

@@ -10,6 +10,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::{ContainerDetails, Upstream, info};
 use crate::agent::Pinning;
+use crate::translate::image;
 use crate::{delta, v1};
 
 /// What the runtime calls itself.
@@ -75,6 +76,8 @@ pub struct ListedContainer {
     pub name: String,
     /// Counts restarts.
     pub attempt: u32,
+    /// Its image, as the runtime was told; empty where the runtime does not tell.
+    pub image: String,
     /// What it is doing.
     pub state: ContainerState,
     /// Its labels.
@@ -287,6 +290,7 @@ fn listed_container(container: v1::Container) -> ListedContainer {
         pod_id: container.pod_sandbox_id,
         name: metadata.name,
         attempt: metadata.attempt,
+        image: image(container.image.as_ref()),
         state,
         labels: container.labels,
         annotations: container.annotations,

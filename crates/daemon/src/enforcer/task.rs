@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, EnforcementMode, LiveConfig};
 use crate::enforcer::calls::RuntimeCalls;
+use crate::enforcer::drift::{Drift, Drifts};
 use crate::enforcer::held::{Held, HeldFile};
 use crate::enforcer::view::render_groups;
 use crate::enforcer::watcher::Watcher;
@@ -63,6 +64,9 @@ struct Done {
     step: u64,
     turned: TurnedFiles,
     held: Held,
+    drifts: Drifts,
+    /// How often groups of resctrl were made or removed.
+    regrouped: u64,
 }
 
 /// What the task waits for.
@@ -146,6 +150,16 @@ impl Enforcement {
         self.done.borrow().step
     }
 
+    /// Whose files somebody else has changed since then, or changes again and again.
+    pub(crate) fn drift(&self, since: std::time::Instant) -> Drift {
+        self.done.borrow().drifts.since(since)
+    }
+
+    /// How often groups of resctrl were made or removed: what was read of them before is old.
+    pub(crate) fn regrouped(&self) -> u64 {
+        self.done.borrow().regrouped
+    }
+
     /// How far the CPUs of a container are kept from others, and what is in kernel files for its sake, as of the last look.
     pub(crate) fn about(&self, container: &str) -> (Option<String>, Vec<HeldFile>) {
         self.done.borrow().held.about(container)
@@ -209,7 +223,7 @@ impl Looked {
 pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken) {
     let started = Instant::now();
     let mut watcher = Watcher::new(task.config.borrow().host_root.clone());
-    let mut told = Told::default();
+    let (mut told, mut drifts) = (Told::default(), Drifts::default());
     let mut looked = Looked { at: started, at_sets: started, settle: SETTLE, is_due: false };
     task.questions.soon.notify_one();
     loop {
@@ -254,7 +268,11 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         looked.settle = SETTLE.max(begun.elapsed() * 4);
         if !is_preview {
             let held = std::mem::take(&mut outcome.held);
-            task.questions.done.send_replace(Done { step, turned: outcome.turned.clone(), held });
+            drifts.note(&outcome.notices, outcome.contested > 0, looked.at.into_std());
+            let (turned, drifts) = (outcome.turned.clone(), drifts.clone());
+            let is_regrouped = !outcome.groups.changes.is_empty();
+            let regrouped = task.questions.done.borrow().regrouped + u64::from(is_regrouped);
+            task.questions.done.send_replace(Done { step, turned, held, drifts, regrouped });
         }
         told.tell(&outcome, is_dry, &task.metrics);
         let was_written = watcher.watch(&task.enforcer.directories());

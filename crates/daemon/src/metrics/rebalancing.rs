@@ -22,7 +22,7 @@ struct OfProposal {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfVerdict {
     knob: &'static str,
-    verdict: &'static str,
+    verdict: String,
 }
 
 /// What the rebalancer has done and does.
@@ -70,7 +70,7 @@ impl Rebalancing {
             for mode in [Mode::Observe, Mode::Act].map(Mode::name) {
                 self.proposals.get_or_create(&OfProposal { knob, mode }).inc_by(0);
             }
-            for verdict in VERDICTS {
+            for verdict in VERDICTS.map(str::to_owned) {
                 self.verdicts.get_or_create(&OfVerdict { knob, verdict }).inc_by(0);
             }
         }
@@ -82,7 +82,8 @@ impl Rebalancing {
     }
 
     /// `verdict`: the word for how it ended.
-    pub(crate) fn judged(&self, knob: Knob, verdict: &'static str) {
+    pub(crate) fn judged(&self, knob: Knob, verdict: &str) {
+        let verdict = verdict.to_owned();
         self.verdicts.get_or_create(&OfVerdict { knob: knob.name(), verdict }).inc();
     }
 

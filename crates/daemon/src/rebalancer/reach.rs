@@ -38,18 +38,34 @@ pub(super) struct Reach {
     pub(super) classes: Option<Arc<ClassesKnown>>,
 }
 
+/// What is known of who writes files.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writing {
+    /// Nobody does any more.
+    pub(super) is_lost: bool,
+    /// How often groups of resctrl were made or removed.
+    pub(super) regrouped: u64,
+}
+
 /// What is known of the files, once they are there.
 #[derive(Debug, Default)]
 pub(super) struct FilesSeen {
     files: Option<CgroupFiles>,
     classes: Option<Arc<ClassesKnown>>,
+    /// How often groups had been made or removed when classes were read.
+    regrouped: u64,
     /// It was told that there are no classes.
     is_told: bool,
 }
 
 impl FilesSeen {
-    /// What can be turned under this configuration; `is_dry_run`: whatever it says, nothing is written; `is_lost`: nobody writes files any more.
-    pub(super) fn reach(&mut self, config: &Config, is_dry_run: bool, is_lost: bool) -> Reach {
+    /// What can be turned under this configuration. Reads files, which may be slow; `is_dry_run`: whatever the configuration says, nothing is written.
+    pub(super) fn reach(
+        &mut self,
+        config: &Config,
+        is_dry_run: bool,
+        Writing { is_lost, regrouped }: Writing,
+    ) -> Reach {
         let no_files = |why| Reach { knobs: CPU_SETS.into(), lacking: Some(why), classes: None };
         match config.enforcement {
             _ if is_dry_run => {
@@ -73,16 +89,17 @@ impl FilesSeen {
         let is_there = |file: &str| files.contains(file);
         let knobs = FILES.iter().filter(|(_, file)| is_there(file)).map(|(knob, _)| *knob);
         let mut knobs: BTreeSet<Knob> = knobs.chain(CPU_SETS).collect();
-        let classes = self.classes(config);
+        let classes = self.classes(config, regrouped);
         if classes.is_some() {
             knobs.extend(SCARCE.map(|(knob, _)| knob));
         }
         Reach { knobs, lacking: None, classes }
     }
 
-    /// Classes of resctrl; that there are none is told once.
-    fn classes(&mut self, config: &Config) -> Option<Arc<ClassesKnown>> {
-        if !self.classes.as_ref().is_some_and(|it| it.are_of(&config.resctrl)) {
+    /// Classes of resctrl, read again when another configuration holds or groups have come or gone; that there are none is told once.
+    fn classes(&mut self, config: &Config, regrouped: u64) -> Option<Arc<ClassesKnown>> {
+        let is_new = std::mem::replace(&mut self.regrouped, regrouped) != regrouped;
+        if is_new || !self.classes.as_ref().is_some_and(|it| it.are_of(&config.resctrl)) {
             let kernel = DiskKernel::open(&config.host_root).ok();
             let read = kernel.and_then(|mut it| ClassesKnown::read(&mut it, &config.resctrl));
             self.classes = read.map(Arc::new);

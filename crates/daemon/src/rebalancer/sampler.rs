@@ -118,16 +118,11 @@ pub(super) fn sample_of(
         Some(after?.checked_sub(before?)? as f64 / micros)
     };
     let share = |before, after| part(before, after).map(|it| it.min(1.0));
-    let stalled = |before: Option<Stall>, after: Option<Stall>| {
-        share(before.map(|it| it.some_usec), after.map(|it| it.some_usec))
-    };
-    let (then, now) = (&before.pressure, &after.pressure);
+    let stalled = |stall: Option<Stall>| stall.map(|it| it.some_usec);
     Some(Sample {
         cpus: part(before.cpu_usec, after.cpu_usec)?,
         throttled: share(before.throttled_usec, after.throttled_usec),
-        cpu_pressure: stalled(then.cpu, now.cpu),
-        memory_pressure: stalled(then.memory, now.memory),
-        io_pressure: stalled(then.io, now.io),
+        cpu_pressure: share(stalled(before.pressure.cpu), stalled(after.pressure.cpu)),
         far_memory: placed.and_then(far_share),
         ..Sample::default()
     })

@@ -12,7 +12,7 @@ use bayplan_types::{CpuSet, NodeSet, QosClass};
 
 use super::reach::Reach;
 use crate::config::RebalanceConfig;
-use crate::enforcer::{SCARCE, tuning};
+use crate::enforcer::{Drift, SCARCE, tuning};
 use crate::occupancy::{Occupancy, Occupant};
 use crate::turned::Turned;
 
@@ -93,6 +93,19 @@ pub(super) fn scene_of(
     }
 }
 
+/// What was measured while somebody else changed kernel files is not what was decided, so nothing is changed or judged by it. Whose files are contested is
+/// not acted on until they are not: else one fight would stop everything.
+pub(super) fn note_drift(scene: &mut Scene, drift: &Drift) {
+    for it in scene.residents.values_mut() {
+        if drift.contested.contains(&it.name) {
+            it.mode = it.mode.min(Mode::Observe);
+        }
+        if it.mode != Mode::Off && drift.changed.contains(&it.name) {
+            scene.unrest.get_or_insert(Unrest::Drift);
+        }
+    }
+}
+
 /// How far to go with everybody. Where nothing can be turned, it is said what would be.
 fn modes_of(occupancy: &Occupancy, bounds: Bounds<'_>) -> BTreeMap<ContainerId, Mode> {
     let Bounds { config, reach } = bounds;
@@ -159,11 +172,11 @@ fn classes_of(it: &Occupant, turned: &Turned, reach: &Reach) -> impl Iterator<It
     left.map(|(knob, _)| knob)
 }
 
-/// Images are not kept, so they are the same for all.
+/// A container of another image is another version, of which something else is usual.
 fn workload_of(it: &Occupant) -> Workload {
-    let (pod, container) = (&it.spec.pod, it.spec.name.clone());
+    let (pod, container, image) = (&it.spec.pod, it.spec.name.clone(), it.spec.image.clone());
     let (namespace, owner) = (pod.namespace.clone(), owner_of(pod).to_owned());
-    Workload { namespace, owner, container, image: String::new() }
+    Workload { namespace, owner, container, image }
 }
 
 /// What made the pod, by the labels that Kubernetes' controllers give their pods and by how they name them; the pod itself where nothing tells.

@@ -12,9 +12,9 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::baselines::BaselineFile;
-use super::reach::{FilesSeen, Reach};
+use super::reach::{FilesSeen, Reach, Writing};
 use super::sampler::Sampler;
-use super::scene::{Bounds, Stays, scene_of};
+use super::scene::{Bounds, Stays, note_drift, scene_of};
 use super::view::Told;
 use crate::config::{Config, LiveConfig, RebalanceConfig};
 use crate::enforcer::Enforcement;
@@ -204,7 +204,7 @@ impl RebalancerTask {
     }
 
     /// `None` when the daemon is stopping.
-    async fn look(&self, looker: &mut Looker, config: &Config) -> Option<()> {
+    async fn look(&self, looker: &mut Looker, config: &Arc<Config>) -> Option<()> {
         let interval = config.rebalance.interval;
         let now = looker.started.elapsed();
         let period = looker.last.map_or(interval, |last| now.saturating_sub(last));
@@ -216,7 +216,7 @@ impl RebalancerTask {
         let Answer::Occupancy(occupancy) = self.inbox.ask(Event::Occupancy).await? else {
             return Some(());
         };
-        let reach = looker.files.reach(config, self.is_dry_run, self.enforcement.is_lost());
+        let reach = self.reach(looker, config).await?;
         if looker.is_taken_back(&occupancy, &reach) {
             self.withdraw(looker).await?;
         }
@@ -228,6 +228,9 @@ impl RebalancerTask {
         let mut scene = scene_of(&occupancy, topology, &looker.stays, bounds, is_late);
         let (files, probes) = (self.shown.groups(), self.sightings.renewed().await);
         let samples = looker.sampler.sample(&occupancy, files, probes);
+        // Since the last look.
+        let since = looker.started + now.saturating_sub(period);
+        note_drift(&mut scene, &self.enforcement.drift(since));
         scene.idle = looker.sampler.idle().clone();
         scene.touched = self.told.touched_for_good();
         tell_samples(&scene, &samples);
@@ -235,6 +238,20 @@ impl RebalancerTask {
         let round = Round { at: now, period, samples };
         let decisions = looker.rebalancer.look(&scene, &round);
         self.follow(looker, &scene, decisions).await
+    }
+
+    /// What can be turned, on a thread for blocking work. `None` when the daemon is stopping.
+    async fn reach(&self, looker: &mut Looker, config: &Arc<Config>) -> Option<Reach> {
+        let (config, is_dry_run) = (Arc::clone(config), self.is_dry_run);
+        let (is_lost, regrouped) = (self.enforcement.is_lost(), self.enforcement.regrouped());
+        let mut files = std::mem::take(&mut looker.files);
+        let read = blocking(move || {
+            let reach = files.reach(&config, is_dry_run, Writing { is_lost, regrouped });
+            (files, reach)
+        });
+        let (files, reach) = read.await?;
+        looker.files = files;
+        Some(reach)
     }
 
     /// Why nothing is done, whatever is seen.
@@ -284,7 +301,7 @@ fn unrest_text(unrest: Unrest) -> &'static str {
         Unrest::Paused => "it is paused",
         Unrest::Restored => "everything is restored",
         Unrest::Creating => "containers are being created or changed",
-        Unrest::Drift => "the kernel does not have what was written",
+        Unrest::Drift => "somebody else has changed kernel files of containers",
         Unrest::Overload => "the daemon is late",
     }
 }

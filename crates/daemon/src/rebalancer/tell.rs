@@ -12,7 +12,7 @@ use super::task::RebalancerTask;
 use super::view::{InFile, ProposalState, ProposalView, Remembered};
 use crate::enforcer::LOST;
 use crate::event::Event;
-use crate::history::Kind;
+use crate::history::{Kind, ProposalForm, VerdictForm};
 
 /// Those of the scene by their names; who is gone by number.
 struct Names<'a>(BTreeMap<ContainerId, &'a str>);
@@ -54,10 +54,9 @@ impl RebalancerTask {
         let (target, victim, knob) = (*target, proposal.evidence.victim, *knob);
         let in_file = InFile::of(knob, *mode);
         self.told.proposed(Remembered { target, victim, knob, in_file, view });
-        self.inbox
-            .ask(Event::Told(Kind::Proposed, target, format!("{verb} {text}")))
-            .await
-            .map(drop)
+        let form = Box::new(ProposalForm::of(proposal, name_of));
+        let told = Event::Told(Kind::Proposed, target, format!("{verb} {text}"), form);
+        self.inbox.ask(told).await.map(drop)
     }
 
     pub(super) async fn tell_outcome(&self, number: u64, outcome: &Outcome) -> Option<()> {
@@ -68,7 +67,8 @@ impl RebalancerTask {
             }
             Outcome::Refused(why) => {
                 let text = format!("could not be done: {why}");
-                self.tell_end(number, ProposalState::Refused, "refused", text).await
+                let verdict = VerdictForm::named("refused");
+                self.tell_end(number, ProposalState::Refused, verdict, text).await
             }
         }
     }
@@ -85,12 +85,14 @@ impl RebalancerTask {
             Verdict::Kept { .. } => ProposalState::Kept,
             _ => ProposalState::Undone,
         };
-        self.tell_end(number, state, verdict.name(), text).await
+        let verdict = VerdictForm::of(verdict, |id| names.of_one(id));
+        self.tell_end(number, state, verdict, text).await
     }
 
     /// Something that came later has ended a move.
     pub(super) async fn tell_ended(&self, number: u64, why: &str) -> Option<()> {
-        self.tell_end(number, ProposalState::Undone, "ended", format!("ended: {why}")).await
+        let verdict = VerdictForm::named("ended");
+        self.tell_end(number, ProposalState::Undone, verdict, format!("ended: {why}")).await
     }
 
     /// Nobody can take back what is in kernel files: each of them is told once.
@@ -98,7 +100,8 @@ impl RebalancerTask {
         for it in self.told.stuck(LOST) {
             let why = format!("stuck: {LOST} ({})", it.view.text);
             tracing::error!(number = it.view.number, "rebalance: {why}");
-            self.inbox.ask(Event::Told(Kind::Judged, it.target, why)).await?;
+            let form = judged(&it, VerdictForm::named("stuck"));
+            self.inbox.ask(Event::Told(Kind::Judged, it.target, why, form)).await?;
         }
         Some(())
     }
@@ -107,13 +110,30 @@ impl RebalancerTask {
         &self,
         number: u64,
         state: ProposalState,
-        verdict: &'static str,
+        verdict: VerdictForm,
         text: String,
     ) -> Option<()> {
         let Some(it) = self.told.became(number, state, &text) else { return Some(()) };
-        self.metrics.rebalancing.judged(it.knob, verdict);
+        self.metrics.rebalancing.judged(it.knob, &verdict.name);
         let why = format!("{text} ({})", it.view.text);
         tracing::info!(number, "rebalance: {why}");
-        self.inbox.ask(Event::Told(Kind::Judged, it.target, why)).await.map(drop)
+        let form = judged(&it, verdict);
+        self.inbox.ask(Event::Told(Kind::Judged, it.target, why, form)).await.map(drop)
     }
+}
+
+/// A verdict for the history, which has the evidence with the proposal.
+fn judged(it: &Remembered, verdict: VerdictForm) -> Box<ProposalForm> {
+    let ProposalView { number, knob, target, victim, .. } = it.view.clone();
+    let mode = Mode::Act.name().to_owned();
+    let verdict = Some(verdict);
+    Box::new(ProposalForm {
+        number,
+        knob,
+        mode,
+        target,
+        victim,
+        verdict,
+        ..ProposalForm::default()
+    })
 }

@@ -18,8 +18,9 @@ use expect_test::{Expect, expect};
 
 use super::reach::Reach;
 use super::sampler::{Sampler, add_caches, add_rates, sample_of};
-use super::scene::{Bounds, Stays, owner_of, scene_of};
+use super::scene::{Bounds, Stays, note_drift, owner_of, scene_of};
 use crate::config::RebalanceConfig;
+use crate::enforcer::Drift;
 use crate::observer::{GroupsRead, Placed};
 use crate::occupancy::{Occupancy, Occupant};
 
@@ -44,8 +45,8 @@ fn check_sample(
     let shown = sample.map_or_else(
         || "none".to_owned(),
         |it| {
-            let Sample { cpus, throttled, cpu_pressure, memory_pressure, far_memory, .. } = it;
-            format!("{cpus} {throttled:?} {cpu_pressure:?} {memory_pressure:?} {far_memory:?}")
+            let Sample { cpus, throttled, cpu_pressure, far_memory, .. } = it;
+            format!("{cpus} {throttled:?} {cpu_pressure:?} {far_memory:?}")
         },
     );
     expected.assert_eq(&shown);
@@ -54,9 +55,9 @@ fn check_sample(
 #[test]
 fn what_was_counted_in_between_is_per_second_and_what_was_not_is_nothing() {
     let (before, after) = (counters(1_000_000, 0), counters(4_000_000, 500_000));
-    check_sample(&before, &after, None, expect!["1.5 None Some(0.25) None None"]);
+    check_sample(&before, &after, None, expect!["1.5 None Some(0.25) None"]);
     let placed = Placed { near: Bytes(3), far: Bytes(1) };
-    check_sample(&before, &after, Some(placed), expect!["1.5 None Some(0.25) None Some(0.25)"]);
+    check_sample(&before, &after, Some(placed), expect!["1.5 None Some(0.25) Some(0.25)"]);
     let nothing = Placed { near: Bytes(0), far: Bytes(0) };
     let throttled = |usec| GroupCounters { throttled_usec: Some(usec), ..counters(usec, usec) };
     // Several CPUs may be stopped at once.
@@ -64,7 +65,7 @@ fn what_was_counted_in_between_is_per_second_and_what_was_not_is_nothing() {
         &throttled(0),
         &throttled(9_000_000),
         Some(nothing),
-        expect!["4.5 Some(1.0) Some(1.0) None None"],
+        expect!["4.5 Some(1.0) Some(1.0) None"],
     );
     check_sample(&after, &before, None, expect!["none"]);
     check_sample(&GroupCounters::default(), &after, None, expect!["none"]);
@@ -247,6 +248,29 @@ fn who_is_elsewhere_is_there_anew() {
     assert_eq!((since(&scene, 1), since(&scene, 2)), (1, 2));
 }
 
+/// Unrest and modes after somebody else has changed files of `changed`, and again and again those of `contested`.
+fn check_drift(changed: &[&str], contested: &[&str], expected: Expect) {
+    let names = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect();
+    let drift = Drift { changed: names(changed), contested: names(contested) };
+    let off = annotated("off", occupant(2, "off", QosClass::Burstable, "0-1"));
+    let occupants = vec![occupant(1, "web", QosClass::Burstable, "0-1"), off];
+    let config = RebalanceConfig { mode: Mode::Act, ..RebalanceConfig::default() };
+    let reach = Reach { knobs: [Knob::Idle].into(), lacking: None, classes: None };
+    let bounds = Bounds { config: &config, reach: &reach };
+    let mut scene = scene_within(&occupancy(occupants), &Stays::default(), bounds, false);
+    note_drift(&mut scene, &drift);
+    let modes: Vec<&str> = scene.residents.values().map(|it| it.mode.name()).collect();
+    expected.assert_eq(&format!("{:?} {}", scene.unrest, modes.join(" ")));
+}
+
+#[test]
+fn files_that_somebody_else_changes_freeze_what_concerns_their_containers() {
+    check_drift(&[], &[], expect!["None act off"]);
+    check_drift(&["n/web/main"], &[], expect!["Some(Drift) act off"]);
+    check_drift(&[], &["n/web/main", "n/off/main"], expect!["None observe off"]);
+    check_drift(&["n/off/main", "irq 9"], &["package 0"], expect!["None act off"]);
+}
+
 fn check_owner(name: &str, labels: &[(&str, &str)], expected: &str) {
     let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let pod = Pod { name: name.to_owned(), labels: labels.collect(), ..Pod::default() };
@@ -264,6 +288,27 @@ fn pods_of_one_owner_are_the_same_workload() {
     check_owner("alone-1", &[], "alone-1");
     check_owner("odd", &[("pod-template-hash", "7d4b9")], "odd");
     check_owner("odd", &[("controller-revision-hash", "")], "odd");
+}
+
+/// What is usual of one version says nothing of the next; which pod runs it does not matter.
+#[test]
+fn another_image_is_another_workload() {
+    let version = |id, pod: &str, image: &str| {
+        let mut occupant = occupant(id, pod, QosClass::Burstable, "0-1");
+        occupant.spec.image = image.to_owned();
+        occupant.spec.pod.labels.insert("pod-template-hash".to_owned(), "7d4b9".to_owned());
+        occupant
+    };
+    let occupants = vec![
+        version(1, "web-7d4b9-a", "sha256:1"),
+        version(2, "web-7d4b9-b", "sha256:1"),
+        version(3, "web-7d4b9-c", "sha256:2"),
+    ];
+    let scene = scene(&occupancy(occupants), &Stays::default(), false);
+    let workload = |id| &scene.residents[&ContainerId(id)].workload;
+    assert_eq!(workload(1), workload(2));
+    assert_ne!(workload(1), workload(3));
+    assert_eq!(workload(3).image, "sha256:2");
 }
 
 /// A server that waits for a hog, in the counters that the kernel's files would have, through sampler, scene and rebalancer. After each look what it knows and says.

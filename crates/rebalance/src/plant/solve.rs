@@ -268,8 +268,6 @@ fn outcome(
         preempted: Some(contest.preempted),
         throttled: Some(served.throttled),
         cpu_pressure: Some(1.0 - (-served.waiting).exp() * (1.0 - served.throttled)),
-        memory_pressure: Some(0.0),
-        io_pressure: Some(0.0),
         far_memory: (layout.nodes.len() > 1 && cpus > 0.0).then(|| far.sum::<f64>() / cpus),
         cycles_per_instruction: (cpus > 0.0).then(|| state.paces[who] * body.seat.clock),
         cache_misses: (cpus > 0.0).then(|| effect.misses[who]),

@@ -20,6 +20,22 @@ pub(crate) fn check(scene: &str, script: &str, expected: Expect) {
 }
 
 pub(crate) fn check_with(settings: Settings, scene: &str, script: &str, expected: Expect) {
+    expected.assert_eq(&play_with(settings, scene, script).told);
+}
+
+/// What is said.
+pub(crate) fn play(scene: &str, script: &str) -> String {
+    play_with(Settings::default(), scene, script).told
+}
+
+/// What is usual then for the workload of this name, by signal.
+pub(crate) fn usual_after(scene: &str, script: &str, name: &str, signal: Signal) -> f64 {
+    let rows = play_with(Settings::default(), scene, script).rebalancer.baselines();
+    let row = rows.iter().find(|it| it.workload.owner == name && it.signal == signal);
+    row.unwrap().usual.value().unwrap()
+}
+
+fn play_with(settings: Settings, scene: &str, script: &str) -> Play {
     let (scene, ids) = parse_scene(scene);
     let rebalancer = Rebalancer::new(settings);
     let now = Duration::ZERO;
@@ -27,7 +43,7 @@ pub(crate) fn check_with(settings: Settings, scene: &str, script: &str, expected
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         play.phase(line);
     }
-    expected.assert_eq(&play.told);
+    play
 }
 
 impl Play {

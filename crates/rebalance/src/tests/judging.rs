@@ -1,5 +1,6 @@
 //! What becomes of what was turned: in unrest, among noise, and where one signal is far off.
 
+use super::harness::usual_after;
 use super::*;
 
 /// Turned in a calm time, with `after` in the unrest that follows.
@@ -326,6 +327,38 @@ fn of_who_is_touched_for_good_nothing_is_learned() {
             expected,
         );
     }
+}
+
+/// What is usual of the server's cycles per instruction after 100 calm rounds with 1 and so many with this.
+fn check_usual(rounds: u64, cpi: f64, hog: f64, expected: std::ops::Range<f64>) {
+    let usual = usual_after(
+        "
+        machine pack:1 numa:1 l3:1 core:4 pu:1
+        web guaranteed 0-1 mode=observe
+        hog besteffort 2-3 mode=observe
+        ",
+        &format!(
+            "
+            100 rounds  web cpus=1 cpi=1  hog cpus=0.1
+            {rounds} rounds  web cpus=1 cpi={cpi}  hog cpus={hog}
+            "
+        ),
+        "web",
+        Signal::CyclesPerInstruction,
+    );
+    assert!(expected.contains(&usual), "{rounds} rounds with {cpi}: {usual}");
+}
+
+/// 10 minutes are 120 rounds.
+#[test]
+fn trouble_is_no_lesson_until_nobody_was_to_blame_for_long() {
+    // Below the limit it is learned at once.
+    check_usual(100, 1.1, 0.1, 1.02..1.11);
+    // Above it is not, whether there is somebody to blame or not.
+    check_usual(100, 2.0, 0.1, 0.99..1.01);
+    check_usual(100, 2.0, 2.0, 0.99..1.01);
+    // What nobody is to blame for in all that time is how it is now.
+    check_usual(2000, 2.0, 0.1, 1.2..2.01);
 }
 
 /// Of two changes that were judged together the stronger would have done alone; where it would not, the other is made again.

@@ -90,7 +90,7 @@ async fn answer(mut events: Events, writer: Writer, looks: u64) -> Vec<String> {
                 }
                 Answer::Since(Some(step))
             }
-            Event::Told(_, _, why) => {
+            Event::Told(_, _, why, _) => {
                 history.push(why);
                 Answer::Done
             }
