@@ -86,6 +86,11 @@ fn until_running(
     bail!("it did not start in {ATTEMPTS} attempts");
 }
 
+/// As kubelet does, again and again: containerd removes nobody whose start is under way, also where nobody waits for that any more.
+fn end_pod(node: &mut Node, pod: &RunningPod) -> anyhow::Result<()> {
+    wait_for("the end of a pod", LIMIT, || Ok(node.end_pod(pod).ok()))
+}
+
 /// A container that runs, and whose decision may have been late.
 fn until_placed(node: &Node, id: &str) -> anyhow::Result<Placed> {
     wait_for("its CPU", LIMIT, || Ok(node.seen(id)?.filter(|now| now.cpus.len() == 1)))
@@ -126,7 +131,7 @@ fn dies_at_every_moment(node: &mut Node, victim: Victim, sharer: &Placed) -> any
         victim.returns(node)?;
         let owner = until_running(node, &created, id)?;
         check_apart(node, &owner, sharer)?;
-        node.end_pod(&created)?;
+        end_pod(node, &created)?;
         check_alone(node, sharer)?;
 
         println!("{victim:?} dies {moment:?} after the beginning of a start");
@@ -141,7 +146,7 @@ fn dies_at_every_moment(node: &mut Node, victim: Victim, sharer: &Placed) -> any
         let owner = until_running(node, &started, Some(id.clone()))?;
         ensure!(owner.id != id || owner.cpus == promised, "{promised} was promised: {owner:?}");
         check_apart(node, &owner, sharer)?;
-        node.end_pod(&started)?;
+        end_pod(node, &started)?;
         check_alone(node, sharer)?;
     }
     Ok(())
