@@ -55,7 +55,15 @@ fn misses(scores: &[Score], settings: &Settings) -> Vec<Miss> {
 }
 
 /// Goals that are not reached yet. Who reaches one takes its line away.
-const NOT_YET: &[(&str, Goal)] = &[("beside", Goal::Relief), ("tight-limit", Goal::Relief)];
+const NOT_YET: &[(&str, Goal)] = &[
+    ("beside", Goal::Relief),
+    ("tight-limit", Goal::Relief),
+    // Without counters nobody sees who is slow for a crowded cache, and memory comes home whether its distance costs much or not.
+    ("no-counters", Goal::Relief),
+    ("no-counters", Goal::False),
+    ("no-probes", Goal::Relief),
+    ("no-probes", Goal::False),
+];
 
 #[test]
 fn the_goals_are_met() {

@@ -32,7 +32,8 @@ pub(crate) struct Log {
     pub(crate) asked: Vec<(Duration, ContainerId)>,
     /// Changes and undos.
     pub(crate) changed_at: Vec<Duration>,
-    pub(crate) undone: usize,
+    /// By number.
+    pub(crate) undone_at: BTreeMap<u64, Duration>,
     /// How often a change that was in force was looked at while its target was to blame, and how often it was in vain.
     pub(crate) held: usize,
     pub(crate) held_in_vain: usize,
@@ -140,7 +141,7 @@ impl Log {
             }
             Change::Undone(number, verdict) => {
                 self.changed_at.push(at);
-                self.undone += 1;
+                self.undone_at.insert(number, at);
                 format!("#{number} undone: {verdict:?}")
             }
             Change::Kept(number, verdict) => format!("#{number} stays: {verdict:?}"),

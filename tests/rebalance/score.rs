@@ -8,7 +8,7 @@ use bayplan_allocator::ContainerId;
 use bayplan_rebalance::{Knob, Settings};
 
 use crate::PERIOD;
-use crate::run::{Case, Log};
+use crate::run::{Case, Log, Made};
 use crate::suites::{Aim, Suite};
 
 /// A victim can be relieved where the oracle's p99 is so much below that of doing nothing.
@@ -92,7 +92,7 @@ impl Score {
         }
         self.made += log.made.len();
         self.wrong += log.made.iter().filter(|made| !made.is_right).count();
-        self.undone += log.undone;
+        self.undone += log.undone_at.len();
         self.held += log.held;
         self.held_in_vain += log.held_in_vain;
         let is_move = |knob| matches!(knob, Knob::Siblings | Knob::Move | Knob::MoveOwner);
@@ -253,20 +253,15 @@ fn mean_of(log: &Log, who: &[ContainerId]) -> f64 {
     mean(&means)
 }
 
-/// How often a change is made again soon after the one before it.
+/// How often a change is made again soon after it was taken back.
 fn ping_pong(log: &Log) -> usize {
     let mut last = BTreeMap::new();
     let mut count = 0;
-    for made in &log.made {
-        let key = (
-            made.proposal.knob,
-            made.proposal.target,
-            made.proposal.step,
-            made.proposal.evidence.victim,
-        );
-        if last.insert(key, made.at).is_some_and(|before| made.at - before < PING_PONG) {
-            count += 1;
-        }
+    for Made { at, proposal, .. } in &log.made {
+        let key = (proposal.knob, proposal.target, proposal.step, proposal.evidence.victim);
+        let before = last.insert(key, proposal.number);
+        let ended = before.and_then(|number| log.undone_at.get(&number));
+        count += usize::from(ended.is_some_and(|ended| *at < *ended + PING_PONG));
     }
     count
 }

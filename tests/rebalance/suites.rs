@@ -42,7 +42,7 @@ pub(crate) struct Trial {
     pub(crate) end: Duration,
 }
 
-pub(crate) const SUITES: [Suite; 13] = [
+pub(crate) const SUITES: [Suite; 15] = [
     Suite {
         name: "neighbour",
         about: "one noisy neighbour on the victim's CPUs",
@@ -84,6 +84,20 @@ pub(crate) const SUITES: [Suite; 13] = [
         seeds: 6,
         aim: Aim::Relief,
         trial: dropouts,
+    },
+    Suite {
+        name: "no-counters",
+        about: "one noisy neighbour, and a processor that counts nothing, as in most virtual machines",
+        seeds: 6,
+        aim: Aim::Relief,
+        trial: no_counters,
+    },
+    Suite {
+        name: "no-probes",
+        about: "the same, and only the kernel's files tell anything",
+        seeds: 6,
+        aim: Aim::Relief,
+        trial: no_probes,
     },
     Suite {
         name: "useless-knob",
@@ -366,6 +380,18 @@ fn oscillating(seed: u64) -> Trial {
 fn dropouts(seed: u64) -> Trial {
     let trial = neighbour(seed);
     let sensor = Sensor { lost: 0.15, lost_rounds: 0.1, ..Sensor::default() };
+    Trial { plant: trial.plant.with_sensor(sensor), ..trial }
+}
+
+fn no_counters(seed: u64) -> Trial {
+    let trial = neighbour(seed);
+    let sensor = Sensor { counters: false, ..Sensor::default() };
+    Trial { plant: trial.plant.with_sensor(sensor), ..trial }
+}
+
+fn no_probes(seed: u64) -> Trial {
+    let trial = neighbour(seed);
+    let sensor = Sensor { counters: false, probes: false, ..Sensor::default() };
     Trial { plant: trial.plant.with_sensor(sensor), ..trial }
 }
 

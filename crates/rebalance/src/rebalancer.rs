@@ -214,7 +214,7 @@ impl Rebalancer {
                 match verdict {
                     Verdict::Kept { .. } => self.tried.helped(pair.0),
                     Verdict::Over => self.tried.released(pair, now),
-                    Verdict::Covered => {}
+                    Verdict::Covered => self.tried.covered(pair, now),
                     _ => self.failed(pair, now),
                 }
             }
@@ -249,15 +249,21 @@ impl Rebalancer {
             Stage::Proposed => None,
             Stage::Settling { since, .. } => self.worth(standing, since, scene, conditions, now),
             Stage::Kept if standing.is_for_good() => None,
-            Stage::Kept if self.is_covered(standing) => Some(Verdict::Covered),
+            Stage::Kept if self.is_covered(standing, now) => Some(Verdict::Covered),
             Stage::Kept => self.is_over(number, scene, conditions, now).then_some(Verdict::Over),
         }
     }
 
-    /// It was judged together with a change that helps and leaves it nothing to do. Whether that is so shows when it is taken back.
-    fn is_covered(&self, standing: &Standing) -> bool {
+    /// It was judged together with a change that helps and leaves it nothing to do. Whether that is so shows when it is taken back: at once, and later each time
+    /// that it was not so.
+    fn is_covered(&self, standing: &Standing, now: Duration) -> bool {
         let by = standing.covered_by.and_then(|number| self.standing.get(&number));
-        self.settings.parts.verdict && by.is_some_and(|it| it.stage == Stage::Kept)
+        let wait = match self.settings.parts.memory {
+            true => self.tried.trial(&pair(&standing.proposal), self.settings.quiet),
+            false => Duration::ZERO,
+        };
+        let is_due = now >= standing.proposal.at + wait;
+        self.settings.parts.verdict && is_due && by.is_some_and(|it| it.stage == Stage::Kept)
     }
 
     /// A verdict for which nothing has to be measured, and which unrest does not keep waiting.

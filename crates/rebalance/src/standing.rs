@@ -113,6 +113,10 @@ struct Past {
     was_useless: bool,
     released: Option<Duration>,
     returns: u32,
+    /// When it was taken back because another change seemed to do.
+    covered: Option<Duration>,
+    /// How often that was not so.
+    needed: u32,
 }
 
 impl Past {
@@ -165,9 +169,22 @@ impl Tried {
         self.past(pair).released = Some(now);
     }
 
+    /// It was taken back because another change seems to leave it nothing to do.
+    pub(crate) fn covered(&mut self, pair: Pair, now: Duration) {
+        self.past(pair).covered = Some(now);
+    }
+
+    /// How long it stands before it is taken back for that: not at all, `quiet` after the first time that it was needed all the same, twice that the next time.
+    pub(crate) fn trial(&self, pair: &Pair, quiet: Duration) -> Duration {
+        let needed = self.pairs.get(pair).map_or(0, |past| past.needed);
+        needed.checked_sub(1).map_or(Duration::ZERO, |times| doubled(quiet, times))
+    }
+
     /// It is proposed: again, and soon after its release?
     pub(crate) fn proposed(&mut self, pair: Pair, now: Duration, quiet: Duration) {
         let Some(past) = self.pairs.get_mut(&pair) else { return };
+        let was_needed = past.covered.take().is_some_and(|at| now < at + quiet);
+        past.needed += u32::from(was_needed);
         if let Some(at) = past.released.take() {
             past.returns = if now < at + quiet { past.returns + 1 } else { 0 };
         }
@@ -242,6 +259,23 @@ mod tests {
         now += (LONG_AGO + 1) * MINUTE;
         tried.failed(PAIR, now, MINUTE);
         assert!(tried.allows(&PAIR, now + MINUTE));
+    }
+
+    #[test]
+    fn what_was_needed_beside_another_change_stands_for_longer_each_time() {
+        let (mut tried, mut now, mut waits) = (Tried::default(), MINUTE, Vec::new());
+        for _ in 0..10 {
+            waits.push(tried.trial(&PAIR, MINUTE).as_secs() / 60);
+            tried.covered(PAIR, now);
+            tried.proposed(PAIR, now + MINUTE / 2, MINUTE);
+            now += 1000 * MINUTE;
+        }
+        assert_eq!(waits, [0, 1, 2, 4, 8, 16, 32, 64, 64, 64]);
+        // Who comes back later does so for another trouble.
+        tried.covered(PAIR, now);
+        tried.proposed(PAIR, now + MINUTE, MINUTE);
+        assert_eq!(tried.trial(&PAIR, MINUTE), 64 * MINUTE);
+        assert_eq!(Tried::default().trial(&PAIR, MINUTE), Duration::ZERO);
     }
 
     #[test]
