@@ -587,7 +587,7 @@ fn is_held(error: &StartError) -> bool {
     match error {
         StartError::Journal(error) => matches!(error, JournalError::Locked { .. }),
         StartError::Listen { source, .. } => source.kind() == std::io::ErrorKind::AddrInUse,
-        StartError::Pools(_) | StartError::Root { .. } => false,
+        StartError::Pools(_) | StartError::Root { .. } | StartError::Forwarder(_) => false,
     }
 }
 
