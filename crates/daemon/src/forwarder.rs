@@ -10,6 +10,7 @@ use std::thread::{Builder as ThreadBuilder, JoinHandle};
 use std::time::Duration;
 
 use bayplan_cri::upstream::Upstream;
+use tokio::net::UnixListener;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -44,6 +45,16 @@ impl Forwarder {
     /// A runtime whose connection is on the thread.
     pub(crate) fn upstream(&self, socket: &Path, limit: Duration) -> Upstream {
         Upstream::on(self.handle.clone(), socket.to_owned(), limit)
+    }
+
+    /// The same listener, accepted from on the thread: whoever connects waits for no other.
+    ///
+    /// # Errors
+    /// The system does not give it away.
+    pub(crate) fn take_over(&self, listener: UnixListener) -> io::Result<UnixListener> {
+        let listener = listener.into_std()?;
+        let _on_the_thread = self.handle.enter();
+        UnixListener::from_std(listener)
     }
 
     /// Where tasks that forward are spawned.

@@ -385,6 +385,7 @@ impl Daemon {
         let served = until(self.kill.clone(), quietly(served));
         self.tasks.push(self.losses.spare(Part::Server, served));
         let listener = self.listen(systemd.cri, &config.socket, Access::Owner).await?;
+        let listener = self.forwarder.take_over(listener).map_err(StartError::Forwarder)?;
         let close = self.close.clone();
         let images = config.image_socket.clone();
         let images = images.map(|it| self.forwarder.upstream(&it, config.runtime_timeout));
