@@ -57,8 +57,8 @@ pub(crate) fn set(text: &str) -> CpuSet {
 
 /// The daemon.
 enum Running {
-    /// In a tokio runtime of its own.
-    Here { daemon: Box<Daemon>, tokio: Engine },
+    /// In a tokio runtime of its own, which ends first when this is dropped: of a daemon that was killed nobody learns that its calls are given up.
+    Here { tokio: Engine, daemon: Box<Daemon> },
     /// A process ([`Node::process`]), and where its metrics are.
     Process { metrics: SocketAddr },
 }
@@ -254,7 +254,7 @@ impl Node {
             }
             tokio::time::sleep(POLL).await;
         };
-        self.running = Some(Running::Here { daemon: Box::new(daemon), tokio });
+        self.running = Some(Running::Here { tokio, daemon: Box::new(daemon) });
         // The old connections are as dead as the old daemon.
         self.kubelet = kubelet(self.path("bayplan.sock"));
     }

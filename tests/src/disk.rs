@@ -2,8 +2,9 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
@@ -68,11 +69,22 @@ impl Mounted {
         Ok(fs::remove_file(self.0.join(FILLER))?)
     }
 
-    /// Who writes waits from now on, and cannot even be killed.
+    /// Who writes waits from now on, and cannot even be killed; for two minutes at most, also when this process is killed.
     ///
     /// # Errors
     /// It cannot hang, or does already.
     pub fn freeze(&self) -> anyhow::Result<()> {
+        // A frozen file system that is left behind hangs every `sync` of the machine.
+        Command::new("sh")
+            .args(["-c", "sleep 120; exec fsfreeze --unfreeze \"$0\""])
+            .arg(&self.0)
+            .env("PATH", with_sbin())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("cannot run sh")?;
         command("fsfreeze", &["--freeze"], &self.0)
     }
 
@@ -94,10 +106,13 @@ impl Drop for Mounted {
     }
 }
 
+fn with_sbin() -> String {
+    format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
+}
+
 fn command(program: &str, arguments: &[&str], at: &Path) -> anyhow::Result<()> {
     let mut command = Command::new(program);
-    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-    command.args(arguments).arg(at).env("PATH", path);
+    command.args(arguments).arg(at).env("PATH", with_sbin());
     let done = command.output().with_context(|| format!("cannot run {program}"))?;
     let said = String::from_utf8_lossy(&done.stderr);
     ensure!(

@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(check(""), "");
         assert_eq!(check("blockIo: {classes: {slow: []}}"), "");
         expect![[r#"
-            Warning block I/O class "slow": its weight does nothing on vda: neither the scheduler bfq nor io.cost.qos divides there; a rule with these as Devices and a Weight switches the latter on
+            Warning block I/O class "slow": its weight does nothing on vda: neither the scheduler bfq nor io.cost.qos divides there; choose bfq, or, where the kernel has io.cost.qos, a rule with these as Devices and a Weight, which switches it on
         "#]]
         .assert_eq(&check("blockIo: {classes: {slow: [{Weight: 50}]}}"));
     }

@@ -1,8 +1,8 @@
 //! When a container's cgroup is looked for again. In: who is there, and the time. Out: who is looked for, and what was found.
 //!
 //! Problem: a cgroup that is not there yet is there a moment later; one that never is (a runtime without cgroups, or one that names them as nobody else does) would be
-//! looked for in vain at every reading, for ever. Approach: each look in vain doubles the wait for the next. A container that is made anew has another
-//! id, and whoever is updated is looked for at once.
+//! looked for in vain at every reading, for ever. Approach: each look in vain doubles the wait for the next; one that failed does not. A container that is made anew has another
+//! id, and whoever is updated, or turns out to be in another place, is looked for at once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,32 +25,37 @@ pub(crate) struct Lookups {
 struct Missed {
     /// What it had then; an update changes it.
     resources: Resources,
+    cgroup_parent: String,
     next: Instant,
     wait: Duration,
 }
 
 impl Lookups {
-    /// Looks for this one, unless it is too early for that. `None`: nothing was found, or not looked for.
-    pub(crate) fn look<T>(
+    /// Looks for this one, unless it is too early for that. `None`: nothing was found, or not looked for, or the look failed.
+    pub(crate) fn look<T, E>(
         &mut self,
         occupant: &Occupant,
         now: Instant,
-        find: impl FnOnce() -> Option<T>,
+        find: impl FnOnce() -> Result<Option<T>, E>,
     ) -> Option<T> {
         let resources = occupant.spec.resources;
+        let cgroup_parent = &occupant.spec.pod.cgroup_parent;
         let missed = self.missed.remove(&occupant.runtime_id);
-        let missed = missed.filter(|missed| missed.resources == resources);
-        let (found, missed) = match missed {
-            Some(early) if now < early.next => (None, early),
+        let is_same = |it: &Missed| it.resources == resources && it.cgroup_parent == *cgroup_parent;
+        let missed = match missed.filter(is_same) {
+            Some(early) if now < early.next => early,
             missed => {
+                let found = find().ok()?;
+                if found.is_some() {
+                    return found;
+                }
                 let wait = missed.map_or(WAIT_FIRST, |it| (it.wait * 2).min(WAIT_MAX));
-                (find(), Missed { resources, next: now + wait, wait })
+                let cgroup_parent = cgroup_parent.clone();
+                Missed { resources, cgroup_parent, next: now + wait, wait }
             }
         };
-        if found.is_none() {
-            self.missed.insert(occupant.runtime_id.clone(), missed);
-        }
-        found
+        self.missed.insert(occupant.runtime_id.clone(), missed);
+        None
     }
 
     /// Forgets all others.
@@ -70,9 +75,9 @@ mod tests {
         let mut looks = Vec::new();
         for second in seconds.step_by(5) {
             let now = start + Duration::from_secs(second);
-            let found = lookups.look::<()>(it, now, || {
+            let found = lookups.look::<(), ()>(it, now, || {
                 looks.push(second);
-                None
+                Ok(None)
             });
             assert_eq!(found, None);
         }
@@ -94,15 +99,22 @@ mod tests {
         let mut lookups = Lookups::default();
         let now = Instant::now();
         let mut it = occupant("server", 0, "abc");
-        assert_eq!(lookups.look(&it, now, || None::<()>), None);
-        assert_eq!(lookups.look(&it, now, || Some(1)), None);
+        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(None::<u8>)), None);
+        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(Some(1))), None);
         it.spec.resources.cpu_shares = 512;
-        assert_eq!(lookups.look(&it, now, || Some(2)), Some(2));
+        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(Some(2))), Some(2));
         // It was found; should it be lost, it is looked for at once.
-        assert_eq!(lookups.look(&it, now, || Some(3)), Some(3));
-        assert_eq!(lookups.look(&it, now, || None::<()>), None);
-        assert_eq!(lookups.look(&occupant("server", 1, "def"), now, || Some(4)), Some(4));
+        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(Some(3))), Some(3));
+        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(None::<u8>)), None);
+        assert_eq!(
+            lookups.look(&occupant("server", 1, "def"), now, || Ok::<_, ()>(Some(4))),
+            Some(4)
+        );
+        it.spec.pod.cgroup_parent.push_str("/elsewhere");
+        assert_eq!(lookups.look(&it, now, || Err::<Option<u8>, _>(())), None);
+        // A look that failed says nothing.
+        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(None::<u8>)), None);
         lookups.retain(|id| id != "abc");
-        assert_eq!(lookups.look(&it, now, || Some(5)), Some(5));
+        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(Some(5))), Some(5));
     }
 }

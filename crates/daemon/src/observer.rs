@@ -302,7 +302,7 @@ impl Reader {
             let root = &self.config.borrow().host_root;
             let files = self.lookups.look(occupant, now, || {
                 // What is wrong with the groups of the node is for `bayplan check` to tell.
-                GroupFiles::find(root, kernel, parent, &occupant.runtime_id).ok()?
+                GroupFiles::find(root, kernel, parent, &occupant.runtime_id)
             })?;
             self.groups.insert(occupant.runtime_id.clone(), files);
         }

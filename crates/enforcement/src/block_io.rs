@@ -128,8 +128,8 @@ pub fn idle_weight(
         undivided.iter().filter(|disk| !is_named(disk)).map(|disk| disk.name.as_str()).collect();
     let disks = Some(disks.join(", ")).filter(|disks| !disks.is_empty())?;
     Some(format!(
-        "block I/O class \"{name}\": its weight does nothing on {disks}: neither the scheduler bfq nor io.cost.qos divides there; a rule with \
-         these as Devices and a Weight switches the latter on"
+        "block I/O class \"{name}\": its weight does nothing on {disks}: neither the scheduler bfq nor io.cost.qos divides there; choose bfq, or, \
+         where the kernel has io.cost.qos, a rule with these as Devices and a Weight, which switches it on"
     ))
 }
 

@@ -202,7 +202,7 @@ impl Prober {
             let find = || {
                 let parent = &spec.pod.cgroup_parent;
                 let found = find_container_cgroup_id(&self.root, parent, runtime_id);
-                found.ok().flatten().map(CgroupId)
+                found.map(|it| it.map(CgroupId))
             };
             let found = known.remove(runtime_id).or_else(|| self.lookups.look(occupant, now, find));
             self.cgroups.extend(found.map(|found| (runtime_id.clone(), found)));

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bayplan_probes::CgroupId;
 use nix::sched::{CpuSet, sched_setaffinity, sched_yield};
@@ -130,7 +130,7 @@ impl Worker {
         assert_eq!(self.hear(), word);
     }
 
-    /// Waits until the process sleeps, and gives what was counted of it so far (Documentation/filesystems/proc.rst, Documentation/scheduler/sched-stats.rst).
+    /// Waits until the process sleeps, a minute at most, and gives what was counted of it so far (Documentation/filesystems/proc.rst, Documentation/scheduler/sched-stats.rst).
     fn at_rest(&self) -> Counted {
         let read =
             |file: &str| fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap();
@@ -140,7 +140,14 @@ impl Worker {
             let (_, rest) = text.rsplit_once(") ").unwrap();
             rest.split(' ').map(str::to_owned).collect()
         };
-        while stat()[0] != "S" {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let state = stat().swap_remove(0);
+            if state == "S" {
+                break;
+            }
+            assert!(!["Z", "X"].contains(&state.as_str()), "the worker has ended");
+            assert!(Instant::now() < deadline, "the worker does not rest, its state is {state}");
             std::thread::sleep(Duration::from_millis(1));
         }
         let number = |text: &str| text.trim().parse::<u64>().unwrap();

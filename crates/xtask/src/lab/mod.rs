@@ -120,12 +120,11 @@ fn build() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a change has to pass: one machine, every kernel; the probes there; then what depends most on systemd.
+/// What a change has to pass: one machine, every kernel; then what depends most on systemd.
 pub(crate) fn test() -> anyhow::Result<()> {
     let everything = Asked::parse(&["--kernel", "all"])?;
-    let probes = Asked::parse(&["--kernel", "all", "--suite", "probes"])?;
     let under_systemd = Asked::parse(&[&["--init", "systemd", "--"], UNDER_SYSTEMD].concat())?;
-    run_all(&[everything, probes, under_systemd])
+    run_all(&[everything, under_systemd])
 }
 
 impl Asked {

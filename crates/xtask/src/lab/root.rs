@@ -57,7 +57,7 @@ hostname guest
 
 /// One thread of the host runs all CPUs: more workers would only wait for each other, and every collection of garbage and every signal
 /// that preempts one is noticed (together a fifth of the time).
-const RUN: &str = "export PATH=/usr/sbin:/usr/bin:/bin HOME=/root
+const RUN: &str = "export PATH=/usr/sbin:/usr/bin:/bin HOME=/root BAYPLAN_EMULATED=1
 export TOKIO_WORKER_THREADS=2 GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 GOGC=400
 mount -t tmpfs tmpfs /tmp; mount -t tracefs none /sys/kernel/tracing; ip link set lo up
 echo \"lab: up after $(cut -d' ' -f1 /proc/uptime) s\"
