@@ -22,7 +22,7 @@ async fn a_disk_that_has_become_read_only_stops_neither_the_start_nor_placing() 
     node.guaranteed("database", 2000).await;
     let before = node.wait_until_in_line().await;
     // A daemon that still writes keeps its disk writable.
-    node.bury_daemon().await;
+    node.bury_daemon();
     disk.remount("ro").unwrap();
     node.start_daemon().await;
     let after = node.wait_until_in_line().await;

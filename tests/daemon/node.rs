@@ -57,8 +57,8 @@ pub(crate) fn set(text: &str) -> CpuSet {
 
 /// The daemon.
 enum Running {
-    /// In a tokio runtime of its own, which ends first when this is dropped: of a daemon that was killed nobody learns that its calls are given up.
-    Here { tokio: Engine, daemon: Box<Daemon> },
+    /// In a tokio runtime of its own.
+    Here { daemon: Box<Daemon>, tokio: Engine },
     /// A process ([`Node::process`]), and where its metrics are.
     Process { metrics: SocketAddr },
 }
@@ -78,6 +78,19 @@ impl Engine {
 
     fn handle(&self) -> &Handle {
         self.0.as_ref().unwrap().handle()
+    }
+
+    /// Ends it. Whether within this time nobody gets another turn.
+    fn end(self, limit: Duration) -> bool {
+        let (handle, deadline) = (self.handle().clone(), Instant::now() + limit);
+        drop(self);
+        while handle.metrics().num_alive_tasks() > 0 {
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(POLL);
+        }
+        true
     }
 }
 
@@ -254,7 +267,7 @@ impl Node {
             }
             tokio::time::sleep(POLL).await;
         };
-        self.running = Some(Running::Here { tokio, daemon: Box::new(daemon) });
+        self.running = Some(Running::Here { daemon: Box::new(daemon), tokio });
         // The old connections are as dead as the old daemon.
         self.kubelet = kubelet(self.path("bayplan.sock"));
     }
@@ -310,24 +323,25 @@ impl Node {
         release
     }
 
-    /// As [`Self::kill_daemon`], and waits until really nobody gets another turn.
-    pub(crate) async fn bury_daemon(&mut self) {
+    /// As [`Self::kill_daemon`], however long it takes until nobody gets another turn.
+    pub(crate) fn bury_daemon(&mut self) {
         let Some(Running::Here { tokio, daemon }) = self.running.take() else {
             panic!("the daemon is not here")
         };
-        let handle = tokio.handle().clone();
-        drop((tokio, daemon));
-        soon(async {
-            while handle.metrics().num_alive_tasks() > 0 {
-                tokio::time::sleep(POLL).await;
-            }
-        })
-        .await;
+        assert!(tokio.end(STUCK), "nothing happened");
+        drop(daemon);
     }
 
     /// `kill -9`, or the like of it: no task gets another turn.
     pub(crate) fn kill_daemon(&mut self) {
-        assert!(self.running.take().is_some(), "no daemon");
+        match self.running.take().expect("no daemon") {
+            Running::Here { daemon, tokio } => {
+                // First, because of a daemon that was killed nobody learns that its calls are given up. Who waits for a disk that hangs stays.
+                let _has_ended = tokio.end(Duration::from_secs(1));
+                drop(daemon);
+            }
+            Running::Process { .. } => {}
+        }
         self.end_process();
     }
 

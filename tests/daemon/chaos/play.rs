@@ -235,7 +235,7 @@ impl Stage {
             return;
         }
         self.disk.die();
-        self.node.bury_daemon().await;
+        self.node.bury_daemon();
         self.disk.bury();
         self.new_disk();
     }
