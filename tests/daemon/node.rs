@@ -122,7 +122,7 @@ pub(crate) struct Node {
     /// The daemon's process, once it has been one; whoever kills it has a share.
     pub(crate) process: Arc<Mutex<Option<Child>>>,
     pub(crate) kubelet: Kubelet,
-    /// Runtime ids of containers that kubelet has asked to end, by whatever call and with whatever answer.
+    /// Runtime ids of containers, and of sandboxes with all in them, that kubelet has asked to end, by whatever call and with whatever answer.
     pub(crate) to_end: Arc<Mutex<BTreeSet<String>>>,
     /// Those of them of which it was told that they have.
     pub(crate) ended: Arc<Mutex<BTreeSet<String>>>,
@@ -498,8 +498,9 @@ impl Node {
 
     /// It was to end before it was started, so the runtime goes on listing it, and the daemon knows it no more, if it has heard of that.
     pub(crate) fn may_be_forgotten(&self, container: &ContainerSnapshot) -> bool {
+        let to_end = self.to_end.lock().unwrap();
         container.state == ContainerState::Created
-            && self.to_end.lock().unwrap().contains(&container.id)
+            && [&container.id, &container.pod_id].iter().any(|id| to_end.contains(*id))
     }
 
     pub(crate) fn disagreement(&self, status: &Status) -> Option<String> {

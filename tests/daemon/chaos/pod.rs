@@ -173,6 +173,11 @@ impl Pod {
             with.to_end.lock().unwrap().extend(container.id.clone());
             (container.told, container.needs) = (None, None);
         }
+        // Of a container whose creation was given up kubelet knows no id.
+        if matches!(call, Call::End) {
+            let sandbox = self.sandbox.as_ref().map(|it| it.id.clone());
+            with.to_end.lock().unwrap().extend(sandbox);
+        }
         match call {
             Call::Launch { milli, class } => self.launch(milli, class, with).await,
             Call::Restart => self.restart(with).await,
@@ -228,6 +233,7 @@ impl Pod {
     async fn create(&mut self, with: &mut Clients) -> Option<()> {
         let container = self.container.as_mut()?;
         let sandbox = self.sandbox.as_ref()?;
+        with.to_end.lock().unwrap().remove(&sandbox.id);
         let made = with.shared.create(sandbox, &container.spec, container.attempt);
         let id = made.await.ok()?;
         // Without CPUs it was created without a decision, which had taken too long.
