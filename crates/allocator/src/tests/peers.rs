@@ -175,6 +175,94 @@ fn an_odd_number_of_cpus_does_not_share_a_core_that_somebody_wants_alone() {
 }
 
 #[test]
+fn spreading_is_over_cores_also_where_a_package_is_nearly_full() {
+    // Kubelet's distribute-cpus-across-cores takes both threads of the last core of the fuller package.
+    assert_eq!(
+        last("pack:2 numa:1 core:3 pu:2", "", &["1 4 near:0!", "2 2 spread"]),
+        "package 1, owns [3-4] of 3-4, mems 1"
+    );
+}
+
+#[test]
+fn cores_are_counted_and_not_computed_from_averages() {
+    // Kubelet divides CPUs by cores and cores by packages: offline siblings, four threads and unequal packages go wrong.
+    let cases: [(&str, &[&str], &str); 5] = [
+        ("numa:1 core:3 pu:2 offline:4", &["1 2"], "machine, owns [2,5] of 2,5, mems 0"),
+        ("numa:1 core:3 pu:2 offline:4", &["1 2", "2 1"], "machine, owns [1] of 1, mems 0"),
+        ("numa:1 core:3 pu:4", &["1 4"], "machine, owns [1,4,7,10] of 1,4,7,10, mems 0"),
+        (
+            "pack:2 numa:1 core:4,2 pu:2",
+            &["1 4"],
+            "package 1, owns [4-5,10-11] of 4-5,10-11, mems 1",
+        ),
+        ("pack:2 numa:1 core:4,2 pu:2", &["1 6"], "package 0, owns [1-3,7-9] of 1-3,7-9, mems 0"),
+    ];
+    for (line, steps, expected) in cases {
+        assert_eq!(last(line, "", steps), expected, "{line} {steps:?}");
+    }
+}
+
+#[test]
+fn caches_stay_whole_also_where_cpus_are_distributed_over_nodes() {
+    // Kubelet's prefer-align-cpus-by-uncorecache does nothing beside distribute-cpus-across-numa.
+    assert_eq!(
+        last("pack:1 numa:2 l3:3 core:4", "", &["1 16 even"]),
+        "machine, owns [0-7,12-19] of 0-7,12-19, mems 0-1"
+    );
+}
+
+#[test]
+fn more_nodes_than_a_mask_has_bits_are_no_harder() {
+    // Kubelet tries every set of nodes, and gives up beyond eight; nri-plugins' memory allocator has a mask of 64.
+    let line = "pack:4 numa:32 core:2 mem:1";
+    assert_eq!(
+        last(line, "", &["1 4 near:100 mem:3"]),
+        "package 3, owns [192-195] of 192-195, mems 96-98"
+    );
+}
+
+#[test]
+fn a_restart_moves_nobody_in_whatever_order_containers_are_found() {
+    // nri-plugins place everybody anew, in the order of a hash map.
+    let steps = ["1 3", "2 0+700", "3 5", "4 1+500", "-1", "5 2", "6 0+0", "7 7"];
+    let ledger = played("pack:2 numa:2 core:4 pu:2 mem:8", "0", &steps);
+    let mut again = Ledger::new(std::sync::Arc::new(ledger.pools().clone()));
+    let held: Vec<_> = ledger.allocations().map(|(id, held)| (id, held.clone())).collect();
+    for (id, held) in held.into_iter().rev() {
+        again.adopt(id, held).unwrap();
+    }
+    assert_eq!(again.holdings(), ledger.holdings());
+    let wanted = request(9, 2, Some(300));
+    let places = [&ledger, &again].map(|it| offer(it, &wanted).unwrap().allocation().clone());
+    assert_eq!(places[0], places[1]);
+}
+
+#[test]
+fn several_devices_are_near_together() {
+    // nri-plugins take one group of CPUs for each device, wherever the groups are.
+    let line = "pack:2 numa:2 core:4";
+    let cases = [
+        ("1 2 near:2 near:3", "numa 2, owns [8-9] of 8-9, mems 2"),
+        ("1 6 near:2 near:3", "package 1, owns [8-13] of 8-13, mems 2-3"),
+        ("1 2 near:0 near:3 near:3", "numa 3, owns [12-13] of 12-13, mems 3"),
+    ];
+    for (step, expected) in cases {
+        assert_eq!(last(line, "", &[step]), expected, "{step}");
+    }
+}
+
+#[test]
+fn distances_that_differ_by_direction_are_no_reason_to_do_nothing() {
+    // nri-plugins refuse to start on such a machine.
+    let mut snapshot = bayplan_topology::parse_machine("pack:2 numa:1 core:2 mem:4").unwrap();
+    snapshot.nodes[0].distances = vec![10, 40];
+    let topology = bayplan_topology::derive(&snapshot).unwrap();
+    let pools = policy::topology_aware::pools(&topology, &CpuSet::new()).unwrap();
+    let mut ledger = Ledger::new(std::sync::Arc::new(pools));
+    assert_eq!(play(&mut ledger, "1 2 mem:6"), "machine, owns [0-1] of 0-1, mems 0-1");
+}
+
+#[test]
 fn the_order_of_scores_is_total_and_strict() {
     // nri-plugins sort with a comparison by which a can be better than b and b better than a.
     let ledger = played("pack:2 numa:2 core:4 pu:2", "", &["1 3", "2 0+700", "3 5"]);

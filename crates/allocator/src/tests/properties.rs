@@ -71,18 +71,19 @@ fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
     prop_oneof![Just(Vec::new()), some]
 }
 
-fn any_op() -> impl Strategy<Value = Op> {
+/// Nobody asks for more CPUs of his own than `exclusive_max`.
+fn any_op(exclusive_max: usize) -> impl Strategy<Value = Op> {
     let shared = || prop::option::of(0u64..4000);
     prop_oneof![
         5 => (
-            0usize..9, shared(), 0u64..12, prop::option::of(0u64..40), prop::bool::weighted(0.1),
+            0..=exclusive_max, shared(), 0u64..12, prop::option::of(0u64..40), prop::bool::weighted(0.1),
             any_wishes(),
         )
             .prop_map(|(exclusive, shared, gib, limit, reserved, wishes)| Op::Create {
                 exclusive, shared, gib, limit, reserved, wishes
             }),
         3 => any::<usize>().prop_map(Op::Release),
-        1 => (any::<usize>(), 0usize..12, shared())
+        1 => (any::<usize>(), 0..=exclusive_max + 3, shared())
             .prop_map(|(which, exclusive, shared)| Op::Resize { which, exclusive, shared }),
         1 => Just(Op::Restart),
         1 => Just(Op::Narrow),
@@ -125,6 +126,28 @@ fn any_machine() -> impl Strategy<Value = (String, String)> {
                 (line, if reserve && cpus > 2 { "0".to_owned() } else { String::new() })
             },
         )
+}
+
+/// From one CPU to 1,024, most of them with packages, nodes or cores that differ.
+fn uneven_machine() -> impl Strategy<Value = (String, String)> {
+    let line = prop::sample::select(vec![
+        "numa:1 core:1",
+        "numa:1 l3:1 core:6 pu:2 ecore:8 mem:8",
+        "pack:3 numa:1 core:1,9,4 pu:2 mem:8",
+        "pack:2 numa:2 core:20,3,16,1 pu:4 mem:8 hbm:2",
+        "pack:2 l3:1 numa:3 core:8 pu:2 mem:8 pmem:16/pack",
+        "pack:4 numa:2 core:30,64,1,40,64,8,64,50 pu:2 mem:8 cxl:64/machine",
+        "pack:8 numa:1 core:16 pu:8 mem:16",
+        "pack:2 numa:8 l3:4 core:8 pu:2 mem:8 huge:2M=512",
+    ]);
+    let offline = prop::option::of(1u32..6);
+    (line, offline, prop::bool::ANY).prop_map(|(line, offline, reserve)| match line {
+        "numa:1 core:1" => (line.to_owned(), String::new()),
+        _ => {
+            let offline = offline.map(|cpu| format!(" offline:{cpu}")).unwrap_or_default();
+            (format!("{line}{offline}"), if reserve { "0".to_owned() } else { String::new() })
+        }
+    })
 }
 
 fn restarted(ledger: &Ledger) -> Ledger {
@@ -200,82 +223,123 @@ fn check_skipped(ledger: &Ledger, wanted: &Request, offer: &Offer) -> Result<(),
     Ok(())
 }
 
+/// A ledger and what those who are in it asked for.
+struct Played {
+    ledger: Ledger,
+    requests: BTreeMap<ContainerId, Request>,
+}
+
+impl Played {
+    fn step(&mut self, step: u64, op: Op) -> Result<(), TestCaseError> {
+        let named = |which: usize| self.requests.keys().nth(which % self.requests.len()).copied();
+        match op {
+            Op::Create { .. } => self.create(step, op)?,
+            Op::Release(which) if !self.requests.is_empty() => {
+                let id = named(which).unwrap();
+                self.requests.remove(&id);
+                prop_assert!(self.ledger.release(id).is_some());
+                prop_assert!(self.ledger.release(id).is_none());
+            }
+            Op::Resize { which, exclusive, shared } if !self.requests.is_empty() => {
+                self.resize(request(named(which).unwrap().0, exclusive, shared))?;
+            }
+            Op::Restart => {
+                let again = restarted(&self.ledger);
+                prop_assert_eq!(again.holdings(), self.ledger.holdings());
+                self.ledger = again;
+            }
+            Op::Narrow => narrow_all(&mut self.ledger, &self.requests)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, step: u64, op: Op) -> Result<(), TestCaseError> {
+        let Op::Create { exclusive, shared, gib, limit, reserved, wishes } = op else {
+            return Ok(());
+        };
+        let ledger = &mut self.ledger;
+        let mut wanted = request(step, exclusive, shared);
+        wanted.memory = Bytes::gib(gib);
+        wanted.memory_limit = limit.map(Bytes::gib);
+        wanted.is_reserved = reserved;
+        wanted.owner.pod = step / 3;
+        wishes.iter().for_each(|word| wish(&mut wanted, word));
+        prop_assert_eq!(offer(ledger, &wanted), offer(ledger, &wanted));
+        if let Ok(offer) = offer(ledger, &wanted) {
+            check_skipped(ledger, &wanted, &offer)?;
+            let allocation = offer.allocation().clone();
+            ledger.commit(offer).unwrap();
+            if !allocation.is_reserved && !wanted.wishes.preserve.cpus {
+                prop_assert_eq!(allocation.exclusive.len(), exclusive);
+            }
+            self.requests.insert(wanted.id, wanted);
+        } else {
+            // Only memory or exclusive CPUs can be lacking: a shared part always fits somewhere.
+            prop_assert!(exclusive > 0 || gib > 0 || !wishes.is_empty());
+        }
+        Ok(())
+    }
+
+    fn resize(&mut self, mut wanted: Request) -> Result<(), TestCaseError> {
+        let ledger = &mut self.ledger;
+        let held = ledger.release(wanted.id).unwrap();
+        wanted.previous = Some(Previous { pool: held.pool, exclusive: held.exclusive.clone() });
+        match offer(ledger, &wanted) {
+            Ok(offer) => {
+                let now = offer.allocation().exclusive.clone();
+                prop_assert_eq!(now.len(), wanted.demand.exclusive());
+                // Without the wish, isolated CPUs are given back.
+                let pools = ledger.pools();
+                let held = pools.ownable(&held.exclusive).intersection(&pools.allocatable());
+                prop_assert!(now.is_subset(&held) || held.is_subset(&now));
+                ledger.commit(offer).unwrap();
+                self.requests.insert(wanted.id, wanted);
+            }
+            Err(_) => ledger.adopt(wanted.id, held).unwrap(),
+        }
+        Ok(())
+    }
+}
+
+fn check_history(line: &str, reserved: &str, ops: Vec<Op>) -> Result<(), TestCaseError> {
+    let ledger = machine(line, reserved).unwrap();
+    let initial = ledger.holdings().clone();
+    let mut played = Played { ledger, requests: BTreeMap::new() };
+    for (step, op) in (0..).zip(ops) {
+        let before = played.ledger.clone();
+        played.step(step, op)?;
+        prop_assert_eq!(check_ledger(&played.ledger), Vec::<String>::new());
+        check_room(&played.ledger, &before)?;
+    }
+    for id in played.requests.into_keys() {
+        played.ledger.release(id);
+    }
+    prop_assert_eq!(played.ledger.holdings(), &initial);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_history_on_large_and_uneven_machines_keeps_every_invariant(
+        (line, reserved) in uneven_machine(),
+        ops in prop::collection::vec(any_op(150), 1..25),
+    ) {
+        check_history(&line, &reserved, ops)?;
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2500))]
 
     #[test]
     fn any_history_on_any_machine_keeps_every_invariant(
         (line, reserved) in any_machine(),
-        ops in prop::collection::vec(any_op(), 1..40),
+        ops in prop::collection::vec(any_op(8), 1..40),
     ) {
-        let mut ledger = machine(&line, &reserved).unwrap();
-        let initial = ledger.holdings().clone();
-        let mut live: Vec<ContainerId> = Vec::new();
-        let mut requests = BTreeMap::new();
-        for (step, op) in ops.into_iter().enumerate() {
-            let before = ledger.clone();
-            match op {
-                Op::Create { exclusive, shared, gib, limit, reserved, wishes } => {
-                    let mut wanted = request(step as u64, exclusive, shared);
-                    wanted.memory = Bytes::gib(gib);
-                    wanted.memory_limit = limit.map(Bytes::gib);
-                    wanted.is_reserved = reserved;
-                    wanted.owner.pod = step as u64 / 3;
-                    wishes.iter().for_each(|word| wish(&mut wanted, word));
-                    prop_assert_eq!(offer(&ledger, &wanted), offer(&ledger, &wanted));
-                    if let Ok(offer) = offer(&ledger, &wanted) {
-                        check_skipped(&ledger, &wanted, &offer)?;
-                        let allocation = offer.allocation().clone();
-                        ledger.commit(offer).unwrap();
-                        if !allocation.is_reserved && !wanted.wishes.preserve.cpus {
-                            prop_assert_eq!(allocation.exclusive.len(), exclusive);
-                        }
-                        live.push(wanted.id);
-                        requests.insert(wanted.id, wanted);
-                    } else {
-                        // Only memory or exclusive CPUs can be lacking: a shared part always fits somewhere.
-                        prop_assert!(exclusive > 0 || gib > 0 || !wishes.is_empty());
-                    }
-                }
-                Op::Release(which) if !live.is_empty() => {
-                    let id = live.swap_remove(which % live.len());
-                    prop_assert!(ledger.release(id).is_some());
-                    prop_assert!(ledger.release(id).is_none());
-                }
-                Op::Resize { which, exclusive, shared } if !live.is_empty() => {
-                    let id = live[which % live.len()];
-                    let held = ledger.release(id).unwrap();
-                    let mut wanted = request(id.0, exclusive, shared);
-                    wanted.previous =
-                        Some(Previous { pool: held.pool, exclusive: held.exclusive.clone() });
-                    match offer(&ledger, &wanted) {
-                        Ok(offer) => {
-                            let now = offer.allocation().exclusive.clone();
-                            prop_assert_eq!(now.len(), exclusive);
-                            // Without the wish, isolated CPUs are given back.
-                            let held = ledger.pools().ownable(&held.exclusive).intersection(&ledger.pools().allocatable());
-                            prop_assert!(now.is_subset(&held) || held.is_subset(&now));
-                            ledger.commit(offer).unwrap();
-                            requests.insert(id, wanted);
-                        }
-                        Err(_) => ledger.adopt(id, held).unwrap(),
-                    }
-                }
-                Op::Restart => {
-                    let again = restarted(&ledger);
-                    prop_assert_eq!(again.holdings(), ledger.holdings());
-                    ledger = again;
-                }
-                Op::Narrow => narrow_all(&mut ledger, &requests)?,
-                _ => {}
-            }
-            prop_assert_eq!(check_ledger(&ledger), Vec::<String>::new());
-            check_room(&ledger, &before)?;
-        }
-        for id in live {
-            ledger.release(id);
-        }
-        prop_assert_eq!(ledger.holdings(), &initial);
+        check_history(&line, &reserved, ops)?;
     }
 
     #[test]
