@@ -60,6 +60,8 @@ pub struct Terms {
     pub is_immovable: bool,
     /// Its memory is on the nodes of its CPUs.
     pub is_memory_bound: bool,
+    /// It accepts no place farther from its devices or, with CPUs of its own, wider: its shared part does not make room.
+    pub is_place_bound: bool,
     /// What is set aside for it is what it will probably use; others may have it.
     pub memory_is_expected: bool,
     /// What bayplan leaves alone.

@@ -44,9 +44,11 @@ pub(crate) struct Sharer {
 
 /// Everybody who could be moved: those without CPUs of their own first, the largest first.
 pub(crate) fn movable_sharers(ledger: &Ledger) -> Vec<Sharer> {
-    // Who moves leaves his memory behind.
+    // Who moves leaves his memory behind, and what he had to be near.
     let may_move = |held: &Allocation| {
-        !held.is_reserved && !held.terms.is_immovable && !held.terms.is_memory_bound
+        let terms = &held.terms;
+        let is_bound = terms.is_memory_bound || terms.is_place_bound;
+        !held.is_reserved && !terms.is_immovable && !is_bound
     };
     let allocations = ledger.allocations().filter(|(_, held)| may_move(held));
     let mut sharers: Vec<Sharer> = allocations

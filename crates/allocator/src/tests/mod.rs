@@ -391,6 +391,32 @@ fn the_shared_part_of_a_mixed_one_makes_room_on_one_near_node_and_not_on_all() {
 }
 
 #[test]
+fn no_shared_part_makes_room_that_would_leave_what_it_is_bound_to() {
+    for (sharer, stays) in [
+        ("1 1+500", false),
+        ("1 1+500 near:0", false),
+        ("1 1+500 near:0!", true),
+        ("1 1+500 within:Numa", true),
+        ("1 1+500 within:fewest", true),
+        ("1 1+500 bound", true),
+        ("1 1+500 immovable", true),
+        ("1 0+500 near:0", false),
+        ("1 0+500 near:0!", true),
+        ("1 0+500 bound", true),
+        ("1 0+500 immovable", true),
+    ] {
+        let mut ledger = machine("pack:2 numa:2 core:4", "").unwrap();
+        let held = |ledger: &Ledger| ledger.allocation(ContainerId(1)).unwrap().clone();
+        play(&mut ledger, sharer);
+        let before = held(&ledger);
+        assert_eq!(ledger.pools().get(before.pool).unwrap().name, "numa 0", "{sharer}");
+        let owned = 4 - before.exclusive.len();
+        play(&mut ledger, &format!("2 {owned} near:0!"));
+        assert_eq!(held(&ledger) == before, stays, "{sharer}");
+    }
+}
+
+#[test]
 fn a_request_as_large_as_the_machine_allows_is_placed_whoever_shares() {
     check(
         "pack:2 numa:2 core:4",
