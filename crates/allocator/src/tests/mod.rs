@@ -388,6 +388,10 @@ fn the_shared_part_of_a_mixed_one_makes_room_on_one_near_node_and_not_on_all() {
     }
     assert_eq!(again.holdings(), ledger.holdings());
     assert_eq!(play(&mut ledger, "1=2+500"), "package 0, owns [1,4] of 1,4-7, mems 0-1");
+    // Room that returns moves nobody; a resize asks anew.
+    play(&mut again, "-3");
+    assert_eq!(shown(&again), "numa 1, owns [1] of 1,4-7, mems 0-1");
+    assert_eq!(play(&mut again, "1=1+400"), "numa 0, owns [1] of 0-1, mems 0");
 }
 
 #[test]
