@@ -5,7 +5,7 @@ use bayplan_types::{Bytes, CpuClass, CpuSet, MilliCpu};
 use crate::budget::Load;
 use crate::counted::Counted;
 use crate::ledger::Ledger;
-use crate::pool::Huge;
+use crate::pool::{Huge, Pool};
 use crate::view::around;
 
 /// Every breach of the invariants that stand on [`Ledger`], recomputed from the allocations alone.
@@ -33,7 +33,9 @@ fn check_exclusive(ledger: &Ledger, breaches: &mut Vec<String>) {
             let outside = exclusive.difference(&may_own);
             breaches.push(format!("{id} owns CPUs {outside}, which are not to be handed out"));
         }
-        if ledger.pools().get(allocation.pool).is_none_or(|pool| !exclusive.is_subset(&pool.cpus)) {
+        let pool = ledger.pools().get(allocation.pool);
+        let is_in = |pool: &Pool| allocation.shared.is_some() || exclusive.is_subset(&pool.cpus);
+        if !pool.is_some_and(is_in) {
             breaches.push(format!("{id} owns CPUs {exclusive} outside its pool"));
         }
         seen.union_with(exclusive);

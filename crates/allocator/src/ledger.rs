@@ -26,7 +26,8 @@ use crate::wishes::{Owner, Preserve};
 /// What one container holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// The pool it was placed in; its shared part runs on the pool's shared CPUs.
+    /// The pool it was placed in; its shared part runs on the pool's shared CPUs. The CPUs of its own are in it, unless the shared part had to
+    /// make room and runs elsewhere.
     pub pool: PoolId,
     /// Runs on the reserved CPUs instead of a pool's.
     pub is_reserved: bool,
@@ -59,6 +60,8 @@ pub struct Terms {
     pub is_immovable: bool,
     /// Its memory is on the nodes of its CPUs.
     pub is_memory_bound: bool,
+    /// It accepts no place farther from its devices or, with CPUs of its own, wider: its shared part does not make room.
+    pub is_place_bound: bool,
     /// What is set aside for it is what it will probably use; others may have it.
     pub memory_is_expected: bool,
     /// What bayplan leaves alone.
@@ -412,7 +415,9 @@ impl Ledger {
         }
         let mut available = self.pools.ownable(&allocation.exclusive);
         available.intersect_with(&self.free().union(self.open_isolated()));
-        available.intersect_with(&pool.cpus);
+        if allocation.shared.is_none() {
+            available.intersect_with(&pool.cpus);
+        }
         let taken = allocation.exclusive.difference(&available);
         if !taken.is_empty() {
             return Err(AdoptError::NotFree(Box::new(taken)));

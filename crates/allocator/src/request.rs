@@ -8,7 +8,7 @@ use bayplan_types::{Bytes, CpuSet, MilliCpu, QosClass};
 
 use crate::ledger::Terms;
 use crate::pool::PoolId;
-use crate::wishes::{Owner, Siblings, Strictness, Wishes};
+use crate::wishes::{Near, Owner, Siblings, Strictness, Wishes};
 
 /// The ledger's own name of a container; given out by the daemon, never used twice in one ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,6 +159,7 @@ impl Request {
         };
         let siblings = (wishes.cpus.siblings == Siblings::Shared).then_some(Level::Core);
         let is_exclusive = self.demand.exclusive() > 0;
+        let is_strict = |near: &Near| near.strictness == Strictness::Required;
         Terms {
             owner: self.owner,
             // Wider domains come first.
@@ -166,6 +167,8 @@ impl Request {
             hides_hyperthreads: wishes.cpus.hides_hyperthreads,
             is_immovable: wishes.is_immovable,
             is_memory_bound: wishes.memory.is_bound,
+            is_place_bound: (is_exclusive && wishes.cpus.within.is_some())
+                || wishes.place.near.iter().any(is_strict),
             memory_is_expected: self.memory_is_expected,
             preserve: wishes.preserve,
         }

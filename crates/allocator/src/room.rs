@@ -5,9 +5,10 @@
 //! So CPUs that are only kept for sharers are no reason to spread somebody who wants CPUs of his own.
 //!
 //! Approach: while the pool cannot give enough, find the pool that is short (itself, one around it, or one inside it) and move the
-//! largest sharer out of it, to the pool of whole NUMA nodes that has most room, or else to the next pool around it. On every pool the
-//! CPU time requested keeps fitting; where the machine as a whole is short, nobody can be moved. It ends, because every move leads out of
-//! the part of the machine that is short, or further up.
+//! largest sharer out of it, to the pool of whole NUMA nodes that has most room, or else to the next pool around it. Who has CPUs of his own
+//! there, too, goes last, and only with his shared part: to the nearest node with room. On every pool the CPU time requested keeps fitting;
+//! where the machine as a whole is short, nobody can be moved. It ends, because every move leads out of the part of the machine that is short,
+//! or further up.
 
 use std::cmp::Reverse;
 
@@ -37,15 +38,17 @@ pub(crate) struct Sharer {
     id: ContainerId,
     pool: PoolId,
     milli: MilliCpu,
-    /// It has CPUs of its own, too. Its shared part can spread around them, but not go elsewhere.
+    /// It has CPUs of its own, too, which stay where they are.
     is_mixed: bool,
 }
 
 /// Everybody who could be moved: those without CPUs of their own first, the largest first.
 pub(crate) fn movable_sharers(ledger: &Ledger) -> Vec<Sharer> {
-    // Who moves leaves his memory behind.
+    // Who moves leaves his memory behind, and what he had to be near.
     let may_move = |held: &Allocation| {
-        !held.is_reserved && !held.terms.is_immovable && !held.terms.is_memory_bound
+        let terms = &held.terms;
+        let is_bound = terms.is_memory_bound || terms.is_place_bound;
+        !held.is_reserved && !terms.is_immovable && !is_bound
     };
     let allocations = ledger.allocations().filter(|(_, held)| may_move(held));
     let mut sharers: Vec<Sharer> = allocations
@@ -175,8 +178,8 @@ impl Room<'_> {
         Some(made)
     }
 
-    /// Where a sharer can go: a pool of whole nodes that takes part in nothing of this, with most room; or the next pool around the
-    /// one that is short.
+    /// Where a sharer can go: a pool of whole nodes that takes part in nothing of this, with most room, for a mixed one the nearest to where it
+    /// was; or the next pool around the one that is short.
     fn destination(&self, short: &Pool, sharer: &Sharer) -> Option<PoolId> {
         let is_leaf = |pool: &Pool| {
             !pool.is_inside_node
@@ -194,14 +197,23 @@ impl Room<'_> {
             (free >= self.load(pool.id).milli + sharer.milli && free > MilliCpu::ZERO)
                 .then(|| free - self.load(pool.id).milli)
         };
+        let far = |pool: &Pool| if sharer.is_mixed { self.distance(sharer.pool, pool) } else { 0 };
         let best = apart
             .filter(|pool| self.fits_around(pool, sharer.milli))
-            .filter_map(|pool| Some((room(pool)?, Reverse(pool.id))))
+            .filter_map(|pool| Some((Reverse(far(pool)), room(pool)?, Reverse(pool.id))))
             .max();
         match best {
-            Some((_, Reverse(id))) if !sharer.is_mixed => Some(id),
-            _ => short.parent.filter(|parent| *parent != sharer.pool),
+            Some((.., Reverse(id))) => Some(id),
+            None => short.parent.filter(|parent| *parent != sharer.pool),
         }
+    }
+
+    /// Between the nodes of two pools that are nearest to each other.
+    fn distance(&self, from: PoolId, to: &Pool) -> u32 {
+        let pools = self.supply.pools;
+        let from = pools.get(from).into_iter().flat_map(|pool| pool.nodes.iter());
+        let pairs = from.flat_map(|from| to.nodes.iter().map(move |to| (from, to)));
+        pairs.map(|(from, to)| pools.distance(from, to)).min().unwrap_or(u32::MAX)
     }
 
     /// Whether the pools around `pool` that do not hold the target have room, too.

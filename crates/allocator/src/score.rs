@@ -205,11 +205,8 @@ impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Rejection::TooFewCpus { needed, free } => {
-                let missing = needed.saturating_sub(*free);
-                write!(
-                    f,
-                    "needs {needed} CPUs of its own, {free} can be given; {missing} more would have to be freed"
-                )
+                write!(f, "needs {needed} CPUs of its own, {free} can be given")?;
+                to_be_freed(f, needed.saturating_sub(*free))
             }
             Rejection::NotWorthMoves => {
                 f.write_str("sharers would have to move, and then it would still lose")
@@ -219,15 +216,18 @@ impl fmt::Display for Rejection {
                 f.write_str("lies inside one NUMA node; shared parts get whole nodes")
             }
             Rejection::TooLittleMemory { needed, free } => {
-                write!(f, "needs {needed}, the machine has {free} free")
+                write!(f, "needs {needed}, the machine has {free} free")?;
+                to_be_freed(f, needed.saturating_sub(*free))
             }
             Rejection::TooLittleMemoryNear { needed, free } => {
-                write!(f, "needs {needed} on its own NUMA nodes, {free} are free")
+                write!(f, "needs {needed} on its own NUMA nodes, {free} are free")?;
+                to_be_freed(f, needed.saturating_sub(*free))
             }
-            Rejection::TooFewHugePages { size, needed, free } => write!(
-                f,
-                "needs {needed} in huge pages of {size} on its own NUMA nodes, {free} are free"
-            ),
+            Rejection::TooFewHugePages { size, needed, free } => {
+                let pages = format_args!("in huge pages of {size} on its own NUMA nodes");
+                write!(f, "needs {needed} {pages}, {free} are free")?;
+                to_be_freed(f, needed.saturating_sub(*free))
+            }
             Rejection::NotWholeCores { needed, width } => {
                 write!(f, "{needed} CPUs are no whole number of cores of {width} threads")
             }
@@ -236,11 +236,16 @@ impl fmt::Display for Rejection {
                 write!(f, "would take CPUs from {taken} NUMA nodes, {fewest} would do")
             }
             Rejection::TooSmallForPod { needed, free } => {
-                write!(f, "the pod needs {needed} more CPUs together, {free} can be given")
+                write!(f, "the pod needs {needed} more CPUs together, {free} can be given")?;
+                to_be_freed(f, needed.saturating_sub(*free))
             }
             Rejection::AwayFromPod => f.write_str("is away from the CPUs of the pod"),
             Rejection::TooFarFrom(device) => write!(f, "is not near `{device}`"),
             Rejection::LeavesPrevious => f.write_str("lacks the CPUs that the container keeps"),
         }
     }
+}
+
+fn to_be_freed(f: &mut fmt::Formatter<'_>, missing: impl fmt::Display) -> fmt::Result {
+    write!(f, "; {missing} more would have to be freed")
 }

@@ -3,7 +3,8 @@
 //!
 //! One table, [`KEYS`], says what each key is called, accepts, means and fills; lookup, warnings and the reference page come from it.
 //! Who speaks later wins: configuration, Katalyst, Koordinator, runtimes, our keys (and their older names) from the least specific to the most.
-//! Values are anybody's text: none of them is trusted with its length, depth or contents, and none keeps a pod from being placed.
+//! Values are anybody's text: none of them is trusted with its length, depth or contents, and only one that was to require something
+//! keeps its own pod from being placed.
 
 mod affinity;
 mod field;
@@ -83,6 +84,8 @@ pub struct Warning {
 pub enum WarningKind {
     /// It could not be understood, and does nothing.
     NotUnderstood,
+    /// It could not be understood, and was to require something: who is not there yet is not placed without it.
+    RequirementNotUnderstood,
     /// It was understood, and does nothing.
     NoEffect,
 }
@@ -91,7 +94,7 @@ impl WarningKind {
     /// The word in metrics.
     pub fn name(self) -> &'static str {
         match self {
-            WarningKind::NotUnderstood => "not_understood",
+            WarningKind::NotUnderstood | WarningKind::RequirementNotUnderstood => "not_understood",
             WarningKind::NoEffect => "no_effect",
         }
     }
@@ -151,8 +154,11 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
         let done = check_length(found.value).and_then(|()| (key.set)(&mut asked, &said));
         if let Err(misread) = done {
             asked = before;
-            let expected = key.values.text();
-            warnings.misread(&annotation(found.name), found.value, &expected, &misread);
+            let (name, expected) = (annotation(found.name), key.values.text());
+            match key.requires(found.value) {
+                true => warnings.misread_requirement(&name, found.value, &expected, &misread),
+                false => warnings.misread(&name, found.value, &expected, &misread),
+            }
         }
     }
     if asked.affinity.is_empty() {
@@ -172,6 +178,12 @@ fn check_length(value: &str) -> Result<(), Misread> {
     }
 }
 
+fn misread_text(what: &str, value: &str, expected: &str, misread: &Misread) -> String {
+    let value = shown(value, SHOWN_MAX);
+    let detail = misread.detail.as_ref().map(|it| format!(" ({it})")).unwrap_or_default();
+    format!("{what} is `{value}`{detail}, expected {expected}")
+}
+
 #[derive(Default)]
 struct Warnings {
     list: Vec<Warning>,
@@ -189,10 +201,14 @@ impl Warnings {
 
     /// `what` is the kind of the thing and its name.
     fn misread(&mut self, what: &str, value: &str, expected: &str, misread: &Misread) {
-        let value = shown(value, SHOWN_MAX);
-        let detail = misread.detail.as_ref().map(|it| format!(" ({it})")).unwrap_or_default();
-        let text = format!("{what} is `{value}`{detail}, expected {expected}; ignored");
+        let text = format!("{}; ignored", misread_text(what, value, expected, misread));
         self.push(WarningKind::NotUnderstood, text);
+    }
+
+    /// However much else there is to warn of, this comes with it.
+    fn misread_requirement(&mut self, what: &str, value: &str, expected: &str, misread: &Misread) {
+        let text = misread_text(what, value, expected, misread);
+        self.list.insert(0, Warning { kind: WarningKind::RequirementNotUnderstood, text });
     }
 
     fn unknown(&mut self, name: &str) {

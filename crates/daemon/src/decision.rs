@@ -1,7 +1,7 @@
 //! Why a container is where it is, in words that outlive the ledger. In: an offer or a refusal. Out: a row per pool.
 
 use bayplan_allocator::{Allocation, Considered, Offer, Pools, Refusal, Rejection, Request, Score};
-use bayplan_cri::annotations::{Sources, Warning};
+use bayplan_cri::annotations::{Sources, Warning, WarningKind};
 use bayplan_cri::translate::NewContainer;
 use bayplan_types::{Bytes, MilliCpu};
 use jiff::Timestamp;
@@ -35,9 +35,13 @@ const MOVED: &str = "; moved from ";
 
 impl Decision {
     /// A refusal for which no pool was asked.
-    pub(crate) fn refused(why: String, now: Timestamp) -> Decision {
-        let asked = "CPUs of its own".to_owned();
-        Decision { at: now, asked, outcome: why, pools: Vec::new(), warnings: Vec::new() }
+    pub(crate) fn refused(
+        asked: String,
+        why: String,
+        warnings: Vec<Warning>,
+        now: Timestamp,
+    ) -> Decision {
+        Decision { at: now, asked, outcome: why, pools: Vec::new(), warnings: texts(warnings) }
     }
 
     /// Adds to the outcome where the container was moved from and to, and why. Only the last move stays: who lives long is moved often.
@@ -131,7 +135,13 @@ pub(crate) fn texts(warnings: Vec<Warning>) -> Vec<String> {
     warnings.into_iter().map(|warning| warning.text).collect()
 }
 
-fn render_asked(request: &Request) -> String {
+/// Why a container whose pod requires something that cannot be read is not placed without it. Who runs already stays.
+pub(crate) fn unread_requirement(warnings: &[Warning]) -> Option<String> {
+    let unread = warnings.iter().find(|it| it.kind == WarningKind::RequirementNotUnderstood)?;
+    Some(format!("refused: {}", unread.text))
+}
+
+pub(crate) fn render_asked(request: &Request) -> String {
     let mut asked = request.demand.to_string();
     if let Some(memory) = Some(request.memory).filter(|memory| *memory > Bytes::ZERO) {
         asked.push_str(&format!(", memory {memory}"));
@@ -172,16 +182,22 @@ pub(crate) fn render_place(pools: &Pools, allocation: &Allocation) -> String {
     place
 }
 
-/// What the widest pool lacks; where that is only too wide, what the best of the others lacks.
+/// What the widest pool lacks; where that is only too wide or too far away, what the best of the others lacks.
 fn render_refusal(considered: &[Considered], why: impl Fn(&Rejection) -> String) -> String {
     let rejections = || considered.iter().filter_map(|row| row.outcome.as_ref().err());
+    // Who lacks CPUs has the memory.
     let free = |rejection: &&Rejection| match rejection {
-        Rejection::TooFewCpus { free, .. } | Rejection::TooSmallForPod { free, .. } => Some(*free),
+        Rejection::TooFewCpus { free, .. } | Rejection::TooSmallForPod { free, .. } => {
+            Some((Bytes(u64::MAX), *free))
+        }
+        Rejection::TooLittleMemoryNear { free, .. } | Rejection::TooFewHugePages { free, .. } => {
+            Some((*free, 0))
+        }
         _ => None,
     };
     let lacking = rejections().filter(|it| free(it).is_some()).max_by_key(free);
     match (rejections().next(), lacking) {
-        (Some(wide @ Rejection::WiderThan(_)), Some(lacking)) => {
+        (Some(wide @ (Rejection::WiderThan(_) | Rejection::TooFarFrom(_))), Some(lacking)) => {
             format!("{lacking}; the machine {}", why(wide))
         }
         (first, _) => first.map(why).unwrap_or_default(),

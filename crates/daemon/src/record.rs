@@ -4,6 +4,7 @@
 //! computes with; `RECORD_VERSION` counts changes that an older daemon could not read.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Not;
 
 use bayplan_allocator::{
     Allocation, ContainerId, HugeCharge, Owner, PoolId, Pools, Preserve, Terms,
@@ -256,6 +257,8 @@ pub struct TermsForm {
     hides_hyperthreads: bool,
     is_immovable: bool,
     is_memory_bound: bool,
+    #[serde(skip_serializing_if = "Not::not")]
+    is_place_bound: bool,
     memory_is_expected: bool,
     preserves_cpus: bool,
     preserves_memory: bool,
@@ -270,6 +273,7 @@ impl From<Terms> for TermsForm {
             hides_hyperthreads: terms.hides_hyperthreads,
             is_immovable: terms.is_immovable,
             is_memory_bound: terms.is_memory_bound,
+            is_place_bound: terms.is_place_bound,
             memory_is_expected: terms.memory_is_expected,
             preserves_cpus: terms.preserve.cpus,
             preserves_memory: terms.preserve.memory,
@@ -286,6 +290,7 @@ impl From<&TermsForm> for Terms {
             hides_hyperthreads: form.hides_hyperthreads,
             is_immovable: form.is_immovable,
             is_memory_bound: form.is_memory_bound,
+            is_place_bound: form.is_place_bound,
             memory_is_expected: form.memory_is_expected,
             preserve: Preserve { cpus: form.preserves_cpus, memory: form.preserves_memory },
         }

@@ -303,7 +303,9 @@ impl Seat {
             return Ok(had);
         }
         let named = pools.named(&self.pool);
-        let pool = match named.filter(|pool| had.exclusive.is_subset(&pool.cpus)) {
+        // A shared part that had to make room runs elsewhere than on its container's own CPUs.
+        let is_apart = had.shared.is_some() && !had.exclusive.is_empty();
+        let pool = match named.filter(|pool| is_apart || had.exclusive.is_subset(&pool.cpus)) {
             Some(pool) => pool.id,
             // CPUs of its own are the same in any pool.
             None if had.shared.is_none() => {

@@ -37,7 +37,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::cold_start::Cold;
 use crate::compactor::Compactor;
 use crate::config::{CompactionConfig, OnNoCapacity};
-use crate::decision::{Decision, render_lacking};
+use crate::decision::{Decision, render_asked, render_lacking, unread_requirement};
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
 use crate::history::{Entry, Kind};
 use crate::mode::{DRAINED, Mode};
@@ -384,20 +384,17 @@ impl NodeState {
         let id = self.take_id();
         let (request, mut warnings) = self.request(id, &spec);
         let (request, cold) = self.as_cold(request, &spec, &mut warnings, now);
-        let (request, is_drained) = match self.as_mode_allows(request) {
+        let (asked, notes) = (render_asked(&request), warning_notes(&spec, &warnings));
+        let unread = unread_requirement(&warnings);
+        let (request, is_drained) = match unread.map_or_else(|| self.as_mode_allows(request), Err) {
             Ok(allowed) => allowed,
-            Err(why) if is_final => {
-                let decision = Decision::refused(why, now);
-                step.history.push(self.refusal(None, &spec, &decision, None));
-                return self.refuse(step, &spec, decision);
-            }
             Err(why) => {
-                step.answer = Answer::Admission(Admission::Refuse(why));
-                return step;
+                step.notes.extend(notes.into_iter().filter(|_| is_final));
+                let decision = Decision::refused(asked, why, warnings, now);
+                return self.refuse_unasked(step, &spec, decision, is_final);
             }
         };
         let offered = self.offer_with_room(&request, &full_name(&spec), is_final, &mut step);
-        let notes = warning_notes(&spec, &warnings);
         let mut decision = self.decision(&spec, &request, offered.as_ref(), warnings, now);
         if is_drained && offered.is_ok() {
             decision.outcome.push_str(DRAINED);
@@ -499,6 +496,22 @@ impl NodeState {
         self.by_ticket.insert(ticket, (id, told.clone().unwrap_or_default()));
         step.answer = Answer::Admission(told.map_or(Admission::PassThrough, Admission::Place));
         step.answers_after_plan = true;
+    }
+
+    /// A refusal for which no pool was asked.
+    fn refuse_unasked(
+        &mut self,
+        mut step: Step,
+        spec: &NewContainer,
+        decision: Decision,
+        is_final: bool,
+    ) -> Step {
+        if !is_final {
+            step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
+            return step;
+        }
+        step.history.push(self.refusal(None, spec, &decision, None));
+        self.refuse(step, spec, decision)
     }
 
     fn refuse(&mut self, mut step: Step, spec: &NewContainer, decision: Decision) -> Step {

@@ -80,7 +80,7 @@ fn expected_memory_leads_to_where_room_is_and_refuses_nobody() {
             3 1 mem:4: package 0, owns [1] of 1, mems 0
             4 1 mem:9: package 1, owns [4] of 4, mems 1
             5 1 mem:7: machine, owns [2] of 2, mems 0-1
-            6 1 mem:1: refused: needs 1 GiB, the machine has 0 B free
+            6 1 mem:1: refused: needs 1 GiB, the machine has 0 B free; 1 GiB more would have to be freed
             7 0+100 expects:40: package 1, owns [] of 5-7, mems 1
             8 0+100 expects:4 bound: package 1, owns [] of 5-7, mems 1
             -1: shared 0,3,5-7
@@ -140,7 +140,7 @@ fn a_node_is_in_single_and_multi_node_sets_at_once() {
             1 1 mem:6 near:0!: package 0, owns [1] of 1, mems 0
             2 1 mem:8 near:0!: package 0, owns [2] of 2, mems 0-1
             3 1 mem:4 near:1!: package 1, owns [4] of 4, mems 1
-            4 1 mem:3: refused: needs 3 GiB, the machine has 2 GiB free
+            4 1 mem:3: refused: needs 3 GiB, the machine has 2 GiB free; 1 GiB more would have to be freed
             -1: shared 0-1,3,5-7
             5 1 mem:5 near:0!: package 0, owns [1] of 1, mems 0
         "#]],
@@ -361,9 +361,9 @@ fn who_is_bound_needs_huge_pages_on_his_own_nodes() {
             1 1 huge2M:3 near:0!: package 0, owns [1] of 1, mems 0
             2 1 huge2M:2 near:0! bound: refused: is not near `device at 0`
             3 1 huge2M:2 bound: package 1, owns [4] of 4, mems 1
-            4 1 huge2M:5 bound: refused: needs 5 GiB in huge pages of 2 MiB on its own NUMA nodes, 3 GiB are free
-            5 0+100 huge2M:2 reserved bound: refused: needs 2 GiB in huge pages of 2 MiB on its own NUMA nodes, 1 GiB are free
-            6 1 huge1G:1 bound: refused: needs 1 GiB in huge pages of 1 GiB on its own NUMA nodes, 0 B are free
+            4 1 huge2M:5 bound: refused: needs 5 GiB in huge pages of 2 MiB on its own NUMA nodes, 3 GiB are free; 2 GiB more would have to be freed
+            5 0+100 huge2M:2 reserved bound: refused: needs 2 GiB in huge pages of 2 MiB on its own NUMA nodes, 1 GiB are free; 1 GiB more would have to be freed
+            6 1 huge1G:1 bound: refused: needs 1 GiB in huge pages of 1 GiB on its own NUMA nodes, 0 B are free; 1 GiB more would have to be freed
         "#]],
     );
 }

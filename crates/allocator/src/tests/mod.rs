@@ -367,6 +367,60 @@ fn who_makes_room_is_only_who_is_in_the_way() {
 }
 
 #[test]
+fn the_shared_part_of_a_mixed_one_makes_room_on_one_near_node_and_not_on_all() {
+    // Until 2026-11-22 it spread over the package or the machine, and was rewritten with every owner who came or went there.
+    let mut ledger = machine("pack:2 numa:2 core:4", "").unwrap();
+    for step in ["1 1+500", "2 2", "4 0+1000"] {
+        play(&mut ledger, step);
+    }
+    let shown = |ledger: &Ledger| {
+        let held = ledger.allocation(ContainerId(1)).unwrap();
+        let pool = &ledger.pools().get(held.pool).unwrap().name;
+        format!("{pool}, owns [{}] of {}, mems {}", held.exclusive, ledger.cpus_of(held), held.mems)
+    };
+    assert_eq!(shown(&ledger), "numa 0, owns [1] of 0-1, mems 0");
+    // Most room is in the other package.
+    assert_eq!(play(&mut ledger, "3 1"), "numa 0, owns [0] of 0, mems 0");
+    assert_eq!(shown(&ledger), "numa 1, owns [1] of 1,4-7, mems 0-1");
+    let mut again = machine("pack:2 numa:2 core:4", "").unwrap();
+    for (id, held) in ledger.allocations() {
+        again.adopt(id, held.clone()).unwrap();
+    }
+    assert_eq!(again.holdings(), ledger.holdings());
+    assert_eq!(play(&mut ledger, "1=2+500"), "package 0, owns [1,4] of 1,4-7, mems 0-1");
+    // Room that returns moves nobody; a resize asks anew.
+    play(&mut again, "-3");
+    assert_eq!(shown(&again), "numa 1, owns [1] of 1,4-7, mems 0-1");
+    assert_eq!(play(&mut again, "1=1+400"), "numa 0, owns [1] of 0-1, mems 0");
+}
+
+#[test]
+fn no_shared_part_makes_room_that_would_leave_what_it_is_bound_to() {
+    for (sharer, stays) in [
+        ("1 1+500", false),
+        ("1 1+500 near:0", false),
+        ("1 1+500 near:0!", true),
+        ("1 1+500 within:Numa", true),
+        ("1 1+500 within:fewest", true),
+        ("1 1+500 bound", true),
+        ("1 1+500 immovable", true),
+        ("1 0+500 near:0", false),
+        ("1 0+500 near:0!", true),
+        ("1 0+500 bound", true),
+        ("1 0+500 immovable", true),
+    ] {
+        let mut ledger = machine("pack:2 numa:2 core:4", "").unwrap();
+        let held = |ledger: &Ledger| ledger.allocation(ContainerId(1)).unwrap().clone();
+        play(&mut ledger, sharer);
+        let before = held(&ledger);
+        assert_eq!(ledger.pools().get(before.pool).unwrap().name, "numa 0", "{sharer}");
+        let owned = 4 - before.exclusive.len();
+        play(&mut ledger, &format!("2 {owned} near:0!"));
+        assert_eq!(held(&ledger) == before, stays, "{sharer}");
+    }
+}
+
+#[test]
 fn a_request_as_large_as_the_machine_allows_is_placed_whoever_shares() {
     check(
         "pack:2 numa:2 core:4",
@@ -418,7 +472,7 @@ fn memory_decides_the_nodes() {
             2 1 mem:8: numa 1, owns [4] of 4, mems 1
             3 2 mem:12: package 1, owns [8-9] of 8-9, mems 2-3
             4 0+100 limit:25: numa 3, owns [] of 12-15, mems 0,2-3
-            5 1 mem:99: refused: needs 99 GiB, the machine has 16 GiB free
+            5 1 mem:99: refused: needs 99 GiB, the machine has 16 GiB free; 83 GiB more would have to be freed
             6 0+100 mem:9 reserved: machine, owns [] of 0, mems 0-1,3
         "#]],
     );
@@ -804,10 +858,10 @@ fn memory_is_of_the_kinds_that_are_wished_and_bound_where_that_is_wished() {
             1 1 mem:4: package 0, owns [1] of 1, mems 0
             2 1 mem:4 memory:Hbm: package 0, owns [2] of 2, mems 2
             3 1 mem:4 memory:Hbm: package 1, owns [4] of 4, mems 3
-            4 1 mem:20 memory:Dram: refused: needs 20 GiB, the machine has 16 GiB free
+            4 1 mem:20 memory:Dram: refused: needs 20 GiB, the machine has 16 GiB free; 4 GiB more would have to be freed
             5 1 mem:12 bound: package 0, owns [3] of 3, mems 0,4
-            6 1 mem:60 bound: refused: needs 60 GiB on its own NUMA nodes, 34 GiB are free
-            7 1 mem:4 bound memory:Hbm: refused: needs 4 GiB, the machine has 0 B free
+            6 1 mem:60 bound: refused: needs 60 GiB on its own NUMA nodes, 34 GiB are free; 26 GiB more would have to be freed
+            7 1 mem:4 bound memory:Hbm: refused: needs 4 GiB, the machine has 0 B free; 4 GiB more would have to be freed
         "#]],
     );
 }

@@ -144,8 +144,8 @@ fn a_pod_that_has_to_lie_together_gets_a_node_that_holds_it_or_none() {
         "3 2 within:Numa rest:2 one!",
         expect![[r#"
             machine: is wider than one NumaNode
-            numa 0: the pod needs 4 more CPUs together, 2 can be given
-            numa 1: the pod needs 4 more CPUs together, 2 can be given
+            numa 0: the pod needs 4 more CPUs together, 2 can be given; 2 more would have to be freed
+            numa 1: the pod needs 4 more CPUs together, 2 can be given; 2 more would have to be freed
         "#]],
     );
 }

@@ -53,6 +53,14 @@ pub struct Key {
 }
 
 impl Key {
+    /// Whether this value, which was not understood, was to require something of the place.
+    pub(super) fn requires(&self, value: &str) -> bool {
+        match self.name {
+            "apart" => value.to_lowercase().contains("required"),
+            name => REQUIRING.contains(&name),
+        }
+    }
+
     /// The usual way to write it.
     pub fn annotation(&self) -> String {
         format!("{OWN}/{}", self.name)
@@ -67,6 +75,17 @@ impl Key {
         self.older.iter().map(name).collect()
     }
 }
+
+/// Keys that ask for something or no place, beside `apart` where it says `required`.
+pub(super) const REQUIRING: [&str; 7] = [
+    "require-isolated-cpus",
+    "require-cpu-priority",
+    "require-core-kind",
+    "whole-cores-only",
+    "within",
+    "memory-bound",
+    "strict.topologyhints",
+];
 
 /// Whether there is such a key under such a prefix.
 pub(super) fn is_known(name: &Name<'_>) -> bool {

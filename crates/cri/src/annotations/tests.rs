@@ -460,6 +460,38 @@ fn what_cannot_be_understood_does_not_take_the_rest_with_it() {
 }
 
 #[test]
+fn a_requirement_that_cannot_be_read_is_told_first_and_from_the_rest() {
+    let read = |pairs: &[(&str, &str)]| {
+        let (asked, warnings) = read_annotations(&container(pairs), &RequestRules::default());
+        assert_eq!(asked, Asked::default());
+        let is_required = |it: &Warning| it.kind == WarningKind::RequirementNotUnderstood;
+        (warnings.first().is_some_and(is_required), warnings)
+    };
+    for key in KEYS {
+        let (is_required, _) = read(&[(&key.annotation(), "\0 required")]);
+        assert_eq!(is_required, key.meaning.contains("no place"), "{}", key.name);
+    }
+    for (pairs, expected) in [
+        (vec![("bayplan.dev/apart", "nume required")], true),
+        (vec![("bayplan.dev/apart", "nume")], false),
+        (vec![("require-isolated-cpus.resource-policy.nri.io/container.c", "yes")], true),
+        (vec![("require-isolated-cpus.resource-policy.nri.io/container.d", "yes")], false),
+        (vec![("bayplan.dev/siblings", "x"), ("bayplan.dev/within", "socket")], true),
+    ] {
+        assert_eq!(read(&pairs).0, expected, "{pairs:?}");
+    }
+    let unknown: Vec<String> = (0..30).map(|number| format!("bayplan.dev/k{number}")).collect();
+    let unknown = unknown.iter().map(|name| (name.as_str(), ""));
+    let (is_required, warnings) =
+        read(&unknown.chain([("bayplan.dev/memory-bound", "yes")]).collect::<Vec<_>>());
+    assert!(is_required && warnings.len() == 22);
+    assert_eq!(
+        warnings[0].text,
+        "annotation `bayplan.dev/memory-bound` is `yes`, expected true or false"
+    );
+}
+
+#[test]
 fn absurd_values_are_ignored_and_cut() {
     let long = "x".repeat(1 << 20);
     let nested = "[".repeat(10_000);
@@ -512,7 +544,7 @@ fn a_hundred_unknown_annotations_are_twenty_warnings_and_a_count() {
 }
 
 proptest! {
-    /// Pieces of what is understood, in any order: nothing of it may stop a pod, and nothing that is not understood may leave a trace.
+    /// Pieces of what is understood, in any order: nothing that is not understood may leave a trace.
     #[test]
     fn no_text_stops_a_pod(
         key in 0..KEYS.len() + 3,
@@ -537,7 +569,7 @@ proptest! {
         let name = KEYS.get(key).map_or_else(|| foreign[key - KEYS.len()].to_owned(), Key::annotation);
         let container = container(&[(&name, &pieces.concat())]);
         let (asked, warnings) = read_annotations(&container, &RequestRules::default());
-        let is_misread = warnings.iter().any(|it| it.kind == WarningKind::NotUnderstood);
+        let is_misread = warnings.iter().any(|it| it.kind != WarningKind::NoEffect);
         prop_assert!(!is_misread || asked == Asked::default() || key >= KEYS.len());
         prop_assert!(warnings.iter().all(|it| !it.text.contains(char::is_control)));
         let others = [(ContainerId(7), &container)];

@@ -587,10 +587,10 @@ fn memory_on_a_node_that_is_gone_is_no_longer_asked_for() {
             > machine pack:1 numa:1 core:4 pu:1 mem:8
             shrink a cpus 1 -> 1 mems 0-1 -> 0
             move   b cpus 4 -> 0,2-3 mems 1 -> 0
-            displaced: default/b/app: lost CPUs 4; refused: needs 2 GiB, the machine has 0 B free; it shares from now on
+            displaced: default/b/app: lost CPUs 4; refused: needs 2 GiB, the machine has 0 B free; 2 GiB more would have to be freed; it shares from now on
             machine 0-3: came [] went [4-7], moved 0, displaced 1
             a exclusive on 1 mems 0 in machine: placed in machine
-            b shared on 0,2-3 mems 0 in machine: lost CPUs 4; refused: needs 2 GiB, the machine has 0 B free; it shares from now on
+            b shared on 0,2-3 mems 0 in machine: lost CPUs 4; refused: needs 2 GiB, the machine has 0 B free; 2 GiB more would have to be freed; it shares from now on
             > restart: same true
         "#]],
     );

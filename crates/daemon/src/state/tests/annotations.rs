@@ -19,13 +19,8 @@ fn annotated(pod: &str, name: &str, pairs: &[(&str, &str)]) -> NewContainer {
     container
 }
 
-/// Notes of kind and text, then what `explain` says; once for a container that is created, once for one that is found.
-fn check(pairs: &[(&str, &str)], expected: Expect) {
-    let container = annotated("web", "app", pairs);
-    let mut created = state("core:4");
-    let event = Event::TryAdmit(Ticket(0), Box::new(container.clone()));
-    let created_step = created.step(event, Timestamp::UNIX_EPOCH);
-    let mut found = state("core:4");
+/// The runtime says that it runs.
+fn found(container: NewContainer) -> Event {
     let details = SeenDetails { container, pinning: Pinning::default() };
     let seen = Seen {
         pod_id: "web".to_owned(),
@@ -35,9 +30,18 @@ fn check(pairs: &[(&str, &str)], expected: Expect) {
         is_running: true,
         details: Some(Box::new(details)),
     };
-    let view = RuntimeView { basis: 0, containers: [("id".to_owned(), seen)].into() };
-    let found_step = found.step(Event::Synced(view), Timestamp::UNIX_EPOCH);
-    let shown = [(created, created_step), (found, found_step)].map(|(mut state, step)| {
+    Event::Synced(RuntimeView { basis: 0, containers: [("id".to_owned(), seen)].into() })
+}
+
+/// Notes of kind and text, then what `explain` says; once for a container that is created, once for one that is found.
+fn check(pairs: &[(&str, &str)], expected: Expect) {
+    let container = annotated("web", "app", pairs);
+    let mut created = state("core:4");
+    let event = Event::TryAdmit(Ticket(0), Box::new(container.clone()));
+    let created_step = created.step(event, Timestamp::UNIX_EPOCH);
+    let mut adopting = state("core:4");
+    let found_step = adopting.step(found(container), Timestamp::UNIX_EPOCH);
+    let shown = [(created, created_step), (adopting, found_step)].map(|(mut state, step)| {
         let mut shown = String::new();
         for note in &step.notes {
             if let Note::Failure { kind, message } = note {
@@ -67,6 +71,27 @@ fn what_is_not_understood_is_logged_counted_and_explained() {
             explain: annotation `bayplan.dev/siblings` is `br\u{7}others`, expected pair, shared or idle; ignored
         "#]],
     );
+}
+
+#[test]
+fn who_requires_what_cannot_be_read_is_refused_and_who_runs_stays() {
+    let pairs = [("bayplan.dev/require-isolated-cpus", "yes"), ("bayplan.dev/siblings", "none")];
+    let mut state = state("core:4");
+    let container = annotated("web", "app", &pairs);
+    let first = Event::TryAdmit(Ticket(0), Box::new(container.clone()));
+    assert!(state.step(first, Timestamp::UNIX_EPOCH).notes.is_empty());
+    let last = Event::Admit(Ticket(0), Box::new(container.clone()));
+    let step = state.step(last, Timestamp::UNIX_EPOCH);
+    let Answer::Admission(Admission::Refuse(why)) = &step.answer else { panic!("{step:?}") };
+    expect![[r#"
+        bayplan: default/web/app refused: annotation `bayplan.dev/require-isolated-cpus` is `yes`, expected true or false; `bayplan explain default/web/app` lists every pool"#]]
+    .assert_eq(why);
+    let not_understood =
+        |note: &&Note| matches!(note, Note::Failure { kind: "not_understood", .. });
+    assert_eq!(step.notes.iter().filter(not_understood).count(), 2);
+    assert_eq!(state.ledger.allocations().count(), 0);
+    state.step(found(container), Timestamp::UNIX_EPOCH);
+    assert_eq!(state.ledger.allocations().count(), 1);
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn a_pod_that_no_node_holds_is_refused_where_it_has_to_lie_together() {
         expect![[r#"
             x/a 2: cpus 1-2
             y/a 3: cpus 4-6
-            q/a 1 of 3: bayplan: default/q/a refused: the pod needs 3 more CPUs together, 2 can be given; the machine is wider than one NumaNode (`requests` in the configuration); `bayplan explain default/q/a` lists every pool
+            q/a 1 of 3: bayplan: default/q/a refused: the pod needs 3 more CPUs together, 2 can be given; 1 more would have to be freed; the machine is wider than one NumaNode (`requests` in the configuration); `bayplan explain default/q/a` lists every pool
             q/a 1 of 1: cpus 7
         "#]],
     );

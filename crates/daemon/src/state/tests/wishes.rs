@@ -209,7 +209,7 @@ fn memory_is_of_the_kind_and_near_that_was_asked_for() {
         line,
         &[bound],
         expect![[r#"
-            a: bayplan: default/a/c refused: needs 5 GiB on its own NUMA nodes, 4 GiB are free (annotation `bayplan.dev/memory-bound`); `bayplan explain default/a/c` lists every pool
+            a: bayplan: default/a/c refused: needs 5 GiB on its own NUMA nodes, 4 GiB are free; 1 GiB more would have to be freed (annotation `bayplan.dev/memory-bound`); `bayplan explain default/a/c` lists every pool
         "#]],
     );
     check(
@@ -388,7 +388,7 @@ fn containers_are_placed_near_their_devices() {
         line,
         &[Ask { cpus: "5", says: &strict, ..near }],
         expect![[r#"
-        a: bayplan: default/a/c refused: is not near `/dev/nvme1n1` (annotation `bayplan.dev/strict.topologyhints`); `bayplan explain default/a/c` lists every pool
+        a: bayplan: default/a/c refused: needs 5 CPUs of its own, 4 can be given; 1 more would have to be freed; the machine is not near `/dev/nvme1n1` (annotation `bayplan.dev/strict.topologyhints`); `bayplan explain default/a/c` lists every pool
     "#]],
     );
     check(
