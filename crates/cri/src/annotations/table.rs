@@ -245,7 +245,7 @@ pub static KEYS: &[Key] = &[
         name: "whole-cores-only",
         values: FLAG,
         default: "false",
-        meaning: "no place for a number of exclusive CPUs that is no whole number of cores",
+        meaning: "exclusive CPUs that are a whole number of cores, or no place",
         older: &[],
         fills: &[Field::OnlyWholeCores],
         set: |asked, said| put(&mut asked.wishes.cpus.only_whole_cores, said.flag()?),

@@ -534,6 +534,16 @@ fn absurd_values_are_ignored_and_cut() {
     }
 }
 
+/// The table tells people which keys require something, and the list is what is done about it.
+#[test]
+fn keys_that_say_or_no_place_are_those_that_refuse_what_cannot_be_read() {
+    for key in KEYS {
+        let says = key.meaning.contains("or no place");
+        assert_eq!(key.requires("none, required"), says, "{}", key.name);
+        assert_eq!(key.requires("none"), says && key.name != "apart", "{}", key.name);
+    }
+}
+
 #[test]
 fn a_hundred_unknown_annotations_are_twenty_warnings_and_a_count() {
     let names: Vec<String> = (0..100).map(|number| format!("bayplan.dev/k{number}")).collect();
