@@ -30,6 +30,14 @@ struct Missed {
     wait: Duration,
 }
 
+impl Missed {
+    /// Whether it was looked for as what it is now.
+    fn is_of(&self, occupant: &Occupant) -> bool {
+        let Occupant { spec, .. } = occupant;
+        self.resources == spec.resources && self.cgroup_parent == spec.pod.cgroup_parent
+    }
+}
+
 impl Lookups {
     /// Looks for this one, unless it is too early for that. `None`: nothing was found, or not looked for, or the look failed.
     pub(crate) fn look<T, E>(
@@ -38,24 +46,23 @@ impl Lookups {
         now: Instant,
         find: impl FnOnce() -> Result<Option<T>, E>,
     ) -> Option<T> {
-        let resources = occupant.spec.resources;
-        let cgroup_parent = &occupant.spec.pod.cgroup_parent;
-        let missed = self.missed.remove(&occupant.runtime_id);
-        let is_same = |it: &Missed| it.resources == resources && it.cgroup_parent == *cgroup_parent;
-        let missed = match missed.filter(is_same) {
-            Some(early) if now < early.next => early,
-            missed => {
-                let found = find().ok()?;
-                if found.is_some() {
-                    return found;
-                }
-                let wait = missed.map_or(WAIT_FIRST, |it| (it.wait * 2).min(WAIT_MAX));
-                let cgroup_parent = cgroup_parent.clone();
-                Missed { resources, cgroup_parent, next: now + wait, wait }
-            }
+        let id = &occupant.runtime_id;
+        let missed = self.missed.get(id).filter(|it| it.is_of(occupant));
+        let wait = match missed {
+            Some(early) if now < early.next => return None,
+            Some(again) => (again.wait * 2).min(WAIT_MAX),
+            None => WAIT_FIRST,
         };
-        self.missed.insert(occupant.runtime_id.clone(), missed);
-        None
+        let found = find().ok()?;
+        if found.is_some() {
+            self.missed.remove(id);
+        } else {
+            let Occupant { spec, .. } = occupant;
+            let (resources, cgroup_parent) = (spec.resources, spec.pod.cgroup_parent.clone());
+            let missed = Missed { resources, cgroup_parent, next: now + wait, wait };
+            self.missed.insert(id.clone(), missed);
+        }
+        found
     }
 
     /// Forgets all others.
@@ -94,27 +101,34 @@ mod tests {
         assert!(waits.iter().all(|wait| *wait == 300), "{waits:?}");
     }
 
+    /// Looks at one moment; what each finds, and `None` where nobody has looked.
     #[test]
-    fn who_is_updated_or_made_anew_is_looked_for_at_once() {
-        let mut lookups = Lookups::default();
-        let now = Instant::now();
+    fn who_is_updated_or_made_anew_or_could_not_be_looked_for_is_looked_for_at_once() {
+        let (mut lookups, now) = (Lookups::default(), Instant::now());
+        let mut look = |it: &Occupant, finds: Result<Option<()>, ()>| {
+            let mut seen = None;
+            let found = lookups.look(it, now, || {
+                seen = Some(finds);
+                finds
+            });
+            assert_eq!(found, seen.and_then(Result::ok).flatten());
+            seen
+        };
+        let (there, absent, failed) = (Ok(Some(())), Ok(None), Err(()));
         let mut it = occupant("server", 0, "abc");
-        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(None::<u8>)), None);
-        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(Some(1))), None);
-        it.spec.resources.cpu_shares = 512;
-        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(Some(2))), Some(2));
-        // It was found; should it be lost, it is looked for at once.
-        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(Some(3))), Some(3));
-        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(None::<u8>)), None);
         assert_eq!(
-            lookups.look(&occupant("server", 1, "def"), now, || Ok::<_, ()>(Some(4))),
-            Some(4)
+            [failed, failed, absent].map(|finds| look(&it, finds)),
+            [failed, failed, absent].map(Some)
         );
+        assert_eq!(look(&it, there), None);
+        it.spec.resources.cpu_shares = 512;
+        // Should it be lost, it is looked for at once.
+        assert_eq!([there, absent].map(|finds| look(&it, finds)), [there, absent].map(Some));
+        assert_eq!(look(&it, there), None);
         it.spec.pod.cgroup_parent.push_str("/elsewhere");
-        assert_eq!(lookups.look(&it, now, || Err::<Option<u8>, _>(())), None);
-        // A look that failed says nothing.
-        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(None::<u8>)), None);
+        assert_eq!(look(&it, absent), Some(absent));
+        assert_eq!(look(&occupant("server", 1, "def"), there), Some(there));
         lookups.retain(|id| id != "abc");
-        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(Some(5))), Some(5));
+        assert_eq!(lookups.look(&it, now, || Ok::<_, ()>(Some(()))), Some(()));
     }
 }
