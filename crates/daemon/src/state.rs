@@ -119,12 +119,6 @@ pub(crate) fn full_name(spec: &NewContainer) -> String {
     format!("{}/{}/{}", spec.pod.namespace, spec.pod.name, spec.name)
 }
 
-/// What kubelet is told.
-fn render_refusal(spec: &NewContainer, decision: &Decision) -> String {
-    let name = full_name(spec);
-    format!("bayplan: {name} {}; `bayplan explain {name}` lists every pool", decision.outcome)
-}
-
 /// For the log and the metric.
 pub(crate) fn warning_notes(spec: &NewContainer, warnings: &[Warning]) -> Vec<Note> {
     let note = |warning: &Warning| Note::Failure {
@@ -496,30 +490,6 @@ impl NodeState {
         self.by_ticket.insert(ticket, (id, told.clone().unwrap_or_default()));
         step.answer = Answer::Admission(told.map_or(Admission::PassThrough, Admission::Place));
         step.answers_after_plan = true;
-    }
-
-    /// A refusal for which no pool was asked.
-    fn refuse_unasked(
-        &mut self,
-        mut step: Step,
-        spec: &NewContainer,
-        decision: Decision,
-        is_final: bool,
-    ) -> Step {
-        if !is_final {
-            step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
-            return step;
-        }
-        step.history.push(self.refusal(None, spec, &decision, None));
-        self.refuse(step, spec, decision)
-    }
-
-    fn refuse(&mut self, mut step: Step, spec: &NewContainer, decision: Decision) -> Step {
-        let why = render_refusal(spec, &decision);
-        self.remember(full_name(spec), decision);
-        step.notes.push(Note::Refused { container: full_name(spec), why: why.clone() });
-        step.answer = Answer::Admission(Admission::Refuse(why));
-        step
     }
 
     pub(crate) fn insert(

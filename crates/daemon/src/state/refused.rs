@@ -1,4 +1,4 @@
-//! Resizes that are refused. Kubelet asks for the same again every second or so until there is room, the pod is changed, or it ends. So what was said
+//! What is refused. Of a resize kubelet asks for the same again every second or so until there is room, the pod is changed, or it ends. So what was said
 //! once is counted from then on, and told again with the tenth, the hundredth, ... refusal and at the end.
 
 use bayplan_allocator::ContainerId;
@@ -7,7 +7,7 @@ use bayplan_cri::translate::{NewContainer, Resources};
 
 use crate::decision::Decision;
 use crate::event::{Answer, Note, Step};
-use crate::state::{NodeState, full_name, render_refusal};
+use crate::state::{NodeState, full_name};
 
 /// A resize that kubelet asks for again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,42 @@ pub(crate) struct RefusedResize {
     times: u64,
 }
 
+/// What kubelet is told.
+fn render_refusal(spec: &NewContainer, decision: &Decision) -> String {
+    let name = full_name(spec);
+    format!("bayplan: {name} {}; `bayplan explain {name}` lists every pool", decision.outcome)
+}
+
 impl NodeState {
+    /// A refusal for which no pool was asked.
+    pub(super) fn refuse_unasked(
+        &mut self,
+        mut step: Step,
+        spec: &NewContainer,
+        decision: Decision,
+        is_final: bool,
+    ) -> Step {
+        if !is_final {
+            step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
+            return step;
+        }
+        step.history.push(self.refusal(None, spec, &decision, None));
+        self.refuse(step, spec, decision)
+    }
+
+    pub(super) fn refuse(
+        &mut self,
+        mut step: Step,
+        spec: &NewContainer,
+        decision: Decision,
+    ) -> Step {
+        let why = render_refusal(spec, &decision);
+        self.remember(full_name(spec), decision);
+        step.notes.push(Note::Refused { container: full_name(spec), why: why.clone() });
+        step.answer = Answer::Admission(Admission::Refuse(why));
+        step
+    }
+
     /// The last word about a resize for which there is no room.
     pub(super) fn refuse_resize(
         &mut self,
