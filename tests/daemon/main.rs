@@ -12,6 +12,7 @@ mod chaos;
 mod compacting;
 mod disks;
 mod drift;
+mod engine;
 mod exits;
 mod faults;
 mod history;

@@ -26,10 +26,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+
+use crate::engine::{Engine, WORKERS};
 
 /// Two NUMA nodes with four cores of two threads each; CPU `n` and `n + 8` are one core.
 pub(crate) const MACHINE: &str = "pack:1 numa:2 core:4 pu:2 mem:16";
@@ -41,7 +42,7 @@ pub(crate) const DAEMON: &str = env!("CARGO_BIN_EXE_bayplan-under-test");
 
 /// Far beyond anything a test waits for; it turns a test that hangs into one that fails.
 const STUCK: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(5);
+pub(crate) const POLL: Duration = Duration::from_millis(5);
 /// Short, so that tests need not wait for what only a later sync repairs.
 const RESYNC: Duration = Duration::from_millis(50);
 
@@ -61,43 +62,6 @@ enum Running {
     Here { daemon: Box<Daemon>, tokio: Engine },
     /// A process ([`Node::process`]), and where its metrics are.
     Process { metrics: SocketAddr },
-}
-
-/// Threads of a daemon that is here, besides that which forwards.
-const WORKERS: usize = 2;
-
-/// A tokio runtime that nobody waits for when it is dropped, which is forbidden in another one.
-struct Engine(Option<Runtime>);
-
-impl Engine {
-    fn new(thread_name: String) -> Engine {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(WORKERS).thread_name(thread_name).enable_all();
-        Engine(Some(builder.build().unwrap()))
-    }
-
-    fn handle(&self) -> &Handle {
-        self.0.as_ref().unwrap().handle()
-    }
-
-    /// Ends it. Whether within this time nobody gets another turn.
-    fn end(self, limit: Duration) -> bool {
-        let (handle, deadline) = (self.handle().clone(), Instant::now() + limit);
-        drop(self);
-        while handle.metrics().num_alive_tasks() > 0 {
-            if Instant::now() > deadline {
-                return false;
-            }
-            std::thread::sleep(POLL);
-        }
-        true
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        self.0.take().unwrap().shutdown_background();
-    }
 }
 
 struct Server {
