@@ -5,6 +5,7 @@
 //! holds those that are still to come, and they look for the domain where it is. The domain is the narrowest that could hold the whole pod
 //! on an empty machine: one NUMA node, or as many as needed.
 
+use bayplan_topology::Level;
 use bayplan_types::{CpuSet, MilliCpu};
 
 use crate::budget::Units;
@@ -19,8 +20,8 @@ use crate::wishes::Within;
 pub(crate) struct Company<'a> {
     ledger: &'a Ledger,
     request: &'a Request,
-    /// NUMA nodes that the whole pod needs on an empty machine.
-    nodes: usize,
+    /// NUMA nodes, or packages where those have to be few, that the whole pod needs on an empty machine.
+    fewest: usize,
 }
 
 impl<'a> Company<'a> {
@@ -30,10 +31,11 @@ impl<'a> Company<'a> {
         if wishes.mates.is_empty() && wishes.rest == MilliCpu::ZERO {
             return None;
         }
-        let company = Company { ledger, request, nodes: 1 };
+        let company = Company { ledger, request, fewest: 1 };
         let there: MilliCpu = company.mates().map(cpu_time).sum();
         let whole = own(request) + there + wishes.rest;
-        Some(Company { nodes: ledger.pools().fewest_nodes(whole.cpus_needed()), ..company })
+        let fewest = ledger.pools().fewest(level(request), whole.cpus_needed());
+        Some(Company { fewest, ..company })
     }
 
     fn mates(&self) -> impl Iterator<Item = &'a Allocation> {
@@ -47,7 +49,9 @@ impl<'a> Company<'a> {
         match self.request.wishes.cpus.within {
             Some(Within::One(level)) if self.is_one() => around(pools, pool, |it| it.is(level)),
             _ => {
-                let nodes = around(pools, pool, |it| it.nodes.len() >= self.nodes).nodes.len();
+                let level = level(self.request);
+                let is_enough = |it: &Pool| pools.count_whole(level, &it.cpus) >= self.fewest;
+                let nodes = around(pools, pool, is_enough).nodes.len();
                 let wider = pools.chain(pool.id).filter(|it| it.nodes.len() <= nodes);
                 wider.last().unwrap_or(pool)
             }
@@ -86,9 +90,9 @@ impl<'a> Company<'a> {
         self.mates().fold(CpuSet::new(), |owned, mate| owned.union(&mate.exclusive))
     }
 
-    /// NUMA nodes that the whole pod needs on an empty machine.
-    pub(crate) fn nodes(&self) -> usize {
-        self.nodes
+    /// NUMA nodes, or packages where those have to be few, that the whole pod needs on an empty machine.
+    pub(crate) fn fewest(&self) -> usize {
+        self.fewest
     }
 
     /// Nobody is to come any more.
@@ -116,6 +120,14 @@ impl<'a> Company<'a> {
     /// CPU time of the container and of the rest.
     pub(crate) fn with_rest(&self) -> MilliCpu {
         own(self.request) + self.request.wishes.pod.rest
+    }
+}
+
+/// Of which domains a pod takes as few as possible.
+fn level(request: &Request) -> Level {
+    match request.wishes.cpus.within {
+        Some(Within::Fewest(level)) => level,
+        _ => Level::NumaNode,
     }
 }
 

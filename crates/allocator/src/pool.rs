@@ -130,8 +130,8 @@ pub struct Pools {
     /// Most threads that a core has.
     pub(crate) width: usize,
     pub(crate) nodes: Vec<Node>,
-    /// CPUs of each NUMA node that are neither reserved nor isolated, most first.
-    pub(crate) node_cpus: Vec<usize>,
+    /// CPUs of each NUMA node and package that are neither reserved nor isolated, most first.
+    pub(crate) domain_cpus: Vec<(Level, usize)>,
     /// By node and size.
     pub(crate) huge: Vec<Huge>,
     pub(crate) reserved: CpuSet,
@@ -239,15 +239,27 @@ impl Pools {
         std::iter::successors(self.get(id), |pool| pool.parent.and_then(|parent| self.get(parent)))
     }
 
-    /// NUMA nodes that so many CPUs need when nobody else is there; all of them for more than the machine has.
-    pub(crate) fn fewest_nodes(&self, cpus: usize) -> usize {
+    /// Domains of the level, NUMA nodes or packages, that so many CPUs need when nobody else is there; all of them for more than the
+    /// machine has.
+    pub(crate) fn fewest(&self, level: Level, cpus: usize) -> usize {
         let mut held = 0;
-        let is_short = |node: &&usize| {
+        let is_short = |size: &usize| {
             let before = held;
-            held += **node;
+            held += size;
             before < cpus
         };
-        self.node_cpus.iter().take_while(is_short).count().max(1)
+        let sizes = self.domain_cpus.iter().filter(|(it, _)| *it == level).map(|(_, size)| *size);
+        sizes.take_while(is_short).count().max(1)
+    }
+
+    /// Domains of the level that lie in these CPUs as a whole.
+    pub(crate) fn count_whole(&self, level: Level, cpus: &CpuSet) -> usize {
+        self.domains.iter().filter(|(it, domain)| *it == level && domain.is_subset(cpus)).count()
+    }
+
+    /// Domains of the level in which these CPUs lie.
+    pub(crate) fn count(&self, level: Level, cpus: &CpuSet) -> usize {
+        self.domains.iter().filter(|(it, domain)| *it == level && domain.intersects(cpus)).count()
     }
 
     /// NUMA nodes of these CPUs.

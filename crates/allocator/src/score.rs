@@ -179,8 +179,10 @@ pub enum Rejection {
     },
     /// It is wider than one domain of the level that the CPUs have to be within.
     WiderThan(Level),
-    /// The CPUs would come from more NUMA nodes than needed, those of the pod's other containers included where they count.
-    MoreNodes {
+    /// The CPUs would come from more NUMA nodes or packages than needed, those of the pod's other containers included where they count.
+    MoreDomains {
+        /// Which of the two.
+        level: Level,
         /// So many.
         taken: usize,
         /// So many would do if nobody else were there.
@@ -232,8 +234,9 @@ impl fmt::Display for Rejection {
                 write!(f, "{needed} CPUs are no whole number of cores of {width} threads")
             }
             Rejection::WiderThan(level) => write!(f, "is wider than one {level}"),
-            Rejection::MoreNodes { taken, fewest } => {
-                write!(f, "would take CPUs from {taken} NUMA nodes, {fewest} would do")
+            Rejection::MoreDomains { level, taken, fewest } => {
+                let domains = if *level == Level::Package { "packages" } else { "NUMA nodes" };
+                write!(f, "would take CPUs from {taken} {domains}, {fewest} would do")
             }
             Rejection::TooSmallForPod { needed, free } => {
                 write!(f, "the pod needs {needed} more CPUs together, {free} can be given")?;

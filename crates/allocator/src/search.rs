@@ -438,7 +438,7 @@ impl<'q, 'a> Search<'q, 'a> {
         let request = self.request;
         let picked = self.picker(winner).map(|picker| picker.pick(pool.id)).unwrap_or_default();
         let (exclusive, idle) = self.exclusive_and_idle(picked);
-        self.check_nodes(&exclusive)?;
+        self.check_fewest(&exclusive)?;
         let held = Allocation {
             exclusive,
             idle,
@@ -449,22 +449,26 @@ impl<'q, 'a> Search<'q, 'a> {
         Ok(self.question.memory.grant_near(&held)?.give_to(held))
     }
 
-    /// Where the fewest NUMA nodes are required: whether these CPUs, and those of the pod where it has to lie together, are on so many. A
-    /// pod that is already on more may stay on those.
-    fn check_nodes(&self, exclusive: &CpuSet) -> Result<(), Rejection> {
-        if self.request.wishes.cpus.within != Some(Within::FewestNodes) || exclusive.is_empty() {
+    /// Where the fewest NUMA nodes or packages are required: whether these CPUs, and those of the pod where it has to lie together, are in
+    /// so many. A pod that is already in more may stay in those.
+    fn check_fewest(&self, exclusive: &CpuSet) -> Result<(), Rejection> {
+        let Some(Within::Fewest(level)) = self.request.wishes.cpus.within else { return Ok(()) };
+        if exclusive.is_empty() {
             return Ok(());
         }
         let pools = self.ledger.pools();
-        let count = |cpus: &CpuSet| pools.nodes_of(cpus).len();
+        let count = |cpus: &CpuSet| pools.count(level, cpus);
         let (taken, fewest) = match self.question.company.filter(Company::is_one) {
             Some(company) => {
                 let owned = company.owned();
-                (count(&owned.union(exclusive)), company.nodes().max(count(&owned)))
+                (count(&owned.union(exclusive)), company.fewest().max(count(&owned)))
             }
-            None => (count(exclusive), pools.fewest_nodes(exclusive.len())),
+            None => (count(exclusive), pools.fewest(level, exclusive.len())),
         };
-        if taken > fewest { Err(Rejection::MoreNodes { taken, fewest }) } else { Ok(()) }
+        match taken > fewest {
+            true => Err(Rejection::MoreDomains { level, taken, fewest }),
+            false => Ok(()),
+        }
     }
 
     /// The CPUs that were picked and those that were kept; and the siblings of both that stay idle.

@@ -51,8 +51,8 @@ pub enum Packing {
 pub enum Within {
     /// In one domain of this level.
     One(Level),
-    /// On no more NUMA nodes than would be needed if nobody else were there.
-    FewestNodes,
+    /// In no more domains of this level than would be needed if nobody else were there.
+    Fewest(Level),
 }
 
 /// Wishes about exclusive CPUs.

@@ -106,14 +106,15 @@ fn with_classes(topology: &Topology, reserved: CpuSet, isolated: CpuSet) -> Pool
     let width = cores.iter().map(|core| core.threads.len()).max().unwrap_or(1);
     let objects = topology.objects().iter();
     let domains = objects.filter(|it| !matches!(it.level, Level::Machine | Level::Core));
+    let domains: Vec<(Level, CpuSet)> = domains.map(|it| (it.level, it.cpus.clone())).collect();
     Pools {
-        domains: domains.map(|it| (it.level, it.cpus.clone())).collect(),
+        domain_cpus: derive_domain_cpus(&domains, &kept),
+        domains,
         pools,
         cores,
         core_of,
         width,
         nodes: derive_nodes(topology),
-        node_cpus: derive_node_cpus(topology, &kept),
         huge: derive_huge(topology),
         reserved,
         partitioned: topology.partitioned().intersection(&isolated),
@@ -301,10 +302,11 @@ fn derive_nodes(topology: &Topology) -> Vec<Node> {
         .collect()
 }
 
-fn derive_node_cpus(topology: &Topology, kept: &CpuSet) -> Vec<usize> {
-    let left = topology.nodes().iter().map(|node| node.cpus.difference(kept).len());
-    let mut left: Vec<usize> = left.filter(|cpus| *cpus > 0).collect();
-    left.sort_unstable_by_key(|cpus| Reverse(*cpus));
+fn derive_domain_cpus(domains: &[(Level, CpuSet)], kept: &CpuSet) -> Vec<(Level, usize)> {
+    let counted = domains.iter().filter(|(it, _)| matches!(it, Level::NumaNode | Level::Package));
+    let left = counted.map(|(level, cpus)| (*level, cpus.difference(kept).len()));
+    let mut left: Vec<(Level, usize)> = left.filter(|(_, cpus)| *cpus > 0).collect();
+    left.sort_unstable_by_key(|(_, cpus)| Reverse(*cpus));
     left
 }
 

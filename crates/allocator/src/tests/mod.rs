@@ -66,7 +66,7 @@ fn wish(wanted: &mut Request, word: &str) {
             let priority = CpuPriority::ALL.into_iter().find(|it| it.name().starts_with(value));
             cpus.priority = Some((priority.unwrap(), strictness));
         }
-        "within" if value == "fewest" => cpus.within = Some(Within::FewestNodes),
+        "fewest" => cpus.within = Some(Within::Fewest(level(value))),
         "within" => cpus.within = Some(Within::One(level(value))),
         "mate" => pod.mates.push(ContainerId(value.parse().unwrap())),
         "rest" => pod.rest = MilliCpu(value.parse::<u64>().unwrap() * 1000),
@@ -401,7 +401,7 @@ fn no_shared_part_makes_room_that_would_leave_what_it_is_bound_to() {
         ("1 1+500 near:0", false),
         ("1 1+500 near:0!", true),
         ("1 1+500 within:Numa", true),
-        ("1 1+500 within:fewest", true),
+        ("1 1+500 fewest:Numa", true),
         ("1 1+500 bound", true),
         ("1 1+500 immovable", true),
         ("1 0+500 near:0", false),

@@ -219,18 +219,18 @@ fn no_more_nodes_than_an_empty_machine_would_need() {
     check(
         "pack:2 numa:2 core:4",
         "0",
-        &["1 5 within:fewest", "2 2", "3 4 within:fewest", "4 2"],
+        &["1 5 fewest:Numa", "2 2", "3 4 fewest:Numa", "4 2"],
         expect![[r#"
-            1 5 within:fewest: package 0, owns [1,4-7] of 1,4-7, mems 0-1
+            1 5 fewest:Numa: package 0, owns [1,4-7] of 1,4-7, mems 0-1
             2 2: numa 0, owns [2-3] of 2-3, mems 0
-            3 4 within:fewest: numa 2, owns [8-11] of 8-11, mems 2
+            3 4 fewest:Numa: numa 2, owns [8-11] of 8-11, mems 2
             4 2: numa 3, owns [12-13] of 12-13, mems 3
         "#]],
     );
     check_refused(
         "numa:3 core:4",
         &["1 3", "2 3", "3 3"],
-        "4 2 within:fewest",
+        "4 2 fewest:Numa",
         expect![[r#"
             machine: would take CPUs from 2 NUMA nodes, 1 would do
             numa 0: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed
@@ -241,20 +241,60 @@ fn no_more_nodes_than_an_empty_machine_would_need() {
 }
 
 #[test]
+fn no_more_packages_than_an_empty_machine_would_need() {
+    // Kubelet's align-by-socket with its restricted policy: two NUMA nodes will do where they are in one package, and who is larger than a
+    // package gets two.
+    check(
+        "pack:2 numa:2 core:4",
+        "0",
+        &["1 3", "2 3", "3 5 fewest:Package", "-1", "-2", "4 9 fewest:Package"],
+        expect![[r#"
+            1 3: numa 0, owns [1-3] of 1-3, mems 0
+            2 3: numa 1, owns [4-6] of 4-6, mems 1
+            3 5 fewest:Package: package 1, owns [8-12] of 8-12, mems 2-3
+            -1: shared 1-3,7,13-15
+            -2: shared 1-7,13-15
+            4 9 fewest:Package: machine, owns [1-7,13-14] of 1-7,13-14, mems 0-1,3
+        "#]],
+    );
+    check_refused(
+        "pack:3 core:4",
+        &["1 3", "2 3", "3 3"],
+        "4 2 fewest:Package",
+        expect![[r#"
+            machine: would take CPUs from 2 packages, 1 would do
+            package 0: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed
+            package 1: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed
+            package 2: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed
+        "#]],
+    );
+    check(
+        "pack:2 numa:2 core:4",
+        "",
+        &["1 7", "2 5 fewest:Package rest:3 one!", "3 3 fewest:Package mate:2 one!"],
+        expect![[r#"
+            1 7: package 0, owns [0-6] of 0-6, mems 0-1
+            2 5 fewest:Package rest:3 one!: package 1, owns [8-12] of 8-12, mems 2-3
+            3 3 fewest:Package mate:2 one!: numa 3, owns [13-15] of 13-15, mems 3
+        "#]],
+    );
+}
+
+#[test]
 fn a_pod_on_no_more_nodes_than_an_empty_machine_would_need() {
     check(
         "numa:4 core:4",
         "",
-        &["1 3 within:fewest rest:3 one!", "2 3 within:fewest mate:1 one!"],
+        &["1 3 fewest:Numa rest:3 one!", "2 3 fewest:Numa mate:1 one!"],
         expect![[r#"
-            1 3 within:fewest rest:3 one!: numa 0, owns [1-3] of 1-3, mems 0
-            2 3 within:fewest mate:1 one!: numa 1, owns [4-6] of 4-6, mems 1
+            1 3 fewest:Numa rest:3 one!: numa 0, owns [1-3] of 1-3, mems 0
+            2 3 fewest:Numa mate:1 one!: numa 1, owns [4-6] of 4-6, mems 1
         "#]],
     );
     check_refused(
         "numa:3 core:4",
         &["1 3", "2 1", "3 3 mate:1", "4 1"],
-        "5 2 within:fewest mate:1 mate:3 one!",
+        "5 2 fewest:Numa mate:1 mate:3 one!",
         expect![[r#"
             machine: would take CPUs from 3 NUMA nodes, 2 would do
             numa 0: needs 2 CPUs of its own, 0 can be given; 2 more would have to be freed
@@ -299,7 +339,7 @@ proptest! {
         let Ok(taken) = offer(&ledger, &wanted) else { return Ok(()) };
         let scores = taken.considered().iter().filter_map(|row| row.outcome.as_ref().ok());
         let has_room = scores.max().unwrap().pod_fits;
-        let is_small = ledger.pools().fewest_nodes(first + rest) == 1;
+        let is_small = ledger.pools().fewest(Level::NumaNode, first + rest) == 1;
         let owned = taken.allocation().exclusive.clone();
         ledger.commit(taken).unwrap();
         prop_assume!(has_room && is_small && ledger.pools().nodes_of(&owned).len() == 1);

@@ -63,7 +63,7 @@ fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
         "rest:3",
         "restmem:2",
         "one!",
-        "within:fewest",
+        "fewest:Numa",
         "huge2M:1",
         "huge1G:2",
     ];

@@ -252,7 +252,7 @@ fn set_numa_policy(asked: &mut Asked, field: &str, value: &str) -> Result<Outcom
             Ok(Outcome::Done)
         }
         ("numaTopologyPolicy", "Restricted") => {
-            asked.wishes.cpus.within = Some(Within::FewestNodes);
+            asked.wishes.cpus.within = Some(Within::Fewest(Level::NumaNode));
             Ok(Outcome::Done)
         }
         ("singleNUMANodeExclusive", "Preferred" | "Required") => Ok(Outcome::NoEffect),

@@ -58,7 +58,7 @@ fn keys_behind(rejection: &Rejection, request: &Request) -> Vec<&'static str> {
     let mut keys = match rejection {
         Rejection::NotWholeCores { .. } => vec![("whole-cores-only", true)],
         Rejection::WiderThan(_)
-        | Rejection::MoreNodes { .. }
+        | Rejection::MoreDomains { .. }
         | Rejection::TooSmallForPod { .. }
         | Rejection::AwayFromPod => vec![("within", true)],
         Rejection::TooFarFrom(_) => vec![("strict.topologyhints", true)],

@@ -261,9 +261,9 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "within",
-        values: Values::Words(&["numa", "package", "fewest-numa", "none"]),
+        values: Values::Words(&["numa", "package", "fewest-numa", "fewest-package", "none"]),
         default: "none",
-        meaning: "its CPUs within one NUMA node or package, or on as few NUMA nodes as on an empty machine, or no place",
+        meaning: "its CPUs within one NUMA node or package, or on as few of them as on an empty machine, or no place",
         older: &[],
         fills: &[Field::Within],
         set: |asked, said| put(&mut asked.wishes.cpus.within, word(said.value, values::WITHIN)?),

@@ -58,7 +58,8 @@ pub(super) const APART: &Words<Option<Level>> = &[
 pub(super) const WITHIN: &Words<Option<Within>> = &[
     ("numa", Some(Within::One(Level::NumaNode))),
     ("package", Some(Within::One(Level::Package))),
-    ("fewest-numa", Some(Within::FewestNodes)),
+    ("fewest-numa", Some(Within::Fewest(Level::NumaNode))),
+    ("fewest-package", Some(Within::Fewest(Level::Package))),
     ("none", None),
 ];
 

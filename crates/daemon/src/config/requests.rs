@@ -79,9 +79,9 @@ impl Requests {
         wishes.cpus.packing = if self.across_cores { Packing::Spread } else { Packing::Packed };
         wishes.cpus.within = match (self.policy, self.by_socket) {
             (TopologyPolicy::None | TopologyPolicy::BestEffort, _) => None,
-            // Kubelet's align-by-socket: the hint is the package, not the NUMA nodes.
-            (TopologyPolicy::Restricted, true) => Some(Within::One(Level::Package)),
-            (TopologyPolicy::Restricted, false) => Some(Within::FewestNodes),
+            // Kubelet's align-by-socket: packages are to be few, not NUMA nodes.
+            (TopologyPolicy::Restricted, true) => Some(Within::Fewest(Level::Package)),
+            (TopologyPolicy::Restricted, false) => Some(Within::Fewest(Level::NumaNode)),
             (TopologyPolicy::SingleNumaNode, _) => Some(Within::One(Level::NumaNode)),
         };
         wishes.place.burst_level = self.burst_level;
@@ -211,12 +211,12 @@ mod tests {
         check(
             "topologyManagerPolicy: restricted\ntopologyManagerScope: pod\n",
             expect![[r#"
-            within: Some(FewestNodes)
-            is_one: true"#]],
+                within: Some(Fewest(NumaNode))
+                is_one: true"#]],
         );
         check(
             "topologyManagerPolicy: restricted\nalign-by-socket: true\n",
-            expect!["within: Some(One(Package))"],
+            expect!["within: Some(Fewest(Package))"],
         );
         check(
             "preferAlignCpusByUncoreCache: true\nstrict-cpu-reservation: true\nalignBySocket: true",

@@ -245,7 +245,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "requests.alignBySocket",
         when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.by_socket)),
-        text: "With topologyManagerPolicy: restricted, within one package instead of the fewest NUMA nodes.",
+        text: "With topologyManagerPolicy: restricted, the fewest packages instead of the fewest NUMA nodes.",
     },
     Key {
         name: "requests.strictCpuReservation",

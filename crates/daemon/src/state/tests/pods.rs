@@ -144,7 +144,7 @@ fn a_container_stays_with_its_pod_or_is_refused() {
 
 #[test]
 fn as_few_nodes_as_an_empty_machine_would_need_or_none() {
-    let mut state = strict("numa:3 core:4", Within::FewestNodes);
+    let mut state = strict("numa:3 core:4", Within::Fewest(Level::NumaNode));
     check(
         &mut state,
         &["p/a 3 of 6", "x/a 3 of 3", "p/b 3 of 6", "y/a 2 of 2"],
