@@ -107,6 +107,38 @@ fn resize(ledger: &mut Ledger) {
     ledger.release(ContainerId(NEWCOMER));
 }
 
+/// Wall time, and how often memory was asked for.
+type Spent = (Duration, usize);
+
+/// A part of a decision; what comes before and after it is not counted.
+type Part = fn(&mut Ledger) -> Spent;
+
+const PARTS: [(&str, Part); 3] = [
+    ("only offer 4 exclusive CPUs", |ledger| spent(|| drop(offer(ledger, &newcomer()).unwrap()))),
+    ("only commit 4 exclusive CPUs", |ledger| {
+        let offer = offer(ledger, &newcomer()).unwrap();
+        let spent = spent(|| drop(ledger.commit(offer).unwrap()));
+        ledger.release(ContainerId(NEWCOMER));
+        spent
+    }),
+    ("only release 4 exclusive CPUs", |ledger| {
+        hold(ledger, &newcomer());
+        spent(|| drop(ledger.release(ContainerId(NEWCOMER))))
+    }),
+];
+
+fn newcomer() -> Request {
+    request(NEWCOMER, Demand::new(4, None))
+}
+
+fn spent(work: impl FnOnce()) -> Spent {
+    let region = Region::new(ALLOCATOR);
+    let start = Instant::now();
+    work();
+    let elapsed = start.elapsed();
+    (elapsed, region.change().allocations)
+}
+
 fn explain(ledger: &mut Ledger) {
     let offer = offer(ledger, &request(NEWCOMER, Demand::new(4, None))).unwrap();
     let scores =
@@ -203,6 +235,12 @@ fn criterion_figures(criterion: &mut Criterion) {
                     bencher.iter(|| step(&mut ledger));
                 });
             }
+            for (name, part) in PARTS {
+                let mut ledger = busy_machine(spec, containers);
+                group.bench_function(format!("{containers} containers: {name}"), |bencher| {
+                    bencher.iter_custom(|rounds| (0..rounds).map(|_| part(&mut ledger).0).sum());
+                });
+            }
         }
         group.finish();
     }
@@ -229,7 +267,12 @@ fn table() {
         for containers in [0, 100, 250, 500] {
             for (name, step) in STEPS {
                 let mut ledger = busy_machine(spec, containers);
-                let measured = measure(ROUNDS, &mut || step(&mut ledger));
+                let measured = measure(ROUNDS, &mut || spent(|| step(&mut ledger)));
+                print_line(machine, containers, name, measured);
+            }
+            for (name, part) in PARTS {
+                let mut ledger = busy_machine(spec, containers);
+                let measured = measure(ROUNDS, &mut || part(&mut ledger));
                 print_line(machine, containers, name, measured);
             }
         }
@@ -238,7 +281,7 @@ fn table() {
         let node = Churned::new(spec);
         let containers = u64::try_from(node.requests.len()).unwrap();
         for (name, plan) in PLANS {
-            let mut step = || drop(black_box(plan(&node)));
+            let mut step = || spent(|| drop(black_box(plan(&node))));
             let name = format!("plan_compaction: {name}");
             print_line(machine, containers, &name, measure(PLAN_ROUNDS, &mut step));
         }
@@ -254,18 +297,10 @@ fn print_line(machine: &str, containers: u64, name: &str, measured: (Duration, D
 }
 
 /// Median, 99th percentile, and how often memory is asked for.
-fn measure(rounds: usize, step: &mut dyn FnMut()) -> (Duration, Duration, usize) {
-    (0..rounds / 8).for_each(|_| step());
-    let region = Region::new(ALLOCATOR);
-    step();
-    let allocations = region.change().allocations;
-    let mut times: Vec<Duration> = (0..rounds)
-        .map(|_| {
-            let start = Instant::now();
-            step();
-            start.elapsed()
-        })
-        .collect();
+fn measure(rounds: usize, step: &mut dyn FnMut() -> Spent) -> (Duration, Duration, usize) {
+    (0..rounds / 8).for_each(|_| drop(step()));
+    let (_, allocations) = step();
+    let mut times: Vec<Duration> = (0..rounds).map(|_| step().0).collect();
     times.sort_unstable();
     (times[rounds / 2], times[rounds * 99 / 100], allocations)
 }

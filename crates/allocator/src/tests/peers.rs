@@ -62,9 +62,10 @@ fn performance_cores_are_whole_cores_beside_efficient_ones() {
 
 #[test]
 fn one_cache_is_enough_for_whom_one_has_room() {
-    // Two L3s with 4 and 6 free CPUs: five go into the one with six.
-    let steps = ["1 2", "2 4", "-1", "3 5"];
-    assert_eq!(last("numa:1 l3:2 core:8", "0", &steps), "l3 1, owns [8-12] of 8-12, mems 0");
+    // Two L3s with 4 and 6 CPUs: five go into the one with six. Seven need both: all of the larger, and from the smaller what is missing.
+    let last_of = |step| last("numa:1 l3:2 core:8", "0-3,8-9", &[step]);
+    assert_eq!(last_of("1 5"), "l3 1, owns [10-14] of 10-14, mems 0");
+    assert_eq!(last_of("1 7"), "machine, owns [4,10-15] of 4,10-15, mems 0");
 }
 
 #[test]

@@ -98,6 +98,40 @@ fn a_pod_is_placed_where_all_of_it_fits() {
 }
 
 #[test]
+fn a_sidecar_keeps_its_cpus_and_the_init_containers_after_it_pass_theirs_on() {
+    // Kubelet's effective request of the pod: the sidecar, and the larger of what comes before and what runs in the end.
+    check(
+        &mut state("numa:2 core:8"),
+        &[
+            "x/a 2",
+            "p/sidecar 1 of 5",
+            "p/init 3 of 5",
+            "-p/init",
+            "p/a 2 of 5",
+            "p/b 2 of 5",
+            "q/a 3",
+            "-p/a",
+            "-p/b",
+            "-p/sidecar",
+            "r/a 6",
+        ],
+        expect![[r#"
+            x/a 2: cpus 1-2
+            p/sidecar 1 of 5: cpus 3
+            p/init 3 of 5: cpus 4-6
+            -p/init: ended
+            p/a 2 of 5: cpus 4-5
+            p/b 2 of 5: cpus 6-7
+            q/a 3: cpus 8-10
+            -p/a: ended
+            -p/b: ended
+            -p/sidecar: ended
+            r/a 6: cpus 0,3-7
+        "#]],
+    );
+}
+
+#[test]
 fn the_runtime_is_asked_where_a_pod_seems_to_hold_too_much() {
     check(
         &mut state("numa:2 core:8"),
