@@ -1,5 +1,9 @@
 //! Who gets which CPUs, and what happens to the others meanwhile.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
 use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_types::{Bytes, QosClass};
@@ -175,4 +179,44 @@ async fn cpus_of_an_init_container_are_used_again() {
         assert_eq!(node.cpus(&second), cpus);
         soon(node.kubelet.end_pod(&pod)).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_comes_near_the_disk_that_its_volume_is_on() {
+    let mut node = Node::without_daemon("pack:2 numa:1 core:4 pu:2 mem:16 nvme:1");
+    write_disks(&node.host_root());
+    node.start_daemon().await;
+    let is_near_system = |cpu: u32| cpu % 8 < 4;
+    let mut place = async |name: &str, volume: &str| {
+        let pod = PodSpec::new(name, QosClass::Guaranteed);
+        let container = ContainerSpec {
+            volumes: vec![volume.to_owned()],
+            ..ContainerSpec::guaranteed(name, 1000, Bytes::gib(1))
+        };
+        let (_, id) = soon(node.kubelet.launch(&pod, &container)).await.unwrap();
+        node.cpus(&id).first().unwrap().0
+    };
+    assert!(is_near_system(place("on-the-system-disk", "/srv").await));
+    assert!(!is_near_system(place("database", "/data/db").await));
+    assert!(is_near_system(place("not-mounted", "/database").await));
+    node.kill_daemon();
+    node.start_daemon().await;
+    node.check_in_line().await;
+}
+
+/// The system is on the first disk, `/data` on a partition of the second, which is in the second package.
+fn write_disks(root: &Path) {
+    let put = |path: &str, text: &str| {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    put(
+        "proc/1/mountinfo",
+        "22 1 259:0 / / rw - ext4 /dev/nvme0n1 rw\n30 22 259:2 / /data rw - xfs /dev/nvme1n1p1 rw\n",
+    );
+    put("sys/devices/second/nvme1n1/nvme1n1p1/partition", "1\n");
+    fs::create_dir_all(root.join("sys/dev/block")).unwrap();
+    let disk = root.join("sys/dev/block/259:2");
+    symlink("../../devices/second/nvme1n1/nvme1n1p1", disk).unwrap();
 }

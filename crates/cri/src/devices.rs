@@ -2,8 +2,8 @@
 //! tell of them.
 //! Out: names that the machine may know. Pure.
 //!
-//! Kept are paths below `/dev` and PCI addresses: what else stands for a device (a symbolic link to it, as for raw block volumes, or a
-//! file system that lies on it) cannot be told without looking at the disk. What device plugins allocate without a path, they tell in
+//! Kept are paths below `/dev` and PCI addresses. What else may stand for a device, a raw block volume or a file system that lies on it, is named, too: which
+//! disk that is the machine has to tell. What device plugins allocate without a path, they tell in
 //! variables `PCIDEVICE_*` with PCI addresses and commas between them (SR-IOV network device plugin, README, "Pod specification").
 //!
 //! CPUs that a pod claims of the DRA CPU driver are a device, too: kubelet names the CDI device `dra.k8s.io/cpu=CLAIM`, and the runtime
@@ -16,6 +16,17 @@ const NAMES_MAX: usize = 128;
 /// Of the same names again and again, no more are looked at.
 const NAMES_SEEN_MAX: usize = 1024;
 const NAME_LEN_MAX: usize = 255;
+const PATH_LEN_MAX: usize = 4096;
+/// In paths of what kubelet makes: `/etc/hosts`, logs of the end, and volumes that are no disks.
+const OF_KUBELET: [&str; 7] = [
+    "/etc-hosts",
+    "/containers/",
+    "/volumes/kubernetes.io~configmap/",
+    "/volumes/kubernetes.io~downward-api/",
+    "/volumes/kubernetes.io~empty-dir/",
+    "/volumes/kubernetes.io~projected/",
+    "/volumes/kubernetes.io~secret/",
+];
 const VARIABLE: &str = "PCIDEVICE_";
 /// Begins the name of CPUs that were claimed, as kubelet and as the runtime tells of them.
 const CLAIMS: [&str; 2] = ["dra.k8s.io/cpu=", "DRA_CPUSET_"];
@@ -48,6 +59,23 @@ fn is_claim(name: &str) -> bool {
 /// Sources of mounts that are devices.
 pub fn mounted_devices<'a>(sources: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     bounded(sources.into_iter().filter(|path| is_device_path(path)))
+}
+
+/// Paths that may be on a disk of their own: sources of writable mounts and of raw block volumes outside of `/dev`. `mounts` come with whether they are
+/// read-only. What kubelet makes for each container or pod, as its configuration, is left out.
+pub fn volume_sources<'a>(
+    mounts: impl IntoIterator<Item = (&'a str, bool)>,
+    devices: impl IntoIterator<Item = &'a str>,
+) -> Vec<String> {
+    let is_of_kubelet = |path: &str| OF_KUBELET.iter().any(|part| path.contains(part));
+    let writable = mounts.into_iter().filter(|(_, is_read_only)| !is_read_only);
+    let sources = writable.map(|(path, _)| path).chain(devices);
+    bounded(sources.filter(|path| {
+        path.starts_with('/')
+            && path.len() <= PATH_LEN_MAX
+            && !is_device_path(path)
+            && !is_of_kubelet(path)
+    }))
 }
 
 fn is_device_path(path: &str) -> bool {
@@ -98,6 +126,19 @@ mod tests {
             ],
             "/dev/vfio/7 0000:10:00.1 0000:10:00.2",
         );
+    }
+
+    #[test]
+    fn volumes_are_what_may_be_on_a_disk_of_its_own() {
+        let pod = "/var/lib/kubelet/pods/1";
+        let of_kubelet = ["etc-hosts", "containers/a/0f", "volumes/kubernetes.io~empty-dir/tmp"]
+            .map(|name| format!("{pod}/{name}"));
+        let mounts =
+            [("/data/db", false), ("/data/models", true), ("/dev/sda", false), ("x", false)];
+        let mounts = mounts.into_iter().chain(of_kubelet.iter().map(|path| (path.as_str(), false)));
+        let raw = format!("{pod}/volumeDevices/kubernetes.io~csi/raw");
+        let sources = volume_sources(mounts, ["/dev/null", raw.as_str()]);
+        assert_eq!(sources, ["/data/db", &raw]);
     }
 
     #[test]

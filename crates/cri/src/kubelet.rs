@@ -85,6 +85,8 @@ pub struct ContainerSpec {
     pub command: Vec<String>,
     /// Directories of the host that it sees at the same place and cannot write to.
     pub host_dirs: Vec<String>,
+    /// The same, and it can write to them.
+    pub volumes: Vec<String>,
 }
 
 impl ContainerSpec {
@@ -103,6 +105,7 @@ impl ContainerSpec {
             memory_limit: None,
             command: Vec::new(),
             host_dirs: Vec::new(),
+            volumes: Vec::new(),
         }
     }
 
@@ -224,17 +227,19 @@ impl Kubelet {
             true => &self.command,
             false => &container.command,
         };
-        let mount = |dir: &String| v1::Mount {
+        let mount = |(dir, readonly): (&String, bool)| v1::Mount {
             container_path: dir.clone(),
             host_path: dir.clone(),
-            readonly: true,
+            readonly,
             ..Default::default()
         };
+        let seen = container.host_dirs.iter().map(|dir| (dir, true));
+        let mounted = seen.chain(container.volumes.iter().map(|dir| (dir, false)));
         let config = v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: container.name.clone(), attempt }),
             image: Some(v1::ImageSpec { image: self.image.clone(), ..Default::default() }),
             command: command.clone(),
-            mounts: container.host_dirs.iter().map(mount).collect(),
+            mounts: mounted.map(mount).collect(),
             log_path: if self.log_dir.is_empty() {
                 String::new()
             } else {

@@ -15,7 +15,7 @@ use bayplan_types::{Bytes, QosClass};
 use crate::annotations::{
     Asked, Warning, WarningKind, affinities, matches_glob, nears, read_annotations, relevant, shown,
 };
-use crate::devices::{device_names, has_claimed_cpus, mounted_devices};
+use crate::devices::{device_names, has_claimed_cpus, mounted_devices, volume_sources};
 use crate::mates::pod_wishes;
 use crate::resources::positive;
 pub use crate::resources::{ExactRequests, Requests, Resources};
@@ -94,6 +94,8 @@ pub struct NewContainer {
     pub devices: Vec<String>,
     /// Those of its mounts whose source lies below `/dev`.
     pub mounts: Vec<String>,
+    /// Where its other volumes come from, and the disks below each, as paths below `/dev`: none until they were looked up.
+    pub volumes: BTreeMap<String, Vec<String>>,
 }
 
 /// A sandbox configuration as a pod; `id` is the runtime's sandbox id.
@@ -126,6 +128,10 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         .iter()
         .filter_map(|it| Some((it.key.as_str(), str::from_utf8(&it.value).ok()?)));
     let sources = config.mounts.iter().map(|mount| mount.host_path.as_str());
+    let sources_of_volumes = volume_sources(
+        config.mounts.iter().map(|mount| (mount.host_path.as_str(), mount.readonly)),
+        paths.clone(),
+    );
     let cdi = config.cdi_devices.iter().map(|device| device.name.as_str());
     let (devices, mounts) = (device_names(paths, cdi, variables), mounted_devices(sources));
     let metadata = config.metadata.clone().unwrap_or_default();
@@ -142,6 +148,7 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         odd_page_sizes: odd_page_sizes(&limits),
         devices,
         mounts,
+        volumes: sources_of_volumes.into_iter().map(|path| (path, Vec::new())).collect(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bayplan_cri::agent::{Admission, Agent, CreateOutcome, Mount, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
+use bayplan_host::read_volumes;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -28,6 +29,8 @@ pub(crate) struct Gate {
     pub(crate) enforcement: Enforcement,
 }
 
+/// The table of mounts and sysfs are read in less than a millisecond or two; a container that nothing is known of is better than one that waits.
+const DISKS_PATIENCE: Duration = Duration::from_millis(100);
 /// A start waits this long at most for kernel files. Some milliseconds are usual; the rest is for slow disks, on which the way back is kept first.
 const FILES_PATIENCE: Duration = Duration::from_millis(250);
 
@@ -88,6 +91,26 @@ impl Gate {
         }
     }
 
+    /// Looks up which disks its volumes are on.
+    async fn find_disks(&self, container: &mut NewContainer) {
+        let volumes = std::mem::take(&mut container.volumes);
+        if volumes.is_empty() {
+            return;
+        }
+        let root = self.syncer.host_root.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            read_volumes(&root, volumes.keys().map(String::as_str))
+        });
+        match timeout(DISKS_PATIENCE, read).await {
+            Ok(Ok(found)) => container.volumes = found,
+            _ => {
+                self.metrics.failed("late_disks");
+                let (pod, name) = (&container.pod.name, &container.name);
+                tracing::warn!(pod, name, "placed without knowing which disks its volumes are on");
+            }
+        }
+    }
+
     /// Too many calls wait already.
     fn crowded(&self) -> Option<Admission> {
         self.syncer.inbox.is_full().then(|| {
@@ -125,10 +148,11 @@ impl Agent for Gate {
         self.tell(Event::PodResized(pod_id.to_owned(), resources)).await;
     }
 
-    async fn admit(&self, ticket: Ticket, container: NewContainer) -> Admission {
+    async fn admit(&self, ticket: Ticket, mut container: NewContainer) -> Admission {
         if let Some(refused) = self.crowded() {
             return refused;
         }
+        self.find_disks(&mut container).await;
         let container = Box::new(container);
         let (first, last) =
             (Event::TryAdmit(ticket, container.clone()), Event::Admit(ticket, container));

@@ -125,6 +125,8 @@ pub struct ContainerForm {
     devices: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     mounts: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    volumes: BTreeMap<String, Vec<String>>,
 }
 
 /// [`Resources`] as JSON.
@@ -186,6 +188,7 @@ impl From<&NewContainer> for ContainerForm {
                 .collect(),
             devices: container.devices.clone(),
             mounts: container.mounts.clone(),
+            volumes: container.volumes.clone(),
         }
     }
 }
@@ -223,6 +226,7 @@ impl From<ContainerForm> for NewContainer {
             odd_page_sizes: Vec::new(),
             devices: form.devices,
             mounts: form.mounts,
+            volumes: form.volumes,
         }
     }
 }

@@ -265,6 +265,8 @@ impl Syncer {
             odd_page_sizes: Vec::new(),
             devices: details.devices.clone(),
             mounts: details.mounts.clone(),
+            // Who runs already is near what it uses, or not: only at its creation it is placed by that.
+            volumes: BTreeMap::new(),
         };
         SeenDetails { container, pinning: self.pinning(details) }
     }

@@ -60,12 +60,16 @@ impl Hints {
 /// What a container wants to be near: each device once, under the first of its names that counts. Names that stand for no place in the
 /// machine, as `/dev/null` does, are left out.
 pub fn nears(hints: &Hints, container: &NewContainer, machine: &[Device]) -> Vec<Near> {
-    let own = container.devices.iter().map(|name| (HintSource::Device, name));
-    let mounted = container.mounts.iter().map(|name| (HintSource::Mount, name));
+    let own = container.devices.iter().map(|name| (HintSource::Device, name, name));
+    let mounted = container.mounts.iter().map(|name| (HintSource::Mount, name, name));
+    let on_disks = container
+        .volumes
+        .iter()
+        .flat_map(|(name, disks)| disks.iter().map(move |disk| (HintSource::Mount, name, disk)));
     let mut seen: Vec<PciAddress> = Vec::new();
     let mut nears = Vec::new();
-    for (source, name) in own.chain(mounted) {
-        let Some(device) = find_device(machine, name) else { continue };
+    for (source, name, device) in own.chain(mounted).chain(on_disks) {
+        let Some(device) = find_device(machine, device) else { continue };
         let Some(strictness) = hints.strictness(source, name) else { continue };
         if seen.contains(&device.address) {
             continue;

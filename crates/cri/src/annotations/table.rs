@@ -360,7 +360,7 @@ pub static KEYS: &[Key] = &[
             "true, false, or a list of mounts, devices, pod-resources, all and none",
         ),
         default: "true",
-        meaning: "whether it is placed near its devices and mounts: those below /dev, and PCI addresses in PCIDEVICE_*",
+        meaning: "whether it is placed near its devices, PCI addresses in PCIDEVICE_* among them, and the disks of its volumes",
         older: BOTH,
         fills: &[Field::Near],
         set: |asked, said| hints::parse_kinds(&mut asked.hints, said.value),

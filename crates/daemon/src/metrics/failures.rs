@@ -1,10 +1,11 @@
 //! The kinds of `bayplan_failures_total`. All are there from the start: what appears with its first value cannot be alerted on.
 
 /// A kind, and what has happened; as in `docs/metrics.md`.
-pub(super) const FAILURES: [(&str, &str); 27] = [
+pub(super) const FAILURES: [(&str, &str); 28] = [
     ("undecided", "no decision in time; what `onFailure` says was done"),
     ("crowded", "refused because too many calls waited (`maxWaitingCalls`)"),
     ("late", "an event of kubelet's waited too long for its turn"),
+    ("late_disks", "a container was placed before it was known which disks its volumes are on"),
     ("late_files", "a container was started before its kernel files were written"),
     ("passed_through", "a call could not be read, and went on unchanged"),
     ("no_capacity", "shares because there was no room for CPUs of its own (`onNoCapacity`)"),

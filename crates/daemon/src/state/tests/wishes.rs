@@ -16,10 +16,12 @@ struct Ask<'a> {
     /// Keys without prefix.
     says: &'a [(&'a str, &'a str)],
     devices: &'a [&'a str],
+    /// A path, and a disk below it.
+    volumes: &'a [(&'a str, &'a str)],
 }
 
 fn ask<'a>(name: &'a str, cpus: &'a str, says: &'a [(&'a str, &'a str)]) -> Ask<'a> {
-    Ask { name, cpus, gib: 1, says, devices: &[] }
+    Ask { name, cpus, gib: 1, says, devices: &[], volumes: &[] }
 }
 
 impl Ask<'_> {
@@ -41,6 +43,11 @@ impl Ask<'_> {
             name: "c".to_owned(),
             resources: Resources { cpu_quota: quota, ..own.resources },
             devices: self.devices.iter().map(|name| (*name).to_owned()).collect(),
+            volumes: {
+                let on_disk =
+                    |(path, disk): &(&str, &str)| (path.to_string(), vec![disk.to_string()]);
+                self.volumes.iter().map(on_disk).collect()
+            },
             ..own
         }
     }
@@ -397,6 +404,40 @@ fn containers_are_placed_near_their_devices() {
         expect![[r#"
         a: bayplan: default/a/c refused: is not near `/dev/nvme0n1` (annotation `bayplan.dev/strict.topologyhints`); `bayplan explain default/a/c` lists every pool
     "#]],
+    );
+}
+
+#[test]
+fn containers_are_placed_near_the_disks_of_their_volumes() {
+    let line = "pack:2 numa:1 core:4 nvme:1";
+    let near = Ask { volumes: &[("/data/db", "/dev/nvme1n1")], ..ask("a", "2", &[]) };
+    let placed = |says: &'static [(&'static str, &'static str)], expected| {
+        check(line, &[Ask { says, ..near }], expected);
+    };
+    placed(
+        &[],
+        expect![[r#"
+        a: cpus 4-5 mems 1
+    "#]],
+    );
+    placed(
+        &[("topologyhints", "devices")],
+        expect![[r#"
+        a: cpus 1-2 mems 0
+    "#]],
+    );
+    placed(
+        &[("deny.topologyhints", "{type: prefix, paths: [/data/]}")],
+        expect![[r#"
+        a: cpus 1-2 mems 0
+    "#]],
+    );
+    check(
+        line,
+        &[Ask { cpus: "5", says: &[("strict.topologyhints", "true")], ..near }],
+        expect![[r#"
+            a: bayplan: default/a/c refused: needs 5 CPUs of its own, 4 can be given; 1 more would have to be freed; the machine is not near `/data/db` (annotation `bayplan.dev/strict.topologyhints`); `bayplan explain default/a/c` lists every pool
+        "#]],
     );
 }
 
