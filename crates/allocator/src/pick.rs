@@ -9,7 +9,7 @@
 
 use std::cmp::Reverse;
 
-use bayplan_types::{CpuSet, NodeId};
+use bayplan_types::{CpuSet, NodeId, NodeSet};
 use smallvec::{SmallVec, smallvec};
 
 use crate::budget::{Budgets, PerPool, Supply, Unit};
@@ -55,6 +55,15 @@ struct Part {
     count: usize,
 }
 
+/// How units lie over NUMA nodes, beyond as few as possible.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spread {
+    /// As many from each node as from the others, where one cannot give them.
+    pub(crate) is_even: bool,
+    /// As many from each of these nodes as from the others, and from no other node, although one could. Empty: none.
+    pub(crate) each: NodeSet,
+}
+
 type Parts = SmallVec<[Part; 8]>;
 
 /// One question: so many units from what there is.
@@ -63,8 +72,7 @@ pub(crate) struct Picker<'a> {
     pub(crate) budgets: Budgets,
     /// `None`: strangers do not matter.
     kin: Option<Kin<'a>>,
-    /// As many units from each NUMA node as from the others.
-    is_even: bool,
+    pub(crate) spread: Spread,
     pub(crate) count: usize,
     /// For each pool, what `count` units of it cost; `None` where it cannot give them.
     costs: PerPool<Option<Cost>>,
@@ -75,11 +83,11 @@ impl<'a> Picker<'a> {
         supply: Supply<'a>,
         budgets: Budgets,
         kin: Option<Kin<'a>>,
-        is_even: bool,
+        spread: Spread,
         count: usize,
     ) -> Picker<'a> {
         let costs = smallvec![None; supply.pools.pools.len()];
-        let mut picker = Picker { supply, budgets, kin, is_even, count, costs };
+        let mut picker = Picker { supply, budgets, kin, spread, count, costs };
         // Children come after their parents, so going backwards meets them first.
         for pool in supply.pools.pools.iter().rev() {
             let cost = picker.cost_of(pool, count);
@@ -172,6 +180,9 @@ impl<'a> Picker<'a> {
         if pool.children.is_empty() {
             return Some(smallvec![own]);
         }
+        if self.is_over_each(pool, count) {
+            return self.span(pool, count);
+        }
         let children = pool.children.iter();
         let children = children.map(|id| Part { pool: *id, is_own: false, count });
         let left = |part: &Part| self.available(*part).checked_sub(count);
@@ -187,6 +198,12 @@ impl<'a> Picker<'a> {
             .or_else(|| self.span(pool, count))
     }
 
+    /// Whether the pool has all of the nodes of which each is to give something.
+    fn is_over_each(&self, pool: &Pool, count: usize) -> bool {
+        let each = &self.spread.each;
+        !each.is_empty() && count == self.count && each.is_subset(&pool.nodes)
+    }
+
     fn available(&self, part: Part) -> usize {
         match self.supply.pools.get(part.pool) {
             Some(pool) if part.is_own => self.supply.own_units(pool),
@@ -197,15 +214,21 @@ impl<'a> Picker<'a> {
     /// The fewest NUMA nodes of a pool that has several, else the fewest of its children: the largest first, until one can hold the rest.
     /// Once with whole cores only, because what is odd breaks a core in every domain that is spanned, and once with all.
     fn span(&self, pool: &Pool, count: usize) -> Option<Parts> {
+        let is_over_each = self.is_over_each(pool, count);
         let gather = |is_whole: bool| -> Option<(Cost, Parts)> {
             let mut span = Span::new(self, pool, count, is_whole);
-            while let Some(part) = span.next_part() {
-                span.take(part);
-            }
-            if self.is_even && span.missing == 0 {
+            if is_over_each {
+                span.begin_with_each();
                 span.even_out(count);
+            } else {
+                while let Some(part) = span.next_part() {
+                    span.take(part);
+                }
+                if self.spread.is_even && span.missing == 0 {
+                    span.even_out(count);
+                }
             }
-            if span.missing > 0 {
+            if span.missing > 0 || (is_over_each && span.parts.iter().any(|part| part.count == 0)) {
                 return None;
             }
             let mut cost = Cost::default();
@@ -385,7 +408,14 @@ impl<'a, 'b> Span<'a, 'b> {
         self.parts.push(part);
     }
 
-    /// The same number of units from each domain, as far as each has them and no core is split for it.
+    /// Chooses the domains of which each is to give something.
+    fn begin_with_each(&mut self) {
+        let (pools, each) = (self.picker.supply.pools, &self.picker.spread.each);
+        let is_one = |part: &&Part| pools.get(part.pool).is_some_and(|it| it.nodes.is_subset(each));
+        self.parts = self.open.iter().filter(is_one).copied().collect();
+    }
+
+    /// The same number of units from each domain, as far as each has them and no core is split for it, but where each is to have at least one.
     fn even_out(&mut self, count: usize) {
         let mut parts = std::mem::take(&mut self.parts);
         *self = Span::new(self.picker, self.pool, count, self.whole.is_some());
@@ -393,7 +423,11 @@ impl<'a, 'b> Span<'a, 'b> {
         let width =
             if self.picker.supply.units.is_by_core() { 1 } else { self.picker.supply.pools.width };
         for (at, part) in parts.iter().enumerate() {
-            let share = self.missing.div_ceil(parts.len() - at).next_multiple_of(width);
+            let share = self.missing.div_ceil(parts.len() - at);
+            let share = match share < width && !self.picker.spread.each.is_empty() {
+                true => share,
+                false => share.next_multiple_of(width),
+            };
             let count = share.min(self.usable(part, None));
             self.take(Part { count, ..*part });
         }

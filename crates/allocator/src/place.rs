@@ -29,6 +29,17 @@ pub(crate) fn distance_to_devices(
     Ok(sum)
 }
 
+/// The NUMA nodes on which the devices hang, where those are several and each is to have CPUs; empty otherwise.
+pub(crate) fn nodes_of_each(pools: &Pools, wishes: &PlaceWishes) -> NodeSet {
+    let mut each = NodeSet::new();
+    if wishes.is_near_each {
+        let nodes = wishes.near.iter().map(|near| nodes_near(pools, near));
+        // What hangs on several nodes is near in any of them.
+        nodes.filter(|nodes| nodes.len() == 1).for_each(|nodes| each.union_with(&nodes));
+    }
+    if each.len() > 1 { each } else { NodeSet::new() }
+}
+
 fn nodes_near(pools: &Pools, near: &Near) -> NodeSet {
     if near.nodes.is_empty() { pools.nodes_of(&near.cpus) } else { near.nodes.clone() }
 }

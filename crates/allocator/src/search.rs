@@ -15,8 +15,8 @@ use crate::company::Company;
 use crate::counted::Counted;
 use crate::ledger::{Allocation, Ledger};
 use crate::memory::Memory;
-use crate::pick::{Cost, Kin, Picker};
-use crate::place::{affinity, distance_to_devices};
+use crate::pick::{Cost, Kin, Picker, Spread};
+use crate::place::{affinity, distance_to_devices, nodes_of_each};
 use crate::pool::{Pool, PoolId, Pools};
 use crate::request::Request;
 use crate::room::{Move, Sharer, Wanted, make_room, movable_sharers};
@@ -56,9 +56,16 @@ impl<'a> Question<'a> {
             }
         }
         let missing = request.demand.exclusive() - kept.len();
+        let mut views = views(ledger, wishes, &kept.union(&kept_idle), missing);
+        let each = nodes_of_each(pools, &request.wishes.place);
+        // Who is placed anew grows beside what he keeps.
+        if !each.is_empty() && kept.is_empty() {
+            let first = views.first().map(|first| first.near_each(each));
+            views.insert_many(0, first);
+        }
         Question {
             missing,
-            views: views(ledger, wishes, &kept.union(&kept_idle), missing),
+            views,
             memory: Memory::new(pools, ledger.charged(), request),
             company: Company::new(ledger, request),
             ledger,
@@ -132,8 +139,8 @@ impl<'q, 'a> Search<'q, 'a> {
         let picker = |view: &'q View<'a>| {
             let supply = view.supply(ledger.pools(), &question.free);
             let budgets = Budgets::new(&supply, ledger.loads());
-            let is_even = request.wishes.cpus.is_even;
-            Picker::new(supply, budgets, question.kin(), is_even, view.count)
+            let spread = Spread { is_even: request.wishes.cpus.is_even, each: view.each.clone() };
+            Picker::new(supply, budgets, question.kin(), spread, view.count)
         };
         Search {
             question,
@@ -173,7 +180,7 @@ impl<'q, 'a> Search<'q, 'a> {
                     let room = self.make_room(pool, &supply, wanted).ok_or(lacking.clone())?;
                     let pod_fits = self.rest_fits(pool, picker)?;
                     let before = Candidate::without_moves(Score { pod_fits, ..at_best }, view);
-                    self.roomier(pool, (supply, count), room, before).ok_or(lacking)
+                    self.roomier(pool, (supply, count, &picker.spread), room, before).ok_or(lacking)
                 }
             }
         })
@@ -236,7 +243,7 @@ impl<'q, 'a> Search<'q, 'a> {
         let without_owner = self.question.free.in_pool(pool.id).cpus;
         let taken = if supply.shared.is_some() { count * supply.units.cpus } else { 0 };
         let stay_shared = shared.map_or(0, |milli| milli.cpus_needed().max(1));
-        if without_owner < taken + stay_shared {
+        if without_owner < taken + stay_shared || !picker.spread.each.is_subset(&pool.nodes) {
             return Err(refused);
         }
         // Isolated CPUs are of no use to others, and others' to who wants isolated ones.
@@ -288,20 +295,25 @@ impl<'q, 'a> Search<'q, 'a> {
     fn roomier(
         &self,
         pool: &Pool,
-        (supply, count): (Supply<'q>, usize),
+        (supply, count, spread): (Supply<'q>, usize, &Spread),
         (moves, loads): (Vec<Move>, Vec<Load>),
         before: Candidate<'q>,
     ) -> Option<Candidate<'q>> {
-        let picker = self.picker_with(supply, &loads, count);
+        let picker = self.picker_with(supply, &loads, (count, spread));
         let moved = (moves.len(), moves.iter().map(|made| made.milli).sum());
         let score = at_cost(before.score, picker.cost(pool.id)?, moved);
         Some(Candidate { score, moves, roomier: Some(Box::new(picker)), ..before })
     }
 
     /// Picks so many units where these are the loads.
-    fn picker_with(&self, supply: Supply<'q>, loads: &[Load], count: usize) -> Picker<'q> {
-        let is_even = self.request.wishes.cpus.is_even;
-        Picker::new(supply, Budgets::new(&supply, loads), self.question.kin(), is_even, count)
+    fn picker_with(
+        &self,
+        supply: Supply<'q>,
+        loads: &[Load],
+        (count, spread): (usize, &Spread),
+    ) -> Picker<'q> {
+        let budgets = Budgets::new(&supply, loads);
+        Picker::new(supply, budgets, self.question.kin(), spread.clone(), count)
     }
 
     /// Whether the rest of the pod has room beside this container, without anybody making room for it.
@@ -587,5 +599,5 @@ fn choose(pools: &Pools, cpus: &CpuSet, count: usize) -> CpuSet {
     let units = Units { unit: Unit::Cpu, only_whole: false, cpus: 1 };
     let supply = Supply { pools, shared: None, takeable: &takeable, units };
     let budgets = Budgets::new(&supply, &[]);
-    Picker::new(supply, budgets, None, false, count).pick(PoolId::MACHINE)
+    Picker::new(supply, budgets, None, Spread::default(), count).pick(PoolId::MACHINE)
 }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use bayplan_topology::Level;
-use bayplan_types::{CoreKind, CpuId, CpuPriority, CpuSet};
+use bayplan_types::{CoreKind, CpuId, CpuPriority, CpuSet, NodeSet};
 use smallvec::{SmallVec, smallvec};
 
 use crate::budget::{Supply, Unit, Units};
@@ -26,6 +26,8 @@ pub(crate) struct View<'a> {
     units: Units,
     /// Units to take.
     pub(crate) count: usize,
+    /// NUMA nodes that give as many as each other, and all of it. Empty: any.
+    pub(crate) each: NodeSet,
 }
 
 impl<'a> View<'a> {
@@ -52,6 +54,7 @@ impl<'a> View<'a> {
                 cpus: if is_idle { pools.width } else { 1 },
             },
             count: missing,
+            each: NodeSet::new(),
         };
         if is_idle && wishes.packing == Packing::Packed {
             let width = |cpu: CpuId| pools.core_of(cpu).map_or(0, |(_, core)| core.threads.len());
@@ -64,6 +67,11 @@ impl<'a> View<'a> {
             view.count = missing.div_ceil(widest);
         }
         view
+    }
+
+    /// The same with CPUs in each of these NUMA nodes, which is one wish more.
+    pub(crate) fn near_each(&self, each: NodeSet) -> View<'a> {
+        View { each, wishes_met: self.wishes_met + 1, ..self.clone() }
     }
 
     /// What there is; `free` are the shared CPUs.

@@ -147,6 +147,8 @@ pub struct Near {
 pub struct PlaceWishes {
     /// Devices and mounts.
     pub near: Vec<Near>,
+    /// Where they hang on different NUMA nodes: as many exclusive CPUs near each of them, instead of all in one place.
+    pub is_near_each: bool,
     /// Containers to be near (above zero) or far from (below zero), -1000 to 1000.
     pub affinity: Vec<(ContainerId, i32)>,
     /// Without a CPU limit: bursts over a domain of this level.

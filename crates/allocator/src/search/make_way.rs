@@ -30,7 +30,7 @@ impl<'q> Search<'q, '_> {
             return None;
         }
         let nobody = vec![Load::default(); self.ledger.loads().len()];
-        let ideal = self.picker_with(picker.supply, &nobody, picker.count);
+        let ideal = self.picker_with(picker.supply, &nobody, (picker.count, &picker.spread));
         let cost = ideal.cost(pool.id)?;
         if (cost.nodes as usize, cost.split_cores as usize) >= (nodes, split) {
             return None;
@@ -64,7 +64,7 @@ impl<'q> Search<'q, '_> {
         let wanted = Wanted { count, shared: self.request.demand.shared() };
         let room = self.make_room(pool, &Supply { takeable: &takeable, ..supply }, wanted)?;
         let before = Candidate::without_moves(found.score.clone(), found.view);
-        self.roomier(pool, (supply, count), room, before)
+        self.roomier(pool, (supply, count, &picker.spread), room, before)
     }
 }
 

@@ -87,6 +87,7 @@ fn wish(wanted: &mut Request, word: &str) {
             nodes: value.parse().unwrap(),
             strictness,
         }),
+        "each" => place.is_near_each = true,
         "with" => place.affinity.push((ContainerId(value.parse().unwrap()), 100)),
         "without" => place.affinity.push((ContainerId(value.parse().unwrap()), -100)),
         "burst" => place.burst_level = Some(level(value)),
@@ -1026,4 +1027,30 @@ fn who_would_move_is_not_worked_out_for_pools_that_lose_anyway() {
         sharers would have to move, and then it would still lose
         1 NUMA nodes, moved (0, MilliCpu(0))"#]]
     .assert_eq(&outcomes.join("\n"));
+}
+
+#[test]
+fn each_of_the_devices_has_cpus_near_it_where_that_is_wished() {
+    let line = "pack:2 numa:2 core:4 pu:2 mem:8";
+    check(
+        line,
+        "0,16",
+        &[
+            "1 4 near:0 near:2",
+            "2 4 near:0 near:2 each",
+            "3 3 near:1 near:3 each mem:1",
+            "4 2 near:1 near:2 each",
+            // They hang on one node, or nothing is left near one of them: all come to one place.
+            "5 4 near:3 near:3 each",
+            "6 2 near:0 near:1 each",
+        ],
+        expect![[r#"
+            1 4 near:0 near:2: numa 0, owns [1-2,17-18] of 1-2,17-18, mems 0
+            2 4 near:0 near:2 each: machine, owns [3,8,19,24] of 3,8,19,24, mems 0,2
+            3 3 near:1 near:3 each mem:1: machine, owns [4,12,20] of 4,12,20, mems 1,3
+            4 2 near:1 near:2 each: machine, owns [5,9] of 5,9, mems 1-2
+            5 4 near:3 near:3 each: numa 3, owns [13-14,29-30] of 13-14,29-30, mems 3
+            6 2 near:0 near:1 each: numa 1, owns [6,22] of 6,22, mems 1
+        "#]],
+    );
 }

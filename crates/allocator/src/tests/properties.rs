@@ -68,7 +68,7 @@ fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
         "huge1G:2",
     ];
     let some = prop::collection::vec(prop::sample::select(&WISHES[..]), 1..4);
-    prop_oneof![Just(Vec::new()), some]
+    prop_oneof![4 => Just(Vec::new()), 4 => some, 1 => Just(vec!["near:0", "near:1", "each"])]
 }
 
 /// Nobody asks for more CPUs of his own than `exclusive_max`.

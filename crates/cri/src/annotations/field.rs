@@ -37,6 +37,8 @@ pub enum Field {
     ColdStart,
     /// `wishes.place.near`, by way of [`Hints`](super::Hints).
     Near,
+    /// `wishes.place.is_near_each`.
+    IsNearEach,
     /// `wishes.place.affinity`.
     Affinity,
     /// `wishes.place.burst_level`.
@@ -90,6 +92,7 @@ impl Field {
             Field::MemoryIsBound => "wishes.memory.is_bound",
             Field::ColdStart => "tuning.cold_start",
             Field::Near => "wishes.place.near",
+            Field::IsNearEach => "wishes.place.is_near_each",
             Field::Affinity => "wishes.place.affinity",
             Field::BurstLevel => "wishes.place.burst_level",
             Field::PreserveCpus => "wishes.preserve.cpus",

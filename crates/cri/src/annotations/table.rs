@@ -375,6 +375,15 @@ pub static KEYS: &[Key] = &[
         set: |asked, said| put(&mut asked.hints.is_strict, said.flag()?),
     },
     Key {
+        name: "pick-resources-by-hints",
+        values: FLAG,
+        default: "false",
+        meaning: "as many exclusive CPUs near each of them, where they hang on different NUMA nodes",
+        older: &[NRI],
+        fills: &[Field::IsNearEach],
+        set: |asked, said| put(&mut asked.wishes.place.is_near_each, said.flag()?),
+    },
+    Key {
         name: "deny.topologyhints",
         values: PATHS,
         default: "no path",
