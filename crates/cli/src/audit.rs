@@ -257,11 +257,8 @@ mod tests {
         let mut all = vec![("kernel thread", "rcu", 1.0); INTRUDERS_MAX];
         all.extend([("kernel thread", "late", 20.0), ("other processes, not named", "", 30.0)]);
         let text = audit(&all);
-        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(text.lines().count(), 2 + INTRUDERS_MAX + 1);
-        assert_eq!(
-            words(text.lines().last().unwrap()).join(" "),
-            "- 2 more, see -o json - 5.0 ms 50.0 ms 4"
-        );
+        let last: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(last.join(" "), "- 2 more, see -o json - 5.0 ms 50.0 ms 4");
     }
 }

@@ -19,6 +19,7 @@ use crate::work::{Cgroup, Counted, Worker, path};
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("a_bounced_task_is_counted_by_distance", a_bounced_task_is_counted_by_distance),
     ("time_on_cpus_is_what_the_kernel_counts", time_on_cpus_is_what_the_kernel_counts),
+    ("tasks_that_come_and_go_are_counted", tasks_that_come_and_go_are_counted),
     ("all_together_are_what_the_kernel_counts", all_together_are_what_the_kernel_counts),
     (
         "all_together_run_and_wait_as_the_schedulers_say",
@@ -208,6 +209,20 @@ fn work_between_looks(kernel: impl Fn() -> Vec<u64>) -> [Look; 2] {
     workers.iter_mut().for_each(Worker::begin);
     workers.iter_mut().for_each(|worker| _ = worker.wait());
     [before, Look::take(&mut probes, &kernel)]
+}
+
+/// Most of them run once and never leave their CPU before their end.
+fn tasks_that_come_and_go_are_counted() {
+    let (mut probes, cgroup) = (attach(), Cgroup::new());
+    watch(&mut probes, &[(&cgroup, "")]);
+    let mut worker = Worker::new(Some(&cgroup), 1, "spawn 300");
+    let before = (counters(&mut probes, &cgroup).exec_ns, cgroup.usage_ns());
+    worker.begin();
+    worker.wait();
+    let found = counters(&mut probes, &cgroup).exec_ns - before.0;
+    let usage = cgroup.usage_ns() - before.1;
+    print!("({found} of {usage}) ");
+    assert_near("time", found, usage, 1);
 }
 
 /// The controller that has all CPU time of the machine without the coarse tick. Only version 1 has it, so where that is not mounted it is for the moment.

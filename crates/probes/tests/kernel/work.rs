@@ -189,6 +189,19 @@ pub(crate) fn perform(args: &[&str]) {
     std::io::stdin().read_line(&mut line).unwrap();
     match work {
         ["rest"] => {}
+        ["spawn", times] => {
+            let program = std::env::current_exe().unwrap();
+            for _ in 0..times.parse::<u32>().unwrap() {
+                assert!(
+                    Command::new(&program)
+                        .arg("--list")
+                        .stdout(Stdio::null())
+                        .status()
+                        .unwrap()
+                        .success()
+                );
+            }
+        }
         ["hog", _, millis] => spin(millis.parse().unwrap(), std::hint::spin_loop),
         ["yield", millis] => spin(millis.parse().unwrap(), || sched_yield().unwrap()),
         ["touch", pages] => touch(pages.parse().unwrap()),
