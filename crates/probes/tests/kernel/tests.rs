@@ -1,11 +1,13 @@
 //! The tests themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
+use aya::maps::loaded_maps;
+use aya::programs::{loaded_links, loaded_programs};
 use bayplan_probes::{
     CgroupId, CounterChoice, Counters, Distance, Drain, Event, EventCounts, Intrusion, Kind,
     Preempter, ProbeState, Probes, Vector, Who,
@@ -44,6 +46,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("cgroups_inside_a_container_count_for_it", cgroups_inside_a_container_count_for_it),
     ("what_ran_before_does_not_count", what_ran_before_does_not_count),
     ("short_lived_cgroups_leave_nothing", short_lived_cgroups_leave_nothing),
+    ("who_is_killed_leaves_nothing_in_the_kernel", who_is_killed_leaves_nothing_in_the_kernel),
     ("every_probe_is_in_the_table", every_probe_is_in_the_table),
     ("page_faults_are_those_of_the_task", page_faults_are_those_of_the_task),
     ("switches_are_those_of_the_tasks", switches_are_those_of_the_tasks),
@@ -84,7 +87,7 @@ fn attach_with(text: &str, choice: CounterChoice) -> Probes {
 
 /// Probes with counters that every machine has.
 #[track_caller]
-fn attach_counting() -> Probes {
+pub(crate) fn attach_counting() -> Probes {
     attach_with("pack:1 numa:1 l3:1 core:2 pu:1", CounterChoice::Software)
 }
 
@@ -188,7 +191,7 @@ impl Look {
         Look { earlier, found: vec![sum(|it| it.exec_ns), sum(|it| it.delay_ns)], later: kernel() }
     }
 
-    /// One value of what was added from this look to another is the same within 1 %, where the kernel's may be less by `left_out`.
+    /// One value of what was added from this look to another is the same within 1 %, or what was found is less by no more than `left_out`.
     #[track_caller]
     fn assert_equal(&self, other: &Look, at: usize, what: &str, left_out: u64) {
         let found = other.found[at] - self.found[at];
@@ -525,6 +528,48 @@ fn short_lived_cgroups_leave_nothing() {
         drain(&mut probes);
     }
     assert_eq!(probes.entries().unwrap(), (0, 0));
+}
+
+/// Numbers of programs, maps and links that a process holds by its files (Documentation/filesystems/proc.rst, "/proc/<pid>/fdinfo").
+fn held_by(pid: u32) -> BTreeSet<String> {
+    let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+    let texts = files.filter_map(|it| fs::read_to_string(it.unwrap().path()).ok());
+    let lines = texts.flat_map(|it| it.lines().map(str::to_owned).collect::<Vec<_>>());
+    let is_number =
+        |it: &String| ["prog_id:", "map_id:", "link_id:"].iter().any(|name| it.starts_with(name));
+    lines.filter(is_number).map(|it| it.replace('\t', "")).collect()
+}
+
+/// The same of all that is in the kernel.
+fn held_by_the_kernel() -> BTreeSet<String> {
+    let programs = loaded_programs().filter_map(|it| Some(format!("prog_id:{}", it.ok()?.id())));
+    let maps = loaded_maps().filter_map(|it| Some(format!("map_id:{}", it.ok()?.id())));
+    let links = loaded_links().filter_map(|it| Some(format!("link_id:{}", it.ok()?.id())));
+    programs.chain(maps).chain(links).collect()
+}
+
+fn who_is_killed_leaves_nothing_in_the_kernel() {
+    let cgroup = Cgroup::new();
+    let mut worker = Worker::new(None, 1, &format!("probe {}", cgroup.id().0));
+    worker.begin();
+    worker.wait();
+    let held = held_by(worker.pid());
+    for kind in ["prog_id:", "map_id:", "link_id:"] {
+        assert!(held.iter().any(|it| it.starts_with(kind)), "{kind} {held:?}");
+    }
+    assert!(held.is_subset(&held_by_the_kernel()), "{held:?}");
+    // By SIGKILL.
+    drop(worker);
+    // The kernel frees them when nobody can be in them any more.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let rest: Vec<String> = held.intersection(&held_by_the_kernel()).cloned().collect();
+        if rest.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{rest:?} are left");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 fn every_probe_is_in_the_table() {
