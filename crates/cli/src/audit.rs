@@ -219,7 +219,7 @@ mod tests {
             intruders: intruders.iter().map(view).collect(),
         };
         let text = render_container(&container, None);
-        text.split_once("owns CPUs").unwrap().1.to_owned()
+        text.split_once("owns CPUs ").unwrap().1.to_owned()
     }
 
     #[track_caller]
@@ -236,7 +236,7 @@ mod tests {
                 ("other processes, not named", "", 30.0),
             ],
             expect![[r#"
-                 1
+                1
                    CPU  WHO                         NAME         LAST MINUTE  IN ALL    TIMES
                    1    kernel thread               kworker/1:0  12.0 ms      120.0 ms  2
                    1    process of cgroup 3         �[2J         4.0 ms       40.0 ms   2
@@ -246,9 +246,9 @@ mod tests {
         check(
             &[],
             expect![[r#"
-             1
-              nobody else has run there
-        "#]],
+                1
+                  nobody else has run there
+            "#]],
         );
     }
 
