@@ -57,12 +57,12 @@ struct {
 	TYPE(value, struct intrusion);
 } intrusions SEC(".maps");
 
-/* Intrusions for which the map above had no room. */
+/* By the CPU that is owned: intrusions for which the map above had no room. */
 struct {
-	NUMBER(type, MAP_PERCPU_ARRAY);
+	NUMBER(type, MAP_ARRAY);
 	NUMBER(max_entries, 1);
 	TYPE(key, u32);
-	TYPE(value, struct intrusion);
+	TYPE(value, struct unnamed);
 } unnamed SEC(".maps");
 
 /* What was charged of a task so far, and to whom. The kernel frees it with the task. */
@@ -97,11 +97,22 @@ inlined u64 owner_of(u32 cpu)
 	return owner ? *owner : 0;
 }
 
+inlined struct intrusion *unnamed_of(u32 cpu, u32 kind)
+{
+	struct unnamed *of_cpu;
+	u32 at = kind - 1;
+
+	/* Before the lookup, so that what the verifier wants first of all is that there is something. */
+	if (at >= KINDS)
+		return 0;
+	of_cpu = bpf_map_lookup_elem(&unnamed, &cpu);
+	return of_cpu ? &of_cpu->by_kind[at] : 0;
+}
+
 /* Charges an intruder; from any CPU, hence atomically. */
 inlined void charge_intruder(struct intruder *intruder, u64 ns, u64 times)
 {
 	struct intrusion *charged = bpf_map_lookup_elem(&intrusions, intruder);
-	u32 zero = 0;
 
 	if (!charged) {
 		struct intrusion none = {};
@@ -109,7 +120,7 @@ inlined void charge_intruder(struct intruder *intruder, u64 ns, u64 times)
 		charged = bpf_map_lookup_elem(&intrusions, intruder);
 	}
 	if (!charged)
-		charged = bpf_map_lookup_elem(&unnamed, &zero);
+		charged = unnamed_of(intruder->cpu, intruder->kind);
 	if (!charged)
 		return;
 	__sync_fetch_and_add(&charged->ns, ns);

@@ -53,6 +53,7 @@ enum intruder_kind {
 	INTERRUPT,         /* `who` is the interrupt number */
 	SOFTIRQ,           /* `who` is its number (include/linux/interrupt.h) */
 	VECTOR,            /* `who` is one of `enum vector` */
+	KINDS = VECTOR,
 };
 
 /* Interrupts that CPUs send to themselves and each other, which have no number. */
@@ -73,6 +74,12 @@ struct intrusion {
 	u64 times;
 };
 _Static_assert(sizeof(struct intrusion) == 2 * 8, "records.rs knows 2 words");
+
+/* Of one CPU, what those did whom there was no room to name; the first is of kind 1. */
+struct unnamed {
+	struct intrusion by_kind[KINDS];
+};
+_Static_assert(sizeof(struct unnamed) == 12 * 8, "records.rs knows 12 words");
 
 /* Events that processors or the kernel count, at most so many; which they are only the user side knows. */
 #define EVENTS_MAX 5

@@ -172,7 +172,7 @@ int switched(u64 *ctx)
 	if (!counters)
 		return 0;
 
-	/* `look_at_running` may be charging the same task on another CPU: whoever comes second finds less or less than nothing. */
+	/* `look_at_tasks` may be charging the same task on another CPU: whoever comes second finds less or less than nothing. */
 	now = prev->se.sum_exec_runtime;
 	exec_ns = now - __sync_lock_test_and_set(&state->exec_ns, now);
 	now = prev->sched_info.run_delay;
@@ -243,11 +243,11 @@ int migrated(u64 *ctx)
 }
 
 /*
- * Charges those who are on a CPU right now for what they have run so far: somebody who is never interrupted would not be seen otherwise.
- * The first look also remembers where everybody stood.
+ * Charges everybody for what they have run so far: somebody who is never interrupted would not be seen otherwise, nor the last run of one who rests
+ * after a switch that this side was not told of. The first look also remembers where everybody stood.
  */
 SEC("iter/task")
-int look_at_running(struct bpf_iter__task *ctx)
+int look_at_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct settings *set = read_settings();
@@ -262,14 +262,14 @@ int look_at_running(struct bpf_iter__task *ctx)
 	if (task->pid == 0)
 		return 0;
 	state = remember(task, set);
-	if (!state || !task->on_cpu)
+	now = task->se.sum_exec_runtime;
+	if (!state || state->exec_ns == now)
 		return 0;
 	find_container_of_task(task, state, set);
 	container = state->container;
 	counters = bpf_map_lookup_elem(&slots, &state->slot);
 	if (!counters)
 		return 0;
-	now = task->se.sum_exec_runtime;
 	exec_ns = now - __sync_lock_test_and_set(&state->exec_ns, now);
 	/* A task that switches on this CPU may add to the same counters in the middle of this program. */
 	__sync_fetch_and_add(&counters->exec_ns, exec_ns);

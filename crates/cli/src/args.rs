@@ -420,6 +420,7 @@ CPU        CPUs that it used on average since the last reading: 1.50 is one and 
 THROTTLED  of the periods since then in which it ran, those in which its limit stopped it; `-` without a limit
 WAITING    tasks that could have run and had no CPU, on average of the last five seconds: as much as CPU means half of what it wants
 DELAY P99  99 of 100 runs of the last minute began after at most this
+TAKEN      of the last minute's time of the CPUs that it owns, that in which others ran there (`bayplan audit CONTAINER` names them)
 MOVES/s    moves of its tasks to another CPU, in the last five seconds
 CPI        cycles per instruction over the last minute: more than usual means that it waits for caches and memory
 MISSES     cache misses per thousand instructions over the last minute
@@ -427,7 +428,7 @@ MISSES     cache misses per thousand instructions over the last minute
 FAR        share of its memory that is on NUMA nodes that it is not to use
 CPUS       every CPU that it may run on
 
-`-` stands for what is not known yet or cannot be read. A column of which nothing is known is not there: WAITING, DELAY and MOVES need probes,
+`-` stands for what is not known yet or cannot be read. A column of which nothing is known is not there: WAITING, DELAY, TAKEN and MOVES need probes,
 CPI and MISSES also a processor that shows its counters, STALL and FAR cgroup v2. JSON has everything, null for what is not known: `cpu_usage` in CPUs,
 `throttled`, `stalled` (`cpu`, `memory`, `io`) and `memory_far` from 0 to 1, `waiting`, `run_delay_p99_seconds`, `migrations` per second,
 `cycles_per_instruction` and `cache_misses`.";

@@ -122,7 +122,13 @@ fn render_container(container: &ContainerAudit, recent_seconds: Option<f64>) -> 
     });
     text.push_str(&format!("  owns CPUs {}{taken}\n", container.owned));
     let mut rows = table(&["  CPU", "WHO", "NAME", "LAST MINUTE", "IN ALL", "TIMES"]);
-    for intruder in container.intruders.iter().take(INTRUDERS_MAX) {
+    if container.intruders.is_empty() {
+        text.push_str("  nobody else has run there\n");
+        return text;
+    }
+    let shown = container.intruders.len().min(INTRUDERS_MAX);
+    let (shown, more) = container.intruders.split_at(shown);
+    for intruder in shown {
         rows.add_row([
             format!("  {}", intruder.cpu),
             intruder.who.clone(),
@@ -132,15 +138,17 @@ fn render_container(container: &ContainerAudit, recent_seconds: Option<f64>) -> 
             intruder.times.to_string(),
         ]);
     }
-    if container.intruders.is_empty() {
-        text.push_str("  nobody else has run there\n");
-    } else {
-        text.push_str(&render_table(&rows));
+    if !more.is_empty() {
+        rows.add_row([
+            "  -".to_owned(),
+            format!("{} more, see -o json", more.len()),
+            "-".to_owned(),
+            millis(more.iter().map(|it| it.recent_seconds).sum()),
+            millis(more.iter().map(|it| it.seconds).sum()),
+            more.iter().map(|it| it.times).sum::<u64>().to_string(),
+        ]);
     }
-    let more = container.intruders.len().saturating_sub(INTRUDERS_MAX);
-    if more > 0 {
-        text.push_str(&format!("  and {more} more, see -o json\n"));
-    }
+    text.push_str(&render_table(&rows));
     text
 }
 
@@ -175,5 +183,82 @@ pub(crate) fn delay(seconds: Option<f64>, has_runs: bool) -> String {
         None => "-".to_owned(),
         Some(seconds) if seconds < 1e-3 => format!("{:.0} us", seconds * 1e6),
         Some(seconds) => format!("{:.1} ms", seconds * 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bayplan_daemon::IntruderView;
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    /// A container whose CPU these took: who, name, milliseconds in all. A tenth of it was in the last minute.
+    fn audit(intruders: &[(&str, &str, f64)]) -> String {
+        let view = |(who, name, millis): &(&str, &str, f64)| IntruderView {
+            cpu: 1,
+            who: (*who).to_owned(),
+            name: (*name).to_owned(),
+            seconds: millis / 1e3,
+            times: 2,
+            recent_seconds: millis / 1e4,
+        };
+        let container = ContainerAudit {
+            namespace: "default".to_owned(),
+            pod: "pod".to_owned(),
+            container: "owner".to_owned(),
+            owned: "1".to_owned(),
+            cpu_seconds: 1.0,
+            run_delay_seconds: 0.5,
+            runs: 3,
+            preempted_by: BTreeMap::new(),
+            migrations: BTreeMap::new(),
+            events: BTreeMap::new(),
+            events_counted_share: None,
+            recent: None,
+            intruders: intruders.iter().map(view).collect(),
+        };
+        let text = render_container(&container, None);
+        text.split_once("owns CPUs ").unwrap().1.to_owned()
+    }
+
+    #[track_caller]
+    fn check(intruders: &[(&str, &str, f64)], expected: Expect) {
+        expected.assert_eq(&audit(intruders));
+    }
+
+    #[test]
+    fn who_is_not_named_is_in_the_table() {
+        check(
+            &[
+                ("kernel thread", "kworker/1:0", 120.0),
+                ("process of cgroup 3", "\u{1b}[2J", 40.0),
+                ("other processes, not named", "", 30.0),
+            ],
+            expect![[r#"
+                1
+                   CPU  WHO                         NAME         LAST MINUTE  IN ALL    TIMES
+                   1    kernel thread               kworker/1:0  12.0 ms      120.0 ms  2
+                   1    process of cgroup 3         �[2J         4.0 ms       40.0 ms   2
+                   1    other processes, not named  -            3.0 ms       30.0 ms   2
+            "#]],
+        );
+        check(
+            &[],
+            expect![[r#"
+                1
+                  nobody else has run there
+            "#]],
+        );
+    }
+
+    #[test]
+    fn the_lines_sum_up_to_all_that_was_taken() {
+        let mut all = vec![("kernel thread", "rcu", 1.0); INTRUDERS_MAX];
+        all.extend([("kernel thread", "late", 20.0), ("other processes, not named", "", 30.0)]);
+        let text = audit(&all);
+        assert_eq!(text.lines().count(), 2 + INTRUDERS_MAX + 1);
+        let last: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(last.join(" "), "- 2 more, see -o json - 5.0 ms 50.0 ms 4");
     }
 }

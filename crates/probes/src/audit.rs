@@ -3,14 +3,15 @@
 //!
 //! The kernel's map is bounded, and its keys have names in them that never come back. So an entry that has not changed for
 //! some readings is taken out there; here it goes on to count. The books are bounded, too: where a newcomer finds no room, whoever has not
-//! been there for longest, and for some readings, loses his name and is one of [`crate::Who::Others`] from then on, of his CPU and kind.
+//! been there for longest, and for some readings, loses his name and is one of [`crate::Who::Others`] from then on, of his CPU and kind. Those whom the
+//! kernel could not name are there from the beginning, so what an owner's list sums up to is all that was taken of him.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_types::CpuId;
 
-use crate::records::{IntruderRecord, IntrusionRecord, parse_intruder};
-use crate::{CgroupId, Intruder, Intrusion};
+use crate::records::{IntruderRecord, IntrusionRecord, UnnamedRecord, parse_intruder};
+use crate::{CgroupId, Intruder, Intrusion, Kind};
 
 /// Readings without a change after which an entry is taken out of the kernel's map.
 const IDLE_READINGS_MAX: u32 = 3;
@@ -29,6 +30,10 @@ pub(crate) struct Audit {
     /// How many there were.
     readings: u64,
     owners: BTreeMap<CgroupId, Taken>,
+    /// By CPU, the last reading of those whom the kernel could not name.
+    unnamed: BTreeMap<CpuId, UnnamedRecord>,
+    /// All of them together, as it was told.
+    unnamed_told: Intrusion,
 }
 
 /// An entry of the kernel's map.
@@ -94,6 +99,34 @@ impl Audit {
         idle
     }
 
+    /// Takes a reading of those whom the kernel could not name on a CPU, and charges what was added since the last one to its owner.
+    pub(crate) fn absorb_unnamed(
+        &mut self,
+        cpu: CpuId,
+        now: UnnamedRecord,
+        owner: Option<CgroupId>,
+    ) {
+        let last = self.unnamed.insert(cpu, now).unwrap_or_default();
+        let Some(owner) = owner.filter(|_| last != now) else { return };
+        let taken = self.owners.entry(owner).or_default();
+        let records = now.as_chunks::<2>().0.iter().zip(last.as_chunks::<2>().0);
+        for (kind, (now, last)) in Kind::ALL.into_iter().zip(records) {
+            let added = std::array::from_fn(|word| now[word].wrapping_sub(last[word]));
+            if added != [0; 2] {
+                taken.charge_others(&Intruder::others(cpu, kind), Intrusion::from(&added));
+            }
+        }
+    }
+
+    /// All whom the kernel could not name, on any CPU and whoever owned it.
+    pub(crate) fn unnamed(&mut self) -> Intrusion {
+        let mut sum = Intrusion::default();
+        let records = self.unnamed.values().flat_map(|of_cpu| of_cpu.as_chunks::<2>().0);
+        records.for_each(|record| sum.add(Intrusion::from(record)));
+        self.unnamed_told.rise_to(sum);
+        self.unnamed_told
+    }
+
     /// Forgets everything about owners who are not watched any more.
     pub(crate) fn retain(&mut self, is_watched: impl Fn(CgroupId) -> bool) {
         self.owners.retain(|owner, _| is_watched(*owner));
@@ -114,6 +147,10 @@ impl Taken {
         };
         sum.taken.add(added);
         sum.seen = reading;
+    }
+
+    fn charge_others(&mut self, others: &Intruder, added: Intrusion) {
+        self.others.entry(others.clone()).or_default().taken.add(added);
     }
 
     /// Has one who rests forgotten by name; false where nobody does.
@@ -244,6 +281,33 @@ mod tests {
             (0..RESTING_READINGS).for_each(|_| _ = audit.absorb(&[], &owners()));
             assert_eq!(total(&mut audit), 100 + 400 * (round + 1));
         }
+    }
+
+    #[test]
+    fn who_has_no_name_in_the_kernel_is_in_his_owners_sum() {
+        let mut audit = Audit::default();
+        // The third kind are processes, the fourth interrupts.
+        let reading = |process: u64, interrupt: u64| {
+            let mut record = [0; 12];
+            [record[4], record[5], record[6], record[7]] = [process, 1, interrupt, 2];
+            record
+        };
+        // Before anybody owns the CPU, whom it concerns is nobody.
+        audit.absorb_unnamed(CpuId(1), reading(10, 20), None);
+        assert_eq!(sums(&mut audit), []);
+        audit.absorb(&[(record(5), [100, 1])], &owners());
+        audit.absorb_unnamed(CpuId(1), reading(15, 20), Some(OWNER));
+        let process = (Who::Others(Kind::Process), 5, 0);
+        assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 100, 1), process]);
+        assert_eq!(audit.unnamed(), Intrusion { ns: 35, times: 3 });
+        // With those who have lost their names here.
+        crowd(&mut audit, 1000..1600);
+        audit.absorb_unnamed(CpuId(1), reading(15, 27), Some(OWNER));
+        let sums = sums(&mut audit);
+        let others = sums.iter().find(|(who, ..)| *who == OTHERS);
+        assert_eq!(others.map(|(_, ns, _)| *ns), Some(89 + 7), "{sums:?}");
+        audit.retain(|_| false);
+        assert_eq!(audit.unnamed(), Intrusion { ns: 42, times: 3 });
     }
 
     #[test]

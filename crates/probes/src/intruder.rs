@@ -56,7 +56,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every one.
+    /// Every one, in the order of `enum intruder_kind` in `bpf/records.h`.
     pub const ALL: [Kind; 6] = [
         Kind::KernelThread,
         Kind::Container,
@@ -97,7 +97,12 @@ impl Who {
 impl Intruder {
     /// Those of its kind on its CPU that have no name.
     pub fn among_others(&self) -> Intruder {
-        Intruder { cpu: self.cpu, who: Who::Others(self.who.kind()), name: String::new() }
+        Intruder::others(self.cpu, self.who.kind())
+    }
+
+    /// Those of a kind on a CPU that have no name.
+    pub(crate) fn others(cpu: CpuId, kind: Kind) -> Intruder {
+        Intruder { cpu, who: Who::Others(kind), name: String::new() }
     }
 }
 
@@ -189,12 +194,12 @@ impl fmt::Display for Who {
             Who::Softirq(softirq) => softirq.fmt(f),
             Who::Vector(vector) => vector.fmt(f),
             Who::Others(kind) => f.write_str(match kind {
-                Kind::KernelThread => "other kernel threads",
-                Kind::Container => "other containers",
-                Kind::Process => "other processes",
-                Kind::Interrupt => "other irqs",
-                Kind::Softirq => "other softirqs",
-                Kind::Vector => "other interrupts",
+                Kind::KernelThread => "other kernel threads, not named",
+                Kind::Container => "other containers, not named",
+                Kind::Process => "other processes, not named",
+                Kind::Interrupt => "other irqs, not named",
+                Kind::Softirq => "other softirqs, not named",
+                Kind::Vector => "other interrupts, not named",
             }),
         }
     }

@@ -17,7 +17,7 @@ use crate::pmu::{Absence, Pmu};
 use crate::programs::Programs;
 use crate::records::{
     CountersRecord, EventsRecord, IntruderRecord, IntrusionRecord, PlaceRecord, SLOT_OUTSIDE,
-    SettingsRecord,
+    SettingsRecord, UnnamedRecord,
 };
 use crate::refusal::{Surroundings, judge};
 use crate::{CgroupId, Cost, CounterChoice, Counters, EventCounts, Intrusion, Intrusions, Refusal};
@@ -49,7 +49,8 @@ pub struct Probes {
     generation: u64,
     outside: Counters,
     audit: Audit,
-    unnamed: Intrusion,
+    /// CPUs that somebody owns or has owned.
+    audited: BTreeSet<CpuId>,
 }
 
 /// A container.
@@ -75,7 +76,7 @@ pub struct Drain {
     pub outside: Counters,
     /// Who ran on CPUs that a container owns.
     pub intrusions: Intrusions,
-    /// Intruders that the kernel had no room to name, on all CPUs together.
+    /// Of them those whom the kernel had no room to name, on all CPUs together since the probes were attached.
     pub unnamed: Intrusion,
 }
 
@@ -121,7 +122,7 @@ struct Maps {
     places: Array<MapData, PlaceRecord>,
     owners: Array<MapData, u64>,
     intrusions: HashMap<MapData, IntruderRecord, IntrusionRecord>,
-    unnamed: PerCpuArray<MapData, IntrusionRecord>,
+    unnamed: Array<MapData, UnnamedRecord>,
 }
 
 /// A loader, and the kernel's types, which are some 20 MiB in many pieces. They are read on a thread of its own, because the allocator keeps what a thread allocates
@@ -187,7 +188,7 @@ impl Probes {
             .map_err(|(path, error)| refuse(&format!("reading {path}"), &error))?;
         let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
         loader.btf(Some(&btf)).allow_unsupported_maps();
-        for by_cpu in ["places", "owners"] {
+        for by_cpu in ["places", "owners", "unnamed"] {
             loader.map_max_entries(by_cpu, cpus);
         }
         loader.map_max_entries("intrusions", INTRUDERS.max(cpus.saturating_mul(INTRUDERS_PER_CPU)));
@@ -220,7 +221,7 @@ impl Probes {
             generation: 0,
             outside: Counters::default(),
             audit: Audit::default(),
-            unnamed: Intrusion::default(),
+            audited: BTreeSet::new(),
         };
         probes.place(topology).map_err(|error| refuse("filling the table of places", &error))?;
         Ok(probes)
@@ -286,7 +287,7 @@ impl Probes {
     /// # Errors
     /// [`ProbeError`] when the kernel does not answer.
     pub fn drain(&mut self, now: Instant) -> Result<Drain, ProbeError> {
-        self.look_at_running()?;
+        self.look_at_tasks()?;
         let slots = self.watched.values_mut().map(|it| (it.slot, &mut it.counters));
         for (slot, counters) in slots.chain([(SLOT_OUTSIDE, &mut self.outside)]) {
             let read = self.maps.slots.get(&slot, 0);
@@ -295,11 +296,6 @@ impl Probes {
         }
         self.absorb_events()?;
         self.absorb_intrusions()?;
-        let unnamed = self.maps.unnamed.get(&0, 0);
-        let unnamed = unnamed.map_err(failed(|| "read unnamed intruders".to_owned()))?;
-        let mut sum = Intrusion::default();
-        unnamed.iter().for_each(|cpu| sum.add(Intrusion::from(cpu)));
-        self.unnamed.rise_to(sum);
         Ok(Drain {
             at: now,
             containers: self.watched.iter().map(|(id, it)| (*id, it.counters.clone())).collect(),
@@ -309,7 +305,7 @@ impl Probes {
             },
             outside: self.outside.clone(),
             intrusions: self.audit.intrusions(),
-            unnamed: self.unnamed,
+            unnamed: self.audit.unnamed(),
         })
     }
 
@@ -365,7 +361,7 @@ impl Probes {
     fn change_owners(&mut self, owners: BTreeMap<CpuId, CgroupId>) -> Result<(), ProbeError> {
         let had = self.owners.clone();
         if !had.is_empty() {
-            self.look_at_running()?;
+            self.look_at_tasks()?;
             self.owners.retain(|cpu, owner| owners.get(cpu) == Some(owner));
             self.absorb_intrusions()?;
         }
@@ -377,6 +373,7 @@ impl Probes {
                 set.map_err(failed(|| format!("write the owner of CPU {}", cpu.0)))?;
             }
         }
+        self.audited.extend(owners.keys());
         self.owners = owners;
         self.programs.watch_interrupts(!self.owners.is_empty());
         Ok(())
@@ -428,6 +425,12 @@ impl Probes {
                 Err(error) => return Err(failed(|| "forget an intruder".to_owned())(error)),
             }
         }
+        for cpu in &self.audited {
+            let read = self.maps.unnamed.get(&cpu.0, 0);
+            let read =
+                read.map_err(failed(|| format!("read the unnamed intruders of CPU {}", cpu.0)))?;
+            self.audit.absorb_unnamed(*cpu, read, self.owners.get(cpu).copied());
+        }
         Ok(())
     }
 
@@ -454,8 +457,8 @@ impl Probes {
         Ok(())
     }
 
-    /// Has the kernel charge those who are on a CPU right now.
-    fn look_at_running(&mut self) -> Result<(), ProbeError> {
+    /// Has the kernel charge everybody for what was not charged at a switch: those who are on a CPU right now, above all.
+    fn look_at_tasks(&mut self) -> Result<(), ProbeError> {
         let mut look = || -> Result<(), Box<dyn Error + Send + Sync>> {
             let mut nothing = Vec::new();
             self.programs.open_look()?.read_to_end(&mut nothing)?;
@@ -493,7 +496,7 @@ impl Maps {
             places: Array::try_from(take("places")?)?,
             owners: Array::try_from(take("owners")?)?,
             intrusions: HashMap::try_from(take("intrusions")?)?,
-            unnamed: PerCpuArray::try_from(take("unnamed")?)?,
+            unnamed: Array::try_from(take("unnamed")?)?,
         })
     }
 }

@@ -24,7 +24,7 @@ struct Description {
 }
 
 /// The one that walks over all tasks.
-const LOOK: &str = "look_at_running";
+const LOOK: &str = "look_at_tasks";
 /// The one that reads a CPU's counters; run by us, and attached to nothing.
 const LOOK_AT_EVENTS: &str = "look_at_events";
 /// The empty one, and where it is attached.
@@ -103,7 +103,7 @@ impl Programs {
             Programs { object, surroundings: surroundings.clone(), rows: Vec::new() };
         programs
             .load_look(btf)
-            .map_err(|error| judge("loading look_at_running", &*error, surroundings))?;
+            .map_err(|error| judge("loading look_at_tasks", &*error, surroundings))?;
         // Before anybody is charged, so that what tasks have run before does not count.
         programs
             .look_once()

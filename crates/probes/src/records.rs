@@ -16,6 +16,8 @@ pub(crate) type PlaceRecord = [u32; 4];
 pub(crate) type IntruderRecord = [u64; 4];
 /// `struct intrusion`.
 pub(crate) type IntrusionRecord = [u64; 2];
+/// `struct unnamed`: a `struct intrusion` for each [`crate::Kind`].
+pub(crate) type UnnamedRecord = [u64; 12];
 /// `struct event_counts`: time to be counted, time counted, counts.
 pub(crate) type EventsRecord = [u64; 7];
 /// `struct settings`.
@@ -26,6 +28,7 @@ const _: () = assert!(size_of::<CountersRecord>() == 32 * 8);
 const _: () = assert!(size_of::<PlaceRecord>() == 4 * 4);
 const _: () = assert!(size_of::<IntruderRecord>() == 4 * 8);
 const _: () = assert!(size_of::<IntrusionRecord>() == 2 * 8);
+const _: () = assert!(size_of::<UnnamedRecord>() == 12 * 8);
 const _: () = assert!(size_of::<EventsRecord>() == 7 * 8);
 const _: () = assert!(size_of::<SettingsRecord>() == 2 * 8);
 

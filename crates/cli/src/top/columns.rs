@@ -17,6 +17,8 @@ pub(crate) enum Sort {
     Waiting,
     /// 99th percentile of the time that they wait
     Delay,
+    /// Share of the time of its own CPUs that others took
+    Taken,
     /// Moves to other CPUs
     Moves,
     /// Cycles per instruction
@@ -43,7 +45,7 @@ struct Column {
     text: fn(f64) -> String,
 }
 
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 12] = [
     Column { sort: Sort::Cpu, title: "CPU", value: |it| it.cpu_usage, text: two_digits },
     Column { sort: Sort::Throttled, title: "THROTTLED", value: |it| it.throttled, text: percent },
     Column { sort: Sort::Waiting, title: "WAITING", value: |it| it.waiting, text: two_digits },
@@ -52,6 +54,12 @@ const COLUMNS: [Column; 11] = [
         title: "DELAY P99",
         value: |it| it.run_delay_p99_seconds,
         text: |seconds| delay(Some(seconds), true),
+    },
+    Column {
+        sort: Sort::Taken,
+        title: "TAKEN",
+        value: |it| it.taken,
+        text: |share| format!("{:.1}%", share * 100.0),
     },
     Column {
         sort: Sort::Moves,
@@ -201,6 +209,7 @@ mod tests {
             throttled: Some(1.0),
             waiting: Some(0.7),
             run_delay_p99_seconds: Some(0.0021),
+            taken: Some(0.0123),
             migrations: Some(130.0),
             cycles_per_instruction: Some(1.234),
             cache_misses: Some(12.5),
@@ -215,10 +224,10 @@ mod tests {
             3,
             expect![[r#"
                 3 containers use 3.60 CPUs; placing; 1970-01-01T00:00:00Z
-                 CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  MOVES/s  CPI   MISSES  CPU STALL  MEM STALL  IO STALL  FAR   CPUS
-                 n/p/far    shared  0.10  -          -        -          -        -     -       -          -          -         100%  0-3
-                 n/p/all    shared  0.50  100%       0.70     2.1 ms     130      1.23  12.50   50%        0%         1%        33%   0-3
-                 n/p/a      shared  3.00  -          -        -          -        -     -       -          -          -         -     0-3
+                 CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  TAKEN  MOVES/s  CPI   MISSES  CPU STALL  MEM STALL  IO STALL  FAR   CPUS
+                 n/p/far    shared  0.10  -          -        -          -      -        -     -       -          -          -         100%  0-3
+                 n/p/all    shared  0.50  100%       0.70     2.1 ms     1.2%   130      1.23  12.50   50%        0%         1%        33%   0-3
+                 n/p/a      shared  3.00  -          -        -          -      -        -     -       -          -          -         -     0-3
                 not all could be read: cannot read /a: denied
             "#]],
         );

@@ -10,7 +10,7 @@ use bayplan_daemon::{AuditView, ContainerAudit};
 use bayplan_host::counters::{GroupFiles, MemoryCounters, Pressure, Stall};
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::{CpuFiles, CpuStat};
-use bayplan_types::{Bytes, NodeSet};
+use bayplan_types::{Bytes, CpuSet, NodeSet};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -40,6 +40,8 @@ pub(super) struct Row {
     pub(super) waiting: Option<f64>,
     /// 99 of 100 runs of the last minute began after at most this.
     pub(super) run_delay_p99_seconds: Option<f64>,
+    /// Share of the last minute's time of the CPUs that it owns in which others ran there; null where it owns none.
+    pub(super) taken: Option<f64>,
     /// Moves to other CPUs per second, as `waiting`.
     pub(super) migrations: Option<f64>,
     /// Over the last minute.
@@ -228,10 +230,19 @@ impl ProbeRates {
         row.run_delay_p99_seconds = recent.and_then(|it| it.run_delay_p99_seconds);
         row.cycles_per_instruction = recent.and_then(|it| it.cycles_per_instruction);
         row.cache_misses = recent.and_then(|it| it.cache_misses);
+        row.taken = of_row.and_then(|it| taken(it, audit.recent_seconds?));
         let rates = self.rates.get(&row.container).copied();
         let rates = rates.or_else(|| recent.map(|it| (it.waiting, it.migrations)));
         (row.waiting, row.migrations) = rates.unzip();
     }
+}
+
+/// Of the time of its own CPUs.
+fn taken(container: &ContainerAudit, recent_seconds: f64) -> Option<f64> {
+    let owned: CpuSet = container.owned.parse().ok()?;
+    let owned = u32::try_from(owned.len()).ok().filter(|count| *count > 0)?;
+    Some(container.recent.as_ref()?.taken_seconds / (recent_seconds * f64::from(owned)))
+        .filter(|share| share.is_finite())
 }
 
 #[cfg(test)]
@@ -299,6 +310,26 @@ mod tests {
             Timestamp::from_second(at).unwrap()
         );
         serde_json::from_str(&text).unwrap()
+    }
+
+    #[track_caller]
+    fn check_taken(owned: &str, recent_seconds: Option<f64>, expected: Option<f64>) {
+        let mut audit = audit(10, 0.0, 0);
+        audit.recent_seconds = recent_seconds;
+        audit.containers[0].owned = owned.to_owned();
+        audit.containers[0].recent.as_mut().unwrap().taken_seconds = 3.0;
+        let mut row = Row { container: "n/p/c".to_owned(), ..Row::default() };
+        ProbeRates::default().tell(&audit, &mut row);
+        assert_eq!(row.taken, expected, "{owned}");
+    }
+
+    #[test]
+    fn what_others_take_is_a_share_of_the_time_of_owned_cpus() {
+        check_taken("4", Some(60.0), Some(0.05));
+        check_taken("4-5,9", Some(50.0), Some(0.02));
+        check_taken("", Some(60.0), None);
+        check_taken("4", None, None);
+        check_taken("4", Some(0.0), None);
     }
 
     #[test]

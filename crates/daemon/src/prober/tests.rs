@@ -252,6 +252,11 @@ fn check_recent(then: &[(&str, u64)], now: &[(&str, u64)], expected: &[(&str, f6
     let found = view.containers[0].intruders.iter();
     let found: Vec<(&str, f64)> = found.map(|it| (it.name.as_str(), it.recent_seconds)).collect();
     assert_eq!(found, expected);
+    let mut unnamed = view.containers[0].intruders.iter().filter(|it| it.name.is_empty());
+    assert!(unnamed.all(|it| it.who == "other processes, not named"));
+    // Nothing is in the sum that is not in the list.
+    let recent = view.containers[0].recent.as_ref().unwrap();
+    assert_eq!(recent.taken_seconds, expected.iter().map(|(_, seconds)| seconds).sum::<f64>());
 }
 
 #[test]
@@ -343,7 +348,7 @@ fn prometheus_is_told_of_the_containers_that_are_there() {
         bayplan_probe_attached{probe="interrupts"} 0
         bayplan_probe_attached{probe="vectors"} 0
         bayplan_probe_attached{probe="counters"} 0
-        # HELP bayplan_intrusion_unnamed_seconds Time that others ran on CPUs that containers own, and that nobody is charged for, because the kernel had no room to note who it was
+        # HELP bayplan_intrusion_unnamed_seconds Of the time that others ran on CPUs that containers own, that for which the kernel had no room to note who it was; the containers' own sums have it, too
         # TYPE bayplan_intrusion_unnamed_seconds counter
         # UNIT bayplan_intrusion_unnamed_seconds seconds
         bayplan_intrusion_unnamed_seconds_total 0.5

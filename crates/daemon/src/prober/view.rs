@@ -110,7 +110,7 @@ pub struct Recent {
 pub struct IntruderView {
     /// Where.
     pub cpu: u32,
-    /// `kernel thread`, `container NAMESPACE/POD/CONTAINER`, `process of cgroup N`, `irq N`, `softirq NAME`, `.. interrupt`, `other ..`: those of a kind that are too many to name.
+    /// `kernel thread`, `container NAMESPACE/POD/CONTAINER`, `process of cgroup N`, `irq N`, `softirq NAME`, `.. interrupt`, `other .., not named`: those of a kind that are too many to name, here or for the kernel.
     pub who: String,
     /// The task's or the interrupt's name; may be empty.
     pub name: String,

@@ -1,5 +1,6 @@
 //! Work that tests have done: a process of this same program, in a cgroup of its own.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -13,6 +14,8 @@ use nix::sched::{CpuSet, sched_setaffinity, sched_yield};
 use nix::sys::prctl::set_thp_disable;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
+
+use crate::tests::attach_counting;
 
 /// A cgroup (version 2) that goes with the value.
 pub(crate) struct Cgroup(PathBuf);
@@ -102,6 +105,10 @@ impl Worker {
         worker
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn begin(&mut self) {
         writeln!(self.child.stdin.as_mut().unwrap(), "begin").unwrap();
     }
@@ -187,8 +194,28 @@ pub(crate) fn perform(args: &[&str]) {
     println!("ready");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
+    let mut held = None;
     match work {
         ["rest"] => {}
+        ["probe", cgroup] => {
+            let mut probes = attach_counting();
+            let owner = CgroupId(cgroup.parse().unwrap());
+            probes.watch(&BTreeMap::from([(owner, "1".parse().unwrap())])).unwrap();
+            held = Some(probes);
+        }
+        ["spawn", times] => {
+            let program = std::env::current_exe().unwrap();
+            for _ in 0..times.parse::<u32>().unwrap() {
+                assert!(
+                    Command::new(&program)
+                        .arg("--list")
+                        .stdout(Stdio::null())
+                        .status()
+                        .unwrap()
+                        .success()
+                );
+            }
+        }
         ["hog", _, millis] => spin(millis.parse().unwrap(), std::hint::spin_loop),
         ["yield", millis] => spin(millis.parse().unwrap(), || sched_yield().unwrap()),
         ["touch", pages] => touch(pages.parse().unwrap()),
@@ -220,6 +247,7 @@ pub(crate) fn perform(args: &[&str]) {
     }
     println!("done");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    drop(held);
 }
 
 /// Writes to so many pages that were never written to, ten thousand at a time: so much at once never comes from memory that was used before. Not in huge pages, of which
