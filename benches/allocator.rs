@@ -117,7 +117,7 @@ const PARTS: [(&str, Part); 3] = [
     ("only offer 4 exclusive CPUs", |ledger| spent(|| drop(offer(ledger, &newcomer()).unwrap()))),
     ("only commit 4 exclusive CPUs", |ledger| {
         let offer = offer(ledger, &newcomer()).unwrap();
-        let spent = spent(|| drop(ledger.commit(offer).unwrap()));
+        let spent = spent(|| ledger.commit(offer).unwrap());
         ledger.release(ContainerId(NEWCOMER));
         spent
     }),
@@ -298,7 +298,9 @@ fn print_line(machine: &str, containers: u64, name: &str, measured: (Duration, D
 
 /// Median, 99th percentile, and how often memory is asked for.
 fn measure(rounds: usize, step: &mut dyn FnMut() -> Spent) -> (Duration, Duration, usize) {
-    (0..rounds / 8).for_each(|_| drop(step()));
+    for _ in 0..rounds / 8 {
+        step();
+    }
     let (_, allocations) = step();
     let mut times: Vec<Duration> = (0..rounds).map(|_| step().0).collect();
     times.sort_unstable();

@@ -8,6 +8,7 @@
 )]
 
 mod absurd;
+mod bugs;
 mod chaos;
 mod compacting;
 mod disks;

@@ -1,10 +1,15 @@
 //! Other programs on the node that give CPUs to containers.
 
 use std::fs;
+use std::time::Duration;
 
-use bayplan_types::CpuSet;
+use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_cri::upstream::Upstream;
+use bayplan_cri::v1;
+use bayplan_cri::v1::runtime_service_client::RuntimeServiceClient;
+use bayplan_types::{Bytes, CpuSet, QosClass};
 
-use crate::node::{MACHINE, Node, set};
+use crate::node::{MACHINE, Node, set, soon};
 use crate::observing::{metrics, sum};
 
 fn claim(node: &Node, cpus: &CpuSet) {
@@ -88,4 +93,69 @@ async fn who_is_in_the_way_is_counted_by_what_was_looked_at() {
         }
         return;
     }
+}
+
+/// What kubelet's static CPU manager asks for: a CPU set, and everything else as it is.
+async fn pin(mut client: RuntimeServiceClient<Upstream>, id: &str, cpus: &str) {
+    let linux = v1::LinuxContainerResources { cpuset_cpus: cpus.to_owned(), ..Default::default() };
+    let update = v1::UpdateContainerResourcesRequest {
+        container_id: id.to_owned(),
+        linux: Some(linux),
+        ..Default::default()
+    };
+    soon(client.update_container_resources(update)).await.unwrap();
+}
+
+/// No CPU that kubelet has given to one of them is handed to another one, and kubelet's own CPU sets put nobody on an owner's CPUs.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_kubelets_static_cpu_manager_bayplan_decides_and_every_owner_stays_alone() {
+    const GIVEN: &str = "2-3,10-11";
+    const REST: &str = "0-1,4-9,12-15";
+    let mut node = Node::without_daemon(MACHINE);
+    let kubelet_dir = node.host_root().join("var/lib/kubelet");
+    fs::create_dir_all(&kubelet_dir).unwrap();
+    let state = format!(
+        r#"{{"policyName":"static","defaultCpuSet":"{REST}","entries":{{"uid-first":{{"first":"{GIVEN}"}}}},"checksum":1}}"#
+    );
+    fs::write(kubelet_dir.join("cpu_manager_state"), state).unwrap();
+    let mut ids = Vec::new();
+    for (name, qos, spec, cpus) in [
+        (
+            "first",
+            QosClass::Guaranteed,
+            ContainerSpec::guaranteed("first", 4000, Bytes::gib(1)),
+            GIVEN,
+        ),
+        ("sharer", QosClass::Burstable, ContainerSpec::burstable("sharer", 500), REST),
+    ] {
+        let (_, id) =
+            soon(node.past_daemon().launch(&PodSpec::new(name, qos), &spec)).await.unwrap();
+        let runtime = Upstream::new(node.path("runtime.sock"), Duration::from_secs(60));
+        pin(runtime.runtime_client(), &id, cpus).await;
+        ids.push(id);
+    }
+    let [first, sharer] = &ids[..] else { unreachable!("two were made") };
+    node.start_daemon().await;
+    node.wait_until_in_line().await;
+    assert_eq!(set(&node.held("first").await.exclusive), set(GIVEN));
+
+    // Kubelet believes that the CPUs of somebody else are free.
+    let (_, second) = node.guaranteed("second", 2000).await;
+    let third = ContainerSpec::guaranteed("third", 2000, Bytes::gib(1)).resources();
+    let third = v1::LinuxContainerResources { cpuset_cpus: GIVEN.to_owned(), ..third };
+    let third = node.create_raw("third", "/kubepods/poduid-third", third).await.unwrap();
+    let before = node.wait_until_in_line().await;
+    for (id, cpus) in [(first, "4-7"), (&second, GIVEN), (&third, "0-15"), (sharer, REST)] {
+        pin(node.raw(), id, cpus).await;
+        assert_eq!(node.check_in_line().await.containers, before.containers);
+    }
+    let owned = |id: &String| node.cpus(id).len();
+    assert_eq!([owned(first), owned(&second), owned(&third)], [4, 2, 2]);
+    soon(async {
+        let (name, label) = ("bayplan_neighbours", "check=\"kubelet-cpu\"");
+        while sum(&metrics(&node).await, name, &[label]) < 2.0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }

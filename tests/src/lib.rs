@@ -4,6 +4,7 @@
 
 #![allow(clippy::print_stdout, reason = "tests tell what they do")]
 
+pub mod bug;
 pub mod containerd;
 pub mod daemon;
 pub mod disk;

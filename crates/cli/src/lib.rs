@@ -31,6 +31,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use bayplan_daemon::mode::Mode;
+use bayplan_host::disk::Disks;
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::args::{Args, Command};
@@ -40,7 +41,12 @@ const EXIT_USAGE: u8 = 64;
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    match run(Args::parse()) {
+    main_on(Disks::default())
+}
+
+/// The same with other disks under the state directory of `bayplan run`, for tests.
+pub fn main_on(disks: Disks) -> ExitCode {
+    match run(Args::parse(), disks) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("bayplan: {error:#}");
@@ -50,10 +56,10 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(args: Args) -> anyhow::Result<ExitCode> {
+fn run(args: Args, disks: Disks) -> anyhow::Result<ExitCode> {
     let config = args.config.as_deref();
     match args.command {
-        Command::Run(options) => run::run(config, &options)?,
+        Command::Run(options) => run::run(config, &options, disks)?,
         Command::Demo(options) => demo::run(&options)?,
         Command::Topology(options) => topology::run(config, &options)?,
         Command::Snapshot(options) => snapshot::run(&options)?,

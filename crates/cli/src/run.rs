@@ -9,6 +9,7 @@ use crate::args::RunOptions;
 use anyhow::Context as _;
 use bayplan_daemon::systemd::Systemd;
 use bayplan_daemon::{Daemon, Followed, LogFilter, Machine};
+use bayplan_host::disk::Disks;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,12 +23,12 @@ const THREADS_MAX: usize = 4;
 const BROKEN_STOP: Duration = Duration::from_secs(5);
 
 /// Runs until SIGTERM or SIGINT; a second signal ends the process at once.
-pub(crate) fn run(config: Option<&Path>, options: &RunOptions) -> anyhow::Result<()> {
+pub(crate) fn run(config: Option<&Path>, options: &RunOptions, disks: Disks) -> anyhow::Result<()> {
     // Before there is another thread, because it changes the environment.
     let systemd = Systemd::from_env()?;
     let followed = Followed::read(config)?;
     let log = init_log(&followed.config().log)?;
-    let machine = Machine::of_host(&followed.config().host_root)?;
+    let machine = Machine::of_host(&followed.config().host_root)?.with_disks(disks);
     let followed = followed.with_log(log).with_dry_run(options.dry_run);
     raise_file_limit();
     let runtime = runtime()?;

@@ -31,6 +31,16 @@ pub(crate) struct Gate {
 
 /// The table of mounts and sysfs are read in less than a millisecond or two; a container that nothing is known of is better than one that waits.
 const DISKS_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Why there is no decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Undecided {
+    /// Not before the deadline.
+    Late,
+    /// The task that decides has ended, and the daemon ends with it.
+    Gone,
+}
+
 /// A start waits this long at most for kernel files. Some milliseconds are usual; the rest is for slow disks, on which the way back is kept first.
 const FILES_PATIENCE: Duration = Duration::from_millis(250);
 
@@ -48,19 +58,19 @@ impl Gate {
         tokio::spawn(async move { inbox.ask(event).await })
     }
 
-    /// `None`: not before the deadline.
-    async fn ask(&self, event: Event, deadline: Instant) -> Option<Answer> {
-        timeout_at(deadline, self.send(event)).await.ok()?.ok()?
+    async fn ask(&self, event: Event, deadline: Instant) -> Result<Answer, Undecided> {
+        let answered = timeout_at(deadline, self.send(event)).await;
+        let answered = answered.map_err(|_elapsed| Undecided::Late)?;
+        answered.ok().flatten().ok_or(Undecided::Gone)
     }
 
     /// Before anything is refused, and when CPUs of an init container wait to be used again, the runtime is asked what has ended: kubelet
-    /// does not tell when a process exits by itself. The first refusal stands where there is no time for a second look. `None`: no
-    /// decision in time.
-    async fn decide_twice(&self, first: Event, last: Event) -> Option<Admission> {
+    /// does not tell when a process exits by itself. The first refusal stands where there is no time for a second look.
+    async fn decide_twice(&self, first: Event, last: Event) -> Result<Admission, Undecided> {
         let (asked, limit) = (Instant::now(), self.config.borrow().decision_timeout);
         let first = match self.ask(first, asked + limit).await? {
             Answer::Admission(refused @ Admission::Refuse(_)) => Some(refused),
-            Answer::Admission(admission) => return Some(admission),
+            Answer::Admission(admission) => return Ok(admission),
             _ => None,
         };
         // Who is not refused does not need the runtime's answer.
@@ -70,14 +80,19 @@ impl Gate {
             tracing::warn!("the runtime could not be asked what has ended");
         }
         match self.ask(last, asked + limit).await {
-            Some(Answer::Admission(admission)) => Some(admission),
-            _ => first,
+            Ok(Answer::Admission(admission)) => Ok(admission),
+            Ok(_) => first.ok_or(Undecided::Late),
+            Err(why) => first.ok_or(why),
         }
     }
 
-    /// What the configuration says about decisions that were not made in time.
-    fn undecided(&self) -> Admission {
+    /// What is done without a decision: where it is late, what the configuration says. Where nobody decides any more, another daemon is there in a
+    /// moment for kubelet's next try; who went through now would share CPUs for all his life.
+    fn undecided(&self, why: Undecided) -> Admission {
         self.metrics.failed("undecided");
+        if why == Undecided::Gone {
+            return Admission::Refuse("bayplan is ending, and another one decides".to_owned());
+        }
         let (limit, on_failure) = {
             let config = self.config.borrow();
             (config.decision_timeout, config.on_failure)
@@ -157,7 +172,7 @@ impl Agent for Gate {
         let (first, last) =
             (Event::TryAdmit(ticket, container.clone()), Event::Admit(ticket, container));
         let decided = self.decide_twice(first, last).await;
-        let admission = decided.unwrap_or_else(|| self.undecided());
+        let admission = decided.unwrap_or_else(|why| self.undecided(why));
         if matches!(admission, Admission::Refuse(_)) {
             // Should it be placed late, nobody will come for the place.
             self.send(Event::CreateEnded(ticket, CreateOutcome::Failed));
@@ -186,7 +201,7 @@ impl Agent for Gate {
         }
         let asked = Instant::now();
         let event = Event::Starting(container_id.to_owned());
-        let Some(Answer::Since(Some(step))) = self.ask(event, asked + FILES_PATIENCE).await else {
+        let Ok(Answer::Since(Some(step))) = self.ask(event, asked + FILES_PATIENCE).await else {
             return;
         };
         let in_line = self.enforcement.is_in_line_with(step);
@@ -214,7 +229,8 @@ impl Agent for Gate {
         }
         let id = container_id.to_owned();
         let (first, last) = (Event::TryResize(id.clone(), resources), Event::Resize(id, resources));
-        let decided = self.decide_twice(first, last).await.unwrap_or_else(|| self.undecided());
+        let decided = self.decide_twice(first, last).await;
+        let decided = decided.unwrap_or_else(|why| self.undecided(why));
         // Kubelet asks every second for what is refused, and the runtime hears nothing of it.
         if !matches!(decided, Admission::Refuse(_)) {
             self.note_call(container_id);
@@ -300,6 +316,16 @@ mod tests {
         }
         let given_up = Event::CreateEnded(Ticket(1), CreateOutcome::Failed);
         assert_eq!(format!("{:?}", asked[1]), format!("{given_up:?}"));
+    }
+
+    #[tokio::test]
+    async fn nobody_passes_where_nobody_decides_any_more() {
+        let (gate, events) = gate(impatient(OnFailure::Open));
+        drop(events);
+        let text = "bayplan is ending, and another one decides";
+        assert_eq!(admit(&gate).await, Admission::Refuse(text.to_owned()));
+        let resized = gate.resize("id", Resources::default()).await;
+        assert_eq!(resized, Admission::Refuse(text.to_owned()));
     }
 
     #[tokio::test]

@@ -5,12 +5,14 @@ use bayplan_host::journal::Journal;
 use crate::metrics::Metrics;
 use crate::record::Record;
 use crate::state::NodeState;
+use crate::tasks::blocking;
 
 /// The journal is compacted when it is this large, and four times as large as after the last time.
 const COMPACT_BYTES_MIN: u64 = 1 << 20;
 
 /// The journal. When it fails: go on without it, and write all of it again at the next chance.
 pub(crate) struct Keeper {
+    /// `None`: it is being written, or the process ends.
     journal: Option<Journal>,
     bytes: u64,
     bytes_compacted: u64,
@@ -45,6 +47,8 @@ impl Keeper {
     /// Writes what has changed, and waits until it and everything before is on disk, if a call of kubelet is to be answered after
     /// that (`is_final`). What has only begun has to survive the process alone: with the machine, all containers are gone.
     ///
+    /// A bug in it is one of the task that decides: what a daemon without a journal promises nobody could keep after it.
+    ///
     /// # Errors
     /// What went wrong, in words; it is counted and logged already.
     pub(crate) async fn keep(
@@ -65,7 +69,7 @@ impl Keeper {
         // Does not fail: records are maps with text keys.
         let lines = records.iter().filter_map(|record| serde_json::to_string(record).ok());
         let lines: Vec<String> = lines.collect();
-        let written = tokio::task::spawn_blocking(move || {
+        let written = blocking(move || {
             let result = match (is_rewrite, is_sync_due) {
                 (true, _) => journal.rewrite(&lines),
                 (false, true) => journal.append(&lines).and_then(|()| journal.sync()),
@@ -73,29 +77,19 @@ impl Keeper {
             };
             (journal, result)
         });
-        match written.await {
-            Ok((journal, result)) => {
-                self.bytes = journal.bytes();
-                if is_rewrite && result.is_ok() {
-                    self.bytes_compacted = self.bytes;
-                }
-                self.is_behind = result.is_err();
-                self.is_unsynced = !is_rewrite && !is_sync_due;
-                self.journal = Some(journal);
-                result.map_err(|error| {
-                    metrics.failed("journal");
-                    let error = format!("{:#}", anyhow::Error::new(error));
-                    tracing::error!(
-                        "{error}; going on, a restart now would have to ask the runtime"
-                    );
-                    error
-                })
-            }
-            Err(error) => {
-                metrics.failed("journal");
-                tracing::error!(%error, "the journal is lost; going on without it");
-                Err("it is lost until the daemon is started anew".to_owned())
-            }
+        let Some((journal, result)) = written.await else { return Ok(()) };
+        self.bytes = journal.bytes();
+        if is_rewrite && result.is_ok() {
+            self.bytes_compacted = self.bytes;
         }
+        self.is_behind = result.is_err();
+        self.is_unsynced = !is_rewrite && !is_sync_due;
+        self.journal = Some(journal);
+        result.map_err(|error| {
+            metrics.failed("journal");
+            let error = format!("{:#}", anyhow::Error::new(error));
+            tracing::error!("{error}; going on, a restart now would have to ask the runtime");
+            error
+        })
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_host::{CommandLine, read_claimed_cpus, read_command_lines};
+use bayplan_types::CpuSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::check::{Finding, Severity, check_cgroups, finding};
@@ -174,6 +175,15 @@ fn flag<'a>(arguments: &'a [String], name: &str) -> Option<&'a str> {
     joined.or(following)
 }
 
+/// What kubelet's CPU manager has given to single containers (`CPUManagerCheckpoint`, pkg/kubelet/cm/cpumanager/state/checkpoint.go): by pod
+/// and container, as CPU lists. The memory manager's entries are of another form, and give none.
+fn given_cpus(state: &serde_json::Value) -> CpuSet {
+    let entries = state.get("entries").and_then(|it| it.as_object());
+    let containers = entries.into_iter().flatten().filter_map(|(_, pod)| pod.as_object());
+    let lists = containers.flatten().filter_map(|(_, cpus)| cpus.as_str());
+    lists.filter_map(|list| list.parse().ok()).fold(CpuSet::new(), |all, cpus| all.union(&cpus))
+}
+
 /// What it does counts more than how it was started, and that more than its configuration.
 fn check_manager(root: &Path, arguments: &[String], manager: &Manager) -> Finding {
     let Manager { check, key, state, .. } = *manager;
@@ -189,8 +199,9 @@ fn check_manager(root: &Path, arguments: &[String], manager: &Manager) -> Findin
         .map(|config| config.get(key).and_then(|it| it.as_str()).unwrap_or("none").to_owned());
     let running = std::fs::read_to_string(dir.join(state))
         .ok()
-        .and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok())
-        .and_then(|state| state.get("policyName")?.as_str().map(str::to_owned));
+        .and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
+    let given = running.as_ref().map(given_cpus).unwrap_or_default();
+    let running = running.and_then(|state| state.get("policyName")?.as_str().map(str::to_owned));
     let started = flag(arguments, manager.flag).map(str::to_owned);
     match running.or(started).or(configured) {
         Some(policy) if policy.eq_ignore_ascii_case("none") => {
@@ -201,8 +212,15 @@ fn check_manager(root: &Path, arguments: &[String], manager: &Manager) -> Findin
             Severity::Failure,
             format!(
                 "{key} is {policy}, so kubelet and bayplan would both write CPU sets; stop kubelet, set it to none, \
-                 remove {} and start kubelet",
-                dir.join(state).display()
+                 remove {} and start kubelet{}",
+                dir.join(state).display(),
+                match given.is_empty() {
+                    true => String::new(),
+                    false => format!(
+                        ". Kubelet has given CPUs {given} to containers; these keep them where they had them before bayplan came, \
+                         and otherwise bayplan gives them others"
+                    ),
+                }
             ),
         ),
         None => finding(
@@ -342,6 +360,24 @@ mod tests {
             ],
             &all(Failure, Failure),
         );
+    }
+
+    #[test]
+    fn what_kubelet_has_given_away_is_named() {
+        let entries = r#"{"uid-1":{"app":"2-3,10-11","sidecar":"4"},"uid-2":{"app":"12"}}"#;
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("var/lib/kubelet");
+        std::fs::create_dir_all(&dir).unwrap();
+        let state = format!(
+            r#"{{"policyName":"static","defaultCpuSet":"0-1","entries":{entries},"checksum":1}}"#
+        );
+        std::fs::write(dir.join("cpu_manager_state"), state).unwrap();
+        let findings = check_kubelet(root.path(), None);
+        let named = "Kubelet has given CPUs 2-4,10-12 to containers";
+        assert!(findings[0].message.contains(named), "{findings:?}");
+        let memory =
+            r#"{"policyName":"Static","entries":{"uid-1":{"app":[{"numaAffinity":[0]}]}}}"#;
+        assert!(given_cpus(&serde_json::from_str(memory).unwrap()).is_empty());
     }
 
     #[test]

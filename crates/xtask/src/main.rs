@@ -1,8 +1,9 @@
-//! Automation of the project: `cargo xtask setup`, `test`, `lab` and `tidy`.
+//! Automation of the project: `cargo xtask setup`, `test`, `nightly`, `lab`, `tidy` and `package`.
 
 #![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
 
 mod lab;
+mod nightly;
 mod package;
 mod setup;
 mod tidy;
@@ -28,13 +29,14 @@ fn main() -> ExitCode {
         ["test"] => test().map(Some),
         ["tidy"] => tidy::run().map(Some),
         ["package"] => package::run().map(Some),
+        ["nightly", wanted @ ..] => nightly::run(wanted).map(Some),
         ["lab", args @ ..] => lab::run(args),
         _ => Ok(None),
     };
     match done {
         Ok(Some(())) => ExitCode::SUCCESS,
         Ok(None) => {
-            print!("{HELP}{}{}", package::HELP, lab::HELP);
+            print!("{HELP}{}{}{}", nightly::HELP, package::HELP, lab::HELP);
             if args == ["help"] { ExitCode::SUCCESS } else { ExitCode::from(64) }
         }
         Err(error) => {

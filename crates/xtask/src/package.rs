@@ -75,18 +75,25 @@ fn host() -> anyhow::Result<String> {
     }
 }
 
-/// Where the tools are; cargo does nothing where the right version is there.
+/// Where the tools are.
 fn install_tools() -> anyhow::Result<PathBuf> {
-    let root = workspace().join("target/tools");
     for (name, version) in TOOLS {
-        run_program(
-            Command::new(cargo())
-                .args(["install", "--locked", "--quiet", name, "--version", version, "--root"])
-                .arg(&root)
-                .current_dir(workspace()),
-        )?;
+        run_program(&mut install(name, version))?;
     }
-    Ok(root.join("bin"))
+    Ok(tools())
+}
+
+/// Installs a program of Rust among our tools; cargo does nothing where this version is there.
+pub(crate) fn install(name: &str, version: &str) -> Command {
+    let mut command = Command::new(cargo());
+    command.args(["install", "--locked", "--quiet", name, "--version", version]);
+    command.args(["--root", "target/tools"]).current_dir(workspace());
+    command
+}
+
+/// The directory of their programs.
+pub(crate) fn tools() -> PathBuf {
+    workspace().join("target/tools/bin")
 }
 
 fn list(out: &Path) -> anyhow::Result<()> {

@@ -2,7 +2,10 @@
 
 /// A kind, and what has happened; as in `docs/metrics.md`.
 pub(super) const FAILURES: [(&str, &str); 28] = [
-    ("undecided", "no decision in time; what `onFailure` says was done"),
+    (
+        "undecided",
+        "no decision in time; what `onFailure` says was done. Or a bug has ended the task that decides, and the call was refused",
+    ),
     ("crowded", "refused because too many calls waited (`maxWaitingCalls`)"),
     ("late", "an event of kubelet's waited too long for its turn"),
     ("late_disks", "a container was placed before it was known which disks its volumes are on"),

@@ -1,0 +1,200 @@
+//! `cargo xtask nightly`: the tests for which a change does not wait, one after the other. In: names of parts; none are all. Out: the log of each below
+//! `target/nightly`, a table, and a failure where a part has failed. A part that fails does not stop the others.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::{cargo, package, workspace};
+
+pub(crate) const HELP: &str = "\
+cargo xtask nightly [PART...]
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), critest, kubelet, lab;
+                         logs are in target/nightly, and a table of verdicts comes last
+";
+
+/// What the parts of chaos, fuzzing and the soak have for themselves.
+const CHAOS_ROUNDS: &str = "20000";
+const SIGKILL_ROUNDS: &str = "5000";
+const SOAK_MINUTES: &str = "30";
+const FUZZ_SECONDS: u32 = 600;
+
+/// Installed as what makes packages is.
+const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
+
+/// One program, with the name of its log.
+struct Part {
+    name: String,
+    command: Command,
+}
+
+/// How one has ended.
+struct Verdict {
+    name: String,
+    /// What went wrong.
+    failure: Option<String>,
+    took: Duration,
+}
+
+pub(crate) fn run(wanted: &[&str]) -> anyhow::Result<()> {
+    let parts = parts(wanted)?;
+    let dir = workspace().join("target/nightly");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let verdicts = run_parts(parts, &dir);
+    print!("\n{}", render(&verdicts));
+    let failed = verdicts.iter().filter(|it| it.failure.is_some()).count();
+    ensure!(
+        failed == 0,
+        "{failed} of {} parts failed; logs are in {}",
+        verdicts.len(),
+        dir.display()
+    );
+    Ok(())
+}
+
+/// In the order in which they run.
+fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
+    let test = |name: &str, tests: &str, variable: &str, value: &str| {
+        let mut command = Command::new(cargo());
+        command.args(["test", "--locked", "-p", "bayplan-tests", "--test", "daemon", "--", tests]);
+        command.arg("--nocapture").env(variable, value);
+        Part { name: name.to_owned(), command }
+    };
+    let script = |name: &str, args: &[&str]| {
+        let mut command = Command::new(workspace().join("tests").join(name).join("run"));
+        command.args(args);
+        Part { name: name.to_owned(), command }
+    };
+    let mut lab = Command::new(std::env::current_exe()?);
+    lab.args(["lab", "run", "--machine", "all", "--kernel", "all", "--init", "all"]);
+    let mut parts = vec![
+        test("chaos", "after_every_round", "BAYPLAN_CHAOS_ROUNDS", CHAOS_ROUNDS),
+        test("sigkill", "after_sigkill", "BAYPLAN_CHAOS_KILLED_ROUNDS", SIGKILL_ROUNDS),
+        test("soak", "twenty_pods", "BAYPLAN_SOAK_MINUTES", SOAK_MINUTES),
+    ];
+    parts.extend(fuzz_parts()?);
+    parts.push(script("critest", &["--side-by-side"]));
+    parts.push(script("kubelet", &[]));
+    parts.push(Part { name: "lab".to_owned(), command: lab });
+    choose(parts, wanted)
+}
+
+/// Those that are wanted by their own name, or by that before a dash.
+fn choose(mut parts: Vec<Part>, wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
+    let is = |name: &str, word: &str| name == word || name.split('-').next() == Some(word);
+    if let Some(word) = wanted.iter().find(|word| !parts.iter().any(|it| is(&it.name, word))) {
+        let names: Vec<&str> = parts.iter().map(|it| it.name.as_str()).collect();
+        bail!("`{word}` is no part; there are {}", names.join(", "));
+    }
+    parts.retain(|it| wanted.is_empty() || wanted.iter().any(|word| is(&it.name, word)));
+    Ok(parts)
+}
+
+/// What runs them, and one for each target; what they find lies in `tests/fuzz/artifacts`.
+fn fuzz_parts() -> anyhow::Result<Vec<Part>> {
+    let fuzz = workspace().join("tests/fuzz");
+    let mut targets = Vec::new();
+    for entry in fs::read_dir(fuzz.join("targets"))? {
+        targets.extend(entry?.path().file_stem().map(|it| it.to_string_lossy().into_owned()));
+    }
+    targets.sort();
+    let part = |target: &String| {
+        let corpus = fuzz.join("corpus").join(target);
+        fs::create_dir_all(&corpus)?;
+        let mut command = Command::new(package::tools().join(CARGO_FUZZ.0));
+        command.args(["fuzz", "run", "--sanitizer", "none", "--fuzz-dir"]).arg(&fuzz).arg(target);
+        command.arg(&corpus).arg(fuzz.join("seeds").join(target)).arg("--");
+        command.arg(format!("-dict={}", fuzz.join("dictionary.txt").display()));
+        command.args(["-timeout=10", "-rss_limit_mb=2048"]);
+        command.arg(format!("-max_total_time={FUZZ_SECONDS}"));
+        Ok(Part { name: format!("fuzz-{target}"), command })
+    };
+    let (name, version) = CARGO_FUZZ;
+    let install =
+        Part { name: "fuzz-install".to_owned(), command: package::install(name, version) };
+    std::iter::once(Ok(install)).chain(targets.iter().map(part)).collect()
+}
+
+fn run_parts(parts: Vec<Part>, dir: &Path) -> Vec<Verdict> {
+    let count = parts.len();
+    let run = |(index, part): (usize, Part)| {
+        let log = dir.join(&part.name).with_extension("log");
+        println!("nightly: {} of {count}: {}, see {}", index + 1, part.name, log.display());
+        let begun = Instant::now();
+        let failure = run_part(part.command, &log).err().map(|error| format!("{error:#}"));
+        let verdict = Verdict { name: part.name, failure, took: begun.elapsed() };
+        print!("nightly: {}", render(std::slice::from_ref(&verdict)));
+        verdict
+    };
+    parts.into_iter().enumerate().map(run).collect()
+}
+
+fn run_part(mut command: Command, log: &Path) -> anyhow::Result<()> {
+    let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+    command.current_dir(workspace()).stdin(Stdio::null());
+    command.stdout(out.try_clone()?).stderr(out);
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().with_context(|| format!("cannot run {program}"))?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+/// A line for each.
+fn render(verdicts: &[Verdict]) -> String {
+    let line = |it: &Verdict| {
+        let (minutes, failure) = (it.took.as_secs().div_ceil(60), it.failure.as_deref());
+        let verdict = failure.map_or("ok".to_owned(), |why| format!("FAILED: {why}"));
+        format!("{:20} {minutes:4} min  {verdict}\n", it.name)
+    };
+    verdicts.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(name: &str, script: &str) -> Part {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Part { name: name.to_owned(), command }
+    }
+
+    #[test]
+    fn a_part_that_fails_does_not_stop_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let lost = Part { name: "lost".to_owned(), command: Command::new("/no/such/program") };
+        let parts = vec![part("bad", "echo why >&2; exit 3"), lost, part("good", "echo fine")];
+        let verdicts = run_parts(parts, dir.path());
+        let said = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!((said("bad.log"), said("good.log")), ("why\n".to_owned(), "fine\n".to_owned()));
+        let told = render(&verdicts);
+        let lines: Vec<&str> = told.lines().map(|it| it.split_once(" min  ").unwrap().1).collect();
+        assert_eq!(lines[0], "FAILED: exit status: 3");
+        assert!(lines[1].starts_with("FAILED: cannot run /no/such/program"), "{told}");
+        assert_eq!(lines[2], "ok");
+    }
+
+    #[test]
+    fn parts_are_chosen_by_name_or_by_what_they_have_in_common() {
+        let all = || ["chaos", "fuzz-files", "fuzz-lists"].map(|it| part(it, "")).into();
+        let names = |wanted: &[&str]| -> Vec<String> {
+            choose(all(), wanted).unwrap().into_iter().map(|it| it.name).collect()
+        };
+        assert_eq!(names(&[]), ["chaos", "fuzz-files", "fuzz-lists"]);
+        assert_eq!(names(&["fuzz"]), ["fuzz-files", "fuzz-lists"]);
+        assert_eq!(names(&["fuzz-lists", "chaos"]), ["chaos", "fuzz-lists"]);
+        let refused = choose(all(), &["soup"]).err().unwrap().to_string();
+        assert_eq!(refused, "`soup` is no part; there are chaos, fuzz-files, fuzz-lists");
+    }
+
+    #[test]
+    fn every_part_is_there() {
+        let names: Vec<String> = parts(&[]).unwrap().into_iter().map(|it| it.name).collect();
+        for name in ["chaos", "sigkill", "soak", "fuzz-journal", "critest", "kubelet", "lab"] {
+            assert!(names.iter().any(|it| it == name), "{name} in {names:?}");
+        }
+    }
+}
