@@ -126,7 +126,7 @@ impl<'a> Company<'a> {
 /// Of which domains a pod takes as few as possible.
 fn level(request: &Request) -> Level {
     match request.wishes.cpus.within {
-        Some(Within::Fewest(level)) => level,
+        Some(Within::Fewest(level)) if request.wishes.pod.is_one => level,
         _ => Level::NumaNode,
     }
 }

@@ -1,7 +1,7 @@
 //! Which disks are below directories and files, so that who uses them can be near them. In: paths. Out: disks, by path.
 //!
-//! No path is followed, because a file system of the network may hang: the table of mounts says what is mounted there
-//! (Documentation/filesystems/proc.rst, "3.5 /proc/<pid>/mountinfo"; that of process 1, which is the host's), and sysfs which disks that consists of
+//! No path is followed, because a file system of the network may hang, but for kubelet's links to devices on the system's own disk. The table of mounts
+//! says what is mounted where (proc_pid_mountinfo(5); that of process 1, which is the host's), and sysfs which disks that consists of
 //! (Documentation/ABI/stable/sysfs-block; `slaves` of what device mapper and md have made). The disk of the system itself says nothing: everybody uses it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ pub fn read_volumes<'a>(
     let system: Vec<&str> =
         SYSTEM_DIRS.iter().filter_map(|dir| Some(mount_of(&mounts, dir)?.number)).collect();
     let on_disks = |path: &'a str| {
-        let number = number_below(root, &mounts, path)?;
+        let number = number_below(root, &mounts, &system, path)?;
         let mut disks = BTreeSet::new();
         if !system.contains(&number.as_str()) {
             add_disks(&root.join("sys/dev/block").join(number), DEPTH_MAX, &mut disks);
@@ -77,11 +77,11 @@ fn mount_of<'m, 'a>(mounts: &'m [Mount<'a>], path: &str) -> Option<&'m Mount<'a>
 }
 
 /// The number of the device below a path. A device itself, which kubelet links or mounts into the pod's directory for a raw block volume, is below itself.
-fn number_below(root: &Path, mounts: &[Mount<'_>], path: &str) -> Option<String> {
+fn number_below(root: &Path, mounts: &[Mount<'_>], system: &[&str], path: &str) -> Option<String> {
     let mount = mount_of(mounts, path)?;
     let device = match mount.kind {
         "devtmpfs" => mount.inside.strip_prefix('/').map(str::to_owned),
-        _ if path.contains("/volumeDevices/") => {
+        _ if system.contains(&mount.number) && path.contains("/volumeDevices/") => {
             let target = fs::read_link(root.join(path.strip_prefix('/')?)).ok()?;
             Some(target.strip_prefix("/dev").ok()?.to_str()?.to_owned())
         }
