@@ -41,7 +41,7 @@ pub(crate) const RESERVED: &str = "0,8";
 pub(crate) const DAEMON: &str = env!("CARGO_BIN_EXE_bayplan-under-test");
 
 /// Far beyond anything a test waits for; it turns a test that hangs into one that fails.
-const STUCK: Duration = Duration::from_secs(60);
+pub(crate) const STUCK: Duration = Duration::from_secs(60);
 pub(crate) const POLL: Duration = Duration::from_millis(5);
 /// Short, so that tests need not wait for what only a later sync repairs.
 const RESYNC: Duration = Duration::from_millis(50);

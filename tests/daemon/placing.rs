@@ -8,7 +8,7 @@ use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_types::{Bytes, QosClass};
 
-use crate::node::{MACHINE, Node, RESERVED, set, soon};
+use crate::node::{MACHINE, Node, RESERVED, STUCK, set, soon};
 
 /// On a runtime that does not tell what ends, as containerd before 1.7.
 async fn start_without_events() -> Node {
@@ -183,40 +183,47 @@ async fn cpus_of_an_init_container_are_used_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_comes_near_the_disk_that_its_volume_is_on() {
-    let mut node = Node::without_daemon("pack:2 numa:1 core:4 pu:2 mem:16 nvme:1");
+    let mut node = Node::without_daemon("pack:2 numa:1 core:4 pu:2 mem:16 nvme:2");
+    node.adjust = |config| config.decision_timeout = STUCK;
     write_disks(&node.host_root());
     node.start_daemon().await;
-    let is_near_system = |cpu: u32| cpu % 8 < 4;
-    let mut place = async |name: &str, volume: &str| {
+    let mut package = async |name: &str, volume: &str| {
         let pod = PodSpec::new(name, QosClass::Guaranteed);
         let container = ContainerSpec {
             volumes: vec![volume.to_owned()],
             ..ContainerSpec::guaranteed(name, 1000, Bytes::gib(1))
         };
         let (_, id) = soon(node.kubelet.launch(&pod, &container)).await.unwrap();
-        node.cpus(&id).first().unwrap().0
+        node.cpus(&id).first().unwrap().0 % 8 / 4
     };
-    assert!(is_near_system(place("on-the-system-disk", "/srv").await));
-    assert!(!is_near_system(place("database", "/data/db").await));
-    assert!(is_near_system(place("not-mounted", "/database").await));
+    // The system's disk is in the second package, too, and draws nobody there.
+    assert_eq!(package("on-the-system-disk", "/srv").await, 0);
+    assert_eq!(package("logs", "/log/pods").await, 0);
+    assert_eq!(package("database", "/data/db").await, 1);
+    assert_eq!(package("not-mounted", "/database").await, 0);
     node.kill_daemon();
     node.start_daemon().await;
     node.check_in_line().await;
 }
 
-/// The system is on the first disk, `/data` on a partition of the second, which is in the second package.
+/// The system is on two partitions of the last disk, `/data` on one of the disk before it; both are in the second package.
 fn write_disks(root: &Path) {
+    const TABLE: &str = "\
+22 1 259:1 / / rw - ext4 /dev/nvme3n1p1 rw
+23 22 259:2 / /log rw - ext4 /dev/nvme3n1p2 rw
+30 22 259:5 / /data rw - xfs /dev/nvme2n1p1 rw
+";
     let put = |path: &str, text: &str| {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     };
-    put(
-        "proc/1/mountinfo",
-        "22 1 259:0 / / rw - ext4 /dev/nvme0n1 rw\n30 22 259:2 / /data rw - xfs /dev/nvme1n1p1 rw\n",
-    );
-    put("sys/devices/second/nvme1n1/nvme1n1p1/partition", "1\n");
+    put("proc/1/mountinfo", TABLE);
     fs::create_dir_all(root.join("sys/dev/block")).unwrap();
-    let disk = root.join("sys/dev/block/259:2");
-    symlink("../../devices/second/nvme1n1/nvme1n1p1", disk).unwrap();
+    let partitions = [("259:1", "nvme3n1", 1), ("259:2", "nvme3n1", 2), ("259:5", "nvme2n1", 1)];
+    for (number, disk, partition) in partitions {
+        let device = format!("devices/second/{disk}/{disk}p{partition}");
+        put(&format!("sys/{device}/partition"), "");
+        symlink(format!("../../{device}"), root.join("sys/dev/block").join(number)).unwrap();
+    }
 }

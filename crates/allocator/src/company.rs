@@ -50,7 +50,10 @@ impl<'a> Company<'a> {
             Some(Within::One(level)) if self.is_one() => around(pools, pool, |it| it.is(level)),
             _ => {
                 let level = level(self.request);
-                let is_enough = |it: &Pool| pools.count_whole(level, &it.cpus) >= self.fewest;
+                let is_enough = |it: &Pool| match level {
+                    Level::NumaNode => it.nodes.len() >= self.fewest,
+                    _ => pools.count_whole(level, &it.cpus) >= self.fewest,
+                };
                 let nodes = around(pools, pool, is_enough).nodes.len();
                 let wider = pools.chain(pool.id).filter(|it| it.nodes.len() <= nodes);
                 wider.last().unwrap_or(pool)

@@ -228,7 +228,7 @@ impl<'a> Picker<'a> {
                     span.even_out(count);
                 }
             }
-            if span.missing > 0 || (is_over_each && span.parts.iter().any(|part| part.count == 0)) {
+            if span.missing > 0 || (is_over_each && !span.is_even()) {
                 return None;
             }
             let mut cost = Cost::default();
@@ -413,6 +413,15 @@ impl<'a, 'b> Span<'a, 'b> {
         let (pools, each) = (self.picker.supply.pools, &self.picker.spread.each);
         let is_one = |part: &&Part| pools.get(part.pool).is_some_and(|it| it.nodes.is_subset(each));
         self.parts = self.open.iter().filter(is_one).copied().collect();
+    }
+
+    /// Whether each domain gives something, and none a core more than another.
+    fn is_even(&self) -> bool {
+        let supply = &self.picker.supply;
+        let core = if supply.units.is_by_core() { 1 } else { supply.pools.width };
+        let counts = self.parts.iter().map(|part| part.count);
+        let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
+        least > 0 && most - least <= core
     }
 
     /// The same number of units from each domain, as far as each has them and no core is split for it, but where each is to have at least one.

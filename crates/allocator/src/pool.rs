@@ -257,9 +257,13 @@ impl Pools {
         self.domains.iter().filter(|(it, domain)| *it == level && domain.is_subset(cpus)).count()
     }
 
-    /// Domains of the level in which these CPUs lie.
+    /// Domains of the level in which these CPUs lie. NUMA nodes that are no domains, because they cross others, count, too.
     pub(crate) fn count(&self, level: Level, cpus: &CpuSet) -> usize {
-        self.domains.iter().filter(|(it, domain)| *it == level && domain.intersects(cpus)).count()
+        let lies_in = |(it, domain): &&(Level, CpuSet)| *it == level && domain.intersects(cpus);
+        match level {
+            Level::NumaNode => self.nodes_of(cpus).len(),
+            _ => self.domains.iter().filter(lies_in).count(),
+        }
     }
 
     /// NUMA nodes of these CPUs.

@@ -79,6 +79,8 @@ impl<'a> Question<'a> {
     /// Only an odd CPU that may be paired has to do with strangers.
     fn kin(&self) -> Option<Kin<'a>> {
         let is_odd = !self.missing.is_multiple_of(self.ledger.pools().width);
+        // Each of several nodes may give an odd number.
+        let is_odd = is_odd || self.views.iter().any(|view| !view.each.is_empty());
         (is_odd && self.request.wishes.cpus.siblings == Siblings::Pair)
             .then_some(Kin { ledger: self.ledger, owner: self.request.owner })
     }
@@ -270,6 +272,10 @@ impl<'q, 'a> Search<'q, 'a> {
             return Ok(Standing::Short(Short { at_best, view, lacking: refused }));
         }
         let Some(cost) = picker.cost(pool.id) else { return Err(refused) };
+        let halves = self.request.wishes.cpus.only_whole_cores && cost.split_cores > 0;
+        if halves && !picker.spread.each.is_empty() {
+            return Err(refused);
+        }
         let pod_fits = self.rest_fits(pool, picker)?;
         let score = at_cost(Score { pod_fits, ..common }, cost, (0, MilliCpu::ZERO));
         Ok(Standing::Fits(Candidate::without_moves(score, view)))

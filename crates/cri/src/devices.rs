@@ -17,15 +17,15 @@ const NAMES_MAX: usize = 128;
 const NAMES_SEEN_MAX: usize = 1024;
 const NAME_LEN_MAX: usize = 255;
 const PATH_LEN_MAX: usize = 4096;
-/// In paths of what kubelet makes: `/etc/hosts`, logs of the end, and volumes that are no disks.
+/// What kubelet makes below `pods/UID/`: `/etc/hosts`, logs of the end, and volumes that are no disks.
 const OF_KUBELET: [&str; 7] = [
-    "/etc-hosts",
-    "/containers/",
-    "/volumes/kubernetes.io~configmap/",
-    "/volumes/kubernetes.io~downward-api/",
-    "/volumes/kubernetes.io~empty-dir/",
-    "/volumes/kubernetes.io~projected/",
-    "/volumes/kubernetes.io~secret/",
+    "etc-hosts",
+    "containers/",
+    "volumes/kubernetes.io~configmap/",
+    "volumes/kubernetes.io~downward-api/",
+    "volumes/kubernetes.io~empty-dir/",
+    "volumes/kubernetes.io~projected/",
+    "volumes/kubernetes.io~secret/",
 ];
 const VARIABLE: &str = "PCIDEVICE_";
 /// Begins the name of CPUs that were claimed, as kubelet and as the runtime tells of them.
@@ -67,7 +67,10 @@ pub fn volume_sources<'a>(
     mounts: impl IntoIterator<Item = (&'a str, bool)>,
     devices: impl IntoIterator<Item = &'a str>,
 ) -> Vec<String> {
-    let is_of_kubelet = |path: &str| OF_KUBELET.iter().any(|part| path.contains(part));
+    let is_of_kubelet = |path: &str| {
+        let of_pod = path.split_once("/pods/").and_then(|(_, rest)| rest.split_once('/'));
+        of_pod.is_some_and(|(_, name)| OF_KUBELET.iter().any(|own| name.starts_with(own)))
+    };
     let writable = mounts.into_iter().filter(|(_, is_read_only)| !is_read_only);
     let sources = writable.map(|(path, _)| path).chain(devices);
     bounded(sources.filter(|path| {
@@ -133,12 +136,16 @@ mod tests {
         let pod = "/var/lib/kubelet/pods/1";
         let of_kubelet = ["etc-hosts", "containers/a/0f", "volumes/kubernetes.io~empty-dir/tmp"]
             .map(|name| format!("{pod}/{name}"));
-        let mounts =
-            [("/data/db", false), ("/data/models", true), ("/dev/sda", false), ("x", false)];
+        let mounts = [
+            ("/data/containers/db", false),
+            ("/data/models", true),
+            ("/dev/sda", false),
+            ("x", false),
+        ];
         let mounts = mounts.into_iter().chain(of_kubelet.iter().map(|path| (path.as_str(), false)));
         let raw = format!("{pod}/volumeDevices/kubernetes.io~csi/raw");
         let sources = volume_sources(mounts, ["/dev/null", raw.as_str()]);
-        assert_eq!(sources, ["/data/db", &raw]);
+        assert_eq!(sources, ["/data/containers/db", &raw]);
     }
 
     #[test]

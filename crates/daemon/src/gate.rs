@@ -29,9 +29,6 @@ pub(crate) struct Gate {
     pub(crate) enforcement: Enforcement,
 }
 
-/// The table of mounts and sysfs are read in less than a millisecond or two; a container that nothing is known of is better than one that waits.
-const DISKS_PATIENCE: Duration = Duration::from_millis(100);
-
 /// Why there is no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Undecided {
@@ -91,6 +88,7 @@ impl Gate {
     fn undecided(&self, why: Undecided) -> Admission {
         self.metrics.failed("undecided");
         if why == Undecided::Gone {
+            tracing::error!("refused: the task that decides has ended, and so does the daemon");
             return Admission::Refuse("bayplan is ending, and another one decides".to_owned());
         }
         let (limit, on_failure) = {
@@ -106,7 +104,8 @@ impl Gate {
         }
     }
 
-    /// Looks up which disks its volumes are on.
+    /// Looks up which disks its volumes are on. The table of mounts and sysfs are read in a millisecond or two; a container that nothing is known of is better than one
+    /// that waits.
     async fn find_disks(&self, container: &mut NewContainer) {
         let volumes = std::mem::take(&mut container.volumes);
         if volumes.is_empty() {
@@ -116,7 +115,8 @@ impl Gate {
         let read = tokio::task::spawn_blocking(move || {
             read_volumes(&root, volumes.keys().map(String::as_str))
         });
-        match timeout(DISKS_PATIENCE, read).await {
+        let patience = self.config.borrow().decision_timeout / 4;
+        match timeout(patience, read).await {
             Ok(Ok(found)) => container.volumes = found,
             _ => {
                 self.metrics.failed("late_disks");

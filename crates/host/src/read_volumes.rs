@@ -24,12 +24,15 @@ pub fn read_volumes<'a>(
     let mounts: Vec<Mount<'_>> = table.lines().filter_map(Mount::parse).collect();
     let system: Vec<&str> =
         SYSTEM_DIRS.iter().filter_map(|dir| Some(mount_of(&mounts, dir)?.number)).collect();
-    let on_disks = |path: &'a str| {
-        let number = number_below(root, &mounts, &system, path)?;
+    let disks_of = |number: &str| {
         let mut disks = BTreeSet::new();
-        if !system.contains(&number.as_str()) {
-            add_disks(&root.join("sys/dev/block").join(number), DEPTH_MAX, &mut disks);
-        }
+        add_disks(&root.join("sys/dev/block").join(number), DEPTH_MAX, &mut disks);
+        disks
+    };
+    let of_system: BTreeSet<String> = system.iter().flat_map(|number| disks_of(number)).collect();
+    let on_disks = |path: &'a str| {
+        let mut disks = disks_of(&number_below(root, &mounts, &system, path)?);
+        disks.retain(|disk| !of_system.contains(disk));
         (!disks.is_empty()).then(|| (path.to_owned(), disks.into_iter().collect()))
     };
     paths.into_iter().filter_map(on_disks).collect()
@@ -76,19 +79,29 @@ fn mount_of<'m, 'a>(mounts: &'m [Mount<'a>], path: &str) -> Option<&'m Mount<'a>
     above.max_by_key(|it| it.at.components().count())
 }
 
-/// The number of the device below a path. A device itself, which kubelet links or mounts into the pod's directory for a raw block volume, is below itself.
+/// The number of the device below a path. A device is below itself: that of a raw block volume kubelet links into the pod's directory, directly or by way of
+/// where a CSI driver has mounted it.
 fn number_below(root: &Path, mounts: &[Mount<'_>], system: &[&str], path: &str) -> Option<String> {
     let mount = mount_of(mounts, path)?;
     let device = match mount.kind {
-        "devtmpfs" => mount.inside.strip_prefix('/').map(str::to_owned),
+        "devtmpfs" => mounted_device(mount)?,
         _ if system.contains(&mount.number) && path.contains("/volumeDevices/") => {
             let target = fs::read_link(root.join(path.strip_prefix('/')?)).ok()?;
-            Some(target.strip_prefix("/dev").ok()?.to_str()?.to_owned())
+            match target.strip_prefix("/dev") {
+                Ok(device) => device.to_str()?.to_owned(),
+                Err(_) => mounted_device(mount_of(mounts, target.to_str()?)?)?,
+            }
         }
         _ => return Some(mount.number.to_owned()),
     };
-    let dir = root.join("sys/class/block").join(device?.replace('/', "!"));
+    let dir = root.join("sys/class/block").join(device.replace('/', "!"));
     Some(fs::read_to_string(dir.join("dev")).ok()?.trim().to_owned())
+}
+
+/// The name of the device that is mounted at a file.
+fn mounted_device(mount: &Mount<'_>) -> Option<String> {
+    let device = mount.inside.strip_prefix('/').filter(|_| mount.kind == "devtmpfs");
+    device.map(str::to_owned)
 }
 
 /// Adds the disks of which a block device consists.
@@ -124,7 +137,8 @@ mod tests {
 34 33 259:2 / /hidden rw shared:9 - ext4 /dev/nvme1n1p1 rw
 35 22 259:0 /sub /var/lib/kubelet/pods/1/volumes/kubernetes.io~local-volume/pv rw - xfs /dev/nvme0n1 rw
 36 22 8:1 /var/x /var/lib/kubelet/pods/1/volume-subpaths/y rw - ext4 /dev/root rw
-37 22 0:5 /nvme1n1 /var/lib/kubelet/pods/1/volumeDevices/kubernetes.io~csi/raw rw - devtmpfs udev rw
+37 22 0:5 /nvme1n1 /var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv/1 rw - devtmpfs udev rw
+40 22 8:2 / /log rw - ext4 /dev/sda2 rw
 38 22 253:9 / /ring rw - ext4 /dev/mapper/ring rw
 39 22 7:0 / /gone rw - ext4 /dev/loop0 rw
 torn line
@@ -150,6 +164,7 @@ torn line
         }
         for (partition, number) in [
             ("pci0/ata1/sda/sda1", "8:1"),
+            ("pci0/ata1/sda/sda2", "8:2"),
             ("pci0/nvme0/nvme0n1/nvme0n1p3", "259:4"),
             ("pci1/nvme1/nvme1n1/nvme1n1p1", "259:2"),
         ] {
@@ -164,6 +179,7 @@ torn line
         for (number, name, device) in [
             ("8:0", "sda", "pci0/ata1/sda"),
             ("8:1", "sda1", "pci0/ata1/sda/sda1"),
+            ("8:2", "sda2", "pci0/ata1/sda/sda2"),
             ("259:0", "nvme0n1", "pci0/nvme0/nvme0n1"),
             ("259:1", "nvme1n1", "pci1/nvme1/nvme1n1"),
             ("259:2", "nvme1n1p1", "pci1/nvme1/nvme1n1/nvme1n1p1"),
@@ -177,9 +193,11 @@ torn line
         link(&format!("{slaves}/nvme0n1p3"), "../../../pci0/nvme0/nvme0n1/nvme0n1p3");
         link(&format!("{slaves}/nvme1n1p1"), "../../../pci1/nvme1/nvme1n1/nvme1n1p1");
         link("sys/devices/virtual/dm-9/slaves/dm-9", "../../dm-9");
-        let pod = "var/lib/kubelet/pods/1/volumeDevices/kubernetes.io~local-volume";
-        link(&format!("{pod}/raw"), "/dev/nvme0n1");
-        link(&format!("{pod}/out"), "/etc/passwd");
+        let pod = "var/lib/kubelet/pods/1/volumeDevices";
+        link(&format!("{pod}/kubernetes.io~local-volume/raw"), "/dev/nvme0n1");
+        link(&format!("{pod}/kubernetes.io~local-volume/out"), "/etc/passwd");
+        let published = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv/1";
+        link(&format!("{pod}/kubernetes.io~csi/raw"), published);
         root
     }
 
@@ -196,6 +214,8 @@ torn line
             ("/hidden/x", "/dev/nvme1n1"),
             ("/far/x", ""),
             ("/etc/x", ""),
+            // Another partition of the system's disk.
+            ("/log/pods", ""),
             ("/ring", ""),
             ("/gone", ""),
             ("relative", ""),

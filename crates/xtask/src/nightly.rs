@@ -2,7 +2,7 @@
 //! `target/nightly`, a table, and a failure where a part has failed. A part that fails does not stop the others.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,17 @@ cargo xtask nightly [PART...]
                          logs are in target/nightly, and a table of verdicts comes last
 ";
 
+const CHAOS: &str = "chaos::after_every_round_of_chaos_all_agree_and_nothing_has_leaked";
+const SIGKILL: &str =
+    "chaos::after_sigkill_at_any_moment_of_a_call_all_agree_and_nothing_has_leaked";
+const SOAK: &str = "soak::twenty_pods_a_second_come_and_go_and_nothing_grows";
 /// What the parts of chaos, fuzzing and the soak have for themselves.
 const CHAOS_ROUNDS: &str = "20000";
 const SIGKILL_ROUNDS: &str = "5000";
 const SOAK_MINUTES: &str = "30";
 const FUZZ_SECONDS: u32 = 600;
+/// What takes longer hangs: twice the longest.
+const LIMIT: &str = "6h";
 
 /// Installed as what makes packages is.
 const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
@@ -29,6 +35,14 @@ const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
 struct Part {
     name: String,
     command: Command,
+    /// What the log has to say in the end, besides that the program says it is well.
+    must_say: &'static str,
+}
+
+impl Part {
+    fn new(name: impl Into<String>, command: Command) -> Part {
+        Part { name: name.into(), command, must_say: "" }
+    }
 }
 
 /// How one has ended.
@@ -41,6 +55,9 @@ struct Verdict {
 
 pub(crate) fn run(wanted: &[&str]) -> anyhow::Result<()> {
     let parts = parts(wanted)?;
+    for target in fuzz_targets()? {
+        fs::create_dir_all(corpus(&target))?;
+    }
     let dir = workspace().join("target/nightly");
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let verdicts = run_parts(parts, &dir);
@@ -60,25 +77,25 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     let test = |name: &str, tests: &str, variable: &str, value: &str| {
         let mut command = Command::new(cargo());
         command.args(["test", "--locked", "-p", "bayplan-tests", "--test", "daemon", "--", tests]);
-        command.arg("--nocapture").env(variable, value);
-        Part { name: name.to_owned(), command }
+        command.args(["--exact", "--nocapture"]).env(variable, value);
+        Part { must_say: "test result: ok. 1 passed", ..Part::new(name, command) }
     };
     let script = |name: &str, args: &[&str]| {
         let mut command = Command::new(workspace().join("tests").join(name).join("run"));
         command.args(args);
-        Part { name: name.to_owned(), command }
+        Part::new(name, command)
     };
     let mut lab = Command::new(std::env::current_exe()?);
     lab.args(["lab", "run", "--machine", "all", "--kernel", "all", "--init", "all"]);
     let mut parts = vec![
-        test("chaos", "after_every_round", "BAYPLAN_CHAOS_ROUNDS", CHAOS_ROUNDS),
-        test("sigkill", "after_sigkill", "BAYPLAN_CHAOS_KILLED_ROUNDS", SIGKILL_ROUNDS),
-        test("soak", "twenty_pods", "BAYPLAN_SOAK_MINUTES", SOAK_MINUTES),
+        test("chaos", CHAOS, "BAYPLAN_CHAOS_ROUNDS", CHAOS_ROUNDS),
+        test("sigkill", SIGKILL, "BAYPLAN_CHAOS_KILLED_ROUNDS", SIGKILL_ROUNDS),
+        test("soak", SOAK, "BAYPLAN_SOAK_MINUTES", SOAK_MINUTES),
     ];
     parts.extend(fuzz_parts()?);
     parts.push(script("critest", &["--side-by-side"]));
     parts.push(script("kubelet", &[]));
-    parts.push(Part { name: "lab".to_owned(), command: lab });
+    parts.push(Part::new("lab", lab));
     choose(parts, wanted)
 }
 
@@ -96,26 +113,32 @@ fn choose(mut parts: Vec<Part>, wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
 /// What runs them, and one for each target; what they find lies in `tests/fuzz/artifacts`.
 fn fuzz_parts() -> anyhow::Result<Vec<Part>> {
     let fuzz = workspace().join("tests/fuzz");
-    let mut targets = Vec::new();
-    for entry in fs::read_dir(fuzz.join("targets"))? {
-        targets.extend(entry?.path().file_stem().map(|it| it.to_string_lossy().into_owned()));
-    }
-    targets.sort();
     let part = |target: &String| {
-        let corpus = fuzz.join("corpus").join(target);
-        fs::create_dir_all(&corpus)?;
         let mut command = Command::new(package::tools().join(CARGO_FUZZ.0));
         command.args(["fuzz", "run", "--sanitizer", "none", "--fuzz-dir"]).arg(&fuzz).arg(target);
-        command.arg(&corpus).arg(fuzz.join("seeds").join(target)).arg("--");
+        command.arg(corpus(target)).arg(fuzz.join("seeds").join(target)).arg("--");
         command.arg(format!("-dict={}", fuzz.join("dictionary.txt").display()));
         command.args(["-timeout=10", "-rss_limit_mb=2048"]);
         command.arg(format!("-max_total_time={FUZZ_SECONDS}"));
-        Ok(Part { name: format!("fuzz-{target}"), command })
+        Part::new(format!("fuzz-{target}"), command)
     };
     let (name, version) = CARGO_FUZZ;
-    let install =
-        Part { name: "fuzz-install".to_owned(), command: package::install(name, version) };
-    std::iter::once(Ok(install)).chain(targets.iter().map(part)).collect()
+    let install = Part::new("fuzz-install", package::install(name, version));
+    Ok(std::iter::once(install).chain(fuzz_targets()?.iter().map(part)).collect())
+}
+
+fn fuzz_targets() -> anyhow::Result<Vec<String>> {
+    let mut targets = Vec::new();
+    for entry in fs::read_dir(workspace().join("tests/fuzz/targets"))? {
+        targets.extend(entry?.path().file_stem().map(|it| it.to_string_lossy().into_owned()));
+    }
+    targets.sort();
+    Ok(targets)
+}
+
+/// Where a target keeps what it has found to be new.
+fn corpus(target: &str) -> PathBuf {
+    workspace().join("tests/fuzz/corpus").join(target)
 }
 
 fn run_parts(parts: Vec<Part>, dir: &Path) -> Vec<Verdict> {
@@ -124,7 +147,7 @@ fn run_parts(parts: Vec<Part>, dir: &Path) -> Vec<Verdict> {
         let log = dir.join(&part.name).with_extension("log");
         println!("nightly: {} of {count}: {}, see {}", index + 1, part.name, log.display());
         let begun = Instant::now();
-        let failure = run_part(part.command, &log).err().map(|error| format!("{error:#}"));
+        let failure = run_part(&part, &log).err().map(|error| format!("{error:#}"));
         let verdict = Verdict { name: part.name, failure, took: begun.elapsed() };
         print!("nightly: {}", render(std::slice::from_ref(&verdict)));
         verdict
@@ -132,13 +155,26 @@ fn run_parts(parts: Vec<Part>, dir: &Path) -> Vec<Verdict> {
     parts.into_iter().enumerate().map(run).collect()
 }
 
-fn run_part(mut command: Command, log: &Path) -> anyhow::Result<()> {
+/// `timeout` also ends what the program has started.
+fn run_part(part: &Part, log: &Path) -> anyhow::Result<()> {
     let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-    command.current_dir(workspace()).stdin(Stdio::null());
-    command.stdout(out.try_clone()?).stderr(out);
-    let program = command.get_program().to_string_lossy().into_owned();
-    let status = command.status().with_context(|| format!("cannot run {program}"))?;
-    ensure!(status.success(), "{status}");
+    let mut limited = Command::new("timeout");
+    limited.args(["--kill-after=1m", LIMIT]).arg(part.command.get_program());
+    limited.args(part.command.get_args());
+    let variables = part.command.get_envs();
+    limited.envs(variables.filter_map(|(name, value)| Some((name, value?))));
+    limited.current_dir(workspace()).stdin(Stdio::null());
+    limited.stdout(out.try_clone()?).stderr(out);
+    let status = limited.status().context("cannot run `timeout`")?;
+    // What coreutils' timeout says of itself.
+    match status.code() {
+        Some(0) => {}
+        Some(124 | 137) => bail!("not done after {LIMIT}"),
+        _ => bail!("{status}"),
+    }
+    let said = fs::read(log)?;
+    let says = String::from_utf8_lossy(&said).contains(part.must_say);
+    ensure!(says, "it does not say `{}`", part.must_say);
     Ok(())
 }
 
@@ -159,22 +195,26 @@ mod tests {
     fn part(name: &str, script: &str) -> Part {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Part { name: name.to_owned(), command }
+        Part::new(name, command)
     }
 
     #[test]
     fn a_part_that_fails_does_not_stop_the_others() {
         let dir = tempfile::tempdir().unwrap();
-        let lost = Part { name: "lost".to_owned(), command: Command::new("/no/such/program") };
-        let parts = vec![part("bad", "echo why >&2; exit 3"), lost, part("good", "echo fine")];
+        let lost = Part::new("lost", Command::new("/no/such/program"));
+        let silent = Part { must_say: "1 passed", ..part("silent", "echo 0 passed") };
+        let good = Part { must_say: "fine", ..part("good", "echo fine") };
+        let parts = vec![part("bad", "echo why >&2; exit 3"), lost, silent, good];
         let verdicts = run_parts(parts, dir.path());
         let said = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
         assert_eq!((said("bad.log"), said("good.log")), ("why\n".to_owned(), "fine\n".to_owned()));
         let told = render(&verdicts);
         let lines: Vec<&str> = told.lines().map(|it| it.split_once(" min  ").unwrap().1).collect();
         assert_eq!(lines[0], "FAILED: exit status: 3");
-        assert!(lines[1].starts_with("FAILED: cannot run /no/such/program"), "{told}");
-        assert_eq!(lines[2], "ok");
+        assert_eq!(
+            lines[1..],
+            ["FAILED: exit status: 127", "FAILED: it does not say `1 passed`", "ok"]
+        );
     }
 
     #[test]

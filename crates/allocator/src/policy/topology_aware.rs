@@ -108,7 +108,7 @@ fn with_classes(topology: &Topology, reserved: CpuSet, isolated: CpuSet) -> Pool
     let domains = objects.filter(|it| !matches!(it.level, Level::Machine | Level::Core));
     let domains: Vec<(Level, CpuSet)> = domains.map(|it| (it.level, it.cpus.clone())).collect();
     Pools {
-        domain_cpus: derive_domain_cpus(&domains, &kept),
+        domain_cpus: derive_domain_cpus(topology, &domains, &kept),
         domains,
         pools,
         cores,
@@ -302,9 +302,15 @@ fn derive_nodes(topology: &Topology) -> Vec<Node> {
         .collect()
 }
 
-fn derive_domain_cpus(domains: &[(Level, CpuSet)], kept: &CpuSet) -> Vec<(Level, usize)> {
-    let counted = domains.iter().filter(|(it, _)| matches!(it, Level::NumaNode | Level::Package));
-    let left = counted.map(|(level, cpus)| (*level, cpus.difference(kept).len()));
+fn derive_domain_cpus(
+    topology: &Topology,
+    domains: &[(Level, CpuSet)],
+    kept: &CpuSet,
+) -> Vec<(Level, usize)> {
+    let nodes = topology.nodes().iter().map(|node| (Level::NumaNode, &node.cpus));
+    let packages = domains.iter().filter(|(it, _)| *it == Level::Package);
+    let counted = nodes.chain(packages.map(|(level, cpus)| (*level, cpus)));
+    let left = counted.map(|(level, cpus)| (level, cpus.difference(kept).len()));
     let mut left: Vec<(Level, usize)> = left.filter(|(_, cpus)| *cpus > 0).collect();
     left.sort_unstable_by_key(|(_, cpus)| Reverse(*cpus));
     left

@@ -1043,6 +1043,8 @@ fn each_of_the_devices_has_cpus_near_it_where_that_is_wished() {
             // They hang on one node, or nothing is left near one of them: all come to one place.
             "5 4 near:3 near:3 each",
             "6 2 near:0 near:1 each",
+            "7 6 near:1 near:2 each",
+            "8 2 near:2 near:3 each whole",
         ],
         expect![[r#"
             1 4 near:0 near:2: numa 0, owns [1-2,17-18] of 1-2,17-18, mems 0
@@ -1051,6 +1053,8 @@ fn each_of_the_devices_has_cpus_near_it_where_that_is_wished() {
             4 2 near:1 near:2 each: machine, owns [5,9] of 5,9, mems 1-2
             5 4 near:3 near:3 each: numa 3, owns [13-14,29-30] of 13-14,29-30, mems 3
             6 2 near:0 near:1 each: numa 1, owns [6,22] of 6,22, mems 1
+            7 6 near:1 near:2 each: machine, owns [7,10,21,23,25-26] of 7,10,21,23,25-26, mems 1-2
+            8 2 near:2 near:3 each whole: numa 2, owns [11,27] of 11,27, mems 2
         "#]],
     );
 }

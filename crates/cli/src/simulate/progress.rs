@@ -27,9 +27,8 @@ impl Progress {
     /// One more is done.
     pub(crate) fn step(&mut self) {
         self.done += 1;
-        let now = Instant::now();
-        if self.is_terminal && now >= self.next {
-            self.next = now + BETWEEN_DRAWINGS;
+        if self.is_terminal && Instant::now() >= self.next {
+            self.next = Instant::now() + BETWEEN_DRAWINGS;
             self.is_drawn = true;
             eprint!("{}", render(self.done, self.total));
         }

@@ -68,9 +68,11 @@ pub fn nears(hints: &Hints, container: &NewContainer, machine: &[Device]) -> Vec
         .flat_map(|(name, disks)| disks.iter().map(move |disk| (HintSource::Mount, name, disk)));
     let mut seen: Vec<PciAddress> = Vec::new();
     let mut nears = Vec::new();
-    for (source, name, device) in own.chain(mounted).chain(on_disks) {
-        let Some(device) = find_device(machine, device) else { continue };
+    for (source, name, device_name) in own.chain(mounted).chain(on_disks) {
+        let Some(device) = find_device(machine, device_name) else { continue };
         let Some(strictness) = hints.strictness(source, name) else { continue };
+        // A disk that was looked up is never a condition: one volume may lie on several, and a look may come to nothing.
+        let strictness = if name == device_name { strictness } else { Strictness::Preferred };
         if seen.contains(&device.address) {
             continue;
         }
