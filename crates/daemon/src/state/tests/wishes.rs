@@ -435,7 +435,9 @@ fn containers_are_placed_near_the_disks_of_their_volumes() {
     check(
         line,
         &[Ask { cpus: "5", says: &[("strict.topologyhints", "true")], ..near }],
-        expect![[""]],
+        expect![[r#"
+            a: cpus 0-4 mems 0-1
+        "#]],
     );
 }
 
