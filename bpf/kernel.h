@@ -51,6 +51,7 @@ struct thread_info {
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int flags;
+	int on_cpu;
 	struct sched_entity se;
 	struct sched_info sched_info;
 	int pid;

@@ -244,7 +244,8 @@ int migrated(u64 *ctx)
 
 /*
  * Charges everybody for what they have run so far: somebody who is never interrupted would not be seen otherwise, nor the last run of one who rests
- * after a switch that this side was not told of. The first look also remembers where everybody stood.
+ * after a switch that this side was not told of. Such a one may have been woken for another CPU than he ran on, so he is charged to no owner.
+ * The first look also remembers where everybody stood.
  */
 SEC("iter/task")
 int look_at_tasks(struct bpf_iter__task *ctx)
@@ -273,7 +274,8 @@ int look_at_tasks(struct bpf_iter__task *ctx)
 	exec_ns = now - __sync_lock_test_and_set(&state->exec_ns, now);
 	/* A task that switches on this CPU may add to the same counters in the middle of this program. */
 	__sync_fetch_and_add(&counters->exec_ns, exec_ns);
-	audit_task(task, task->thread_info.cpu, container, state->cgroup, exec_ns, 0);
+	if (task->on_cpu)
+		audit_task(task, task->thread_info.cpu, container, state->cgroup, exec_ns, 0);
 	return 0;
 }
 

@@ -76,7 +76,8 @@ pub struct Drain {
     pub outside: Counters,
     /// Who ran on CPUs that a container owns.
     pub intrusions: Intrusions,
-    /// Of them those whom the kernel had no room to name, on all CPUs together since the probes were attached.
+    /// Of them those whom the kernel had no room to name, on all CPUs together since the probes were attached. On a CPU that changes hands they are in no owner's
+    /// sum for the time since the last reading.
     pub unnamed: Intrusion,
 }
 

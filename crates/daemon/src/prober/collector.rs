@@ -94,7 +94,7 @@ fn encode_table(told: &Told, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result
         family.encode_family(&OfProbe { probe: probe.name })?.encode_gauge(&is_attached)?;
     }
     let Some(drain) = told.drains.back() else { return Ok(()) };
-    let help = "Of the time that others ran on CPUs that containers own, that for which the kernel had no room to note who it was; the containers' own sums have it, too";
+    let help = "Of the time that others ran on CPUs that containers own, that for which the kernel had no room to note who it was; the containers' own sums have it, too, but for CPUs that have changed hands";
     let unit = Some(&Unit::Seconds);
     encoder
         .encode_descriptor("intrusion_unnamed", help, unit, MetricType::Counter)?

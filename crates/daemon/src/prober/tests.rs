@@ -348,7 +348,7 @@ fn prometheus_is_told_of_the_containers_that_are_there() {
         bayplan_probe_attached{probe="interrupts"} 0
         bayplan_probe_attached{probe="vectors"} 0
         bayplan_probe_attached{probe="counters"} 0
-        # HELP bayplan_intrusion_unnamed_seconds Of the time that others ran on CPUs that containers own, that for which the kernel had no room to note who it was; the containers' own sums have it, too
+        # HELP bayplan_intrusion_unnamed_seconds Of the time that others ran on CPUs that containers own, that for which the kernel had no room to note who it was; the containers' own sums have it, too, but for CPUs that have changed hands
         # TYPE bayplan_intrusion_unnamed_seconds counter
         # UNIT bayplan_intrusion_unnamed_seconds seconds
         bayplan_intrusion_unnamed_seconds_total 0.5

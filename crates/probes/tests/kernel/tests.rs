@@ -6,14 +6,16 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use aya::maps::loaded_maps;
+use aya::maps::{Map, MapData, SkStorage, loaded_maps};
 use aya::programs::{loaded_links, loaded_programs};
+use aya::util::nr_cpus;
 use bayplan_probes::{
     CgroupId, CounterChoice, Counters, Distance, Drain, Event, EventCounts, Intrusion, Kind,
     Preempter, ProbeState, Probes, Vector, Who,
 };
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{CpuId, CpuSet};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::work::{Cgroup, Counted, Worker, path};
 
@@ -29,6 +31,10 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ),
     ("two_hogs_on_one_cpu_wait_for_each_other", two_hogs_on_one_cpu_wait_for_each_other),
     ("a_hog_on_somebody_elses_cpu_is_named", a_hog_on_somebody_elses_cpu_is_named),
+    (
+        "who_rests_after_an_untold_switch_is_charged_and_not_accused",
+        who_rests_after_an_untold_switch_is_charged_and_not_accused,
+    ),
     ("the_owner_himself_is_no_intruder", the_owner_himself_is_no_intruder),
     (
         "a_cpu_that_changes_hands_is_charged_to_each_owner",
@@ -218,14 +224,17 @@ fn work_between_looks(kernel: impl Fn() -> Vec<u64>) -> [Look; 2] {
 fn tasks_that_come_and_go_are_counted() {
     let (mut probes, cgroup) = (attach(), Cgroup::new());
     watch(&mut probes, &[(&cgroup, "")]);
-    let mut worker = Worker::new(Some(&cgroup), 1, "spawn 300");
-    let before = (counters(&mut probes, &cgroup).exec_ns, cgroup.usage_ns());
-    worker.begin();
-    worker.wait();
-    let found = counters(&mut probes, &cgroup).exec_ns - before.0;
-    let usage = cgroup.usage_ns() - before.1;
-    print!("({found} of {usage}) ");
-    assert_near("time", found, usage, 1);
+    // Whoever is gone after a switch that was not told is made up for by no later one.
+    until_told(|| {
+        let mut worker = Worker::new(Some(&cgroup), 1, "spawn 300");
+        let before = (counters(&mut probes, &cgroup).exec_ns, cgroup.usage_ns());
+        worker.begin();
+        worker.wait();
+        let found = counters(&mut probes, &cgroup).exec_ns - before.0;
+        let usage = cgroup.usage_ns() - before.1;
+        print!("({found} of {usage}) ");
+        (found, usage, ())
+    });
 }
 
 /// The controller that has all CPU time of the machine without the coarse tick. Only version 1 has it, so where that is not mounted it is for the moment.
@@ -355,15 +364,51 @@ fn a_hog_on_somebody_elses_cpu_is_named() {
     ];
     for (cgroup, name, who) in cases {
         assert_eq!(intrusion(&drain(&mut probes), owner.id(), name), None);
-        let mut worker = Worker::new(Some(cgroup), 1, &format!("hog {name} 1000"));
-        let before = taken_ns(&drain(&mut probes), owner.id(), name);
-        worker.begin();
-        let counted = worker.wait();
-        let (found, sum) = intrusion(&drain(&mut probes), owner.id(), name).unwrap();
+        let (found, sum) = until_told(|| {
+            let mut worker = Worker::new(Some(cgroup), 1, &format!("hog {name} 1000"));
+            let before = taken_ns(&drain(&mut probes), owner.id(), name);
+            worker.begin();
+            let counted = worker.wait();
+            let (found, sum) = intrusion(&drain(&mut probes), owner.id(), name).unwrap();
+            (sum.ns - before, counted.exec_ns, (found, sum))
+        });
         assert_eq!(found, who);
-        assert_near(name, sum.ns - before, counted.exec_ns, 2);
         assert!(sum.times > 0);
     }
+}
+
+/// Has the kernel side forget the last `ns` that a worker at rest was charged for, as if it had not been told of the switch after them.
+fn leave_untold(worker: &Worker, ns: u64) {
+    let held = held_by(std::process::id());
+    let is_own = |id: u32| held.contains(&format!("map_id:{id}"));
+    let tasks = loaded_maps()
+        .filter_map(Result::ok)
+        .find(|it| it.name_as_str() == Some("tasks") && is_own(it.id()));
+    let tasks = MapData::from_id(tasks.unwrap().id()).unwrap();
+    // Storage of tasks is reached by a descriptor, as that of sockets is, and the library has a type for that.
+    let mut tasks: SkStorage<_, [u64; 8]> = Map::SkStorage(tasks).try_into().unwrap();
+    let pid = Pid::from_raw(worker.pid().try_into().unwrap()).unwrap();
+    let task = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    // `struct task_state`, bpf/maps.h; the first word is the CPU time that was charged.
+    let mut state = tasks.get(&task, 0).unwrap();
+    state[0] = state[0].wrapping_sub(ns);
+    tasks.insert(&task, state, 0).unwrap();
+}
+
+/// Nobody knows on which CPU it was: since then it may have been woken for another.
+fn who_rests_after_an_untold_switch_is_charged_and_not_accused() {
+    let (mut probes, owner, other) = (attach(), Cgroup::new(), Cgroup::new());
+    watch(&mut probes, &[(&owner, "1"), (&other, "")]);
+    let mut worker = Worker::new(Some(&other), 1, "hog resting 300");
+    worker.begin();
+    worker.wait();
+    let before = drain(&mut probes);
+    leave_untold(&worker, 100_000_000);
+    let after = drain(&mut probes);
+    let charged = |drain: &Drain| drain.containers[&other.id()].exec_ns;
+    assert_eq!(charged(&after) - charged(&before), 100_000_000);
+    let accused = |drain: &Drain| intrusion(drain, owner.id(), "resting");
+    assert_eq!(accused(&after), accused(&before));
 }
 
 fn the_owner_himself_is_no_intruder() {
@@ -394,17 +439,16 @@ fn a_cpu_that_changes_hands_is_charged_to_each_owner() {
         let after = taken(drain(probes));
         (counted.exec_ns, [after[0] - before[0], after[1] - before[1]])
     };
-    for (owned, millis) in [(["1", ""], 400), (["", "1"], 200), (["", ""], 100)] {
+    for (owned, owner, millis) in [(["1", ""], 0, 400), (["", "1"], 1, 200)] {
         watch(&mut probes, &[(&first, owned[0]), (&second, owned[1])]);
-        let (counted, taken) = hog(&mut probes, millis);
-        for (owned, taken) in owned.into_iter().zip(taken) {
-            if owned.is_empty() {
-                assert_eq!(taken, 0, "from who does not own it");
-            } else {
-                assert_near("from its owner", taken, counted, 2);
-            }
-        }
+        until_told(|| {
+            let (counted, taken) = hog(&mut probes, millis);
+            assert_eq!(taken[1 - owner], 0, "from who does not own it");
+            (taken[owner], counted, ())
+        });
     }
+    watch(&mut probes, &[(&first, ""), (&second, "")]);
+    assert_eq!(hog(&mut probes, 100).1, [0, 0]);
 }
 
 /// The time that processes took of the CPUs that it owns.
@@ -414,11 +458,12 @@ fn taken_by_processes(drain: &Drain, owner: CgroupId) -> u64 {
     processes.map(|(_, sum)| sum.ns).sum()
 }
 
-/// A task goes by on CPU 1, under one name after the other; gives its CPU time in ns.
+/// A task goes by on CPU 1, under one name after the other; gives its CPU time in ns, without a millisecond for its last run, of which nobody is accused where the switch after
+/// it was not told.
 fn go_by(first: u32, last: u32) -> u64 {
     let mut worker = Worker::new(None, 1, &format!("names {first} {last}"));
     worker.begin();
-    worker.wait().exec_ns
+    worker.wait().exec_ns.saturating_sub(1_000_000)
 }
 
 /// More names between two readings than the kernel's map has room for.
@@ -426,11 +471,15 @@ fn who_finds_no_room_in_the_kernel_is_in_the_owners_sum() {
     let (mut probes, owner) = (attach(), Cgroup::new());
     watch(&mut probes, &[(&owner, "1")]);
     assert_eq!(drain(&mut probes).unnamed, Intrusion::default());
-    let crowd = go_by(0, 6000);
+    let cpus = u32::try_from(nr_cpus().unwrap()).unwrap();
+    // As much as the loader makes, of which some is taken by others.
+    let room = (64 * cpus).max(4096);
+    let crowd = go_by(0, room + 2000);
     let found = drain(&mut probes);
-    // There were more than 4,096 of them, and nearly all are alike.
+    // For 2,000 of them there was none, and nearly all are alike.
     let Intrusion { ns, times } = found.unnamed;
-    assert!(times > 1000 && ns > crowd / 10, "{times} times, {ns} of {crowd}");
+    let share = crowd / u64::from(room + 2000) * 600;
+    assert!(times > 1000 && ns > share, "{times} times, {ns} of {crowd}");
     let taken = taken_by_processes(&found, owner.id());
     assert!(taken >= crowd, "{taken} of {crowd}");
 }
