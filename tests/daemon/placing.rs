@@ -199,8 +199,8 @@ async fn a_database_comes_near_the_disk_that_its_volume_is_on() {
     // The system's disk is in the second package, too, and draws nobody there.
     assert_eq!(package("on-the-system-disk", "/srv").await, 0);
     assert_eq!(package("logs", "/log/pods").await, 0);
-    assert_eq!(package("database", "/data/db").await, 1);
     assert_eq!(package("not-mounted", "/database").await, 0);
+    assert_eq!(package("database", "/data/db").await, 1);
     node.kill_daemon();
     node.start_daemon().await;
     node.check_in_line().await;
