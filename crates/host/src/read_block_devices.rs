@@ -61,11 +61,15 @@ fn disk_of(root: &Path, dev: &Path, path: &Path) -> Option<BlockDevice> {
     let node = fs::canonicalize(path).ok()?;
     let name = node.strip_prefix(dev).ok()?.to_str()?.replace('/', "!");
     let found = fs::canonicalize(root.join("sys/class/block").join(name)).ok()?;
-    let disk: PathBuf = match found.join("partition").exists() {
-        true => found.parent()?.to_owned(),
-        false => found,
-    };
-    read_disk(&disk)
+    read_disk(&whole_disk(found))
+}
+
+/// The directory in sysfs of the disk that a block device, by its own directory, is or is a partition of.
+pub(crate) fn whole_disk(mut device: PathBuf) -> PathBuf {
+    if device.join("partition").exists() {
+        device.pop();
+    }
+    device
 }
 
 /// Of its directory in sysfs.

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::read_block_devices::whole_disk;
+
 /// Where the system and kubelet keep their files.
 const SYSTEM_DIRS: [&str; 2] = ["/", "/var/lib/kubelet"];
 /// Device mapper on device mapper on md is rare; what is deeper is taken for a loop.
@@ -106,10 +108,7 @@ fn mounted_device(mount: &Mount<'_>) -> Option<String> {
 
 /// Adds the disks of which a block device consists.
 fn add_disks(device: &Path, depth: usize, disks: &mut BTreeSet<String>) {
-    let Ok(mut device) = fs::canonicalize(device) else { return };
-    if device.join("partition").exists() {
-        device.pop();
-    }
+    let Ok(device) = fs::canonicalize(device).map(whole_disk) else { return };
     let slaves = fs::read_dir(device.join("slaves")).into_iter().flatten().flatten();
     let slaves: Vec<PathBuf> = slaves.map(|entry| entry.path()).collect();
     if let (true, Some(name)) = (slaves.is_empty(), device.file_name()) {
