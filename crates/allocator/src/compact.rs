@@ -18,6 +18,7 @@
 //! twice in one plan.
 
 mod apply;
+mod depart;
 mod model;
 mod search;
 #[cfg(test)]
@@ -34,6 +35,8 @@ use crate::room::Move;
 use apply::{Outcome, try_steps};
 use model::Model;
 use search::{Goal, search};
+
+pub use depart::{plan_departure, plan_return};
 
 /// Somebody who should get CPUs of his own in one domain.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ mod cold;
 mod compact;
 mod company;
 mod counted;
+mod elsewhere;
 mod home;
 mod ledger;
 mod memory;
@@ -29,7 +30,9 @@ mod wishes;
 pub use charged::HugeCharge;
 pub use check::check_ledger;
 pub use cold::NotCold;
-pub use compact::{Compaction, Cost, Hole, Limits, Relocation, Wish, plan_compaction};
+pub use compact::{
+    Compaction, Cost, Hole, Limits, Relocation, Wish, plan_compaction, plan_departure, plan_return,
+};
 pub use home::NoHome;
 pub use ledger::{AdoptError, Allocation, Holdings, Ledger, RelocateError, StaleOffer, Terms};
 pub use narrow::{Narrowing, plan_narrowing};

@@ -43,7 +43,17 @@ fn try_step(
     step: &Step,
 ) -> Option<Relocation> {
     let container = model.seats.get(step.seat)?.id;
-    let target = model.pool(step);
+    let kept = model.kept(ledger.pools(), step);
+    try_move(ledger, movable, container, Previous { pool: model.pool(step), exclusive: kept })
+}
+
+/// Lets somebody go to a pool, where he keeps some CPUs; `None`, and a ledger that is of no more use, where that cannot be, or he would be worse off.
+pub(super) fn try_move(
+    ledger: &mut Ledger,
+    movable: &BTreeMap<ContainerId, Request>,
+    container: ContainerId,
+    Previous { pool: target, exclusive: kept }: Previous,
+) -> Option<Relocation> {
     let from = ledger.release(container)?;
     let mut request = movable.get(&container)?.clone();
     // Who was in this pool before is preferred there above all else, so the offer goes where the plan says.
@@ -51,7 +61,7 @@ fn try_step(
         Some(_) => ledger.pools().chain(target).find(|pool| !pool.is_inside_node)?.id,
         None => target,
     };
-    request.previous = Some(Previous { pool, exclusive: model.kept(ledger.pools(), step) });
+    request.previous = Some(Previous { pool, exclusive: kept });
     let offered = offer(ledger, &request).ok()?;
     let to = offered.allocation().clone();
     let sharers = offered.moves().to_vec();
@@ -79,7 +89,7 @@ fn is_fair(pools: &Pools, made: &Move) -> bool {
     nodes(made.to) <= nodes(made.from)
 }
 
-fn cost(from: &Allocation, to: &Allocation) -> Cost {
+pub(super) fn cost(from: &Allocation, to: &Allocation) -> Cost {
     let left = from.set_aside().filter(|(node, _)| !to.mems.contains(*node));
     Cost {
         cpus: to.exclusive.difference(&from.exclusive).len(),

@@ -334,6 +334,83 @@ fn sharers_make_room_for_who_is_moved() {
     );
 }
 
+/// Where container 1 goes when it is to leave CPUs; then `later`, and whether it comes back.
+#[track_caller]
+fn check_departure(
+    line: &str,
+    steps: &[&str],
+    leave: &str,
+    limits: Limits,
+    later: &[&str],
+    expected: Expect,
+) {
+    let mut node = Node::new(line, "");
+    steps.iter().for_each(|step| node.play(step));
+    let id = ContainerId(1);
+    let leave: CpuSet = leave.parse().unwrap();
+    let planned = plan_departure(&node.ledger, (id, &node.requests[&id]), &leave, &limits);
+    let Some(made) = planned else { return expected.assert_eq("stays") };
+    node.ledger.relocate(std::slice::from_ref(&made)).unwrap();
+    assert_eq!(check_ledger(&node.ledger), [""; 0]);
+    assert!(made.to.exclusive.is_disjoint(&leave));
+    later.iter().for_each(|step| node.play(step));
+    let went = format!("{} -> {}, {}", made.from.exclusive, made.to.exclusive, made.cost.memory);
+    let back = match plan_return(&node.ledger, &made) {
+        Some(back) => {
+            node.ledger.relocate(&[back]).unwrap();
+            assert_eq!(check_ledger(&node.ledger), [""; 0]);
+            assert_eq!(node.ledger.allocation(id), Some(&made.from));
+            "back"
+        }
+        None => "stays there",
+    };
+    expected.assert_eq(&format!("{went}, {back}"));
+}
+
+/// Two nodes of two caches of four CPUs.
+const CACHES: &str = "pack:1 numa:2 l3:2 core:4 pu:1 mem:8";
+
+#[test]
+fn an_owner_leaves_a_cache_or_a_node_and_comes_back() {
+    let limits = GENEROUS;
+    let check = |leave, later: &[&str], expected| {
+        check_departure(CACHES, &["1@0-1"], leave, limits, later, expected);
+    };
+    // The other cache of its node is as good, and nothing has to follow.
+    check("0-3", &[], expect!["0-1 -> 4-5, 0 B, back"]);
+    check("0-7", &[], expect!["0-1 -> 8-9, 1 GiB, back"]);
+    check("0-15", &[], expect!["stays"]);
+    check("8-15", &[], expect!["stays"]);
+    // Its place is somebody else's now, or it has gone on.
+    check("0-3", &["2@0"], expect!["0-1 -> 4-5, 0 B, stays there"]);
+    check("0-3", &["-1", "1@8-9"], expect!["0-1 -> 4-5, 0 B, stays there"]);
+    check("0-3", &["-1"], expect!["0-1 -> 4-5, 0 B, stays there"]);
+}
+
+#[test]
+fn an_owner_goes_nowhere_where_it_is_worse_off_or_others_have_to_make_room() {
+    let check = |steps: &[&str], limits, expected| {
+        check_departure(CACHES, steps, "0-3", limits, &[], expected);
+    };
+    check(&["1@0-1", "2@4-6", "3@8-10", "4@12-14"], GENEROUS, expect!["stays"]);
+    check(&["1@0-1", "2@4-6"], GENEROUS, expect!["0-1 -> 8-9, 1 GiB, back"]);
+    let no_memory = Limits { memory_max: Some(Bytes::ZERO), ..GENEROUS };
+    check(&["1@0-1", "2@4-6"], no_memory, expect!["stays"]);
+    check(&["1@0-1"], Limits { cpus_max: 1, ..GENEROUS }, expect!["stays"]);
+    check(&["1@0-1", "!1"], GENEROUS, expect!["stays"]);
+}
+
+/// What sharers ask for since is not taken away from them.
+#[test]
+fn an_owner_does_not_come_back_where_sharers_need_its_cpus() {
+    let check = |later: &str, expected| {
+        let line = "pack:1 numa:2 core:4 pu:1 mem:8";
+        check_departure(line, &["1@0-1"], "0-3", GENEROUS, &[later], expected);
+    };
+    check("2 0+1500", expect!["0-1 -> 4-5, 1 GiB, back"]);
+    check("2 0+3000", expect!["0-1 -> 4-5, 1 GiB, stays there"]);
+}
+
 fn levels_held(ledger: &Ledger, cpus: &CpuSet) -> Vec<Level> {
     let holding = ledger.pools().iter().filter(|pool| cpus.is_subset(&pool.cpus));
     holding.flat_map(|it| it.merged.iter().map(|(level, _)| *level).chain([it.level])).collect()

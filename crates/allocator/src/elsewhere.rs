@@ -1,0 +1,124 @@
+//! Where else a container could share CPUs. In: a ledger, the container, the CPUs that it is to leave. Out: a pool's CPUs.
+//!
+//! As in `home.rs` the ledger does not change: its place stays set aside for it, and whoever asks again later is told when others need the room elsewhere.
+//!
+//! Guarantees: nothing is changed; the same input gives the same pool; none of its CPUs are to be left, and what is asked for there fits.
+
+use std::cmp::Reverse;
+
+use bayplan_types::{CpuSet, MilliCpu};
+
+use crate::ledger::{Allocation, Ledger};
+use crate::pool::Pool;
+use crate::request::ContainerId;
+
+impl Allocation {
+    /// It can share CPUs of other NUMA nodes than those of its place: nothing binds it to these.
+    pub fn may_share_elsewhere(&self) -> bool {
+        let terms = &self.terms;
+        let is_bound = terms.is_immovable || terms.is_memory_bound || terms.is_place_bound;
+        let is_free = !is_bound && !terms.preserve.cpus && !self.is_reserved;
+        is_free && self.exclusive.is_empty() && self.shared.is_some()
+    }
+}
+
+impl Ledger {
+    /// All CPUs of the pool to which a container that shares could go, away from `leave`: one of no more NUMA nodes than its own has, the one nearest to its
+    /// memory, and of these the one that has most CPU time left by what is asked for. `None` where nobody has room, or it is not to go.
+    pub fn elsewhere(&self, id: ContainerId, leave: &CpuSet) -> Option<&CpuSet> {
+        let (pools, held) = (self.pools(), self.allocation(id)?);
+        let (own, asked) = (pools.get(held.pool)?, held.shared?);
+        let left_in = |pool: &Pool| {
+            let time = MilliCpu::from_cpus(self.shared_cpus(pool.id).len());
+            time.0.checked_sub(self.shared_requests(pool.id).0 + asked.0)
+        };
+        // Of the pools around it, those that it is in already do not count.
+        let is_new = |pool: &&Pool| !own.cpus.is_subset(&pool.cpus);
+        let left = |pool: &Pool| pools.chain(pool.id).filter(is_new).map(left_in).min().flatten();
+        let distance = |pool: &Pool| {
+            let to = |node| pool.nodes.iter().map(|it| pools.distance(it, node)).min();
+            held.mems.iter().filter_map(to).max()
+        };
+        let others = pools.iter().filter(|pool| {
+            let is_away = !pool.is_inside_node && !pool.cpus.intersects(leave);
+            let has_cpus = !self.shared_cpus(pool.id).is_empty();
+            is_away && has_cpus && pool.nodes.len() <= own.nodes.len() && pool.id != own.id
+        });
+        let roomy = others.filter_map(|pool| Some((distance(pool), Reverse(left(pool)?), pool)));
+        let best = roomy.min_by_key(|(distance, left, pool)| (*distance, *left, pool.id));
+        best.filter(|_| held.may_share_elsewhere()).map(|(.., pool)| &pool.cpus)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bayplan_topology::{derive, parse_machine};
+
+    use super::*;
+    use crate::policy::topology_aware::pools;
+    use crate::{Demand, PoolId, Request, offer};
+
+    /// Four nodes of four CPUs in two packages. Each row places somebody who asks for so many milli-CPU in the pool of this name; then the first is to leave CPUs.
+    #[track_caller]
+    fn check(placed: &[(&str, u64)], leave: &str, expected: &str) {
+        check_terms(placed, leave, |_| {}, expected);
+    }
+
+    #[track_caller]
+    fn check_terms(
+        placed: &[(&str, u64)],
+        leave: &str,
+        terms: impl Fn(&mut Allocation),
+        expected: &str,
+    ) {
+        let topology = derive(&parse_machine("pack:2 numa:2 core:4 pu:1 mem:8").unwrap()).unwrap();
+        let mut ledger = Ledger::new(Arc::new(pools(&topology, &CpuSet::new()).unwrap()));
+        for (id, (pool, milli)) in (0..).zip(placed) {
+            let pool = ledger.pools().named(pool).unwrap();
+            let (shared, mems) = (Some(MilliCpu(*milli)), pool.nodes.clone());
+            let mut held = Allocation { shared, mems, ..Allocation::new(pool.id) };
+            terms(&mut held);
+            ledger.adopt(ContainerId(id), held).unwrap();
+        }
+        let found = ledger.elsewhere(ContainerId(0), &leave.parse().unwrap());
+        assert_eq!(found.map(CpuSet::to_string).unwrap_or_default(), expected);
+    }
+
+    #[test]
+    fn the_nearest_pool_with_room_is_taken_and_of_those_the_one_with_most() {
+        check(&[("numa 0", 500)], "0-3", "4-7");
+        check(&[("numa 0", 500)], "0-7", "8-11");
+        check(&[("numa 0", 500), ("numa 2", 100)], "0-7", "12-15");
+        check(&[("numa 0", 500), ("numa 1", 3600)], "0-3", "8-11");
+        check(&[("package 0", 500)], "0-3", "4-7");
+    }
+
+    #[test]
+    fn without_room_nobody_goes_anywhere() {
+        check(&[("numa 0", 500)], "0-15", "");
+        check(&[("numa 0", 3000), ("numa 1", 2000), ("package 1", 6000)], "0-3", "");
+        check(&[("numa 0", 4000)], "4-15", "");
+    }
+
+    #[test]
+    fn who_is_bound_to_a_place_does_not_leave_it() {
+        let place = [("numa 0", 500)];
+        check_terms(&place, "0-3", |it| it.terms.is_immovable = true, "");
+        check_terms(&place, "0-3", |it| it.terms.is_memory_bound = true, "");
+        check_terms(&place, "0-3", |it| it.terms.is_place_bound = true, "");
+        check_terms(&place, "0-3", |it| it.terms.preserve.cpus = true, "");
+    }
+
+    #[test]
+    fn who_owns_cpus_does_not_share_elsewhere() {
+        let topology = derive(&parse_machine("numa:2 core:4 pu:1").unwrap()).unwrap();
+        let mut ledger = Ledger::new(Arc::new(pools(&topology, &CpuSet::new()).unwrap()));
+        let request = Request::new(ContainerId(0), Demand::new(1, Some(MilliCpu(500))));
+        let offered = offer(&ledger, &request).unwrap();
+        assert_ne!(offered.allocation().pool, PoolId::MACHINE);
+        ledger.commit(offered).unwrap();
+        assert_eq!(ledger.elsewhere(ContainerId(0), &"0-3".parse().unwrap()), None);
+    }
+}
