@@ -84,7 +84,13 @@ impl NodeState {
 
     /// Told like any other change: journal, log, metric and `explain`. In the order of the moves, so that the beginning of these records is a
     /// ledger, too.
-    fn note_relocation(&mut self, made: &Relocation, by: By, why: &str, step: &mut Step) {
+    pub(crate) fn note_relocation(
+        &mut self,
+        made: &Relocation,
+        by: By,
+        why: &str,
+        step: &mut Step,
+    ) {
         self.note_moves(&made.sharers, made.container, step);
         self.remember_home(made.container);
         let Some(container) = self.containers.get_mut(&made.container) else { return };
@@ -123,6 +129,14 @@ impl NodeState {
             Some((id, request))
         });
         movable.collect()
+    }
+
+    /// What somebody asks for who owns CPUs, if he may be moved.
+    pub(crate) fn movable_one(&self, id: ContainerId) -> Option<Request> {
+        let (held, container) = (self.ledger.allocation(id)?, self.containers.get(&id)?);
+        let is_owner = !held.exclusive.is_empty() && held.shared.is_none();
+        (is_owner && self.may_move(id, container, held))
+            .then(|| self.request(id, &container.spec).0)
     }
 
     fn may_move(&self, id: ContainerId, container: &Container, held: &Allocation) -> bool {

@@ -32,6 +32,11 @@ impl Compactor {
         Compactor { config, left: config.limits, due: None }
     }
 
+    /// What the moves after one event may cost.
+    pub fn limits(&self) -> Limits {
+        self.config.limits
+    }
+
     /// From now on by other rules; what is due stays due where anything is moved at all.
     pub fn reconfigure(&mut self, config: CompactionConfig) {
         let due = self.due.filter(|_| config.enabled).map(|_| config.limits);

@@ -32,6 +32,7 @@ use tokio::sync::watch;
 
 pub use self::cpu_classes::{CpuClasses, CpuUse, Turn};
 pub use self::read::{ConfigError, ConfigErrors, ConfigFile, parse_config, read_config};
+pub(crate) use self::rebalance::KNOBS;
 pub use self::rebalance::RebalanceConfig;
 pub use self::requests::{Requests, TopologyPolicy};
 pub use self::schema::schema;

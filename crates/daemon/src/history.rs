@@ -134,6 +134,8 @@ pub enum By {
     Narrowing,
     /// The end of a start on slow memory.
     ColdStart,
+    /// Somebody who suffers from it, or the end of that.
+    Rebalancer,
     /// CPUs or memory nodes that came or went while the daemon ran.
     Machine,
     /// Another configuration.

@@ -42,6 +42,7 @@ mod reseat;
 mod resources_dir;
 mod resources_file;
 mod run;
+mod sent;
 mod socket;
 pub mod state;
 pub mod status;

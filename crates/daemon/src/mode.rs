@@ -144,7 +144,7 @@ impl NodeState {
         step.history.push(Entry { why, ..Entry::new(Kind::Mode) });
         (self.mode, self.mode_since) = (mode, Some(now));
         if self.is_restored() {
-            self.turned = Turned::default();
+            self.put_in_force(Turned::default(), &mut step);
         }
         step
     }

@@ -53,6 +53,8 @@ pub struct Occupant {
     pub is_left_alone: bool,
     /// Its owner wants it to stay where it is.
     pub is_immovable: bool,
+    /// It can share CPUs of other NUMA nodes: nothing binds it to its place.
+    pub may_share_elsewhere: bool,
 }
 
 impl Occupant {
@@ -100,6 +102,7 @@ impl NodeState {
                     home: self.home_of(*id, allocation),
                     is_left_alone: allocation.terms.preserve.cpus,
                     is_immovable: allocation.terms.is_immovable,
+                    may_share_elsewhere: allocation.may_share_elsewhere(),
                 })
             })
             .collect();

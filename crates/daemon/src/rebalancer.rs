@@ -37,7 +37,7 @@ impl NodeState {
         let mut step = Step::new(Answer::Done);
         if is_paused != self.is_rebalance_paused {
             self.is_rebalance_paused = is_paused;
-            self.turned = Turned::default();
+            self.put_in_force(Turned::default(), &mut step);
             step.records.push(Record::RebalancePaused { is_paused });
             let word = if is_paused { "paused" } else { "resumed" };
             let why = format!("the rebalancer was {word}");

@@ -44,6 +44,7 @@ use crate::mode::{DRAINED, Mode};
 use crate::narrowing::Narrower;
 use crate::record::Record;
 use crate::resources_file::Tellings;
+use crate::sent::Sent;
 use crate::state::refused::RefusedResize;
 use crate::turned::Turned;
 
@@ -170,6 +171,7 @@ pub struct NodeState {
     pub(crate) mode_since: Option<Timestamp>,
     pub(crate) is_rebalance_paused: bool,
     pub(crate) turned: Turned,
+    pub(crate) sent: Sent,
 }
 
 impl NodeState {
@@ -199,6 +201,7 @@ impl NodeState {
             mode_since: None,
             is_rebalance_paused: false,
             turned: Turned::default(),
+            sent: Sent::default(),
         }
     }
 

@@ -1,10 +1,10 @@
 //! What the rebalancer has turned, as a part of the state. In: its proposals that are to be in force. Out: what occupancy says of them, from which everything
 //! that is written follows.
 //!
-//! Knobs that are files are turned by the enforcer; of a container that is to leave CPUs only those that it keeps are in its pinning, and of one whose memory comes
-//! home the nodes that were looked at for room. It does not follow when it belongs elsewhere later.
+//! Knobs that are files are turned by the enforcer; of a container that is to leave CPUs only those that it keeps are in its pinning, or those of a pool that it shares
+//! instead (`sent.rs`), and of one whose memory comes home the nodes that were looked at for room. It does not follow when it belongs elsewhere later.
 //!
-//! It is not in the journal: after a restart nothing is turned, and the originals on disk lead back.
+//! It is not in the journal: after a restart nothing is turned, and the originals on disk lead back. Only who owns CPUs and was sent elsewhere is there, by the ledger.
 
 use std::collections::BTreeMap;
 
@@ -73,6 +73,11 @@ impl Turned {
         self.0.iter().map(|(number, turn)| (*number, turn))
     }
 
+    /// That of one proposal.
+    pub(crate) fn get(&self, number: u64) -> Option<&Turn> {
+        self.0.get(&number)
+    }
+
     /// How far a knob is turned on somebody; 0 where it is not.
     pub(crate) fn step(&self, knob: Knob, target: ContainerId) -> u32 {
         let turns = self.0.values().filter(|it| it.knob == knob && it.target == target);
@@ -86,7 +91,7 @@ impl Turned {
     }
 
     /// CPUs that somebody is to leave.
-    fn left_by(&self, target: ContainerId) -> CpuSet {
+    pub(crate) fn left_by(&self, target: ContainerId) -> CpuSet {
         let leave = self.0.values().filter(|it| it.target == target).map(|it| &it.leave);
         leave.fold(CpuSet::new(), |all, it| all.union(it))
     }
@@ -113,13 +118,14 @@ impl NodeState {
     /// The answer is after which step files are as they are to be; nothing, where they are already.
     pub(crate) fn turn(&mut self, turned: Turned) -> Step {
         let is_new = self.turned != turned;
-        self.turned = turned;
-        let answers_after_plan = is_new;
-        Step { answers_after_plan, ..Step::new(Answer::Since(is_new.then_some(self.steps))) }
+        let mut step = Step::new(Answer::Since(is_new.then_some(self.steps)));
+        step.answers_after_plan = is_new;
+        self.put_in_force(turned, &mut step);
+        step
     }
 
-    /// Where somebody runs: of the CPUs that the ledger gives it, those that it is not to leave. Whoever owns CPUs leaves none, and nobody so many that
-    /// too few are left for what it asks for, together with those who have only these.
+    /// Where somebody runs: of the CPUs of the pool that it was sent to, or else of those that the ledger gives it, those that it is not to leave. Whoever owns CPUs
+    /// leaves none, and nobody so many that too few are left for what it asks for, together with those who have only these.
     pub(crate) fn cpus_of(&self, id: ContainerId, allocation: &Allocation) -> CpuSet {
         let cpus = self.ledger.cpus_of(allocation);
         let is_held = self.is_rebalance_paused || self.is_restored();
@@ -127,8 +133,20 @@ impl NodeState {
             return cpus;
         }
         let left = cpus.difference(&self.turned.left_by(id));
-        let is_enough = || self.asked_within(id, &left) <= MilliCpu::from_cpus(left.len());
-        if left == cpus || (!left.is_empty() && is_enough()) { left } else { cpus }
+        if left == cpus {
+            return cpus;
+        }
+        let is_enough = |set: &CpuSet| {
+            !set.is_empty() && self.asked_within(id, set) <= MilliCpu::from_cpus(set.len())
+        };
+        let elsewhere = self.shared_elsewhere(id);
+        [elsewhere, Some(left)].into_iter().flatten().find(is_enough).unwrap_or(cpus)
+    }
+
+    /// CPUs of the pool that somebody was sent to, as far as nobody owns them and it is not to leave them, too.
+    fn shared_elsewhere(&self, id: ContainerId) -> Option<CpuSet> {
+        let shared = self.sent.elsewhere_of(id)?.intersection(self.ledger.free());
+        Some(shared.difference(&self.turned.left_by(id)))
     }
 
     /// What somebody asks for together with all who have only CPUs of `left`, be it by their place or because they were to leave others before it was.
@@ -137,7 +155,13 @@ impl NodeState {
         let is_within = |other: ContainerId, held: &Allocation| match self.turned.first_leave(other)
         {
             first if first.is_some() && first > own => false,
-            _ => self.ledger.cpus_of(held).difference(&self.turned.left_by(other)).is_subset(left),
+            _ => match self.shared_elsewhere(other) {
+                Some(elsewhere) => elsewhere.is_subset(left),
+                None => {
+                    let cpus = self.ledger.cpus_of(held);
+                    cpus.difference(&self.turned.left_by(other)).is_subset(left)
+                }
+            },
         };
         let asked =
             self.ledger.allocations().filter(|(other, it)| *other == id || is_within(*other, it));

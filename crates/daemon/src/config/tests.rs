@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use bayplan_rebalance::Knob;
 use bayplan_types::{Bytes, CpuId};
 use expect_test::{Expect, expect, expect_file};
 use proptest::prelude::*;
@@ -40,6 +41,19 @@ fn directories_in_containers_are_absolute_and_each_is_named_once() {
     }
     let config = parse_config(Path::new("f"), "resourcesDirectories: [/a, /b/c]\n").unwrap();
     assert_eq!(config.resources_directories, [Path::new("/a"), Path::new("/b/c")]);
+}
+
+/// Weights and frequencies are turned on machines of tests only.
+#[test]
+fn what_the_daemon_cannot_turn_cannot_be_forbidden() {
+    let config = parse_config(Path::new("f"), "rebalance: {forbid: [move-owner, idle]}").unwrap();
+    assert_eq!(config.rebalance.forbidden, [Knob::Idle, Knob::MoveOwner].into());
+    check(
+        "rebalance:\n  forbid: [weight, idle, frequency]\n",
+        expect![[r#"
+        config.yaml:2:12: `rebalance.forbid` is `weight`, expected a list with some of idle, siblings, suppress, burst, cache, bandwidth, move, memory, move-owner, evict
+        config.yaml:2:26: `rebalance.forbid` is `frequency`, expected a list with some of idle, siblings, suppress, burst, cache, bandwidth, move, memory, move-owner, evict"#]],
+    );
 }
 
 #[test]

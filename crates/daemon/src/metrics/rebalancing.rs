@@ -9,6 +9,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::config::KNOBS;
+
 /// How proposals that were to be carried out end.
 const VERDICTS: [&str; 8] =
     ["kept", "useless", "harmful", "unknown", "covered", "over", "ended", "refused"];
@@ -66,7 +68,7 @@ impl Rebalancing {
     }
 
     fn start_at_zero(&self) {
-        for knob in Knob::ALL.map(Knob::name) {
+        for knob in KNOBS.map(Knob::name) {
             for mode in [Mode::Observe, Mode::Act].map(Mode::name) {
                 self.proposals.get_or_create(&OfProposal { knob, mode }).inc_by(0);
             }

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bayplan_allocator::ContainerId;
-use bayplan_rebalance::{Knob, Outcome};
-use bayplan_types::CpuSet;
+use bayplan_rebalance::{Knob, Outcome, Proposal};
 
 use super::task::{Looker, RebalancerTask};
 use crate::enforcer::{Enforcement, LOST};
@@ -47,7 +45,7 @@ impl RebalancerTask {
                 Some(it) if it.knob == Knob::Memory => {
                     self.bring_home(looker, number, it.target).await?
                 }
-                Some(it) if !it.leave.is_empty() => self.has_left(it.target, &it.leave).await?,
+                Some(it) if !it.leave.is_empty() => self.has_left(&it).await?,
                 _ => self.outcome(number, step).await,
             };
             is_refused |= outcome != Outcome::Done;
@@ -109,14 +107,15 @@ impl RebalancerTask {
 
     /// Whether somebody is told to run where he is not to leave. A runtime that refuses is asked again by the next sync, and who is still where he was is judged
     /// as such.
-    async fn has_left(&self, target: ContainerId, leave: &CpuSet) -> Option<Outcome> {
+    async fn has_left(&self, proposal: &Proposal) -> Option<Outcome> {
+        let Proposal { knob, target, leave, .. } = proposal;
         let Answer::Occupancy(occupancy) = self.inbox.ask(Event::Occupancy).await? else {
             return Some(Outcome::Refused("it is not known where it runs".to_owned()));
         };
-        let found = occupancy.occupants.iter().find(|it| it.id == target);
+        let found = occupancy.occupants.iter().find(|it| it.id == *target);
         Some(match found {
             Some(it) if it.cpus.is_disjoint(leave) => Outcome::Done,
-            Some(it) => Outcome::Refused(why_there(it).to_owned()),
+            Some(it) => Outcome::Refused(why_there(*knob, it).to_owned()),
             None => Outcome::Refused("it is gone".to_owned()),
         })
     }
@@ -139,10 +138,11 @@ impl RebalancerTask {
 pub(super) fn ended_moves(turned: &Turned, occupancy: &Occupancy) -> BTreeMap<u64, String> {
     let newest = |it: &Occupant| {
         let turns = turned.iter().filter(|(_, turn)| turn.target == it.id);
-        turns.filter(|(_, turn)| !it.cpus.is_disjoint(&turn.leave)).map(|(number, _)| number).max()
+        let there = turns.filter(|(_, turn)| !it.cpus.is_disjoint(&turn.leave));
+        there.map(|(number, turn)| (number, why_there(turn.knob, it).to_owned())).max()
     };
     let occupants = occupancy.occupants.iter();
-    let moves = occupants.filter_map(|it| Some((newest(it)?, why_there(it).to_owned())));
+    let moves = occupants.filter_map(newest);
     let homes = turned.iter().filter(|(_, turn)| turn.knob == Knob::Memory);
     let homes = homes.filter_map(|(number, turn)| {
         let it = occupancy.occupants.iter().find(|it| it.id == turn.target)?;
@@ -157,10 +157,11 @@ pub(super) fn ended_moves(turned: &Turned, occupancy: &Occupancy) -> BTreeMap<u6
 }
 
 /// Why somebody is where it is not to be.
-fn why_there(it: &Occupant) -> &'static str {
+fn why_there(knob: Knob, it: &Occupant) -> &'static str {
     match it {
         _ if it.is_left_alone => "its CPUs are not Bayplan's to say",
-        _ if !it.exclusive.is_empty() => "it has CPUs of its own",
-        _ => "too few other CPUs would be left for it",
+        _ if it.exclusive.is_empty() => "too few other CPUs would be left for it",
+        _ if knob == Knob::MoveOwner => "no other CPUs can be its own that are as good as these",
+        _ => "it has CPUs of its own",
     }
 }

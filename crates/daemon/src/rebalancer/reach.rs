@@ -20,8 +20,8 @@ const FILES: [(Knob, &str); 4] = [
     (Knob::Memory, "cpuset.mems"),
 ];
 
-/// Knobs that are the CPU set of a container that shares CPUs, which the runtime writes.
-const CPU_SETS: [Knob; 2] = [Knob::Siblings, Knob::Move];
+/// Knobs that are the CPU set of a container, which the runtime writes.
+const CPU_SETS: [Knob; 3] = [Knob::Siblings, Knob::Move, Knob::MoveOwner];
 
 /// Whether a knob is in a pinning, which the runtime writes, and not in a file that the enforcer writes.
 pub(super) fn is_pinning(knob: Knob) -> bool {
@@ -111,5 +111,20 @@ impl FilesSeen {
         }
         self.is_told = self.classes.is_none();
         self.classes.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::KNOBS;
+
+    #[test]
+    fn only_what_a_node_has_can_be_forbidden_and_all_of_it() {
+        let files = FILES.iter().map(|(knob, _)| *knob);
+        let classes = SCARCE.iter().map(|(knob, _)| *knob);
+        let all: BTreeSet<Knob> =
+            files.chain(CPU_SETS).chain(classes).chain([Knob::Evict]).collect();
+        assert_eq!(all, KNOBS.into());
     }
 }

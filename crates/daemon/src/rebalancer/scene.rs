@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
+use bayplan_cri::annotations::RebalanceWish;
 use bayplan_cri::translate::Pod;
 use bayplan_rebalance::{Knob, Mode, Resident, Scene, Unrest, Workload};
 use bayplan_topology::Topology;
@@ -135,6 +136,8 @@ fn may_turn(
         Knob::Suppress => all_act(&|it| it.spec.pod.qos == Some(QosClass::BestEffort)),
         // Who has said how much it may save up has decided that.
         Knob::Burst => tuning(of).burst_percent.is_none(),
+        // CPUs of one's own are a promise: only who gave its pod the annotation has agreed to others.
+        Knob::MoveOwner => tuning(of).rebalance == Some(RebalanceWish::Act),
         _ => true,
     }
 }
@@ -145,17 +148,30 @@ fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
     let shares = it.exclusive.is_empty() && !it.is_left_alone;
     let is_best_effort = it.spec.pod.qos == Some(QosClass::BestEffort);
     let is_limited = it.spec.resources.cpu_quota > 0;
-    let is_wide = topology.nodes_of(&it.cpus).len() > 1;
+    let owns_all = !it.exclusive.is_empty() && it.cpus.is_subset(&it.exclusive);
+    // Of a container that nothing binds to its place, the caches and nodes of the machine; else those of its own CPUs.
+    let has_choice = |cpus: &CpuSet| is_wide(topology, cpus);
+    let may_go = !it.is_immovable
+        && (has_choice(&it.cpus) || (it.may_share_elsewhere && has_choice(topology.cpus())));
+    let may_go_as_owner =
+        owns_all && !it.is_immovable && !it.is_left_alone && has_choice(topology.cpus());
     let offered = [
         (Knob::Idle, shares && is_best_effort),
         (Knob::Siblings, shares),
         (Knob::Suppress, shares && is_best_effort),
         (Knob::Burst, is_limited && shares),
-        (Knob::Move, shares && is_wide && !it.is_immovable),
+        (Knob::Move, shares && may_go),
         (Knob::Memory, it.home.is_ok()),
+        (Knob::MoveOwner, may_go_as_owner),
         (Knob::Evict, true),
     ];
     offered.into_iter().filter(|(_, is_there)| *is_there).map(|(knob, _)| knob).collect()
+}
+
+/// Whether CPUs have several last-level caches or NUMA nodes.
+fn is_wide(topology: &Topology, cpus: &CpuSet) -> bool {
+    let caches = topology.caches().iter().filter(|it| it.level == 3 && it.cpus.intersects(cpus));
+    topology.nodes_of(cpus).len() > 1 || caches.count() > 1
 }
 
 /// Knobs that are a class with less than its own, as far as they are not turned already. Threads are in one class, so where one of them is turned the others are not

@@ -263,7 +263,7 @@ impl RebalancerTask {
     }
 
     /// Everything that was concluded from one look, first what is taken back.
-    async fn follow(
+    pub(super) async fn follow(
         &self,
         looker: &mut Looker,
         scene: &Scene,

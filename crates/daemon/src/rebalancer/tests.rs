@@ -1,5 +1,6 @@
 mod classes;
 mod counted;
+mod loops;
 mod lost;
 mod moves;
 
@@ -132,6 +133,7 @@ fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {
         home: Err(NoHome::AtHome),
         is_left_alone: false,
         is_immovable: false,
+        may_share_elsewhere: false,
     }
 }
 

@@ -440,8 +440,15 @@ impl World {
     fn turn(&mut self, which: usize, leave: CpuSet) {
         let ids: Vec<ContainerId> = self.state.containers.keys().copied().collect();
         let Some(target) = pick(&ids, which).copied() else { return };
-        let knob = if leave.is_empty() { Knob::Memory } else { Knob::Siblings };
-        let held = self.state.ledger.allocation(target).filter(|_| knob == Knob::Memory);
+        let held = self.state.ledger.allocation(target);
+        let is_owner = held.is_some_and(|it| !it.exclusive.is_empty());
+        let knob = match is_owner {
+            _ if leave.is_empty() => Knob::Memory,
+            true => Knob::MoveOwner,
+            false if leave.len().is_multiple_of(4) => Knob::Siblings,
+            false => Knob::Move,
+        };
+        let held = held.filter(|_| knob == Knob::Memory);
         let mems = held.and_then(|it| self.state.home_of(target, it).ok()).unwrap_or_default();
         let turn = Turn { knob, target, step: 1, leave, mems };
         self.step(Event::Turn(Turned::from_turns([(which as u64, turn)])));
@@ -989,7 +996,7 @@ pub(crate) fn state(line: &str) -> NodeState {
     NodeState::new(Ledger::new(Arc::new(pools)), RequestRules::default(), String::new())
 }
 
-fn new_container(pod_id: &str, name: &str, attempt: u32, cpus: i64) -> NewContainer {
+pub(crate) fn new_container(pod_id: &str, name: &str, attempt: u32, cpus: i64) -> NewContainer {
     let pod = Pod {
         id: pod_id.to_owned(),
         uid: "uid".to_owned(),
@@ -1001,7 +1008,7 @@ fn new_container(pod_id: &str, name: &str, attempt: u32, cpus: i64) -> NewContai
 }
 
 /// Admits and creates; gives the runtime's id.
-fn make(state: &mut NodeState, ticket: u64, container: NewContainer) -> String {
+pub(crate) fn make(state: &mut NodeState, ticket: u64, container: NewContainer) -> String {
     let id = format!("id{ticket}");
     let admitted =
         state.step(Event::TryAdmit(Ticket(ticket), Box::new(container)), Timestamp::UNIX_EPOCH);

@@ -50,7 +50,11 @@ fn proposals(rows: &[(Knob, ProposalState)]) -> Told {
 }
 
 /// The task, with the mode `off`, with which what is turned is withdrawn.
-fn task(inbox: Inbox, enforcement: &Enforcement, told: &Told) -> (RebalancerTask, Arc<Config>) {
+pub(super) fn task(
+    inbox: Inbox,
+    enforcement: &Enforcement,
+    told: &Told,
+) -> (RebalancerTask, Arc<Config>) {
     let machine = Machine::fixed(derive(&parse_machine("core:2").unwrap()).unwrap());
     let mut config = Config::default();
     config.rebalance.mode = Mode::Off;

@@ -194,3 +194,206 @@ fn memory_comes_home_and_does_not_follow_when_that_is_elsewhere() {
     "#]]
     .assert_eq(&text);
 }
+
+/// Plays on two nodes of two caches of four CPUs each. `CONTAINER leaves CPUS` turns `move` or `move-owner` beside what is turned already, `end` takes back all;
+/// `share NAME MILLI` and `own NAME CPUS` create containers, after which it is shown where everybody is, `-NAME` ends one; `pause` is what it says. Else shows what is
+/// written.
+struct Stage {
+    state: NodeState,
+    ids: BTreeMap<String, String>,
+    turns: Vec<(u64, Turn)>,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let state = state("pack:1 numa:2 l3:2 core:4 pu:1 mem:8");
+        Stage { state, ids: BTreeMap::new(), turns: Vec::new() }
+    }
+
+    fn create(&mut self, name: &str, milli: i64, own: i64) {
+        let pod = self.ids.len() as u64;
+        let mut container = new_container(&pod.to_string(), name, 0, own);
+        if own == 0 {
+            container.pod.qos = Some(QosClass::Burstable);
+            container.resources.cpu_shares = milli * 1024 / 1000;
+        }
+        let id = make(&mut self.state, pod, container);
+        self.ids.insert(name.to_owned(), id);
+    }
+
+    fn turn(&mut self, name: &str, leave: &str) -> Event {
+        let target = self.state.by_runtime_id[&self.ids[name]];
+        let held = self.state.ledger.allocation(target).unwrap();
+        let knob = if held.exclusive.is_empty() { Knob::Move } else { Knob::MoveOwner };
+        let (leave, mems) = (leave.parse().unwrap(), NodeSet::new());
+        let turn = Turn { knob, target, step: 1, leave, mems };
+        self.turns.push((1 + self.turns.len() as u64, turn));
+        Event::Turn(Turned::from_turns(self.turns.clone()))
+    }
+
+    fn places(&self) -> String {
+        let place = |id: &String| self.state.pinning(*self.state.by_runtime_id.get(id)?);
+        let places = self.ids.iter().filter_map(|(name, id)| Some((name, place(id)?.cpus)));
+        places.map(|(name, cpus)| format!(" {name} {cpus}")).collect()
+    }
+
+    fn play(&mut self, said: &str) -> String {
+        let words: Vec<&str> = said.split(' ').collect();
+        let event = match words[..] {
+            ["share", name, milli] => {
+                self.create(name, milli.parse().unwrap(), 0);
+                return format!("{said}:{}\n", self.places());
+            }
+            ["own", name, cpus] => {
+                self.create(name, 0, cpus.parse().unwrap());
+                return format!("{said}:{}\n", self.places());
+            }
+            ["end"] => {
+                self.turns.clear();
+                Event::Turn(Turned::default())
+            }
+            ["pause"] => Event::PauseRebalance(true),
+            [name, "leaves", cpus] => self.turn(name, cpus),
+            [gone] => Event::Ended(self.ids[gone.trim_start_matches('-')].clone()),
+            _ => panic!("{said}"),
+        };
+        let step = self.state.step(event, Timestamp::UNIX_EPOCH);
+        assert_eq!(check_ledger(&self.state.ledger), Vec::<String>::new());
+        let mut text = render_plan(&step.plan);
+        for (name, id) in &self.ids {
+            text = text.replace(&format!("{id} "), &format!("{name} "));
+        }
+        format!("{said}:\n{text}")
+    }
+}
+
+fn check_stage(steps: &[&str], expected: Expect) {
+    let mut stage = Stage::new();
+    expected.assert_eq(&steps.iter().map(|step| stage.play(step)).collect::<String>());
+}
+
+#[test]
+fn who_shares_goes_to_another_cache_or_another_node_and_comes_back() {
+    check_stage(
+        &["share web 1000", "web leaves 0-3", "end", "web leaves 0-7", "end"],
+        expect![[r#"
+            share web 1000: web 0-7
+            web leaves 0-3:
+            shrink web cpus 0-7 -> 4-7
+            end:
+            grow   web cpus 4-7 -> 0-7
+            web leaves 0-7:
+            move   web cpus 0-7 -> 8-15
+            end:
+            move   web cpus 8-15 -> 0-7
+        "#]],
+    );
+    check_stage(
+        &["share web 1000", "web leaves 0-7", "pause"],
+        expect![[r#"
+        share web 1000: web 0-7
+        web leaves 0-7:
+        move   web cpus 0-7 -> 8-15
+        pause:
+        move   web cpus 8-15 -> 0-7
+    "#]],
+    );
+}
+
+/// Its own place is set aside for it all the time.
+#[test]
+fn who_shares_elsewhere_goes_home_when_its_request_does_not_fit_there_any_more() {
+    check_stage(
+        &["share web 3000", "web leaves 0-7", "own db 5", "-db", "end"],
+        expect![[r#"
+        share web 3000: web 0-7
+        web leaves 0-7:
+        move   web cpus 0-7 -> 8-15
+        own db 5: db 8-12 web 13-15
+        -db:
+        grow   web cpus 13-15 -> 8-15
+        end:
+        move   web cpus 8-15 -> 0-7
+    "#]],
+    );
+}
+
+#[test]
+fn who_is_to_leave_all_cpus_that_have_room_stays() {
+    check_stage(
+        &["share web 3000", "share job 7000", "web leaves 0-7", "web leaves 0-15"],
+        expect![[r#"
+            share web 3000: web 0-7
+            share job 7000: job 8-15 web 0-7
+            web leaves 0-7:
+            web leaves 0-15:
+        "#]],
+    );
+}
+
+#[test]
+fn an_owner_gets_other_cpus_and_its_own_again() {
+    check_stage(
+        &["own db 2", "db leaves 0-3", "end"],
+        expect![[r#"
+        own db 2: db 1-2
+        db leaves 0-3:
+        move   db cpus 1-2 -> 4-5
+        end:
+        move   db cpus 4-5 -> 1-2
+    "#]],
+    );
+    check_stage(
+        &["own db 2", "db leaves 0-7", "pause"],
+        expect![[r#"
+        own db 2: db 1-2
+        db leaves 0-7:
+        move   db cpus 1-2 -> 8-9 mems 0 -> 1
+        pause:
+        move   db cpus 8-9 -> 1-2 mems 1 -> 0
+    "#]],
+    );
+    check_stage(
+        &["own db 2", "db leaves 0-15", "end"],
+        expect![[r#"
+        own db 2: db 1-2
+        db leaves 0-15:
+        end:
+    "#]],
+    );
+}
+
+#[test]
+fn an_owner_whose_cpus_are_taken_stays_where_it_went() {
+    check_stage(
+        &["own db 2", "db leaves 0-7", "own one 8", "end", "-one", "-db"],
+        expect![[r#"
+        own db 2: db 1-2
+        db leaves 0-7:
+        move   db cpus 1-2 -> 8-9 mems 0 -> 1
+        own one 8: db 8-9 one 0-7
+        end:
+        -one:
+        -db:
+    "#]],
+    );
+}
+
+#[test]
+fn an_owner_that_went_elsewhere_is_there_after_a_restart() {
+    let mut stage = Stage::new();
+    let mut records = stage.state.snapshot_records();
+    stage.create("db", 0, 2);
+    records.extend(stage.state.snapshot_records());
+    let event = stage.turn("db", "0-7");
+    let step = stage.state.step(event, Timestamp::UNIX_EPOCH);
+    assert!(step.notes.iter().any(|it| matches!(it, Note::Moved { .. })), "{:?}", step.notes);
+    records.extend(step.records);
+    let target = stage.state.by_runtime_id[&stage.ids["db"]];
+    let mut next = state("pack:1 numa:2 l3:2 core:4 pu:1 mem:8");
+    let lines: Vec<String> = records.iter().map(to_line).collect();
+    next.restore(replay(&lines), Timestamp::UNIX_EPOCH);
+    let own = |state: &NodeState| state.ledger.allocation(target).unwrap().exclusive.clone();
+    assert_eq!(own(&next), own(&stage.state));
+    assert!(own(&next).is_subset(&"8-15".parse().unwrap()));
+}
