@@ -18,6 +18,7 @@ mod exits;
 mod faults;
 mod history;
 mod hotplug;
+mod knobs;
 mod modes;
 mod monitoring;
 mod neighbours;

@@ -20,24 +20,24 @@ use crate::node::{Node, set, soon};
 use crate::observing::{metrics, sum};
 
 /// One core, which the two keep busy: who has room elsewhere has nobody to blame.
-const MACHINE: &str = "pack:1 numa:1 core:1 pu:2 mem:8";
+pub(crate) const MACHINE: &str = "pack:1 numa:1 core:1 pu:2 mem:8";
 
 /// Short, so that tests do not wait long; the rebalancer counts in looks.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-fn fast(config: &mut Config) {
+pub(crate) fn fast(config: &mut Config) {
     config.rebalance.interval = INTERVAL;
     config.reserved_cpus = CpuSet::new();
 }
 
-fn acting(config: &mut Config) {
+pub(crate) fn acting(config: &mut Config) {
     fast(config);
     config.rebalance.mode = Mode::Act;
 }
 
 /// Directories of cgroups.
-struct Groups {
-    server: PathBuf,
+pub(crate) struct Groups {
+    pub(crate) server: PathBuf,
     hog: PathBuf,
     runtime: EmbeddedRuntime,
 }
@@ -54,56 +54,78 @@ impl Groups {
     }
 
     /// Where the runtime lets the two run.
-    fn cpus(&self) -> [CpuSet; 2] {
+    pub(crate) fn cpus(&self) -> [CpuSet; 2] {
         [&self.server, &self.hog].map(|group| {
             let id = group.file_name().unwrap().to_str().unwrap();
             set(&self.runtime.container(id).unwrap().cpus)
         })
     }
 
-    fn is_apart(&self) -> bool {
+    pub(crate) fn is_apart(&self) -> bool {
         let [server, hog] = self.cpus();
         server.is_disjoint(&hog)
     }
 
-    fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         text(self.pod(), "cpu.idle") == "1"
     }
 
-    fn is_suppressed(&self) -> bool {
+    pub(crate) fn is_suppressed(&self) -> bool {
         !text(self.class(), "cpu.max").starts_with("max")
     }
 }
 
 /// What helps the server: nothing does in tests that do not let it.
-type Cure = fn(&Groups) -> bool;
+pub(crate) type Cure = fn(&Groups) -> bool;
+
+/// What the two do, in percent of a CPU.
+#[derive(Clone, Copy)]
+pub(crate) struct Doing {
+    /// What the server uses, and for how long it waits for a CPU or is stopped by its own limit.
+    pub(crate) server: u128,
+    pub(crate) stalled: u128,
+    pub(crate) throttled: u128,
+    /// What the hog uses.
+    pub(crate) hog: u128,
+}
+
+/// The server waits for the hog; once that is cured it does not.
+const CROWDED: [Doing; 2] = [
+    Doing { server: 90, stalled: 80, throttled: 0, hog: 140 },
+    Doing { server: 90, stalled: 0, throttled: 0, hog: 100 },
+];
 
 /// A server that waits for a hog, in the counters of their groups, from now on until it is dropped.
-struct Trouble {
+pub(crate) struct Trouble {
     is_over: Arc<AtomicBool>,
     writer: Option<JoinHandle<()>>,
 }
 
 impl Trouble {
     fn start(groups: Arc<Groups>, cure: Cure) -> Trouble {
+        Trouble::of(groups, cure, CROWDED)
+    }
+
+    /// What the two do before and after the cure.
+    pub(crate) fn of(groups: Arc<Groups>, cure: Cure, [ill, well]: [Doing; 2]) -> Trouble {
         let is_over = Arc::<AtomicBool>::default();
         let seen = Arc::clone(&is_over);
         let writer = std::thread::spawn(move || {
-            let (mut last, mut server, mut stalled, mut hog) = (Instant::now(), 0, 0, 0);
+            let (mut last, mut total) = (Instant::now(), [0; 4]);
             while !seen.load(Ordering::Relaxed) {
                 let micros = std::mem::replace(&mut last, Instant::now()).elapsed().as_micros();
-                // In percent of a CPU.
-                let shares = if cure(&groups) { [90, 0, 100] } else { [90, 80, 140] };
-                for (total, share) in [&mut server, &mut stalled, &mut hog].into_iter().zip(shares)
-                {
+                let Doing { server, stalled, throttled, hog } =
+                    if cure(&groups) { well } else { ill };
+                for (total, share) in total.iter_mut().zip([server, stalled, throttled, hog]) {
                     *total += micros * share;
                 }
-                for (group, used, stalled) in
-                    [(&groups.server, server, stalled), (&groups.hog, hog, 0)]
+                let [server, stalled, throttled, hog] = total.map(|it| it / 100);
+                for (group, used, stalled, throttled) in
+                    [(&groups.server, server, stalled, throttled), (&groups.hog, hog, 0, 0)]
                 {
-                    write(group, "cpu.stat", &format!("usage_usec {}\n", used / 100));
-                    let total = stalled / 100;
-                    let text = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={total}\n");
+                    let text = format!("usage_usec {used}\nthrottled_usec {throttled}\n");
+                    write(group, "cpu.stat", &text);
+                    let text = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={stalled}\n");
                     write(group, "cpu.pressure", &text);
                 }
                 std::thread::sleep(Duration::from_millis(5));
@@ -123,14 +145,14 @@ impl Drop for Trouble {
 }
 
 /// In place, as the kernel's files are: who has them open reads the new text.
-fn write(group: &Path, file: &str, text: &str) {
+pub(crate) fn write(group: &Path, file: &str, text: &str) {
     use std::io::Write as _;
     let open =
         fs::OpenOptions::new().create(true).truncate(false).write(true).open(group.join(file));
     open.unwrap().write_all(text.as_bytes()).unwrap();
 }
 
-fn text(group: &Path, file: &str) -> String {
+pub(crate) fn text(group: &Path, file: &str) -> String {
     fs::read_to_string(group.join(file)).unwrap().trim().to_owned()
 }
 
@@ -139,7 +161,7 @@ async fn view(node: &Node) -> RebalanceView {
 }
 
 /// The view as soon as it says this.
-async fn view_when(
+pub(crate) async fn view_when(
     node: &Node,
     what: &str,
     is_so: impl Fn(&RebalanceView) -> bool,
@@ -159,7 +181,7 @@ async fn view_when(
     }
 }
 
-async fn files_when(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) async fn files_when(what: &str, is_so: impl Fn() -> bool) {
     let waited = async {
         while !is_so() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -168,18 +190,18 @@ async fn files_when(what: &str, is_so: impl Fn() -> bool) {
     assert!(tokio::time::timeout(Duration::from_secs(60), waited).await.is_ok(), "never {what}");
 }
 
-async fn pause(node: &Node, paused: bool) -> RebalanceView {
+pub(crate) async fn pause(node: &Node, paused: bool) -> RebalanceView {
     let path = format!("/api/v1/rebalance?paused={paused}");
     soon(post_control(&node.control_socket(), &path, String::new())).await.unwrap()
 }
 
 /// Whether the proposal with this knob is there, in this state.
-fn has(view: &RebalanceView, knob: &str, state: ProposalState) -> bool {
+pub(crate) fn has(view: &RebalanceView, knob: &str, state: ProposalState) -> bool {
     view.proposals.iter().any(|it| it.knob == knob && it.state == state)
 }
 
 /// A hog's pod with this annotation.
-fn hog(qos: QosClass, annotation: Option<(&str, &str)>) -> PodSpec {
+pub(crate) fn hog(qos: QosClass, annotation: Option<(&str, &str)>) -> PodSpec {
     let mut pod = PodSpec::new("hog", qos);
     let annotation =
         annotation.map(|(key, value)| (format!("bayplan.dev/{key}"), value.to_owned()));
@@ -188,7 +210,7 @@ fn hog(qos: QosClass, annotation: Option<(&str, &str)>) -> PodSpec {
 }
 
 /// A server and a hog, whose groups exist, on a node whose daemon runs.
-async fn settled(
+pub(crate) async fn settled(
     node: &mut Node,
     (qos, server): (QosClass, &ContainerSpec),
     hog: &PodSpec,
@@ -217,6 +239,7 @@ async fn settled(
                 ("cgroup.type", "domain\n"),
                 ("cpu.idle", "0\n"),
                 ("cpu.max", "max 100000\n"),
+                ("cpu.max.burst", "0\n"),
                 ("cpu.weight", "1\n"),
             ] {
                 write(above, file, text);
@@ -247,7 +270,7 @@ async fn troubled(
 }
 
 /// Of the hog's pod and class: `cpu.idle`, `cpu.weight`, `cpu.max`.
-fn text_of(groups: &Groups) -> [String; 3] {
+pub(crate) fn text_of(groups: &Groups) -> [String; 3] {
     let pod = groups.pod();
     [text(pod, "cpu.idle"), text(pod, "cpu.weight"), text(groups.class(), "cpu.max")]
 }

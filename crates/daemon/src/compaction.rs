@@ -105,7 +105,7 @@ impl NodeState {
         let container = container.full_name();
         let before = self.place_before(made.container, &made.from);
         step.history.push(self.relocation(made.container, by, before, &why));
-        step.notes.push(Note::Moved { container, from, to, why });
+        step.notes.push(Note::Moved { container, by, from, to, why });
         step.records.extend(self.placed_record(made.container));
     }
 

@@ -11,7 +11,7 @@ use bayplan_enforcement::Plan;
 use bayplan_topology::{Device, Topology};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
-use crate::history::{Entry, Kind, ProposalForm};
+use crate::history::{By, Entry, Kind, ProposalForm};
 use crate::mode::{Mode, ModePlan, NotInPlace};
 use crate::occupancy::Occupancy;
 use crate::reconfigure::{ChangedConfig, Shift};
@@ -291,6 +291,8 @@ pub enum Note {
     Moved {
         /// `namespace/pod/container`.
         container: String,
+        /// For what.
+        by: By,
         /// Its CPUs until then.
         from: String,
         /// Its CPUs from then on.

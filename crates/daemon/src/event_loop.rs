@@ -177,7 +177,7 @@ pub(crate) fn tell(note: &Note, metrics: &Metrics) {
         }
         Note::Adopted { container, how } => tracing::info!(container, how, "adopted"),
         Note::Released { container, why } => tracing::info!(container, why, "released"),
-        Note::Moved { container, from, to, why } => {
+        Note::Moved { container, from, to, why, .. } => {
             tracing::info!(container, from, to, why, "moved");
         }
         Note::Narrowed { container, from, to, why } => {

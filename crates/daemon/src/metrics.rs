@@ -30,6 +30,7 @@ use crate::check::{Finding, Severity};
 use crate::enforcer;
 use crate::event::Note;
 use crate::health::Health;
+use crate::history::By;
 use crate::mode::Mode;
 use crate::observer;
 use crate::prober::{ProbeTable, Sightings};
@@ -394,8 +395,9 @@ impl Metrics {
             Note::Refused { .. } | Note::RefusedAgain { .. } => "refused",
             Note::Adopted { .. } => "adopted",
             Note::Released { .. } => "released",
-            Note::Moved { .. } => {
-                self.compaction_moves.inc();
+            Note::Moved { by, .. } => {
+                // Its own are proposals.
+                self.compaction_moves.inc_by(u64::from(*by != By::Rebalancer));
                 return;
             }
             Note::Narrowed { .. } => {

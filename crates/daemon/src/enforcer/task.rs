@@ -96,7 +96,11 @@ impl Questions {
 
     /// As if what a proposal asks for had been written, too.
     pub(crate) fn note_turned(&self, step: u64, number: u64) {
-        let turned = [(number, Ok(()))].into();
+        self.note_written(step, [(number, Ok(()))].into());
+    }
+
+    /// As if this had come of what proposals ask for.
+    pub(crate) fn note_written(&self, step: u64, turned: TurnedFiles) {
         self.done.send_replace(Done { step, turned, ..Done::default() });
     }
 

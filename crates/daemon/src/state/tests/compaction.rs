@@ -37,7 +37,7 @@ fn play(world: &mut World, steps: &[&str]) -> String {
         world.check().unwrap();
         for note in &world.notes[before..] {
             match note {
-                Note::Moved { container, from, to, why } => {
+                Note::Moved { container, from, to, why, .. } => {
                     text.push_str(&format!("{step}: {container} {from} -> {to} {why}\n"));
                 }
                 Note::Failure { kind: "no_effect", .. } => {}
