@@ -172,6 +172,26 @@ async fn who_went_to_another_node_is_at_home_after_a_crash() {
     node.check_in_line().await;
 }
 
+/// Somebody else wants that file otherwise.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fight_for_cpu_max_is_seen_and_ends_the_suppression() {
+    let case = CASES.iter().find(|it| it.knob == Knob::Suppress).unwrap();
+    let (node, groups, _trouble) = troubled(case, case.cure).await;
+    view_when(&node, "kept", |it| has(it, "suppress", ProposalState::Kept)).await;
+    let others = "max 100000";
+    let is_over = |it: &RebalanceView| {
+        if groups.is_suppressed() {
+            write(groups.class(), "cpu.max", &format!("{others:<16}\n"));
+        }
+        has(it, "suppress", ProposalState::Undone)
+    };
+    let view = view_when(&node, "over", is_over).await;
+    let labels = ["file=\"cpu.max\"", "by=\"others\""];
+    let drifts = sum(&metrics(&node).await, "bayplan_file_drifts_total", &labels);
+    assert!(drifts >= 1.0, "{view:#?}");
+    files_when("the other's", || text(groups.class(), "cpu.max") == others).await;
+}
+
 /// Where everything else is forbidden, somebody with an overview of the cluster is asked, and nothing is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eviction_is_only_recommended() {

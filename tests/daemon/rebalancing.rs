@@ -49,7 +49,7 @@ impl Groups {
     }
 
     /// That of all BestEffort pods.
-    fn class(&self) -> &Path {
+    pub(crate) fn class(&self) -> &Path {
         self.pod().parent().unwrap()
     }
 

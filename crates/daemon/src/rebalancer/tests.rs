@@ -208,6 +208,38 @@ fn who_is_to_be_acted_on_is_offered_what_touches_nobody_who_is_not() {
     );
 }
 
+/// On two nodes of one CPU, in mode `act` for everybody.
+#[track_caller]
+fn check_moves(occupant: Occupant, expected: &[Knob]) {
+    let config = RebalanceConfig { mode: Mode::Act, ..RebalanceConfig::default() };
+    let knobs = [Knob::Move, Knob::MoveOwner].into();
+    let reach = Reach { knobs, lacking: None, classes: None };
+    let bounds = Bounds { config: &config, reach: &reach };
+    let topology = Arc::new(derive(&parse_machine("numa:2 core:1 pu:1").unwrap()).unwrap());
+    let id = occupant.id;
+    let scene = scene_of(&occupancy(vec![occupant]), topology, &Stays::default(), bounds, false);
+    let knobs = scene.residents[&id].knobs.iter().copied();
+    assert_eq!(knobs.filter(|it| *it != Knob::Evict).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn who_shares_is_moved_unless_bound_and_who_owns_cpus_only_if_his_pod_agrees() {
+    let sharer = |cpus| occupant(1, "web", QosClass::Burstable, cpus);
+    let free = Occupant { may_share_elsewhere: true, ..sharer("0") };
+    check_moves(free.clone(), &[Knob::Move]);
+    check_moves(sharer("0"), &[]);
+    check_moves(sharer("0-1"), &[Knob::Move]);
+    check_moves(Occupant { is_immovable: true, ..free.clone() }, &[]);
+    let owner = Occupant { exclusive: "0".parse().unwrap(), ..sharer("0") };
+    check_moves(owner.clone(), &[]);
+    let agreed = annotated("act", owner);
+    check_moves(agreed.clone(), &[Knob::MoveOwner]);
+    check_moves(Occupant { is_immovable: true, ..agreed.clone() }, &[]);
+    check_moves(Occupant { is_left_alone: true, ..agreed.clone() }, &[]);
+    // Its shared part would stay.
+    check_moves(Occupant { cpus: "0-1".parse().unwrap(), ..agreed }, &[]);
+}
+
 #[test]
 fn where_nothing_can_be_turned_everybody_is_observed() {
     let config = RebalanceConfig { mode: Mode::Act, ..RebalanceConfig::default() };
