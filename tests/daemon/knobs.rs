@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_daemon::config::Config;
@@ -91,8 +92,10 @@ fn has_burst(groups: &Groups) -> bool {
     text(&groups.server, "cpu.max.burst") != "0"
 }
 
+/// The only knob, and looks so far apart that who writes the counters is hardly late for one.
 fn only(config: &mut Config, knob: Knob) {
     acting(config);
+    config.rebalance.interval = Duration::from_millis(400);
     let others = Knob::ALL.into_iter().filter(|it| *it != knob && *it != Knob::Evict);
     config.rebalance.forbidden = others.collect();
 }
