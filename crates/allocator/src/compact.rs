@@ -36,7 +36,7 @@ use apply::{Outcome, try_steps};
 use model::Model;
 use search::{Goal, search};
 
-pub use depart::{plan_departure, plan_return};
+pub use depart::plan_departure;
 
 /// Somebody who should get CPUs of his own in one domain.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -31,8 +31,9 @@ pub use charged::HugeCharge;
 pub use check::check_ledger;
 pub use cold::NotCold;
 pub use compact::{
-    Compaction, Cost, Hole, Limits, Relocation, Wish, plan_compaction, plan_departure, plan_return,
+    Compaction, Cost, Hole, Limits, Relocation, Wish, plan_compaction, plan_departure,
 };
+pub use elsewhere::Guest;
 pub use home::NoHome;
 pub use ledger::{AdoptError, Allocation, Holdings, Ledger, RelocateError, StaleOffer, Terms};
 pub use narrow::{Narrowing, plan_narrowing};

@@ -114,6 +114,17 @@ pub(crate) fn views<'a>(
     (0..=preferred.len()).rev().map(view).collect()
 }
 
+/// Whether each wish that some CPUs meet is met by others, too, in a ledger without whoever owns them.
+pub(crate) fn keeps_wishes(
+    ledger: &Ledger,
+    wishes: &CpuWishes,
+    from: &CpuSet,
+    to: &CpuSet,
+) -> bool {
+    let is_kept = |wish: &Wish| !from.is_subset(&wish.cpus) || to.is_subset(&wish.cpus);
+    list_wishes(ledger, wishes).iter().all(is_kept)
+}
+
 /// The wishes, the most important first.
 fn list_wishes(ledger: &Ledger, wishes: &CpuWishes) -> Vec<Wish> {
     let pools = ledger.pools();

@@ -17,6 +17,7 @@ use bayplan_allocator::{
     Allocation, ContainerId, Demand, Offer, Refusal, Relocation, Request, offer,
 };
 use bayplan_enforcement::plan_pinnings;
+use bayplan_rebalance::Knob;
 use bayplan_types::Bytes;
 
 use crate::compactor::Compactor;
@@ -46,7 +47,10 @@ impl NodeState {
     /// Makes the largest hole in a NUMA node larger, if that is due.
     pub(crate) fn join_holes(&mut self, step: &mut Step) {
         if self.is_placing() && self.compactor.is_due() && self.is_at_rest() {
-            let moves = self.compactor.plan_joining(&self.ledger, &self.movable());
+            let mut movable = self.movable();
+            // Not back to where it was sent away from.
+            movable.retain(|id, _| self.turned.step(Knob::MoveOwner, *id) == 0);
+            let moves = self.compactor.plan_joining(&self.ledger, &movable);
             self.relocate(&moves, By::Compaction, "so that free CPUs lie together", step);
         }
     }
@@ -72,7 +76,7 @@ impl NodeState {
         offer(&self.ledger, request)
     }
 
-    fn relocate(&mut self, moves: &[Relocation], by: By, why: &str, step: &mut Step) {
+    pub(crate) fn relocate(&mut self, moves: &[Relocation], by: By, why: &str, step: &mut Step) {
         if let Err(error) = self.ledger.relocate(moves) {
             step.notes.push(Note::Failure { kind: "not_moved", message: error.to_string() });
             return;
@@ -84,13 +88,7 @@ impl NodeState {
 
     /// Told like any other change: journal, log, metric and `explain`. In the order of the moves, so that the beginning of these records is a
     /// ledger, too.
-    pub(crate) fn note_relocation(
-        &mut self,
-        made: &Relocation,
-        by: By,
-        why: &str,
-        step: &mut Step,
-    ) {
+    fn note_relocation(&mut self, made: &Relocation, by: By, why: &str, step: &mut Step) {
         self.note_moves(&made.sharers, made.container, step);
         self.remember_home(made.container);
         let Some(container) = self.containers.get_mut(&made.container) else { return };

@@ -481,7 +481,11 @@ fn start_looking(
     };
     // Nobody would judge any more what it has turned.
     let (inbox, enforcement) = (looking.inbox.clone(), looking.enforcement.clone());
-    let tidy = async move { take_back(&inbox, &enforcement).await };
+    let metrics = Arc::clone(&looking.metrics);
+    let tidy = async move {
+        take_back(&inbox, &enforcement).await;
+        metrics.rebalancing.looked(0, 0);
+    };
     let rebalancing = run_rebalancer(looking, stop.clone());
     let rebalancing = losses.spare_then(Part::Rebalancer, rebalancing, tidy);
     // A machine that is not this one has no kernel to count in.

@@ -4,49 +4,30 @@
 //! A place is looked for once, when its proposal comes into force: whoever sits there is not to wander with the load of others.
 //!
 //! - Who shares keeps the place that the ledger has set aside for it, and goes back there as soon as its request does not fit elsewhere any more.
-//! - Who owns CPUs has others from then on, as after a compaction, in the journal, too. When that is taken back it gets its own again, if these are still to be
-//!   had; otherwise it stays, as it does after a restart: its place is one like any other.
+//! - Who owns CPUs has others from then on, as after a compaction, in the journal, too. They are as good as its own were, so it stays there, whatever becomes of the
+//!   proposal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bayplan_allocator::{ContainerId, Limits, Relocation, plan_departure, plan_return};
+use bayplan_allocator::{Allocation, ContainerId, Guest, PoolId, plan_departure};
 use bayplan_rebalance::Knob;
-use bayplan_types::{Bytes, CpuSet};
+use bayplan_types::{CpuSet, MilliCpu};
 
-use crate::event::{Note, Step};
+use crate::event::Step;
 use crate::history::By;
 use crate::state::NodeState;
 use crate::turned::Turned;
 
-/// More than this is not moved at once. It is 262,144 pages of 4 KiB, each of which is unmapped, copied and mapped again while whoever changes a cpuset waits.
-pub(crate) const PAGES_MOST: Bytes = Bytes(1 << 30);
-
-/// Those who are elsewhere, by the numbers of proposals.
+/// Those who share the CPUs of another pool, by the numbers of proposals. A pool is known by all of its CPUs, so that one that the machine does not have any more
+/// is nobody's place.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sent {
-    /// Who shares the CPUs of another pool, and all of that pool's.
-    sharers: BTreeMap<u64, (ContainerId, CpuSet)>,
-    /// Who has other CPUs of its own, by this move.
-    owners: BTreeMap<u64, Relocation>,
-}
-
-impl Sent {
-    /// CPUs of the pool that somebody is to share instead of its own.
-    pub(crate) fn elsewhere_of(&self, id: ContainerId) -> Option<&CpuSet> {
-        self.sharers.values().rev().find(|(sent, _)| *sent == id).map(|(_, cpus)| cpus)
-    }
-}
+pub(crate) struct Sent(BTreeMap<u64, (ContainerId, CpuSet)>);
 
 impl NodeState {
-    /// From now on this is turned, and nothing else: whoever was sent away without a proposal that stands comes back.
+    /// From now on this is turned, and nothing else: whoever shares elsewhere without a proposal that stands is at home again.
     pub(crate) fn put_in_force(&mut self, turned: Turned, step: &mut Step) {
         let numbers: BTreeSet<u64> = turned.iter().map(|(number, _)| number).collect();
-        self.sent.sharers.retain(|number, _| numbers.contains(number));
-        let over: Vec<u64> =
-            self.sent.owners.keys().filter(|it| !numbers.contains(it)).copied().collect();
-        for number in over {
-            self.call_back(number, step);
-        }
+        self.sent.0.retain(|number, _| numbers.contains(number));
         let is_new = |number: &u64| self.turned.get(*number).is_none();
         let new: Vec<u64> = numbers.into_iter().filter(is_new).collect();
         self.turned = turned;
@@ -54,62 +35,69 @@ impl NodeState {
             return;
         }
         for number in new {
-            self.send(number, step);
-        }
-    }
-
-    /// Looks for a place for the target of a proposal. Where there is none, nothing happens, and the target is seen where it is not to be.
-    fn send(&mut self, number: u64, step: &mut Step) {
-        let Some(turn) = self.turned.get(number) else { return };
-        let (knob, id, leave) = (turn.knob, turn.target, turn.leave.clone());
-        match knob {
-            Knob::Move => {
-                let Some(held) = self.ledger.allocation(id) else { return };
-                // CPUs of its own place will do, if those that are left are enough.
-                if self.cpus_of(id, held).is_disjoint(&leave) {
-                    return;
-                }
-                let found = self.ledger.elsewhere(id, &self.turned.left_by(id)).cloned();
-                let sent = found.map(|cpus| (number, (id, cpus)));
-                self.sent.sharers.extend(sent);
+            let Some(turn) = self.turned.get(number) else { continue };
+            match (turn.knob, turn.target) {
+                (Knob::Move, id) => self.send_sharer(number, id),
+                // A drain moves nobody who has CPUs of his own.
+                (Knob::MoveOwner, id) if self.is_placing() => self.send_owner(number, id, step),
+                _ => {}
             }
-            Knob::MoveOwner => {
-                let request = self.movable_one(id);
-                let planned = request.and_then(|request| {
-                    let limits = self.departure_limits();
-                    plan_departure(&self.ledger, (id, &request), &leave, &limits)
-                });
-                let Some(made) = planned else { return };
-                let why = format!("out of the way of others: proposal {number} of the rebalancer");
-                if self.relocate_one(&made, &why, step) {
-                    self.sent.owners.insert(number, made);
-                }
-            }
-            _ => {}
         }
     }
 
-    /// Gives an owner back what it had before.
-    fn call_back(&mut self, number: u64, step: &mut Step) {
-        let Some(made) = self.sent.owners.remove(&number) else { return };
-        // Its CPUs may be another's now, or it may be gone; then it is where it is.
-        let Some(back) = plan_return(&self.ledger, &made) else { return };
-        let why = format!("back where it was: proposal {number} of the rebalancer");
-        self.relocate_one(&back, &why, step);
-    }
-
-    fn relocate_one(&mut self, made: &Relocation, why: &str, step: &mut Step) -> bool {
-        if let Err(error) = self.ledger.relocate(std::slice::from_ref(made)) {
-            step.notes.push(Note::Failure { kind: "not_moved", message: error.to_string() });
-            return false;
+    /// Looks for a pool for somebody. Where there is none, nothing happens, and it is seen where it is not to be.
+    fn send_sharer(&mut self, number: u64, id: ContainerId) {
+        let Some(held) = self.ledger.allocation(id) else { return };
+        let leave = self.turned.left_by(id);
+        // CPUs of its own place will do, if those that are left are enough.
+        if self.cpus_of(id, held).is_disjoint(&leave) {
+            return;
         }
-        self.note_relocation(made, By::Rebalancer, why, step);
-        true
+        let found = self.ledger.elsewhere(id, &leave, &self.guests(|_| true));
+        let found = found.and_then(|pool| self.ledger.pools().get(pool));
+        let sent = found.map(|pool| (number, (id, pool.cpus.clone())));
+        self.sent.0.extend(sent);
     }
 
-    fn departure_limits(&self) -> Limits {
-        let limits = self.compactor.limits();
-        let memory_max = Some(limits.memory_max.map_or(PAGES_MOST, |most| most.min(PAGES_MOST)));
-        Limits { memory_max, ..limits }
+    /// Gives an owner other CPUs, as far as there are some that are as good.
+    fn send_owner(&mut self, number: u64, id: ContainerId, step: &mut Step) {
+        let Some(request) = self.movable_one(id) else { return };
+        let (leave, limits) = (self.turned.left_by(id), self.compactor.limits());
+        let planned = plan_departure(&self.ledger, (id, &request), &leave, &limits);
+        let why = format!("out of the way of others: proposal {number} of the rebalancer");
+        self.relocate(planned.as_slice(), By::Rebalancer, &why, step);
+    }
+
+    /// Where somebody runs who was sent to another pool, if what it asks for has room there, beside those who were sent before it.
+    pub(crate) fn shared_elsewhere(&self, id: ContainerId, held: &Allocation) -> Option<CpuSet> {
+        let (pool, cpus) = self.asked_elsewhere(id, held)?;
+        let own = self.turned.first_leave(id);
+        let before = self.guests(|other| self.turned.first_leave(other) <= own);
+        self.ledger.left_elsewhere(id, pool, &before)?;
+        (self.asked_within(id, &cpus) <= MilliCpu::from_cpus(cpus.len())).then_some(cpus)
+    }
+
+    /// The pool that somebody was sent to, and what it would have of its CPUs: as far as nobody owns them and it is not to leave them, too.
+    pub(crate) fn asked_elsewhere(
+        &self,
+        id: ContainerId,
+        held: &Allocation,
+    ) -> Option<(PoolId, CpuSet)> {
+        let pool = self.pool_of(id)?;
+        let there = self.ledger.cpus_of(&Allocation { pool, ..held.clone() });
+        let cpus = there.difference(&self.turned.left_by(id));
+        (!cpus.is_empty()).then_some((pool, cpus))
+    }
+
+    fn pool_of(&self, id: ContainerId) -> Option<PoolId> {
+        let (_, cpus) = self.sent.0.values().rev().find(|(sent, _)| *sent == id)?;
+        let mut pools = self.ledger.pools().iter().filter(|it| !it.is_inside_node);
+        pools.find(|it| it.cpus == *cpus).map(|it| it.id)
+    }
+
+    fn guests(&self, is_one: impl Fn(ContainerId) -> bool) -> Vec<Guest> {
+        let sent: BTreeSet<ContainerId> = self.sent.0.values().map(|(id, _)| *id).collect();
+        let guests = sent.into_iter().filter(|id| is_one(*id));
+        guests.filter_map(|id| Some((id, self.pool_of(id)?))).collect()
     }
 }

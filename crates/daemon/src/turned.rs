@@ -97,7 +97,7 @@ impl Turned {
     }
 
     /// The number of the first proposal by which somebody is to leave CPUs.
-    fn first_leave(&self, target: ContainerId) -> Option<u64> {
+    pub(crate) fn first_leave(&self, target: ContainerId) -> Option<u64> {
         let mut leaves = self.0.iter().filter(|(_, it)| it.target == target);
         leaves.find(|(_, it)| !it.leave.is_empty()).map(|(number, _)| *number)
     }
@@ -136,27 +136,21 @@ impl NodeState {
         if left == cpus {
             return cpus;
         }
-        let is_enough = |set: &CpuSet| {
-            !set.is_empty() && self.asked_within(id, set) <= MilliCpu::from_cpus(set.len())
-        };
-        let elsewhere = self.shared_elsewhere(id);
-        [elsewhere, Some(left)].into_iter().flatten().find(is_enough).unwrap_or(cpus)
-    }
-
-    /// CPUs of the pool that somebody was sent to, as far as nobody owns them and it is not to leave them, too.
-    fn shared_elsewhere(&self, id: ContainerId) -> Option<CpuSet> {
-        let shared = self.sent.elsewhere_of(id)?.intersection(self.ledger.free());
-        Some(shared.difference(&self.turned.left_by(id)))
+        if let Some(elsewhere) = self.shared_elsewhere(id, allocation) {
+            return elsewhere;
+        }
+        let is_enough = || self.asked_within(id, &left) <= MilliCpu::from_cpus(left.len());
+        if !left.is_empty() && is_enough() { left } else { cpus }
     }
 
     /// What somebody asks for together with all who have only CPUs of `left`, be it by their place or because they were to leave others before it was.
-    fn asked_within(&self, id: ContainerId, left: &CpuSet) -> MilliCpu {
+    pub(crate) fn asked_within(&self, id: ContainerId, left: &CpuSet) -> MilliCpu {
         let own = self.turned.first_leave(id);
         let is_within = |other: ContainerId, held: &Allocation| match self.turned.first_leave(other)
         {
             first if first.is_some() && first > own => false,
-            _ => match self.shared_elsewhere(other) {
-                Some(elsewhere) => elsewhere.is_subset(left),
+            _ => match self.asked_elsewhere(other, held) {
+                Some((_, elsewhere)) => elsewhere.is_subset(left),
                 None => {
                     let cpus = self.ledger.cpus_of(held);
                     cpus.difference(&self.turned.left_by(other)).is_subset(left)

@@ -47,7 +47,7 @@ pub struct Rebalancer {
     blameless: BTreeMap<ContainerId, Duration>,
     /// Until when nothing more is only said for a victim's sake.
     told: BTreeMap<ContainerId, Duration>,
-    /// Who suffered in the last round.
+    /// Who suffered from others in the last round.
     victims: usize,
     last: u64,
 }
@@ -89,7 +89,7 @@ impl Rebalancer {
         self.standing.values().map(|it| &it.proposal)
     }
 
-    /// How many suffer, as far as the last round shows.
+    /// How many suffer from others, as far as the last round shows, without those for whose sake nothing is changed.
     pub fn victims(&self) -> usize {
         self.victims
     }
@@ -142,7 +142,10 @@ impl Rebalancer {
         self.tried.retain(|id| scene.residents.contains_key(&id));
         self.told.retain(|id, until| *until > now && scene.residents.contains_key(id));
         let conditions = self.conditions(scene, now);
-        self.victims = conditions.values().filter(|it| !it.findings.is_empty()).count();
+        let blames = |(_, id, it): &(_, _, &Condition)| {
+            !self.eyes(&scene.topology, now).culprits(scene, *id, &it.findings).is_empty()
+        };
+        self.victims = victims(scene, &conditions).filter(blames).count();
         if scene.unrest.is_some() {
             self.standing.values_mut().for_each(|it| it.wait(now));
             return self.judge(scene, &conditions, now);
@@ -345,13 +348,8 @@ impl Rebalancer {
         conditions: &BTreeMap<ContainerId, Condition>,
         now: Duration,
     ) -> Vec<Decision> {
-        let mut victims: Vec<(Option<QosClass>, f64, ContainerId)> = conditions
-            .iter()
-            .filter(|(_, condition)| !condition.findings.is_empty())
-            .filter_map(|(id, it)| Some((scene.residents.get(id)?.qos, it.severity(), *id)))
-            // Who asked for nothing has what is left, and nothing is changed for its sake.
-            .filter(|(qos, ..)| *qos != Some(QosClass::BestEffort))
-            .collect();
+        let mut victims: Vec<(Option<QosClass>, f64, ContainerId)> =
+            victims(scene, conditions).map(|(qos, id, it)| (qos, it.severity(), id)).collect();
         victims.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
         self.blameless.retain(|id, _| victims.iter().any(|(_, _, victim)| victim == id));
         let mut decisions = Vec::new();
@@ -493,6 +491,16 @@ impl Rebalancer {
         let id = (*target != evidence.victim).then_some(*target).or_else(first)?;
         Some((id, wants(self.windows.last(id)?)))
     }
+}
+
+/// Who suffers. Who asked for nothing has what is left, and nothing is changed for its sake.
+fn victims<'a>(
+    scene: &'a Scene,
+    conditions: &'a BTreeMap<ContainerId, Condition>,
+) -> impl Iterator<Item = (Option<QosClass>, ContainerId, &'a Condition)> {
+    let ill = conditions.iter().filter(|(_, it)| !it.findings.is_empty());
+    let known = ill.filter_map(|(id, it)| Some((scene.residents.get(id)?.qos, *id, it)));
+    known.filter(|(qos, ..)| *qos != Some(QosClass::BestEffort))
 }
 
 /// CPUs that somebody would keep busy if it had them.

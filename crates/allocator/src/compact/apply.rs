@@ -89,7 +89,7 @@ fn is_fair(pools: &Pools, made: &Move) -> bool {
     nodes(made.to) <= nodes(made.from)
 }
 
-pub(super) fn cost(from: &Allocation, to: &Allocation) -> Cost {
+fn cost(from: &Allocation, to: &Allocation) -> Cost {
     let left = from.set_aside().filter(|(node, _)| !to.mems.contains(*node));
     Cost {
         cpus: to.exclusive.difference(&from.exclusive).len(),

@@ -420,7 +420,7 @@ impl Target {
 }
 
 /// Who was adopted with other CPUs than he asks for stays where he is, as does who said so.
-fn is_movable(request: &Request, held: &Allocation) -> bool {
+pub(super) fn is_movable(request: &Request, held: &Allocation) -> bool {
     !held.is_reserved
         && !held.exclusive.is_empty()
         && request.demand.exclusive() == held.exclusive.len()

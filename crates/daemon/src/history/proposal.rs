@@ -198,7 +198,7 @@ impl VerdictForm {
 }
 
 /// The proposals for a container of this full name and on it that entries tell of, oldest first, with what became of them. Nothing of them is in force any more:
-/// a daemon that stops takes everything back, and so does the next one after a crash.
+/// a daemon that stops takes everything back, and so does the next one after a crash; only owners of CPUs stay where they were moved to.
 pub fn past_proposals(entries: &[Entry], name: &str) -> Vec<ProposalView> {
     let mut found: Vec<ProposalView> = Vec::new();
     for entry in entries {
@@ -215,14 +215,14 @@ pub fn past_proposals(entries: &[Entry], name: &str) -> Vec<ProposalView> {
                     it.number == form.number && it.knob == form.knob && it.target == form.target
                 };
                 if let Some(judged) = found.iter_mut().rev().find(is_it) {
-                    judged.state = verdict.state();
+                    judged.state = verdict.state().of_knob(&judged.knob);
                     judged.outcome = outcome(&entry.why, &judged.text);
                 }
             }
         }
     }
     for it in found.iter_mut().filter(|it| it.state.is_in_force()) {
-        it.state = ProposalState::Withdrawn;
+        it.state = ProposalState::Withdrawn.of_knob(&it.knob);
     }
     found
 }

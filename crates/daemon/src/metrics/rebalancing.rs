@@ -46,7 +46,7 @@ impl Rebalancing {
         );
         registry.register(
             "rebalance_verdicts",
-            "How what the rebalancer has turned was judged; kept: it helped, covered: another change helps without it, over: it is not needed any more, ended: who had moved is back by what came later, refused: it could not be done; all but kept are undone",
+            "How what the rebalancer has turned was judged; kept: it helped, covered: another change helps without it, over: it is not needed any more, ended: who had moved is back by what came later, refused: it could not be done; all but kept are undone, but an owner of CPUs stays where it was moved to (move-owner)",
             self.verdicts.clone(),
         );
         registry.register(
@@ -56,7 +56,7 @@ impl Rebalancing {
         );
         registry.register(
             "rebalance_victims",
-            "Containers that suffer, as the rebalancer has seen it last",
+            "Containers that suffer from others, without BestEffort ones, as the rebalancer has seen it last; 0 when it does not look",
             self.victims.clone(),
         );
         registry.register(

@@ -139,7 +139,11 @@ pub(super) fn ended_moves(turned: &Turned, occupancy: &Occupancy) -> BTreeMap<u6
     let newest = |it: &Occupant| {
         let turns = turned.iter().filter(|(_, turn)| turn.target == it.id);
         let there = turns.filter(|(_, turn)| !it.cpus.is_disjoint(&turn.leave));
-        there.map(|(number, turn)| (number, why_there(turn.knob, it).to_owned())).max()
+        let why = |knob| match knob {
+            Knob::MoveOwner if !it.exclusive.is_empty() => "it was given CPUs there since",
+            _ => why_there(knob, it),
+        };
+        there.map(|(number, turn)| (number, why(turn.knob).to_owned())).max()
     };
     let occupants = occupancy.occupants.iter();
     let moves = occupants.filter_map(newest);
@@ -161,7 +165,9 @@ fn why_there(knob: Knob, it: &Occupant) -> &'static str {
     match it {
         _ if it.is_left_alone => "its CPUs are not Bayplan's to say",
         _ if it.exclusive.is_empty() => "too few other CPUs would be left for it",
-        _ if knob == Knob::MoveOwner => "no other CPUs can be its own that are as good as these",
+        _ if knob == Knob::MoveOwner => {
+            "no other CPUs of its NUMA nodes can be its own that are as good, or it may not be moved now"
+        }
         _ => "it has CPUs of its own",
     }
 }

@@ -20,11 +20,12 @@ use super::carry_out::WRITTEN_WITHIN;
 use super::task::{Looker, RebalancerTask};
 use crate::event::{Answer, Event};
 use crate::occupancy::Occupant;
-use crate::sent::PAGES_MOST as MOST;
 use crate::tasks::blocking;
 
 /// This part of a node's memory stays free: the kernel begins to look for pages that it can take back some hundredths before the end.
 const SPARED: u64 = 32;
+/// More than this is not moved. It is 262,144 pages of 4 KiB, each of which is unmapped, copied and mapped again while others wait.
+const MOST: Bytes = Bytes(1 << 30);
 /// Between two looks whether the kernel has what was to be written.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 

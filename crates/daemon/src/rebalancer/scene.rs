@@ -9,7 +9,7 @@ use bayplan_cri::annotations::RebalanceWish;
 use bayplan_cri::translate::Pod;
 use bayplan_rebalance::{Knob, Mode, Resident, Scene, Unrest, Workload};
 use bayplan_topology::Topology;
-use bayplan_types::{CpuSet, NodeSet, QosClass};
+use bayplan_types::{CpuSet, NodeId, NodeSet, QosClass};
 
 use super::reach::Reach;
 use crate::config::RebalanceConfig;
@@ -153,8 +153,10 @@ fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
     let has_choice = |cpus: &CpuSet| is_wide(topology, cpus);
     let may_go = !it.is_immovable
         && (has_choice(&it.cpus) || (it.may_share_elsewhere && has_choice(topology.cpus())));
-    let may_go_as_owner =
-        owns_all && !it.is_immovable && !it.is_left_alone && has_choice(topology.cpus());
+    let around = topology.nodes_of(&it.cpus);
+    // Nobody leaves his NUMA nodes with CPUs of his own.
+    let has_other_cache = || around.iter().all(|node| node_is_wide(topology, node));
+    let may_go_as_owner = owns_all && !it.is_immovable && !it.is_left_alone && has_other_cache();
     let offered = [
         (Knob::Idle, shares && is_best_effort),
         (Knob::Siblings, shares),
@@ -168,10 +170,18 @@ fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
     offered.into_iter().filter(|(_, is_there)| *is_there).map(|(knob, _)| knob).collect()
 }
 
+/// Whether the CPUs of a NUMA node have several last-level caches.
+fn node_is_wide(topology: &Topology, node: NodeId) -> bool {
+    topology.node(node).is_some_and(|it| caches_of(topology, &it.cpus) > 1)
+}
+
 /// Whether CPUs have several last-level caches or NUMA nodes.
 fn is_wide(topology: &Topology, cpus: &CpuSet) -> bool {
-    let caches = topology.caches().iter().filter(|it| it.level == 3 && it.cpus.intersects(cpus));
-    topology.nodes_of(cpus).len() > 1 || caches.count() > 1
+    topology.nodes_of(cpus).len() > 1 || caches_of(topology, cpus) > 1
+}
+
+fn caches_of(topology: &Topology, cpus: &CpuSet) -> usize {
+    topology.caches().iter().filter(|it| it.level == 3 && it.cpus.intersects(cpus)).count()
 }
 
 /// Knobs that are a class with less than its own, as far as they are not turned already. Threads are in one class, so where one of them is turned the others are not

@@ -115,7 +115,7 @@ impl RebalancerTask {
     ) -> Option<()> {
         let Some(it) = self.told.became(number, state, &text) else { return Some(()) };
         self.metrics.rebalancing.judged(it.knob, &verdict.name);
-        let why = format!("{text} ({})", it.view.text);
+        let why = format!("{} ({})", it.view.outcome, it.view.text);
         tracing::info!(number, "rebalance: {why}");
         let form = judged(&it, verdict);
         self.inbox.ask(Event::Told(Kind::Judged, it.target, why, form)).await.map(drop)

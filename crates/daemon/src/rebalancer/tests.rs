@@ -208,14 +208,19 @@ fn who_is_to_be_acted_on_is_offered_what_touches_nobody_who_is_not() {
     );
 }
 
-/// On two nodes of one CPU, in mode `act` for everybody.
+/// On a node with two caches of one CPU, in mode `act` for everybody.
 #[track_caller]
 fn check_moves(occupant: Occupant, expected: &[Knob]) {
+    check_moves_on("numa:1 l3:2 core:1 pu:1", occupant, expected);
+}
+
+#[track_caller]
+fn check_moves_on(machine: &str, occupant: Occupant, expected: &[Knob]) {
     let config = RebalanceConfig { mode: Mode::Act, ..RebalanceConfig::default() };
     let knobs = [Knob::Move, Knob::MoveOwner].into();
     let reach = Reach { knobs, lacking: None, classes: None };
     let bounds = Bounds { config: &config, reach: &reach };
-    let topology = Arc::new(derive(&parse_machine("numa:2 core:1 pu:1").unwrap()).unwrap());
+    let topology = Arc::new(derive(&parse_machine(machine).unwrap()).unwrap());
     let id = occupant.id;
     let scene = scene_of(&occupancy(vec![occupant]), topology, &Stays::default(), bounds, false);
     let knobs = scene.residents[&id].knobs.iter().copied();
@@ -237,7 +242,10 @@ fn who_shares_is_moved_unless_bound_and_who_owns_cpus_only_if_his_pod_agrees() {
     check_moves(Occupant { is_immovable: true, ..agreed.clone() }, &[]);
     check_moves(Occupant { is_left_alone: true, ..agreed.clone() }, &[]);
     // Its shared part would stay.
-    check_moves(Occupant { cpus: "0-1".parse().unwrap(), ..agreed }, &[]);
+    check_moves(Occupant { cpus: "0-1".parse().unwrap(), ..agreed.clone() }, &[]);
+    // Who owns CPUs does not leave his NUMA node; who shares does.
+    check_moves_on("numa:2 l3:1 core:1 pu:1", agreed, &[]);
+    check_moves_on("numa:2 l3:1 core:1 pu:1", free, &[Knob::Move]);
 }
 
 #[test]

@@ -74,6 +74,8 @@ pub enum ProposalState {
     Refused,
     /// An operator has taken it back: by a pause, by a restore, by another mode.
     Withdrawn,
+    /// Nothing is looked at because of it any more, and a container that owns CPUs stays on those to which it was moved.
+    Stays,
     /// It stays in kernel files until a restart: a bug has ended what writes them.
     Stuck,
 }
@@ -89,7 +91,18 @@ impl ProposalState {
             ProposalState::Observed
             | ProposalState::Undone
             | ProposalState::Refused
-            | ProposalState::Withdrawn => false,
+            | ProposalState::Withdrawn
+            | ProposalState::Stays => false,
+        }
+    }
+
+    /// The same for a proposal with this knob: nobody moves an owner back.
+    pub(crate) fn of_knob(self, knob: &str) -> ProposalState {
+        match self {
+            ProposalState::Undone | ProposalState::Withdrawn if knob == Knob::MoveOwner.name() => {
+                ProposalState::Stays
+            }
+            other => other,
         }
     }
 
@@ -103,6 +116,7 @@ impl ProposalState {
             ProposalState::Undone => "undone",
             ProposalState::Refused => "refused",
             ProposalState::Withdrawn => "withdrawn",
+            ProposalState::Stays => "stays",
             ProposalState::Stuck => "stuck",
         }
     }
@@ -184,8 +198,11 @@ impl Told {
         // Numbers begin anew with the mode `off`.
         let mut newest = kept.proposals.iter_mut().rev();
         let found = newest.find(|it| it.view.number == number)?;
-        found.view.state = state;
-        found.view.outcome = outcome.to_owned();
+        found.view.state = state.of_knob(&found.view.knob);
+        found.view.outcome = match found.view.state {
+            ProposalState::Stays => outcome.replacen("undone: ", "stays there: ", 1),
+            _ => outcome.to_owned(),
+        };
         Some(found.clone())
     }
 
@@ -194,7 +211,7 @@ impl Told {
         let mut kept = self.kept();
         let in_force = kept.proposals.iter_mut().filter(|it| it.view.state.is_in_force());
         let withdrawn = in_force.filter(|it| it.view.state != ProposalState::Stuck);
-        withdrawn.for_each(|it| it.view.state = ProposalState::Withdrawn);
+        withdrawn.for_each(|it| it.view.state = ProposalState::Withdrawn.of_knob(&it.view.knob));
     }
 
     /// After this step the state does not have any more what is not in force.

@@ -451,7 +451,13 @@ impl World {
         let held = held.filter(|_| knob == Knob::Memory);
         let mems = held.and_then(|it| self.state.home_of(target, it).ok()).unwrap_or_default();
         let turn = Turn { knob, target, step: 1, leave, mems };
-        self.step(Event::Turn(Turned::from_turns([(which as u64, turn)])));
+        // Beside up to two others, so that some end while others stand.
+        let standing = self.state.turned.iter().map(|(number, it)| (number, it.clone()));
+        let mut turns: Vec<(u64, Turn)> = standing.collect();
+        turns.drain(..turns.len().saturating_sub(2));
+        let number = turns.last().map_or(1, |(number, _)| number + 1);
+        turns.push((number, turn));
+        self.step(Event::Turn(Turned::from_turns(turns)));
     }
 
     fn owners(&self) -> BTreeSet<ContainerId> {

@@ -149,6 +149,32 @@ fn what_was_never_judged_is_told_as_withdrawn_and_the_rest_as_it_ended() {
     );
 }
 
+/// Nobody moves them back.
+#[test]
+fn what_became_of_a_moved_owner_is_told_as_it_is() {
+    let moving = |number| {
+        let mut entry = proposed(number, Mode::Act);
+        entry.proposal.as_mut().unwrap().knob = "move-owner".to_owned();
+        entry
+    };
+    let over = |number, why: &str, name| {
+        let mut entry = judged(number, why, VerdictForm::named(name));
+        entry.proposal.as_mut().unwrap().knob = "move-owner".to_owned();
+        entry
+    };
+    let entries = [
+        moving(1),
+        over(1, "stays there: closed 0 % of the gap", "useless"),
+        moving(2),
+        over(2, "kept: closed 90 % of the gap", "kept"),
+        moving(3),
+        over(3, "could not be done: it is gone", "refused"),
+    ];
+    let told = past_proposals(&entries, "shop/web/main");
+    let states: Vec<_> = told.iter().map(|it| (it.number, it.state.name())).collect();
+    assert_eq!(states, [(1, "stays"), (2, "stays"), (3, "refused")]);
+}
+
 #[test]
 fn an_entry_does_not_grow_with_the_node() {
     let form = ProposalForm::of(&proposal(1, Mode::Act, 500), name_of);
