@@ -86,7 +86,9 @@ impl NodeState {
         let pool = self.pool_of(id)?;
         let there = self.ledger.cpus_of(&Allocation { pool, ..held.clone() });
         let cpus = there.difference(&self.turned.left_by(id));
-        (!cpus.is_empty()).then_some((pool, cpus))
+        // Where others own all of them there is nothing but the refuge of those who are at home there.
+        let has_shared = !self.ledger.shared_cpus(pool).is_empty();
+        (has_shared && !cpus.is_empty()).then_some((pool, cpus))
     }
 
     fn pool_of(&self, id: ContainerId) -> Option<PoolId> {

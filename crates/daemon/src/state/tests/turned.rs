@@ -380,9 +380,9 @@ fn an_owner_is_not_moved_while_the_node_is_drained() {
     );
 }
 
-/// Its own pod's update may still say the CPUs that it had.
+/// A call of kubelet that is under way may still say the CPUs that it had.
 #[test]
-fn an_owner_is_not_moved_while_it_is_created() {
+fn an_owner_that_is_not_known_to_be_in_its_place_is_not_moved() {
     let mut stage = Stage::new();
     stage.create("db", 0, 2);
     let id = stage.state.by_runtime_id[&stage.ids["db"]];
