@@ -20,7 +20,7 @@ pub(crate) mod harness;
 mod judging;
 mod properties;
 
-use harness::{check, check_with, parse_knobs, play};
+use harness::{check, check_with, parse_knobs, play, victims_after};
 
 const WEB_AND_HOG: &str = "
     machine pack:1 numa:1 l3:1 core:4 pu:1
@@ -66,6 +66,22 @@ const TWO_CPUS: &str = "
     web burstable 0-1
     hog besteffort 0-1
 ";
+
+/// An alert follows this number, so it is about those whom somebody can help.
+#[test]
+fn a_victim_is_counted_only_if_it_is_not_besteffort_and_others_are_to_blame() {
+    let suffers = "
+        20 rounds  web cpus=2 pressure=0.02  hog cpus=0
+        10 rounds  web cpus=2 pressure=0.5  hog cpus=2
+    ";
+    assert_eq!(victims_after(WEB_AND_HOG, suffers), 1);
+    assert_eq!(victims_after(&WEB_AND_HOG.replace("guaranteed", "besteffort"), suffers), 0);
+    let alone = "
+        20 rounds  web cpus=2 pressure=0.02  hog cpus=0
+        10 rounds  web cpus=2 pressure=0.5  hog cpus=0
+    ";
+    assert_eq!(victims_after(WEB_AND_HOG, alone), 0);
+}
 
 /// The two of them do not fill the CPUs, and yet there is no time left.
 #[test]

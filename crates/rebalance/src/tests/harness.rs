@@ -35,6 +35,11 @@ pub(crate) fn usual_after(scene: &str, script: &str, name: &str, signal: Signal)
     row.unwrap().usual.value().unwrap()
 }
 
+/// How many suffer from others at the end.
+pub(crate) fn victims_after(scene: &str, script: &str) -> usize {
+    play_with(Settings::default(), scene, script).rebalancer.victims()
+}
+
 fn play_with(settings: Settings, scene: &str, script: &str) -> Play {
     let (scene, ids) = parse_scene(scene);
     let rebalancer = Rebalancer::new(settings);
