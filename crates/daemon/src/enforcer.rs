@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bayplan_enforcement::{
-    FilePlan, FileWrite, Notice, Patience, Settings, Slot, Told, Unmovable, author_of,
+    FilePlan, FileWrite, Notice, Patience, Reclaim, Settings, Slot, Told, Unmovable, author_of,
     files_to_read, is_needed, plan_files,
 };
 use bayplan_host::kernel::{Kernel, Report, apply, observe};
@@ -70,6 +70,8 @@ pub(crate) struct Outcome {
     pub(crate) changed: usize,
     /// What became of each proposal of the rebalancer that is in files.
     pub(crate) turned: TurnedFiles,
+    /// Of whom idle memory is reclaimed.
+    pub(crate) reclaims: Vec<Reclaim>,
     /// What the files of containers say whose sets somebody has changed, and of whom the runtime is to be told again; by its ids.
     pub(crate) elsewhere: BTreeMap<String, Pinning>,
     /// CPU sets are to be looked at again soon.
@@ -182,9 +184,9 @@ impl Enforcer {
     ) -> Outcome {
         self.read_originals(now);
         let gathered = self.wanted(config, occupancy);
-        let Gathered { settings, problems, groups: work, isolations, .. } = gathered;
+        let Gathered { settings, problems, groups: work, isolations, reclaims, .. } = gathered;
         let plan = self.plan(&settings, &work);
-        let held = Held::new(settings, isolations, &plan, &Report::default());
+        let held = Held::new(settings, isolations, &reclaims, &plan, &Report::default());
         let groups = work.preview(self.kernel.as_mut());
         let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
@@ -197,6 +199,7 @@ impl Enforcer {
             contested,
             failing,
             changed,
+            reclaims,
             held,
             ..Outcome::default()
         }
@@ -258,6 +261,7 @@ impl Enforcer {
             turned,
             turned_threads,
             isolations,
+            reclaims,
         } = gathered;
         let mut groups = GroupOutcome::default();
         work.change(self.kernel.as_mut(), &mut groups);
@@ -290,11 +294,12 @@ impl Enforcer {
         failures.extend(self.news_of(&groups));
         let mut turned = turned_files(turned, &plan, &report);
         turned.extend(not_moved(turned_threads, &groups));
-        let held = Held::new(settings, isolations, &plan, &report);
+        let held = Held::new(settings, isolations, &reclaims, &plan, &report);
         let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         Outcome {
             turned,
+            reclaims,
             plan,
             report,
             groups,

@@ -141,6 +141,7 @@ fn what_is_asked_for_beside_a_place_has_the_names_of_runtimes_too() {
             ("rdt.resources.beta.kubernetes.io/container.c", "gold"),
             ("rdtclass.resource-policy.nri.io/pod", "silver"),
             ("bayplan.dev/cpu-burst", "50%"),
+            ("memory-reclaim-class.bayplan.dev/container.c", "slowly"),
         ],
         expect![[r#"
             partition: Some(
@@ -151,6 +152,9 @@ fn what_is_asked_for_beside_a_place_has_the_names_of_runtimes_too() {
             )
             block_io_class: Some(
             "fast"
+            )
+            reclaim_class: Some(
+            "slowly"
             )
             resctrl_class: Some(
             "silver"

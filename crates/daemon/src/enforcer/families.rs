@@ -9,7 +9,7 @@ mod turned;
 
 use std::collections::BTreeMap;
 
-use bayplan_enforcement::{Original, Settings, Slot, Unmovable};
+use bayplan_enforcement::{Original, Reclaim, Settings, Slot, Unmovable};
 use bayplan_host::kernel::Kernel;
 
 pub(super) use cgroups::KnownFiles;
@@ -37,6 +37,8 @@ pub(crate) struct Gathered {
     pub(crate) turned_threads: BTreeMap<u64, String>,
     /// How far CPUs are kept from others.
     pub(crate) isolations: Isolations,
+    /// Of whom idle memory is reclaimed.
+    pub(crate) reclaims: Vec<Reclaim>,
 }
 
 impl Gathered {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_enforcement::{FilePlan, Settings, Slot};
+use bayplan_enforcement::{FilePlan, Reclaim, Settings, Slot};
 use bayplan_host::kernel::Report;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,8 @@ pub(crate) struct Held {
     isolations: Isolations,
     /// Of values that are not as they should be, why.
     failures: BTreeMap<Slot, String>,
+    /// What is written again and again, by the containers' full names.
+    reclaims: BTreeMap<String, HeldFile>,
 }
 
 /// A value in a kernel file that is there for a container's sake.
@@ -37,10 +39,13 @@ impl Held {
     pub(crate) fn new(
         settings: Settings,
         isolations: Isolations,
+        reclaims: &[Reclaim],
         plan: &FilePlan,
         report: &Report,
     ) -> Held {
-        let mut held = Held { settings, isolations, failures: BTreeMap::new() };
+        let reclaims = reclaims.iter().map(|it| (it.member.unit.clone(), held_reclaim(it)));
+        let (failures, reclaims) = (BTreeMap::new(), reclaims.collect());
+        let mut held = Held { settings, isolations, failures, reclaims };
         for write in &plan.writes {
             held.failures.insert(write.slot.clone(), "it is not written now".to_owned());
         }
@@ -80,6 +85,16 @@ impl Held {
             reason: it.reason.clone(),
             failure: self.failures.get(slot).cloned(),
         });
-        (isolation, files.collect())
+        let reclaim = self.reclaims.get(container).cloned();
+        (isolation, files.chain(reclaim).collect())
+    }
+}
+
+fn held_reclaim(reclaim: &Reclaim) -> HeldFile {
+    HeldFile {
+        slot: format!("/{}", reclaim.path()),
+        value: reclaim.text(),
+        reason: reclaim.reason(),
+        failure: None,
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bayplan_enforcement::{Author, Notice};
+use bayplan_enforcement::{Author, Notice, Reclaim};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +67,8 @@ struct Done {
     drifts: Drifts,
     /// How often groups of resctrl were made or removed.
     regrouped: u64,
+    /// Of whom idle memory is reclaimed.
+    reclaims: Arc<[Reclaim]>,
 }
 
 /// What the task waits for.
@@ -158,6 +160,21 @@ impl Enforcement {
     /// How often groups of resctrl were made or removed: what was read of them before is old.
     pub(crate) fn regrouped(&self) -> u64 {
         self.done.borrow().regrouped
+    }
+
+    /// Of whom idle memory is reclaimed, as of the last look; nobody's while nothing may be written.
+    pub(crate) fn reclaims(&self) -> Arc<[Reclaim]> {
+        if self.is_lost() {
+            return Arc::default();
+        }
+        Arc::clone(&self.done.borrow().reclaims)
+    }
+
+    /// Comes back when that may have changed since this clone was asked last, and never any more when nobody looks.
+    pub(crate) async fn looked(&mut self) {
+        if self.done.changed().await.is_err() {
+            std::future::pending().await
+        }
     }
 
     /// How far the CPUs of a container are kept from others, and what is in kernel files for its sake, as of the last look.
@@ -272,7 +289,10 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             let (turned, drifts) = (outcome.turned.clone(), drifts.clone());
             let is_regrouped = !outcome.groups.changes.is_empty();
             let regrouped = task.questions.done.borrow().regrouped + u64::from(is_regrouped);
-            task.questions.done.send_replace(Done { step, turned, held, drifts, regrouped });
+            let reclaims = if is_dry { Vec::new() } else { std::mem::take(&mut outcome.reclaims) };
+            let reclaims = reclaims.into();
+            let done = Done { step, turned, held, drifts, regrouped, reclaims };
+            task.questions.done.send_replace(done);
         }
         told.tell(&outcome, is_dry, &task.metrics);
         let was_written = watcher.watch(&task.enforcer.directories());

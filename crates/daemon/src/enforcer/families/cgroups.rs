@@ -8,8 +8,9 @@ use bayplan_cri::annotations::{CpuPartition, InterruptRule, Tuning, read_annotat
 use bayplan_cri::translate::{RequestRules, Resources};
 use bayplan_enforcement::{
     BlockIoClass, BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants, Original,
-    PartitionKind, PartitionOffer, PartitionWants, Slot, Unmovable, partition_slot,
-    settings_for_block_io, settings_for_cgroups, settings_for_interrupts, settings_for_partitions,
+    PartitionKind, PartitionOffer, PartitionWants, ReclaimMember, Slot, Unmovable,
+    demotion_setting, partition_slot, plan_reclaims, settings_for_block_io, settings_for_cgroups,
+    settings_for_interrupts, settings_for_partitions,
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
@@ -39,6 +40,7 @@ struct Member<'a> {
     memory: MemoryWants,
     partition: CpuPartition,
     block_io_class: Option<String>,
+    reclaim_class: Option<String>,
 }
 
 /// Which files cgroups have here. All of them are listed once, and again when other controllers are switched on for the groups below the root
@@ -87,7 +89,8 @@ pub(super) fn gather_cgroups(
         }
         return;
     }
-    let (mut cgroups, mut partitions, mut disks) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut cgroups, mut partitions) = (Vec::new(), Vec::new());
+    let (mut disks, mut reclaimed) = (Vec::new(), Vec::new());
     for member in &members {
         let Occupant { name, runtime_id, spec, .. } = member.occupant;
         // Before the start there is none, with some runtimes; the start wakes the enforcer.
@@ -105,6 +108,7 @@ pub(super) fn gather_cgroups(
         cgroups.push(member.cgroup(&group));
         partitions.extend(member.partition(&group));
         disks.extend(member.block_io(&group));
+        reclaimed.extend(member.reclaim(&group));
     }
     let (settings, problems) = settings_for_cgroups(&cgroups);
     gathered.add(settings, problems);
@@ -119,6 +123,19 @@ pub(super) fn gather_cgroups(
         }
     }
     gather_block_io(config, &disks, files, gathered);
+    let (reclaims, problems) = plan_reclaims(&config.reclaim_classes, reclaimed, files);
+    gathered.problems.extend(problems);
+    if !reclaims.is_empty() && has_slower_memory(kernel) {
+        gathered.settings.extend([demotion_setting()]);
+    }
+    gathered.reclaims = reclaims;
+}
+
+/// Whether the kernel has ranked memory nodes as slower than others (Documentation/ABI/testing/sysfs-kernel-mm-memory-tiers; Linux 6.1).
+fn has_slower_memory(kernel: &mut dyn Kernel) -> bool {
+    const TIERS: &str = "sys/devices/virtual/memory_tiering";
+    let names = kernel.list(TIERS).unwrap_or_default();
+    names.iter().filter(|name| name.starts_with("memory_tier")).count() > 1
 }
 
 fn gather_block_io(
@@ -266,10 +283,8 @@ impl<'a> Member<'a> {
         let qos = spec.pod.qos;
         let burst = u64::try_from(config.burst_percent).unwrap_or_default();
         // A class of everybody's is no mistake where there is none.
-        let of_qos = || {
-            let name = qos.map(QosClass::name).unwrap_or_default();
-            config.block_io_classes.contains_key(name).then(|| name.to_owned())
-        };
+        let name = qos.map(QosClass::name).unwrap_or_default();
+        let of_qos = |is_class: bool| is_class.then(|| name.to_owned());
         let burst = tuning.burst_percent.unwrap_or(burst);
         let requests = spec.resources.requests(qos, Some(memory).filter(|it| *it > Bytes::ZERO));
         let limit = u64::try_from(spec.resources.memory_limit).ok().filter(|it| *it > 0);
@@ -285,7 +300,12 @@ impl<'a> Member<'a> {
                 None if !owns_all => CpuPartition::None,
                 asked => asked.unwrap_or(config.partition),
             },
-            block_io_class: tuning.block_io_class.or_else(of_qos),
+            block_io_class: tuning
+                .block_io_class
+                .or_else(|| of_qos(config.block_io_classes.contains_key(name))),
+            reclaim_class: tuning
+                .reclaim_class
+                .or_else(|| of_qos(config.reclaim_classes.contains_key(name))),
         }
     }
 
@@ -301,6 +321,7 @@ impl<'a> Member<'a> {
             || self.memory != MemoryWants::default()
             || self.partition != CpuPartition::None
             || self.block_io_class.is_some()
+            || self.reclaim_class.is_some()
     }
 
     fn cgroup(&self, group: &ContainerCgroup) -> CgroupWants {
@@ -339,6 +360,14 @@ impl<'a> Member<'a> {
             dir: group.dirs.first()?.clone(),
             pod: group.pod.clone(),
             class: self.block_io_class.clone()?,
+        })
+    }
+
+    fn reclaim(&self, group: &ContainerCgroup) -> Option<ReclaimMember> {
+        Some(ReclaimMember {
+            unit: self.occupant.name.clone(),
+            dir: group.dirs.first()?.clone(),
+            class: self.reclaim_class.clone()?,
         })
     }
 }

@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use super::*;
 use crate::config::parse_config;
 use crate::enforcer::families::{KnownFiles, gather};
-use crate::enforcer::{Enforcer, HeldFile, Originals};
+use crate::enforcer::{Enforcer, HeldFile, Originals, render_file_plan_view};
 
 /// A pod of its own with one container: CPUs that it may run on, those that it owns, and an annotation.
 pub(crate) fn occupant(
@@ -255,6 +255,97 @@ fn classes_of_block_io_are_chosen_or_those_of_the_qos_class() {
             ! n/lost/c: there is no block I/O class "lost"; those of the configuration: Guaranteed, slow
         "#]],
     );
+}
+
+#[test]
+fn what_is_reclaimed_goes_to_slower_memory_where_there_is_any() {
+    let config = "{cpu: {liftQuota: false}, memory: {reclaim: {Guaranteed: {}, eager: {every: 5s, swappiness: 200}}}}";
+    let [eager, lost] =
+        ["eager", "lost"].map(|class| [("bayplan.dev/memory-reclaim-class", class)]);
+    let mut burstable = occupant("burstable", "0", "", &[]);
+    burstable.spec.pod.qos = Some(QosClass::Burstable);
+    let occupants = vec![
+        occupant("usual", "0", "", &[]),
+        occupant("eager", "0", "", &eager),
+        occupant("lost", "0", "", &lost),
+        burstable,
+    ];
+    let check = |kernel: FakeKernel, expected: Expect| {
+        let kernel = Arc::new(Mutex::new(kernel));
+        let config = parse_config(Path::new("c"), config).unwrap();
+        let occupancy = Occupancy { occupants: occupants.clone(), ..Occupancy::default() };
+        let state = tempfile::tempdir().unwrap();
+        let originals = Originals::open(Arc::new(SoundDisk), state.path(), None).unwrap().0;
+        let mut enforcer = Enforcer::new(Box::new(Arc::clone(&kernel)), originals);
+        let shown = enforcer.preview(&config, &occupancy, Duration::ZERO);
+        expected.assert_eq(&render_file_plan_view(&shown.into()));
+        let done = enforcer.enforce(&config, &occupancy, Duration::ZERO);
+        let (_, files) = done.held.about("n/eager/c");
+        let found = files.iter().map(|it| (it.slot.as_str(), it.value.as_str()));
+        let reclaim = (
+            "/sys/fs/cgroup/kubepods/pod-eager/id-eager/memory.reclaim",
+            "67108864 swappiness=200",
+        );
+        assert_eq!(
+            found.collect::<Vec<_>>(),
+            if done.reclaims.is_empty() { vec![] } else { vec![reclaim] }
+        );
+        enforcer.give_back();
+        kernel.lock().unwrap().clone()
+    };
+    let mut node = kernel(&["usual", "eager", "lost", "burstable"]);
+    check(
+        node.clone(),
+        expect![[r#"
+        Nothing is to be written.
+        cannot: n/usual/c: memory.reclaim is not there, which needs Linux 5.19 and the controller `memory`: nothing is reclaimed
+        cannot: n/eager/c: memory.reclaim is not there, which needs Linux 5.19 and the controller `memory`: nothing is reclaimed
+        cannot: n/lost/c: there is no class `lost` in memory.reclaim
+    "#]],
+    );
+    for file in ["memory.pressure", "memory.reclaim"] {
+        for group in ["kubepods", "kubepods/pod-usual/id-usual"] {
+            node.files.insert(format!("sys/fs/cgroup/{group}/{file}"), String::new());
+        }
+    }
+    check(
+        node.clone(),
+        expect![[r#"
+        Nothing is to be written.
+        reclaim /sys/fs/cgroup/kubepods/pod-usual/id-usual/memory.reclaim 67108864  (n/usual/c: every 60s, unless it has stalled for more than 1 % of that: class "Guaranteed")
+        reclaim /sys/fs/cgroup/kubepods/pod-eager/id-eager/memory.reclaim 67108864 swappiness=200  (n/eager/c: every 5s, unless it has stalled for more than 1 % of that: class "eager")
+        cannot: n/lost/c: there is no class `lost` in memory.reclaim
+    "#]],
+    );
+    const DEMOTION: &str = "sys/kernel/mm/numa/demotion_enabled";
+    for (path, text) in [
+        (DEMOTION, "false\n"),
+        ("sys/devices/virtual/memory_tiering/memory_tier4/nodelist", "0-1\n"),
+        ("sys/devices/virtual/memory_tiering/memory_tier22/nodelist", "2\n"),
+    ] {
+        node.files.insert(path.to_owned(), text.to_owned());
+    }
+    let node = node.with_rule(DEMOTION, |files, path, text| {
+        let word = match text {
+            "1" => "true\n",
+            "0" => "false\n",
+            _ => return Err(Errno::EINVAL),
+        };
+        files.insert(path.to_owned(), word.to_owned());
+        Ok(())
+    });
+    let node = check(
+        node,
+        expect![[r#"
+        set    /sys/kernel/mm/numa/demotion_enabled false -> true  (machine: what is reclaimed goes to slower memory)
+        reclaim /sys/fs/cgroup/kubepods/pod-usual/id-usual/memory.reclaim 67108864  (n/usual/c: every 60s, unless it has stalled for more than 1 % of that: class "Guaranteed")
+        reclaim /sys/fs/cgroup/kubepods/pod-eager/id-eager/memory.reclaim 67108864 swappiness=200  (n/eager/c: every 5s, unless it has stalled for more than 1 % of that: class "eager")
+        cannot: n/lost/c: there is no class `lost` in memory.reclaim
+    "#]],
+    );
+    assert_eq!(node.files[DEMOTION], "false\n", "it is given back");
+    let written: Vec<_> = node.written.iter().filter(|(path, _)| path == DEMOTION).collect();
+    assert_eq!(written.len(), 2, "{written:?}");
 }
 
 /// What `explain` says of each after one look.
