@@ -2,6 +2,9 @@
 //!
 //! A [`Slot`] is a file, or one line of a file whose lines have keys. Its [`Form`] says when two texts mean the same: sets of CPUs are the same
 //! as lists and as masks, `max` is a number, and a line of limits is right when the limits that are wanted are right.
+//!
+//! How the kernel writes values: Documentation/admin-guide/cgroup-v2.rst, "Format" and "Conventions"; Documentation/core-api/irq/irq-affinity.rst for masks; Documentation/filesystems/resctrl.rst,
+//! "Schemata files - general concepts"; Documentation/filesystems/sysfs.rst, "Attributes", for everything else.
 
 use std::collections::BTreeMap;
 use std::fmt;
