@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::time::Duration;
 
 use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
@@ -201,6 +202,44 @@ async fn a_database_comes_near_the_disk_that_its_volume_is_on() {
     assert_eq!(package("logs", "/log/pods").await, 0);
     assert_eq!(package("not-mounted", "/database").await, 0);
     assert_eq!(package("database", "/data/db").await, 1);
+    node.kill_daemon();
+    node.start_daemon().await;
+    node.check_in_line().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_a_partition_that_cannot_be_had_gets_cpus_isolated_at_boot() {
+    let mut node = Node::without_daemon("pack:1 numa:1 core:16 pu:1 mem:16 isolated:6-7");
+    node.adjust = |config| config.decision_timeout = STUCK;
+    // No cgroups of version 2, so no partition.
+    let file = node.host_root().join("sys/devices/system/cpu/isolated");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, "6-7\n").unwrap();
+    node.start_daemon().await;
+    let mut launch = async |name: &str, annotations: &[(&str, &str)]| {
+        let pairs = annotations.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        let pod =
+            PodSpec { annotations: pairs.collect(), ..PodSpec::new(name, QosClass::Guaranteed) };
+        let container = ContainerSpec::guaranteed(name, 2000, Bytes::gib(1));
+        let (_, id) = soon(node.kubelet.launch(&pod, &container)).await.unwrap();
+        node.cpus(&id)
+    };
+    let asks = ("bayplan.dev/cpu-partition", "isolated");
+    let isolated = set("6-7");
+    assert!(launch("ordinary", &[]).await.is_disjoint(&isolated));
+    assert!(launch("root", &[("bayplan.dev/cpu-partition", "root")]).await.is_disjoint(&isolated));
+    let no = ("bayplan.dev/prefer-isolated-cpus", "false");
+    let refuses = launch("refuses", &[asks, no]).await;
+    assert!(refuses.is_disjoint(&isolated));
+    assert_eq!(launch("asks", &[asks]).await, isolated);
+    soon(async {
+        while node.explain("asks").await[0].isolation.is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let told = node.explain("asks").await[0].isolation.clone().unwrap();
+    assert!(told.contains("isolcpus") && told.contains("in place of the partition"), "{told}");
     node.kill_daemon();
     node.start_daemon().await;
     node.check_in_line().await;

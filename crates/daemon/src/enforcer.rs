@@ -37,7 +37,9 @@ pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};
 use crate::enforcer::cpu_sets::CpuSets;
-pub(crate) use crate::enforcer::families::{ClassesKnown, SCARCE, patterns_of, tuning};
+pub(crate) use crate::enforcer::families::{
+    ClassesKnown, SCARCE, asks_for_isolation, has_isolcpus_only, patterns_of, tuning,
+};
 use crate::enforcer::families::{
     Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_power,
 };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_allocator::ContainerId;
 use bayplan_cri::annotations::{CpuPartition, InterruptRule, Tuning, read_annotations};
-use bayplan_cri::translate::{RequestRules, Resources};
+use bayplan_cri::translate::{NewContainer, RequestRules, Resources};
 use bayplan_enforcement::{
     BlockIoClass, BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants, Original,
     PartitionKind, PartitionOffer, PartitionWants, ReclaimMember, Slot, Unmovable,
@@ -22,7 +22,7 @@ use bayplan_types::{Bytes, CpuSet, QosClass};
 
 use super::Gathered;
 use super::isolation::{Isolation, isolated_at_boot};
-use crate::config::Config;
+use crate::config::{Config, EnforcementMode};
 use crate::occupancy::{Occupancy, Occupant};
 use crate::turned::Turned;
 
@@ -207,10 +207,27 @@ fn first_core(kernel: &mut dyn Kernel, cpus: &CpuSet) -> CpuSet {
 
 /// What a pod says; most say nothing.
 pub(crate) fn tuning(occupant: &Occupant) -> Tuning {
-    match occupant.spec.pod.annotations.is_empty() {
+    tuning_of(&occupant.spec)
+}
+
+fn tuning_of(container: &NewContainer) -> Tuning {
+    match container.pod.annotations.is_empty() {
         true => Tuning::default(),
-        false => read_annotations(&occupant.spec, &RequestRules::default()).0.tuning,
+        false => read_annotations(container, &RequestRules::default()).0.tuning,
     }
+}
+
+/// Who is kept from everybody else, and whose threads are not moved among its CPUs, if that can be had; CPUs that are isolated at boot are so, too.
+pub(crate) fn asks_for_isolation(config: &Config, container: &NewContainer) -> bool {
+    let asked = tuning_of(container).partition.unwrap_or(config.partition);
+    config.enforcement != EnforcementMode::Off && asked == CpuPartition::Isolated
+}
+
+/// Whether there are CPUs that are isolated at boot, and no partition can be had instead.
+pub(crate) fn has_isolcpus_only(kernel: &mut dyn Kernel) -> bool {
+    let files = read_cgroup_files(kernel);
+    let offer = read_partition_offer(kernel, &files);
+    !offer.isolated_at_boot.is_empty() && !(offer.has_remote_partitions && offer.is_permitted)
 }
 
 fn read_memory(kernel: &mut dyn Kernel) -> Bytes {
