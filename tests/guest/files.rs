@@ -233,6 +233,30 @@ impl Drop for Busy {
     }
 }
 
+/// How often tasks of others than the kernel have run on CPUs of the owner, by the probes.
+fn foreign_runs(node: &Node) -> anyhow::Result<u64> {
+    let metrics = node.metrics()?;
+    let is_foreign = |line: &&str| {
+        line.starts_with("bayplan_container_intrusions_total{")
+            && line.contains("pod=\"owner\"")
+            && (line.contains("kind=\"process\"") || line.contains("kind=\"container\""))
+    };
+    let runs = metrics.lines().filter(is_foreign).map(|line| {
+        let number = line.rsplit(' ').next().context("a number")?;
+        Ok(number.parse::<u64>()?)
+    });
+    runs.sum()
+}
+
+/// Counters that were read from now on: the next reading may be under way.
+fn fresh_counts(node: &Node) -> anyhow::Result<()> {
+    for _ in 0..2 {
+        let last = node.audit()?["at"].clone();
+        wait_for("a reading", LIMIT, || Ok((node.audit()?["at"] != last).then_some(())))?;
+    }
+    Ok(())
+}
+
 fn a_partition_keeps_everybody_else_off(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
     let _edited = Edited::for_partitions()?;
     let owner = own(node, "owner", 2)?;
@@ -242,6 +266,7 @@ fn a_partition_keeps_everybody_else_off(node: &mut Node, _: &Hardware) -> anyhow
     wait_for("somebody else on the owner's CPUs", LIMIT, || {
         Ok(busy.cpus()?.intersects(&owner.cpus).then_some(()))
     })?;
+    wait_for("the probes to count them", LIMIT, || Ok((foreign_runs(node)? > 0).then_some(())))?;
     let isolated = Path::new(CGROUPS).join("cpuset.cpus.isolated");
     for kind in ["isolated", "root"] {
         node.reconfigure(&format!("isolation: {{partition: {kind}}}\n"))?;
@@ -251,10 +276,15 @@ fn a_partition_keeps_everybody_else_off(node: &mut Node, _: &Hardware) -> anyhow
         wait_for("the owner to be alone", LIMIT, || {
             Ok(busy.cpus()?.is_disjoint(&owner.cpus).then_some(()))
         })?;
+        fresh_counts(node)?;
+        let before = foreign_runs(node)?;
         for _ in 0..20 {
             let cpus = busy.cpus()?;
             ensure!(cpus.is_disjoint(&owner.cpus), "somebody else ran on {cpus}");
         }
+        fresh_counts(node)?;
+        let after = foreign_runs(node)?;
+        ensure!(after == before, "{} runs of others: {}", after - before, node.audit()?);
         // All CPUs of the guest share one of the host's.
         busy.signal(Signal::SIGSTOP)?;
         // The daemon does not take its own partition for somebody else's, now or when it starts anew.

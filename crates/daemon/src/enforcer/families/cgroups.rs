@@ -227,7 +227,8 @@ pub(crate) fn asks_for_isolation(config: &Config, container: &NewContainer) -> b
 pub(crate) fn has_isolcpus_only(kernel: &mut dyn Kernel) -> bool {
     let files = read_cgroup_files(kernel);
     let offer = read_partition_offer(kernel, &files);
-    !offer.isolated_at_boot.is_empty() && !(offer.has_remote_partitions && offer.is_permitted)
+    let can_have_partitions = offer.has_remote_partitions && offer.is_permitted;
+    !can_have_partitions && !offer.isolated_at_boot.is_empty()
 }
 
 fn read_memory(kernel: &mut dyn Kernel) -> Bytes {

@@ -447,12 +447,17 @@ fn explain_tells_of_older_kernels_and_of_cpus_isolated_at_boot() {
     let mut new = kernel(&FOUR);
     new.files.insert("sys/devices/system/cpu/isolated".to_owned(), "2-3\n".to_owned());
     assert!(!has_isolcpus_only(&mut new));
-    check_explained(old, "cpu:\n  liftQuota: false\n", four(), expect![[r#"
+    check_explained(
+        old,
+        "cpu:\n  liftQuota: false\n",
+        four(),
+        expect![[r#"
         n/asks/c: its CPUs are isolated since the machine was booted (isolcpus), in place of the partition that is asked for
         n/owns/c: CPUs of its own, on which nobody else runs but processes outside of all containers; no partition is asked for (isolation.partition)
         n/shares/c: -
         n/wants/c: none: it shares CPUs, and a partition needs a Guaranteed pod and whole CPUs
-    "#]]);
+    "#]],
+    );
     check_explained(
         kernel(&FOUR),
         "enforcement: off\n",
