@@ -283,7 +283,9 @@ pub fn derive_request<'a>(
     let demand = derive_demand(qos, cpu, preferences);
     let mut wishes = asked.wishes;
     let is_isolated_by_rule = rules.prefer_isolated_cpus && demand.exclusive() == 1;
-    if asked.prefer_isolated_cpus.is_none() && (is_isolated_by_rule || container.lacks_partition) {
+    // Who shares CPUs has no partition anywhere.
+    let lacks_partition = container.lacks_partition && demand.shared().is_none();
+    if asked.prefer_isolated_cpus.is_none() && (is_isolated_by_rule || lacks_partition) {
         wishes.cpus.isolated = Some(Strictness::Preferred);
     }
     // Somebody else has chosen its CPUs, and knows which memory is near them.
@@ -658,12 +660,14 @@ mod tests {
     #[test]
     fn cpus_isolated_at_boot_are_next_to_a_partition_unless_the_pod_says_no() {
         let rows = [
-            (false, None, None),
-            (true, None, Some(Strictness::Preferred)),
-            (true, Some("prefer-isolated-cpus: false"), None),
-            (true, Some("require-isolated-cpus: true"), Some(Strictness::Required)),
+            (false, 2000, None, None),
+            (true, 2000, None, Some(Strictness::Preferred)),
+            (true, 1500, None, None),
+            (true, 500, None, None),
+            (true, 2000, Some("prefer-isolated-cpus: false"), None),
+            (true, 2000, Some("require-isolated-cpus: true"), Some(Strictness::Required)),
         ];
-        for (lacks_partition, annotation, expected) in rows {
+        for (lacks_partition, milli, annotation, expected) in rows {
             let pair = annotation.and_then(|it| it.split_once(": "));
             let pair = pair.map(|(name, value)| (format!("bayplan.dev/{name}"), value.to_owned()));
             let pod = Pod {
@@ -671,13 +675,13 @@ mod tests {
                 annotations: pair.into_iter().collect(),
                 ..Pod::default()
             };
-            let resources = cpu(2048, 200_000);
+            let resources = cpu(milli * 1024 / 1000, milli * 100);
             let container =
                 NewContainer { pod, resources, lacks_partition, ..NewContainer::default() };
             let rules = RequestRules::default();
             let (request, _) =
                 derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
-            assert_eq!(request.wishes.cpus.isolated, expected, "{annotation:?}");
+            assert_eq!(request.wishes.cpus.isolated, expected, "{milli} {annotation:?}");
         }
     }
 }
