@@ -226,7 +226,7 @@ const MAY_BE_ABSENT: [&str; 10] = [
     "bayplan_container_instructions_total",
     "bayplan_container_cache_misses_total",
     "bayplan_container_counting_seconds_total",
-    "bayplan_probe_attached",
+    "bayplan_probe_state",
     "bayplan_file_drifts_total",
 ];
 

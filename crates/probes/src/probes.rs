@@ -105,6 +105,29 @@ pub enum ProbeState {
     Refused(Refusal),
 }
 
+impl ProbeState {
+    /// Every name that [`ProbeState::name`] gives.
+    pub const NAMES: [&str; 4] = ["attached", "waiting", "unsupported", "refused"];
+
+    /// As it stands in labels.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ProbeState::Attached => "attached",
+            ProbeState::Waiting => "waiting",
+            ProbeState::Unsupported(_) => "unsupported",
+            ProbeState::Refused(_) => "refused",
+        }
+    }
+
+    /// Why it does not count, of one that cannot.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            ProbeState::Attached | ProbeState::Waiting => None,
+            ProbeState::Unsupported(refusal) | ProbeState::Refused(refusal) => Some(refusal),
+        }
+    }
+}
+
 /// A conversation with the kernel that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {doing}")]

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
 
 mod lab;
+mod links;
 mod nightly;
 mod package;
 mod setup;

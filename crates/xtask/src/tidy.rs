@@ -1,4 +1,4 @@
-//! Checks what no compiler checks: the layers, that the pure crates stay pure, and that released files are as released.
+//! Checks what no compiler checks: the layers, that the pure crates stay pure, that released files are as released, and that links lead somewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::links::check_links;
 use crate::units::check_units;
 use crate::{cargo, workspace};
 
@@ -40,6 +41,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     breaches.extend(check_lints()?);
     breaches.extend(check_protocols()?);
     breaches.extend(check_units());
+    breaches.extend(check_links()?);
     match breaches.as_slice() {
         [] => {
             println!("xtask: tidy");

@@ -1,4 +1,4 @@
-//! The table of keys for people. In: [`KEYS`] and [`FOREIGN`]. Out: Markdown for the README, text for terminals.
+//! The table of keys for people. In: [`KEYS`] and [`FOREIGN`]. Out: Markdown for `docs/annotations.md`, text for terminals.
 
 use super::koordinator::FOREIGN;
 use super::table::KEYS;
@@ -64,16 +64,21 @@ mod tests {
     const END: &str = "\n<!-- end of the table -->";
 
     #[test]
-    fn the_readme_has_this_table() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
-        let readme = std::fs::read_to_string(path).unwrap();
+    fn the_page_has_this_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/annotations.md");
+        let page = std::fs::read_to_string(path).unwrap();
         let (before, rest) =
-            readme.split_once(BEGIN).expect("README.md has the mark at the beginning");
-        let (table, after) = rest.split_once(END).expect("README.md has the mark at the end");
+            page.split_once(BEGIN).expect("docs/annotations.md has the mark at the beginning");
+        let (table, after) =
+            rest.split_once(END).expect("docs/annotations.md has the mark at the end");
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             std::fs::write(path, format!("{before}{BEGIN}{}{END}{after}", render_page())).unwrap();
         } else {
-            assert_eq!(table, render_page(), "run with UPDATE_EXPECT=1 to rewrite README.md");
+            assert_eq!(
+                table,
+                render_page(),
+                "run with UPDATE_EXPECT=1 to rewrite docs/annotations.md"
+            );
         }
     }
 

@@ -57,6 +57,7 @@ struct Counting {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfProbe {
     probe: &'static str,
+    state: &'static str,
 }
 
 /// Which probes count; without names of containers, and so for everybody.
@@ -87,11 +88,14 @@ fn encode_table(told: &Told, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result
     if told.table.is_empty() {
         return Ok(());
     }
-    let help = "1 for a probe that counts, 0 for one that cannot or has nothing to watch";
-    let mut family = encoder.encode_descriptor("probe_attached", help, None, MetricType::Gauge)?;
+    let help = "1 for the state that a probe is in: it counts, waits until a container owns CPUs, has nothing on this machine that it could count, or is refused by the kernel";
+    let mut family = encoder.encode_descriptor("probe_state", help, None, MetricType::Gauge)?;
     for probe in &told.table {
-        let is_attached = u32::from(probe.state == ProbeState::Attached);
-        family.encode_family(&OfProbe { probe: probe.name })?.encode_gauge(&is_attached)?;
+        for state in ProbeState::NAMES {
+            let is_in_it = u32::from(probe.state.name() == state);
+            let labels = OfProbe { probe: probe.name, state };
+            family.encode_family(&labels)?.encode_gauge(&is_in_it)?;
+        }
     }
     let Some(drain) = told.drains.back() else { return Ok(()) };
     let help = "Of the time that others ran on CPUs that containers own, that for which the kernel had no room to note who it was; the containers' own sums have it, too, but for CPUs that have changed hands";

@@ -281,17 +281,47 @@ fn probes_that_were_switched_off_tell_nothing() {
     assert!(sightings.view().containers.is_empty());
 }
 
+/// The lines of the metrics in which one of `words` is.
+fn rendered(words: &[&str]) -> String {
+    let text = Metrics::new(told(&[10])).render(true);
+    let lines = text.lines().filter(|line| words.iter().any(|it| line.contains(it)));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn prometheus_is_told_of_the_state_of_each_probe() {
+    expect![[r##"
+        # HELP bayplan_probe_state 1 for the state that a probe is in: it counts, waits until a container owns CPUs, has nothing on this machine that it could count, or is refused by the kernel
+        # TYPE bayplan_probe_state gauge
+        bayplan_probe_state{probe="scheduler",state="attached"} 1
+        bayplan_probe_state{probe="scheduler",state="waiting"} 0
+        bayplan_probe_state{probe="scheduler",state="unsupported"} 0
+        bayplan_probe_state{probe="scheduler",state="refused"} 0
+        bayplan_probe_state{probe="migrations",state="attached"} 1
+        bayplan_probe_state{probe="migrations",state="waiting"} 0
+        bayplan_probe_state{probe="migrations",state="unsupported"} 0
+        bayplan_probe_state{probe="migrations",state="refused"} 0
+        bayplan_probe_state{probe="interrupts",state="attached"} 0
+        bayplan_probe_state{probe="interrupts",state="waiting"} 1
+        bayplan_probe_state{probe="interrupts",state="unsupported"} 0
+        bayplan_probe_state{probe="interrupts",state="refused"} 0
+        bayplan_probe_state{probe="vectors",state="attached"} 0
+        bayplan_probe_state{probe="vectors",state="waiting"} 0
+        bayplan_probe_state{probe="vectors",state="unsupported"} 0
+        bayplan_probe_state{probe="vectors",state="refused"} 1
+        bayplan_probe_state{probe="counters",state="attached"} 0
+        bayplan_probe_state{probe="counters",state="waiting"} 0
+        bayplan_probe_state{probe="counters",state="unsupported"} 1
+        bayplan_probe_state{probe="counters",state="refused"} 0
+    "##]].assert_eq(&rendered(&["probe_state"]));
+}
+
 #[test]
 fn prometheus_is_told_of_the_containers_that_are_there() {
-    let text = Metrics::new(told(&[10])).render(true);
-    let is_told =
-        |line: &&str| ["container_", "probe", "unnamed"].iter().any(|it| line.contains(it));
-    let lines = text.lines().filter(is_told);
-    let short = lines.filter(|line| !line.contains("_bucket") || line.contains("le=\"8.192e-6\""));
-    let short: String = short
-        .filter(|it| !it.starts_with("bayplan_container_updates"))
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let lines = rendered(&["container_", "unnamed"]);
+    let short = lines.lines().filter(|it| !it.starts_with("bayplan_container_updates"));
+    let short = short.filter(|line| !line.contains("_bucket") || line.contains("le=\"8.192e-6\""));
+    let short: String = short.map(|line| format!("{line}\n")).collect();
     expect![[r##"
         # HELP bayplan_container_run_delay_seconds Time that a task of the container could have run and had no CPU, before each of its runs
         # TYPE bayplan_container_run_delay_seconds histogram
@@ -341,13 +371,6 @@ fn prometheus_is_told_of_the_containers_that_are_there() {
         bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="vector"} 0
         # HELP bayplan_container_updates CPU sets written through the runtime for other containers' sake.
         # TYPE bayplan_container_updates counter
-        # HELP bayplan_probe_attached 1 for a probe that counts, 0 for one that cannot or has nothing to watch
-        # TYPE bayplan_probe_attached gauge
-        bayplan_probe_attached{probe="scheduler"} 1
-        bayplan_probe_attached{probe="migrations"} 1
-        bayplan_probe_attached{probe="interrupts"} 0
-        bayplan_probe_attached{probe="vectors"} 0
-        bayplan_probe_attached{probe="counters"} 0
         # HELP bayplan_intrusion_unnamed_seconds Of the time that others ran on CPUs that containers own, that for which the kernel had no room to note who it was; the containers' own sums have it, too, but for CPUs that have changed hands
         # TYPE bayplan_intrusion_unnamed_seconds counter
         # UNIT bayplan_intrusion_unnamed_seconds seconds

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bayplan_probes::{
-    Counters, Distance, Drain, EventCounts, Intruder, Intrusion, Preempter, Probe, ProbeState,
-    Rates, Who, rates_between,
+    Counters, Distance, Drain, EventCounts, Intruder, Intrusion, Preempter, Probe, Rates, Who,
+    rates_between,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -172,16 +172,11 @@ impl ContainerAudit {
 
 impl From<&Probe> for ProbeView {
     fn from(Probe { name, counts, state }: &Probe) -> ProbeView {
-        let (state, refusal) = match state {
-            ProbeState::Attached => ("attached", None),
-            ProbeState::Waiting => ("waiting", None),
-            ProbeState::Unsupported(refusal) => ("unsupported", Some(refusal)),
-            ProbeState::Refused(refusal) => ("refused", Some(refusal)),
-        };
+        let refusal = state.refusal();
         ProbeView {
             name: (*name).to_owned(),
             counts: (*counts).to_owned(),
-            state: state.to_owned(),
+            state: state.name().to_owned(),
             reason: refusal.map(|refusal| refusal.reason.clone()),
             remedy: refusal.map(|refusal| refusal.remedy.clone()),
         }

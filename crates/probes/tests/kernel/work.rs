@@ -1,15 +1,17 @@
 //! Work that tests have done: a process of this same program, in a cgroup of its own.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::net::UdpSocket;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bayplan_probes::CgroupId;
+use nix::fcntl::OFlag;
 use nix::sched::{CpuSet, sched_setaffinity, sched_yield};
 use nix::sys::prctl::set_thp_disable;
 use nix::time::{ClockId, clock_gettime};
@@ -219,6 +221,8 @@ pub(crate) fn perform(args: &[&str]) {
         ["hog", _, millis] => spin(millis.parse().unwrap(), std::hint::spin_loop),
         ["yield", millis] => spin(millis.parse().unwrap(), || sched_yield().unwrap()),
         ["touch", pages] => touch(pages.parse().unwrap()),
+        ["read", disk, times] => read_past_the_cache(Path::new(disk), times.parse().unwrap()),
+        ["send", times] => send_to_itself(times.parse().unwrap()),
         ["names", first, last] => {
             for number in first.parse::<u32>().unwrap()..last.parse().unwrap() {
                 fs::write("/proc/self/comm", format!("name-{number}")).unwrap();
@@ -260,6 +264,26 @@ fn touch(pages: u64) {
         let mut memory: Vec<u8> = Vec::with_capacity(AT_ONCE * PAGE);
         (0..AT_ONCE).for_each(|_| memory.extend_from_slice(&[1; PAGE]));
         std::hint::black_box(&memory);
+    }
+}
+
+/// Reads the first block of a disk again and again, each time from the disk, which answers with an interrupt.
+fn read_past_the_cache(disk: &Path, times: u32) {
+    const BLOCK: usize = 4096;
+    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_DIRECT.bits()).open(disk);
+    let mut memory = vec![0; 2 * BLOCK];
+    let start = memory.as_ptr().align_offset(BLOCK);
+    let block = &mut memory[start..start + BLOCK];
+    (0..times).for_each(|_| file.as_ref().unwrap().read_exact_at(block, 0).unwrap());
+}
+
+/// Datagrams by the loopback device, whose receiving side is a softirq on the CPU that sends.
+fn send_to_itself(times: u32) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(socket.local_addr().unwrap()).unwrap();
+    for _ in 0..times {
+        socket.send(b"datagram").unwrap();
+        socket.recv(&mut [0; 16]).unwrap();
     }
 }
 
