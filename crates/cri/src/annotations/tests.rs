@@ -161,6 +161,10 @@ fn what_is_asked_for_beside_a_place_has_the_names_of_runtimes_too() {
             )
         "#]],
     );
+}
+
+#[test]
+fn of_what_is_asked_for_beside_a_place_every_mistake_is_told() {
     check(
         &[
             ("cpu-quota.crio.io", "off"),
