@@ -150,6 +150,8 @@ pub struct Config {
     pub memory_qos: MemoryQos,
     /// Classes of containers of which idle memory is reclaimed, by their names.
     pub reclaim_classes: BTreeMap<String, ReclaimClass>,
+    /// Whether the kernel moves what is reclaimed to slower memory.
+    pub demotes: bool,
     /// Whether the limit of CPU time is lifted for who owns all of his CPUs.
     pub lifts_quota: bool,
     /// Unused CPU time that may be caught up on, in percent of the limit.
@@ -211,6 +213,7 @@ impl Default for Config {
             narrows_memory: false,
             memory_qos: MemoryQos::default(),
             reclaim_classes: BTreeMap::new(),
+            demotes: false,
             lifts_quota: true,
             burst_percent: 0,
             partition: CpuPartition::default(),

@@ -38,7 +38,8 @@ pub use view::{FilePlanView, render_file_plan_view};
 use crate::config::{Config, EnforcementMode};
 use crate::enforcer::cpu_sets::CpuSets;
 pub(crate) use crate::enforcer::families::{
-    ClassesKnown, SCARCE, asks_for_isolation, has_isolcpus_only, patterns_of, tuning,
+    ClassesKnown, NO_RECLAIM_CLASS, SCARCE, asks_for_isolation, has_isolcpus_only, patterns_of,
+    tuning,
 };
 use crate::enforcer::families::{
     Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_power,
@@ -189,6 +190,7 @@ impl Enforcer {
         let Gathered { settings, problems, groups: work, isolations, reclaims, .. } = gathered;
         let plan = self.plan(&settings, &work);
         let held = Held::new(settings, isolations, &reclaims, &plan, &Report::default());
+        let held = held.without_reclaims();
         let groups = work.preview(self.kernel.as_mut());
         let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
@@ -408,11 +410,12 @@ impl Enforcer {
             gather_power(kernel, &mut self.power, config, occupancy, time, &mut gathered);
             gathered
         };
-        let Gathered { settings, problems, groups, .. } = &gathered;
+        let Gathered { settings, problems, groups, reclaims, .. } = &gathered;
         let is_scheduled = !is_off && !config.cpu_classes.schedule.is_empty();
         self.has_work = !settings.is_empty()
             || !problems.is_empty()
             || !groups.is_empty()
+            || !reclaims.is_empty()
             || self.originals.count() > 0
             || self.originals.unread().is_some()
             || is_scheduled

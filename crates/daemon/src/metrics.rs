@@ -313,7 +313,7 @@ impl Metrics {
         );
         self.registry.register(
             "memory_reclaims",
-            "Turns of containers of which idle memory is reclaimed, by how they ended; less: there was not as much as was asked for; stalled: nothing was asked for, because the container lacked memory",
+            "Turns of containers of which idle memory is reclaimed, by how they ended; less: there was not as much as was asked for; stalled: no more was asked for, because the container lacked memory",
             self.reclaims.clone(),
         );
     }

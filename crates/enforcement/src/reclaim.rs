@@ -5,6 +5,9 @@
 //! longest. Where there is slower memory, and `demotion_enabled` says so (Documentation/ABI/testing/sysfs-kernel-mm-numa), they are moved there; elsewhere files are dropped,
 //! and anonymous pages swapped. Nobody can ask how idle a page is, so what tells that too much was taken is that the container waits for pages
 //! (Documentation/accounting/psi.rst, `memory.pressure`).
+//!
+//! Of the group whose file is written the kernel takes protected memory, too (include/linux/memcontrol.h, `mem_cgroup_unprotected`), so what `memory.min` and `memory.low` say is left out here. A
+//! write that is under way cannot be called back, and holds up whoever removes the group; hence slices.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,6 +19,10 @@ use crate::setting::{Form, Setting, Slot};
 
 const RECLAIM: &str = "memory.reclaim";
 const PRESSURE: &str = "memory.pressure";
+/// The most that one write asks for.
+const SLICE: Bytes = Bytes(4 << 20);
+/// Where `swappiness=` is understood.
+const TAKES_SWAPPINESS: (u32, u32) = (6, 9);
 /// Whether the kernel moves pages to slower memory that it would take away otherwise; for the whole machine.
 const DEMOTION: &str = "sys/kernel/mm/numa/demotion_enabled";
 
@@ -24,7 +31,7 @@ const DEMOTION: &str = "sys/kernel/mm/numa/demotion_enabled";
 pub struct ReclaimClass {
     /// Time between two turns.
     pub every: Duration,
-    /// What one turn asks for; the kernel may take a little more.
+    /// What one turn asks for, in slices; the kernel may take a little more.
     pub bytes: Bytes,
     /// Of the time since the last turn, in percent: nothing is taken from who has stalled for lack of memory for longer.
     pub stalled_percent_max: u8,
@@ -55,12 +62,17 @@ pub struct Reclaim {
 impl Reclaim {
     /// The file that is written, below the root.
     pub fn path(&self) -> String {
-        format!("{}/{RECLAIM}", self.member.dir)
+        self.file(RECLAIM)
+    }
+
+    /// A file of the container's group, below the root.
+    pub fn file(&self, name: &str) -> String {
+        format!("{}/{name}", self.member.dir)
     }
 
     /// The file that tells what the container has stalled for lack of memory.
     pub fn pressure_path(&self) -> String {
-        format!("{}/{PRESSURE}", self.member.dir)
+        self.file(PRESSURE)
     }
 
     /// How often, and what for, in a few words.
@@ -72,9 +84,9 @@ impl Reclaim {
         )
     }
 
-    /// What one turn writes.
-    pub fn text(&self) -> String {
-        let bytes = self.class.bytes.0;
+    /// What asks for so much.
+    pub fn text(&self, bytes: Bytes) -> String {
+        let bytes = bytes.0;
         match self.class.swappiness {
             Some(swappiness) => format!("{bytes} swappiness={swappiness}"),
             None => bytes.to_string(),
@@ -82,13 +94,26 @@ impl Reclaim {
     }
 }
 
-/// What each member's class says, and what cannot be had. `files` are those that groups have here.
+/// What the next write asks for, when so much of a turn is left, the group has `current` and `protected` is the larger of `memory.min` and `memory.low`. `None`: nothing.
+pub fn next_slice(left: Bytes, current: Bytes, protected: Bytes) -> Option<Bytes> {
+    // The kernel may take more than it is asked for.
+    let kept = match protected {
+        Bytes::ZERO => 0,
+        Bytes(protected) => protected.saturating_add(SLICE.0),
+    };
+    let room = Bytes(current.0.saturating_sub(kept));
+    Some(left.min(SLICE).min(room)).filter(|it| *it > Bytes::ZERO)
+}
+
+/// What each member's class says, and what cannot be had. `files` are those that groups have here, `linux` the kernel's version, where it is known.
 pub fn plan_reclaims(
     classes: &BTreeMap<String, ReclaimClass>,
     members: Vec<ReclaimMember>,
     files: &CgroupFiles,
+    linux: Option<(u32, u32)>,
 ) -> (Vec<Reclaim>, Vec<String>) {
     let (mut reclaims, mut problems) = (Vec::new(), Vec::new());
+    let takes_swappiness = linux.is_none_or(|it| it >= TAKES_SWAPPINESS);
     let lacks = [
         (RECLAIM, "Linux 5.19 and the controller `memory`"),
         (PRESSURE, "a kernel that counts pressure (psi=1)"),
@@ -104,6 +129,13 @@ pub fn plan_reclaims(
                 problems.push(format!(
                     "{unit}: {file} is not there, which needs {needs}: nothing is reclaimed"
                 ));
+            }
+            (Some(it), None) if it.swappiness.is_some() && !takes_swappiness => {
+                problems.push(format!(
+                    "{unit}: swappiness of the class `{class}` needs Linux 6.9: its memory is reclaimed without"
+                ));
+                let class = ReclaimClass { swappiness: None, ..*it };
+                reclaims.push(Reclaim { member, class });
             }
             (Some(class), None) => reclaims.push(Reclaim { class: *class, member }),
         }
@@ -166,16 +198,17 @@ mod tests {
         swappiness: None,
     };
 
-    fn plan(files: &[&str], classes: &[(&str, ReclaimClass)], member: &str) -> String {
-        let classes = classes.iter().map(|(name, class)| ((*name).to_owned(), *class)).collect();
+    fn plan(files: &[&str], class: ReclaimClass, member: &str, linux: (u32, u32)) -> String {
+        let classes = [("idle".to_owned(), class)].into();
         let member = ReclaimMember {
             unit: "n/p/c".to_owned(),
             dir: "sys/fs/cgroup/p/c".to_owned(),
             class: member.to_owned(),
         };
         let files = files.iter().map(|it| (*it).to_owned()).collect();
-        let (reclaims, problems) = plan_reclaims(&classes, vec![member], &files);
-        let lines = reclaims.iter().map(|it| format!("{} > {}", it.text(), it.path()));
+        let (reclaims, problems) = plan_reclaims(&classes, vec![member], &files, Some(linux));
+        let lines =
+            reclaims.iter().map(|it| format!("{} > {}", it.text(it.class.bytes), it.path()));
         lines.chain(problems).collect::<Vec<_>>().join("\n")
     }
 
@@ -206,7 +239,36 @@ mod tests {
             ),
         ];
         for (files, class, member, expected) in rows {
-            assert_eq!(plan(files, &[("idle", class)], member), expected);
+            assert_eq!(plan(files, class, member, (6, 9)), expected);
+        }
+    }
+
+    #[test]
+    fn before_linux_6_9_memory_is_reclaimed_without_swappiness_and_that_is_told() {
+        let class = ReclaimClass { swappiness: Some(0), ..CLASS };
+        assert_eq!(
+            plan(&["memory.pressure", "memory.reclaim"], class, "idle", (6, 8)),
+            "67108864 > sys/fs/cgroup/p/c/memory.reclaim\n\
+             n/p/c: swappiness of the class `idle` needs Linux 6.9: its memory is reclaimed without"
+        );
+    }
+
+    #[test]
+    fn nothing_is_asked_for_that_is_protected_or_not_there() {
+        let mib = |it: u64| Bytes(it << 20);
+        let rows = [
+            (mib(64), mib(100), Bytes::ZERO, Some(mib(4))),
+            (mib(3), mib(100), Bytes::ZERO, Some(mib(3))),
+            (mib(64), mib(1), Bytes::ZERO, Some(mib(1))),
+            (mib(64), Bytes::ZERO, Bytes::ZERO, None),
+            (mib(64), mib(100), mib(50), Some(mib(4))),
+            (mib(64), mib(100), mib(94), Some(mib(2))),
+            (mib(64), mib(100), mib(96), None),
+            (mib(64), mib(100), mib(200), None),
+            (mib(64), mib(100), Bytes(u64::MAX), None),
+        ];
+        for (left, current, protected, expected) in rows {
+            assert_eq!(next_slice(left, current, protected), expected, "{left:?} {current:?}");
         }
     }
 

@@ -468,8 +468,8 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "memory-reclaim-class",
-        values: Values::Text("the name of a class"),
-        default: "the class that is named like its QoS class, if there is one",
+        values: Values::Text("the name of a class, or none"),
+        default: "the class that is named like its QoS class, if there is one, and none in reservedNamespaces",
         meaning: "how much of its memory is reclaimed, and how often, as memory.reclaim says",
         older: &[],
         fills: &[Field::ReclaimClass],

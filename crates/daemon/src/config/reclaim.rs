@@ -12,6 +12,7 @@ use serde_json::{Map, Value as Json, json};
 use super::Config;
 use super::kind::{Field, Tree, parse_duration, parse_memory, render_duration, render_memory};
 use super::read::ConfigError;
+use crate::enforcer::NO_RECLAIM_CLASS;
 use crate::yaml::{Node, Position, Value};
 
 /// Classes by their names.
@@ -22,7 +23,7 @@ const KEYS: [&str; 4] = ["every", "bytes", "maxStalledPercent", "swappiness"];
 /// Shorter, and what was taken would not have been missed yet.
 const EVERY_MIN: Duration = Duration::from_secs(1);
 const BYTES_MIN: Bytes = Bytes(64 << 10);
-/// One write comes back when all of it is done, and what stalls meanwhile is seen at the next turn.
+/// More at once is no little any more.
 const BYTES_MAX: Bytes = Bytes(1 << 30);
 /// As the kernel has it (`vm.swappiness`).
 const SWAPPINESS_MAX: u8 = 200;
@@ -47,6 +48,10 @@ impl Tree for ReclaimClasses {
             Value::Map(entries) => {
                 for (at, name, value) in entries {
                     let class = reader.class(&format!("{}.{name}", field.key), value);
+                    if name == NO_RECLAIM_CLASS {
+                        reader
+                            .wrong(*at, format!("`{name}` is what a pod says that is in no class"));
+                    }
                     if classes.insert(name.clone(), class).is_some() {
                         reader.wrong(*at, format!("class `{name}` stands twice"));
                     }
@@ -75,7 +80,11 @@ impl Tree for ReclaimClasses {
             },
             "additionalProperties": false,
         });
-        json!({ "type": ["object", "null"], "additionalProperties": class })
+        json!({
+            "type": ["object", "null"],
+            "propertyNames": { "not": { "const": NO_RECLAIM_CLASS } },
+            "additionalProperties": class,
+        })
     }
 }
 
@@ -213,6 +222,7 @@ memory:
       swappiness: [1]
       bits: 1
     b: {bytes: 2Gi}
+    none:
 ";
         check(
             text,
@@ -224,7 +234,8 @@ memory:
                 f:8:19: `memory.reclaim.b`: swappiness is ``, expected 0 to 200
                 f:9:7: unknown key `bits` in `memory.reclaim.b`; known are every, bytes, maxStalledPercent, swappiness
                 f:10:5: class `b` stands twice
-                f:10:16: `memory.reclaim.b`: bytes is `2Gi`, expected an amount from 64Ki to 1Gi"#]],
+                f:10:16: `memory.reclaim.b`: bytes is `2Gi`, expected an amount from 64Ki to 1Gi
+                f:11:5: `none` is what a pod says that is in no class"#]],
         );
         check(
             "memory: {reclaim: [a]}\n",

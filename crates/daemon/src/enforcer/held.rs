@@ -16,8 +16,8 @@ pub(crate) struct Held {
     isolations: Isolations,
     /// Of values that are not as they should be, why.
     failures: BTreeMap<Slot, String>,
-    /// What is written again and again, by the containers' full names.
-    reclaims: BTreeMap<String, HeldFile>,
+    /// What is written again and again, by the containers' full names, and the files.
+    reclaims: BTreeMap<String, (String, HeldFile)>,
 }
 
 /// A value in a kernel file that is there for a container's sake.
@@ -43,7 +43,8 @@ impl Held {
         plan: &FilePlan,
         report: &Report,
     ) -> Held {
-        let reclaims = reclaims.iter().map(|it| (it.member.unit.clone(), held_reclaim(it)));
+        let reclaims = reclaims.iter();
+        let reclaims = reclaims.map(|it| (it.member.unit.clone(), (it.path(), held_reclaim(it))));
         let (failures, reclaims) = (BTreeMap::new(), reclaims.collect());
         let mut held = Held { settings, isolations, failures, reclaims };
         for write in &plan.writes {
@@ -72,8 +73,20 @@ impl Held {
         self
     }
 
-    /// How far the CPUs of a container are kept from others, and its files.
-    pub(crate) fn about(&self, container: &str) -> (Option<String>, Vec<HeldFile>) {
+    /// As it is in a dry run.
+    pub(crate) fn without_reclaims(mut self) -> Held {
+        for (_, file) in self.reclaims.values_mut() {
+            file.failure = Some("it is not written now".to_owned());
+        }
+        self
+    }
+
+    /// How far the CPUs of a container are kept from others, and its files. `unreclaimed`: by files that are written again and again, why that failed.
+    pub(crate) fn about(
+        &self,
+        container: &str,
+        unreclaimed: &BTreeMap<String, String>,
+    ) -> (Option<String>, Vec<HeldFile>) {
         let isolation = self.isolations.get(container).map(|it| {
             let failure = it.slot.as_ref().and_then(|slot| self.failures.get(slot));
             it.text(failure.map(String::as_str))
@@ -85,7 +98,10 @@ impl Held {
             reason: it.reason.clone(),
             failure: self.failures.get(slot).cloned(),
         });
-        let reclaim = self.reclaims.get(container).cloned();
+        let reclaim = self.reclaims.get(container).map(|(path, file)| HeldFile {
+            failure: file.failure.clone().or_else(|| unreclaimed.get(path).cloned()),
+            ..file.clone()
+        });
         (isolation, files.chain(reclaim).collect())
     }
 }
@@ -93,7 +109,7 @@ impl Held {
 fn held_reclaim(reclaim: &Reclaim) -> HeldFile {
     HeldFile {
         slot: format!("/{}", reclaim.path()),
-        value: reclaim.text(),
+        value: reclaim.text(reclaim.class.bytes),
         reason: reclaim.reason(),
         failure: None,
     }

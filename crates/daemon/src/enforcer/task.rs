@@ -3,12 +3,13 @@
 //!
 //! On kubelet's way only a start waits for it, and not for long: what a container is promised holds before its first instruction. Files are read and written on a thread for blocking work, one look at a time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bayplan_enforcement::{Author, Notice, Reclaim};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -55,6 +56,10 @@ pub(crate) struct Enforcement {
     pub(crate) calls: RuntimeCalls,
     done: watch::Receiver<Done>,
     is_lost: Arc<AtomicBool>,
+    /// Held while memory is reclaimed of somebody.
+    reclaiming: Arc<Mutex<()>>,
+    /// By the files that reclaim, why the last turn failed.
+    reclaim_failures: Arc<watch::Sender<BTreeMap<String, String>>>,
 }
 
 /// What the last look has brought about.
@@ -124,7 +129,11 @@ impl Enforcement {
             done,
             is_lost: Arc::clone(&is_lost),
         };
-        (Enforcement { asks, soon, calls, done: finished, is_lost }, questions)
+        let (reclaiming, reclaim_failures) = (Arc::default(), Arc::default());
+        let done = finished;
+        let enforcement =
+            Enforcement { asks, soon, calls, done, is_lost, reclaiming, reclaim_failures };
+        (enforcement, questions)
     }
 
     /// Comes back when kernel files were brought in line with the state after that step, as far as the kernel lets that be, and when nobody will any more.
@@ -177,9 +186,24 @@ impl Enforcement {
         }
     }
 
+    /// As long as this is held, memory is being reclaimed of somebody.
+    pub(crate) async fn begin_reclaim(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.reclaiming).lock_owned().await
+    }
+
+    /// Comes back when nothing is being reclaimed, and what begins then asks [`Self::reclaims`] anew.
+    pub(crate) async fn no_reclaim(&self) {
+        drop(self.reclaiming.lock().await);
+    }
+
+    /// By the files that reclaim, why the last turns failed.
+    pub(crate) fn note_reclaim_failures(&self, failures: BTreeMap<String, String>) {
+        self.reclaim_failures.send_replace(failures);
+    }
+
     /// How far the CPUs of a container are kept from others, and what is in kernel files for its sake, as of the last look.
     pub(crate) fn about(&self, container: &str) -> (Option<String>, Vec<HeldFile>) {
-        self.done.borrow().held.about(container)
+        self.done.borrow().held.about(container, &self.reclaim_failures.borrow())
     }
 
     /// What would be written; `None` when the daemon is stopping.

@@ -83,7 +83,7 @@ pub struct ReclaimView {
     pub unit: String,
     /// The file.
     pub path: String,
-    /// What is written there each time.
+    /// What one turn asks for there, in several writes.
     pub text: String,
     /// How often, and why.
     pub reason: String,
@@ -152,7 +152,7 @@ impl From<&Reclaim> for ReclaimView {
         ReclaimView {
             unit: it.member.unit.clone(),
             path: format!("/{}", it.path()),
-            text: it.text(),
+            text: it.text(it.class.bytes),
             reason: it.reason(),
         }
     }
@@ -195,7 +195,7 @@ pub fn render_file_plan_view(view: &FilePlanView) -> String {
         text.push_str(&format!("{pass:<6} {path}{key} {old} -> {new}  ({unit}: {reason})\n"));
     }
     text.extend(view.moves.iter().map(render_move));
-    if text.is_empty() {
+    if text.is_empty() && view.reclaims.is_empty() {
         text.push_str("Nothing is to be written.\n");
     }
     for ReclaimView { unit, path, text: value, reason } in &view.reclaims {

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_allocator::ContainerId;
-use bayplan_cri::annotations::{CpuPartition, InterruptRule, Tuning, read_annotations};
+use bayplan_cri::annotations::{
+    CpuPartition, InterruptRule, Tuning, matches_glob, read_annotations,
+};
 use bayplan_cri::translate::{NewContainer, RequestRules, Resources};
 use bayplan_enforcement::{
     BlockIoClass, BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants, Original,
@@ -18,7 +20,7 @@ use bayplan_host::{
     read_interrupts, read_undivided_disks,
 };
 use bayplan_rebalance::Knob;
-use bayplan_types::{Bytes, CpuSet, QosClass};
+use bayplan_types::{Bytes, CpuClass, CpuSet, QosClass};
 
 use super::Gathered;
 use super::isolation::{Isolation, isolated_at_boot};
@@ -26,6 +28,8 @@ use crate::config::{Config, EnforcementMode};
 use crate::occupancy::{Occupancy, Occupant};
 use crate::turned::Turned;
 
+/// In place of a class: none.
+pub(crate) const NO_RECLAIM_CLASS: &str = "none";
 /// linux/capability.h
 const CAP_SYS_ADMIN: u32 = 21;
 
@@ -123,12 +127,33 @@ pub(super) fn gather_cgroups(
         }
     }
     gather_block_io(config, &disks, files, gathered);
-    let (reclaims, problems) = plan_reclaims(&config.reclaim_classes, reclaimed, files);
+    gather_reclaims(kernel, config, reclaimed, files, gathered);
+}
+
+fn gather_reclaims(
+    kernel: &mut dyn Kernel,
+    config: &Config,
+    members: Vec<ReclaimMember>,
+    files: &CgroupFiles,
+    gathered: &mut Gathered,
+) {
+    if members.is_empty() {
+        return;
+    }
+    let linux = read_linux_version(kernel);
+    let (reclaims, problems) = plan_reclaims(&config.reclaim_classes, members, files, linux);
     gathered.problems.extend(problems);
-    if !reclaims.is_empty() && has_slower_memory(kernel) {
+    if config.demotes && !reclaims.is_empty() && has_slower_memory(kernel) {
         gathered.settings.extend([demotion_setting()]);
     }
     gathered.reclaims = reclaims;
+}
+
+/// `6.12` of `6.12.43+deb13-amd64`.
+fn read_linux_version(kernel: &mut dyn Kernel) -> Option<(u32, u32)> {
+    let text = kernel.read("proc/sys/kernel/osrelease").ok()?;
+    let mut numbers = text.split(|it: char| !it.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 /// Whether the kernel has ranked memory nodes as slower than others (Documentation/ABI/testing/sysfs-kernel-mm-memory-tiers; Linux 6.1).
@@ -272,6 +297,13 @@ fn pod_limits(occupancy: &Occupancy) -> BTreeMap<&str, PodLimits> {
     pods
 }
 
+/// The node needs it, so what is for everybody of a QoS class is not for it.
+fn is_system(occupant: &Occupant, config: &Config) -> bool {
+    let namespace = &occupant.spec.pod.namespace;
+    occupant.class == CpuClass::Reserved
+        || config.reserved_namespaces.iter().any(|it| matches_glob(it, namespace))
+}
+
 /// What the rebalancer lets a container save up, in percent of its limit: half after one step, all of it after two.
 fn turned_burst(id: ContainerId, turned: &Turned) -> u64 {
     match turned.step(Knob::Burst, id) {
@@ -321,9 +353,11 @@ impl<'a> Member<'a> {
             block_io_class: tuning
                 .block_io_class
                 .or_else(|| of_qos(config.block_io_classes.contains_key(name))),
-            reclaim_class: tuning
-                .reclaim_class
-                .or_else(|| of_qos(config.reclaim_classes.contains_key(name))),
+            reclaim_class: match tuning.reclaim_class {
+                None if is_system(occupant, config) => None,
+                None => of_qos(config.reclaim_classes.contains_key(name)),
+                asked => asked.filter(|class| class != NO_RECLAIM_CLASS),
+            },
         }
     }
 

@@ -23,7 +23,7 @@ use crate::occupancy::Occupancy;
 
 const CONFIG: &str = "
 cpu: {burstPercent: 50}
-memory: {minPercent: 50, highPercent: 90, reclaim: {Burstable: }}
+memory: {minPercent: 50, highPercent: 90, demotion: true, reclaim: {Burstable: }}
 isolation: {partition: isolated, interrupts: disable}
 blockIo:
   classes:

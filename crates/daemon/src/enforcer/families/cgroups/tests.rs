@@ -259,16 +259,20 @@ fn classes_of_block_io_are_chosen_or_those_of_the_qos_class() {
 
 /// Members of two classes, of one that is not there, and of none. What `bayplan plan` shows; then all is written and given back.
 fn check_reclaimed(kernel: FakeKernel, expected: Expect) -> FakeKernel {
-    const CONFIG: &str = "{cpu: {liftQuota: false}, memory: {reclaim: {Guaranteed: {}, eager: {every: 5s, swappiness: 200}}}}";
-    let [eager, lost] =
-        ["eager", "lost"].map(|class| [("bayplan.dev/memory-reclaim-class", class)]);
+    const CONFIG: &str = "{cpu: {liftQuota: false}, memory: {demotion: true, reclaim: {Guaranteed: {}, eager: {every: 5s, swappiness: 200}}}}";
+    let [eager, lost, none] =
+        ["eager", "lost", "none"].map(|class| [("bayplan.dev/memory-reclaim-class", class)]);
     let mut burstable = occupant("burstable", "0", "", &[]);
     burstable.spec.pod.qos = Some(QosClass::Burstable);
+    let mut system = occupant("system", "0", "", &[]);
+    system.spec.pod.namespace = "kube-system".to_owned();
     let occupants = vec![
         occupant("usual", "0", "", &[]),
         occupant("eager", "0", "", &eager),
         occupant("lost", "0", "", &lost),
+        occupant("none", "0", "", &none),
         burstable,
+        system,
     ];
     let kernel = Arc::new(Mutex::new(kernel));
     let config = parse_config(Path::new("c"), CONFIG).unwrap();
@@ -279,7 +283,7 @@ fn check_reclaimed(kernel: FakeKernel, expected: Expect) -> FakeKernel {
     let shown = enforcer.preview(&config, &occupancy, Duration::ZERO);
     expected.assert_eq(&render_file_plan_view(&shown.into()));
     let done = enforcer.enforce(&config, &occupancy, Duration::ZERO);
-    let (_, files) = done.held.about("n/eager/c");
+    let (_, files) = done.held.about("n/eager/c", &BTreeMap::new());
     let explained: Vec<&str> = files.iter().map(|it| it.value.as_str()).collect();
     let is_reclaimed = !done.reclaims.is_empty();
     assert_eq!(explained, if is_reclaimed { vec!["67108864 swappiness=200"] } else { vec![] });
@@ -289,7 +293,7 @@ fn check_reclaimed(kernel: FakeKernel, expected: Expect) -> FakeKernel {
 
 #[test]
 fn what_is_reclaimed_goes_to_slower_memory_where_there_is_any() {
-    let mut node = kernel(&["usual", "eager", "lost", "burstable"]);
+    let mut node = kernel(&["usual", "eager", "lost", "none", "burstable", "system"]);
     check_reclaimed(
         node.clone(),
         expect![[r#"
@@ -305,7 +309,6 @@ fn what_is_reclaimed_goes_to_slower_memory_where_there_is_any() {
     check_reclaimed(
         node.clone(),
         expect![[r#"
-        Nothing is to be written.
         reclaim /sys/fs/cgroup/kubepods/pod-usual/id-usual/memory.reclaim 67108864  (n/usual/c: every 60s, unless it has stalled for more than 1 % of that: class "Guaranteed")
         reclaim /sys/fs/cgroup/kubepods/pod-eager/id-eager/memory.reclaim 67108864 swappiness=200  (n/eager/c: every 5s, unless it has stalled for more than 1 % of that: class "eager")
         cannot: n/lost/c: there is no class `lost` in memory.reclaim
@@ -353,7 +356,7 @@ fn check_explained(kernel: FakeKernel, config: &str, occupants: Vec<Occupant>, e
     let held = enforcer.enforce(&config, &occupancy, Duration::ZERO).held;
     let mut text = String::new();
     for Occupant { name, .. } in &occupancy.occupants {
-        let (isolation, files) = held.about(name);
+        let (isolation, files) = held.about(name, &BTreeMap::new());
         text.push_str(&format!("{name}: {}\n", isolation.as_deref().unwrap_or("-")));
         for HeldFile { slot, value, failure, .. } in files {
             let slot = slot.trim_start_matches("/sys/fs/cgroup/kubepods/");
