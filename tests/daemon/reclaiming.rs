@@ -28,6 +28,10 @@ async fn write_group(node: &Node, name: &str) -> PathBuf {
     for dir in [&top, &own] {
         stall(dir, 0);
         write(&dir.join("memory.reclaim"), "");
+        write(&dir.join("memory.current"), "1073741824\n");
+        for protected in ["memory.min", "memory.low"] {
+            write(&dir.join(protected), "0\n");
+        }
     }
     write(&own.join("cgroup.type"), "domain\n");
     own
@@ -82,4 +86,8 @@ async fn idle_memory_is_reclaimed_until_somebody_lacks_it_or_everything_is_resto
     let socket = node.control_socket();
     soon(post_control::<ModeReport>(&socket, &path, String::new())).await.unwrap();
     assert_eq!(plan(&node).await.reclaims, []);
+    // A turn every second.
+    fs::write(idle.join("memory.reclaim"), "").unwrap();
+    sleep(Duration::from_millis(2500)).await;
+    assert_eq!(fs::read_to_string(idle.join("memory.reclaim")).unwrap(), "");
 }

@@ -70,7 +70,7 @@ fn cpus_isolated_at_boot_are_for_who_asks_for_them(
     let asks = node.launch(&pod, &spec)?;
     let is_isolated = asks.cpus.is_subset(&hardware.isolated);
     match asks.cgroup_file(PARTITION) {
-        // The service has no right to make one.
+        // Where it can be had, as here, it is better.
         Ok(kind) if !is_isolated => wait_for("a partition", LIMIT, || {
             Ok((asks.cgroup_file(PARTITION)? == "isolated").then_some(()))
         })

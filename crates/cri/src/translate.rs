@@ -247,6 +247,8 @@ pub struct Hardware<'a> {
     pub devices: &'a [Device],
     /// All its memory as kubelet counts it, huge pages included; `None` where that is unknown.
     pub memory: Option<Bytes>,
+    /// The most CPUs isolated at boot that it can have in one NUMA node.
+    pub isolated_in_a_node: usize,
 }
 
 /// The request of a container, and a warning for everything about it that could not be understood. A pod whose QoS class is
@@ -283,8 +285,10 @@ pub fn derive_request<'a>(
     let demand = derive_demand(qos, cpu, preferences);
     let mut wishes = asked.wishes;
     let is_isolated_by_rule = rules.prefer_isolated_cpus && demand.exclusive() == 1;
-    // Who shares CPUs has no partition anywhere.
-    let lacks_partition = container.lacks_partition && demand.shared().is_none();
+    // Who shares CPUs has no partition anywhere; who would be spread for it is better off near its memory and devices.
+    let lacks_partition = container.lacks_partition
+        && demand.shared().is_none()
+        && demand.exclusive() <= hardware.isolated_in_a_node;
     if asked.prefer_isolated_cpus.is_none() && (is_isolated_by_rule || lacks_partition) {
         wishes.cpus.isolated = Some(Strictness::Preferred);
     }
@@ -662,6 +666,7 @@ mod tests {
         let rows = [
             (false, 2000, None, None),
             (true, 2000, None, Some(Strictness::Preferred)),
+            (true, 3000, None, None),
             (true, 1500, None, None),
             (true, 500, None, None),
             (true, 2000, Some("prefer-isolated-cpus: false"), None),
@@ -679,8 +684,8 @@ mod tests {
             let container =
                 NewContainer { pod, resources, lacks_partition, ..NewContainer::default() };
             let rules = RequestRules::default();
-            let (request, _) =
-                derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
+            let hardware = Hardware { isolated_in_a_node: 2, ..Hardware::default() };
+            let (request, _) = derive_request(ContainerId(1), &container, &rules, hardware, []);
             assert_eq!(request.wishes.cpus.isolated, expected, "{milli} {annotation:?}");
         }
     }

@@ -138,6 +138,10 @@ impl Gate {
             DiskKernel::open(&root).is_ok_and(|mut kernel| has_isolcpus_only(&mut kernel))
         });
         let found = timeout(config.decision_timeout / 4, read).await;
+        if found.is_err() {
+            let (pod, name) = (&container.pod.name, &container.name);
+            tracing::warn!(pod, name, "placed without knowing whether it can have a partition");
+        }
         container.lacks_partition = matches!(found, Ok(Ok(true)));
     }
 

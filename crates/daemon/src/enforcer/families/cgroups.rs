@@ -242,10 +242,11 @@ fn tuning_of(container: &NewContainer) -> Tuning {
     }
 }
 
-/// Who is kept from everybody else, and whose threads are not moved among its CPUs, if that can be had; CPUs that are isolated at boot are so, too.
+/// Who asks by himself to be kept from everybody else, and that his threads are not moved among his CPUs; CPUs that are isolated at boot are so, too. What the
+/// configuration gives everybody (`isolation.partition`) is no such wish: it would use up these CPUs.
 pub(crate) fn asks_for_isolation(config: &Config, container: &NewContainer) -> bool {
-    let asked = tuning_of(container).partition.unwrap_or(config.partition);
-    config.enforcement != EnforcementMode::Off && asked == CpuPartition::Isolated
+    let asked = tuning_of(container).partition;
+    config.enforcement != EnforcementMode::Off && asked == Some(CpuPartition::Isolated)
 }
 
 /// Whether there are CPUs that are isolated at boot, and no partition can be had instead.
