@@ -56,7 +56,7 @@ pub(crate) const TESTS: &[Test] = &[
             true => Ok(()),
             false => Err("no disk"),
         },
-        config: "memory: {reclaim: {idle: {every: 1s, bytes: 2Mi, maxStalledPercent: 100}}}\n",
+        config: "memory: {demotion: true, reclaim: {idle: {every: 1s, bytes: 2Mi, maxStalledPercent: 100}}}\n",
         run: |node, _| idle_memory_is_reclaimed(node),
     },
 ];
