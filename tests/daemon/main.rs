@@ -29,6 +29,7 @@ mod placing;
 mod power;
 mod prometheus;
 mod rebalancing;
+mod reclaiming;
 mod reload;
 mod resources;
 mod restarts;

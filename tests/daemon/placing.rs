@@ -3,10 +3,12 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::time::Duration;
 
+use bayplan_cri::annotations::CpuPartition;
 use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
-use bayplan_types::{Bytes, QosClass};
+use bayplan_types::{Bytes, CpuSet, QosClass};
 
 use crate::node::{MACHINE, Node, RESERVED, STUCK, set, soon};
 
@@ -201,6 +203,83 @@ async fn a_database_comes_near_the_disk_that_its_volume_is_on() {
     assert_eq!(package("logs", "/log/pods").await, 0);
     assert_eq!(package("not-mounted", "/database").await, 0);
     assert_eq!(package("database", "/data/db").await, 1);
+    node.kill_daemon();
+    node.start_daemon().await;
+    node.check_in_line().await;
+}
+
+/// A node without cgroups of version 2, so without partitions, on which these CPUs are isolated at boot.
+async fn isolated_node(machine: &str, isolated: &str, partition: CpuPartition) -> Node {
+    let mut node = Node::without_daemon(&format!("{machine} isolated:{isolated}"));
+    node.adjust = match partition {
+        CpuPartition::Isolated => |config| {
+            config.decision_timeout = STUCK;
+            config.partition = CpuPartition::Isolated;
+        },
+        _ => |config| config.decision_timeout = STUCK,
+    };
+    let file = node.host_root().join("sys/devices/system/cpu/isolated");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, format!("{isolated}\n")).unwrap();
+    node.start_daemon().await;
+    node
+}
+
+/// The CPUs of a Guaranteed container.
+async fn launch_on(node: &mut Node, name: &str, cpus: u32, asks: &[(&str, &str)]) -> CpuSet {
+    let pairs = asks.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+    let pod = PodSpec { annotations: pairs.collect(), ..PodSpec::new(name, QosClass::Guaranteed) };
+    let container = ContainerSpec::guaranteed(name, (cpus * 1000).into(), Bytes::gib(1));
+    let (_, id) = soon(node.kubelet.launch(&pod, &container)).await.unwrap();
+    node.cpus(&id)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_spread_over_nodes_for_cpus_isolated_at_boot_in_place_of_a_partition() {
+    let machine = "pack:2 numa:1 core:8 pu:1 mem:16";
+    let mut node = isolated_node(machine, "6-7,14-15", CpuPartition::None).await;
+    let asks = [("bayplan.dev/cpu-partition", "isolated")];
+    let (isolated, first) = (set("6-7,14-15"), set("0-7"));
+    let wide = launch_on(&mut node, "wide", 4, &asks).await;
+    assert!(wide.is_disjoint(&isolated), "{wide}");
+    assert!(wide.is_subset(&first) || wide.is_disjoint(&first), "{wide}");
+    for name in ["one", "other"] {
+        let cpus = launch_on(&mut node, name, 2, &asks).await;
+        assert!(cpus == set("6-7") || cpus == set("14-15"), "{name}: {cpus}");
+    }
+    node.check_in_line().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_default_for_everybody_does_not_use_up_cpus_isolated_at_boot() {
+    let machine = "pack:1 numa:1 core:16 pu:1 mem:16";
+    let mut node = isolated_node(machine, "6-7", CpuPartition::Isolated).await;
+    let cpus = launch_on(&mut node, "ordinary", 2, &[]).await;
+    assert!(cpus.is_disjoint(&set("6-7")), "{cpus}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_a_partition_that_cannot_be_had_gets_cpus_isolated_at_boot() {
+    let mut node =
+        isolated_node("pack:1 numa:1 core:16 pu:1 mem:16", "6-7", CpuPartition::None).await;
+    let mut launch =
+        async |name: &str, asks: &[(&str, &str)]| launch_on(&mut node, name, 2, asks).await;
+    let asks = ("bayplan.dev/cpu-partition", "isolated");
+    let isolated = set("6-7");
+    assert!(launch("ordinary", &[]).await.is_disjoint(&isolated));
+    assert!(launch("root", &[("bayplan.dev/cpu-partition", "root")]).await.is_disjoint(&isolated));
+    let no = ("bayplan.dev/prefer-isolated-cpus", "false");
+    let refuses = launch("refuses", &[asks, no]).await;
+    assert!(refuses.is_disjoint(&isolated));
+    assert_eq!(launch("asks", &[asks]).await, isolated);
+    soon(async {
+        while node.explain("asks").await[0].isolation.is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let told = node.explain("asks").await[0].isolation.clone().unwrap();
+    assert!(told.contains("isolcpus") && told.contains("in place of the partition"), "{told}");
     node.kill_daemon();
     node.start_daemon().await;
     node.check_in_line().await;

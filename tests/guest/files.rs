@@ -1,17 +1,17 @@
 //! Kernel files beside CPU sets: that they say what was configured, that it has an effect, and that everything comes back.
 
 use std::fs;
-use std::io::{Seek as _, SeekFrom, Write as _};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_tests::node::{LIMIT, Node, Placed};
 use bayplan_tests::process::wait_for;
-use bayplan_types::{Bytes, CpuId, CpuSet, QosClass};
+use bayplan_types::{Bytes, CpuId, CpuSet, NodeId, QosClass};
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -49,6 +49,15 @@ pub(crate) const TESTS: &[Test] = &[
         },
         config: "blockIo: {classes: {slow: [{Devices: [/dev/vd*], ThrottleWriteBps: 1M}]}}\n",
         run: |node, _| a_class_of_block_io_caps_a_writer(node),
+    },
+    Test {
+        name: "idle_memory_is_reclaimed_little_by_little",
+        needs: |_| match Path::new(DISK).exists() {
+            true => Ok(()),
+            false => Err("no disk"),
+        },
+        config: "memory: {demotion: true, reclaim: {idle: {every: 1s, bytes: 2Mi, maxStalledPercent: 100}}}\n",
+        run: |node, _| idle_memory_is_reclaimed(node),
     },
 ];
 
@@ -113,6 +122,13 @@ fn limits_bursts_and_memory(node: &mut Node) -> anyhow::Result<()> {
     ];
     becomes(&set)?;
     ensure!(read(&pod.join("cpu.max"))?.starts_with("max "), "the pod has a limit");
+    catches_up(&sharers)?;
+    if Path::new(DISK).exists() {
+        // More than `memory.high`.
+        let _kept = read_disk(&wides, 0, 48)?;
+        let slowed = number_in(&wides.join("memory.events"), "high")?;
+        ensure!(slowed > 0, "nobody was slowed down at memory.high");
+    }
     // By hand, as a reload of systemd or a person does it.
     write(&sharers.join("cpu.max.burst"), "0")?;
     write(&owners.join("memory.low"), "0")?;
@@ -130,6 +146,41 @@ fn limits_bursts_and_memory(node: &mut Node) -> anyhow::Result<()> {
         (sharers.join("cpu.max.burst"), "0"),
         (wides.join("memory.high"), "max"),
     ])
+}
+
+/// The number behind a key, of a file with a line for each.
+fn number_in(path: &Path, key: &str) -> anyhow::Result<u64> {
+    let text = read(path)?;
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+    let line = lines.find(|(it, _)| *it == key);
+    let (_, number) = line.with_context(|| format!("no {key} in {}", path.display()))?;
+    Ok(number.parse()?)
+}
+
+/// Whoever has slept works for longer than his limit is (cgroup-v2.rst, `nr_bursts`).
+fn catches_up(group: &Path) -> anyhow::Result<()> {
+    let busy = Busy::start(&read(&group.join("cpuset.cpus.effective"))?.parse()?)?;
+    busy.join(group)?;
+    wait_for("a burst", LIMIT, || {
+        busy.signal(Signal::SIGSTOP)?;
+        std::thread::sleep(Duration::from_millis(500));
+        busy.signal(Signal::SIGCONT)?;
+        std::thread::sleep(Duration::from_millis(300));
+        Ok((number_in(&group.join("cpu.stat"), "nr_bursts")? > 0).then_some(()))
+    })
+}
+
+/// Reads so many MiB of the disk from within a group, whose memory they are as long as the file is open.
+fn read_disk(group: &Path, from: u64, mib: u64) -> anyhow::Result<fs::File> {
+    let mut disk = fs::File::open(DISK)?;
+    disk.seek(SeekFrom::Start(from << 20))?;
+    let own = read_own_cgroup()?;
+    let join = |group: &Path| write(&group.join("cgroup.procs"), &std::process::id().to_string());
+    join(group)?;
+    let copied = std::io::copy(&mut (&disk).take(mib << 20), &mut std::io::sink());
+    join(&own)?;
+    copied?;
+    Ok(disk)
 }
 
 /// Processes outside of all containers that never sleep, and want to run on some CPUs. Few, because the emulator has one thread for all CPUs.
@@ -182,6 +233,30 @@ impl Drop for Busy {
     }
 }
 
+/// How often tasks of others than the kernel have run on CPUs of the owner, by the probes.
+fn foreign_runs(node: &Node) -> anyhow::Result<u64> {
+    let metrics = node.metrics()?;
+    let is_foreign = |line: &&str| {
+        line.starts_with("bayplan_container_intrusions_total{")
+            && line.contains("pod=\"owner\"")
+            && (line.contains("kind=\"process\"") || line.contains("kind=\"container\""))
+    };
+    let runs = metrics.lines().filter(is_foreign).map(|line| {
+        let number = line.rsplit(' ').next().context("a number")?;
+        Ok(number.parse::<u64>()?)
+    });
+    runs.sum()
+}
+
+/// Counters that were read from now on: the next reading may be under way.
+fn fresh_counts(node: &Node) -> anyhow::Result<()> {
+    for _ in 0..2 {
+        let last = node.audit()?["at"].clone();
+        wait_for("a reading", LIMIT, || Ok((node.audit()?["at"] != last).then_some(())))?;
+    }
+    Ok(())
+}
+
 fn a_partition_keeps_everybody_else_off(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
     let _edited = Edited::for_partitions()?;
     let owner = own(node, "owner", 2)?;
@@ -191,6 +266,7 @@ fn a_partition_keeps_everybody_else_off(node: &mut Node, _: &Hardware) -> anyhow
     wait_for("somebody else on the owner's CPUs", LIMIT, || {
         Ok(busy.cpus()?.intersects(&owner.cpus).then_some(()))
     })?;
+    wait_for("the probes to count them", LIMIT, || Ok((foreign_runs(node)? > 0).then_some(())))?;
     let isolated = Path::new(CGROUPS).join("cpuset.cpus.isolated");
     for kind in ["isolated", "root"] {
         node.reconfigure(&format!("isolation: {{partition: {kind}}}\n"))?;
@@ -200,10 +276,15 @@ fn a_partition_keeps_everybody_else_off(node: &mut Node, _: &Hardware) -> anyhow
         wait_for("the owner to be alone", LIMIT, || {
             Ok(busy.cpus()?.is_disjoint(&owner.cpus).then_some(()))
         })?;
+        fresh_counts(node)?;
+        let before = foreign_runs(node)?;
         for _ in 0..20 {
             let cpus = busy.cpus()?;
             ensure!(cpus.is_disjoint(&owner.cpus), "somebody else ran on {cpus}");
         }
+        fresh_counts(node)?;
+        let after = foreign_runs(node)?;
+        ensure!(after == before, "{} runs of others: {}", after - before, node.audit()?);
         // All CPUs of the guest share one of the host's.
         busy.signal(Signal::SIGSTOP)?;
         // The daemon does not take its own partition for somebody else's, now or when it starts anew.
@@ -301,4 +382,57 @@ fn a_class_of_block_io_caps_a_writer(node: &mut Node) -> anyhow::Result<()> {
     ensure!(free < capped, "4 MiB took {free} s without a limit, {capped} s with one");
     node.reconfigure("")?;
     wait_for("the limit to go", LIMIT, || Ok(read(&slows.join("io.max"))?.is_empty().then_some(())))
+}
+
+/// Bytes of files on nodes that the container does not have.
+fn files_away(of: &Placed, group: &Path) -> anyhow::Result<u64> {
+    let text = read(&group.join("memory.numa_stat"))?;
+    let mut lines = text.lines();
+    let files = lines.find_map(|line| line.strip_prefix("file ")).context("a line of files")?;
+    let bytes = files.split(' ').map(|pair| {
+        let (node, bytes) = pair.split_once('=').context("N<node>=<bytes>")?;
+        let node = NodeId(node.trim_start_matches('N').parse()?);
+        Ok(if of.mems.contains(node) { 0 } else { bytes.parse::<u64>()? })
+    });
+    bytes.sum()
+}
+
+/// Files that nobody reads any more go first, where the kernel has no slower memory for them.
+fn idle_memory_is_reclaimed(node: &mut Node) -> anyhow::Result<()> {
+    const READ: u64 = 16 << 20;
+    let spec = ContainerSpec::burstable("app", 100);
+    let mut idle = PodSpec::new("idle", QosClass::Burstable);
+    idle.annotations.push(("bayplan.dev/memory-reclaim-class".to_owned(), "idle".to_owned()));
+    let idle = node.launch(&idle, &spec)?;
+    let other = node.launch(&PodSpec::new("other", QosClass::Burstable), &spec)?;
+    let (idles, others) = (group(&idle)?, group(&other)?);
+    let _kept = [read_disk(&others, 0, READ >> 20)?, read_disk(&idles, READ >> 20, READ >> 20)?];
+    let files = |of: &Path| number_in(&of.join("memory.stat"), "file");
+    let begin = files(&others)?;
+    ensure!(begin >= READ * 9 / 10, "of {READ} bytes that were read, {begin} are kept");
+    let mut elsewhere = 0;
+    wait_for("what was read to be reclaimed", LIMIT, || {
+        elsewhere = elsewhere.max(files_away(&idle, &idles)?);
+        Ok((files(&idles)? < READ / 4).then_some(()))
+    })?;
+    let end = files(&others)?;
+    ensure!(end >= begin * 9 / 10, "of somebody else in no class, {end} of {begin} are left");
+    let metrics = node.metrics()?;
+    let mut lines = metrics.lines();
+    let done =
+        lines.find_map(|it| it.strip_prefix("bayplan_memory_reclaims_total{outcome=\"done\"} "));
+    let turns: u64 = done.context("turns are counted")?.parse()?;
+    // Linux 6.1 takes more than it is asked for: 5 turns for these 12 MiB were seen.
+    ensure!(turns >= 2, "12 MiB were reclaimed in {turns} turns of 2 MiB");
+    let plan = node.get("/api/v1/plan")?;
+    ensure!(plan.contains("memory.reclaim") && plan.contains("2097152"), "the plan is {plan}");
+    // Where the kernel knows slower memory, it is to move pages there as long as somebody is in a class.
+    let switch = Path::new("/sys/kernel/mm/numa/demotion_enabled");
+    let tiers = fs::read_dir("/sys/devices/virtual/memory_tiering").into_iter().flatten();
+    let is_tier = |name: &str| name.starts_with("memory_tier");
+    let tiers = tiers.flatten().filter(|it| it.file_name().to_str().is_some_and(is_tier)).count();
+    becomes(&[(switch.to_owned(), if tiers > 1 { "true" } else { "false" })])?;
+    ensure!(tiers < 2 || elsewhere > 1 << 20, "only {elsewhere} bytes went to slower memory");
+    node.reconfigure("")?;
+    becomes(&[(switch.to_owned(), "false")])
 }

@@ -41,6 +41,7 @@ pub(crate) const TESTS: &[Test] = &[
 const CGROUPS: &str = "/sys/fs/cgroup";
 /// Since Linux 6.7; a partition need not be a child of another one then.
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
+const PARTITION: &str = "cpuset.cpus.partition";
 
 pub(crate) fn has_remote_partitions(hardware: &Hardware) -> Needs {
     hardware.has_cpus(6)?;
@@ -63,7 +64,22 @@ fn cpus_isolated_at_boot_are_for_who_asks_for_them(
     let isolated = node.launch(&pod, &spec)?;
     ensure!(isolated.cpus.is_subset(&hardware.isolated), "asked: {}", isolated.cpus);
     ensure!(hardware.nodes_of(&isolated.cpus).len() == 1, "spread: {}", isolated.cpus);
-    Ok(())
+    // Next best to a partition, where none can be had.
+    let mut pod = PodSpec::new("asks", QosClass::Guaranteed);
+    pod.annotations.push(("bayplan.dev/cpu-partition".to_owned(), "isolated".to_owned()));
+    let asks = node.launch(&pod, &spec)?;
+    let is_isolated = asks.cpus.is_subset(&hardware.isolated);
+    match asks.cgroup_file(PARTITION) {
+        // Where it can be had, as here, it is better.
+        Ok(kind) if !is_isolated => wait_for("a partition", LIMIT, || {
+            Ok((asks.cgroup_file(PARTITION)? == "isolated").then_some(()))
+        })
+        .with_context(|| format!("asked on {}: {kind}", asks.cpus)),
+        _ => {
+            ensure!(is_isolated, "asked where there are no partitions: {}", asks.cpus);
+            Ok(())
+        }
+    }
 }
 
 /// Takes the last two CPUs, which are a core where cores have two threads, and gives them back.

@@ -231,6 +231,19 @@ impl Ledger {
         &self.holdings.open_isolated
     }
 
+    /// The most isolated CPUs of one NUMA node that this container may own, with those that it owns already.
+    pub fn isolated_in_a_node(&self, id: ContainerId) -> usize {
+        let mut isolated = self.open_isolated().clone();
+        if let Some(held) = self.allocation(id) {
+            isolated.union_with(&held.exclusive.intersection(&self.pools.ownable_isolated()));
+        }
+        let mut counts = BTreeMap::<NodeSet, usize>::new();
+        for cpu in isolated.iter() {
+            *counts.entry(self.pools.nodes_of(&CpuSet::from(cpu))).or_default() += 1;
+        }
+        counts.into_values().max().unwrap_or(0)
+    }
+
     pub(crate) fn loads(&self) -> &[Load] {
         &self.holdings.loads
     }

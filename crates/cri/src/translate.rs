@@ -96,6 +96,8 @@ pub struct NewContainer {
     pub mounts: Vec<String>,
     /// Where its other volumes come from, and the disks below each, as paths below `/dev`: none until they were looked up.
     pub volumes: BTreeMap<String, Vec<String>>,
+    /// It asks for an isolated partition of CPUs, and none could be had on the machine when it was created; false until that was looked up.
+    pub lacks_partition: bool,
 }
 
 /// A sandbox configuration as a pod; `id` is the runtime's sandbox id.
@@ -149,6 +151,7 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         devices,
         mounts,
         volumes: sources_of_volumes.into_iter().map(|path| (path, Vec::new())).collect(),
+        lacks_partition: false,
     }
 }
 
@@ -244,6 +247,8 @@ pub struct Hardware<'a> {
     pub devices: &'a [Device],
     /// All its memory as kubelet counts it, huge pages included; `None` where that is unknown.
     pub memory: Option<Bytes>,
+    /// The most CPUs isolated at boot that it can have in one NUMA node.
+    pub isolated_in_a_node: usize,
 }
 
 /// The request of a container, and a warning for everything about it that could not be understood. A pod whose QoS class is
@@ -279,8 +284,12 @@ pub fn derive_request<'a>(
     let preferences = Preferences { prefer_shared_cpus: asked.prefer_shared_cpus };
     let demand = derive_demand(qos, cpu, preferences);
     let mut wishes = asked.wishes;
-    if rules.prefer_isolated_cpus && asked.prefer_isolated_cpus.is_none() && demand.exclusive() == 1
-    {
+    let is_isolated_by_rule = rules.prefer_isolated_cpus && demand.exclusive() == 1;
+    // Who shares CPUs has no partition anywhere; who would be spread for it is better off near its memory and devices.
+    let lacks_partition = container.lacks_partition
+        && demand.shared().is_none()
+        && demand.exclusive() <= hardware.isolated_in_a_node;
+    if asked.prefer_isolated_cpus.is_none() && (is_isolated_by_rule || lacks_partition) {
         wishes.cpus.isolated = Some(Strictness::Preferred);
     }
     // Somebody else has chosen its CPUs, and knows which memory is near them.
@@ -649,6 +658,35 @@ mod tests {
                 derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
             let found = (request.is_reserved, request.wishes.cpus.isolated);
             assert_eq!(found, (is_reserved, isolated), "{namespace} {annotation:?} {cpus}");
+        }
+    }
+
+    #[test]
+    fn cpus_isolated_at_boot_are_next_to_a_partition_unless_the_pod_says_no() {
+        let rows = [
+            (false, 2000, None, None),
+            (true, 2000, None, Some(Strictness::Preferred)),
+            (true, 3000, None, None),
+            (true, 1500, None, None),
+            (true, 500, None, None),
+            (true, 2000, Some("prefer-isolated-cpus: false"), None),
+            (true, 2000, Some("require-isolated-cpus: true"), Some(Strictness::Required)),
+        ];
+        for (lacks_partition, milli, annotation, expected) in rows {
+            let pair = annotation.and_then(|it| it.split_once(": "));
+            let pair = pair.map(|(name, value)| (format!("bayplan.dev/{name}"), value.to_owned()));
+            let pod = Pod {
+                qos: Some(QosClass::Guaranteed),
+                annotations: pair.into_iter().collect(),
+                ..Pod::default()
+            };
+            let resources = cpu(milli * 1024 / 1000, milli * 100);
+            let container =
+                NewContainer { pod, resources, lacks_partition, ..NewContainer::default() };
+            let rules = RequestRules::default();
+            let hardware = Hardware { isolated_in_a_node: 2, ..Hardware::default() };
+            let (request, _) = derive_request(ContainerId(1), &container, &rules, hardware, []);
+            assert_eq!(request.wishes.cpus.isolated, expected, "{milli} {annotation:?}");
         }
     }
 }

@@ -319,6 +319,7 @@ async fn change_mode(State(api): State<Api>, Query(To { to }): Query<To>) -> Res
         let report = api.syncer.change_mode(to).await?;
         let ended = || vec!["any kernel file: what writes them has ended, see the log".to_owned()];
         let files_not_written = api.enforcement.enforce().await.unwrap_or_else(ended);
+        api.enforcement.no_reclaim().await;
         Some(ModeReport { files_not_written, ..report })
     });
     match changed.await {

@@ -8,6 +8,7 @@ mod cpu_classes;
 mod kind;
 mod read;
 mod rebalance;
+mod reclaim;
 mod requests;
 mod resctrl;
 mod schema;
@@ -24,7 +25,7 @@ use bayplan_allocator::Limits;
 use bayplan_cri::annotations::{CpuPartition, InterruptRule};
 use bayplan_cri::translate::RequestRules;
 use bayplan_enforcement::resctrl::ResctrlConfig;
-use bayplan_enforcement::{BlockIoClass, MemoryQos};
+use bayplan_enforcement::{BlockIoClass, MemoryQos, ReclaimClass};
 use bayplan_probes::CounterChoice;
 use bayplan_types::{Bytes, CpuSet};
 use jiff::SignedDuration;
@@ -148,6 +149,10 @@ pub struct Config {
     pub narrows_memory: bool,
     /// Shares of request and limit that make up protected and slowed memory.
     pub memory_qos: MemoryQos,
+    /// Classes of containers of which idle memory is reclaimed, by their names.
+    pub reclaim_classes: BTreeMap<String, ReclaimClass>,
+    /// Whether the kernel moves what is reclaimed to slower memory.
+    pub demotes: bool,
     /// Whether the limit of CPU time is lifted for who owns all of his CPUs.
     pub lifts_quota: bool,
     /// Unused CPU time that may be caught up on, in percent of the limit.
@@ -208,6 +213,8 @@ impl Default for Config {
             resources_directories: Vec::new(),
             narrows_memory: false,
             memory_qos: MemoryQos::default(),
+            reclaim_classes: BTreeMap::new(),
+            demotes: false,
             lifts_quota: true,
             burst_percent: 0,
             partition: CpuPartition::default(),

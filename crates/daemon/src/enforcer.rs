@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bayplan_enforcement::{
-    FilePlan, FileWrite, Notice, Patience, Settings, Slot, Told, Unmovable, author_of,
+    FilePlan, FileWrite, Notice, Patience, Reclaim, Settings, Slot, Told, Unmovable, author_of,
     files_to_read, is_needed, plan_files,
 };
 use bayplan_host::kernel::{Kernel, Report, apply, observe};
@@ -37,7 +37,10 @@ pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};
 use crate::enforcer::cpu_sets::CpuSets;
-pub(crate) use crate::enforcer::families::{ClassesKnown, SCARCE, patterns_of, tuning};
+pub(crate) use crate::enforcer::families::{
+    ClassesKnown, NO_RECLAIM_CLASS, SCARCE, asks_for_isolation, has_isolcpus_only, patterns_of,
+    tuning,
+};
 use crate::enforcer::families::{
     Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_power,
 };
@@ -70,6 +73,8 @@ pub(crate) struct Outcome {
     pub(crate) changed: usize,
     /// What became of each proposal of the rebalancer that is in files.
     pub(crate) turned: TurnedFiles,
+    /// Of whom idle memory is reclaimed.
+    pub(crate) reclaims: Vec<Reclaim>,
     /// What the files of containers say whose sets somebody has changed, and of whom the runtime is to be told again; by its ids.
     pub(crate) elsewhere: BTreeMap<String, Pinning>,
     /// CPU sets are to be looked at again soon.
@@ -182,9 +187,10 @@ impl Enforcer {
     ) -> Outcome {
         self.read_originals(now);
         let gathered = self.wanted(config, occupancy);
-        let Gathered { settings, problems, groups: work, isolations, .. } = gathered;
+        let Gathered { settings, problems, groups: work, isolations, reclaims, .. } = gathered;
         let plan = self.plan(&settings, &work);
-        let held = Held::new(settings, isolations, &plan, &Report::default());
+        let held = Held::new(settings, isolations, &reclaims, &plan, &Report::default());
+        let held = held.without_reclaims();
         let groups = work.preview(self.kernel.as_mut());
         let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
@@ -197,6 +203,7 @@ impl Enforcer {
             contested,
             failing,
             changed,
+            reclaims,
             held,
             ..Outcome::default()
         }
@@ -258,6 +265,7 @@ impl Enforcer {
             turned,
             turned_threads,
             isolations,
+            reclaims,
         } = gathered;
         let mut groups = GroupOutcome::default();
         work.change(self.kernel.as_mut(), &mut groups);
@@ -290,11 +298,12 @@ impl Enforcer {
         failures.extend(self.news_of(&groups));
         let mut turned = turned_files(turned, &plan, &report);
         turned.extend(not_moved(turned_threads, &groups));
-        let held = Held::new(settings, isolations, &plan, &report);
+        let held = Held::new(settings, isolations, &reclaims, &plan, &report);
         let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         Outcome {
             turned,
+            reclaims,
             plan,
             report,
             groups,
@@ -401,11 +410,12 @@ impl Enforcer {
             gather_power(kernel, &mut self.power, config, occupancy, time, &mut gathered);
             gathered
         };
-        let Gathered { settings, problems, groups, .. } = &gathered;
+        let Gathered { settings, problems, groups, reclaims, .. } = &gathered;
         let is_scheduled = !is_off && !config.cpu_classes.schedule.is_empty();
         self.has_work = !settings.is_empty()
             || !problems.is_empty()
             || !groups.is_empty()
+            || !reclaims.is_empty()
             || self.originals.count() > 0
             || self.originals.unread().is_some()
             || is_scheduled

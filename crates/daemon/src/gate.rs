@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use bayplan_cri::agent::{Admission, Agent, CreateOutcome, Mount, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
+use bayplan_host::kernel::DiskKernel;
 use bayplan_host::read_volumes;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::{EnforcementMode, LiveConfig, OnFailure};
-use crate::enforcer::Enforcement;
+use crate::enforcer::{Enforcement, asks_for_isolation, has_isolcpus_only};
 use crate::event::{Answer, Event};
 use crate::metrics::Metrics;
 use crate::resources_dir::mounted_dir;
@@ -126,6 +127,24 @@ impl Gate {
         }
     }
 
+    /// Looks up whether it can have the partition that it asks for. Where that is not known in time it is placed as if it could.
+    async fn find_isolation(&self, container: &mut NewContainer) {
+        let config = Arc::clone(&self.config.borrow());
+        if !asks_for_isolation(&config, container) {
+            return;
+        }
+        let root = self.syncer.host_root.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            DiskKernel::open(&root).is_ok_and(|mut kernel| has_isolcpus_only(&mut kernel))
+        });
+        let found = timeout(config.decision_timeout / 4, read).await;
+        if found.is_err() {
+            let (pod, name) = (&container.pod.name, &container.name);
+            tracing::warn!(pod, name, "placed without knowing whether it can have a partition");
+        }
+        container.lacks_partition = matches!(found, Ok(Ok(true)));
+    }
+
     /// Too many calls wait already.
     fn crowded(&self) -> Option<Admission> {
         self.syncer.inbox.is_full().then(|| {
@@ -168,6 +187,7 @@ impl Agent for Gate {
             return refused;
         }
         self.find_disks(&mut container).await;
+        self.find_isolation(&mut container).await;
         let container = Box::new(container);
         let (first, last) =
             (Event::TryAdmit(ticket, container.clone()), Event::Admit(ticket, container));

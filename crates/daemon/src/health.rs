@@ -13,10 +13,11 @@ pub(crate) enum Part {
     Historian,
     Neighbours,
     Server,
+    Reclaimer,
 }
 
 impl Part {
-    const ALL: [Part; 7] = [
+    const ALL: [Part; 8] = [
         Part::Enforcer,
         Part::Observer,
         Part::Prober,
@@ -24,6 +25,7 @@ impl Part {
         Part::Historian,
         Part::Neighbours,
         Part::Server,
+        Part::Reclaimer,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -35,6 +37,7 @@ impl Part {
             Part::Historian => "what writes the history",
             Part::Neighbours => "what looks for other programs that pin",
             Part::Server => "an HTTP server",
+            Part::Reclaimer => "what reclaims idle memory",
         }
     }
 }

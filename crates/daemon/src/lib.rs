@@ -33,6 +33,7 @@ mod occupancy;
 mod overflow;
 mod prober;
 mod rebalancer;
+mod reclaimer;
 pub mod reconcile;
 mod reconfigure;
 pub mod record;

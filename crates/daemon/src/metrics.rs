@@ -165,6 +165,7 @@ pub(crate) struct Metrics {
     file_writes: Family<Outcome, Counter>,
     file_drifts: Family<OfFile, Counter>,
     files: Family<InState, Gauge<i64, AtomicI64>>,
+    reclaims: Family<Outcome, Counter>,
     pub(crate) rebalancing: Rebalancing,
 }
 
@@ -204,6 +205,7 @@ impl Metrics {
             file_writes: Family::default(),
             file_drifts: Family::default(),
             files: Family::default(),
+            reclaims: Family::default(),
             rebalancing: Rebalancing::default(),
         };
         metrics.register();
@@ -310,6 +312,11 @@ impl Metrics {
             "Values in kernel files: changed by bayplan, failing to be written, contested (left to whoever else changes them), and lacking (problems that the plan names: what is wanted and cannot be had here)",
             self.files.clone(),
         );
+        self.registry.register(
+            "memory_reclaims",
+            "Turns of containers of which idle memory is reclaimed, by how they ended; less: there was not as much as was asked for; stalled: no more was asked for, because the container lacked memory",
+            self.reclaims.clone(),
+        );
     }
 
     fn register_runtime(&mut self) {
@@ -347,6 +354,9 @@ impl Metrics {
         }
         for outcome in ["ok", "gone", "refused", "differs"] {
             self.file_writes.get_or_create(&Outcome { outcome }).inc_by(0);
+        }
+        for outcome in ["done", "less", "stalled", "failed"] {
+            self.reclaims.get_or_create(&Outcome { outcome }).inc_by(0);
         }
         for state in ["changed", "failing", "contested", "lacking"] {
             self.files.get_or_create(&InState { state }).set(0);
@@ -448,6 +458,11 @@ impl Metrics {
             Some(_) => "failed",
         };
         self.updates.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// How one container's turn of reclaiming ended.
+    pub(crate) fn reclaimed(&self, outcome: &'static str) {
+        self.reclaims.get_or_create(&Outcome { outcome }).inc();
     }
 
     /// What came of looking at kernel files once.

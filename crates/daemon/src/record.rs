@@ -127,6 +127,8 @@ pub struct ContainerForm {
     mounts: Vec<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     volumes: BTreeMap<String, Vec<String>>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    lacks_partition: bool,
 }
 
 /// [`Resources`] as JSON.
@@ -189,6 +191,7 @@ impl From<&NewContainer> for ContainerForm {
             devices: container.devices.clone(),
             mounts: container.mounts.clone(),
             volumes: container.volumes.clone(),
+            lacks_partition: container.lacks_partition,
         }
     }
 }
@@ -227,6 +230,7 @@ impl From<ContainerForm> for NewContainer {
             devices: form.devices,
             mounts: form.mounts,
             volumes: form.volumes,
+            lacks_partition: form.lacks_partition,
         }
     }
 }

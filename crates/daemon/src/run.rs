@@ -46,6 +46,7 @@ use crate::neighbours::watch_neighbours;
 use crate::observer::{self, observe};
 use crate::prober::{ProberTask, Sightings, run_prober};
 use crate::rebalancer::{RebalancerTask, Told, run_rebalancer, take_back};
+use crate::reclaimer::run_reclaimer;
 use crate::reconfigure::check_reserved;
 use crate::record::replay;
 use crate::recorded_machine::render_machine;
@@ -466,7 +467,7 @@ impl Daemon {
     }
 }
 
-/// The rebalancer and the probes.
+/// The rebalancer, the probes, and what reclaims idle memory.
 fn start_looking(
     machine: &Machine,
     looking: RebalancerTask,
@@ -481,7 +482,10 @@ fn start_looking(
     };
     // Nobody would judge any more what it has turned.
     let (inbox, enforcement) = (looking.inbox.clone(), looking.enforcement.clone());
+    let root = looking.config.borrow().host_root.clone();
     let metrics = Arc::clone(&looking.metrics);
+    let reclaiming = run_reclaimer(root, enforcement.clone(), Arc::clone(&metrics), stop.clone());
+    let reclaiming = losses.spare(Part::Reclaimer, reclaiming);
     let tidy = async move {
         take_back(&inbox, &enforcement).await;
         metrics.rebalancing.looked(0, 0);
@@ -496,7 +500,7 @@ fn start_looking(
         losses.spare_then(Part::Prober, run_prober(probing, stop.clone()), tidy)
     };
     let probing = machine.is_real().then(probing);
-    std::iter::once(rebalancing).chain(probing)
+    [rebalancing, reclaiming].into_iter().chain(probing)
 }
 
 /// Follows the machine, if it is watched, and the configuration's file, for ever.

@@ -350,7 +350,14 @@ impl NodeState {
     pub(crate) fn request(&self, id: ContainerId, spec: &NewContainer) -> (Request, Vec<Warning>) {
         let others = self.containers.iter().filter(|(other, _)| **other != id);
         let others = others.map(|(id, container)| (*id, &container.spec));
-        let hardware = Hardware { devices: &self.devices, memory: self.ledger.pools().memory() };
+        let hardware = Hardware {
+            devices: &self.devices,
+            memory: self.ledger.pools().memory(),
+            isolated_in_a_node: match spec.lacks_partition {
+                true => self.ledger.isolated_in_a_node(id),
+                false => 0,
+            },
+        };
         let (mut request, warnings) = derive_request(id, spec, &self.rules, hardware, others);
         let cold = self.containers.get(&id).map(|it| it.cold).unwrap_or_default();
         request.wishes.memory.cold_start = cold.wish();

@@ -267,6 +267,7 @@ impl Syncer {
             mounts: details.mounts.clone(),
             // Who runs already is near what it uses, or not: only at its creation it is placed by that.
             volumes: BTreeMap::new(),
+            lacks_partition: false,
         };
         SeenDetails { container, pinning: self.pinning(details) }
     }

@@ -3,7 +3,7 @@
 //!
 //! Not everybody who changes a file wants it otherwise. When a property of a unit is set, systemd writes all files of its group with what it knows itself
 //! (systemd's `cgroup.c`, `unit_realize_cgroup_now`): the runtime sets the CPUs of a scope, kubelet sets the weights of the slices around all pods
-//! every minute, and `memory.low` is what it was before bayplan.
+//! every minute, and `memory.low` is what it was before bayplan. That it may is the delegation of systemd's CGROUP_DELEGATION document, "Two Key Design Rules": a group has one writer.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,6 +6,9 @@
 //! or clamp a lower end above the upper one. Guarantees: the plan for files that are already right is empty; after a plan whose writes all succeed, the
 //! next one is empty, or, where modes were changed, the one after that; an original is in `remember` before its file is in `writes`, and only a file
 //! that is as it was, or gone, is in `forget`.
+//!
+//! What the order is owed to: Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files" (exclusive CPUs are a subset of those above, and nobody's beside), and
+//! Documentation/admin-guide/pm/cpufreq.rst, "Policy Interface in sysfs" (the ends of a range).
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -14,6 +14,7 @@ mod patience;
 mod pinning;
 mod plan;
 pub mod power;
+mod reclaim;
 pub mod resctrl;
 mod setting;
 mod turned;
@@ -36,6 +37,10 @@ pub use partition::{
 pub use patience::{Notice, Patience, REPAIRS_MAX, REPAIRS_WITHIN, TRUCE};
 pub use pinning::{DesiredState, ObservedState};
 pub use plan::{Pass, Plan, Write, plan_pinnings, render_plan};
+pub use reclaim::{
+    Reclaim, ReclaimClass, ReclaimMember, ReclaimTurn, StallSeen, demotion_setting, next_slice,
+    plan_reclaims,
+};
 pub use setting::{
     Form, GONE, Observed, Original, Setting, Settings, Slot, is_same, text_of, value_in,
 };

@@ -2,6 +2,9 @@
 //!
 //! A [`Slot`] is a file, or one line of a file whose lines have keys. Its [`Form`] says when two texts mean the same: sets of CPUs are the same
 //! as lists and as masks, `max` is a number, and a line of limits is right when the limits that are wanted are right.
+//!
+//! How the kernel writes values: Documentation/admin-guide/cgroup-v2.rst, "Format" and "Conventions"; Documentation/core-api/irq/irq-affinity.rst for masks; Documentation/filesystems/resctrl.rst,
+//! "Schemata files - general concepts"; Documentation/filesystems/sysfs.rst, "Attributes", for everything else.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,6 +67,8 @@ pub enum Form {
     },
     /// The upper end of a range.
     Highest,
+    /// A switch that reads as `true` or `false`, and takes a number on all kernels (`/sys/kernel/mm/numa/demotion_enabled`).
+    Switch,
     /// A number of bytes that the kernel rounds down to whole pages, or `max` (cgroup v2, `memory.high`).
     Bytes,
     /// A limit of CPU time, `QUOTA PERIOD` (cgroup v2, `cpu.max`); a quota alone leaves the period as it is. The runtime writes it, too, so what it has
@@ -143,6 +148,7 @@ pub fn value_in<'a>(text: &'a str, slot: &Slot, form: &Form) -> Option<&'a str> 
 /// The text to write so that the slot has this value.
 pub fn text_of(value: &str, slot: &Slot, form: &Form) -> String {
     match (&slot.key, form) {
+        (None, Form::Switch) => u8::from(value.trim() == "true").to_string(),
         // A write of no bytes is none.
         (None, _) if value.is_empty() => "\n".to_owned(),
         (None, _) => value.to_owned(),
@@ -160,6 +166,7 @@ pub fn is_same(form: &Form, wanted: &str, found: &str) -> bool {
     match form {
         Form::Text
         | Form::Mode
+        | Form::Switch
         | Form::Preference { .. }
         | Form::Value
         | Form::Follows { .. }
@@ -278,5 +285,13 @@ mod tests {
             assert_eq!(value_in(text, &Slot::line("f", key), &form), expected, "{key} {form:?}");
         }
         assert_eq!(value_in(" a b\n", &Slot::file("f"), &Form::Text), Some("a b"));
+    }
+
+    #[test]
+    fn a_switch_is_read_as_a_word_and_written_as_a_number() {
+        let text = |value| text_of(value, &Slot::file("f"), &Form::Switch);
+        assert_eq!([text("true"), text("false")], ["1", "0"]);
+        assert!(is_same(&Form::Switch, "true", "true\n"));
+        assert!(!is_same(&Form::Switch, "true", "false\n"));
     }
 }

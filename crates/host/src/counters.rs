@@ -15,7 +15,7 @@ pub use group::{GroupCounters, GroupFiles};
 pub use kept::Kept;
 pub use monitor::{MonitorCounters, MonitorFiles};
 pub use node::{CoreThrottles, NodeCounters, NodeFiles, Uncore, Zone};
-pub use parse::{IoCounters, MemoryCounters, Pressure, Stall};
+pub use parse::{IoCounters, MemoryCounters, Pressure, Stall, parse_stall};
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The kernel's files as values: what was read of one machine, path by path.
+//! The kernel's files as values: what was read of one machine, path by path (Documentation/filesystems/sysfs.rst, "Attributes": small texts, mostly one value).
 //!
 //! The text form has one line per file, reviewable and stable. Files of numbered directories with the same text share a line:
 //!

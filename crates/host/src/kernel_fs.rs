@@ -1,5 +1,6 @@
 //! Small text files under a root: that of this machine, of a captured tree, or of files that were read before. Never leaves the root:
-//! symbolic links are not followed, except on the way to a directory that still lies inside.
+//! symbolic links are not followed, except on the way to a directory that still lies inside (Documentation/filesystems/sysfs.rst, "Top Level Directory
+//! Layout": classes and buses are links to devices).
 //!
 //! A file that is missing is a `None`. One that is there but cannot be used is a `None` with an [`Oddity`]. What was read can be
 //! recorded, so that the same reader can read it again elsewhere. Neither names nor texts have control characters, which the kernel does

@@ -40,7 +40,7 @@ pub fn check_request(container: &NewContainer, others: &[NewContainer]) {
     for (id, newcomer) in everybody.iter().enumerate() {
         let there = everybody[..id].iter().zip(0..).map(|(it, id)| (ContainerId(id), *it));
         let id = ContainerId(id as u64);
-        let hardware = Hardware { devices: &NODE.devices, memory: NODE.pools.memory() };
+        let hardware = Hardware { devices: &NODE.devices, memory: NODE.pools.memory(), ..Hardware::default() };
         let (request, warnings) = derive_request(id, newcomer, &rules(), hardware, there);
         for warning in warnings {
             check_shown(&warning.text);

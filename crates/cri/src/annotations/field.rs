@@ -59,6 +59,8 @@ pub enum Field {
     Interrupts,
     /// `tuning.block_io_class`.
     BlockIoClass,
+    /// `tuning.reclaim_class`.
+    ReclaimClass,
     /// `tuning.resctrl_class`.
     ResctrlClass,
     /// `tuning.cpu_class`.
@@ -103,6 +105,7 @@ impl Field {
             Field::CpuBurst => "tuning.burst_percent",
             Field::Interrupts => "tuning.interrupts",
             Field::BlockIoClass => "tuning.block_io_class",
+            Field::ReclaimClass => "tuning.reclaim_class",
             Field::ResctrlClass => "tuning.resctrl_class",
             Field::CpuClass => "tuning.cpu_class",
             Field::CpuGovernor => "tuning.cpu_governor",

@@ -467,6 +467,15 @@ pub static KEYS: &[Key] = &[
         set: |asked, said| put(&mut asked.tuning.burst_percent, Some(percent(said.value)?)),
     },
     Key {
+        name: "memory-reclaim-class",
+        values: Values::Text("the name of a class, or none"),
+        default: "the class that is named like its QoS class, if there is one, and none in reservedNamespaces",
+        meaning: "how much of its memory is reclaimed, and how often, as memory.reclaim says",
+        older: &[],
+        fills: &[Field::ReclaimClass],
+        set: |asked, said| put(&mut asked.tuning.reclaim_class, Some(class_name(said.value)?)),
+    },
+    Key {
         name: "blockioclass",
         values: Values::Text("the name of a class"),
         default: "the class that is named like its QoS class, if there is one",

@@ -141,6 +141,7 @@ fn what_is_asked_for_beside_a_place_has_the_names_of_runtimes_too() {
             ("rdt.resources.beta.kubernetes.io/container.c", "gold"),
             ("rdtclass.resource-policy.nri.io/pod", "silver"),
             ("bayplan.dev/cpu-burst", "50%"),
+            ("memory-reclaim-class.bayplan.dev/container.c", "slowly"),
         ],
         expect![[r#"
             partition: Some(
@@ -152,11 +153,18 @@ fn what_is_asked_for_beside_a_place_has_the_names_of_runtimes_too() {
             block_io_class: Some(
             "fast"
             )
+            reclaim_class: Some(
+            "slowly"
+            )
             resctrl_class: Some(
             "silver"
             )
         "#]],
     );
+}
+
+#[test]
+fn of_what_is_asked_for_beside_a_place_every_mistake_is_told() {
     check(
         &[
             ("cpu-quota.crio.io", "off"),

@@ -24,6 +24,8 @@ pub struct Tuning {
     pub interrupts: Option<InterruptRule>,
     /// The name of a class of the configuration.
     pub block_io_class: Option<String>,
+    /// The name of a class of the configuration, for what is reclaimed of its memory.
+    pub reclaim_class: Option<String>,
     /// The name of a class of the configuration, for caches and memory bandwidth.
     pub resctrl_class: Option<String>,
     /// The name of a class of frequency and sleep for its own CPUs.

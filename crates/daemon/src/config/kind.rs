@@ -362,13 +362,13 @@ fn parse_address(text: &str) -> Option<Option<SocketAddr>> {
     }
 }
 
-fn parse_duration(text: &str) -> Option<Duration> {
+pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     let parsed: jiff::SignedDuration = text.parse().ok()?;
     let duration = Duration::try_from(parsed).ok()?;
     (DURATION_MIN..=DURATION_MAX).contains(&duration).then_some(duration)
 }
 
-fn render_duration(duration: Duration) -> String {
+pub(super) fn render_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let units = [("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000)];
     let smaller = [("ms", 1_000_000), ("us", 1000)];
@@ -380,7 +380,7 @@ fn render_duration(duration: Duration) -> String {
 }
 
 /// The outer `None` is no amount.
-fn parse_memory(text: &str) -> Option<Option<Bytes>> {
+pub(super) fn parse_memory(text: &str) -> Option<Option<Bytes>> {
     if text == "unlimited" {
         return Some(None);
     }
@@ -390,7 +390,7 @@ fn parse_memory(text: &str) -> Option<Option<Bytes>> {
     })
 }
 
-fn render_memory(memory: Option<Bytes>) -> String {
+pub(super) fn render_memory(memory: Option<Bytes>) -> String {
     let Some(Bytes(bytes)) = memory else { return "unlimited".to_owned() };
     let fits = |shift: u32| bytes > 0 && bytes.is_multiple_of(1 << shift);
     let (unit, shift) = UNITS.into_iter().find(|(_, shift)| fits(*shift)).unwrap_or(("Ki", 10));

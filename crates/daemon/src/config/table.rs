@@ -8,6 +8,7 @@ use super::block_io::BlockIoClasses;
 use super::cpu_classes::{ClassOf, Classes, CpuUse, Schedule, Zone};
 use super::kind::{Kind, OneOf};
 use super::rebalance::{ForbiddenKnobs, MODES, NamespaceModes};
+use super::reclaim::ReclaimClasses;
 use super::requests::{POLICIES, SCOPES};
 use super::resctrl::{ResctrlOptionsTree, ResctrlPartitions};
 use super::{EnforcementMode, OnFailure, OnNoCapacity};
@@ -376,6 +377,22 @@ pub(super) const KEYS: &[Key] = &[
         kind: Kind::Count(0, 100, |it| &mut it.memory_qos.high_percent),
         text: "From so far on the way between request and limit a container has to reclaim memory before it gets more (memory.high); 0: never. Without \
                a limit the way leads to all memory of the node.",
+    },
+    Key {
+        name: "memory.reclaim",
+        when: When::Now,
+        kind: Kind::Tree(&ReclaimClasses),
+        text: "Classes of which idle memory is reclaimed a little at a time (memory.reclaim; Linux 5.19): bytes (64Mi) every so often (every: 60s), unless \
+               the container has stalled for lack of memory for more than maxStalledPercent (1) of the time since; swappiness (0 to 200; Linux 6.9) instead of the \
+               machine's. What is protected (memory.min, memory.low) is left out. A class is chosen with bayplan.dev/memory-reclaim-class; one that is named \
+               Guaranteed, Burstable or BestEffort is for all others of that QoS class but those of reservedNamespaces.",
+    },
+    Key {
+        name: "memory.demotion",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(FLAG, |it| &mut it.demotes)),
+        text: "What is reclaimed goes to slower memory, where there is any (demotion_enabled), as long as somebody is in a class of memory.reclaim. It counts for the \
+               whole machine: before Linux 6.16 also who is bound to fast memory has pages moved to slow memory when his node runs short.",
     },
     Key {
         name: "cpu",

@@ -110,7 +110,7 @@ fn what_is_not_a_mapping_is_refused() {
 const EVERY_KEY: &str = "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c\ncontrolGroup: 27\nstateDir: /d\nhistorySize: 3Mi\nmetricsAddress: off\n\
          reservedCpus: 0\nreservedNamespaces: [x]\ndecisionTimeout: 500ms\nruntimeTimeout: 1m\n\
          resyncInterval: 5s\nonFailure: closed\nonNoCapacity: share\nmaxWaitingCalls: 7\ndrainTimeout: 2m\nhostRoot: /h\nlog: debug\ncompaction:\n  enabled: true\n  maxMovesPerEvent: 1\n  \
-         maxCpusPerEvent: 2\n  maxMemoryPerEvent: 3Gi\n  minGainPercent: 4\nmemory:\n  narrow: true\n  minPercent: 5\n  lowPercent: 6\n  highPercent: 7\n\
+         maxCpusPerEvent: 2\n  maxMemoryPerEvent: 3Gi\n  minGainPercent: 4\nmemory:\n  narrow: true\n  minPercent: 5\n  lowPercent: 6\n  highPercent: 7\n  demotion: true\n  reclaim:\n    r:\n      every: 5s\n\
          cpu:\n  liftQuota: false\n  burstPercent: 8\nisolation:\n  partition: root\n  interrupts: housekeeping\n\
          blockIo:\n  classes:\n    a:\n      - Devices: [/dev/sda]\n        Weight: 9\n";
 
@@ -223,17 +223,19 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
           minPercent: 5  # line 27 of the file
           lowPercent: 6  # line 28 of the file
           highPercent: 7  # line 29 of the file
+          reclaim: {"r":{"bytes":"64Mi","every":"5s","maxStalledPercent":1}}  # line 32 of the file
+          demotion: true  # line 30 of the file
 
         cpu:
-          liftQuota: false  # line 31 of the file
-          burstPercent: 8  # line 32 of the file
+          liftQuota: false  # line 35 of the file
+          burstPercent: 8  # line 36 of the file
 
         isolation:
-          partition: root  # line 34 of the file
-          interrupts: housekeeping  # line 35 of the file
+          partition: root  # line 38 of the file
+          interrupts: housekeeping  # line 39 of the file
 
         blockIo:
-          classes: {"a":[{"Devices":["/dev/sda"],"Weight":9}]}  # line 38 of the file
+          classes: {"a":[{"Devices":["/dev/sda"],"Weight":9}]}  # line 42 of the file
 
         resctrl:
           monitor: "off"
@@ -299,6 +301,7 @@ fn the_schema_accepts_what_is_understood() {
         "requests:\n  prefer-align-cpus-by-uncorecache: true\n  alignBySocket: true\n",
         "metricsAddress: \"[::1]:80\"\nreservedCpus: 0-3,8,10-11\nreservedNamespaces: []\n",
         "decisionTimeout: 1m 30s\n",
+        "memory:\n  reclaim:\n    a:\n    b: {every: 1m 30s, bytes: 4Mi, maxStalledPercent: 0, swappiness: 200}\n",
         "blockIo:\n  classes:\n    a:\n    b:\n      - Weight: 5\n      - Devices: [/dev/sda]\n        ThrottleReadIOPS: 1.5k\n",
     ] {
         assert_eq!(judge(text), (true, true), "{text}");
@@ -334,6 +337,13 @@ fn the_schema_refuses_what_is_refused() {
         "compaction:\n  gain: 1\n",
         "compaction:\n  maxMemoryPerEvent: 5\n",
         "compaction:\n  maxMemoryPerEvent: 5GB\n",
+        "memory:\n  reclaim: [a]\n",
+        "memory:\n  reclaim:\n    none:\n",
+        "memory:\n  reclaim:\n    a: fast\n",
+        "memory:\n  reclaim:\n    a: {every: soon}\n",
+        "memory:\n  reclaim:\n    a: {bytes: 5}\n",
+        "memory:\n  reclaim:\n    a: {swappiness: 201}\n",
+        "memory:\n  reclaim:\n    a: {size: 1Mi}\n",
         "blockIo:\n  classes: [a]\n",
         "blockIo:\n  classes:\n    a: fast\n",
         "blockIo:\n  classes:\n    a:\n      - Weight: 1001\n",

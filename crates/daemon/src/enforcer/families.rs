@@ -9,11 +9,13 @@ mod turned;
 
 use std::collections::BTreeMap;
 
-use bayplan_enforcement::{Original, Settings, Slot, Unmovable};
+use bayplan_enforcement::{Original, Reclaim, Settings, Slot, Unmovable};
 use bayplan_host::kernel::Kernel;
 
 pub(super) use cgroups::KnownFiles;
-pub(crate) use cgroups::{patterns_of, tuning};
+pub(crate) use cgroups::{
+    NO_RECLAIM_CLASS, asks_for_isolation, has_isolcpus_only, patterns_of, tuning,
+};
 pub(crate) use isolation::Isolations;
 pub(super) use power::{PowerCache, gather_power};
 pub(crate) use resctrl::{ClassesKnown, SCARCE};
@@ -37,6 +39,8 @@ pub(crate) struct Gathered {
     pub(crate) turned_threads: BTreeMap<u64, String>,
     /// How far CPUs are kept from others.
     pub(crate) isolations: Isolations,
+    /// Of whom idle memory is reclaimed.
+    pub(crate) reclaims: Vec<Reclaim>,
 }
 
 impl Gathered {

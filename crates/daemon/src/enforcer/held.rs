@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_enforcement::{FilePlan, Settings, Slot};
+use bayplan_enforcement::{FilePlan, Reclaim, Settings, Slot};
 use bayplan_host::kernel::Report;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,8 @@ pub(crate) struct Held {
     isolations: Isolations,
     /// Of values that are not as they should be, why.
     failures: BTreeMap<Slot, String>,
+    /// What is written again and again, by the containers' full names, and the files.
+    reclaims: BTreeMap<String, (String, HeldFile)>,
 }
 
 /// A value in a kernel file that is there for a container's sake.
@@ -37,10 +39,14 @@ impl Held {
     pub(crate) fn new(
         settings: Settings,
         isolations: Isolations,
+        reclaims: &[Reclaim],
         plan: &FilePlan,
         report: &Report,
     ) -> Held {
-        let mut held = Held { settings, isolations, failures: BTreeMap::new() };
+        let reclaims = reclaims.iter();
+        let reclaims = reclaims.map(|it| (it.member.unit.clone(), (it.path(), held_reclaim(it))));
+        let (failures, reclaims) = (BTreeMap::new(), reclaims.collect());
+        let mut held = Held { settings, isolations, failures, reclaims };
         for write in &plan.writes {
             held.failures.insert(write.slot.clone(), "it is not written now".to_owned());
         }
@@ -67,8 +73,20 @@ impl Held {
         self
     }
 
-    /// How far the CPUs of a container are kept from others, and its files.
-    pub(crate) fn about(&self, container: &str) -> (Option<String>, Vec<HeldFile>) {
+    /// As it is in a dry run.
+    pub(crate) fn without_reclaims(mut self) -> Held {
+        for (_, file) in self.reclaims.values_mut() {
+            file.failure = Some("it is not written now".to_owned());
+        }
+        self
+    }
+
+    /// How far the CPUs of a container are kept from others, and its files. `unreclaimed`: by files that are written again and again, why that failed.
+    pub(crate) fn about(
+        &self,
+        container: &str,
+        unreclaimed: &BTreeMap<String, String>,
+    ) -> (Option<String>, Vec<HeldFile>) {
         let isolation = self.isolations.get(container).map(|it| {
             let failure = it.slot.as_ref().and_then(|slot| self.failures.get(slot));
             it.text(failure.map(String::as_str))
@@ -80,6 +98,19 @@ impl Held {
             reason: it.reason.clone(),
             failure: self.failures.get(slot).cloned(),
         });
-        (isolation, files.collect())
+        let reclaim = self.reclaims.get(container).map(|(path, file)| HeldFile {
+            failure: file.failure.clone().or_else(|| unreclaimed.get(path).cloned()),
+            ..file.clone()
+        });
+        (isolation, files.chain(reclaim).collect())
+    }
+}
+
+fn held_reclaim(reclaim: &Reclaim) -> HeldFile {
+    HeldFile {
+        slot: format!("/{}", reclaim.path()),
+        value: reclaim.text(reclaim.class.bytes),
+        reason: reclaim.reason(),
+        failure: None,
     }
 }

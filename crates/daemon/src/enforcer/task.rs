@@ -3,12 +3,13 @@
 //!
 //! On kubelet's way only a start waits for it, and not for long: what a container is promised holds before its first instruction. Files are read and written on a thread for blocking work, one look at a time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bayplan_enforcement::{Author, Notice};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use bayplan_enforcement::{Author, Notice, Reclaim};
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -55,6 +56,10 @@ pub(crate) struct Enforcement {
     pub(crate) calls: RuntimeCalls,
     done: watch::Receiver<Done>,
     is_lost: Arc<AtomicBool>,
+    /// Held while memory is reclaimed of somebody.
+    reclaiming: Arc<Mutex<()>>,
+    /// By the files that reclaim, why the last turn failed.
+    reclaim_failures: Arc<watch::Sender<BTreeMap<String, String>>>,
 }
 
 /// What the last look has brought about.
@@ -67,6 +72,8 @@ struct Done {
     drifts: Drifts,
     /// How often groups of resctrl were made or removed.
     regrouped: u64,
+    /// Of whom idle memory is reclaimed.
+    reclaims: Arc<[Reclaim]>,
 }
 
 /// What the task waits for.
@@ -126,7 +133,11 @@ impl Enforcement {
             done,
             is_lost: Arc::clone(&is_lost),
         };
-        (Enforcement { asks, soon, calls, done: finished, is_lost }, questions)
+        let (reclaiming, reclaim_failures) = (Arc::default(), Arc::default());
+        let done = finished;
+        let enforcement =
+            Enforcement { asks, soon, calls, done, is_lost, reclaiming, reclaim_failures };
+        (enforcement, questions)
     }
 
     /// Comes back when kernel files were brought in line with the state after that step, as far as the kernel lets that be, and when nobody will any more.
@@ -164,9 +175,39 @@ impl Enforcement {
         self.done.borrow().regrouped
     }
 
+    /// Of whom idle memory is reclaimed, as of the last look; nobody's while nothing may be written.
+    pub(crate) fn reclaims(&self) -> Arc<[Reclaim]> {
+        if self.is_lost() {
+            return Arc::default();
+        }
+        Arc::clone(&self.done.borrow().reclaims)
+    }
+
+    /// Comes back when that may have changed since this clone was asked last, and never any more when nobody looks.
+    pub(crate) async fn looked(&mut self) {
+        if self.done.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// As long as this is held, memory is being reclaimed of somebody.
+    pub(crate) async fn begin_reclaim(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.reclaiming).lock_owned().await
+    }
+
+    /// Comes back when nothing is being reclaimed, and what begins then asks [`Self::reclaims`] anew.
+    pub(crate) async fn no_reclaim(&self) {
+        drop(self.reclaiming.lock().await);
+    }
+
+    /// By the files that reclaim, why the last turns failed.
+    pub(crate) fn note_reclaim_failures(&self, failures: BTreeMap<String, String>) {
+        self.reclaim_failures.send_replace(failures);
+    }
+
     /// How far the CPUs of a container are kept from others, and what is in kernel files for its sake, as of the last look.
     pub(crate) fn about(&self, container: &str) -> (Option<String>, Vec<HeldFile>) {
-        self.done.borrow().held.about(container)
+        self.done.borrow().held.about(container, &self.reclaim_failures.borrow())
     }
 
     /// What would be written; `None` when the daemon is stopping.
@@ -276,7 +317,10 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             let (turned, drifts) = (outcome.turned.clone(), drifts.clone());
             let is_regrouped = !outcome.groups.changes.is_empty();
             let regrouped = task.questions.done.borrow().regrouped + u64::from(is_regrouped);
-            task.questions.done.send_replace(Done { step, turned, held, drifts, regrouped });
+            let reclaims = if is_dry { Vec::new() } else { std::mem::take(&mut outcome.reclaims) };
+            let reclaims = reclaims.into();
+            let done = Done { step, turned, held, drifts, regrouped, reclaims };
+            task.questions.done.send_replace(done);
         }
         told.tell(&outcome, is_dry, &task.metrics);
         let was_written = watcher.watch(&task.enforcer.directories());

@@ -1,6 +1,6 @@
 //! What is to be written to kernel files, for people and programs.
 
-use bayplan_enforcement::{FileWrite, Impossible};
+use bayplan_enforcement::{FileWrite, Impossible, Reclaim};
 use serde::{Deserialize, Serialize};
 
 use crate::enforcer::Outcome;
@@ -19,6 +19,9 @@ pub struct FilePlanView {
     /// Threads that are moved into groups afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<MoveView>,
+    /// What is reclaimed of whom again and again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reclaims: Vec<ReclaimView>,
     /// Files that are wanted and cannot be read.
     pub impossible: Vec<ImpossibleView>,
     /// What else cannot be had here, a sentence each.
@@ -70,6 +73,19 @@ pub struct WriteView {
     /// For whom.
     pub unit: String,
     /// Why.
+    pub reason: String,
+}
+
+/// Idle memory of one container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReclaimView {
+    /// The container's full name.
+    pub unit: String,
+    /// The file.
+    pub path: String,
+    /// What one turn asks for there, in several writes.
+    pub text: String,
+    /// How often, and why.
     pub reason: String,
 }
 
@@ -131,6 +147,17 @@ fn render_move(MoveView { unit, threads, path }: &MoveView) -> String {
     format!("move   {threads} threads to {path}  ({unit})\n")
 }
 
+impl From<&Reclaim> for ReclaimView {
+    fn from(it: &Reclaim) -> ReclaimView {
+        ReclaimView {
+            unit: it.member.unit.clone(),
+            path: format!("/{}", it.path()),
+            text: it.text(it.class.bytes),
+            reason: it.reason(),
+        }
+    }
+}
+
 impl From<&Impossible> for ImpossibleView {
     fn from(it: &Impossible) -> ImpossibleView {
         let (unit, why) = (it.unit.clone(), it.why.clone());
@@ -147,6 +174,7 @@ impl From<Outcome> for FilePlanView {
             groups: group_views(&outcome.groups),
             writes: outcome.plan.writes.iter().map(WriteView::from).collect(),
             moves: move_views(&outcome.groups),
+            reclaims: outcome.reclaims.iter().map(ReclaimView::from).collect(),
             impossible: outcome.plan.impossible.iter().map(ImpossibleView::from).collect(),
             problems: outcome.problems.into_iter().chain(unknown).collect(),
             changed: outcome.changed,
@@ -167,8 +195,11 @@ pub fn render_file_plan_view(view: &FilePlanView) -> String {
         text.push_str(&format!("{pass:<6} {path}{key} {old} -> {new}  ({unit}: {reason})\n"));
     }
     text.extend(view.moves.iter().map(render_move));
-    if text.is_empty() {
+    if text.is_empty() && view.reclaims.is_empty() {
         text.push_str("Nothing is to be written.\n");
+    }
+    for ReclaimView { unit, path, text: value, reason } in &view.reclaims {
+        text.push_str(&format!("reclaim {path} {value}  ({unit}: {reason})\n"));
     }
     for ImpossibleView { slot, unit, why } in &view.impossible {
         text.push_str(&format!("cannot {slot}: {why}  ({unit})\n"));

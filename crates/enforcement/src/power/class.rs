@@ -1,4 +1,6 @@
 //! What a class of CPUs asks of their frequency and sleep, and the words for it. In: texts of a configuration or an annotation. Out: values.
+//!
+//! The words are the kernel's: Documentation/admin-guide/pm/cpufreq.rst, "Policy Interface in sysfs"; intel_pstate.rst, "Energy vs Performance Hints"; cpuidle.rst, "Representation of Idle States in sysfs".
 
 use std::fmt;
 use std::str::FromStr;

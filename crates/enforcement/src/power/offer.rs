@@ -1,4 +1,5 @@
 //! What a machine offers: which values its drivers take, for which CPUs, in which files. Facts as they were read, without judgement.
+//! Which driver has which: Documentation/admin-guide/pm/cpufreq.rst, intel_pstate.rst and amd-pstate.rst.
 
 use std::collections::BTreeMap;
 

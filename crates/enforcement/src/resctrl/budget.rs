@@ -1,4 +1,5 @@
-//! Which classes get a group when the processor has too few CLOSIDs. In: classes, the most important one first. Out: those who get one, and those who do not.
+//! Which classes get a group when the processor has too few CLOSIDs. In: classes, the most important one first. Out: those who get one, and those who do not
+//! (`num_closids`: Documentation/filesystems/resctrl.rst, "Info directory").
 
 use super::config::ClassName;
 

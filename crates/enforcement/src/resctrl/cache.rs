@@ -2,7 +2,8 @@
 //!
 //! Rounding is goresctrl's, so that a configuration gives the same masks: the percentages of all partitions together are rounded down to bits, of
 //! which the smallest share gets its part first, rounded down but no less than the machine's minimum, and the largest the rest; they are laid side
-//! by side from bit 0 on in the order of the partitions' names. A class's percentage is rounded up to bits of its partition.
+//! by side from bit 0 on in the order of the partitions' names. A class's percentage is rounded up to bits of its partition (goresctrl's doc/rdt.md; what a mask
+//! may be: Documentation/filesystems/resctrl.rst, "Cache Bit Masks").
 
 use super::bitmask::CapacityBitmask;
 use super::info::CacheInfo;

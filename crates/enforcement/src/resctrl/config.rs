@@ -1,5 +1,5 @@
 //! Partitions and classes as goresctrl's configuration writes them, without a machine. In: what was read of a file. Out: what is wrong with it on any
-//! machine.
+//! machine (goresctrl's doc/rdt.md).
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -2,7 +2,8 @@
 //! for a while, the next narrower one first.
 //!
 //! Less of the one, and not more of the other. Partitions are disjoint so that who is in one has it for himself; so he stays in his. Who is in the root's group, which
-//! has a part of all, can be put into partitions of which no class is named like a QoS class above his own.
+//! has a part of all, can be put into partitions of which no class is named like a QoS class above his own. A thread is in one group only (Documentation/filesystems/resctrl.rst,
+//! "Resource alloc and monitor groups").
 
 use bayplan_types::QosClass;
 

@@ -1,4 +1,6 @@
 //! Classes to schemata. In: a configuration and a machine. Out: for every class what its group's `schemata` gets, or all reasons why not.
+//!
+//! What a line may say: Documentation/filesystems/resctrl.rst, "Schemata files - general concepts" and the sections behind it. What a configuration means: goresctrl's doc/rdt.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,4 +1,5 @@
-//! The values of goresctrl's configuration: parts of a cache, parts of the memory bandwidth, cache ids. In: their texts. Out: what they mean.
+//! The values of goresctrl's configuration: parts of a cache, parts of the memory bandwidth, cache ids. In: their texts. Out: what they mean
+//! (goresctrl's doc/rdt.md).
 
 use std::fmt;
 use std::str::FromStr;

@@ -128,7 +128,9 @@ impl GroupFiles {
             let refaults = refaults.map(|key| number(text, key));
             memory.refaults =
                 refaults.iter().any(Option::is_some).then(|| refaults.iter().flatten().sum());
-            let demoted = ["pgdemote_kswapd", "pgdemote_direct", "pgdemote_khugepaged"];
+            // Linux 6.15 tells what `memory.reclaim` has moved from the rest, which was `pgdemote_direct` before.
+            let demoted =
+                ["pgdemote_kswapd", "pgdemote_direct", "pgdemote_khugepaged", "pgdemote_proactive"];
             let demoted = demoted.map(|key| number(text, key));
             memory.demoted =
                 demoted.iter().any(Option::is_some).then(|| demoted.iter().flatten().sum());

@@ -56,8 +56,8 @@ pub struct IoCounters {
     pub writes: u64,
 }
 
-/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=12` and, mostly, the same with `full` (`irq.pressure` has that alone).
-pub(super) fn parse_stall(text: &str) -> Option<Stall> {
+/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=12` and, mostly, the same with `full` (`irq.pressure` has that alone); `None`: it is something else.
+pub fn parse_stall(text: &str) -> Option<Stall> {
     let total = |kind: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(' '))?;
         line.split(' ').find_map(|pair| pair.strip_prefix("total="))?.trim().parse::<u64>().ok()

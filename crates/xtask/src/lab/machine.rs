@@ -19,6 +19,8 @@ pub(crate) struct Machine {
     nodes: &'static [Node],
     /// From the first node to each, as in `numactl --hardware`; the other rows follow from `far`.
     distances: &'static [[u32; 4]],
+    /// Whether the firmware tells how fast memory is (ACPI, HMAT): that of nodes without CPUs is slow.
+    tells_speeds: bool,
     /// More for the kernel's command line.
     append: &'static str,
     isolated: &'static str,
@@ -47,6 +49,7 @@ pub(crate) const MACHINES: [Machine; 6] = [
         threads: 2,
         nodes: &[node("0-3", 1024), node("4-7", 512), node("8-11", 512), node("12-15", 512)],
         distances: &[[10, 12, 21, 21], [12, 10, 21, 21], [21, 21, 10, 12], [21, 21, 12, 10]],
+        tells_speeds: false,
         append: "",
         isolated: "",
     },
@@ -59,6 +62,7 @@ pub(crate) const MACHINES: [Machine; 6] = [
         threads: 2,
         nodes: &[node("0-3", 1024), node("4-7", 512), node("8-11", 512), node("12-15", 512)],
         distances: &[[10, 16, 16, 22], [16, 10, 22, 16], [16, 22, 10, 16], [22, 16, 16, 10]],
+        tells_speeds: false,
         append: "",
         isolated: "",
     },
@@ -71,18 +75,20 @@ pub(crate) const MACHINES: [Machine; 6] = [
         threads: 1,
         nodes: &[node("0-7", 1024), node("8-15", 1024)],
         distances: &[[10, 32, 0, 0], [32, 10, 0, 0]],
+        tells_speeds: false,
         append: "",
         isolated: "",
     },
     Machine {
         name: "2s-smt2-mem",
-        what: "2 packages, a NUMA node each, with 2 cores of 2 threads; a third, larger node without CPUs",
+        what: "2 packages, a NUMA node each, with 2 cores of 2 threads; a third, larger node without CPUs and with slow memory",
         packages: 2,
         dies: 1,
         cores: 2,
         threads: 2,
         nodes: &[node("0-3", 1024), node("4-7", 512), node("", 2048)],
         distances: &[[10, 21, 17, 0], [21, 10, 28, 0], [17, 28, 10, 0]],
+        tells_speeds: true,
         append: "",
         isolated: "",
     },
@@ -95,6 +101,7 @@ pub(crate) const MACHINES: [Machine; 6] = [
         threads: 2,
         nodes: &[node("0-7", 1024), node("8-15", 1024)],
         distances: &[[10, 21, 0, 0], [21, 10, 0, 0]],
+        tells_speeds: false,
         append: "isolcpus=6-7,14-15",
         isolated: "6-7,14-15",
     },
@@ -107,6 +114,7 @@ pub(crate) const MACHINES: [Machine; 6] = [
         threads: 1,
         nodes: &[node("0", 1536)],
         distances: &[[10, 0, 0, 0]],
+        tells_speeds: false,
         append: "",
         isolated: "",
     },
@@ -130,6 +138,7 @@ impl Machine {
         let mut args = vec!["-smp".to_owned(), smp, "-m".to_owned(), format!("{mib}M")];
         for (id, node) in self.nodes.iter().enumerate() {
             let cpus = match node.cpus {
+                "" if self.tells_speeds => ",initiator=0".to_owned(),
                 "" => String::new(),
                 cpus => format!(",cpus={cpus}"),
             };
@@ -143,7 +152,32 @@ impl Machine {
                 args.extend(["-numa".to_owned(), distance]);
             }
         }
+        if self.tells_speeds {
+            args.extend(["-machine".to_owned(), "hmat=on".to_owned()]);
+            args.extend(self.speeds().flat_map(|speed| ["-numa".to_owned(), speed]));
+        }
         args
+    }
+
+    /// Latency in ns and bandwidth of each node's memory, from each node with CPUs.
+    fn speeds(&self) -> impl Iterator<Item = String> {
+        let has_cpus = |node: &Node| !node.cpus.is_empty();
+        let nodes = || self.nodes.iter().enumerate();
+        let pairs = nodes()
+            .filter(move |(_, it)| has_cpus(it))
+            .flat_map(move |(from, _)| nodes().map(move |(to, node)| (from, to, has_cpus(node))));
+        pairs.flat_map(|(from, to, is_fast)| {
+            let (latency, bandwidth) = match (is_fast, from == to) {
+                (true, true) => (100, "20G"),
+                (true, false) => (150, "10G"),
+                (false, _) => (400, "5G"),
+            };
+            let line = format!("hmat-lb,initiator={from},target={to},hierarchy=memory");
+            [
+                format!("{line},data-type=access-latency,latency={latency}"),
+                format!("{line},data-type=access-bandwidth,bandwidth={bandwidth}"),
+            ]
+        })
     }
 
     pub(crate) fn kernel_args(&self) -> &'static str {

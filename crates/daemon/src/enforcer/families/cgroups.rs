@@ -4,12 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_allocator::ContainerId;
-use bayplan_cri::annotations::{CpuPartition, InterruptRule, Tuning, read_annotations};
-use bayplan_cri::translate::{RequestRules, Resources};
+use bayplan_cri::annotations::{
+    CpuPartition, InterruptRule, Tuning, matches_glob, read_annotations,
+};
+use bayplan_cri::translate::{NewContainer, RequestRules, Resources};
 use bayplan_enforcement::{
     BlockIoClass, BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants, Original,
-    PartitionKind, PartitionOffer, PartitionWants, Slot, Unmovable, partition_slot,
-    settings_for_block_io, settings_for_cgroups, settings_for_interrupts, settings_for_partitions,
+    PartitionKind, PartitionOffer, PartitionWants, ReclaimMember, Slot, Unmovable,
+    demotion_setting, partition_slot, plan_reclaims, settings_for_block_io, settings_for_cgroups,
+    settings_for_interrupts, settings_for_partitions,
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
@@ -17,14 +20,16 @@ use bayplan_host::{
     read_interrupts, read_undivided_disks,
 };
 use bayplan_rebalance::Knob;
-use bayplan_types::{Bytes, CpuSet, QosClass};
+use bayplan_types::{Bytes, CpuClass, CpuSet, QosClass};
 
 use super::Gathered;
 use super::isolation::{Isolation, isolated_at_boot};
-use crate::config::Config;
+use crate::config::{Config, EnforcementMode};
 use crate::occupancy::{Occupancy, Occupant};
 use crate::turned::Turned;
 
+/// In place of a class: none.
+pub(crate) const NO_RECLAIM_CLASS: &str = "none";
 /// linux/capability.h
 const CAP_SYS_ADMIN: u32 = 21;
 
@@ -39,6 +44,7 @@ struct Member<'a> {
     memory: MemoryWants,
     partition: CpuPartition,
     block_io_class: Option<String>,
+    reclaim_class: Option<String>,
 }
 
 /// Which files cgroups have here. All of them are listed once, and again when other controllers are switched on for the groups below the root
@@ -87,7 +93,8 @@ pub(super) fn gather_cgroups(
         }
         return;
     }
-    let (mut cgroups, mut partitions, mut disks) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut cgroups, mut partitions) = (Vec::new(), Vec::new());
+    let (mut disks, mut reclaimed) = (Vec::new(), Vec::new());
     for member in &members {
         let Occupant { name, runtime_id, spec, .. } = member.occupant;
         // Before the start there is none, with some runtimes; the start wakes the enforcer.
@@ -105,6 +112,7 @@ pub(super) fn gather_cgroups(
         cgroups.push(member.cgroup(&group));
         partitions.extend(member.partition(&group));
         disks.extend(member.block_io(&group));
+        reclaimed.extend(member.reclaim(&group));
     }
     let (settings, problems) = settings_for_cgroups(&cgroups);
     gathered.add(settings, problems);
@@ -119,6 +127,40 @@ pub(super) fn gather_cgroups(
         }
     }
     gather_block_io(config, &disks, files, gathered);
+    gather_reclaims(kernel, config, reclaimed, files, gathered);
+}
+
+fn gather_reclaims(
+    kernel: &mut dyn Kernel,
+    config: &Config,
+    members: Vec<ReclaimMember>,
+    files: &CgroupFiles,
+    gathered: &mut Gathered,
+) {
+    if members.is_empty() {
+        return;
+    }
+    let linux = read_linux_version(kernel);
+    let (reclaims, problems) = plan_reclaims(&config.reclaim_classes, members, files, linux);
+    gathered.problems.extend(problems);
+    if config.demotes && !reclaims.is_empty() && has_slower_memory(kernel) {
+        gathered.settings.extend([demotion_setting()]);
+    }
+    gathered.reclaims = reclaims;
+}
+
+/// `6.12` of `6.12.43+deb13-amd64`.
+fn read_linux_version(kernel: &mut dyn Kernel) -> Option<(u32, u32)> {
+    let text = kernel.read("proc/sys/kernel/osrelease").ok()?;
+    let mut numbers = text.split(|it: char| !it.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// Whether the kernel has ranked memory nodes as slower than others (Documentation/ABI/testing/sysfs-kernel-mm-memory-tiers; Linux 6.1).
+fn has_slower_memory(kernel: &mut dyn Kernel) -> bool {
+    const TIERS: &str = "sys/devices/virtual/memory_tiering";
+    let names = kernel.list(TIERS).unwrap_or_default();
+    names.iter().filter(|name| name.starts_with("memory_tier")).count() > 1
 }
 
 fn gather_block_io(
@@ -190,10 +232,29 @@ fn first_core(kernel: &mut dyn Kernel, cpus: &CpuSet) -> CpuSet {
 
 /// What a pod says; most say nothing.
 pub(crate) fn tuning(occupant: &Occupant) -> Tuning {
-    match occupant.spec.pod.annotations.is_empty() {
+    tuning_of(&occupant.spec)
+}
+
+fn tuning_of(container: &NewContainer) -> Tuning {
+    match container.pod.annotations.is_empty() {
         true => Tuning::default(),
-        false => read_annotations(&occupant.spec, &RequestRules::default()).0.tuning,
+        false => read_annotations(container, &RequestRules::default()).0.tuning,
     }
+}
+
+/// Who asks by himself to be kept from everybody else, and that his threads are not moved among his CPUs; CPUs that are isolated at boot are so, too. What the
+/// configuration gives everybody (`isolation.partition`) is no such wish: it would use up these CPUs.
+pub(crate) fn asks_for_isolation(config: &Config, container: &NewContainer) -> bool {
+    let asked = tuning_of(container).partition;
+    config.enforcement != EnforcementMode::Off && asked == Some(CpuPartition::Isolated)
+}
+
+/// Whether there are CPUs that are isolated at boot, and no partition can be had instead.
+pub(crate) fn has_isolcpus_only(kernel: &mut dyn Kernel) -> bool {
+    let files = read_cgroup_files(kernel);
+    let offer = read_partition_offer(kernel, &files);
+    let can_have_partitions = offer.has_remote_partitions && offer.is_permitted;
+    !can_have_partitions && !offer.isolated_at_boot.is_empty()
 }
 
 fn read_memory(kernel: &mut dyn Kernel) -> Bytes {
@@ -237,6 +298,13 @@ fn pod_limits(occupancy: &Occupancy) -> BTreeMap<&str, PodLimits> {
     pods
 }
 
+/// The node needs it, so what is for everybody of a QoS class is not for it.
+fn is_system(occupant: &Occupant, config: &Config) -> bool {
+    let namespace = &occupant.spec.pod.namespace;
+    occupant.class == CpuClass::Reserved
+        || config.reserved_namespaces.iter().any(|it| matches_glob(it, namespace))
+}
+
 /// What the rebalancer lets a container save up, in percent of its limit: half after one step, all of it after two.
 fn turned_burst(id: ContainerId, turned: &Turned) -> u64 {
     match turned.step(Knob::Burst, id) {
@@ -266,10 +334,8 @@ impl<'a> Member<'a> {
         let qos = spec.pod.qos;
         let burst = u64::try_from(config.burst_percent).unwrap_or_default();
         // A class of everybody's is no mistake where there is none.
-        let of_qos = || {
-            let name = qos.map(QosClass::name).unwrap_or_default();
-            config.block_io_classes.contains_key(name).then(|| name.to_owned())
-        };
+        let name = qos.map(QosClass::name).unwrap_or_default();
+        let of_qos = |is_class: bool| is_class.then(|| name.to_owned());
         let burst = tuning.burst_percent.unwrap_or(burst);
         let requests = spec.resources.requests(qos, Some(memory).filter(|it| *it > Bytes::ZERO));
         let limit = u64::try_from(spec.resources.memory_limit).ok().filter(|it| *it > 0);
@@ -285,7 +351,14 @@ impl<'a> Member<'a> {
                 None if !owns_all => CpuPartition::None,
                 asked => asked.unwrap_or(config.partition),
             },
-            block_io_class: tuning.block_io_class.or_else(of_qos),
+            block_io_class: tuning
+                .block_io_class
+                .or_else(|| of_qos(config.block_io_classes.contains_key(name))),
+            reclaim_class: match tuning.reclaim_class {
+                None if is_system(occupant, config) => None,
+                None => of_qos(config.reclaim_classes.contains_key(name)),
+                asked => asked.filter(|class| class != NO_RECLAIM_CLASS),
+            },
         }
     }
 
@@ -301,6 +374,7 @@ impl<'a> Member<'a> {
             || self.memory != MemoryWants::default()
             || self.partition != CpuPartition::None
             || self.block_io_class.is_some()
+            || self.reclaim_class.is_some()
     }
 
     fn cgroup(&self, group: &ContainerCgroup) -> CgroupWants {
@@ -339,6 +413,14 @@ impl<'a> Member<'a> {
             dir: group.dirs.first()?.clone(),
             pod: group.pod.clone(),
             class: self.block_io_class.clone()?,
+        })
+    }
+
+    fn reclaim(&self, group: &ContainerCgroup) -> Option<ReclaimMember> {
+        Some(ReclaimMember {
+            unit: self.occupant.name.clone(),
+            dir: group.dirs.first()?.clone(),
+            class: self.reclaim_class.clone()?,
         })
     }
 }

@@ -37,6 +37,9 @@ impl Isolation {
             (PartitionGiven::Partition(PartitionKind::Isolated), None) => {
                 "partition isolated: nothing else of the node runs on its CPUs, and its own threads are not moved among them".to_owned()
             }
+            (PartitionGiven::Boot, _) if self.is_asked => {
+                "its CPUs are isolated since the machine was booted (isolcpus), in place of the partition that is asked for".to_owned()
+            }
             (PartitionGiven::Boot, _) => {
                 "its CPUs are isolated since the machine was booted (isolcpus)".to_owned()
             }

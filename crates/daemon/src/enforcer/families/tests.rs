@@ -23,7 +23,7 @@ use crate::occupancy::Occupancy;
 
 const CONFIG: &str = "
 cpu: {burstPercent: 50}
-memory: {minPercent: 50, highPercent: 90}
+memory: {minPercent: 50, highPercent: 90, demotion: true, reclaim: {Burstable: }}
 isolation: {partition: isolated, interrupts: disable}
 blockIo:
   classes:
@@ -73,6 +73,17 @@ fn partition(files: &mut Files, path: &str, text: &str) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Takes what `kstrtobool` of all kernels takes.
+fn switch(files: &mut Files, path: &str, text: &str) -> Result<(), Errno> {
+    let word = match text {
+        "1" => "true",
+        "0" => "false",
+        _ => return Err(Errno::EINVAL),
+    };
+    put(files, path, word);
+    Ok(())
+}
+
 fn own_cpus(files: &Files, group: &str) -> CpuSet {
     let text = files.get(&format!("{group}/cpuset.cpus.exclusive"));
     text.and_then(|text| text.trim().parse().ok()).unwrap_or_default()
@@ -114,6 +125,13 @@ fn machine() -> FakeResctrl {
     put("sys/fs/cgroup/io.cost.qos".to_owned(), "254:0 enable=0");
     put("run/irqbalance/irqbalance7.sock".to_owned(), "1");
     put("sys/devices/virtual/workqueue/cpumask".to_owned(), "f");
+    put("sys/kernel/mm/numa/demotion_enabled".to_owned(), "false");
+    for (tier, nodes) in [(4, "0-1"), (22, "2")] {
+        put(format!("sys/devices/virtual/memory_tiering/memory_tier{tier}/nodelist"), nodes);
+    }
+    for file in ["memory.pressure", "memory.reclaim"] {
+        put(format!("sys/fs/cgroup/kubepods/{file}"), "");
+    }
     for cpu in 0..4 {
         let policy = format!("sys/devices/system/cpu/cpufreq/policy{cpu}");
         put(format!("{policy}/affected_cpus"), &cpu.to_string());
@@ -130,6 +148,7 @@ fn machine() -> FakeResctrl {
         .with_rule("/cpu.max", cpu_max)
         .with_rule("/cpuset.cpus.exclusive", exclusive)
         .with_rule("/cpuset.cpus.partition", partition)
+        .with_rule("/demotion_enabled", switch)
         .with_rule("/io.weight", keyed)
         .with_rule("/io.max", keyed)
         .with_rule("/io.latency", keyed)
@@ -320,6 +339,7 @@ fn the_scene_has_every_family() {
         "/memory.high",
         "/io.weight",
         "/io.max",
+        "/demotion_enabled",
         "/io.latency",
         "/io.cost.qos",
         "/cpuset.cpus.exclusive",
@@ -388,7 +408,7 @@ fn errnos(path: &str) -> &'static [Errno] {
         it if it.starts_with("proc/irq/") || it.contains("workqueue") => IRQ,
         it if it.contains("/io.") => DISK,
         it if it.starts_with("run/irqbalance") => SOCKET,
-        it if it.starts_with("sys/fs/cgroup/") => LIMIT,
+        it if it.starts_with("sys/fs/cgroup/") || it.contains("/mm/") => LIMIT,
         _ => &[Errno::EBUSY],
     }
 }

@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use super::*;
 use crate::config::parse_config;
 use crate::enforcer::families::{KnownFiles, gather};
-use crate::enforcer::{Enforcer, HeldFile, Originals};
+use crate::enforcer::{Enforcer, HeldFile, Originals, render_file_plan_view};
 
 /// A pod of its own with one container: CPUs that it may run on, those that it owns, and an annotation.
 pub(crate) fn occupant(
@@ -258,6 +258,94 @@ fn classes_of_block_io_are_chosen_or_those_of_the_qos_class() {
     );
 }
 
+/// Members of two classes, of one that is not there, and of none. What `bayplan plan` shows; then all is written and given back.
+fn check_reclaimed(kernel: FakeKernel, expected: Expect) -> FakeKernel {
+    const CONFIG: &str = "{cpu: {liftQuota: false}, memory: {demotion: true, reclaim: {Guaranteed: {}, eager: {every: 5s, swappiness: 200}}}}";
+    let [eager, lost, none] =
+        ["eager", "lost", "none"].map(|class| [("bayplan.dev/memory-reclaim-class", class)]);
+    let mut burstable = occupant("burstable", "0", "", &[]);
+    burstable.spec.pod.qos = Some(QosClass::Burstable);
+    let mut system = occupant("system", "0", "", &[]);
+    system.spec.pod.namespace = "kube-system".to_owned();
+    let occupants = vec![
+        occupant("usual", "0", "", &[]),
+        occupant("eager", "0", "", &eager),
+        occupant("lost", "0", "", &lost),
+        occupant("none", "0", "", &none),
+        burstable,
+        system,
+    ];
+    let kernel = Arc::new(Mutex::new(kernel));
+    let config = parse_config(Path::new("c"), CONFIG).unwrap();
+    let occupancy = Occupancy { occupants, ..Occupancy::default() };
+    let state = tempfile::tempdir().unwrap();
+    let originals = Originals::open(Arc::new(SoundDisk), state.path(), None).unwrap().0;
+    let mut enforcer = Enforcer::new(Box::new(Arc::clone(&kernel)), originals);
+    let shown = enforcer.preview(&config, &occupancy, Duration::ZERO);
+    expected.assert_eq(&render_file_plan_view(&shown.into()));
+    let done = enforcer.enforce(&config, &occupancy, Duration::ZERO);
+    let (_, files) = done.held.about("n/eager/c", &BTreeMap::new());
+    let explained: Vec<&str> = files.iter().map(|it| it.value.as_str()).collect();
+    let is_reclaimed = !done.reclaims.is_empty();
+    assert_eq!(explained, if is_reclaimed { vec!["67108864 swappiness=200"] } else { vec![] });
+    enforcer.give_back();
+    kernel.lock().unwrap().clone()
+}
+
+#[test]
+fn what_is_reclaimed_goes_to_slower_memory_where_there_is_any() {
+    let mut node = kernel(&["usual", "eager", "lost", "none", "burstable", "system"]);
+    check_reclaimed(
+        node.clone(),
+        expect![[r#"
+        Nothing is to be written.
+        cannot: n/usual/c: memory.reclaim is not there, which needs Linux 5.19 and the controller `memory`: nothing is reclaimed
+        cannot: n/eager/c: memory.reclaim is not there, which needs Linux 5.19 and the controller `memory`: nothing is reclaimed
+        cannot: n/lost/c: there is no class `lost` in memory.reclaim
+    "#]],
+    );
+    for file in ["memory.pressure", "memory.reclaim"] {
+        node.files.insert(format!("sys/fs/cgroup/kubepods/{file}"), String::new());
+    }
+    check_reclaimed(
+        node.clone(),
+        expect![[r#"
+        reclaim /sys/fs/cgroup/kubepods/pod-usual/id-usual/memory.reclaim 67108864  (n/usual/c: every 60s, unless it has stalled for more than 1 % of that: class "Guaranteed")
+        reclaim /sys/fs/cgroup/kubepods/pod-eager/id-eager/memory.reclaim 67108864 swappiness=200  (n/eager/c: every 5s, unless it has stalled for more than 1 % of that: class "eager")
+        cannot: n/lost/c: there is no class `lost` in memory.reclaim
+    "#]],
+    );
+    const DEMOTION: &str = "sys/kernel/mm/numa/demotion_enabled";
+    for (path, text) in [
+        (DEMOTION, "false\n"),
+        ("sys/devices/virtual/memory_tiering/memory_tier4/nodelist", "0-1\n"),
+        ("sys/devices/virtual/memory_tiering/memory_tier22/nodelist", "2\n"),
+    ] {
+        node.files.insert(path.to_owned(), text.to_owned());
+    }
+    let node = node.with_rule(DEMOTION, |files, path, text| {
+        let word = match text {
+            "1" => "true\n",
+            "0" => "false\n",
+            _ => return Err(Errno::EINVAL),
+        };
+        files.insert(path.to_owned(), word.to_owned());
+        Ok(())
+    });
+    let node = check_reclaimed(
+        node,
+        expect![[r#"
+        set    /sys/kernel/mm/numa/demotion_enabled false -> true  (machine: what is reclaimed goes to slower memory)
+        reclaim /sys/fs/cgroup/kubepods/pod-usual/id-usual/memory.reclaim 67108864  (n/usual/c: every 60s, unless it has stalled for more than 1 % of that: class "Guaranteed")
+        reclaim /sys/fs/cgroup/kubepods/pod-eager/id-eager/memory.reclaim 67108864 swappiness=200  (n/eager/c: every 5s, unless it has stalled for more than 1 % of that: class "eager")
+        cannot: n/lost/c: there is no class `lost` in memory.reclaim
+    "#]],
+    );
+    assert_eq!(node.files[DEMOTION], "false\n", "it is given back");
+    let written: Vec<_> = node.written.iter().filter(|(path, _)| path == DEMOTION).collect();
+    assert_eq!(written.len(), 2, "{written:?}");
+}
+
 /// What `explain` says of each after one look.
 fn check_explained(kernel: FakeKernel, config: &str, occupants: Vec<Occupant>, expected: Expect) {
     let config = parse_config(Path::new("c"), config).unwrap();
@@ -269,7 +357,7 @@ fn check_explained(kernel: FakeKernel, config: &str, occupants: Vec<Occupant>, e
     let held = enforcer.enforce(&config, &occupancy, Duration::ZERO).held;
     let mut text = String::new();
     for Occupant { name, .. } in &occupancy.occupants {
-        let (isolation, files) = held.about(name);
+        let (isolation, files) = held.about(name, &BTreeMap::new());
         text.push_str(&format!("{name}: {}\n", isolation.as_deref().unwrap_or("-")));
         for HeldFile { slot, value, failure, .. } in files {
             let slot = slot.trim_start_matches("/sys/fs/cgroup/kubepods/");
@@ -348,6 +436,25 @@ fn explain_tells_of_older_kernels_and_of_cpus_isolated_at_boot() {
             n/shares/c: -
             n/wants/c: none: it shares CPUs, and a partition needs a Guaranteed pod and whole CPUs
         "#]],
+    );
+    let mut old = kernel(&FOUR);
+    old.files.retain(|path, _| !path.ends_with("cpuset.cpus.exclusive"));
+    assert!(!has_isolcpus_only(&mut old));
+    old.files.insert("sys/devices/system/cpu/isolated".to_owned(), "2-3\n".to_owned());
+    assert!(has_isolcpus_only(&mut old));
+    let mut new = kernel(&FOUR);
+    new.files.insert("sys/devices/system/cpu/isolated".to_owned(), "2-3\n".to_owned());
+    assert!(!has_isolcpus_only(&mut new));
+    check_explained(
+        old,
+        "cpu:\n  liftQuota: false\n",
+        four(),
+        expect![[r#"
+        n/asks/c: its CPUs are isolated since the machine was booted (isolcpus), in place of the partition that is asked for
+        n/owns/c: CPUs of its own, on which nobody else runs but processes outside of all containers; no partition is asked for (isolation.partition)
+        n/shares/c: -
+        n/wants/c: none: it shares CPUs, and a partition needs a Guaranteed pod and whole CPUs
+    "#]],
     );
     check_explained(
         kernel(&FOUR),

@@ -1,0 +1,93 @@
+//! Idle memory: the daemon over files on a disk that are there for `memory.reclaim` and pressure.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bayplan_daemon::FilePlanView;
+use bayplan_daemon::mode::{Mode, ModeReport};
+use bayplan_daemon::{post_control, query_control};
+use tokio::time::{Duration, sleep};
+
+use crate::node::{MACHINE, Node, soon};
+use crate::observing::{metrics, sum};
+
+const CONFIG: &str = "memory: {reclaim: {Burstable: {every: 1s, bytes: 4Mi}}}\nsweepInterval: 100ms\nprobes: 'off'\n";
+
+fn write(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// The file of a container's group that has stalled for so many seconds, and of the group around all pods.
+async fn write_group(node: &Node, name: &str) -> PathBuf {
+    let held = node.held(name).await;
+    let (parent, id) = (held.cgroup_parent.trim_start_matches('/'), held.id.unwrap());
+    let cgroups = node.host_root().join("sys/fs/cgroup");
+    let own = cgroups.join(parent).join(&id);
+    let top = cgroups.join(parent.split('/').next().unwrap());
+    for dir in [&top, &own] {
+        stall(dir, 0);
+        write(&dir.join("memory.reclaim"), "");
+        write(&dir.join("memory.current"), "1073741824\n");
+        for protected in ["memory.min", "memory.low"] {
+            write(&dir.join(protected), "0\n");
+        }
+    }
+    write(&own.join("cgroup.type"), "domain\n");
+    own
+}
+
+fn stall(dir: &Path, seconds: u64) {
+    let text = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={}\n", seconds * 1_000_000);
+    write(&dir.join("memory.pressure"), &text);
+}
+
+/// Turns that ended so.
+async fn turns(node: &Node, outcome: &str) -> f64 {
+    let label = format!("outcome=\"{outcome}\"");
+    sum(&metrics(node).await, "bayplan_memory_reclaims_total", &[&label])
+}
+
+async fn until_more(node: &Node, outcome: &str) {
+    let before = turns(node, outcome).await;
+    soon(async {
+        while turns(node, outcome).await <= before {
+            sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}
+
+async fn plan(node: &Node) -> FilePlanView {
+    soon(query_control(&node.control_socket(), "/api/v1/plan")).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_memory_is_reclaimed_until_somebody_lacks_it_or_everything_is_restored() {
+    let mut node = Node::without_daemon(MACHINE);
+    write(&node.host_root().join("sys/fs/cgroup/cgroup.controllers"), "cpu memory\n");
+    node.spawn_daemon(CONFIG).await;
+    node.guaranteed("owner", 1000).await;
+    node.burstable("idle", 100).await;
+    let owner = write_group(&node, "owner").await;
+    let idle = write_group(&node, "idle").await;
+    until_more(&node, "done").await;
+    assert_eq!(fs::read_to_string(idle.join("memory.reclaim")).unwrap(), "4194304");
+    assert_eq!(fs::read_to_string(owner.join("memory.reclaim")).unwrap(), "");
+    stall(&idle, 1000);
+    until_more(&node, "stalled").await;
+    until_more(&node, "done").await;
+    let reclaims: Vec<String> = plan(&node).await.reclaims.into_iter().map(|it| it.unit).collect();
+    assert_eq!(reclaims, ["default/idle/idle"]);
+    let explained = node.explain("idle").await;
+    assert!(explained[0].files.iter().any(|it| it.slot.ends_with("memory.reclaim")));
+
+    let path = format!("/api/v1/mode?to={}", Mode::Restored.name());
+    let socket = node.control_socket();
+    soon(post_control::<ModeReport>(&socket, &path, String::new())).await.unwrap();
+    assert_eq!(plan(&node).await.reclaims, []);
+    // A turn every second.
+    fs::write(idle.join("memory.reclaim"), "").unwrap();
+    sleep(Duration::from_millis(2500)).await;
+    assert_eq!(fs::read_to_string(idle.join("memory.reclaim")).unwrap(), "");
+}
