@@ -387,7 +387,7 @@ fn an_owner_goes_nowhere_where_too_many_cpus_would_change() {
 fn an_owner_that_asks_for_other_cpus_than_it_has_stays() {
     for exclusive in [0, 1, 3] {
         let demand = Demand::new(exclusive, None);
-        let ask = |it: &mut Request| it.demand = demand.clone();
+        let ask = |it: &mut Request| it.demand = demand;
         check_departure(CACHES, &["1@0-1"], "0-3", GENEROUS, ask, "stays");
     }
 }
