@@ -39,7 +39,10 @@ async fn write_group(node: &Node, name: &str) -> PathBuf {
 
 fn stall(dir: &Path, seconds: u64) {
     let text = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={}\n", seconds * 1_000_000);
-    write(&dir.join("memory.pressure"), &text);
+    // A file of the kernel's is never seen half written.
+    let new = dir.join("memory.pressure.new");
+    write(&new, &text);
+    fs::rename(new, dir.join("memory.pressure")).unwrap();
 }
 
 /// Turns that ended so.

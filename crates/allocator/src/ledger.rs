@@ -241,6 +241,8 @@ impl Ledger {
         for cpu in isolated.iter() {
             *counts.entry(self.pools.nodes_of(&CpuSet::from(cpu))).or_default() += 1;
         }
+        // CPUs of no NUMA node are in none together.
+        counts.remove(&NodeSet::new());
         counts.into_values().max().unwrap_or(0)
     }
 

@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
 use serde::{Deserialize, Serialize, Serializer};
+use tokio::time::{Duration, timeout};
 
 use crate::enforcer::Enforcement;
 use crate::event::{Answer, Event};
@@ -80,6 +81,8 @@ fn serialize_reach<S: Serializer>(reach: &Reach, to: S) -> Result<S::Ok, S::Erro
     to.serialize_str(reach.text())
 }
 
+/// How long a change of the mode waits for a write that reclaims memory: one that lasts longer waits for a disk that hangs.
+const RECLAIM_PATIENCE: Duration = Duration::from_secs(10);
 const ROUTES: [Route; 14] = [
     Route {
         method: "GET",
@@ -318,8 +321,10 @@ async fn change_mode(State(api): State<Api>, Query(To { to }): Query<To>) -> Res
     let changed = tokio::spawn(async move {
         let report = api.syncer.change_mode(to).await?;
         let ended = || vec!["any kernel file: what writes them has ended, see the log".to_owned()];
-        let files_not_written = api.enforcement.enforce().await.unwrap_or_else(ended);
-        api.enforcement.no_reclaim().await;
+        let mut files_not_written = api.enforcement.enforce().await.unwrap_or_else(ended);
+        if timeout(RECLAIM_PATIENCE, api.enforcement.no_reclaim()).await.is_err() {
+            files_not_written.push("memory.reclaim: a write does not end".to_owned());
+        }
         Some(ModeReport { files_not_written, ..report })
     });
     match changed.await {

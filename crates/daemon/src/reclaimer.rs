@@ -186,6 +186,8 @@ impl Reclaimer {
             End::Less => {
                 known.pause.saturating_mul(2).clamp(class.every, PAUSE_MAX.max(class.every))
             }
+            // It still has as little to give.
+            End::Stalled => known.pause,
             _ => class.every,
         };
         if known.end != Some(end)

@@ -21,6 +21,8 @@ const RECLAIM: &str = "memory.reclaim";
 const PRESSURE: &str = "memory.pressure";
 /// The most that one write asks for.
 const SLICE: Bytes = Bytes(4 << 20);
+/// And the least, but for the last of a turn: a page at a time would never end where a group grows as fast.
+const SLICE_MIN: Bytes = Bytes(256 << 10);
 /// Where `swappiness=` is understood.
 const TAKES_SWAPPINESS: (u32, u32) = (6, 9);
 /// Whether the kernel moves pages to slower memory that it would take away otherwise; for the whole machine.
@@ -102,7 +104,7 @@ pub fn next_slice(left: Bytes, current: Bytes, protected: Bytes) -> Option<Bytes
         Bytes(protected) => protected.saturating_add(SLICE.0),
     };
     let room = Bytes(current.0.saturating_sub(kept));
-    Some(left.min(SLICE).min(room)).filter(|it| *it > Bytes::ZERO)
+    Some(left.min(SLICE).min(room)).filter(|it| *it >= left.min(SLICE_MIN) && *it > Bytes::ZERO)
 }
 
 /// What each member's class says, and what cannot be had. `files` are those that groups have here, `linux` the kernel's version, where it is known.
@@ -178,7 +180,8 @@ impl ReclaimClass {
     /// What to do `now`, after what was seen at the last turn.
     pub fn turn(&self, last: Option<StallSeen>, now: StallSeen) -> ReclaimTurn {
         let Some(last) = last else { return ReclaimTurn::First };
-        let elapsed = now.at.saturating_sub(last.at);
+        // After a long pause there is no more to spend than in an ordinary one.
+        let elapsed = now.at.saturating_sub(last.at).min(self.every);
         let stalled = now.stalled.saturating_sub(last.stalled);
         match stalled * 100 > elapsed * u32::from(self.stalled_percent_max) {
             true => ReclaimTurn::Stalled,
@@ -286,6 +289,8 @@ mod tests {
             (CLASS, Some(seen(0, 5000)), seen(60, 5601), ReclaimTurn::Stalled),
             (never, Some(seen(0, 0)), seen(60, 0), ReclaimTurn::Reclaim),
             (never, Some(seen(0, 0)), seen(60, 1), ReclaimTurn::Stalled),
+            (CLASS, Some(seen(0, 0)), seen(3600, 600), ReclaimTurn::Reclaim),
+            (CLASS, Some(seen(0, 0)), seen(3600, 601), ReclaimTurn::Stalled),
             // A group that was made anew counts from nothing.
             (CLASS, Some(seen(0, 5000)), seen(60, 0), ReclaimTurn::Reclaim),
         ];
