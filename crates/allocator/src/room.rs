@@ -57,7 +57,9 @@ pub(crate) fn movable_sharers(ledger: &Ledger) -> Vec<Sharer> {
             Some(Sharer { id, pool: it.pool, milli: it.shared?, is_mixed })
         })
         .collect();
-    sharers.sort_by_key(|sharer| (sharer.is_mixed, Reverse(sharer.milli), sharer.id));
+    // Of equal ones those of the first pool, so that names decide only between those that are alike in everything.
+    let order = |it: &Sharer| (it.is_mixed, Reverse(it.milli), it.pool, it.id);
+    sharers.sort_by_key(order);
     sharers
 }
 
