@@ -1,4 +1,4 @@
-//! Where else a container could share CPUs. In: a ledger, the container, the CPUs that it is to leave. Out: a pool's CPUs.
+//! Where else a container could share CPUs. In: a ledger, the container, the CPUs that it is to leave. Out: a pool, or what would be left of its CPU time.
 //!
 //! As in `home.rs` the ledger does not change: its place stays set aside for it, and whoever asks again later is told when others need the room elsewhere.
 //!
