@@ -12,6 +12,9 @@
 )]
 #![allow(clippy::print_stdout, reason = "tests tell what they do, and workers what was counted")]
 
+mod intruders;
+mod preempters;
+mod refused;
 mod tests;
 mod work;
 

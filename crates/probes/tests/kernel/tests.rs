@@ -1,8 +1,6 @@
 //! The tests themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,14 +11,14 @@ use aya::programs::{loaded_links, loaded_programs};
 use aya::util::nr_cpus;
 use bayplan_probes::{
     CgroupId, CounterChoice, Counters, Distance, Drain, Event, EventCounts, Intrusion, Kind,
-    Preempter, ProbeState, Probes, Softirq, Vector, Who,
+    Preempter, ProbeState, Probes, Vector, Who,
 };
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{CpuId, CpuSet};
-use nix::fcntl::OFlag;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::work::{Cgroup, Counted, Worker, path};
+use crate::{intruders, preempters, refused};
 
 /// Every test, in the order in which they run.
 pub(crate) const ALL: &[(&str, fn())] = &[
@@ -39,8 +37,23 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         who_rests_after_an_untold_switch_is_charged_and_not_accused,
     ),
     ("the_owner_himself_is_no_intruder", the_owner_himself_is_no_intruder),
-    ("interrupts_are_those_that_the_kernel_counts", interrupts_are_those_that_the_kernel_counts),
-    ("softirqs_are_those_that_the_kernel_counts", softirqs_are_those_that_the_kernel_counts),
+    (
+        "interrupts_are_those_that_the_kernel_counts",
+        intruders::interrupts_are_those_that_the_kernel_counts,
+    ),
+    (
+        "softirqs_are_those_that_the_kernel_counts",
+        intruders::softirqs_are_those_that_the_kernel_counts,
+    ),
+    (
+        "a_kernel_thread_on_somebody_elses_cpu_is_named",
+        intruders::a_kernel_thread_on_somebody_elses_cpu_is_named,
+    ),
+    ("who_takes_a_cpu_is_told_apart", preempters::who_takes_a_cpu_is_told_apart),
+    (
+        "who_has_used_up_his_quota_leaves_the_cpu_to_nobody",
+        preempters::who_has_used_up_his_quota_leaves_the_cpu_to_nobody,
+    ),
     (
         "a_cpu_that_changes_hands_is_charged_to_each_owner",
         a_cpu_that_changes_hands_is_charged_to_each_owner,
@@ -72,14 +85,18 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         "the_processors_counters_count_or_are_said_to_be_missing",
         the_processors_counters_count_or_are_said_to_be_missing,
     ),
+    ("who_may_not_load_programs_is_told_so", refused::who_may_not_load_programs_is_told_so),
+    ("a_kernel_without_types_is_told", refused::a_kernel_without_types_is_told),
+    // The last one: nothing can be read of that kernel afterwards.
+    ("a_kernel_that_is_locked_down_is_told", refused::a_kernel_that_is_locked_down_is_told),
 ];
 
-fn machine(text: &str) -> Topology {
+pub(crate) fn machine(text: &str) -> Topology {
     derive(&parse_machine(text).unwrap()).unwrap()
 }
 
 #[track_caller]
-fn attach() -> Probes {
+pub(crate) fn attach() -> Probes {
     attach_on("pack:1 numa:1 l3:1 core:2 pu:1")
 }
 
@@ -106,16 +123,16 @@ fn events(probes: &mut Probes, cgroup: &Cgroup) -> EventCounts {
     drain(probes).events[&cgroup.id()].clone()
 }
 
-fn watch(probes: &mut Probes, containers: &[(&Cgroup, &str)]) {
+pub(crate) fn watch(probes: &mut Probes, containers: &[(&Cgroup, &str)]) {
     let of = |(cgroup, cpus): &(&Cgroup, &str)| (cgroup.id(), cpus.parse::<CpuSet>().unwrap());
     probes.watch(&containers.iter().map(of).collect()).unwrap();
 }
 
-fn drain(probes: &mut Probes) -> Drain {
+pub(crate) fn drain(probes: &mut Probes) -> Drain {
     probes.drain(Instant::now()).unwrap()
 }
 
-fn counters(probes: &mut Probes, cgroup: &Cgroup) -> Counters {
+pub(crate) fn counters(probes: &mut Probes, cgroup: &Cgroup) -> Counters {
     drain(probes).containers[&cgroup.id()].clone()
 }
 
@@ -348,7 +365,7 @@ fn two_hogs_on_one_cpu_wait_for_each_other() {
 }
 
 /// What `name` did on CPU 1, and as what kind.
-fn intrusion(drain: &Drain, owner: CgroupId, name: &str) -> Option<(Who, Intrusion)> {
+pub(crate) fn intrusion(drain: &Drain, owner: CgroupId, name: &str) -> Option<(Who, Intrusion)> {
     let list = drain.intrusions.get(&owner)?;
     let found = list.iter().find(|(it, _)| it.cpu == CpuId(1) && it.name == name);
     found.map(|(intruder, sum)| (intruder.who, *sum))
@@ -414,97 +431,6 @@ fn who_rests_after_an_untold_switch_is_charged_and_not_accused() {
     assert_eq!(charged(&after) - charged(&before), 100_000_000);
     let accused = |drain: &Drain| intrusion(drain, owner.id(), "resting");
     assert_eq!(accused(&after), accused(&before));
-}
-
-/// How often each row of a table of the kernel's (`/proc/interrupts`, `/proc/softirqs`; Documentation/filesystems/proc.rst) says that something came to CPUs 0 and 1, by
-/// its name at the beginning, with what stands behind the numbers.
-fn come_to_cpus(file: &str) -> BTreeMap<String, (u64, String)> {
-    let text = fs::read_to_string(file).unwrap();
-    let cpus: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
-    let rows = text.lines().skip(1).filter_map(|row| {
-        let (name, rest) = row.split_once(':')?;
-        let words: Vec<&str> = rest.split_whitespace().collect();
-        let counts = words.iter().zip(&cpus).filter(|(_, cpu)| ["CPU0", "CPU1"].contains(cpu));
-        let sum = counts.map(|(count, _)| count.parse::<u64>().ok()).sum::<Option<u64>>()?;
-        let action = words.get(cpus.len()..)?.last().copied().unwrap_or_default();
-        Some((name.trim().to_owned(), (sum, action.to_owned())))
-    });
-    rows.collect()
-}
-
-/// Has a container own CPUs 0 and 1 while a stranger works there, and compares what the audit says of `who` with a row of the kernel's table. It was read
-/// before and after the probes both times, so what the kernel counted is known as an interval; one of each may be under way at the moment of reading.
-#[track_caller]
-fn assert_counted(file: &str, work: &str, row: &str, who: impl Fn(Who, &str) -> bool) {
-    let (mut probes, owner) = (attach(), Cgroup::new());
-    watch(&mut probes, &[(&owner, "0-1")]);
-    let mut look = || {
-        let kernel = || come_to_cpus(file)[row].0;
-        let before = kernel();
-        let drain = drain(&mut probes);
-        let list = drain.intrusions.get(&owner.id()).into_iter().flatten();
-        let found = list.filter(|(intruder, _)| who(intruder.who, &intruder.name));
-        let found = found.fold((0, 0), |sum, (_, it)| (sum.0 + it.times, sum.1 + it.ns));
-        (before, found, kernel())
-    };
-    let mut worker = Worker::new(None, 1, work);
-    let before = look();
-    worker.begin();
-    worker.wait();
-    let after = look();
-    let (times, ns) = (after.1.0 - before.1.0, after.1.1 - before.1.1);
-    let (least, most) = (after.0 - before.2, after.2 - before.0);
-    print!("({times}, the kernel's {least} to {most}, in {} us) ", ns / 1000);
-    assert!(least > 100, "{least} came, which is too few to tell");
-    assert!(
-        (least - 2..=most + 2).contains(&times),
-        "{times} of {row}, kernel's {least} to {most}"
-    );
-    assert!(ns > 0);
-}
-
-struct DeletedAtEnd(PathBuf);
-
-impl Drop for DeletedAtEnd {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-/// With the number and the name that `/proc/interrupts` has.
-fn interrupts_are_those_that_the_kernel_counts() {
-    let work = |disk: &str| format!("read {disk} 300");
-    // A disk, or a file on one, that can be read past the cache and answers with interrupts on these CPUs, if there is any.
-    let file = env::temp_dir().join(format!("bayplan-read-{}", std::process::id()));
-    fs::write(&file, [0; 4096]).unwrap();
-    let file = DeletedAtEnd(file);
-    let disks = ["/dev/vda", "/dev/nvme0n1", "/dev/sda", file.0.to_str().unwrap()];
-    let of_a_disk = disks.into_iter().find_map(|disk| {
-        OpenOptions::new().read(true).custom_flags(OFlag::O_DIRECT.bits()).open(disk).ok()?;
-        let before = come_to_cpus("/proc/interrupts");
-        let mut worker = Worker::new(None, 1, &work(disk));
-        worker.begin();
-        worker.wait();
-        let after = come_to_cpus("/proc/interrupts");
-        let risen = after.into_iter().filter(|(row, _)| row.parse::<u32>().is_ok());
-        let mut risen = risen.filter(|(row, now)| now.0 >= before[row].0 + 200);
-        risen.next().map(|(row, (_, action))| (disk, row, action))
-    });
-    let Some((disk, row, action)) = of_a_disk else {
-        print!("(not here: no disk answers with interrupts on CPUs 0 and 1) ");
-        return;
-    };
-    let number = Who::Interrupt(row.parse().unwrap());
-    assert_counted("/proc/interrupts", &work(disk), &row, |who, name| {
-        assert!(who != number || action.starts_with(name), "{name}, expected {action}");
-        who == number
-    });
-}
-
-fn softirqs_are_those_that_the_kernel_counts() {
-    // include/linux/interrupt.h
-    const NET_RX: Who = Who::Softirq(Softirq(3));
-    assert_counted("/proc/softirqs", "send 3000", "NET_RX", |who, _| who == NET_RX);
 }
 
 fn the_owner_himself_is_no_intruder() {

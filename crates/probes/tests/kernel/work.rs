@@ -10,14 +10,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use bayplan_probes::CgroupId;
+use bayplan_probes::{CgroupId, CounterChoice, Probes};
 use nix::fcntl::OFlag;
-use nix::sched::{CpuSet, sched_setaffinity, sched_yield};
+use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, sched_yield, unshare};
 use nix::sys::prctl::set_thp_disable;
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, Uid, setuid};
 
-use crate::tests::attach_counting;
+use crate::tests::{attach_counting, machine};
 
 /// A cgroup (version 2) that goes with the value.
 pub(crate) struct Cgroup(PathBuf);
@@ -69,6 +69,61 @@ impl Drop for Cgroup {
     }
 }
 
+/// Times that a task left its CPU, of its own accord or not (Documentation/filesystems/proc.rst, "/proc/PID/status").
+pub(crate) fn switches_of(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let switches = status.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));
+    switches.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum()
+}
+
+/// A bound on the CPU time of a worker: of its own cgroup where that has the controller, else of one of version 1, which goes with the value.
+pub(crate) struct Quota {
+    stat: PathBuf,
+    own: Option<PathBuf>,
+}
+
+impl Quota {
+    /// So many microseconds in each period. `None` where nothing bounds CPU time.
+    pub(crate) fn of(
+        cgroup: &Cgroup,
+        worker: &Worker,
+        quota_us: u32,
+        period_us: u32,
+    ) -> Option<Quota> {
+        let max = cgroup.0.join("cpu.max");
+        if max.exists() {
+            fs::write(max, format!("{quota_us} {period_us}")).unwrap();
+            return Some(Quota { stat: cgroup.0.join("cpu.stat"), own: None });
+        }
+        let dir = Path::new("/sys/fs/cgroup/cpu").join(cgroup.0.file_name()?);
+        fs::create_dir(&dir).ok()?;
+        fs::write(dir.join("cpu.cfs_period_us"), period_us.to_string()).unwrap();
+        fs::write(dir.join("cpu.cfs_quota_us"), quota_us.to_string()).unwrap();
+        fs::write(dir.join("cgroup.procs"), worker.pid().to_string()).unwrap();
+        Some(Quota { stat: dir.join("cpu.stat"), own: Some(dir) })
+    }
+
+    /// Times that it was used up (Documentation/scheduler/sched-bwc.rst, "Statistics").
+    pub(crate) fn throttled(&self) -> u64 {
+        let stat = fs::read_to_string(&self.stat).unwrap();
+        let throttled = stat.lines().find_map(|line| line.strip_prefix("nr_throttled "));
+        throttled.unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        let Some(dir) = &self.own else { return };
+        // The worker has ended, or is about to.
+        for _ in 0..500 {
+            if fs::remove_dir(dir).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
 /// A process that has come to its cgroup and its CPU, and waits for the word to begin.
 pub(crate) struct Worker {
     child: Child,
@@ -109,6 +164,11 @@ impl Worker {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Moves it at once, whatever it does.
+    pub(crate) fn pin(&self, cpu: usize) {
+        pin_other(self.pid(), cpu);
     }
 
     pub(crate) fn begin(&mut self) {
@@ -160,15 +220,13 @@ impl Worker {
             std::thread::sleep(Duration::from_millis(1));
         }
         let number = |text: &str| text.trim().parse::<u64>().unwrap();
-        let (stat, status, times) = (stat(), read("status"), read("schedstat"));
-        let switches =
-            status.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));
+        let (stat, times) = (stat(), read("schedstat"));
         let mut times = times.split(' ').map(number);
         Counted {
             exec_ns: times.next().unwrap(),
             delay_ns: times.next().unwrap(),
             faults: number(&stat[7]) + number(&stat[9]),
-            switches: switches.map(|(_, count)| number(count)).sum(),
+            switches: switches_of(self.child.id()),
         }
     }
 }
@@ -204,6 +262,13 @@ pub(crate) fn perform(args: &[&str]) {
             let owner = CgroupId(cgroup.parse().unwrap());
             probes.watch(&BTreeMap::from([(owner, "1".parse().unwrap())])).unwrap();
             held = Some(probes);
+        }
+        ["attach", lack] => {
+            do_without(lack);
+            match Probes::attach(&machine("pack:1 numa:1 l3:1 core:2 pu:1"), CounterChoice::Off) {
+                Ok(_) => println!("attached"),
+                Err(refusal) => println!("{refusal}"),
+            }
         }
         ["spawn", times] => {
             let program = std::env::current_exe().unwrap();
@@ -254,6 +319,24 @@ pub(crate) fn perform(args: &[&str]) {
     drop(held);
 }
 
+/// Has this process lack something that the probes need.
+fn do_without(what: &str) {
+    match what {
+        "nothing" => {}
+        "capabilities" => {
+            // Whoever is not root any more has none.
+            setuid(Uid::from_raw(65534)).unwrap();
+        }
+        "types" => {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            // In this process's mounts only, whatever others share with the machine's.
+            let hide = "mount --make-rprivate / && mount -t tmpfs none /sys/kernel/btf";
+            assert!(Command::new("sh").args(["-c", hide]).status().unwrap().success());
+        }
+        other => panic!("{other}"),
+    }
+}
+
 /// Writes to so many pages that were never written to, ten thousand at a time: so much at once never comes from memory that was used before. Not in huge pages, of which
 /// one fault brings five hundred at once.
 fn touch(pages: u64) {
@@ -296,9 +379,13 @@ fn enter(cgroup: &str) {
 }
 
 fn pin(cpu: usize) {
+    pin_other(0, cpu);
+}
+
+fn pin_other(pid: u32, cpu: usize) {
     let mut cpus = CpuSet::new();
     cpus.set(cpu).unwrap();
-    sched_setaffinity(Pid::from_raw(0), &cpus).unwrap();
+    sched_setaffinity(Pid::from_raw(pid.try_into().unwrap()), &cpus).unwrap();
 }
 
 /// Keeps a CPU busy with `step` until this process has had so much CPU time.
