@@ -1,4 +1,4 @@
-//! A hog beside a container that owns its CPU: the audit names it, with the time that the kernel has counted of it.
+//! A hog beside a container that owns its CPU: the audit names it, with the time that the kernel has counted of it, and Prometheus is told of all that probes count.
 
 use std::fs;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
 use bayplan_tests::node::{LIMIT, Node, Placed, SLEEP};
-use bayplan_tests::process::wait_for;
+use bayplan_tests::process::{find_unpacked, wait_for};
 use bayplan_types::{Bytes, QosClass};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
@@ -19,6 +19,17 @@ use serde_json::Value;
 /// As the kernel shows it: at most 15 letters.
 const NAME: &str = "a-known-hog";
 const OWNER: &str = "default/audited-owner/app";
+/// What Prometheus is told of who is watched, with counters that every machine has.
+const COUNTED: [&str; 8] = [
+    "bayplan_container_run_delay_seconds_bucket",
+    "bayplan_container_preemptions_total",
+    "bayplan_container_migrations_total",
+    "bayplan_container_page_faults_total",
+    "bayplan_container_context_switches_total",
+    "bayplan_container_counting_seconds_total",
+    "bayplan_container_intrusion_seconds_total",
+    "bayplan_container_intrusions_total",
+];
 /// CPU time of the hog.
 const WORK: Duration = Duration::from_secs(3);
 
@@ -98,12 +109,31 @@ fn audited(node: &Node, owner: &Placed, bayplan: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prometheus' own tool reads what the daemon exports, and everything that is counted is there.
+fn exported(node: &Node) -> anyhow::Result<()> {
+    let answer = node.metrics()?;
+    let (_, text) = answer.split_once("\r\n\r\n").context("no body")?;
+    for name in COUNTED {
+        let head = format!("{name}{{namespace=\"default\",pod=\"audited-owner\",container=\"app\"");
+        ensure!(text.lines().any(|line| line.starts_with(&head)), "no {head}..: {text}");
+    }
+    let mut promtool = Command::new(find_unpacked("promtool", "prometheus")?);
+    promtool.args(["check", "metrics"]).stdin(Stdio::piped());
+    let mut promtool = promtool.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    promtool.stdin.take().context("no way to tell it")?.write_all(text.as_bytes())?;
+    let done = promtool.wait_with_output()?;
+    ensure!(done.status.success(), "promtool: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}
+
 pub(crate) fn run(bayplan: &Path) -> anyhow::Result<()> {
     let mut node = Node::start(bayplan, &SLEEP, CgroupDriver::Cgroupfs)?;
+    node.reset("counters: software\n")?;
     let owner = node.launch(
         &PodSpec::new("audited-owner", QosClass::Guaranteed),
         &ContainerSpec::guaranteed("app", 1000, Bytes(64 << 20)),
     );
-    let audited = owner.and_then(|owner| audited(&node, &owner, bayplan));
+    let audited =
+        owner.and_then(|owner| audited(&node, &owner, bayplan)).and_then(|()| exported(&node));
     node.end(audited)
 }

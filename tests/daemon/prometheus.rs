@@ -1,7 +1,7 @@
 //! A real Prometheus (Debian's package, see `cargo xtask setup`) scrapes the daemon, evaluates the rules of `deploy/prometheus`, and is asked everything that the
 //! dashboard of `deploy/grafana` asks. In: a node whose kernel files count everything. Out: every question answered, and every name in one documented.
 //!
-//! Probes count only where the kernel lets them, so what needs them has to have an answer only where they are told of.
+//! Containers have no processes here, so what probes count of them has to have an answer only where it is told of; `containerd/audit.rs` has it all told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -421,16 +421,18 @@ THROTTLED  of the periods since then in which it ran, those in which its limit s
 WAITING    tasks that could have run and had no CPU, on average of the last five seconds: as much as CPU means half of what it wants
 DELAY P99  99 of 100 runs of the last minute began after at most this
 TAKEN      of the last minute's time of the CPUs that it owns, that in which others ran there (`bayplan audit CONTAINER` names them)
+PREEMPTED/s  times that it had to leave a CPU and could have gone on, over the last minute (`bayplan audit CONTAINER` says for whom)
 MOVES/s    moves of its tasks to another CPU, in the last five seconds
 CPI        cycles per instruction over the last minute: more than usual means that it waits for caches and memory
 MISSES     cache misses per thousand instructions over the last minute
 .. STALL   time since the last reading in which some of its tasks stood still for lack of CPU time, memory, or block I/O (PSI)
+IO MB/s    read from and written to block devices since the last reading
 FAR        share of its memory that is on NUMA nodes that it is not to use
 CPUS       every CPU that it may run on
 
-`-` stands for what is not known yet or cannot be read. A column of which nothing is known is not there: WAITING, DELAY, TAKEN and MOVES need probes,
-CPI and MISSES also a processor that shows its counters, STALL and FAR cgroup v2. JSON has everything, null for what is not known: `cpu_usage` in CPUs,
-`throttled`, `stalled` (`cpu`, `memory`, `io`) and `memory_far` from 0 to 1, `waiting`, `run_delay_p99_seconds`, `migrations` per second,
+`-` stands for what is not known yet or cannot be read. A column of which nothing is known is not there: WAITING, DELAY, TAKEN, PREEMPTED and MOVES need
+probes, CPI and MISSES also a processor that shows its counters, STALL, IO and FAR cgroup v2. JSON has everything, null for what is not known: `cpu_usage` in CPUs,
+`throttled`, `stalled` (`cpu`, `memory`, `io`) and `memory_far` from 0 to 1, `waiting`, `run_delay_p99_seconds`, `preemptions` and `migrations` per second, `io_bytes` per second,
 `cycles_per_instruction` and `cache_misses`.";
 
 fn parse_delay(text: &str) -> Result<Duration, String> {

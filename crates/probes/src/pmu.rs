@@ -19,7 +19,7 @@ const PMU_TYPE_SHIFT: u32 = 32;
 /// Which events this machine counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Pmu {
-    /// At least one; some CPUs may not have all.
+    /// At least one. Each kind of CPUs has all of them.
     pub(crate) events: Vec<Event>,
     kinds: Vec<CoreKind>,
 }
@@ -42,42 +42,40 @@ pub(crate) enum Absence {
 }
 
 impl Pmu {
-    /// Tries all that is wanted on a CPU of each kind.
+    /// Tries all that is wanted on a CPU of each kind, as one group, as it is opened later.
     pub(crate) fn find(choice: CounterChoice, online: &CpuSet) -> Result<Pmu, Absence> {
         let kinds = read_kinds(Path::new(DEVICES));
         let of_kinds = kinds.iter().filter_map(|kind| kind.cpus.intersection(online).first());
         let tried: Vec<CpuId> = online.first().into_iter().chain(of_kinds).collect();
-        let pmu = Pmu { events: choice.events().to_vec(), kinds };
-        let mut events = Vec::new();
-        let mut failed = None;
-        for event in choice.events() {
-            let opened = tried.iter().map(|cpu| pmu.open_one(*cpu, *event, None));
-            match opened.reduce(Result::or) {
-                Some(Ok(_)) => events.push(*event),
-                Some(Err(error)) => failed = failed.or(Some(error)),
-                None => {}
-            }
+        let pmu = Pmu { events: Vec::new(), kinds };
+        let events = choose(choice.events(), &tried, |cpu, events| pmu.open_group(cpu, events));
+        match events {
+            Ok(events) => Ok(Pmu { events, ..pmu }),
+            Err(error) => Err(judge_absence(error.as_ref())),
         }
-        if events.is_empty() {
-            return Err(judge_absence(failed.as_ref()));
-        }
-        Ok(Pmu { events, ..pmu })
     }
 
     /// A counter for each of [`Pmu::events`], as one group, or `None` where this CPU has no such; none at all where they cannot count.
     pub(crate) fn open(&self, cpu: CpuId) -> Vec<Option<Counter>> {
-        let mut group: Vec<Option<Counter>> = Vec::new();
-        for event in &self.events {
-            let leader = group.iter_mut().flatten().next();
-            let opened = self.open_one(cpu, *event, leader).ok();
-            group.push(opened);
-        }
+        let opened = self.open_group(cpu, &self.events);
+        let mut group: Vec<Option<Counter>> = opened.into_iter().map(Result::ok).collect();
         // All at once: who joins a group that counts already does not count before the kernel plans anew.
         let leader = group.iter_mut().flatten().next();
         match leader.map(Counter::enable_group) {
             Some(Err(_)) => Vec::new(),
             _ => group,
         }
+    }
+
+    /// A counter for each, all of one group, which does not count yet.
+    fn open_group(&self, cpu: CpuId, events: &[Event]) -> Vec<io::Result<Counter>> {
+        let mut group: Vec<io::Result<Counter>> = Vec::new();
+        for event in events {
+            let leader = group.iter_mut().find_map(|it| it.as_mut().ok());
+            let opened = self.open_one(cpu, *event, leader);
+            group.push(opened);
+        }
+        group
     }
 
     fn open_one(
@@ -127,6 +125,29 @@ impl Pmu {
         let kinds = if is_software { &[] } else { self.kinds.as_slice() };
         kinds.iter().find(|kind| kind.cpus.contains(cpu))
     }
+}
+
+/// Those of the events that can be opened together on each CPU that is tried: the sum of one that only some CPUs count would be too small, and look whole. An error is the first one, if there
+/// was any.
+fn choose<T>(
+    wanted: &[Event],
+    tried: &[CpuId],
+    open: impl Fn(CpuId, &[Event]) -> Vec<io::Result<T>>,
+) -> Result<Vec<Event>, Option<io::Error>> {
+    let mut events = wanted.to_vec();
+    let mut failed = None;
+    for cpu in tried {
+        let opened = open(*cpu, &events);
+        let mut there = Vec::new();
+        for (event, opened) in events.iter().zip(opened) {
+            match opened {
+                Ok(_) => there.push(*event),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        events = there;
+    }
+    if events.is_empty() || tried.is_empty() { Err(failed) } else { Ok(events) }
 }
 
 /// Kinds of CPUs by their counters: those of cores, unlike others, have a file `cpus`. Empty where there is one kind only and on machines that tell none.
@@ -204,6 +225,41 @@ mod tests {
         assert_eq!(number(3, Event::CacheMisses), Some(4));
         assert_eq!(number(24, Event::Cycles), None);
         assert_eq!(number(16, Event::PageFaults), None);
+    }
+
+    /// CPUs 0 and 16 are tried, and each has so many counters in a group but for those that it does not have at all.
+    #[track_caller]
+    fn check_choice(lacks: [&[Event]; 2], room: [usize; 2], expected: &[Event]) {
+        use Event::{CacheMisses, CacheReferences, Cycles, Instructions};
+        let wanted = [Cycles, Instructions, CacheReferences, CacheMisses];
+        let open = |cpu: CpuId, events: &[Event]| {
+            let at = usize::from(cpu.0 == 16);
+            let mut used = 0;
+            let mut results = Vec::new();
+            for event in events {
+                let error = match () {
+                    () if lacks[at].contains(event) => Some(Errno::ENOENT),
+                    () if used == room[at] => Some(Errno::EINVAL),
+                    () => None,
+                };
+                used += usize::from(error.is_none());
+                results.push(error.map_or(Ok(()), |errno| Err(io::Error::from(errno))));
+            }
+            results
+        };
+        let found = choose(&wanted, &[CpuId(0), CpuId(16)], open).unwrap_or_default();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn only_what_every_kind_counts_in_one_group_is_counted() {
+        use Event::{CacheMisses, CacheReferences, Cycles, Instructions};
+        check_choice([&[], &[]], [4, 4], &[Cycles, Instructions, CacheReferences, CacheMisses]);
+        check_choice([&[], &[CacheMisses]], [4, 4], &[Cycles, Instructions, CacheReferences]);
+        check_choice([&[Cycles], &[CacheMisses]], [4, 4], &[Instructions, CacheReferences]);
+        check_choice([&[], &[]], [4, 2], &[Cycles, Instructions]);
+        check_choice([&[Cycles], &[Instructions]], [1, 1], &[]);
+        check_choice([&[], &[]], [0, 4], &[]);
     }
 
     #[track_caller]

@@ -12,8 +12,8 @@ use crate::{cargo, package, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), critest, kubelet, lab;
-                         logs are in target/nightly, and a table of verdicts comes last
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), critest, kubelet, lab,
+                         probes (the probes' tests in guests); logs are in target/nightly, and a table of verdicts comes last
 ";
 
 const CHAOS: &str = "chaos::after_every_round_of_chaos_all_agree_and_nothing_has_leaked";
@@ -87,6 +87,8 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     };
     let mut lab = Command::new(std::env::current_exe()?);
     lab.args(["lab", "run", "--machine", "all", "--kernel", "all", "--init", "all"]);
+    let mut probes = Command::new(std::env::current_exe()?);
+    probes.args(["lab", "run", "--kernel", "all", "--suite", "probes"]);
     let mut parts = vec![
         test("chaos", CHAOS, "BAYPLAN_CHAOS_ROUNDS", CHAOS_ROUNDS),
         test("sigkill", SIGKILL, "BAYPLAN_CHAOS_KILLED_ROUNDS", SIGKILL_ROUNDS),
@@ -96,6 +98,7 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.push(script("critest", &["--side-by-side"]));
     parts.push(script("kubelet", &[]));
     parts.push(Part::new("lab", lab));
+    parts.push(Part::new("probes", probes));
     choose(parts, wanted)
 }
 

@@ -19,6 +19,8 @@ pub(crate) enum Sort {
     Delay,
     /// Share of the time of its own CPUs that others took
     Taken,
+    /// Times that it had to leave a CPU
+    Preempted,
     /// Moves to other CPUs
     Moves,
     /// Cycles per instruction
@@ -31,6 +33,8 @@ pub(crate) enum Sort {
     StallMemory,
     /// For lack of block I/O
     StallIo,
+    /// Bytes from and to block devices
+    Io,
     /// Share of its memory on other NUMA nodes
     Far,
     /// Namespace, pod and container
@@ -45,7 +49,7 @@ struct Column {
     text: fn(f64) -> String,
 }
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 14] = [
     Column { sort: Sort::Cpu, title: "CPU", value: |it| it.cpu_usage, text: two_digits },
     Column { sort: Sort::Throttled, title: "THROTTLED", value: |it| it.throttled, text: percent },
     Column { sort: Sort::Waiting, title: "WAITING", value: |it| it.waiting, text: two_digits },
@@ -60,6 +64,12 @@ const COLUMNS: [Column; 12] = [
         title: "TAKEN",
         value: |it| it.taken,
         text: |share| format!("{:.1}%", share * 100.0),
+    },
+    Column {
+        sort: Sort::Preempted,
+        title: "PREEMPTED/s",
+        value: |it| it.preemptions,
+        text: |value| format!("{value:.0}"),
     },
     Column {
         sort: Sort::Moves,
@@ -82,6 +92,12 @@ const COLUMNS: [Column; 12] = [
         text: percent,
     },
     Column { sort: Sort::StallIo, title: "IO STALL", value: |it| it.stalled.io, text: percent },
+    Column {
+        sort: Sort::Io,
+        title: "IO MB/s",
+        value: |it| it.io_bytes,
+        text: |bytes| format!("{:.1}", bytes / 1e6),
+    },
     Column { sort: Sort::Far, title: "FAR", value: |it| it.memory_far, text: percent },
 ];
 
@@ -210,6 +226,8 @@ mod tests {
             waiting: Some(0.7),
             run_delay_p99_seconds: Some(0.0021),
             taken: Some(0.0123),
+            preemptions: Some(41.6),
+            io_bytes: Some(2_340_000.0),
             migrations: Some(130.0),
             cycles_per_instruction: Some(1.234),
             cache_misses: Some(12.5),
@@ -224,10 +242,10 @@ mod tests {
             3,
             expect![[r#"
                 3 containers use 3.60 CPUs; placing; 1970-01-01T00:00:00Z
-                 CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  TAKEN  MOVES/s  CPI   MISSES  CPU STALL  MEM STALL  IO STALL  FAR   CPUS
-                 n/p/far    shared  0.10  -          -        -          -      -        -     -       -          -          -         100%  0-3
-                 n/p/all    shared  0.50  100%       0.70     2.1 ms     1.2%   130      1.23  12.50   50%        0%         1%        33%   0-3
-                 n/p/a      shared  3.00  -          -        -          -      -        -     -       -          -          -         -     0-3
+                 CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  TAKEN  PREEMPTED/s  MOVES/s  CPI   MISSES  CPU STALL  MEM STALL  IO STALL  IO MB/s  FAR   CPUS
+                 n/p/far    shared  0.10  -          -        -          -      -            -        -     -       -          -          -         -        100%  0-3
+                 n/p/all    shared  0.50  100%       0.70     2.1 ms     1.2%   42           130      1.23  12.50   50%        0%         1%        2.3      33%   0-3
+                 n/p/a      shared  3.00  -          -        -          -      -            -        -     -       -          -          -         -        -     0-3
                 not all could be read: cannot read /a: denied
             "#]],
         );

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bayplan_daemon::mode::Mode;
 use bayplan_daemon::status::{ContainerStatus, Status};
 use bayplan_daemon::{AuditView, ContainerAudit};
-use bayplan_host::counters::{GroupFiles, MemoryCounters, Pressure, Stall};
+use bayplan_host::counters::{GroupCounters, GroupFiles, IoCounters, MemoryCounters, Stall};
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::{CpuFiles, CpuStat};
 use bayplan_types::{Bytes, CpuSet, NodeSet};
@@ -42,6 +42,8 @@ pub(super) struct Row {
     pub(super) run_delay_p99_seconds: Option<f64>,
     /// Share of the last minute's time of the CPUs that it owns in which others ran there; null where it owns none.
     pub(super) taken: Option<f64>,
+    /// Times per second that it had to leave a CPU and could have gone on, over the last minute.
+    pub(super) preemptions: Option<f64>,
     /// Moves to other CPUs per second, as `waiting`.
     pub(super) migrations: Option<f64>,
     /// Over the last minute.
@@ -49,6 +51,8 @@ pub(super) struct Row {
     /// Cache misses per thousand instructions over the last minute.
     pub(super) cache_misses: Option<f64>,
     pub(super) stalled: Stalled,
+    /// Bytes per second from and to block devices since the last reading.
+    pub(super) io_bytes: Option<f64>,
     /// Share of its memory that is not on the NUMA nodes that it is to use.
     pub(super) memory_far: Option<f64>,
 }
@@ -75,7 +79,7 @@ struct Open {
     cpu: CpuFiles,
     /// With cgroup v2.
     group: Option<GroupFiles>,
-    last: Option<(Instant, CpuStat, Pressure)>,
+    last: Option<(Instant, CpuStat, GroupCounters)>,
 }
 
 impl Reader {
@@ -129,14 +133,16 @@ impl Reader {
         let group = open.group.as_mut().map(|group| group.read(&mut self.buffer));
         let group = group.unwrap_or_default();
         row.memory_far = far(&group.memory, &container.mems);
-        if let Some((then, before, stalls)) = open.last.replace((now, stat, group.pressure)) {
+        let (pressure, io) = (group.pressure, group.io);
+        if let Some((then, before, group)) = open.last.replace((now, stat, group)) {
             let elapsed = now.saturating_duration_since(then);
             (row.cpu_usage, row.throttled) = rates(&before, &stat, elapsed);
             row.stalled = Stalled {
-                cpu: stalled(stalls.cpu, group.pressure.cpu, elapsed),
-                memory: stalled(stalls.memory, group.pressure.memory, elapsed),
-                io: stalled(stalls.io, group.pressure.io, elapsed),
+                cpu: stalled(group.pressure.cpu, pressure.cpu, elapsed),
+                memory: stalled(group.pressure.memory, pressure.memory, elapsed),
+                io: stalled(group.pressure.io, pressure.io, elapsed),
             };
+            row.io_bytes = io_rate(group.io, io, elapsed);
         }
         Ok(())
     }
@@ -161,6 +167,17 @@ fn stalled(before: Option<Stall>, after: Option<Stall>, elapsed: Duration) -> Op
     let usec = after?.some_usec.checked_sub(before?.some_usec)?;
     let share = Duration::from_micros(usec).as_secs_f64() / elapsed.as_secs_f64();
     share.is_finite().then_some(share)
+}
+
+/// Reads and writes together.
+fn io_rate(
+    before: Option<IoCounters>,
+    after: Option<IoCounters>,
+    elapsed: Duration,
+) -> Option<f64> {
+    let bytes = |it: IoCounters| it.read.0.saturating_add(it.written.0);
+    let rate = number(bytes(after?).checked_sub(bytes(before?))?) / elapsed.as_secs_f64();
+    rate.is_finite().then_some(rate)
 }
 
 /// `None`: it has no memory that the kernel tells of, or its nodes are nobody's to choose.
@@ -230,6 +247,7 @@ impl ProbeRates {
         row.run_delay_p99_seconds = recent.and_then(|it| it.run_delay_p99_seconds);
         row.cycles_per_instruction = recent.and_then(|it| it.cycles_per_instruction);
         row.cache_misses = recent.and_then(|it| it.cache_misses);
+        row.preemptions = recent.map(|it| it.preempted);
         row.taken = of_row.and_then(|it| taken(it, audit.recent_seconds?));
         let rates = self.rates.get(&row.container).copied();
         let rates = rates.or_else(|| recent.map(|it| (it.waiting, it.migrations)));
@@ -278,6 +296,17 @@ mod tests {
         ] {
             assert_eq!(stalled(before, after, elapsed), None);
         }
+        let io = |read, written| {
+            Some(IoCounters { read: Bytes(read), written: Bytes(written), ..IoCounters::default() })
+        };
+        for (before, after, elapsed, expected) in [
+            (io(1, 2), io(5, 8), second * 2, Some(5.0)),
+            (io(5, 8), io(1, 2), second, None),
+            (None, io(1, 2), second, None),
+            (io(1, 2), io(1, 2), Duration::ZERO, None),
+        ] {
+            assert_eq!(io_rate(before, after, elapsed), expected);
+        }
     }
 
     #[test]
@@ -306,7 +335,7 @@ mod tests {
                 "run_delay_seconds": {run_delay_seconds}, "runs": 0, "preempted_by": {{}},
                 "migrations": {{"core": {moves}, "l3": 1}}, "intruders": [],
                 "recent": {{"cpus": 1, "waiting": 9, "run_delay_p50_seconds": null, "run_delay_p99_seconds": 0.5,
-                            "preempted": 0, "migrations": 8, "taken_seconds": 0}}}}]}}"#,
+                            "preempted": 3, "migrations": 8, "taken_seconds": 0}}}}]}}"#,
             Timestamp::from_second(at).unwrap()
         );
         serde_json::from_str(&text).unwrap()
@@ -351,7 +380,7 @@ mod tests {
             probes.learn(&audit);
             probes.tell(&audit, &mut row);
             assert_eq!((row.waiting, row.migrations), (Some(waiting), Some(migrations)));
-            assert_eq!(row.run_delay_p99_seconds, Some(0.5));
+            assert_eq!((row.run_delay_p99_seconds, row.preemptions), (Some(0.5), Some(3.0)));
         }
         let off = AuditView { at: None, containers: Vec::new(), ..audit(30, 0.0, 0) };
         let mut row = Row { container: "n/p/c".to_owned(), ..Row::default() };

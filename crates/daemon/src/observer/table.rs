@@ -24,7 +24,7 @@ const fn gauge(
 }
 
 /// As in `docs/metrics.md`.
-pub(super) const METRICS: [Metric; 19] = [
+pub(super) const METRICS: [Metric; 20] = [
     gauge(
         "container_cpus",
         "CPUs that the container may run on, by what they are used for; exclusive: its own",
@@ -94,6 +94,18 @@ pub(super) const METRICS: [Metric; 19] = [
             ]
         }),
     ),
+    counter(
+        "container_io_operations",
+        "Times that the container has read from and written to block devices",
+        None,
+        OfContainer(|it| {
+            let io = it.counters.io;
+            vec![
+                one("direction", "read", io.map(|it| it.reads)),
+                one("direction", "written", io.map(|it| it.writes)),
+            ]
+        }),
+    ),
     gauge(
         "container_cache_occupancy",
         "Last-level cache that the container occupies",
@@ -102,7 +114,7 @@ pub(super) const METRICS: [Metric; 19] = [
     ),
     counter(
         "container_memory_traffic",
-        "Bytes between last-level caches and memory for the container; local: the memory next to the cache",
+        "Bytes between last-level caches and memory for the container; local: the memory next to the cache; unknown: the processor does not tell the two apart",
         Some("bytes"),
         OfContainer(|it| traffic(&it.caches)),
     ),
@@ -173,7 +185,7 @@ pub(super) const METRICS: [Metric; 19] = [
     ),
     counter(
         "memory_traffic",
-        "Bytes between last-level caches and memory for the containers of this class of caches; local: the memory next to the cache",
+        "Bytes between last-level caches and memory for the containers of this class of caches; local: the memory next to the cache; unknown: the processor does not tell the two apart",
         Some("bytes"),
         OfNode(|it| {
             let classes = it.caches.iter().flat_map(|(class, of)| {
@@ -208,7 +220,13 @@ fn one(key: &'static str, label: &str, value: Option<u64>) -> Labelled {
 fn traffic(of: &MonitorCounters) -> Vec<Labelled> {
     // The two are read one after the other.
     let remote = of.total.zip(of.local).map(|(all, local)| all.0.saturating_sub(local.0));
-    vec![one("where", "local", of.local.map(|it| it.0)), one("where", "remote", remote)]
+    // Some processors do not tell the two apart.
+    let untold = of.total.filter(|_| of.local.is_none()).map(|it| it.0);
+    vec![
+        one("where", "local", of.local.map(|it| it.0)),
+        one("where", "remote", remote),
+        one("where", "unknown", untold),
+    ]
 }
 
 fn stalls(pressure: &Pressure) -> Vec<Labelled> {

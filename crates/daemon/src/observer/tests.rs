@@ -195,6 +195,10 @@ fn what_is_counted_is_shown_and_nothing_else() {
         # UNIT bayplan_container_io_bytes bytes
         bayplan_container_io_bytes_total{namespace="default",pod="web",container="server",direction="read"} 10.0
         bayplan_container_io_bytes_total{namespace="default",pod="web",container="server",direction="written"} 20.0
+        # HELP bayplan_container_io_operations Times that the container has read from and written to block devices
+        # TYPE bayplan_container_io_operations counter
+        bayplan_container_io_operations_total{namespace="default",pod="web",container="server",direction="read"} 1.0
+        bayplan_container_io_operations_total{namespace="default",pod="web",container="server",direction="written"} 2.0
         # HELP bayplan_cpu_frequency_hertz Frequency of the CPU now
         # TYPE bayplan_cpu_frequency_hertz gauge
         # UNIT bayplan_cpu_frequency_hertz hertz

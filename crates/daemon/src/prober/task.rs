@@ -76,6 +76,7 @@ impl ProberTask {
         let topology = self.ground.lock().await.topology.clone();
         let loaded = blocking(move || {
             Probes::attach(&topology, counters).map(|probes| Prober {
+                told: warn_of(probes.table(), Vec::new()),
                 probes,
                 topology,
                 root,
@@ -84,10 +85,7 @@ impl ProberTask {
             })
         });
         match loaded.await? {
-            Ok(prober) => {
-                warn_of(&prober.probes.table());
-                Some(prober)
-            }
+            Ok(prober) => Some(prober),
             Err(refusal) => {
                 tracing::warn!("probes: {refusal}; `probes: off` in the configuration hides this");
                 self.sightings.clear(Probes::table_of_refused(&refusal, counters));
@@ -116,6 +114,8 @@ impl ProberTask {
             });
             let Some((same, read)) = read.await else { return };
             prober = same;
+            // Some are attached only when somebody owns CPUs.
+            prober.told = warn_of(prober.probes.table(), prober.told);
             match read {
                 Ok((seen, drain)) => {
                     told = None;
@@ -135,11 +135,13 @@ impl ProberTask {
     }
 }
 
-/// Each probe that does not count is told once, with the reason and what would mend it.
-fn warn_of(table: &[Probe]) {
-    for Probe { name, counts, state } in table {
+/// Tells of each probe that does not count, with the reason and what would mend it, unless it was `told` before. Gives what was told by now.
+fn warn_of(table: Vec<Probe>, mut told: Vec<Probe>) -> Vec<Probe> {
+    for row in table {
+        let Probe { name, counts, state } = &row;
         match state {
-            ProbeState::Attached | ProbeState::Waiting => {}
+            ProbeState::Attached | ProbeState::Waiting => continue,
+            _ if told.contains(&row) => continue,
             // As most virtual machines are.
             ProbeState::Unsupported(refusal) => {
                 tracing::info!("probe {name} ({counts}): {refusal}");
@@ -148,7 +150,9 @@ fn warn_of(table: &[Probe]) {
                 tracing::warn!("probe {name} ({counts}): {refusal}");
             }
         }
+        told.push(row);
     }
+    told
 }
 
 /// Of several attempts of one container the newest: its names stand for one only.
@@ -165,6 +169,8 @@ fn newest(mut seen: Vec<Seen>) -> Vec<Seen> {
 /// Probes, and what they were told.
 struct Prober {
     probes: Probes,
+    /// Those that do not count, as they were told of.
+    told: Vec<Probe>,
     topology: Topology,
     root: PathBuf,
     /// Cgroups of containers by the runtime's id. It never gives an id to another container.
