@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use bayplan_host::counters::GroupFiles;
 use bayplan_probes::{CounterChoice, Probes};
-use bayplan_types::CpuSet;
+use bayplan_types::{CpuId, CpuSet};
+use nix::sched::sched_setaffinity;
 use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
 
 use crate::cgroup::{Cgroup, enter};
 use crate::{CHOICES, attach, millis};
@@ -17,6 +19,8 @@ use crate::{CHOICES, attach, millis};
 const CONTAINERS: usize = 250;
 /// Of each container.
 const THREADS: usize = 8;
+/// Of those who go by on an owned CPU; as many as are told by name.
+const NAMES: u32 = 512;
 /// Looks that are measured.
 const LOOKS: u32 = 20;
 /// How often the daemon looks by default (`rebalance.interval`).
@@ -75,7 +79,7 @@ pub(crate) fn watch_many() {
     let mut containers: Vec<Container> = (0..CONTAINERS).map(|_| Container::start()).collect();
     for (name, choice) in CHOICES {
         let before = resident_bytes();
-        let mut probes = watch(&containers, choice);
+        let mut probes = watch(&containers, choice, &CpuSet::new());
         let drained = measure(|| drop(probes.drain(Instant::now()).unwrap()));
         let more = resident_bytes().saturating_sub(before);
         println!(
@@ -86,6 +90,17 @@ pub(crate) fn watch_many() {
             mebibytes(map_bytes())
         );
     }
+    let owned = CpuSet::from_iter([CpuId(1)]);
+    let mut probes = watch(&containers, CounterChoice::Off, &owned);
+    go_by_on_cpu(1);
+    let drained = measure(|| drop(probes.drain(Instant::now()).unwrap()));
+    drop(probes);
+    println!(
+        "{:<20}{:.2} ms of CPU time a look, {:.3} % of a core",
+        format!("{NAMES} intruders"),
+        millis(drained),
+        share(drained)
+    );
     let mut buffer = Vec::new();
     let read = measure(|| {
         containers.iter_mut().for_each(|it| drop(it.files.read(&mut buffer)));
@@ -98,11 +113,27 @@ pub(crate) fn watch_many() {
     );
 }
 
-fn watch(containers: &[Container], choice: CounterChoice) -> Probes {
+/// The first of them owns CPUs.
+fn watch(containers: &[Container], choice: CounterChoice, owned: &CpuSet) -> Probes {
     let mut probes = attach(choice);
-    let all = containers.iter().map(|it| (it.cgroup.id(), CpuSet::new()));
+    let cpus = std::iter::once(owned.clone()).chain(std::iter::repeat(CpuSet::new()));
+    let all = containers.iter().zip(cpus).map(|(it, cpus)| (it.cgroup.id(), cpus));
     probes.watch(&all.collect()).unwrap();
     probes
+}
+
+/// A thread of no container that runs there under one name after the other.
+fn go_by_on_cpu(cpu: usize) {
+    let thread = std::thread::spawn(move || {
+        let mut cpus = nix::sched::CpuSet::new();
+        cpus.set(cpu).unwrap();
+        sched_setaffinity(Pid::from_raw(0), &cpus).unwrap();
+        for number in 0..NAMES {
+            fs::write("/proc/thread-self/comm", format!("name-{number}")).unwrap();
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    });
+    thread.join().unwrap();
 }
 
 /// CPU time of this process that one of them takes.

@@ -144,6 +144,20 @@ fn every_mistake_of_a_configuration_is_listed_and_the_exit_code_is_that_of_wrong
     .assert_eq(&text);
 }
 
+/// Whether each can be attached is the machine's and the caller's; that it is told of is not.
+#[test]
+fn a_check_tells_of_every_probe() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.yaml");
+    std::fs::write(&path, "counters: software\n").unwrap();
+    let output = bayplan(&["check", "-o", "json", "--config", path.to_str().unwrap()]);
+    let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let probes = findings.iter().filter(|it| it["check"] == "probes");
+    let names: Vec<&str> =
+        probes.map(|it| it["message"].as_str().unwrap().split(' ').next().unwrap()).collect();
+    assert_eq!(names, ["scheduler", "migrations", "interrupts", "vectors", "counters"]);
+}
+
 #[test]
 fn a_daemon_that_is_not_there_is_said_to_be_so() {
     check(
