@@ -151,7 +151,8 @@ fn a_check_tells_of_every_probe() {
     let path = dir.path().join("config.yaml");
     std::fs::write(&path, "counters: software\n").unwrap();
     let output = bayplan(&["check", "-o", "json", "--config", path.to_str().unwrap()]);
-    let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
     let probes = findings.iter().filter(|it| it["check"] == "probes");
     let names: Vec<&str> =
         probes.map(|it| it["message"].as_str().unwrap().split(' ').next().unwrap()).collect();

@@ -141,7 +141,7 @@ fn warn_of(table: Vec<Probe>, mut told: Vec<Probe>) -> Vec<Probe> {
         let Probe { name, counts, state } = &row;
         match state {
             ProbeState::Attached | ProbeState::Waiting => continue,
-            _ if told.contains(&row) => continue,
+            _ if told.iter().any(|it| it.name == *name) => continue,
             // As most virtual machines are.
             ProbeState::Unsupported(refusal) => {
                 tracing::info!("probe {name} ({counts}): {refusal}");

@@ -57,7 +57,7 @@ pub(crate) fn who_has_used_up_his_quota_leaves_the_cpu_to_nobody() {
         worker.wait();
         let found = counters(&mut probes, &cgroup).since(&before.0);
         let throttled = quota.throttled() - before.1;
-        let idle = Duration::from_millis(10 * (idle_of_cpu() - idle));
+        let idle = Duration::from_millis(10 * (idle_of_cpu().saturating_sub(idle)));
         let was_idle = idle > begun.elapsed() / 2;
         drop(worker);
         assert!(throttled >= 10, "{throttled} times throttled");

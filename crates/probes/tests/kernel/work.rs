@@ -96,7 +96,10 @@ impl Quota {
             return Some(Quota { stat: cgroup.0.join("cpu.stat"), own: None });
         }
         let dir = Path::new("/sys/fs/cgroup/cpu").join(cgroup.0.file_name()?);
-        fs::create_dir(&dir).ok()?;
+        if !dir.parent()?.is_dir() {
+            return None;
+        }
+        fs::create_dir(&dir).unwrap();
         fs::write(dir.join("cpu.cfs_period_us"), period_us.to_string()).unwrap();
         fs::write(dir.join("cpu.cfs_quota_us"), quota_us.to_string()).unwrap();
         fs::write(dir.join("cgroup.procs"), worker.pid().to_string()).unwrap();
