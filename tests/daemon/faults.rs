@@ -7,16 +7,20 @@ use std::time::Duration;
 
 use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec, RunningPod};
+use bayplan_cri::upstream::Upstream;
 use bayplan_cri::v1;
 use bayplan_daemon::config::OnFailure;
 use bayplan_daemon::status::Status;
 use bayplan_host::disk::{Disk, Operation};
 use bayplan_types::{Bytes, QosClass};
+
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tonic::body::Body;
+use tonic::codegen::http::Request;
 
-use crate::node::{MACHINE, Node, set, soon};
+use crate::node::{MACHINE, Node, STUCK, set, soon};
 use crate::observing::{metrics, sum};
 
 /// gRPC `UNKNOWN`, which is containerd's ordinary error.
@@ -288,6 +292,22 @@ async fn answers_that_are_no_messages_are_errors_and_leak_nothing() {
     node.runtime.clear_faults();
     assert_eq!(node.wait_until_in_line().await.cpus.exclusive, owned);
     assert_eq!(node.cpus(&other), set("1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_in_a_version_of_cri_that_is_not_read_pass_and_are_counted() {
+    let node = Node::start().await;
+    let kubelet = Upstream::new(node.path("bayplan.sock"), STUCK);
+    for _ in 0..2 {
+        let path = "/runtime.v2.RuntimeService/CreateContainer";
+        let answer = soon(kubelet.forward(Request::post(path).body(Body::empty()).unwrap())).await;
+        // The runtime's own word: it does not know that version either.
+        let answer = answer.unwrap();
+        let status = answer.headers().get(tonic::Status::GRPC_STATUS).unwrap();
+        assert_eq!(status, "12");
+    }
+    let kind = ["kind=\"other_version\""];
+    assert_eq!(sum(&metrics(&node).await, "bayplan_failures_total", &kind).to_string(), "2");
 }
 
 /// Writes nothing for as long as it is held.

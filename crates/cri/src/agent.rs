@@ -88,4 +88,7 @@ pub trait Agent: Clone + Send + Sync + 'static {
     fn call_ended(&self, method: &str, code: u32);
     /// The call is forwarded unchanged although it is one that is normally decoded; `why` is a short fixed word. Must not block.
     fn passed_through(&self, method: &str, why: &'static str);
+    /// The call was forwarded unread: it is one that is normally decoded, in a version of CRI that is not (`/runtime.v2.RuntimeService/CreateContainer`).
+    /// Must not block.
+    fn other_version(&self, method: &str);
 }

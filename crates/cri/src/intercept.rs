@@ -70,6 +70,16 @@ impl Method {
     }
 }
 
+/// Whether a call of this path would be read if it were of the version that is: `/runtime.v2.RuntimeService/CreateContainer`.
+pub(crate) fn is_of_other_version(path: &str) -> bool {
+    let call = |path: &str| {
+        let (version, call) = path.strip_prefix("/runtime.")?.rsplit_once('.')?;
+        (!version.contains('/')).then(|| call.to_owned())
+    };
+    let called = call(path);
+    called.is_some() && !DECODED.contains(&path) && DECODED.iter().any(|it| call(it) == called)
+}
+
 /// How long a call may go on.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {

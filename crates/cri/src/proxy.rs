@@ -150,6 +150,12 @@ impl<A: Agent> Service<Request<Body>> for Proxy<A> {
             let end = CallEnd::new(shared.agent.clone(), request.uri().path(), entry);
             Ok(match Method::of(request.uri().path()) {
                 Some(method) => shared.intercept(method, request, end).await,
+                None if intercept::is_of_other_version(request.uri().path()) => {
+                    let path = request.uri().path().to_owned();
+                    let response = shared.pass(request, end).await;
+                    shared.agent.other_version(&path);
+                    response
+                }
                 None => shared.pass(request, end).await,
             })
         })

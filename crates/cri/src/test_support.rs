@@ -155,6 +155,10 @@ impl Agent for Recorder {
         let name = method.rsplit('/').next().unwrap_or_default();
         self.write(format!("passed {name} {why}"));
     }
+
+    fn other_version(&self, method: &str) {
+        self.write(format!("other version {method}"));
+    }
 }
 
 pub(crate) fn pinning(cpus: &str, mems: &str) -> Pinning {

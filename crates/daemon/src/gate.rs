@@ -1,7 +1,8 @@
 //! The daemon as the proxy sees it. In: the proxy's questions and reports. Out: events to the state, and answers within a deadline.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bayplan_cri::agent::{Admission, Agent, CreateOutcome, Mount, Ticket};
@@ -28,6 +29,8 @@ pub(crate) struct Gate {
     pub(crate) sync_soon: Arc<Notify>,
     pub(crate) mounts: Arc<Mounts>,
     pub(crate) enforcement: Enforcement,
+    /// Methods in versions of CRI that are not read, of which the log has told.
+    pub(crate) versions_told: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// Why there is no decision.
@@ -41,6 +44,9 @@ enum Undecided {
 
 /// A start waits this long at most for kernel files. Some milliseconds are usual; the rest is for slow disks, on which the way back is kept first.
 const FILES_PATIENCE: Duration = Duration::from_millis(250);
+
+/// Nine methods are read, and versions of CRI are few; what is named beyond is no version.
+const VERSIONS_TOLD_MAX: usize = 100;
 
 /// Where containers see the files of `resources_file.rs`, and where they are.
 #[derive(Debug)]
@@ -272,6 +278,18 @@ impl Agent for Gate {
         self.metrics.failed("passed_through");
         self.sync_soon.notify_one();
     }
+
+    fn other_version(&self, method: &str) {
+        self.metrics.failed("other_version");
+        self.sync_soon.notify_one();
+        let mut told = self.versions_told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < VERSIONS_TOLD_MAX && told.insert(method.to_owned()) {
+            tracing::error!(
+                method,
+                "forwarded unread, so nothing was decided: bayplan reads no version of CRI but runtime.v1; told once"
+            );
+        }
+    }
 }
 
 #[cfg(test)]
@@ -309,7 +327,8 @@ mod tests {
         let (_, config) = watch::channel(Arc::new(config));
         let mounts = Arc::new(Mounts { root: "/".into(), directories: Vec::new() });
         let (enforcement, questions) = Enforcement::new(RuntimeCalls::default());
-        let gate = Gate { syncer, config, metrics, sync_soon, mounts, enforcement };
+        let versions_told = Arc::default();
+        let gate = Gate { syncer, config, metrics, sync_soon, mounts, enforcement, versions_told };
         (gate, events, questions)
     }
 
@@ -358,6 +377,18 @@ mod tests {
         let refused = Admission::Refuse("bayplan: 2 calls wait for a decision already".to_owned());
         assert_eq!(admit(&gate).await, refused);
         assert_eq!(gate.resize("id", Resources::default()).await, refused);
+    }
+
+    #[tokio::test]
+    async fn a_version_that_is_not_read_is_told_once_for_each_method_and_always_counted() {
+        let (gate, _events) = gate(Config::default());
+        for at in 0..1000 {
+            gate.other_version("/runtime.v2.RuntimeService/CreateContainer");
+            gate.other_version(&format!("/runtime.made-up-{at}.RuntimeService/CreateContainer"));
+        }
+        assert_eq!(gate.versions_told.lock().unwrap().len(), VERSIONS_TOLD_MAX);
+        let counted = "bayplan_failures_total{kind=\"other_version\"} 2000";
+        assert!(gate.metrics.render(true).contains(counted));
     }
 
     const LATE: &str = "bayplan_failures_total{kind=\"late_files\"} 1";

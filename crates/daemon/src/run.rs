@@ -330,7 +330,15 @@ impl Daemon {
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
         let mounts = mounts_of(&config);
-        let gate = Gate { syncer, config: current, metrics, sync_soon, mounts, enforcement };
+        let gate = Gate {
+            syncer,
+            config: current,
+            metrics,
+            sync_soon,
+            mounts,
+            enforcement,
+            versions_told: Arc::default(),
+        };
         daemon.serve_or_stop(gate, systemd).await
     }
 

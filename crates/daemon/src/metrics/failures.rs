@@ -1,7 +1,7 @@
 //! The kinds of `bayplan_failures_total`. All are there from the start: what appears with its first value cannot be alerted on.
 
 /// A kind, and what has happened; as in `docs/metrics.md`.
-pub(super) const FAILURES: [(&str, &str); 28] = [
+pub(super) const FAILURES: [(&str, &str); 29] = [
     (
         "undecided",
         "no decision in time; what `onFailure` says was done. Or a bug has ended the task that decides, and the call was refused",
@@ -11,6 +11,10 @@ pub(super) const FAILURES: [(&str, &str); 28] = [
     ("late_disks", "a container was placed before it was known which disks its volumes are on"),
     ("late_files", "a container was started before its kernel files were written"),
     ("passed_through", "a call could not be read, and went on unchanged"),
+    (
+        "other_version",
+        "a call in a version of CRI that is not read went on unchanged, so nothing was decided; the log names the method once",
+    ),
     ("no_capacity", "shares because there was no room for CPUs of its own (`onNoCapacity`)"),
     ("huge_pages", "placed although the machine has too few huge pages"),
     ("not_understood", "an annotation, a label or a cgroup parent"),

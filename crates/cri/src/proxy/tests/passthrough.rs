@@ -13,6 +13,7 @@ use tonic::body::Body;
 
 use crate::agent::Admission;
 use crate::embedded::Fault;
+use crate::intercept::DECODED;
 use crate::test_support::{House, run_pod, soon};
 use crate::v1;
 
@@ -74,6 +75,33 @@ async fn a_method_that_does_not_exist_yet_passes_with_everything_on_it() {
     expected.insert("content-length", length);
     assert_eq!(seen.headers, expected);
     house.agent.wait_for("call NewMethod 9").await;
+}
+
+#[tokio::test]
+async fn what_would_be_read_passes_in_another_version_and_that_is_told() {
+    let house = House::with_raw_runtime(Admission::PassThrough, |request: Request<Body>| {
+        let answer = echo(request, HeaderMap::new(), headers(&[("grpc-status", "0")]));
+        async move { answer }
+    });
+    let other_versions = DECODED.iter().map(|path| path.replace("runtime.v1.", "runtime.v2."));
+    let alpha = "/runtime.v1alpha2.RuntimeService/CreateContainer".to_owned();
+    for path in other_versions.chain([alpha]) {
+        let body = Bytes::from_static(b"what it says nobody knows");
+        let answer = house.send(&path, HeaderMap::new(), body.clone()).await;
+        assert_eq!(answer.body, body);
+        assert_eq!(house.agent.heard().pop(), Some(format!("other version {path}")));
+    }
+    let told = house.agent.heard().len();
+    for path in [
+        "/runtime.v2.RuntimeService/ListContainers",
+        "/runtime.v2.ImageService/CreateContainer",
+        "/runtime.v2/x.RuntimeService/CreateContainer",
+        "/somebody.v2.RuntimeService/CreateContainer",
+        "/runtime.v1.RuntimeService/ListContainers",
+    ] {
+        house.send(path, HeaderMap::new(), Bytes::new()).await;
+        assert_eq!(house.agent.heard().len(), told, "{path}");
+    }
 }
 
 #[tokio::test]
