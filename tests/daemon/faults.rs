@@ -9,14 +9,14 @@ use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec, RunningPod};
 use bayplan_cri::upstream::Upstream;
 use bayplan_cri::v1;
-use bayplan_daemon::config::OnFailure;
+use bayplan_daemon::config::{OnFailure, OnNoCapacity};
 use bayplan_daemon::status::Status;
 use bayplan_host::disk::{Disk, Operation};
 use bayplan_types::{Bytes, QosClass};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tonic::body::Body;
 use tonic::codegen::http::Request;
 
@@ -380,6 +380,98 @@ async fn a_container_whose_decision_was_late_is_refused_where_the_configuration_
     assert_eq!((after.cpus, after.pools), (before.cpus, before.pools));
     soon(node.kubelet.create(&pod, &owner("late"), 0)).await.unwrap();
     node.wait_until_in_line().await;
+}
+
+/// Nothing is decided while the disk is stuck: one batch of questions is at it, as many wait as may, and all others are refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn kubelet_sees_resource_exhausted_when_too_many_calls_wait_and_nobody_slips_by() {
+    const WAITING_MAX: usize = 2;
+    const CALLS: usize = 10;
+    let mut node = Node::without_daemon(MACHINE);
+    let disk = Arc::<StuckDisk>::default();
+    node.disks.journal = Arc::<StuckDisk>::clone(&disk);
+    node.adjust = |config| {
+        config.waiting_max = WAITING_MAX;
+        config.decision_timeout = STUCK;
+    };
+    node.start_daemon().await;
+    let mut pods = Vec::new();
+    for at in 0..CALLS {
+        pods.push(run_pod(&mut node, &format!("pod-{at}")).await);
+    }
+    let one = ContainerSpec::guaranteed("one", 1000, Bytes::gib(1));
+    disk.hold(true);
+    let mut calls = JoinSet::new();
+    for (at, pod) in pods.iter().cloned().enumerate() {
+        let (mut kubelet, one) = (node.kubelet.clone(), one.clone());
+        calls.spawn(async move { (at, kubelet.create(&pod, &one, 0).await) });
+    }
+    let mut refused = Vec::new();
+    let mut note_refused = |(at, created): (usize, Result<String, tonic::Status>)| match created {
+        Ok(id) => Some(id),
+        Err(status) => {
+            assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status}");
+            let text = "bayplan: 2 calls wait for a decision already";
+            assert_eq!(status.message(), text);
+            refused.push(at);
+            None
+        }
+    };
+    // While nothing is decided only refusals are answers.
+    for _ in 0..CALLS - 2 * WAITING_MAX {
+        let answer = soon(calls.join_next()).await.unwrap().unwrap();
+        assert_eq!(note_refused(answer), None);
+    }
+    disk.hold(false);
+    let mut placed = Vec::new();
+    while let Some(answer) = soon(calls.join_next()).await {
+        placed.extend(note_refused(answer.unwrap()));
+    }
+    for at in refused {
+        placed.push(soon(node.kubelet.create(&pods[at], &one, 0)).await.unwrap());
+    }
+    let status = node.wait_until_in_line().await;
+    assert_eq!((placed.len(), set(&status.cpus.exclusive).len()), (CALLS, CALLS));
+    assert!(placed.iter().all(|id| node.cpus(id).len() == 1), "somebody slipped by");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_no_room_shares_where_the_configuration_says_so() {
+    let mut node = Node::without_daemon(MACHINE);
+    node.adjust = |config| config.on_no_capacity = OnNoCapacity::Share;
+    node.start_daemon().await;
+    let (_, owner) = node.guaranteed("owner", 12_000).await;
+    let (pod, big) = node.guaranteed("big", 4000).await;
+    let status = node.check_in_line().await;
+    assert_eq!(set(&status.cpus.exclusive), node.cpus(&owner));
+    assert!(node.cpus(&big).is_disjoint(&node.cpus(&owner)));
+    assert_eq!(node.held("big").await.class, "shared");
+    let why = &node.explain("big").await[0].decision.outcome;
+    assert!(why.contains("without CPUs of its own, which onNoCapacity allows"), "{why}");
+    let kind = ["kind=\"no_capacity\""];
+    assert_eq!(sum(&metrics(&node).await, "bayplan_failures_total", &kind).to_string(), "1");
+    soon(node.kubelet.end_pod(&pod)).await.unwrap();
+    node.check_in_line().await;
+}
+
+/// Kubelet stops a container again when it did not hear the answer, and each sandbox at least twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stopped_twice_is_released_once() {
+    let mut node = Node::start().await;
+    let (pod, first) = node.guaranteed("first", 2000).await;
+    let cpus = node.cpus(&first);
+    soon(node.kubelet.stop(&first)).await.unwrap();
+    let (_, second) = node.guaranteed("second", 2000).await;
+    assert_eq!(node.cpus(&second), cpus, "the test tests nothing");
+    for _ in 0..2 {
+        soon(node.kubelet.stop(&first)).await.unwrap();
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: pod.id.clone() };
+        soon(node.raw().stop_pod_sandbox(request)).await.unwrap();
+    }
+    let status = node.check_in_line().await;
+    assert_eq!(set(&status.cpus.exclusive), cpus);
+    let second = node.held("second").await;
+    assert_eq!((set(&second.exclusive), second.phase.as_str()), (cpus, "running"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

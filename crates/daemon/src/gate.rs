@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::config::{EnforcementMode, LiveConfig, OnFailure};
 use crate::enforcer::{Enforcement, asks_for_isolation, has_isolcpus_only};
 use crate::event::{Answer, Event};
+use crate::inbox::{NoPlace, Place};
 use crate::metrics::Metrics;
 use crate::resources_dir::mounted_dir;
 use crate::sync::Syncer;
@@ -38,6 +39,8 @@ pub(crate) struct Gate {
 enum Undecided {
     /// Not before the deadline.
     Late,
+    /// Too many wait already.
+    Crowded,
     /// The task that decides has ended, and the daemon ends with it.
     Gone,
 }
@@ -70,9 +73,14 @@ impl Gate {
 
     /// Before anything is refused, and when CPUs of an init container wait to be used again, the runtime is asked what has ended: kubelet
     /// does not tell when a process exits by itself. The first refusal stands where there is no time for a second look.
-    async fn decide_twice(&self, first: Event, last: Event) -> Result<Admission, Undecided> {
+    async fn decide_twice(
+        &self,
+        place: Place,
+        first: Event,
+        last: Event,
+    ) -> Result<Admission, Undecided> {
         let (asked, limit) = (Instant::now(), self.config.borrow().decision_timeout);
-        let first = match self.ask(first, asked + limit).await? {
+        let first = match decide(place, first, asked + limit).await? {
             Answer::Admission(refused @ Admission::Refuse(_)) => Some(refused),
             Answer::Admission(admission) => return Ok(admission),
             _ => None,
@@ -83,16 +91,36 @@ impl Gate {
         if !matches!(synced, Ok(Ok(()))) {
             tracing::warn!("the runtime could not be asked what has ended");
         }
-        match self.ask(last, asked + limit).await {
+        let last = match self.reserve() {
+            Ok(place) => decide(place, last, asked + limit).await,
+            Err(why) => Err(why),
+        };
+        match last {
             Ok(Answer::Admission(admission)) => Ok(admission),
             Ok(_) => first.ok_or(Undecided::Late),
             Err(why) => first.ok_or(why),
         }
     }
 
-    /// What is done without a decision: where it is late, what the configuration says. Where nobody decides any more, another daemon is there in a
-    /// moment for kubelet's next try; who went through now would share CPUs for all his life.
+    /// A place for a question that waits for its decision.
+    fn reserve(&self) -> Result<Place, Undecided> {
+        self.syncer.inbox.reserve().map_err(|why| match why {
+            NoPlace::Full => Undecided::Crowded,
+            NoPlace::Closed => Undecided::Gone,
+        })
+    }
+
+    /// What is done without a decision: where it is late, what the configuration says. Where too many wait, or nobody decides any more, kubelet's next try finds
+    /// fewer or another daemon; who went through now would share CPUs for all his life.
     fn undecided(&self, why: Undecided) -> Admission {
+        if why == Undecided::Crowded {
+            self.metrics.failed("crowded");
+            let waiting = self.syncer.inbox.capacity();
+            tracing::error!("{waiting} events wait already; see maxWaitingCalls");
+            return Admission::Refuse(format!(
+                "bayplan: {waiting} calls wait for a decision already"
+            ));
+        }
         self.metrics.failed("undecided");
         if why == Undecided::Gone {
             tracing::error!("refused: the task that decides has ended, and so does the daemon");
@@ -151,16 +179,6 @@ impl Gate {
         container.lacks_partition = matches!(found, Ok(Ok(true)));
     }
 
-    /// Too many calls wait already.
-    fn crowded(&self) -> Option<Admission> {
-        self.syncer.inbox.is_full().then(|| {
-            self.metrics.failed("crowded");
-            let waiting = self.syncer.inbox.capacity();
-            tracing::error!("{waiting} events wait already; see maxWaitingCalls");
-            Admission::Refuse(format!("bayplan: {waiting} calls wait for a decision already"))
-        })
-    }
-
     /// The runtime, or kubelet around it, writes the files of this container, or has just done so.
     fn note_call(&self, container_id: &str) {
         self.enforcement.calls.note(container_id, Instant::now());
@@ -173,6 +191,12 @@ impl Gate {
             self.metrics.failed("late");
         }
     }
+}
+
+/// Asks and waits for the answer.
+async fn decide(place: Place, question: Event, deadline: Instant) -> Result<Answer, Undecided> {
+    let answered = timeout_at(deadline, place.ask(question)).await;
+    answered.map_err(|_elapsed| Undecided::Late)?.ok_or(Undecided::Gone)
 }
 
 impl Agent for Gate {
@@ -189,15 +213,16 @@ impl Agent for Gate {
     }
 
     async fn admit(&self, ticket: Ticket, mut container: NewContainer) -> Admission {
-        if let Some(refused) = self.crowded() {
-            return refused;
-        }
+        let place = match self.reserve() {
+            Ok(place) => place,
+            Err(why) => return self.undecided(why),
+        };
         self.find_disks(&mut container).await;
         self.find_isolation(&mut container).await;
         let container = Box::new(container);
         let (first, last) =
             (Event::TryAdmit(ticket, container.clone()), Event::Admit(ticket, container));
-        let decided = self.decide_twice(first, last).await;
+        let decided = self.decide_twice(place, first, last).await;
         let admission = decided.unwrap_or_else(|why| self.undecided(why));
         if matches!(admission, Admission::Refuse(_)) {
             // Should it be placed late, nobody will come for the place.
@@ -250,12 +275,13 @@ impl Agent for Gate {
     }
 
     async fn resize(&self, container_id: &str, resources: Resources) -> Admission {
-        if let Some(refused) = self.crowded() {
-            return refused;
-        }
+        let place = match self.reserve() {
+            Ok(place) => place,
+            Err(why) => return self.undecided(why),
+        };
         let id = container_id.to_owned();
         let (first, last) = (Event::TryResize(id.clone(), resources), Event::Resize(id, resources));
-        let decided = self.decide_twice(first, last).await;
+        let decided = self.decide_twice(place, first, last).await;
         let decided = decided.unwrap_or_else(|why| self.undecided(why));
         // Kubelet asks every second for what is refused, and the runtime hears nothing of it.
         if !matches!(decided, Admission::Refuse(_)) {
@@ -377,6 +403,23 @@ mod tests {
         let refused = Admission::Refuse("bayplan: 2 calls wait for a decision already".to_owned());
         assert_eq!(admit(&gate).await, refused);
         assert_eq!(gate.resize("id", Resources::default()).await, refused);
+    }
+
+    #[tokio::test]
+    async fn calls_that_come_together_are_refused_as_those_that_come_one_by_one() {
+        let waiting_max = 2;
+        let (gate, _events) = gate(Config { waiting_max, ..impatient(OnFailure::Open) });
+        // Its disks are looked up before it is asked where it goes.
+        let container = NewContainer {
+            volumes: [("/nowhere".to_owned(), Vec::new())].into(),
+            ..NewContainer::default()
+        };
+        let calls = (0..5).map(|at| gate.admit(Ticket(at), container.clone()));
+        let answers = futures::future::join_all(calls).await;
+        let passed = answers.iter().filter(|it| **it == Admission::PassThrough).count();
+        let refused = Admission::Refuse("bayplan: 2 calls wait for a decision already".to_owned());
+        let refused = answers.iter().filter(|it| **it == refused).count();
+        assert_eq!((passed, refused), (waiting_max, 5 - waiting_max), "{answers:?}");
     }
 
     #[tokio::test]

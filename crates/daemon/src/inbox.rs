@@ -1,7 +1,9 @@
 //! The way to the state: a bounded queue of events, and an answer to each.
 //!
-//! Questions are turned away when it is full, so that kubelet hears it at once and tries again; what has happened waits for a place.
+//! A question has a place before anything is looked up for it, or is turned away, so that kubelet hears it at once and tries again; what has happened waits
+//! for a place.
 
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::event::{Answer, Event};
@@ -31,9 +33,33 @@ impl Inbox {
         self.sender.max_capacity()
     }
 
-    /// No event more can wait.
-    pub(crate) fn is_full(&self) -> bool {
-        self.sender.capacity() == 0
+    /// A place for one question, which nobody else can have from now on.
+    pub(crate) fn reserve(&self) -> Result<Place, NoPlace> {
+        self.sender.clone().try_reserve_owned().map(Place).map_err(|error| match error {
+            TrySendError::Full(_) => NoPlace::Full,
+            TrySendError::Closed(_) => NoPlace::Closed,
+        })
+    }
+}
+
+/// Why a question cannot be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// As many events wait as may.
+    Full,
+    /// Nobody answers any more.
+    Closed,
+}
+
+/// A place in the queue.
+pub(crate) struct Place(mpsc::OwnedPermit<Envelope>);
+
+impl Place {
+    /// Sends a question, also if nobody waits for its answer; `None` when the daemon is stopping.
+    pub(crate) fn ask(self, event: Event) -> impl Future<Output = Option<Answer>> {
+        let (answer, answered) = oneshot::channel();
+        self.0.send(Envelope { event, answer });
+        async { answered.await.ok() }
     }
 }
 
