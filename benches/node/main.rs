@@ -1,5 +1,5 @@
-//! What the daemon takes on a node full of containers that run: `cargo bench -p bayplan-benches --bench node -- all`, as root, a quarter of an hour.
-//! Without the word it only says so, as a part of all benchmarks.
+//! What the daemon takes on a node full of containers that run: `cargo bench -p bayplan-benches --bench node -- all [--bayplan FILE]`, as root, a quarter of an hour.
+//! Without the word it only says so, as a part of all benchmarks. With a file that is the program which is measured, as `target/package/bayplan`.
 //!
 //! Real containerd and runc start 250 containers through it. With none of them and with all, it is left alone for a minute, in one
 //! configuration after the other, and then asked for its metrics; told are its CPU time, by the kernel's count, and its memory.
@@ -38,13 +38,18 @@ const CHOICES: &[(&str, &str)] = &[
 ];
 
 fn main() -> anyhow::Result<()> {
-    if !std::env::args().any(|arg| arg == "all") {
+    let arguments: Vec<String> = std::env::args().collect();
+    if !arguments.iter().any(|arg| arg == "all") {
         println!(
             "{CONTAINERS} real containers take a quarter of an hour, and root: `--bench node -- all`"
         );
         return Ok(());
     }
-    let mut node = Node::start(Path::new(BAYPLAN), &SLEEP, CgroupDriver::Cgroupfs)?;
+    let program = match arguments.iter().position(|arg| arg == "--bayplan") {
+        Some(at) => arguments.get(at + 1).context("--bayplan needs a file")?.as_str(),
+        None => BAYPLAN,
+    };
+    let mut node = Node::start(Path::new(program), &SLEEP, CgroupDriver::Cgroupfs)?;
     let told = measure(&mut node);
     node.end(told)
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec};
 use bayplan_host::write_snapshot;
+use bayplan_tests::daemon::ENVIRONMENT;
 use bayplan_topology::parse_machine;
 use bayplan_types::{Bytes, QosClass};
 use tempfile::TempDir;
@@ -56,6 +57,7 @@ impl Ways {
         let started = Instant::now();
         let mut command = Command::new(program);
         command.args(["run", "--config"]).arg(config).env("BAYPLAN_LOG", "error");
+        command.envs(ENVIRONMENT);
         let bayplan_process = Process::start(&mut command, &bayplan.socket).await;
         bayplan.kubelet().version().await.unwrap();
         let start_ms = started.elapsed().as_secs_f64() * 1000.0;

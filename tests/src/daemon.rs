@@ -14,8 +14,8 @@ pub const UNIT: &str = "bayplan.service";
 /// That of the socket for kubelet.
 pub const SOCKET_UNIT: &str = "bayplan.socket";
 
-/// As the unit has it.
-const ENVIRONMENT: [(&str, &str); 2] =
+/// What the unit sets in the environment.
+pub const ENVIRONMENT: [(&str, &str); 2] =
     [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TRIM_THRESHOLD_", "131072")];
 
 /// Who starts it.

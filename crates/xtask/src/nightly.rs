@@ -12,7 +12,7 @@ use crate::{cargo, package, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), critest, kubelet, lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), critest, kubelet, package (makes both and tests them), lab,
                          probes (the probes' tests in guests); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -97,6 +97,7 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.extend(fuzz_parts()?);
     parts.push(script("critest", &["--side-by-side"]));
     parts.push(script("kubelet", &[]));
+    parts.extend(package_parts()?);
     parts.push(Part::new("lab", lab));
     parts.push(Part::new("probes", probes));
     choose(parts, wanted)
@@ -128,6 +129,23 @@ fn fuzz_parts() -> anyhow::Result<Vec<Part>> {
     let (name, version) = CARGO_FUZZ;
     let install = Part::new("fuzz-install", package::install(name, version));
     Ok(std::iter::once(install).chain(fuzz_targets()?.iter().map(part)).collect())
+}
+
+/// Makes the packages, tests what the Debian one installs in a guest under systemd, and what the RPM one does to a root of its own.
+fn package_parts() -> anyhow::Result<Vec<Part>> {
+    let xtask = std::env::current_exe()?;
+    let mut package = Command::new(&xtask);
+    package.arg("package");
+    // Its name has the version, and it is the only one there.
+    let mut guest = Command::new("sh");
+    guest.args(["-c", "exec \"$0\" lab run --init systemd --package \"$1\"/*.deb"]);
+    guest.arg(&xtask).arg(workspace().join("target/package"));
+    let rpm = Command::new(workspace().join("tests/check-rpm"));
+    Ok(vec![
+        Part::new("package", package),
+        Part::new("package-guest", guest),
+        Part { must_say: "check-rpm: installed", ..Part::new("package-rpm", rpm) },
+    ])
 }
 
 fn fuzz_targets() -> anyhow::Result<Vec<String>> {
@@ -236,8 +254,13 @@ mod tests {
     #[test]
     fn every_part_is_there() {
         let names: Vec<String> = parts(&[]).unwrap().into_iter().map(|it| it.name).collect();
-        for name in ["chaos", "sigkill", "soak", "fuzz-journal", "critest", "kubelet", "lab"] {
+        for name in
+            ["chaos", "sigkill", "soak", "fuzz-journal", "critest", "kubelet", "package", "lab"]
+        {
             assert!(names.iter().any(|it| it == name), "{name} in {names:?}");
         }
+        // What makes them comes first.
+        let packages: Vec<&String> = names.iter().filter(|it| it.starts_with("package")).collect();
+        assert_eq!(packages, ["package", "package-guest", "package-rpm"]);
     }
 }
