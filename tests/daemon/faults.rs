@@ -432,7 +432,9 @@ async fn kubelet_sees_resource_exhausted_when_too_many_calls_wait_and_nobody_sli
         let id = loop {
             match soon(node.kubelet.create(&pods[at], &one, 0)).await {
                 Ok(id) => break id,
-                Err(status) => assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status}"),
+                Err(status) => {
+                    assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status}")
+                }
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
