@@ -31,7 +31,7 @@ pub(crate) struct Gate {
     pub(crate) mounts: Arc<Mounts>,
     pub(crate) enforcement: Enforcement,
     /// Methods in versions of CRI that are not read, of which the log has told.
-    pub(crate) versions_told: Arc<Mutex<BTreeSet<String>>>,
+    versions_told: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// Why there is no decision.
@@ -59,6 +59,18 @@ pub(crate) struct Mounts {
 }
 
 impl Gate {
+    pub(crate) fn new(
+        syncer: Syncer,
+        config: LiveConfig,
+        metrics: Arc<Metrics>,
+        sync_soon: Arc<Notify>,
+        mounts: Arc<Mounts>,
+        enforcement: Enforcement,
+    ) -> Gate {
+        let versions_told = Arc::default();
+        Gate { syncer, config, metrics, sync_soon, mounts, enforcement, versions_told }
+    }
+
     /// Sends an event although whoever asked may give up waiting: what happened must not be lost.
     fn send(&self, event: Event) -> JoinHandle<Option<Answer>> {
         let inbox = self.syncer.inbox.clone();
@@ -353,8 +365,7 @@ mod tests {
         let (_, config) = watch::channel(Arc::new(config));
         let mounts = Arc::new(Mounts { root: "/".into(), directories: Vec::new() });
         let (enforcement, questions) = Enforcement::new(RuntimeCalls::default());
-        let versions_told = Arc::default();
-        let gate = Gate { syncer, config, metrics, sync_soon, mounts, enforcement, versions_told };
+        let gate = Gate::new(syncer, config, metrics, sync_soon, mounts, enforcement);
         (gate, events, questions)
     }
 

@@ -330,15 +330,7 @@ impl Daemon {
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
         let mounts = mounts_of(&config);
-        let gate = Gate {
-            syncer,
-            config: current,
-            metrics,
-            sync_soon,
-            mounts,
-            enforcement,
-            versions_told: Arc::default(),
-        };
+        let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement);
         daemon.serve_or_stop(gate, systemd).await
     }
 
