@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bayplan_enforcement::{
     FilePlan, FileWrite, Notice, Patience, Reclaim, Settings, Slot, Told, Unmovable, author_of,
-    files_to_read, is_needed, plan_files,
+    disks_to_look_for, files_to_read, is_needed, plan_files,
 };
 use bayplan_host::kernel::{Kernel, Report, apply, observe};
 use bayplan_types::Pinning;
@@ -432,6 +432,8 @@ impl Enforcer {
     fn plan(&mut self, settings: &Settings, groups: &GroupWork) -> FilePlan {
         let originals = self.originals.all();
         let mut observed = observe(self.kernel.as_mut(), files_to_read(settings, originals));
+        let disks = disks_to_look_for(settings, originals);
+        observed.extend(observe(self.kernel.as_mut(), disks.iter().map(String::as_str)));
         groups.foresee(&mut observed);
         plan_files(settings, &observed, originals)
     }

@@ -10,7 +10,7 @@
 //! What the order is owed to: Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files" (exclusive CPUs are a subset of those above, and nobody's beside), and
 //! Documentation/admin-guide/pm/cpufreq.rst, "Policy Interface in sysfs" (the ends of a range).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::setting::{
@@ -139,6 +139,15 @@ pub fn files_to_read<'a>(
     slots.into_iter().filter(move |path| std::mem::replace(&mut last, path) != *path)
 }
 
+/// Which files, besides, tell whether the disks are still there on which something is to be given back. Without them, all are.
+pub fn disks_to_look_for(
+    settings: &Settings,
+    originals: &BTreeMap<Slot, Original>,
+) -> BTreeSet<String> {
+    let returned = originals.keys().filter(|slot| !settings.contains_key(slot));
+    returned.filter_map(Slot::disk_file).collect()
+}
+
 /// From what was observed to what is wanted, and back to the original where nothing is wanted.
 pub fn plan_files(
     settings: &Settings,
@@ -173,6 +182,7 @@ pub fn plan_files(
     let mut returned = Vec::new();
     for (slot, original) in originals.iter().filter(|(slot, _)| !settings.contains_key(slot)) {
         match found(observed, slot, &original.form) {
+            _ if has_lost_disk(observed, slot) => plan.forget.push(slot.clone()),
             // The runtime has written another limit since.
             Ok(now) if original.form == Form::CpuMax && !now.starts_with("max") => {
                 plan.forget.push(slot.clone());
@@ -237,6 +247,12 @@ fn found<'a>(observed: &'a Observed, slot: &Slot, form: &Form) -> Result<&'a str
         Some(Err(why)) => Err(why.clone()),
         None => Err("not read".to_owned()),
     }
+}
+
+/// The kernel has forgotten the line with the disk, and takes none for it any more.
+fn has_lost_disk(observed: &Observed, slot: &Slot) -> bool {
+    let file = slot.disk_file().and_then(|file| observed.get(&file));
+    file.is_some_and(|text| text.as_ref().is_err_and(|why| why == GONE))
 }
 
 /// Limits that the line does not name are unlimited, and are to be so again.
@@ -623,6 +639,19 @@ mod tests {
         let has = observed(&[("cpu.max", "250000 100000\n")]);
         let plan = plan_files(&Settings::new(), &has, &originals);
         assert_eq!((plan.writes.len(), plan.forget), (0, vec![Slot::file("cpu.max")]));
+    }
+
+    #[test]
+    fn a_line_is_given_back_as_long_as_its_disk_is_there() {
+        let (form, value) = (Form::Limits, "wbps=5".to_owned());
+        let originals = BTreeMap::from([(Slot::line("io.max", "8:16"), Original { form, value })]);
+        let disks = disks_to_look_for(&Settings::new(), &originals);
+        assert_eq!(disks, ["sys/dev/block/8:16/dev".to_owned()].into());
+        let mut has = observed(&[("io.max", ""), ("sys/dev/block/8:16/dev", "8:16\n")]);
+        assert_eq!(plan_files(&Settings::new(), &has, &originals).writes.len(), 1);
+        has.extend(disks.into_iter().map(|file| (file, Err(GONE.to_owned()))));
+        let plan = plan_files(&Settings::new(), &has, &originals);
+        assert_eq!((plan.writes.len(), plan.forget.len()), (0, 1));
     }
 
     #[test]

@@ -26,8 +26,8 @@ pub use block_io::{
 };
 pub use cgroup::{CgroupWants, CpuQuota, MemoryQos, MemoryWants, burst_slot, settings_for_cgroups};
 pub use file_plan::{
-    FilePass, FilePlan, FileWrite, Impossible, files_to_read, is_needed, plan_files,
-    render_file_plan,
+    FilePass, FilePlan, FileWrite, Impossible, disks_to_look_for, files_to_read, is_needed,
+    plan_files, render_file_plan,
 };
 pub use interrupts::{Interrupts, Unmovable, settings_for_interrupts};
 pub use partition::{

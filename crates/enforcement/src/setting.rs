@@ -37,6 +37,14 @@ impl Slot {
     pub fn file_name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
+
+    /// What is there as long as the disk is that the line is about; `None`: it is about none (Documentation/filesystems/sysfs.rst, "Top Level Directory Layout").
+    pub(crate) fn disk_file(&self) -> Option<String> {
+        let key = self.key.as_ref()?;
+        let (major, minor) = key.split_once(':')?;
+        let is_number = [major, minor].iter().all(|it| it.parse::<u32>().is_ok());
+        is_number.then(|| format!("sys/dev/block/{key}/dev"))
+    }
 }
 
 impl fmt::Display for Slot {

@@ -182,6 +182,39 @@ async fn what_the_runtime_does_not_know_has_ended_and_what_it_refuses_has_not() 
     assert_eq!(house.agent.heard(), ["ended unknown", "starting unknown"]);
 }
 
+/// The runtime writes them to `hugetlb.*`; what is decided here is only where they come from.
+#[tokio::test]
+async fn limits_of_huge_pages_reach_the_runtime_as_kubelet_sent_them() {
+    let seen = Arc::default();
+    let house = note_requests(&seen);
+    let limit =
+        |(size, limit): (&str, u64)| v1::HugepageLimit { page_size: size.to_owned(), limit };
+    let limits = [("1GB", 1 << 30), ("2MB", 0)].map(limit).to_vec();
+    let resources =
+        v1::LinuxContainerResources { hugepage_limits: limits.clone(), ..Default::default() };
+    let mut creation = create("p", "main");
+    let config = creation.config.get_or_insert_default();
+    config.linux.get_or_insert_default().resources = Some(resources.clone());
+    let resize = v1::UpdateContainerResourcesRequest {
+        container_id: "c".to_owned(),
+        linux: Some(resources),
+        ..Default::default()
+    };
+    let update = CREATE.replace("CreateContainer", "UpdateContainerResources");
+    for (path, message) in [(CREATE, creation.encode_to_vec()), (&*update, resize.encode_to_vec())]
+    {
+        house.send(path, HeaderMap::new(), frame::wrap(&message, &[]).unwrap()).await;
+    }
+    let requests = std::mem::take(&mut *seen.lock().unwrap());
+    let [created, resized] = &requests[..] else { panic!("{requests:?}") };
+    let read = v1::CreateContainerRequest::decode(frame::parse(&created.1).unwrap()).unwrap();
+    let created = read.config.unwrap().linux.unwrap().resources.unwrap();
+    let read = v1::UpdateContainerResourcesRequest::decode(frame::parse(&resized.1).unwrap());
+    for found in [created, read.unwrap().linux.unwrap()] {
+        assert_eq!((found.cpuset_mems.as_str(), found.hugepage_limits), ("1", limits.clone()));
+    }
+}
+
 /// Notes each request and answers OK without a message.
 fn note_requests(seen: &Arc<Mutex<Vec<(HeaderMap, Bytes)>>>) -> House {
     let seen = Arc::clone(seen);

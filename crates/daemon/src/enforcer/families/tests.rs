@@ -123,6 +123,7 @@ fn machine() -> FakeResctrl {
     }
     let mut put = |path: String, text: &str| put(&mut rest.files, &path, text);
     put("sys/fs/cgroup/io.cost.qos".to_owned(), "254:0 enable=0");
+    put("sys/dev/block/254:0/dev".to_owned(), "254:0");
     put("run/irqbalance/irqbalance7.sock".to_owned(), "1");
     put("sys/devices/virtual/workqueue/cpumask".to_owned(), "f");
     put("sys/kernel/mm/numa/demotion_enabled".to_owned(), "false");
@@ -390,6 +391,7 @@ fn errnos(path: &str) -> &'static [Errno] {
         Errno::EACCES,
         Errno::ENOSPC,
         Errno::EPERM,
+        Errno::ENOMEM,
     ];
     const SOCKET: &[Errno] =
         &[Errno::EAGAIN, Errno::EPROTO, Errno::EACCES, Errno::ENOENT, Errno::EIO];
