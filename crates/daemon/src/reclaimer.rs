@@ -267,16 +267,19 @@ impl Reclaimer {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::fs;
     use std::sync::Mutex;
 
     use bayplan_enforcement::ReclaimMember;
     use bayplan_host::fake_kernel::FakeKernel;
 
     use super::*;
+    use crate::enforcer::RuntimeCalls;
 
     const PRESSURE: &str = "sys/fs/cgroup/p/c/memory.pressure";
     const RECLAIM: &str = "sys/fs/cgroup/p/c/memory.reclaim";
     const CURRENT: &str = "sys/fs/cgroup/p/c/memory.current";
+    const MIN: &str = "sys/fs/cgroup/p/c/memory.min";
     const LOW: &str = "sys/fs/cgroup/p/c/memory.low";
     const TYPE: &str = "sys/fs/cgroup/p/c/cgroup.type";
     const MIB: u64 = 1 << 20;
@@ -317,7 +320,7 @@ mod tests {
             let kernel = FakeKernel::new(&[
                 (RECLAIM, ""),
                 (CURRENT, "1073741824\n"),
-                ("sys/fs/cgroup/p/c/memory.min", "0\n"),
+                (MIN, "0\n"),
                 (LOW, "0\n"),
             ]);
             let kernel = Arc::new(Mutex::new(kernel));
@@ -393,6 +396,51 @@ mod tests {
         assert_eq!(scene.slice(&large, 23), Some(End::Stalled));
         assert_eq!(scene.slice(&large, 32), None);
         assert_eq!(scene.asked(), [4, 4, 2, 4]);
+    }
+
+    /// As it is switched off, in a dry run, and when everything is restored.
+    #[tokio::test]
+    async fn a_turn_ends_in_its_middle_when_nothing_is_to_be_reclaimed_any_more() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put(PRESSURE, &pressure(0));
+        for (path, text) in [(CURRENT, "1073741824\n"), (LOW, "0\n"), (MIN, "0\n")] {
+            put(path, text);
+        }
+        let is_asked = || fs::read_to_string(root.path().join(RECLAIM)).unwrap() == "4194304";
+        let (enforcement, questions) = Enforcement::new(RuntimeCalls::default());
+        let (metrics, stop) = (Arc::<Metrics>::default(), CancellationToken::new());
+        let counts = Arc::clone(&metrics);
+        let host = root.path().to_owned();
+        tokio::spawn(run_reclaimer(host, enforcement.clone(), counts, stop.clone()));
+        // Two hundred and fifty-six writes, of which each lets somebody else in before the next.
+        let mut long = reclaim_of(1 << 30);
+        long.class.every = Duration::from_millis(10);
+        for _ in 0..2 {
+            put(RECLAIM, "");
+            questions.note_reclaims(std::slice::from_ref(&long));
+            let under_way = loop {
+                let between = enforcement.begin_reclaim().await;
+                if is_asked() {
+                    break between;
+                }
+                drop(between);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            };
+            put(RECLAIM, "");
+            questions.note_reclaims(&[]);
+            drop(under_way);
+            tokio::time::sleep(long.class.every * 20).await;
+            assert!(!is_asked());
+        }
+        let text = metrics.render(false);
+        let ended = text.lines().filter(|line| line.starts_with("bayplan_memory_reclaims_total{"));
+        assert!(ended.clone().count() > 0 && ended.into_iter().all(|line| line.ends_with(" 0")));
+        stop.cancel();
     }
 
     #[test]

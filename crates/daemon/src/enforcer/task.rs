@@ -111,6 +111,11 @@ impl Questions {
         self.done.send_replace(Done { step, turned, ..Done::default() });
     }
 
+    /// As if the last look had found that memory of these is to be reclaimed.
+    pub(crate) fn note_reclaims(&self, reclaims: &[Reclaim]) {
+        self.done.send_replace(Done { reclaims: reclaims.into(), ..Done::default() });
+    }
+
     /// As if a bug had ended the task.
     pub(crate) fn end_by_a_bug(self) {
         let task = std::panic::AssertUnwindSafe(move || {
