@@ -243,7 +243,7 @@ impl Node {
 
     fn machine(&self) -> Machine {
         let machine = match self.is_watched {
-            true => Machine::of_host(&self.host_root()).unwrap(),
+            true => Machine::of_host(&self.host_root(), &self.state_dir()).unwrap(),
             false => Machine::fixed(self.topology.clone()),
         };
         machine.with_disks(self.disks.clone())

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::args::RunOptions;
 use anyhow::Context as _;
+use bayplan_daemon::config::Config;
 use bayplan_daemon::systemd::Systemd;
 use bayplan_daemon::{Daemon, Followed, LogFilter, Machine};
 use bayplan_host::disk::Disks;
@@ -28,7 +29,8 @@ pub(crate) fn run(config: Option<&Path>, options: &RunOptions, disks: Disks) -> 
     let systemd = Systemd::from_env()?;
     let followed = Followed::read(config)?;
     let log = init_log(&followed.config().log)?;
-    let machine = Machine::of_host(&followed.config().host_root)?.with_disks(disks);
+    let Config { host_root, state_dir, .. } = followed.config();
+    let machine = Machine::of_host(host_root, state_dir)?.with_disks(disks);
     let followed = followed.with_log(log).with_dry_run(options.dry_run);
     raise_file_limit();
     let runtime = runtime()?;

@@ -31,7 +31,7 @@ use tokio::time::Instant;
 pub(crate) use calls::RuntimeCalls;
 pub(crate) use drift::Drift;
 pub use held::HeldFile;
-pub(crate) use originals::Originals;
+pub(crate) use originals::{BOOT_ID, Originals, read_originals};
 pub(crate) use task::{Enforcement, EnforcerTask, LOST, Questions, run_enforcer};
 pub use view::{FilePlanView, render_file_plan_view};
 

@@ -33,7 +33,7 @@ use tokio::time::MissedTickBehavior;
 use crate::event::{ChangedMachine, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
-use crate::run::read_machine;
+use crate::read_machine::read_own_machine;
 
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(1);
@@ -70,16 +70,17 @@ pub struct Machine {
 #[derive(Clone, Debug)]
 struct Watched {
     root: PathBuf,
+    state_dir: PathBuf,
     texts: Texts,
     claimed: CpuSet,
 }
 
 impl Machine {
-    /// The machine whose `sys` lies below `root`. The daemon follows it when CPUs and memory nodes come and go.
+    /// The machine whose `sys` lies below `root`, without what daemons with this state directory have changed. The daemon follows it when CPUs and memory nodes come and go.
     ///
     /// # Errors
     /// There is no CPU directory, or no CPU.
-    pub fn of_host(root: &Path) -> anyhow::Result<Machine> {
+    pub fn of_host(root: &Path, state_dir: &Path) -> anyhow::Result<Machine> {
         // What changes from here on differs at the first poll. Files that cannot be read now differ too, so the machine is read again.
         let mut texts = read_texts(root).unwrap_or_default();
         // Somebody else's file must not keep the node from starting; it is read again at the first poll.
@@ -89,8 +90,9 @@ impl Machine {
             texts = Texts::default();
             CpuSet::new()
         });
-        let (topology, files) = read_machine(root, &claimed)?;
-        let watched = Some(Watched { root: root.to_owned(), texts, claimed });
+        let (topology, files) = read_own_machine(root, state_dir, &claimed)?;
+        let (root, state_dir) = (root.to_owned(), state_dir.to_owned());
+        let watched = Some(Watched { root, state_dir, texts, claimed });
         Ok(Machine { files: Some(files), watched, ..Machine::fixed(topology) })
     }
 
@@ -131,9 +133,10 @@ impl Machine {
         inbox: Inbox,
         metrics: Arc<Metrics>,
     ) -> Option<Watch> {
-        let Watched { root, texts, claimed } = self.watched.clone()?;
+        let Watched { root, state_dir, texts, claimed } = self.watched.clone()?;
         let settling = Settling { in_use: texts, seen: None };
-        Some(Watch { root, settling, claimed, ground, inbox, metrics, told: BTreeSet::new() })
+        let told = BTreeSet::new();
+        Some(Watch { root, state_dir, settling, claimed, ground, inbox, metrics, told })
     }
 }
 
@@ -203,6 +206,7 @@ impl Ground {
 /// Follows one machine.
 pub(crate) struct Watch {
     root: PathBuf,
+    state_dir: PathBuf,
     settling: Settling,
     /// CPUs that were claimed of the DRA CPU driver when that could be read last.
     claimed: CpuSet,
@@ -235,13 +239,14 @@ impl Watch {
             }
             return Ok(());
         }
-        let (root, expected, known) = (self.root.clone(), texts.clone(), self.claimed.clone());
+        let (root, state_dir) = (self.root.clone(), self.state_dir.clone());
+        let (expected, known) = (texts.clone(), self.claimed.clone());
         let read = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
             let (claimed, strange) = match read_claimed_cpus(&root) {
                 Ok(claimed) => (claimed, None),
                 Err(error) => (known, Some(anyhow::Error::new(error))),
             };
-            let (topology, files) = read_machine(&root, &claimed)?;
+            let (topology, files) = read_own_machine(&root, &state_dir, &claimed)?;
             let is_at_rest = read_texts(&root)? == expected;
             Ok(is_at_rest.then_some((topology, files, claimed, strange)))
         });
@@ -288,6 +293,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::derive_machine;
     use crate::event::{Answer, ChangedMachine};
     use crate::inbox::{Envelope, inbox};
 
@@ -335,7 +341,7 @@ mod tests {
             for cpu in 0..4 {
                 write(&dir, &format!("cpu/cpu{cpu}/topology/core_cpus_list"), &format!("{cpu}\n"));
             }
-            let machine = Machine::of_host(dir.path()).unwrap();
+            let machine = Machine::of_host(dir.path(), &dir.path().join("state")).unwrap();
             early(&dir);
             let (inbox, mut events) = inbox(64);
             let (sender, machines) = std::sync::mpsc::channel();
@@ -475,8 +481,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_fixed_machine_is_not_watched() {
-        let (topology, _) = read_machine(Host::start(|_| {}).dir.path(), &CpuSet::new()).unwrap();
-        let machine = Machine::fixed(topology);
+        let host = Host::start(|_| {});
+        let machine = Machine::fixed(derive_machine(host.dir.path()).unwrap());
         let (inbox, _events) = inbox(64);
         assert!(
             machine

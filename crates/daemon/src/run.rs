@@ -13,8 +13,7 @@ use bayplan_cri::upstream::Upstream;
 use bayplan_host::disk::Disks;
 use bayplan_host::journal::{Journal, JournalError};
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
-use bayplan_host::{Depth, read_claimed_cpus, read_snapshot};
-use bayplan_topology::{Topology, derive};
+use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
 use jiff::Timestamp;
 use tokio::net::UnixListener;
@@ -26,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, Reach, routes};
 use crate::config::{Config, LiveConfig};
 use crate::enforcer::{
-    Enforcement, Enforcer, EnforcerTask, Originals, Questions, RestoredFiles, RuntimeCalls,
-    run_enforcer, tell_lost,
+    BOOT_ID, Enforcement, Enforcer, EnforcerTask, Originals, Questions, RestoredFiles,
+    RuntimeCalls, run_enforcer, tell_lost,
 };
 use crate::event::fingerprint;
 use crate::event_loop::{EventLoop, tell};
@@ -49,7 +48,6 @@ use crate::rebalancer::{RebalancerTask, Told, run_rebalancer, take_back};
 use crate::reclaimer::run_reclaimer;
 use crate::reconfigure::check_reserved;
 use crate::record::replay;
-use crate::recorded_machine::render_machine;
 use crate::reload::{Followed, Parts, Reloader};
 use crate::resources_dir::{ResourcesDir, has_files, resources_root};
 use crate::socket::{Access, listen_unix};
@@ -95,24 +93,6 @@ pub enum StartError {
         #[source]
         source: std::io::Error,
     },
-}
-
-/// The topology of the machine under the configuration's root.
-///
-/// # Errors
-/// There is no CPU directory, or no CPU; or what is claimed of the DRA CPU driver cannot be read.
-pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
-    Ok(read_machine(root, &read_claimed_cpus(root)?)?.0)
-}
-
-/// The same, and what placement depends on, in the text form of `bayplan snapshot`. CPUs that are claimed of somebody else are nobody's
-/// here, as those of an isolated partition.
-pub(crate) fn read_machine(root: &Path, claimed: &CpuSet) -> anyhow::Result<(Topology, Arc<str>)> {
-    let mut snapshot = read_snapshot(root, Depth::Placement)?;
-    if !claimed.is_empty() {
-        snapshot.partitioned.get_or_insert_default().union_with(claimed);
-    }
-    Ok((derive(&snapshot)?, render_machine(&snapshot).into()))
 }
 
 /// A running daemon.
@@ -616,7 +596,7 @@ fn new_enforcer(config: &Config, disks: &Disks) -> Result<Enforcer, StartError> 
     let what = || config.host_root.display().to_string();
     let root = |source| StartError::Root { what: what(), source };
     let mut kernel = DiskKernel::open(&config.host_root).map_err(root)?;
-    let boot = kernel.read("proc/sys/kernel/random/boot_id").ok();
+    let boot = kernel.read(BOOT_ID).ok();
     let boot = boot.map(|id| id.trim().to_owned());
     let (originals, told) = Originals::open(Arc::clone(&disks.originals), &config.state_dir, boot)
         .map_err(StartError::Journal)?;

@@ -3,15 +3,18 @@
 //! A file of its own beside the journal, in the same lines: the journal is written anew by the task that decides, and these by the enforcer.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_enforcement::{Original, Slot};
 use bayplan_host::disk::Disk;
-use bayplan_host::journal::{Journal, JournalError};
+use bayplan_host::journal::{Journal, JournalError, Recovered, parse_journal};
 use serde::{Deserialize, Serialize};
 
+/// Where the kernel's name for its start is.
+pub(crate) const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 /// Its directory below the state directory.
 const DIRECTORY: &str = "originals";
 /// The file is written anew when it is this large, and four times as large as it would have to be.
@@ -113,20 +116,9 @@ impl Originals {
             .iter()
             .map(|dropped| format!("line {}: {}", dropped.line, dropped.why))
             .collect();
-        let mut before = None;
-        for record in &recovered.records {
-            match serde_json::from_str(record) {
-                Ok(Record::Boot { id }) => before = Some(id),
-                Ok(Record::Original { slot, original }) => {
-                    // A second one is of a file that others write, too: they have written this.
-                    self.all.insert(slot, original);
-                }
-                Ok(Record::Returned { slot }) => {
-                    self.all.remove(&slot);
-                }
-                Err(error) => told.push(error.to_string()),
-            }
-        }
+        let (all, odd) = of_boot(&recovered, self.boot.as_deref());
+        self.all = all;
+        told.extend(odd);
         if !told.is_empty() {
             // It stays where it is, too: a daemon that is killed before the file is written anew leaves the way back.
             let copied = self.journal.copy_aside();
@@ -135,9 +127,6 @@ impl Originals {
                 Ok(old) => format!("the file as it was is in {}", old.display()),
                 Err(error) => format!("the file as it was could not be copied yet: {error}"),
             });
-        }
-        if before.is_some() && self.boot.is_some() && before != self.boot {
-            self.all.clear();
         }
         told
     }
@@ -234,6 +223,36 @@ impl Originals {
             }),
         };
     }
+}
+
+/// What files of the running kernel said before, and why records say nothing.
+fn of_boot(recovered: &Recovered, boot: Option<&str>) -> (BTreeMap<Slot, Original>, Vec<String>) {
+    let (mut all, mut told, mut before) = (BTreeMap::new(), Vec::new(), None);
+    for record in &recovered.records {
+        match serde_json::from_str(record) {
+            Ok(Record::Boot { id }) => before = Some(id),
+            Ok(Record::Original { slot, original }) => {
+                // A second one is of a file that others write, too: they have written this.
+                all.insert(slot, original);
+            }
+            Ok(Record::Returned { slot }) => {
+                all.remove(&slot);
+            }
+            Err(error) => told.push(error.to_string()),
+        }
+    }
+    if boot.is_some_and(|boot| before.is_some_and(|before| before != boot)) {
+        all.clear();
+    }
+    (all, told)
+}
+
+/// What files below a root said before, for who only looks: nothing where that cannot be read.
+pub(crate) fn read_originals(root: &Path, state_dir: &Path) -> BTreeMap<Slot, Original> {
+    let file = state_dir.join(DIRECTORY).join("journal");
+    let Ok(bytes) = fs::read(file) else { return BTreeMap::new() };
+    let boot = fs::read_to_string(root.join(BOOT_ID)).ok();
+    of_boot(&parse_journal(&bytes), boot.as_deref().map(str::trim)).0
 }
 
 /// Does not fail: records are maps with text keys.
