@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use bayplan_daemon::FilePlanView;
 use bayplan_daemon::mode::{Mode, ModeReport};
 use bayplan_daemon::{post_control, query_control};
 use tokio::time::{Duration, sleep};
 
-use crate::node::{DAEMON, MACHINE, Node, kubelet, soon, wait_for_socket};
+use crate::node::{MACHINE, Node, soon};
 use crate::observing::{metrics, sum};
 
 const CONFIG: &str = "memory: {reclaim: {Burstable: {every: 1s, bytes: 4Mi}}}\nsweepInterval: 100ms\nprobes: 'off'\n";
@@ -68,7 +67,8 @@ async fn plan(node: &Node) -> FilePlanView {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_memory_is_reclaimed_until_somebody_lacks_it_or_everything_is_restored() {
-    let mut node = node();
+    let mut node = Node::without_daemon(MACHINE);
+    write(&node.host_root().join("sys/fs/cgroup/cgroup.controllers"), "cpu memory\n");
     node.spawn_daemon(CONFIG).await;
     node.guaranteed("owner", 1000).await;
     node.burstable("idle", 100).await;
@@ -93,107 +93,4 @@ async fn idle_memory_is_reclaimed_until_somebody_lacks_it_or_everything_is_resto
     fs::write(idle.join("memory.reclaim"), "").unwrap();
     sleep(Duration::from_millis(2500)).await;
     assert_eq!(fs::read_to_string(idle.join("memory.reclaim")).unwrap(), "");
-}
-
-fn asked(group: &Path) -> String {
-    fs::read_to_string(group.join("memory.reclaim")).unwrap()
-}
-
-/// A node without a daemon yet, whose cgroups are of version 2.
-fn node() -> Node {
-    let node = Node::without_daemon(MACHINE);
-    write(&node.host_root().join("sys/fs/cgroup/cgroup.controllers"), "cpu memory\n");
-    node
-}
-
-/// A turn every second, each of 256 writes.
-const LONG_TURNS: &str = "memory: {reclaim: {Burstable: {every: 1s, bytes: 1Gi}}}\nsweepInterval: 100ms\nprobes: 'off'\n";
-
-/// Nobody has written for longer than between two turns.
-async fn until_quiet(group: &Path) {
-    let is_quiet = async {
-        loop {
-            fs::write(group.join("memory.reclaim"), "").unwrap();
-            sleep(Duration::from_millis(2500)).await;
-            if asked(group).is_empty() {
-                return;
-            }
-        }
-    };
-    soon(is_quiet).await;
-}
-
-async fn until_asked(group: &Path) {
-    let is_asked = async {
-        while asked(group).is_empty() {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    soon(is_asked).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_reclaimed_while_nothing_may_be_written() {
-    let mut node = node();
-    node.spawn_daemon(LONG_TURNS).await;
-    node.burstable("idle", 100).await;
-    let idle = write_group(&node, "idle").await;
-    let file = node.path("bayplan.yaml");
-    let writing = fs::read_to_string(&file).unwrap();
-    let reconfigure = |text: &str| {
-        fs::write(node.path("new.yaml"), text).unwrap();
-        fs::rename(node.path("new.yaml"), &file).unwrap();
-    };
-    for (mode, is_shown) in [("off", false), ("dry-run", true)] {
-        until_asked(&idle).await;
-        reconfigure(&format!("{writing}enforcement: '{mode}'\n"));
-        until_quiet(&idle).await;
-        assert_eq!(plan(&node).await.reclaims.len(), usize::from(is_shown), "{mode}");
-        reconfigure(&writing);
-    }
-    until_asked(&idle).await;
-
-    node.kill_daemon();
-    fs::write(idle.join("memory.reclaim"), "").unwrap();
-    let (arguments, metrics) = node.daemon_arguments(LONG_TURNS);
-    let mut command = Command::new(DAEMON);
-    command.args(arguments).arg("--dry-run").env_remove("BAYPLAN_LOG").stdin(Stdio::null());
-    node.adopt_daemon(command.spawn().unwrap(), metrics);
-    node.kubelet = kubelet(node.path("bayplan.sock"));
-    soon(wait_for_socket(&node.path("bayplan.sock"))).await;
-    assert_eq!(plan(&node).await.reclaims.len(), 1);
-    sleep(Duration::from_millis(2500)).await;
-    assert_eq!(asked(&idle), "");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn who_stalls_or_is_protected_is_spared() {
-    let mut node = node();
-    node.spawn_daemon(&CONFIG.replace("every: 1s", "every: 5s")).await;
-    let mut groups = Vec::new();
-    for name in ["idle", "protected", "stalling"] {
-        node.burstable(name, 100).await;
-        groups.push(write_group(&node, name).await);
-    }
-    let [idle, protected, stalling] = &groups[..] else { panic!("{groups:?}") };
-    write(&protected.join("memory.low"), "max\n");
-    let stalls = {
-        let stalling = stalling.clone();
-        tokio::spawn(async move {
-            for seconds in 1.. {
-                stall(&stalling, 1000 * seconds);
-                sleep(Duration::from_millis(20)).await;
-            }
-        })
-    };
-    for (outcome, times) in [("stalled", 2.0), ("done", 1.0), ("less", 1.0)] {
-        soon(async {
-            while turns(&node, outcome).await < times {
-                sleep(Duration::from_millis(50)).await;
-            }
-        })
-        .await;
-    }
-    assert_eq!([idle, protected, stalling].map(|it| asked(it)), ["4194304", "", ""]);
-    stalls.abort();
 }
