@@ -1,12 +1,13 @@
-//! CPU sets that somebody changes past the runtime.
+//! CPU sets that somebody changes past the runtime, and files that are looked at while somebody asks.
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bayplan_daemon::{FilePlanView, query_control};
 use tokio::time::sleep;
 
-use crate::node::{Node, soon};
+use crate::node::{MACHINE, Node, soon};
 use crate::observing::{metrics, sum};
 
 /// The cgroup of a container, as the runtime would have made it.
@@ -51,4 +52,26 @@ async fn a_changed_set_goes_through_the_runtime_and_then_into_the_file() {
     .await;
     assert!(told(&metrics(&node).await) > before);
     assert_eq!(node.cpus(&owner).to_string(), own);
+}
+
+/// Each question was taken for a look, so who asked more than once a second kept everything else from being seen.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_the_plan_all_the_time_does_not_keep_files_from_being_written() {
+    let mut node = Node::without_daemon(MACHINE);
+    node.adjust = |config| config.sweep_interval = Duration::from_millis(100);
+    node.start_daemon().await;
+    node.guaranteed("owner", 2000).await;
+    let own = write_group(&node, "owner").await;
+    let cgroups = node.host_root().join("sys/fs/cgroup");
+    fs::write(cgroups.join("cgroup.controllers"), "cpu cpuset\n").unwrap();
+    for group in own.ancestors().take_while(|it| *it != cgroups) {
+        fs::write(group.join("cpu.max"), "200000 100000\n").unwrap();
+    }
+    soon(async {
+        while !fs::read_to_string(own.join("cpu.max")).unwrap().starts_with("max") {
+            let socket = node.control_socket();
+            let _shown: FilePlanView = query_control(&socket, "/api/v1/plan").await.unwrap();
+        }
+    })
+    .await;
 }

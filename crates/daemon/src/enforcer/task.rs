@@ -313,10 +313,11 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         });
         let Some((enforcer, mut outcome)) = worked.await else { return };
         task.enforcer = enforcer;
-        looked.at = Instant::now();
-        // Looks take a fifth of the time at most, however much there is to look at.
-        looked.settle = SETTLE.max(begun.elapsed() * 4);
+        // A question is no look: what is due stays due, however often somebody asks.
         if !is_preview {
+            looked.at = Instant::now();
+            // Looks take a fifth of the time at most, however much there is to look at.
+            looked.settle = SETTLE.max(begun.elapsed() * 4);
             let held = std::mem::take(&mut outcome.held);
             drifts.note(&outcome.notices, outcome.contested > 0, looked.at.into_std());
             let (turned, drifts) = (outcome.turned.clone(), drifts.clone());
@@ -328,7 +329,7 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             task.questions.done.send_replace(done);
         }
         told.tell(&outcome, is_dry, &task.metrics);
-        let was_written = watcher.watch(&task.enforcer.directories());
+        let was_written = !is_preview && watcher.watch(&task.enforcer.directories());
         if with_sets {
             (looked.at_sets, looked.is_due) = (looked.at, outcome.is_unsure);
         }
