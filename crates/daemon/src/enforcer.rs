@@ -266,6 +266,7 @@ impl Enforcer {
             turned_threads,
             isolations,
             reclaims,
+            cgroups: _,
         } = gathered;
         let mut groups = GroupOutcome::default();
         work.change(self.kernel.as_mut(), &mut groups);

@@ -135,7 +135,8 @@ pub fn files_to_read<'a>(
         Form::Lowest { highest } => Some(highest.as_str()),
         _ => None,
     }));
-    slots.sort_unstable();
+    // Settings and originals are in order already, which this finds.
+    slots.sort();
     slots.into_iter().filter(move |path| std::mem::replace(&mut last, path) != *path)
 }
 
@@ -144,7 +145,8 @@ pub fn disks_to_look_for(
     settings: &Settings,
     originals: &BTreeMap<Slot, Original>,
 ) -> BTreeSet<String> {
-    let returned = originals.keys().filter(|slot| !settings.contains_key(slot));
+    let lines = originals.keys().filter(|slot| slot.key.is_some());
+    let returned = lines.filter(|slot| !settings.contains_key(slot));
     returned.filter_map(Slot::disk_file).collect()
 }
 

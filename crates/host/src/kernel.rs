@@ -181,15 +181,14 @@ impl Kernel for DiskKernel {
 
 /// Reads files, each once.
 pub fn observe<'a>(kernel: &mut dyn Kernel, paths: impl Iterator<Item = &'a str>) -> Observed {
-    let mut observed = Observed::new();
-    for path in paths {
+    let read = paths.map(|path| {
         let text = kernel.read(path).map_err(|errno| match is_gone(errno) {
             true => GONE.to_owned(),
             false => errno.desc().to_owned(),
         });
-        observed.insert(path.to_owned(), text);
-    }
-    observed
+        (path.to_owned(), text)
+    });
+    read.collect()
 }
 
 /// The file, or the device behind it, is not there.

@@ -10,6 +10,7 @@ mod turned;
 use std::collections::BTreeMap;
 
 use bayplan_enforcement::{Original, Reclaim, Settings, Slot, Unmovable};
+use bayplan_host::ContainerCgroup;
 use bayplan_host::kernel::Kernel;
 
 pub(super) use cgroups::KnownFiles;
@@ -41,6 +42,8 @@ pub(crate) struct Gathered {
     pub(crate) isolations: Isolations,
     /// Of whom idle memory is reclaimed.
     pub(crate) reclaims: Vec<Reclaim>,
+    /// The groups of containers that a family has looked for, by the runtime's ids.
+    pub(crate) cgroups: BTreeMap<String, ContainerCgroup>,
 }
 
 impl Gathered {
@@ -52,8 +55,8 @@ impl Gathered {
 }
 
 impl Gathered {
-    fn add(&mut self, settings: Settings, problems: Vec<String>) {
-        self.settings.extend(settings);
+    fn add(&mut self, mut settings: Settings, problems: Vec<String>) {
+        self.settings.append(&mut settings);
         self.problems.extend(problems);
     }
 }

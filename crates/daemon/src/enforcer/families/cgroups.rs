@@ -113,6 +113,7 @@ pub(super) fn gather_cgroups(
         partitions.extend(member.partition(&group));
         disks.extend(member.block_io(&group));
         reclaimed.extend(member.reclaim(&group));
+        gathered.cgroups.insert(runtime_id.clone(), group);
     }
     let (settings, problems) = settings_for_cgroups(&cgroups);
     gathered.add(settings, problems);

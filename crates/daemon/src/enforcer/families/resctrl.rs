@@ -94,7 +94,7 @@ pub(super) fn gather_resctrl(
     gathered.settings.extend(schemata_settings(&resolved.classes, &plan.budget));
     if finds_threads {
         gathered.groups.assignments =
-            assignments(kernel, &members, &plan, &resctrl.groups, &mut gathered.problems);
+            assignments(kernel, &members, &plan, &resctrl.groups, gathered);
     }
     settle_turned(&occupancy.turned, &members, &plan, gathered);
     gathered.groups.plan = plan;
@@ -337,7 +337,7 @@ fn assignments(
     members: &[Member<'_>],
     plan: &GroupPlan,
     observed: &ObservedGroups,
-    problems: &mut Vec<String>,
+    gathered: &mut Gathered,
 ) -> Vec<Assignment> {
     let groups = plan.budget.with_group.iter().filter(|class| !class.is_root());
     let ours: Vec<String> = groups.map(control_dir).collect();
@@ -349,7 +349,11 @@ fn assignments(
         if !has_group && ours.is_empty() && monitor.is_none() {
             continue;
         }
-        match find_container_cgroup(kernel, &spec.pod.cgroup_parent, runtime_id, None) {
+        let found = match gathered.cgroups.get(runtime_id) {
+            Some(group) => Ok(Some(group.clone())),
+            None => find_container_cgroup(kernel, &spec.pod.cgroup_parent, runtime_id, None),
+        };
+        match found {
             Ok(Some(ContainerCgroup { dirs, .. })) => {
                 let class = if has_group { class.clone() } else { ClassName::root() };
                 let others = match monitor {
@@ -370,7 +374,8 @@ fn assignments(
             // Before the start there is none, with some runtimes; the start wakes the enforcer.
             Ok(None) => {}
             Err(error) => {
-                problems.push(format!("the cgroup of {name}: {:#}", anyhow::Error::new(error)));
+                let error = anyhow::Error::new(error);
+                gathered.problems.push(format!("the cgroup of {name}: {error:#}"));
             }
         }
     }
