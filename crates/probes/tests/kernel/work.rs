@@ -266,13 +266,7 @@ pub(crate) fn perform(args: &[&str]) {
             probes.watch(&BTreeMap::from([(owner, "1".parse().unwrap())])).unwrap();
             held = Some(probes);
         }
-        ["attach", lack] => {
-            do_without(lack);
-            match Probes::attach(&machine("pack:1 numa:1 l3:1 core:2 pu:1"), CounterChoice::Off) {
-                Ok(_) => println!("attached"),
-                Err(refusal) => println!("{refusal}"),
-            }
-        }
+        ["attach", lack] => tell_of_attaching(lack),
         ["spawn", times] => {
             let program = std::env::current_exe().unwrap();
             for _ in 0..times.parse::<u32>().unwrap() {
@@ -320,6 +314,15 @@ pub(crate) fn perform(args: &[&str]) {
     println!("done");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     drop(held);
+}
+
+/// What comes of it in a process that lacks something.
+fn tell_of_attaching(lack: &str) {
+    do_without(lack);
+    match Probes::attach(&machine("pack:1 numa:1 l3:1 core:2 pu:1"), CounterChoice::Off) {
+        Ok(_) => println!("attached"),
+        Err(refusal) => println!("{refusal}"),
+    }
 }
 
 /// Has this process lack something that the probes need.
