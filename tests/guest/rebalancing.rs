@@ -25,14 +25,14 @@ pub(crate) const TESTS: &[Test] = &[Test {
     run: a_hog_is_named_and_held,
 }];
 
-const OBSERVE: &str = "reservedCpus: 0-14\nrebalance: {interval: 2s}\n";
+const OBSERVE: &str = "reservedCpus: 0-14\nrebalance: {interval: 3s}\n";
 /// Takes everything back, and forgets what was tried.
 const OFF: &str = "reservedCpus: 0-14\nrebalance: {mode: off}\n";
 /// Without `idle`, which is for BestEffort pods among themselves: the server is in none.
 const ACT: &str =
-    "reservedCpus: 0-14\nrebalance: {mode: act, interval: 2s, forbid: [idle, evict]}\n";
+    "reservedCpus: 0-14\nrebalance: {mode: act, interval: 3s, forbid: [idle, evict]}\n";
 
-const INTERVAL: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(3);
 
 /// One client, who asks for some milliseconds of work at a time: the server sleeps in between, and whenever it wakes, the hog has its CPU.
 const SIZES: Sizes = Sizes {
@@ -43,7 +43,7 @@ const SIZES: Sizes = Sizes {
     calm_looks: 7,
     looks: 30,
     interval: INTERVAL,
-    rounds: 5,
+    rounds: 9,
 };
 
 fn a_hog_is_named_and_held(node: &mut Node, hardware: &Hardware) -> anyhow::Result<()> {
@@ -65,7 +65,6 @@ fn a_hog_is_named_and_held(node: &mut Node, hardware: &Hardware) -> anyhow::Resu
     ensure!(held.p50_ms < noisy.p50_ms && held.p99_ms < noisy.p99_ms, "that has not helped");
     node.write_config(OFF)?;
     are_back(&hog, &free)?;
-    node.write_config(ACT)?;
     gives_up(node, &stage, &hog, &free)
 }
 
@@ -88,12 +87,19 @@ fn holds(
 /// As soon as something is turned, somebody in no container takes the CPU, so that it cannot help. It is taken back, and not tried again when he is gone and the server
 /// suffers from the hog as before.
 fn gives_up(node: &Node, stage: &Stage, hog: &Placed, free: &[String; 2]) -> anyhow::Result<()> {
-    let tried = stage.wait_for_proposal(node, |it| it.state == ProposalState::Settling)?;
-    let outsider = Outsider::start(&stage.server.cpus)?;
+    let outsider = Outsider::waiting(&stage.server.cpus)?;
+    node.write_config(ACT)?;
+    let is_turned = || Ok((limits(hog)? != *free).then_some(()));
+    let turned = wait_for("the hog to be held", INTERVAL * SIZES.looks, is_turned);
+    turned.with_context(|| format!("{:#?}", node.rebalance()))?;
+    outsider.go()?;
+    let tried = stage.wait_for_proposal(node, |it| it.state.is_in_force())?;
     let judged =
         stage.wait_for_proposal(node, |it| it.at == tried.at && !it.state.is_in_force())?;
     println!("  {}: {}", judged.text, judged.outcome);
     ensure!(judged.state == ProposalState::Undone, "it is {}", judged.state.name());
+    let taken = outsider.cpu_time()?;
+    println!("  the outsider had {:.1} s of the CPU", taken.as_secs_f64());
     drop(outsider);
     are_back(hog, free)?;
     let suffers = |text: &str| text.lines().any(|line| line == "bayplan_rebalance_victims 1");
@@ -131,7 +137,8 @@ fn weight(milli: u64) -> u64 {
     1 + (shares - 2) * 9999 / 262_142
 }
 
-/// A process in no container that is worth more than all pods.
+/// Processes in no container that are worth more than all pods. They are frozen before, because nobody knows how long it takes to start them on a busy host, and a
+/// verdict comes within seconds.
 struct Outsider {
     busy: Option<Busy>,
 }
@@ -139,12 +146,29 @@ struct Outsider {
 const OUTSIDE: &str = "/sys/fs/cgroup/outside";
 
 impl Outsider {
-    fn start(cpus: &CpuSet) -> anyhow::Result<Outsider> {
+    fn waiting(cpus: &CpuSet) -> anyhow::Result<Outsider> {
         fs::create_dir_all(OUTSIDE)?;
-        fs::write(Path::new(OUTSIDE).join("cpu.weight"), "10000")?;
-        let busy = Busy::start(cpus)?;
-        busy.join(Path::new(OUTSIDE))?;
-        Ok(Outsider { busy: Some(busy) })
+        let outsider = Outsider { busy: Some(Busy::start(cpus)?) };
+        outsider.write("cpu.weight", "10000")?;
+        outsider.write("cgroup.freeze", "1")?;
+        outsider.busy.iter().try_for_each(|busy| busy.join(Path::new(OUTSIDE)))?;
+        Ok(outsider)
+    }
+
+    fn go(&self) -> anyhow::Result<()> {
+        self.write("cgroup.freeze", "0")
+    }
+
+    /// What it has taken of CPUs in this group.
+    fn cpu_time(&self) -> anyhow::Result<Duration> {
+        let text = fs::read_to_string(Path::new(OUTSIDE).join("cpu.stat"))?;
+        let micros = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
+        Ok(Duration::from_micros(micros.context("usage_usec")?.parse()?))
+    }
+
+    fn write(&self, file: &str, text: &str) -> anyhow::Result<()> {
+        let path = Path::new(OUTSIDE).join(file);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 

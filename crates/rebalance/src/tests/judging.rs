@@ -117,8 +117,8 @@ fn one_signal_that_is_far_off_does_not_decide() {
                 delay 400 ms > 5.00 ms
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
-            130 s: judge 1 undone: closed 8 % of the gap
-            130 s: propose 2 (act) suppress on hog, step 3, for web: delay 340 ms > 5.00 ms
+            125 s: judge 1 undone: closed 0 % of the gap
+            125 s: propose 2 (act) suppress on hog, step 3, for web: delay 340 ms > 5.00 ms
                 delay 340 ms > 5.00 ms
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
@@ -139,9 +139,9 @@ fn a_little_less_of_a_little_trouble_is_chance() {
             265 s: propose 1 (act) bandwidth on batch, for db: cycles-per-instruction 1.27 > 1.23, usually 1.02
                 cycles-per-instruction 1.27 > 1.23, usually 1.02
                 from batch by a shared node: activity 20.0 G, correlation 1.0
-            275 s: judge 1 undone: closed 0 % of the gap
-            275 s: propose 2 (act) frequency on db: cycles-per-instruction 1.27 > 1.23, usually 1.02
-                cycles-per-instruction 1.27 > 1.23, usually 1.02
+            295 s: judge 1 undone: closed 0 % of the gap
+            295 s: propose 2 (act) frequency on db: cycles-per-instruction 1.24 > 1.23, usually 1.02
+                cycles-per-instruction 1.24 > 1.23, usually 1.02
                 from batch by a shared node: activity 20.0 G, correlation 1.0
         "#]],
     );
