@@ -149,6 +149,8 @@ impl Outsider {
     fn waiting(cpus: &CpuSet) -> anyhow::Result<Outsider> {
         fs::create_dir_all(OUTSIDE)?;
         let outsider = Outsider { busy: Some(Busy::start(cpus)?) };
+        // Before Linux 6.2 who comes into a group may run on all of the group's CPUs, wherever it was told to run before.
+        outsider.write("cpuset.cpus", &cpus.to_string())?;
         outsider.write("cpu.weight", "10000")?;
         outsider.write("cgroup.freeze", "1")?;
         outsider.busy.iter().try_for_each(|busy| busy.join(Path::new(OUTSIDE)))?;
