@@ -100,8 +100,8 @@ impl Shown {
         }
     }
 
-    /// A bug has ended the reading. Numbers that stand still would be taken for a quiet node.
-    pub(crate) fn lose(&self) {
+    /// For when a bug has ended the reading. Numbers that stand still would be taken for a quiet node.
+    pub(crate) async fn lose(self) {
         *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = Reading::default();
         self.lost.cancel();
     }

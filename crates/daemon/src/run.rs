@@ -200,13 +200,11 @@ impl Core {
             run_writer(batches, upstream.clone(), failed, limits, counts, calls, resources);
         let losses = Losses { health: Arc::clone(&health), metrics: Arc::clone(&metrics) };
         let observing = observe(inbox.clone(), current.clone(), shown.clone());
-        let lost = shown.clone();
-        let tidy = async move { lost.lose() };
         let tasks = vec![
             vital(&broken, event_loop.run(events, kill.clone())),
             vital(&broken, writing),
             vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
-            losses.spare_then(Part::Observer, until(stop.clone(), observing), tidy),
+            losses.spare_then(Part::Observer, until(stop.clone(), observing), shown.clone().lose()),
             losses.spare(Part::Historian, history),
         ];
         let looking = RebalancerTask {

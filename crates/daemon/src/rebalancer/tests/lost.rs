@@ -166,7 +166,7 @@ async fn nothing_stays_turned_when_a_bug_has_ended_the_reading_of_counters() {
     task.shown.note_fresh();
     assert!(task.shown.fresh().await);
     task.shown.note_fresh();
-    task.shown.lose();
+    task.shown.clone().lose().await;
     assert!(!task.shown.fresh().await);
     task.give_up(&mut Some(looker)).await.unwrap();
     let view = task.told.view("act", false);
