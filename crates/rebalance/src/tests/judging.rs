@@ -147,6 +147,56 @@ fn a_little_less_of_a_little_trouble_is_chance() {
     );
 }
 
+/// Turned, and then three rounds that differ by as much as the relief, and these pressures.
+fn check_noisy(pressures: [f64; 3], expected: Expect) {
+    let rounds = [0.49, 0.05, 0.25].into_iter().chain(pressures);
+    let rounds =
+        rounds.map(|it| format!("1 rounds  web cpus=2 pressure={it} delay_ms=34  hog cpus=1\n"));
+    let script = format!(
+        "
+        20 rounds  web cpus=2 pressure=0.02 delay_ms=0.1  hog cpus=0
+        until a proposal  web cpus=2 pressure=0.5 delay_ms=34  hog cpus=2
+        forbid suppress
+        {}
+        ",
+        rounds.collect::<String>()
+    );
+    check(WEB_AND_HOG, &script, expected);
+}
+
+/// Before, it was in vain after three rounds, whatever came later.
+#[test]
+fn what_seems_to_help_and_may_be_chance_is_judged_by_more_rounds() {
+    check_noisy(
+        [0.2, 0.22, 0.18],
+        expect![[r#"
+        115 s: propose 1 (act) idle on hog, for web: delay 34 ms > 5.00 ms
+            delay 34 ms > 5.00 ms
+            cpu-pressure 50 % > 20 %
+            from hog by a shared CPU: activity 2.00, correlation 1.0
+        135 s: judge 1 kept: closed 50 % of the gap
+        140 s: propose 2 (observe) evict on hog, for web: delay 34 ms > 5.00 ms
+            delay 34 ms > 5.00 ms
+            cpu-pressure 22 % > 20 %
+            from hog by a shared CPU: activity 1.00, correlation 0.9
+    "#]],
+    );
+    check_noisy(
+        [0.5, 0.49, 0.51],
+        expect![[r#"
+        115 s: propose 1 (act) idle on hog, for web: delay 34 ms > 5.00 ms
+            delay 34 ms > 5.00 ms
+            cpu-pressure 50 % > 20 %
+            from hog by a shared CPU: activity 2.00, correlation 1.0
+        140 s: judge 1 undone: closed 0 % of the gap
+        140 s: propose 2 (observe) evict on hog, for web: delay 34 ms > 5.00 ms
+            delay 34 ms > 5.00 ms
+            cpu-pressure 49 % > 20 %
+            from hog by a shared CPU: activity 1.00, correlation 0.9
+    "#]],
+    );
+}
+
 #[test]
 fn a_trouble_that_came_with_it_speaks_against_it() {
     check(
