@@ -78,6 +78,15 @@ fn containers_run_where_bayplan_says_on_this_machine() {
     scenario::run(Path::new(BAYPLAN), (cpus - 1).min(2), Host::Shared).unwrap();
 }
 
+/// All CPUs share the last-level cache of the first, so nobody has a nearer place or a farther one.
+fn has_one_cache() -> std::io::Result<bool> {
+    let read = |file: &str| {
+        std::fs::read_to_string(Path::new("/sys/devices/system/cpu").join(file))
+            .map(|it| it.trim().to_owned())
+    };
+    Ok(read("cpu0/cache/index3/shared_cpu_list")? == read("online")?)
+}
+
 /// redis and stress-ng on this machine, whatever else runs here. In thirty looks, because a quiet one in between counts for the hog. Where nothing can be turned
 /// mode `act` says so; what it does elsewhere is to be seen in a guest.
 #[test]
@@ -98,10 +107,11 @@ fn the_rebalancer_blames_the_hog_and_not_the_bystander() {
     let told = node.reset("rebalance: {interval: 1s}\n");
     let told = told.and_then(|()| {
         let (_stage, hog) = under_load::the_hog_is_blamed(&mut node, sizes)?;
-        match Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
-            true => Ok(()),
-            false => under_load::nothing_can_be_turned(&node, sizes, &hog),
+        if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() || !has_one_cache()? {
+            println!("mode act is not tested here: there is something to turn");
+            return Ok(());
         }
+        under_load::nothing_can_be_turned(&node, sizes, &hog)
     });
     node.end(told).unwrap();
 }

@@ -114,7 +114,9 @@ fn gives_up(node: &Node, stage: &Stage, hog: &Placed, free: &[String; 2]) -> any
     wait_for("the server to suffer again", LIMIT, || Ok(suffers(&node.metrics()?).then_some(())))?;
     std::thread::sleep(INTERVAL * 5);
     let view = node.rebalance()?;
-    let again = view.proposals.iter().find(|it| it.state.is_in_force());
+    ensure!(view.unrest.is_none(), "nothing is looked for: {:?}", view.unrest);
+    let mut later = view.proposals.iter().filter(|it| it.at > judged.at);
+    let again = later.find(|it| it.knob == judged.knob && it.target == judged.target);
     ensure!(again.is_none(), "what was in vain is tried again: {again:?}");
     are_back(hog, free)
 }

@@ -122,7 +122,8 @@ impl Load {
     pub fn measure(&self, count: usize) -> anyhow::Result<Vec<Latency>> {
         // The one that is under way counts for nothing.
         let first = self.done().len() + 1;
-        wait_for("rounds of requests", LIMIT * 2, || {
+        let limit = LIMIT * u32::try_from(count + 1)?;
+        wait_for("rounds of requests", limit, || {
             ensure!(
                 self.asker.as_ref().is_some_and(|it| !it.is_finished()),
                 "the clients have given up"

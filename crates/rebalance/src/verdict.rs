@@ -1,7 +1,7 @@
 //! What a proposal turned out to be worth. In: the trouble before, and the rounds after. Out: a verdict, or that it is too early for one.
 //!
 //! Each signal has one vote between -1 and 1: which part of the gap between trouble and limit was closed, by medians. What is within the noise is no change, and a gap smaller than the noise counts
-//! as one of that size. So neither one signal that is far off decides, nor chance; and what is too high only since then votes against it. What looks like relief and may be chance is looked at for as many rounds again.
+//! as one of that size. So neither one signal that is far off decides, nor chance; and what is too high only since then votes against it. What looks like relief and may be chance is looked at once more, after nearly as many rounds again.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use crate::proposal::{Evidence, Finding, Proposal, Verdict};
 use crate::sample::{Sample, Signal};
 use crate::scene::Resident;
 
-/// So many standard deviations between the medians of three rounds before and after are chance: one time in fourteen it is more.
+/// So many standard deviations between the medians of three rounds before and after are chance: one time in fourteen it is more, and where what may be chance is looked at
+/// once more, after five, one in twelve.
 const CHANCE: f64 = 1.5;
 /// No signal varies less than by this share of its value from round to round, however alike some of them were.
 const SPREAD_MIN: f64 = 0.03;
@@ -41,8 +42,10 @@ impl Judge<'_> {
     ) -> Option<Verdict> {
         let Proposal { evidence, target, .. } = proposal;
         let settings = self.settings;
+        // Two looks and no more: one at each round would find chance now and then. An odd number of rounds has a middle one.
+        let most = 2 * settings.settle.max(1) - 1;
         let after: Vec<Option<&Sample>> =
-            self.windows.after(evidence.victim, since).take(2 * settings.settle).collect();
+            self.windows.after(evidence.victim, since).take(most).collect();
         let least = settings.relief_min * share(evidence, *target);
         // Where more than half of the rounds agree about every signal, the others cannot change the middle one of any. Only against it: harm to others shows later.
         let is_clear = settings.parts.verdict
@@ -55,7 +58,10 @@ impl Judge<'_> {
         if after.len() < settings.settle && !is_clear {
             return None;
         }
-        let is_last = after.len() >= 2 * settings.settle;
+        let is_last = after.len() == most;
+        if after.len() > settings.settle && !is_last {
+            return None;
+        }
         let Some(Vote { seen, sure: relief }) = self.relief(proposal, victim, &after) else {
             return is_last.then_some(Verdict::Unknown);
         };
@@ -105,6 +111,7 @@ impl Judge<'_> {
             let (limit, _) = self.limit(&key, signal)?;
             let (was, now) = (middle(signal, &before)?, middle(signal, after)?);
             let chance = CHANCE * noise(0.0, now, signal, after);
+            let chance = chance.max(grain(signal, now, limit, after));
             (now > limit && now - was > chance).then(|| ((now - limit) / limit).min(1.0))
         })
     }
@@ -119,16 +126,21 @@ fn all_below(votes: &[f64], least: f64) -> bool {
 fn vote(finding: &Finding, after: &Rounds<'_>) -> Option<Vote> {
     let now = middle(finding.signal, after)?;
     let chance = CHANCE * noise(finding.spread, finding.short, finding.signal, after);
-    let chance = chance.max(grain(finding.signal, finding.short.max(now)));
+    let chance = chance.max(grain(finding.signal, finding.short.max(now), finding.limit, after));
     let closed = finding.short - now;
     let seen = (closed / (finding.short - finding.limit).max(chance)).clamp(-1.0, 1.0);
     let sure = if closed.abs() > chance { seen } else { 0.0 };
     Some(Vote { seen, sure }).filter(|it| it.seen.is_finite())
 }
 
-/// What a signal may have changed by where nothing has. Delays are counted by powers of two, and told as the upper end.
-fn grain(signal: Signal, value: f64) -> f64 {
-    if signal == Signal::Delay { value / 2.0 } else { 0.0 }
+/// What a signal may have changed by where nothing has: delays are counted by powers of two, and told as the upper end. Where no round since then is above the
+/// limit it is well, whatever the step was.
+fn grain(signal: Signal, value: f64, limit: f64, after: &Rounds<'_>) -> f64 {
+    let mut values = after.iter().flatten().filter_map(|it| detect::value(signal, it));
+    match signal {
+        Signal::Delay if values.any(|it| it > limit) => value / 2.0,
+        _ => 0.0,
+    }
 }
 
 /// About a standard deviation of a signal: as it was before, as it is since then, or the least that is believed.

@@ -148,8 +148,9 @@ fn far_share(Placed { near, far }: Placed) -> Option<f64> {
 
 pub(super) fn add_rates(sample: &mut Sample, rates: &Rates) {
     sample.waiting = Some(rates.waiting);
-    // Beyond the last of the probes' limits it is at least that; none at all would be no trouble.
-    let beyond = || rates.has_runs.then(|| delay_bucket_ends().last().map(Duration::from_nanos));
+    // Beyond the last of the probes' limits it is told as the next one would be; none at all would be no trouble.
+    let next = || delay_bucket_ends().last().map(|last| Duration::from_nanos(2 * last));
+    let beyond = || rates.has_runs.then(next);
     sample.delay_p99 = rates.delay_p99.or_else(|| beyond().flatten());
     // For the system's tasks nobody is to blame who could be asked; a client of a server on the same CPU is among them at every answer.
     let mut by = Preempter::ALL.iter().zip(rates.preempted_by);

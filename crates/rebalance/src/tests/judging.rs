@@ -139,10 +139,7 @@ fn a_little_less_of_a_little_trouble_is_chance() {
             265 s: propose 1 (act) bandwidth on batch, for db: cycles-per-instruction 1.27 > 1.23, usually 1.02
                 cycles-per-instruction 1.27 > 1.23, usually 1.02
                 from batch by a shared node: activity 20.0 G, correlation 1.0
-            295 s: judge 1 undone: closed 0 % of the gap
-            295 s: propose 2 (act) frequency on db: cycles-per-instruction 1.24 > 1.23, usually 1.02
-                cycles-per-instruction 1.24 > 1.23, usually 1.02
-                from batch by a shared node: activity 20.0 G, correlation 1.0
+            290 s: judge 1 undone: closed 0 % of the gap
         "#]],
     );
 }
@@ -170,16 +167,16 @@ fn what_seems_to_help_and_may_be_chance_is_judged_by_more_rounds() {
     check_noisy(
         [0.2, 0.22, 0.18],
         expect![[r#"
-        115 s: propose 1 (act) idle on hog, for web: delay 34 ms > 5.00 ms
-            delay 34 ms > 5.00 ms
-            cpu-pressure 50 % > 20 %
-            from hog by a shared CPU: activity 2.00, correlation 1.0
-        135 s: judge 1 kept: closed 50 % of the gap
-        140 s: propose 2 (observe) evict on hog, for web: delay 34 ms > 5.00 ms
-            delay 34 ms > 5.00 ms
-            cpu-pressure 22 % > 20 %
-            from hog by a shared CPU: activity 1.00, correlation 0.9
-    "#]],
+            115 s: propose 1 (act) idle on hog, for web: delay 34 ms > 5.00 ms
+                delay 34 ms > 5.00 ms
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            140 s: judge 1 kept: closed 47 % of the gap
+            140 s: propose 2 (observe) evict on hog, for web: delay 34 ms > 5.00 ms
+                delay 34 ms > 5.00 ms
+                cpu-pressure 22 % > 20 %
+                from hog by a shared CPU: activity 1.00, correlation 0.9
+        "#]],
     );
     check_noisy(
         [0.5, 0.49, 0.51],
@@ -192,6 +189,25 @@ fn what_seems_to_help_and_may_be_chance_is_judged_by_more_rounds() {
         140 s: propose 2 (observe) evict on hog, for web: delay 34 ms > 5.00 ms
             delay 34 ms > 5.00 ms
             cpu-pressure 49 % > 20 %
+            from hog by a shared CPU: activity 1.00, correlation 0.9
+    "#]],
+    );
+}
+
+/// Four rounds have no middle one, and the lower of two is low by chance too often.
+#[test]
+fn four_rounds_of_noise_are_not_judged() {
+    check_noisy(
+        [0.24, 0.5, 0.49],
+        expect![[r#"
+        115 s: propose 1 (act) idle on hog, for web: delay 34 ms > 5.00 ms
+            delay 34 ms > 5.00 ms
+            cpu-pressure 50 % > 20 %
+            from hog by a shared CPU: activity 2.00, correlation 1.0
+        140 s: judge 1 undone: closed 0 % of the gap
+        140 s: propose 2 (observe) evict on hog, for web: delay 34 ms > 5.00 ms
+            delay 34 ms > 5.00 ms
+            cpu-pressure 25 % > 20 %
             from hog by a shared CPU: activity 1.00, correlation 0.9
     "#]],
     );
