@@ -42,10 +42,8 @@ impl Judge<'_> {
     ) -> Option<Verdict> {
         let Proposal { evidence, target, .. } = proposal;
         let settings = self.settings;
-        // Two looks and no more: one at each round would find chance now and then. An odd number of rounds has a middle one.
-        let most = 2 * settings.settle.max(1) - 1;
         let after: Vec<Option<&Sample>> =
-            self.windows.after(evidence.victim, since).take(most).collect();
+            self.windows.after(evidence.victim, since).take(2 * settings.settle).collect();
         let least = settings.relief_min * share(evidence, *target);
         // Where more than half of the rounds agree about every signal, the others cannot change the middle one of any. Only against it: harm to others shows later.
         let is_clear = settings.parts.verdict
@@ -58,12 +56,15 @@ impl Judge<'_> {
         if after.len() < settings.settle && !is_clear {
             return None;
         }
-        let is_last = after.len() == most;
-        if after.len() > settings.settle && !is_last {
+        // Two looks and no more: one at each round would find chance now and then. An odd number of rounds has a middle one.
+        let is_last = after.len() + 1 >= 2 * settings.settle;
+        let first = after.len().checked_sub(settings.settle).filter(|newer| *newer > 0);
+        let first = first.and_then(|newer| self.relief(proposal, victim, after.get(newer..)?));
+        if first.is_some() && !is_last {
             return None;
         }
         let Some(Vote { seen, sure: relief }) = self.relief(proposal, victim, &after) else {
-            return is_last.then_some(Verdict::Unknown);
+            return (after.len() >= 2 * settings.settle).then_some(Verdict::Unknown);
         };
         if relief >= least || !settings.parts.verdict {
             return Some(Verdict::Kept { relief });
