@@ -122,7 +122,8 @@ impl Load {
     pub fn measure(&self, count: usize) -> anyhow::Result<Vec<Latency>> {
         // The one that is under way counts for nothing.
         let first = self.done().len() + 1;
-        wait_for("rounds of requests", LIMIT * 2, || {
+        let limit = LIMIT * u32::try_from(count + 1)?;
+        wait_for("rounds of requests", limit, || {
             ensure!(
                 self.asker.as_ref().is_some_and(|it| !it.is_finished()),
                 "the clients have given up"
@@ -267,11 +268,11 @@ pub fn tell_latency(when: &str, rounds: &[Latency]) {
     println!("  clients wait {} {when} (p99 of each round {p99:?})", Latency::median(rounds));
 }
 
-/// While there is no hog nobody is blamed; then the hog is, for the server's sake, soon, and nobody else. Nothing is changed.
+/// While there is no hog nobody is blamed; then the hog is, for the server's sake, soon, and nobody else. Nothing is changed. Gives everybody and the hog.
 ///
 /// # Errors
 /// It is not so.
-pub fn the_hog_is_blamed(node: &mut Node, sizes: Sizes) -> anyhow::Result<()> {
+pub fn the_hog_is_blamed(node: &mut Node, sizes: Sizes) -> anyhow::Result<(Stage, Placed)> {
     let stage = Stage::set(node, sizes)?;
     let calm = stage.nobody_is_blamed(node)?;
     let hog = launch_hog(node, sizes.hogs)?;
@@ -279,6 +280,30 @@ pub fn the_hog_is_blamed(node: &mut Node, sizes: Sizes) -> anyhow::Result<()> {
     tell_latency("without the hog", &calm);
     tell_latency("with it", &noisy);
     ensure!(node.look(&hog.id)?.cpus == hog.cpus, "the hog was moved");
+    Ok((stage, hog))
+}
+
+/// Mode `act` where cgroups are of version 1 and the CPUs have one cache: the node says what it lacks, and the hog stays as it is.
+///
+/// # Errors
+/// It is not so.
+pub fn nothing_can_be_turned(node: &Node, sizes: Sizes, hog: &Placed) -> anyhow::Result<()> {
+    let interval = sizes.interval.as_secs();
+    node.write_config(&format!("rebalance: {{mode: act, interval: {interval}s}}\n"))?;
+    let lacking =
+        "no kernel files can be turned: there are no cgroups of version 2 with the controller cpu";
+    wait_for("mode act to say what it lacks", LIMIT, || {
+        let view = node.rebalance()?;
+        Ok((view.mode == "act" && view.unrest.as_deref() == Some(lacking)).then_some(()))
+    })
+    .with_context(|| format!("{:#?}", node.rebalance()))?;
+    std::thread::sleep(sizes.interval * sizes.calm_looks);
+    let view = node.rebalance()?;
+    view.proposals.iter().try_for_each(check_blame)?;
+    let turned = view.proposals.iter().find(|it| it.state.is_in_force());
+    ensure!(turned.is_none(), "it is turned: {turned:?}");
+    ensure!(node.look(&hog.id)?.cpus == hog.cpus, "the hog was moved");
+    println!("  {lacking}");
     Ok(())
 }
 

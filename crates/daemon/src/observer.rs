@@ -18,6 +18,7 @@ use bayplan_rebalance::Mode;
 use bayplan_types::{Bytes, CpuClass, CpuId, NodeSet};
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, LiveConfig};
 use crate::event::{Answer, Event};
@@ -90,9 +91,19 @@ impl Shown {
         Some(GroupsRead { at: reading.at?, groups, caches, idle_ticks })
     }
 
-    /// Comes back when there is a reading that it has not come back for.
-    pub(crate) async fn fresh(&self) {
-        self.fresh.notified().await;
+    /// Comes back when there is a reading that it has not come back for; `false` when there will be none any more.
+    pub(crate) async fn fresh(&self) -> bool {
+        tokio::select! {
+            biased;
+            () = self.lost.cancelled() => false,
+            () = self.fresh.notified() => true,
+        }
+    }
+
+    /// For when a bug has ended the reading. Numbers that stand still would be taken for a quiet node.
+    pub(crate) async fn lose(self) {
+        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = Reading::default();
+        self.lost.cancel();
     }
 
     /// As if there were one.
@@ -375,6 +386,7 @@ pub(crate) fn shown() -> Shown {
     Shown {
         reading: Arc::new(Mutex::new(Reading::default())),
         fresh: Arc::<Notify>::default(),
+        lost: CancellationToken::new(),
         is_of_containers: false,
     }
 }

@@ -184,7 +184,7 @@ impl Core {
             vital(&broken, event_loop.run(events, kill.clone())),
             vital(&broken, writing),
             vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
-            losses.spare(Part::Observer, until(stop.clone(), observing)),
+            losses.spare_then(Part::Observer, until(stop.clone(), observing), shown.clone().lose()),
             losses.spare(Part::Historian, history),
         ];
         let looking = RebalancerTask {

@@ -103,7 +103,7 @@ const NONE: &[Tie] = &[];
 /// So many times as high as its limit a signal is bad.
 const SEVERE: f64 = 2.0;
 
-/// In the order of the ladder.
+/// In the order of the ladder. An owner of CPUs gets others of its own NUMA nodes only, so for who shares just a node's memory its move would change nothing.
 #[rustfmt::skip]
 const TABLE: [Row; 12] = [
     Row { knob: Knob::Idle, whom: Whom::BestEffort, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 1 },
@@ -116,7 +116,7 @@ const TABLE: [Row; 12] = [
     Row { knob: Knob::Frequency, whom: Whom::Owner, signals: SLOW, ties: ANY, resource: Resource::Cores, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Move, whom: Whom::Either, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
     Row { knob: Knob::Memory, whom: Whom::Victim, signals: &[Signal::FarMemory], ties: NONE, resource: Resource::Memory, reach: Level::NumaNode, steps: 1 },
-    Row { knob: Knob::MoveOwner, whom: Whom::Either, signals: SLOW, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
+    Row { knob: Knob::MoveOwner, whom: Whom::Either, signals: SLOW, ties: CACHE, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
     Row { knob: Knob::Evict, whom: Whom::Lower, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
 ];
 

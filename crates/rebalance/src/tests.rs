@@ -592,3 +592,35 @@ fn what_is_forbidden_is_left_out() {
         "#]],
     );
 }
+
+/// What is proposed for an owner because of another, who can only get other CPUs of its own.
+fn check_owner(batch: &str, expected: Expect) {
+    check(
+        &format!(
+            "
+            machine pack:2 numa:1 l3:2 core:4 pu:1
+            db guaranteed 0-1 exclusive knobs=
+            batch guaranteed {batch} exclusive knobs=move-owner
+            "
+        ),
+        "
+        50 rounds  db cpus=2 cpi=~1  batch cpus=0.2 bandwidth=1e9
+        until a proposal  db cpus=2 cpi=~4  batch cpus=2 bandwidth=20e9
+        ",
+        expected,
+    );
+}
+
+/// It would get others of the same NUMA node, which are as near to the memory that both wait for.
+#[test]
+fn an_owner_is_not_asked_to_leave_a_numa_node() {
+    check_owner(
+        "2-3",
+        expect![[r#"
+            265 s: propose 1 (act) move-owner on batch, which leaves CPUs 0-3, for db: cycles-per-instruction 4.08 > 1.23, usually 1.02
+                cycles-per-instruction 4.08 > 1.23, usually 1.02
+                from batch by a shared L3: activity 20.0 G, correlation 1.0
+        "#]],
+    );
+    check_owner("4-5", expect![[""]]);
+}

@@ -1,7 +1,7 @@
 //! What a proposal turned out to be worth. In: the trouble before, and the rounds after. Out: a verdict, or that it is too early for one.
 //!
 //! Each signal has one vote between -1 and 1: which part of the gap between trouble and limit was closed, by medians. What is within the noise is no change, and a gap smaller than the noise counts
-//! as one of that size. So neither one signal that is far off decides, nor chance; and what is too high only since then votes against it.
+//! as one of that size. So neither one signal that is far off decides, nor chance; and what is too high only since then votes against it. What looks like relief and may be chance is looked at once more, after nearly as many rounds again.
 
 use std::time::Duration;
 
@@ -14,10 +14,20 @@ use crate::proposal::{Evidence, Finding, Proposal, Verdict};
 use crate::sample::{Sample, Signal};
 use crate::scene::Resident;
 
-/// So many standard deviations between the medians of three rounds before and after are chance: one time in fourteen it is more.
+/// So many standard deviations between the medians of three rounds before and after are chance: one time in fourteen it is more, and where what may be chance is looked at
+/// once more, after five, one in twelve.
 const CHANCE: f64 = 1.5;
 /// No signal varies less than by this share of its value from round to round, however alike some of them were.
 const SPREAD_MIN: f64 = 0.03;
+
+/// Which part of a gap was closed, -1 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Vote {
+    /// As it looks.
+    seen: f64,
+    /// 0 where that may be chance.
+    sure: f64,
+}
 
 /// Rounds of one container, newest first.
 type Rounds<'a> = [Option<&'a Sample>];
@@ -32,42 +42,52 @@ impl Judge<'_> {
     ) -> Option<Verdict> {
         let Proposal { evidence, target, .. } = proposal;
         let settings = self.settings;
-        let after: Vec<Option<&Sample>> = self.windows.of(evidence.victim, since).collect();
+        let after: Vec<Option<&Sample>> =
+            self.windows.after(evidence.victim, since).take(2 * settings.settle).collect();
         let least = settings.relief_min * share(evidence, *target);
-        let relief = |rounds: &Rounds<'_>| self.relief(proposal, victim, rounds);
         // Where more than half of the rounds agree about every signal, the others cannot change the middle one of any. Only against it: harm to others shows later.
         let is_clear = settings.parts.verdict
             && after.len() * 2 > settings.settle
             && after.iter().all(|round| {
-                let votes: Vec<f64> = self.votes(proposal, std::slice::from_ref(round)).collect();
+                let votes = self.votes(proposal, std::slice::from_ref(round));
+                let votes: Vec<f64> = votes.map(|it| it.sure).collect();
                 all_below(&votes, least)
             });
         if after.len() < settings.settle && !is_clear {
             return None;
         }
-        let Some(relief) = relief(&after) else {
+        // Two looks and no more: one at each round would find chance now and then. An odd number of rounds has a middle one.
+        let is_last = after.len() + 1 >= 2 * settings.settle;
+        let first = after.len().checked_sub(settings.settle).filter(|newer| *newer > 0);
+        let first = first.and_then(|newer| self.relief(proposal, victim, after.get(newer..)?));
+        if first.is_some() && !is_last {
+            return None;
+        }
+        let Some(Vote { seen, sure: relief }) = self.relief(proposal, victim, &after) else {
             return (after.len() >= 2 * settings.settle).then_some(Verdict::Unknown);
         };
-        if relief < least && settings.parts.verdict {
-            return Some(Verdict::Useless { relief });
+        if relief >= least || !settings.parts.verdict {
+            return Some(Verdict::Kept { relief });
         }
-        Some(Verdict::Kept { relief })
+        (seen < least || is_last).then_some(Verdict::Useless { relief })
     }
 
     /// The votes of all signals that the knob is for, and of those that are too high only since then: -1 to 1. `None` where none of the former was measured.
-    fn relief(&self, proposal: &Proposal, victim: &Resident, after: &Rounds<'_>) -> Option<f64> {
-        let after = after.get(..self.settings.settle).unwrap_or(after);
-        let votes: Vec<f64> = self.votes(proposal, after).collect();
+    fn relief(&self, proposal: &Proposal, victim: &Resident, after: &Rounds<'_>) -> Option<Vote> {
+        let votes: Vec<Vote> = self.votes(proposal, after).collect();
         if votes.is_empty() {
             return None;
         }
         let against: Vec<f64> = self.new_troubles(proposal, victim, after).collect();
-        let sum = votes.iter().sum::<f64>() - against.iter().sum::<f64>();
-        Some(sum / (votes.len() + against.len()) as f64)
+        let mean = |vote: fn(&Vote) -> f64| {
+            let sum = votes.iter().map(vote).sum::<f64>() - against.iter().sum::<f64>();
+            sum / (votes.len() + against.len()) as f64
+        };
+        Some(Vote { seen: mean(|it| it.seen), sure: mean(|it| it.sure) })
     }
 
     /// Of the signals that were found and that the knob is for.
-    fn votes(&self, proposal: &Proposal, after: &Rounds<'_>) -> impl Iterator<Item = f64> {
+    fn votes(&self, proposal: &Proposal, after: &Rounds<'_>) -> impl Iterator<Item = Vote> {
         let signals = ladder::signals(proposal.knob);
         let found = proposal.evidence.findings.iter();
         let found = found.filter(move |it| signals.contains(&it.signal));
@@ -92,6 +112,7 @@ impl Judge<'_> {
             let (limit, _) = self.limit(&key, signal)?;
             let (was, now) = (middle(signal, &before)?, middle(signal, after)?);
             let chance = CHANCE * noise(0.0, now, signal, after);
+            let chance = chance.max(grain(signal, now, limit, after));
             (now > limit && now - was > chance).then(|| ((now - limit) / limit).min(1.0))
         })
     }
@@ -102,14 +123,25 @@ fn all_below(votes: &[f64], least: f64) -> bool {
     !votes.is_empty() && votes.iter().all(|vote| *vote < least)
 }
 
-/// Which part of the gap between trouble and limit was closed; 0 where that may be chance, below it where the gap has grown.
-fn vote(finding: &Finding, after: &Rounds<'_>) -> Option<f64> {
+/// Which part of the gap between trouble and limit was closed; below 0 where the gap has grown.
+fn vote(finding: &Finding, after: &Rounds<'_>) -> Option<Vote> {
     let now = middle(finding.signal, after)?;
     let chance = CHANCE * noise(finding.spread, finding.short, finding.signal, after);
+    let chance = chance.max(grain(finding.signal, finding.short.max(now), finding.limit, after));
     let closed = finding.short - now;
-    let vote = closed / (finding.short - finding.limit).max(chance);
-    let vote = if closed.abs() > chance { vote.clamp(-1.0, 1.0) } else { 0.0 };
-    Some(vote).filter(|it| it.is_finite())
+    let seen = (closed / (finding.short - finding.limit).max(chance)).clamp(-1.0, 1.0);
+    let sure = if closed.abs() > chance { seen } else { 0.0 };
+    Some(Vote { seen, sure }).filter(|it| it.seen.is_finite())
+}
+
+/// What a signal may have changed by where nothing has: delays are counted by powers of two, and told as the upper end. Where no round since then is above the
+/// limit it is well, whatever the step was.
+fn grain(signal: Signal, value: f64, limit: f64, after: &Rounds<'_>) -> f64 {
+    let mut values = after.iter().flatten().filter_map(|it| detect::value(signal, it));
+    match signal {
+        Signal::Delay if values.any(|it| it > limit) => value / 2.0,
+        _ => 0.0,
+    }
 }
 
 /// About a standard deviation of a signal: as it was before, as it is since then, or the least that is believed.
@@ -156,7 +188,7 @@ mod tests {
         let sample = |it: &f64| Sample { cpu_pressure: Some(*it), ..Sample::default() };
         let samples: Vec<Sample> = after.iter().map(sample).collect();
         let rounds: Vec<Option<&Sample>> = samples.iter().map(Some).collect();
-        let vote = vote(&finding, &rounds).unwrap();
+        let vote = vote(&finding, &rounds).unwrap().sure;
         assert!((vote - expected).abs() < 0.01, "{vote}");
     }
 

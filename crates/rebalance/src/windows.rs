@@ -14,6 +14,9 @@ use crate::scene::Scene;
 /// No counter of one container reaches this: an exabyte per second, or as many preemptions.
 const BELIEVABLE_MAX: f64 = 1e18;
 
+/// A round says what came of a change unless more than this part of it was before that: one in so many.
+const BEFORE_PART: u32 = 10;
+
 /// The last rounds of everybody.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Windows {
@@ -71,6 +74,24 @@ impl Windows {
             .iter()
             .zip(track)
             .take_while(move |(at, _)| **at > since)
+            .map(|(_, it)| it.as_ref())
+    }
+
+    /// Samples of one container, newest first, of rounds of which at most a tenth was before `since`.
+    pub(crate) fn after(
+        &self,
+        id: ContainerId,
+        since: Duration,
+    ) -> impl Iterator<Item = Option<&Sample>> {
+        let track = self.tracks.get(&id).into_iter().flatten();
+        let begins = self.ends.iter().skip(1);
+        self.ends
+            .iter()
+            .zip(begins)
+            .zip(track)
+            .take_while(move |((end, begin), _)| {
+                since.saturating_sub(**begin) <= end.saturating_sub(**begin) / BEFORE_PART
+            })
             .map(|(_, it)| it.as_ref())
     }
 
@@ -180,6 +201,30 @@ mod tests {
         check(&[(5, Some(1.0)), (20, Some(2.0))], &[Some(2.0), None, None, Some(1.0)]);
         check(&[(5, Some(1.0)), (5_000_000, Some(2.0))], &[Some(2.0), None, None, None]);
         check(&[(5, Some(1.0)), (11, Some(2.0))], &[Some(2.0), Some(1.0)]);
+    }
+
+    /// The rounds of `a` by their ends that say what came of a change at so many milliseconds.
+    fn check_after(since_ms: u64, expected: &[f64]) {
+        let (scene, _) = parse_scene(SCENE);
+        let mut windows = Windows::default();
+        for end in [5_u64, 10, 15, 20] {
+            let samples = [(A, Sample { cpus: end as f64 / 10.0, ..Sample::default() })].into();
+            let (at, period) = (Duration::from_secs(end), Duration::from_secs(5));
+            windows.take(&scene, &Round { at, period, samples }, 9);
+        }
+        let after = windows.after(A, Duration::from_millis(since_ms));
+        let cpus: Vec<f64> = after.flatten().map(|it| it.cpus).collect();
+        assert_eq!(cpus, expected, "{since_ms} ms");
+    }
+
+    #[test]
+    fn a_round_that_was_partly_before_a_change_says_nothing_of_it() {
+        check_after(10_000, &[2.0, 1.5]);
+        check_after(10_500, &[2.0, 1.5]);
+        check_after(10_501, &[2.0]);
+        check_after(14_999, &[2.0]);
+        check_after(20_000, &[]);
+        check_after(99_000, &[]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::table::METRICS;
 use super::{ContainerLabels, ContainerReading, Reading};
@@ -22,6 +23,8 @@ pub(crate) struct Shown {
     pub(super) reading: Arc<Mutex<Reading>>,
     /// Notified of every reading.
     pub(super) fresh: Arc<Notify>,
+    /// A bug has ended the reading.
+    pub(super) lost: CancellationToken,
     pub(super) is_of_containers: bool,
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
 use bayplan_host::counters::{GroupCounters, MonitorCounters, Stall};
-use bayplan_probes::{Drain, Preempter, Rates, rates_between};
+use bayplan_probes::{Drain, Preempter, Rates, delay_bucket_ends, rates_between};
 use bayplan_rebalance::Sample;
 use bayplan_types::CpuId;
 
@@ -148,7 +148,10 @@ fn far_share(Placed { near, far }: Placed) -> Option<f64> {
 
 pub(super) fn add_rates(sample: &mut Sample, rates: &Rates) {
     sample.waiting = Some(rates.waiting);
-    sample.delay_p99 = rates.delay_p99;
+    // Beyond the last of the probes' limits it is told as the next one would be; none at all would be no trouble.
+    let next = || delay_bucket_ends().last().map(|last| Duration::from_nanos(2 * last));
+    let beyond = || rates.has_runs.then(next);
+    sample.delay_p99 = rates.delay_p99.or_else(|| beyond().flatten());
     // For the system's tasks nobody is to blame who could be asked; a client of a server on the same CPU is among them at every answer.
     let mut by = Preempter::ALL.iter().zip(rates.preempted_by);
     sample.preempted = by.find(|(by, _)| **by == Preempter::Container).map(|(_, rate)| rate);

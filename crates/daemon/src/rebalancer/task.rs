@@ -33,6 +33,9 @@ const SAVE_EVERY: Duration = Duration::from_secs(600);
 /// Who came or moved is not judged for so many looks.
 const WARM_UP: u32 = 6;
 
+/// Why nothing is looked at.
+const UNSEEING: &str = "a bug has ended what reads counters, until a restart";
+
 /// What the task works with.
 pub(crate) struct RebalancerTask {
     pub(crate) inbox: Inbox,
@@ -129,7 +132,10 @@ pub(crate) async fn run_rebalancer(task: RebalancerTask, stop: CancellationToken
     let mut looker: Option<Looker> = None;
     let looking = async {
         loop {
-            task.shown.fresh().await;
+            if !task.shown.fresh().await {
+                let _stopping = task.give_up(&mut looker).await;
+                return;
+            }
             let config = Arc::clone(&task.config.borrow());
             if task.turn_to(&mut looker, &config).await.is_none() {
                 return;
@@ -177,6 +183,16 @@ impl RebalancerTask {
             self.withdraw(&mut looker).await?;
         }
         self.told.looked(0, None);
+        self.metrics.rebalancing.looked(self.told.in_force(), 0);
+        Some(())
+    }
+
+    /// Nobody reads counters any more, so nobody would judge what is turned. `None` when the daemon is stopping.
+    pub(super) async fn give_up(&self, looker: &mut Option<Looker>) -> Option<()> {
+        if let Some(looker) = looker {
+            self.withdraw(looker).await?;
+        }
+        self.told.looked(0, Some(UNSEEING.to_owned()));
         self.metrics.rebalancing.looked(self.told.in_force(), 0);
         Some(())
     }

@@ -96,26 +96,41 @@ fn what_passes_a_cache_is_counted_from_the_beginning_of_its_group() {
     }
 }
 
-/// A server that answers a client on the same CPU leaves it to the client thousands of times a second, and is well.
-#[test]
-fn who_leaves_the_cpu_to_a_client_outside_of_containers_is_not_preempted() {
-    let rates = Rates {
+fn rates(delay_p99: Option<Duration>, has_runs: bool) -> Rates {
+    Rates {
         cpus: 0.5,
         waiting: 0.1,
         involuntary: 1107.0,
         preempted_by: [1.0, 6.0, 1000.0, 100.0],
         migrations: [0.0; 5],
         delay_p50: None,
-        delay_p99: Some(Duration::from_micros(64)),
+        delay_p99,
         cycles_per_instruction: None,
         cache_misses: None,
-        has_runs: true,
-    };
+        has_runs,
+    }
+}
+
+/// A server that answers a client on the same CPU leaves it to the client thousands of times a second, and is well.
+#[test]
+fn who_leaves_the_cpu_to_a_client_outside_of_containers_is_not_preempted() {
+    let delay_p99 = Some(Duration::from_micros(64));
     let mut sample = Sample { cpus: 0.5, ..Sample::default() };
-    add_rates(&mut sample, &rates);
-    let delay_p99 = rates.delay_p99;
+    add_rates(&mut sample, &rates(delay_p99, true));
     let due = Sample { waiting: Some(0.1), delay_p99, preempted: Some(6.0), ..sample.clone() };
     assert_eq!(sample, due);
+}
+
+/// Before, it counted as not measured, so whoever waited for longest did not wait at all.
+#[test]
+fn a_delay_beyond_the_last_limit_of_the_probes_is_a_long_one_and_not_none() {
+    let delay = |rates| {
+        let mut sample = Sample::default();
+        add_rates(&mut sample, &rates);
+        sample.delay_p99
+    };
+    assert_eq!(delay(rates(None, true)), Some(Duration::from_nanos(1 << 27)));
+    assert_eq!(delay(rates(None, false)), None);
 }
 
 fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {

@@ -150,6 +150,37 @@ fn proposed() -> (Rebalancer, Scene, Proposal) {
     (rebalancer, scene, *proposal)
 }
 
+/// Before, it stayed as it was with nobody to judge it, and so did the count of victims.
+#[tokio::test]
+async fn nothing_stays_turned_when_a_bug_has_ended_the_reading_of_counters() {
+    let (inbox, events) = inbox(8);
+    let (enforcement, questions) = Enforcement::new(RuntimeCalls::default());
+    let answering = tokio::spawn(answer(events, Arc::new(Mutex::new(Some(questions))), 9));
+    let (task, config) = task(inbox, &enforcement, &Told::default());
+    let mut looker = Looker::new(&config.rebalance);
+    let (rebalancer, scene, proposal) = proposed();
+    looker.rebalancer = rebalancer;
+    task.tell_proposal(&proposal, &scene).await.unwrap();
+    task.carry_out(&mut looker, vec![1]).await.unwrap();
+    task.metrics.rebalancing.looked(1, 1);
+    task.shown.note_fresh();
+    assert!(task.shown.fresh().await);
+    task.shown.note_fresh();
+    task.shown.clone().lose().await;
+    assert!(!task.shown.fresh().await);
+    task.give_up(&mut Some(looker)).await.unwrap();
+    let view = task.told.view("act", false);
+    assert_eq!(view.proposals[0].state, ProposalState::Withdrawn);
+    let why = "a bug has ended what reads counters, until a restart";
+    assert_eq!((view.sampled, view.unrest.as_deref()), (0, Some(why)));
+    let metrics = task.metrics.render(false);
+    for due in ["bayplan_rebalance_in_force 0\n", "bayplan_rebalance_victims 0\n"] {
+        assert!(metrics.contains(due), "{metrics}");
+    }
+    drop(task);
+    answering.await.unwrap();
+}
+
 /// How what was turned is taken back before the bug is met.
 #[derive(Clone, Copy, Debug)]
 enum End {
