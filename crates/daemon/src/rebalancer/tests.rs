@@ -129,7 +129,7 @@ fn a_delay_beyond_the_last_limit_of_the_probes_is_a_long_one_and_not_none() {
         add_rates(&mut sample, &rates);
         sample.delay_p99
     };
-    assert_eq!(delay(rates(None, true)), Some(Duration::from_nanos(1 << 27)));
+    assert_eq!(delay(rates(None, true)), Some(Duration::from_nanos(1 << 28)));
     assert_eq!(delay(rates(None, false)), None);
 }
 
