@@ -21,7 +21,7 @@ const NAME: &str = "a-known-hog";
 const OWNER: &str = "default/audited-owner/app";
 /// What Prometheus is told of who is watched, with counters that every machine has.
 const COUNTED: [&str; 8] = [
-    "bayplan_container_run_delay_seconds_bucket",
+    "bayplan_container_run_delay_seconds_count",
     "bayplan_container_preemptions_total",
     "bayplan_container_migrations_total",
     "bayplan_container_page_faults_total",
