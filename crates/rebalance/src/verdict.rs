@@ -60,16 +60,22 @@ impl Judge<'_> {
         let is_last = after.len() + 1 >= 2 * settings.settle;
         let first = after.len().checked_sub(settings.settle).filter(|newer| *newer > 0);
         let first = first.and_then(|newer| self.relief(proposal, victim, after.get(newer..)?));
+        let decided = |Vote { seen, sure: relief }| match relief >= least || !settings.parts.verdict
+        {
+            true => Some(Verdict::Kept { relief }),
+            false => (seen < least).then_some(Verdict::Useless { relief }),
+        };
+        // It stands, also where nothing came of it yet because as much was changed as may be in a minute.
+        if let Some(verdict) = first.and_then(decided) {
+            return Some(verdict);
+        }
         if first.is_some() && !is_last {
             return None;
         }
-        let Some(Vote { seen, sure: relief }) = self.relief(proposal, victim, &after) else {
+        let Some(vote) = self.relief(proposal, victim, &after) else {
             return (after.len() >= 2 * settings.settle).then_some(Verdict::Unknown);
         };
-        if relief >= least || !settings.parts.verdict {
-            return Some(Verdict::Kept { relief });
-        }
-        (seen < least || is_last).then_some(Verdict::Useless { relief })
+        decided(vote).or_else(|| is_last.then_some(Verdict::Useless { relief: vote.sure }))
     }
 
     /// The votes of all signals that the knob is for, and of those that are too high only since then: -1 to 1. `None` where none of the former was measured.
