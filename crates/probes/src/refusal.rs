@@ -47,7 +47,8 @@ pub(crate) fn judge(
 ) -> Refusal {
     let errno = errno_of(error);
     let (reason, remedy) = match errno {
-        Some(Errno::EPERM) if surroundings.is_confidential() => (
+        // The verifier then does not know the helpers that read the kernel's memory, which is a program that is not valid.
+        Some(Errno::EPERM | Errno::EINVAL | Errno::EACCES) if surroundings.is_confidential() => (
             format!("{doing}: the kernel is locked down (confidentiality)"),
             "boot with lockdown=integrity or without lockdown",
         ),
@@ -143,13 +144,15 @@ mod tests {
                 "loading switched: not permitted; give the process CAP_BPF and CAP_PERFMON, and allow it the system call bpf (SystemCallFilter=bpf; in a container a seccomp profile that does)"
             ],
         );
-        check(
-            Errno::EPERM,
-            Some("none integrity [confidentiality]\n"),
-            expect![
-                "loading switched: the kernel is locked down (confidentiality); boot with lockdown=integrity or without lockdown"
-            ],
-        );
+        for errno in [Errno::EPERM, Errno::EINVAL] {
+            check(
+                errno,
+                Some("none integrity [confidentiality]\n"),
+                expect![
+                    "loading switched: the kernel is locked down (confidentiality); boot with lockdown=integrity or without lockdown"
+                ],
+            );
+        }
         check(
             Errno::ENOMEM,
             None,
