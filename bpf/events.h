@@ -5,7 +5,7 @@
  *
  * A CPU that changes hands again and again is not read each time: a reading is for READING_NS of its time, unused time is saved up for READINGS_SAVED,
  * and when they are used up nothing is read before so many are saved again. What ran meanwhile has time in which it was not counted, as where others
- * have taken the counters, and the user side extends what was counted. Readings in a row, rather than one now and then, so that everybody's runs are
+ * have taken the counters, and the user side extends what was counted and tells the two apart. Readings in a row, rather than one now and then, so that everybody's runs are
  * among them.
  */
 #ifndef BAYPLAN_EVENTS_H
@@ -181,8 +181,10 @@ inlined void charge_uncounted(u32 slot, u64 ns)
 	struct event_counts *to = bpf_map_lookup_elem(&events, &slot);
 
 	/* Less than nothing would be a clock that was set back. */
-	if (to && (s64)ns > 0)
+	if (to && (s64)ns > 0) {
 		to->enabled_ns += ns;
+		to->unread_ns += ns;
+	}
 }
 
 #endif

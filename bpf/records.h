@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the kernel side and the user side exchange. `crates/probes/src/records.rs` reads the same words in the same order; both check the
+ * What the kernel side and the user side exchange. `crates/probes/src/records.rs` reads the same words in the same order, and has a test for that; both check the
  * sizes. Everything is in the byte order of the machine. Times are in nanoseconds, counts never go down.
  */
 #ifndef BAYPLAN_RECORDS_H
@@ -88,9 +88,10 @@ _Static_assert(sizeof(struct unnamed) == 12 * 8, "records.rs knows 12 words");
 struct event_counts {
 	u64 enabled_ns;
 	u64 running_ns;
+	u64 unread_ns; /* of `enabled_ns`: the CPU changed hands too often to read them */
 	u64 counts[EVENTS_MAX];
 };
-_Static_assert(sizeof(struct event_counts) == 7 * 8, "records.rs knows 7 words");
+_Static_assert(sizeof(struct event_counts) == 8 * 8, "records.rs knows 8 words");
 
 /* Word from either side to the other. */
 struct settings {

@@ -1,7 +1,9 @@
 //! A hog beside a container that owns its CPU: the audit names it, with the time that the kernel has counted of it, and Prometheus is told of all that probes count.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -9,7 +11,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
 use bayplan_tests::node::{LIMIT, Node, Placed, SLEEP};
-use bayplan_tests::process::{find_unpacked, wait_for};
+use bayplan_tests::process::wait_for;
+use bayplan_tests::prometheus::{Prometheus, dashboard, made_of, promtool, rules};
 use bayplan_types::{Bytes, QosClass};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
@@ -21,7 +24,7 @@ const NAME: &str = "a-known-hog";
 const OWNER: &str = "default/audited-owner/app";
 /// What Prometheus is told of who is watched, with counters that every machine has; of events only while it runs, and this one sleeps.
 const COUNTED: [&str; 6] = [
-    "bayplan_container_run_delay_seconds_count",
+    "bayplan_container_run_delay_seconds_bucket",
     "bayplan_container_preemptions_total",
     "bayplan_container_migrations_total",
     "bayplan_container_counting_seconds_total",
@@ -49,6 +52,13 @@ impl Hog {
 
     fn pid(&self) -> anyhow::Result<Pid> {
         Ok(Pid::from_raw(i32::try_from(self.0.id())?))
+    }
+
+    /// Its path in the hierarchy of version 2 (cgroups(7), "/proc files").
+    fn cgroup(&self) -> anyhow::Result<String> {
+        let text = fs::read_to_string(format!("/proc/{}/cgroup", self.0.id()))?;
+        let own = text.lines().find_map(|line| line.strip_prefix("0::"));
+        Ok(own.context("it has none of version 2")?.to_owned())
     }
 
     /// By the kernel.
@@ -104,34 +114,53 @@ fn audited(node: &Node, owner: &Placed, bayplan: &Path) -> anyhow::Result<()> {
         Command::new(bayplan).args(["audit", OWNER, "--control"]).arg(node.control()).output()?;
     let told = String::from_utf8(told.stdout)?;
     ensure!(told.contains(NAME), "bayplan audit {OWNER}: {told}");
+    let who = format!("process of cgroup {}", hog.cgroup()?);
+    ensure!(told.contains(&who), "bayplan audit {OWNER} does not name {who}: {told}");
     Ok(())
 }
 
-/// Prometheus' own tool reads what the daemon exports, and everything that is counted is there.
-fn exported(node: &Node) -> anyhow::Result<()> {
+/// Prometheus' own tool reads what the daemon exports, everything that is counted is there, and what the dashboard and the rules ask of it is answered.
+fn exported(node: &Node, address: SocketAddr, dir: &Path) -> anyhow::Result<()> {
     let answer = node.metrics()?;
     let (_, text) = answer.split_once("\r\n\r\n").context("no body")?;
     for name in COUNTED {
-        let head = format!("{name}{{namespace=\"default\",pod=\"audited-owner\",container=\"app\"");
-        ensure!(text.lines().any(|line| line.starts_with(&head)), "no {head}..: {text}");
+        let labels = "namespace=\"default\",pod=\"audited-owner\",container=\"app\"";
+        let mut of_name = text.lines().filter_map(|line| line.strip_prefix(name));
+        let is_told = of_name.any(|rest| rest.starts_with('{') && rest.contains(labels));
+        ensure!(is_told, "no {name} of {labels}: {text}");
     }
-    let mut promtool = Command::new(find_unpacked("promtool", "prometheus")?);
-    promtool.args(["check", "metrics"]).stdin(Stdio::piped());
-    let mut promtool = promtool.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    promtool.stdin.take().context("no way to tell it")?.write_all(text.as_bytes())?;
-    let done = promtool.wait_with_output()?;
-    ensure!(done.status.success(), "promtool: {}", String::from_utf8_lossy(&done.stderr));
+    promtool(&["check", "metrics"], text)?;
+    let (_, recorded) = rules()?;
+    let mut questions = dashboard()?;
+    questions.extend(recorded.values().cloned());
+    questions.retain(|it| made_of(it, &recorded).iter().any(|name| COUNTED.contains(&&**name)));
+    let asked: BTreeSet<String> = questions.iter().flat_map(|it| made_of(it, &recorded)).collect();
+    for name in COUNTED {
+        ensure!(asked.contains(name), "nobody asks for {name}");
+    }
+    let prometheus = Prometheus::start(&dir.join("prometheus"), &address.to_string())?;
+    let mut wrong = Vec::new();
+    let answered = wait_for("Prometheus to answer", LIMIT, || {
+        wrong = prometheus.wrong_answers(&questions, &recorded, text);
+        Ok(wrong.is_empty().then_some(()))
+    });
+    answered.with_context(|| format!("{}\n{}", wrong.join("\n"), prometheus.log()))?;
+    println!("Prometheus answered {} questions about what probes count", questions.len());
     Ok(())
 }
 
 pub(crate) fn run(bayplan: &Path) -> anyhow::Result<()> {
     let mut node = Node::start(bayplan, &SLEEP, CgroupDriver::Cgroupfs)?;
-    node.reset("counters: software\n")?;
+    let dir = tempfile::tempdir()?;
+    let free = TcpListener::bind(("127.0.0.1", 0))?;
+    let address = free.local_addr()?;
+    drop(free);
+    node.reset(&format!("counters: software\nmetricsAddress: {address}\n"))?;
     let owner = node.launch(
         &PodSpec::new("audited-owner", QosClass::Guaranteed),
         &ContainerSpec::guaranteed("app", 1000, Bytes(64 << 20)),
     );
-    let audited =
-        owner.and_then(|owner| audited(&node, &owner, bayplan)).and_then(|()| exported(&node));
-    node.end(audited)
+    let audited = owner.and_then(|owner| audited(&node, &owner, bayplan));
+    let exported = audited.and_then(|()| exported(&node, address, dir.path()));
+    node.end(exported)
 }

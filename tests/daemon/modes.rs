@@ -174,6 +174,11 @@ async fn top_shows_what_the_cgroups_say() {
     fs::create_dir_all(&own).unwrap();
     fs::write(cgroups.join("cgroup.controllers"), "cpuset cpu\n").unwrap();
     fs::write(own.join("cpu.stat"), "usage_usec 7\nnr_periods 0\nnr_throttled 0\n").unwrap();
+    let monitor = format!("sys/fs/resctrl/mon_groups/bayplan.{owner}/mon_data/mon_L3_00");
+    let monitor = node.host_root().join(monitor);
+    fs::create_dir_all(&monitor).unwrap();
+    fs::write(monitor.join("llc_occupancy"), "4096\n").unwrap();
+    fs::write(monitor.join("mbm_total_bytes"), "100\n").unwrap();
     let config = format!("hostRoot: {}\n", node.host_root().display());
     fs::write(node.path("client.yaml"), config).unwrap();
     let args = ["top", "--once", "--delay", "0.1", "-o", "json"];
@@ -187,6 +192,9 @@ async fn top_shows_what_the_cgroups_say() {
     );
     // Nothing was used in between, and there is no cgroup of the other.
     assert_eq!((&row(0)["cpu_usage"], &row(0)["throttled"]), (&Value::from(0.0), &Value::Null));
+    let caches = |at: usize| (row(at)["cache_bytes"].clone(), row(at)["memory_traffic"].clone());
+    assert_eq!(caches(0), (Value::from(4096.0), Value::from(0.0)));
+    assert_eq!(caches(1), (Value::Null, Value::Null));
     assert_eq!(
         (&row(1)["container"], &row(1)["cpu_usage"]),
         (&"default/unseen/unseen".into(), &Value::Null)

@@ -3,16 +3,12 @@
 //!
 //! Containers have no processes here, so what probes count of them has to have an answer only where it is told of; `containerd/audit.rs` has it all told.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::time::Duration;
 
-use bayplan_tests::process::find_unpacked;
-use serde_json::Value;
+use bayplan_tests::prometheus::{Prometheus, Question, dashboard, promtool, rules, samples};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
@@ -22,159 +18,10 @@ use crate::node::{MACHINE, Node, soon};
 /// Enough for a busy machine; each scrape and each rule has a turn every second.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn deploy(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file)
-}
-
-fn promtool(args: &[&str], input: &str) {
-    let program = find_unpacked("promtool", "prometheus").unwrap();
-    let mut command = Command::new(program);
-    command.args(args).current_dir(deploy("prometheus"));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let done = child.wait_with_output().unwrap();
-    let [out, err] = [done.stdout, done.stderr].map(|it| String::from_utf8(it).unwrap());
-    assert!(done.status.success(), "promtool {args:?}\n{out}{err}");
-}
-
 #[test]
 fn the_rules_do_what_their_tests_say() {
-    promtool(&["check", "rules", "bayplan.rules.yaml"], "");
-    promtool(&["test", "rules", "bayplan.rules.test.yaml"], "");
-}
-
-/// Something that is asked of Prometheus, and by whom.
-struct Question {
-    from: String,
-    expression: String,
-}
-
-impl Question {
-    /// Names of metrics, those that recording rules make included.
-    fn names(&self) -> BTreeSet<String> {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
-        let words = self.expression.split(|c: char| !is_part(c));
-        let is_name = |it: &&str| {
-            it.starts_with("bayplan_") || it.starts_with("process_") || it.contains(':')
-        };
-        words.filter(is_name).map(str::to_owned).collect()
-    }
-
-    /// No answer is an answer, too.
-    fn is_condition(&self) -> bool {
-        [" > ", " < ", " == "].iter().any(|it| self.expression.contains(it))
-    }
-}
-
-/// Everything that the rules say, and the names of what they record with its expression.
-fn rules() -> (Vec<Question>, BTreeMap<String, Question>) {
-    let text = fs::read_to_string(deploy("prometheus/bayplan.rules.yaml")).unwrap();
-    let (mut all, mut recorded) = (Vec::new(), BTreeMap::new());
-    let file: Value = serde_yaml::from_str(&text).unwrap();
-    for rule in file["groups"].as_array().unwrap().iter().flat_map(|it| it["rules"].as_array()) {
-        for rule in rule {
-            let expression = rule["expr"].as_str().unwrap().to_owned();
-            let question =
-                |from: &str| Question { from: from.to_owned(), expression: expression.clone() };
-            match (rule["record"].as_str(), rule["alert"].as_str()) {
-                (Some(name), _) => drop(recorded.insert(name.to_owned(), question(name))),
-                (_, Some(name)) => all.push(question(name)),
-                _ => panic!("neither a record nor an alert: {rule}"),
-            }
-        }
-    }
-    (all, recorded)
-}
-
-/// Everything that the dashboard asks, with everything chosen.
-fn dashboard() -> Vec<Question> {
-    let text = fs::read_to_string(deploy("grafana/bayplan.json")).unwrap();
-    let dashboard: Value = serde_json::from_str(&text).unwrap();
-    let mut all = Vec::new();
-    for panel in dashboard["panels"].as_array().unwrap() {
-        let title = panel["title"].as_str().unwrap();
-        for target in panel["targets"].as_array().into_iter().flatten() {
-            all.push((title.to_owned(), target["expr"].as_str().unwrap().to_owned()));
-        }
-    }
-    for variable in dashboard["templating"]["list"].as_array().unwrap() {
-        let Some(query) = variable["definition"].as_str() else { continue };
-        // label_values(METRIC, LABEL)
-        let inner = query.strip_prefix("label_values(").unwrap().strip_suffix(')').unwrap();
-        let (metric, label) = inner.rsplit_once(", ").unwrap();
-        let name = variable["name"].as_str().unwrap();
-        all.push((format!("${name}"), format!("group by ({label}) ({metric})")));
-    }
-    let chosen = |expression: &str| {
-        let mut expression = expression.replace("$__rate_interval", "1m");
-        for variable in ["$instance", "$namespace", "$pod", "$container"] {
-            expression = expression.replace(variable, ".*");
-        }
-        assert!(!expression.contains('$'), "{expression}");
-        expression
-    };
-    all.into_iter()
-        .map(|(from, expression)| Question { from, expression: chosen(&expression) })
-        .collect()
-}
-
-/// Prometheus with the rules, ended with the test.
-struct Prometheus {
-    child: Child,
-    address: SocketAddr,
-    log: PathBuf,
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ended = self.child.kill();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Prometheus {
-    fn start(node: &Node) -> Prometheus {
-        let dir = node.path("prometheus");
-        fs::create_dir(&dir).unwrap();
-        let (rules, target) = (deploy("prometheus/bayplan.rules.yaml"), node.metrics_address());
-        let config = format!(
-            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n\
-             rule_files: [{}]\n\
-             scrape_configs: [{{job_name: bayplan, static_configs: [{{targets: [\"{target}\"]}}]}}]\n",
-            rules.display()
-        );
-        fs::write(dir.join("prometheus.yml"), config).unwrap();
-        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
-        let log = dir.join("log");
-        let child = Command::new(find_unpacked("prometheus", "prometheus").unwrap())
-            .arg(format!("--config.file={}", dir.join("prometheus.yml").display()))
-            .arg(format!("--storage.tsdb.path={}", dir.join("data").display()))
-            .arg(format!("--web.listen-address={address}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
-        Prometheus { child, address, log }
-    }
-
-    /// The answer to a query at this moment; an error when it is not yet there, or not a good question.
-    async fn ask(&self, expression: &str) -> Result<Vec<Value>, String> {
-        let query: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let path = format!("/api/v1/query?query={query}");
-        let answer =
-            request(self.address, &path, "*/*").await.map_err(|error| error.to_string())?;
-        let (_, body) = answer.split_once("\r\n\r\n").ok_or("no body")?;
-        let answer: Value = serde_json::from_str(body).map_err(|_| body.to_owned())?;
-        match answer["status"].as_str() {
-            Some("success") => Ok(answer["data"]["result"].as_array().unwrap().clone()),
-            _ => Err(answer["error"].to_string()),
-        }
-    }
+    promtool(&["check", "rules", "bayplan.rules.yaml"], "").unwrap();
+    promtool(&["test", "rules", "bayplan.rules.test.yaml"], "").unwrap();
 }
 
 /// HTTP/1.0, so that the answer comes in one piece.
@@ -261,46 +108,6 @@ async fn write_groups(node: &Node) {
     }
 }
 
-/// Names of samples.
-fn samples(text: &str) -> BTreeSet<&str> {
-    text.lines().filter_map(|line| line.split(['{', ' ']).next()).collect()
-}
-
-/// What comes out of questions now: names of metrics that are there, and what is wrong with the answers.
-async fn round(
-    prometheus: &Prometheus,
-    target: SocketAddr,
-    questions: &[Question],
-    recorded: &BTreeMap<String, Question>,
-) -> Vec<String> {
-    let text = match request(target, "/metrics", "*/*").await {
-        Ok(text) => text,
-        Err(error) => return vec![error.to_string()],
-    };
-    let samples = samples(&text);
-    let is_there = |name: &String| samples.contains(&**name);
-    let mut wrong = Vec::new();
-    for question in questions.iter().chain(recorded.values()) {
-        let made_of = |name: String| match recorded.get(&name) {
-            Some(question) => question.names(),
-            None => BTreeSet::from([name]),
-        };
-        let names: BTreeSet<String> =
-            question.names().into_iter().flat_map(made_of).flat_map(made_of).collect();
-        let is_due = names.iter().all(is_there) && !question.is_condition();
-        match prometheus.ask(&question.expression).await {
-            Ok(found) if found.is_empty() && is_due => {
-                wrong.push(format!("{}: no answer to {}", question.from, question.expression));
-            }
-            Ok(_) => {}
-            Err(error) => {
-                wrong.push(format!("{}: {error}: {}", question.from, question.expression))
-            }
-        }
-    }
-    wrong
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn prometheus_answers_what_the_dashboard_and_the_rules_ask() {
     let mut node = Node::without_daemon(MACHINE);
@@ -309,29 +116,31 @@ async fn prometheus_answers_what_the_dashboard_and_the_rules_ask() {
     node.guaranteed("owner", 2000).await;
     node.burstable("shared", 500).await;
     write_groups(&node).await;
-    let prometheus = Prometheus::start(&node);
-    let (alerts, recorded) = rules();
-    let questions: Vec<Question> = dashboard().into_iter().chain(alerts).collect();
+    let target = node.metrics_address();
+    let prometheus = Prometheus::start(&node.path("prometheus"), &target.to_string()).unwrap();
+    let (alerts, recorded) = rules().unwrap();
+    let questions: Vec<Question> = dashboard().unwrap().into_iter().chain(alerts).collect();
 
-    let (deadline, target) = (Instant::now() + PATIENCE, node.metrics_address());
+    let deadline = Instant::now() + PATIENCE;
     // All of it once at least, or else nothing was due.
     let mut is_seen = false;
     loop {
         let text = request(target, "/metrics", "*/*").await.unwrap_or_default();
         is_seen |= text.contains("\nbayplan_container_cpu_seconds_total{");
-        let wrong = round(&prometheus, target, &questions, &recorded).await;
+        let wrong =
+            prometheus.wrong_answers(questions.iter().chain(recorded.values()), &recorded, &text);
         if is_seen && wrong.is_empty() {
             break;
         }
-        let log = fs::read_to_string(&prometheus.log).unwrap();
-        assert!(Instant::now() < deadline, "{}\n{log}\n{text}", wrong.join("\n"));
+        let (wrong, log) = (wrong.join("\n"), prometheus.log());
+        assert!(Instant::now() < deadline, "{wrong}\n{log}\n{text}");
         sleep(Duration::from_millis(500)).await;
     }
 
     let answer = soon(request(target, "/metrics", "*/*")).await.unwrap();
     let (head, text) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.contains("text/plain; version=0.0.4"), "{head}");
-    promtool(&["check", "metrics"], text);
+    promtool(&["check", "metrics"], text).unwrap();
 
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
     let page = fs::read_to_string(page).unwrap();

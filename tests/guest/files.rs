@@ -211,17 +211,21 @@ impl Busy {
         Ok(())
     }
 
-    /// CPUs on which they ran last (proc_pid_stat(5), `processor`).
+    /// CPUs on which they ran last.
     fn cpus(&self) -> anyhow::Result<CpuSet> {
         let mut cpus = CpuSet::new();
         for child in &self.0 {
-            let stat = fs::read_to_string(format!("/proc/{}/stat", child.id()))?;
-            let (_, fields) = stat.rsplit_once(')').context("a name in brackets")?;
-            let processor = fields.split_whitespace().nth(36).context("a processor")?;
-            cpus.insert(CpuId(processor.parse()?));
+            cpus.insert(processor(child.id())?);
         }
         Ok(cpus)
     }
+}
+
+/// The CPU on which a process ran last (proc_pid_stat(5), `processor`).
+pub(crate) fn processor(pid: u32) -> anyhow::Result<CpuId> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, fields) = stat.rsplit_once(')').context("a name in brackets")?;
+    Ok(CpuId(fields.split_whitespace().nth(36).context("a processor")?.parse()?))
 }
 
 impl Drop for Busy {

@@ -78,7 +78,7 @@ impl Daemon {
         })
     }
 
-    /// Writes the configuration for the next start: where everything is, then `more`, which may have its own `decisionTimeout`.
+    /// Writes the configuration for the next start: where everything is, then `more`, which may have its own `decisionTimeout` and `metricsAddress`.
     ///
     /// # Errors
     /// It cannot be written.
@@ -87,10 +87,13 @@ impl Daemon {
             true => "",
             false => "decisionTimeout: 30s\n",
         };
+        let metrics = match more.contains("metricsAddress:") {
+            true => "",
+            false => "metricsAddress: 127.0.0.1:0\n",
+        };
         let config = format!(
             "socket: {}\nruntimeSocket: {}\ncontrolSocket: {}\nstateDir: {}\n\
-             metricsAddress: 127.0.0.1:0\nruntimeTimeout: 30s\n\
-             log: debug,h2=info,hyper_util=info\n{patience}{more}",
+             runtimeTimeout: 30s\nlog: debug,h2=info,hyper_util=info\n{patience}{metrics}{more}",
             self.socket.display(),
             runtime.display(),
             self.control.display(),

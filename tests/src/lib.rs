@@ -11,5 +11,6 @@ pub mod disk;
 mod image;
 pub mod node;
 pub mod process;
+pub mod prometheus;
 pub mod scenario;
 pub mod under_load;

@@ -220,14 +220,15 @@ impl Stage {
     ///
     /// # Errors
     /// Somebody is, or nobody is looked at.
-    pub fn nobody_is_blamed(&self, node: &Node) -> anyhow::Result<Vec<Latency>> {
+    pub fn nobody_is_blamed(&self, node: &Node) -> anyhow::Result<()> {
         std::thread::sleep(self.sizes.interval * self.sizes.calm_looks);
         let calm = self.load.measure(self.sizes.rounds)?;
+        tell_latency("without the hog", &calm);
         let view = node.rebalance()?;
         ensure!(view.proposals.is_empty(), "blamed without a hog: {:?}", view.proposals);
         ensure!(view.sampled >= 2, "the last look had samples of {}: {view:?}", view.sampled);
         node.look(&self.bystander.id).context("the bystander")?;
-        Ok(calm)
+        Ok(())
     }
 
     /// Soon after it has come the hog is blamed, for the server's sake, and nobody else is.
@@ -236,10 +237,15 @@ impl Stage {
     /// It is not so.
     pub fn the_hog_is_blamed(&self, node: &Node) -> anyhow::Result<Vec<Latency>> {
         let begun = Instant::now();
-        let first = self.wait_for_proposal(node, |_| true)?;
+        let found = self.wait_for_proposal(node, |_| true);
+        if found.is_err() {
+            tell_latency("while nobody is blamed", &self.load.measure(self.sizes.rounds)?);
+        }
+        let first = found?;
         let seconds = begun.elapsed().as_secs_f64();
         println!("  after {seconds:.1} s: {}\n{}", first.text, first.evidence);
         let noisy = self.load.measure(self.sizes.rounds)?;
+        tell_latency("with the hog", &noisy);
         node.rebalance()?.proposals.iter().try_for_each(check_blame)?;
         Ok(noisy)
     }
@@ -274,11 +280,9 @@ pub fn tell_latency(when: &str, rounds: &[Latency]) {
 /// It is not so.
 pub fn the_hog_is_blamed(node: &mut Node, sizes: Sizes) -> anyhow::Result<(Stage, Placed)> {
     let stage = Stage::set(node, sizes)?;
-    let calm = stage.nobody_is_blamed(node)?;
+    stage.nobody_is_blamed(node)?;
     let hog = launch_hog(node, sizes.hogs)?;
-    let noisy = stage.the_hog_is_blamed(node)?;
-    tell_latency("without the hog", &calm);
-    tell_latency("with it", &noisy);
+    stage.the_hog_is_blamed(node)?;
     ensure!(node.look(&hog.id)?.cpus == hog.cpus, "the hog was moved");
     Ok((stage, hog))
 }

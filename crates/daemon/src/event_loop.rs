@@ -19,6 +19,7 @@ use crate::history::Entry;
 use crate::inbox::{Envelope, Events};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
+use crate::prober::Sightings;
 use crate::record::Record;
 use crate::state::NodeState;
 use crate::writer::Batch;
@@ -41,6 +42,8 @@ pub(crate) struct EventLoop {
     pub(crate) sync_soon: Arc<Notify>,
     /// Kernel files may have to be written.
     pub(crate) enforcement: Enforcement,
+    /// Probes watch those who are there.
+    pub(crate) sightings: Sightings,
 }
 
 impl EventLoop {
@@ -97,6 +100,7 @@ impl EventLoop {
             }
             // Grows with the containers whose memory is spread, so nobody waits for it.
             if has_changed {
+                self.sightings.note_change();
                 self.metrics.show_narrowable(self.state.narrowable_count());
                 warming = self.state.next_warming();
             }

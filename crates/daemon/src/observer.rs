@@ -9,9 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bayplan_enforcement::resctrl::{RESCTRL, owner_of_group};
 use bayplan_host::counters::{
-    GroupCounters, GroupFiles, MonitorCounters, MonitorFiles, NodeCounters, NodeFiles,
+    GroupCounters, GroupFiles, MonitorCounters, Monitored, Monitors, NodeCounters, NodeFiles,
 };
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_rebalance::Mode;
@@ -139,8 +138,7 @@ struct Reader {
     kernel: Option<DiskKernel>,
     groups: BTreeMap<String, GroupFiles>,
     lookups: Lookups,
-    /// By the directories of our groups of resctrl.
-    monitors: BTreeMap<String, MonitorFiles>,
+    monitors: Monitors,
     node: Option<NodeFiles>,
     /// The CPUs that were online when these were opened, in the kernel's words.
     online: Option<String>,
@@ -149,15 +147,6 @@ struct Reader {
     energy_uj: BTreeMap<String, u64>,
     last_idle: BTreeMap<CpuId, u64>,
     idle_ticks: BTreeMap<CpuClass, u64>,
-}
-
-/// What resctrl counts.
-#[derive(Debug, Default)]
-struct Monitored {
-    /// By class.
-    classes: BTreeMap<String, MonitorCounters>,
-    /// By the runtime's id.
-    containers: BTreeMap<String, MonitorCounters>,
 }
 
 /// Reads every `observeInterval`, or as often as the rebalancer looks, for ever.
@@ -206,7 +195,7 @@ impl Reader {
             kernel,
             groups: BTreeMap::new(),
             lookups: Lookups::default(),
-            monitors: BTreeMap::new(),
+            monitors: Monitors::default(),
             node: None,
             online: None,
             buffer: Vec::new(),
@@ -257,40 +246,8 @@ impl Reader {
     fn monitored(&mut self) -> Monitored {
         let Some(kernel) = &mut self.kernel else { return Monitored::default() };
         let root = &self.config.borrow().host_root;
-        let mut open = std::mem::take(&mut self.monitors);
-        let mut read = |dir: String, kernel: &mut DiskKernel| {
-            let mut files =
-                open.remove(&dir).unwrap_or_else(|| MonitorFiles::open(root, kernel, &dir));
-            let was_odd = files.oddities().count();
-            let counters = files.read(&mut self.buffer);
-            for oddity in files.oddities().skip(was_odd) {
-                tracing::warn!("{oddity}");
-            }
-            // A group that was removed and made anew has other files.
-            if counters != MonitorCounters::default() {
-                self.monitors.insert(dir, files);
-            }
-            counters
-        };
-        let mut monitored = Monitored::default();
-        let mut controls = vec![RESCTRL.to_owned()];
-        for name in kernel.list(RESCTRL).unwrap_or_default() {
-            if let Some(class) = owner_of_group(&name) {
-                let dir = format!("{RESCTRL}/{name}");
-                monitored.classes.insert(class.to_owned(), read(dir.clone(), kernel));
-                controls.push(dir);
-            }
-        }
-        for control in controls {
-            let dir = format!("{control}/mon_groups");
-            for name in kernel.list(&dir).unwrap_or_default() {
-                if let Some(container) = owner_of_group(&name) {
-                    let counters = read(format!("{dir}/{name}"), kernel);
-                    monitored.containers.insert(container.to_owned(), counters);
-                }
-            }
-        }
-        monitored
+        let tell = |oddity: &str| tracing::warn!("{oddity}");
+        self.monitors.read(root, kernel, &mut self.buffer, tell)
     }
 
     /// The files of a CPU that comes back are others.
@@ -300,7 +257,7 @@ impl Reader {
         if self.node.is_none() || online != self.online {
             self.online = online;
             // A cache that comes back has other files, and without it sums are too small.
-            self.monitors.clear();
+            self.monitors = Monitors::default();
             self.node = Some(NodeFiles::open(&self.config.borrow().host_root, kernel));
         }
     }

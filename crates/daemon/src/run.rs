@@ -172,6 +172,7 @@ impl Core {
             health: Arc::clone(&health),
             sync_soon: Arc::clone(&sync_soon),
             enforcement: enforcement.clone(),
+            sightings: sightings.clone(),
         };
         let limits = current.clone();
         let resources = ResourcesDir::new(resources_root(&config.socket));

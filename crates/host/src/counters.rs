@@ -13,7 +13,7 @@ mod parse;
 
 pub use group::{GroupCounters, GroupFiles};
 pub use kept::Kept;
-pub use monitor::{MonitorCounters, MonitorFiles};
+pub use monitor::{MonitorCounters, MonitorFiles, Monitored, Monitors};
 pub use node::{CoreThrottles, NodeCounters, NodeFiles, Uncore, Zone};
 pub use parse::{IoCounters, MemoryCounters, Pressure, Stall, parse_stall};
 

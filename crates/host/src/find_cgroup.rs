@@ -5,8 +5,9 @@
 //! container's in its own way: `ID`, `crio-ID`, `cri-containerd-ID.scope`, `crio-ID.scope`; crun puts the processes into `container` below it.
 //! Where kubelet's name does not lead there, a process tells (cgroups(7), "/proc/pid/cgroup").
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
@@ -94,6 +95,37 @@ fn is_group(kernel: &mut dyn Kernel, dir: &str) -> bool {
     kernel.read(&format!("{dir}/cgroup.type")).is_ok()
 }
 
+/// Where cgroups of version 2 are mounted: alone, or beside version 1.
+fn unified_mount(root: &Path) -> String {
+    let is_alone = root.join(CGROUPS).join("cgroup.controllers").exists();
+    if is_alone { CGROUPS.to_owned() } else { format!("{CGROUPS}/unified") }
+}
+
+/// The paths, from the root of the hierarchy (version 2), of cgroups of which only the kernel's numbers are known; without those that are gone. Walks the
+/// whole tree, so it is not for every round.
+pub fn find_cgroup_paths(root: &Path, ids: &BTreeSet<u64>) -> BTreeMap<u64, String> {
+    let mount = root.join(unified_mount(root));
+    let (mut found, mut todo) = (BTreeMap::new(), vec![mount.clone()]);
+    let own = |dir: &Path| std::fs::metadata(dir).ok().map(|it| it.ino());
+    if let Some(id) = own(&mount).filter(|id| ids.contains(id)) {
+        found.insert(id, "/".to_owned());
+    }
+    // One that goes meanwhile has nobody in it.
+    while let Some(dir) = todo.pop().filter(|_| found.len() < ids.len()) {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            if !entry.file_type().is_ok_and(|it| it.is_dir()) {
+                continue;
+            }
+            let path = entry.path();
+            if let (true, Ok(below)) = (ids.contains(&entry.ino()), path.strip_prefix(&mount)) {
+                found.insert(entry.ino(), format!("/{}", below.display()));
+            }
+            todo.push(path);
+        }
+    }
+    found
+}
+
 /// The kernel's number of the container's cgroup (version 2), which is the inode number of its directory; also where version 2 is only mounted
 /// beside version 1, at `unified`. `root` holds `sys`. `None`: it has none, or none any more.
 ///
@@ -106,9 +138,9 @@ pub fn find_container_cgroup_id(
 ) -> Result<Option<u64>, CgroupError> {
     let read = |source| CgroupError::Read { path: root.to_owned(), source };
     let mut kernel = DiskKernel::open(root).map_err(read)?;
-    let is_v2 = root.join(CGROUPS).join("cgroup.controllers").exists();
-    let mount = if is_v2 { CGROUPS.to_owned() } else { format!("{CGROUPS}/unified") };
-    let Some(dir) = find_below(&mut kernel, &mount, parent, id)? else { return Ok(None) };
+    let Some(dir) = find_below(&mut kernel, &unified_mount(root), parent, id)? else {
+        return Ok(None);
+    };
     let path = root.join(dir);
     match std::fs::metadata(&path) {
         Ok(metadata) => Ok(Some(metadata.ino())),
@@ -218,6 +250,25 @@ mod tests {
             ("/kubepods/../../etc", None),
         ] {
             assert_eq!(cgroup_dir(parent), expected.map(PathBuf::from), "{parent}");
+        }
+    }
+
+    #[test]
+    fn paths_are_found_by_number_also_beside_version_1() {
+        for (mount, marker) in [("unified", None), ("", Some("cgroup.controllers"))] {
+            let root = tempfile::tempdir().unwrap();
+            let mount = root.path().join(CGROUPS).join(mount);
+            let own = mount.join("system.slice/chrony.service");
+            std::fs::create_dir_all(&own).unwrap();
+            std::fs::create_dir_all(mount.join("kubepods/pod1")).unwrap();
+            std::fs::write(mount.join(marker.unwrap_or("cgroup.procs")), "").unwrap();
+            let number = |path: &Path| std::fs::metadata(path).unwrap().ino();
+            let gone = number(&mount.join("kubepods/pod1"));
+            std::fs::remove_dir(mount.join("kubepods/pod1")).unwrap();
+            let ids = BTreeSet::from([number(&own), number(&mount), gone]);
+            let expected = [(number(&own), "/system.slice/chrony.service"), (number(&mount), "/")];
+            let expected = expected.map(|(id, path)| (id, path.to_owned()));
+            assert_eq!(find_cgroup_paths(root.path(), &ids), expected.into());
         }
     }
 

@@ -28,7 +28,8 @@ mod uncore_domains;
 mod write_snapshot;
 
 pub use find_cgroup::{
-    ContainerCgroup, find_container_cgroup, find_container_cgroup_id, find_cpuset_group,
+    ContainerCgroup, find_cgroup_paths, find_container_cgroup, find_container_cgroup_id,
+    find_cpuset_group,
 };
 pub use read_block_devices::{read_block_devices, read_undivided_disks};
 pub use read_cgroup::{CgroupError, CpuFiles, CpuStat, read_cgroup_files};

@@ -70,13 +70,13 @@ impl Counting {
     /// Begins anew for the next user of a slot.
     pub(crate) fn clear(&mut self, slot: u32) -> Result<(), MapError> {
         let zero =
-            PerCpuValues::try_from(vec![[0; 7]; self.cpus as usize]).map_err(MapError::IoError)?;
+            PerCpuValues::try_from(vec![[0; 8]; self.cpus as usize]).map_err(MapError::IoError)?;
         self.charged.set(slot, zero, 0)
     }
 
     /// What was charged to a slot on all CPUs together.
     pub(crate) fn read(&self, slot: u32) -> Result<EventsRecord, MapError> {
-        let mut sum: EventsRecord = [0; 7];
+        let mut sum: EventsRecord = [0; 8];
         for cpu in self.charged.get(&slot, 0)?.iter() {
             sum.iter_mut().zip(cpu).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
         }

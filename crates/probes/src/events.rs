@@ -89,18 +89,20 @@ pub struct EventCounts {
     pub counts: BTreeMap<Event, u64>,
     /// Time in ns that it ran and was to be counted.
     pub enabled_ns: u64,
-    /// Time of that, in ns, in which events were counted for it. Less than the above: others have taken the processor's counters, or CPUs changed hands too often
-    /// to read them each time.
+    /// Time of that, in ns, in which events were counted for it.
     pub running_ns: u64,
+    /// Time of that, in ns, in which they were not, because its CPUs changed hands too often to read them each time.
+    pub unread_ns: u64,
 }
 
 impl EventCounts {
     /// Adds what has come between two readings of the kernel's record. Time in which nothing was counted adds no counts: nobody knows them.
     pub(crate) fn absorb(&mut self, events: &[Event], before: &EventsRecord, now: &EventsRecord) {
-        let [enabled, running, counts @ ..] =
+        let [enabled, running, unread, counts @ ..] =
             std::array::from_fn(|word| since(now, before, word)) as EventsRecord;
         self.enabled_ns = self.enabled_ns.saturating_add(enabled);
         self.running_ns = self.running_ns.saturating_add(running);
+        self.unread_ns = self.unread_ns.saturating_add(unread);
         if running == 0 {
             return;
         }
@@ -120,7 +122,13 @@ impl EventCounts {
             counts: self.counts.iter().map(added).collect(),
             enabled_ns: self.enabled_ns.saturating_sub(before.enabled_ns),
             running_ns: self.running_ns.saturating_sub(before.running_ns),
+            unread_ns: self.unread_ns.saturating_sub(before.unread_ns),
         }
+    }
+
+    /// Time in ns in which others had taken the processor's counters: another tool's events, or the kernel's own watchdog.
+    pub fn taken_ns(&self) -> u64 {
+        self.enabled_ns.saturating_sub(self.running_ns).saturating_sub(self.unread_ns)
     }
 
     /// How much of the time was counted, 0 to 1; `None` when there was none.
@@ -164,32 +172,49 @@ mod tests {
 
     #[test]
     fn what_was_counted_all_the_time_is_as_it_is() {
-        check([0; 7], [100, 100, 300, 200, 9, 9, 9], [100, 100, 300, 200]);
-        check([100, 100, 300, 200, 0, 0, 0], [150, 150, 310, 220, 0, 0, 0], [50, 50, 10, 20]);
+        check([0; 8], [100, 100, 0, 300, 200, 9, 9, 9], [100, 100, 300, 200]);
+        check([100, 100, 0, 300, 200, 0, 0, 0], [150, 150, 0, 310, 220, 0, 0, 0], [50, 50, 10, 20]);
     }
 
     #[test]
     fn what_was_counted_a_part_of_the_time_is_extended() {
-        check([0; 7], [100, 25, 300, 200, 0, 0, 0], [100, 25, 1200, 800]);
+        check([0; 8], [100, 25, 0, 300, 200, 0, 0, 0], [100, 25, 1200, 800]);
         check(
-            [u64::MAX / 2, 0, 0, 0, 0, 0, 0],
-            [u64::MAX, 1, u64::MAX, 1, 0, 0, 0],
+            [u64::MAX / 2, 0, 0, 0, 0, 0, 0, 0],
+            [u64::MAX, 1, 0, u64::MAX, 1, 0, 0, 0],
             [u64::MAX / 2 + 1, 1, u64::MAX, u64::MAX / 2 + 1],
         );
     }
 
     #[test]
     fn time_in_which_nothing_was_counted_is_told_and_adds_nothing() {
-        check([50, 10, 7, 7, 0, 0, 0], [100, 10, 7, 7, 0, 0, 0], [50, 0, 0, 0]);
+        check([50, 10, 0, 7, 7, 0, 0, 0], [100, 10, 50, 7, 7, 0, 0, 0], [50, 0, 0, 0]);
         let counts = EventCounts { enabled_ns: 50, ..EventCounts::default() };
         assert_eq!(counts.counted_share(), Some(0.0));
         assert_eq!(EventCounts::default().counted_share(), None);
     }
 
+    #[track_caller]
+    fn check_lost(record: EventsRecord, unread_ns: u64, taken_ns: u64) {
+        let mut counts = EventCounts::default();
+        counts.absorb(EVENTS, &[0; 8], &record);
+        assert_eq!((counts.unread_ns, counts.taken_ns()), (unread_ns, taken_ns));
+    }
+
+    #[test]
+    fn what_others_took_is_told_from_what_was_not_read() {
+        check_lost([100, 100, 0, 1, 1, 0, 0, 0], 0, 0);
+        check_lost([100, 60, 40, 1, 1, 0, 0, 0], 40, 0);
+        check_lost([100, 60, 0, 1, 1, 0, 0, 0], 0, 40);
+        check_lost([100, 60, 10, 1, 1, 0, 0, 0], 10, 30);
+        // Readings on several CPUs are not of one moment.
+        check_lost([100, 60, 50, 1, 1, 0, 0, 0], 50, 0);
+    }
+
     #[test]
     fn the_kernel_side_has_a_map_for_each() {
         for choice in [CounterChoice::Auto, CounterChoice::Software, CounterChoice::Off] {
-            assert!(choice.events().len() + 2 <= size_of::<EventsRecord>() / 8, "{choice:?}");
+            assert!(choice.events().len() + 3 <= size_of::<EventsRecord>() / 8, "{choice:?}");
         }
     }
 
@@ -198,15 +223,15 @@ mod tests {
         fn readings_in_between_change_nothing_where_all_the_time_was_counted(
             steps in proptest::collection::vec((1_u64..1 << 30, 0_u64..1 << 40), 1..20)
         ) {
-            let mut at: EventsRecord = [0; 7];
+            let mut at: EventsRecord = [0; 8];
             let mut counts = EventCounts::default();
             for (time, count) in steps {
                 let before = at;
-                at = [at[0] + time, at[1] + time, at[2] + count, at[3] + count / 2, 0, 0, 0];
+                at = [at[0] + time, at[1] + time, 0, at[3] + count, at[4] + count / 2, 0, 0, 0];
                 counts.absorb(EVENTS, &before, &at);
             }
             let mut at_once = EventCounts::default();
-            at_once.absorb(EVENTS, &[0; 7], &at);
+            at_once.absorb(EVENTS, &[0; 8], &at);
             prop_assert_eq!(counts, at_once);
         }
     }

@@ -418,7 +418,7 @@ impl Probes {
         let put = self.maps.containers.insert(id.0, slot, 0);
         put.map_err(failed(|| format!("watch cgroup {}", id.0)))?;
         let (counters, events) = (Counters::default(), EventCounts::default());
-        self.watched.insert(id, Watched { slot, counters, events_read: [0; 7], events });
+        self.watched.insert(id, Watched { slot, counters, events_read: [0; 8], events });
         Ok(())
     }
 

@@ -181,7 +181,12 @@ mod tests {
             let kinds = [Event::Cycles, Event::Instructions, Event::CacheMisses];
             let ns = |seconds: f64| Duration::from_secs_f64(seconds).as_nanos().try_into().unwrap();
             let counts = kinds.into_iter().zip(counts).collect();
-            EventCounts { counts, enabled_ns: ns(seconds), running_ns: ns(seconds * counted) }
+            EventCounts {
+                counts,
+                enabled_ns: ns(seconds),
+                running_ns: ns(seconds * counted),
+                unread_ns: 0,
+            }
         };
         let [mut then, mut now] = [0, 1]
             .map(|seconds| drain(start + Duration::from_secs(seconds), 1, Counters::default()));

@@ -18,8 +18,8 @@ pub(crate) type IntruderRecord = [u64; 4];
 pub(crate) type IntrusionRecord = [u64; 2];
 /// `struct unnamed`: a `struct intrusion` for each [`crate::Kind`].
 pub(crate) type UnnamedRecord = [u64; 12];
-/// `struct event_counts`: time to be counted, time counted, counts.
-pub(crate) type EventsRecord = [u64; 7];
+/// `struct event_counts`: time to be counted, time counted, time not read, counts.
+pub(crate) type EventsRecord = [u64; 8];
 /// `struct settings`.
 pub(crate) type SettingsRecord = [u64; 2];
 
@@ -29,7 +29,7 @@ const _: () = assert!(size_of::<PlaceRecord>() == 4 * 4);
 const _: () = assert!(size_of::<IntruderRecord>() == 4 * 8);
 const _: () = assert!(size_of::<IntrusionRecord>() == 2 * 8);
 const _: () = assert!(size_of::<UnnamedRecord>() == 12 * 8);
-const _: () = assert!(size_of::<EventsRecord>() == 7 * 8);
+const _: () = assert!(size_of::<EventsRecord>() == 8 * 8);
 const _: () = assert!(size_of::<SettingsRecord>() == 2 * 8);
 
 /// Kinds of [`crate::Counters::migrations`], nearest first.
@@ -201,6 +201,61 @@ impl From<&IntrusionRecord> for Intrusion {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HEADER: &str = include_str!("../../../bpf/records.h");
+
+    /// What the header says between `before` and `};`, without comments and types, in its order.
+    fn members(before: &str) -> String {
+        let (_, rest) = HEADER.split_once(before).unwrap();
+        let (body, _) = rest.split_once("};").unwrap();
+        let without_comment = |line: &str| line.split("/*").next().unwrap().to_owned();
+        let body: String = body.lines().map(without_comment).collect();
+        let parts = body.split([';', ',']).map(str::trim).filter(|part| !part.is_empty());
+        let is_type = |word: &&str| !["u32", "u64", "char", "struct", "intrusion"].contains(word);
+        let names = |part: &str| part.split(' ').filter(is_type).collect::<Vec<_>>().join(" ");
+        parts.map(names).collect::<Vec<_>>().join(", ")
+    }
+
+    fn defined(name: &str) -> u32 {
+        let line = HEADER.lines().find_map(|it| it.strip_prefix(&format!("#define {name} ")));
+        line.unwrap().parse().unwrap()
+    }
+
+    /// Whoever changes the header has to change this file, too, and then what is expected here.
+    #[test]
+    fn the_header_says_what_is_read_here() {
+        for (before, expected) in [
+            (
+                "enum distance {",
+                "SAME_CORE, SAME_L3, SAME_NODE, SAME_PACKAGE, ACROSS_PACKAGES, DISTANCES",
+            ),
+            ("enum preempter {", "BY_ITSELF, BY_CONTAINER, BY_SYSTEM, BY_NOBODY, PREEMPTERS"),
+            (
+                "struct counters {",
+                "exec_ns, runs, delay_ns, involuntary, preempted_by[PREEMPTERS], migrations[DISTANCES], delays[DELAY_BUCKETS]",
+            ),
+            ("struct place {", "core, l3, node, package"),
+            (
+                "enum intruder_kind {",
+                "KERNEL_THREAD = 1, CONTAINER, PROCESS, INTERRUPT, SOFTIRQ, VECTOR, KINDS = VECTOR",
+            ),
+            (
+                "enum vector {",
+                "LOCAL_TIMER, RESCHEDULE, CALL_FUNCTION, CALL_FUNCTION_SINGLE, IRQ_WORK",
+            ),
+            ("struct intruder {", "cpu, kind, who, name[16]"),
+            ("struct intrusion {", "ns, times"),
+            ("struct unnamed {", "by_kind[KINDS]"),
+            ("struct event_counts {", "enabled_ns, running_ns, unread_ns, counts[EVENTS_MAX]"),
+            ("struct settings {", "since_ns, generation"),
+        ] {
+            assert_eq!(members(before), expected, "{before}");
+        }
+        assert_eq!(defined("DELAY_BUCKETS") as usize, DELAY_BUCKETS);
+        assert_eq!(defined("DELAY_BUCKET_FIRST_LOG2"), DELAY_BUCKET_FIRST_LOG2);
+        assert_eq!(defined("SLOT_OUTSIDE"), SLOT_OUTSIDE);
+        assert_eq!(defined("EVENTS_MAX") as usize + 3, size_of::<EventsRecord>() / 8);
+    }
 
     #[test]
     fn a_record_of_counters_is_read_in_the_order_of_the_header() {

@@ -10,7 +10,7 @@ use crate::lab::made_once;
 use crate::run_program;
 
 /// A program the tests use, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("containerd", "containerd"),
     ("runc", "runc"),
     ("busybox", "busybox-static"),
@@ -21,6 +21,9 @@ const PROGRAMS: [(&str, &str); 8] = [
     // With redis itself, without the service that the package redis-server starts.
     ("redis-benchmark", "redis-tools"),
     ("stress-ng", "stress-ng"),
+    // For `bpf/build --check`; builds use the compiled probes that are committed.
+    ("clang", "clang"),
+    ("llvm-strip", "llvm"),
 ];
 
 /// A package that is only unpacked, into the lab's cache, because installing it starts a service; and its programs.

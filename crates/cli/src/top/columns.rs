@@ -35,6 +35,10 @@ pub(crate) enum Sort {
     StallIo,
     /// Bytes from and to block devices
     Io,
+    /// Bytes of the last-level caches that it has
+    Cache,
+    /// Bytes between caches and memory
+    Traffic,
     /// Share of its memory on other NUMA nodes
     Far,
     /// Namespace, pod and container
@@ -49,7 +53,7 @@ struct Column {
     text: fn(f64) -> String,
 }
 
-const COLUMNS: [Column; 14] = [
+const COLUMNS: [Column; 16] = [
     Column { sort: Sort::Cpu, title: "CPU", value: |it| it.cpu_usage, text: two_digits },
     Column { sort: Sort::Throttled, title: "THROTTLED", value: |it| it.throttled, text: percent },
     Column { sort: Sort::Waiting, title: "WAITING", value: |it| it.waiting, text: two_digits },
@@ -92,17 +96,23 @@ const COLUMNS: [Column; 14] = [
         text: percent,
     },
     Column { sort: Sort::StallIo, title: "IO STALL", value: |it| it.stalled.io, text: percent },
+    Column { sort: Sort::Io, title: "IO MB/s", value: |it| it.io_bytes, text: megabytes },
+    Column { sort: Sort::Cache, title: "CACHE MB", value: |it| it.cache_bytes, text: megabytes },
     Column {
-        sort: Sort::Io,
-        title: "IO MB/s",
-        value: |it| it.io_bytes,
-        text: |bytes| format!("{:.1}", bytes / 1e6),
+        sort: Sort::Traffic,
+        title: "MEM MB/s",
+        value: |it| it.memory_traffic,
+        text: megabytes,
     },
     Column { sort: Sort::Far, title: "FAR", value: |it| it.memory_far, text: percent },
 ];
 
 fn two_digits(value: f64) -> String {
     format!("{value:.2}")
+}
+
+fn megabytes(bytes: f64) -> String {
+    format!("{:.1}", bytes / 1e6)
 }
 
 fn percent(share: f64) -> String {
@@ -228,6 +238,8 @@ mod tests {
             taken: Some(0.0123),
             preemptions: Some(41.6),
             io_bytes: Some(2_340_000.0),
+            cache_bytes: Some(12_582_912.0),
+            memory_traffic: Some(1_234_560_000.0),
             migrations: Some(130.0),
             cycles_per_instruction: Some(1.234),
             cache_misses: Some(12.5),
@@ -242,10 +254,10 @@ mod tests {
             3,
             expect![[r#"
                 3 containers use 3.60 CPUs; placing; 1970-01-01T00:00:00Z
-                 CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  TAKEN  PREEMPTED/s  MOVES/s  CPI   MISSES  CPU STALL  MEM STALL  IO STALL  IO MB/s  FAR   CPUS
-                 n/p/far    shared  0.10  -          -        -          -      -            -        -     -       -          -          -         -        100%  0-3
-                 n/p/all    shared  0.50  100%       0.70     2.1 ms     1.2%   42           130      1.23  12.50   50%        0%         1%        2.3      33%   0-3
-                 n/p/a      shared  3.00  -          -        -          -      -            -        -     -       -          -          -         -        -     0-3
+                 CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  TAKEN  PREEMPTED/s  MOVES/s  CPI   MISSES  CPU STALL  MEM STALL  IO STALL  IO MB/s  CACHE MB  MEM MB/s  FAR   CPUS
+                 n/p/far    shared  0.10  -          -        -          -      -            -        -     -       -          -          -         -        -         -         100%  0-3
+                 n/p/all    shared  0.50  100%       0.70     2.1 ms     1.2%   42           130      1.23  12.50   50%        0%         1%        2.3      12.6      1234.6    33%   0-3
+                 n/p/a      shared  3.00  -          -        -          -      -            -        -     -       -          -          -         -        -         -         -     0-3
                 not all could be read: cannot read /a: denied
             "#]],
         );

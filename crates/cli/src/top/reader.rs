@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use bayplan_daemon::mode::Mode;
 use bayplan_daemon::status::{ContainerStatus, Status};
 use bayplan_daemon::{AuditView, ContainerAudit};
-use bayplan_host::counters::{GroupCounters, GroupFiles, IoCounters, MemoryCounters, Stall};
+use bayplan_host::counters::{
+    GroupCounters, GroupFiles, IoCounters, MemoryCounters, MonitorCounters, Monitored, Monitors,
+    Stall,
+};
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::{CpuFiles, CpuStat};
 use bayplan_types::{Bytes, CpuSet, NodeSet};
@@ -53,6 +56,10 @@ pub(super) struct Row {
     pub(super) stalled: Stalled,
     /// Bytes per second from and to block devices since the last reading.
     pub(super) io_bytes: Option<f64>,
+    /// Bytes of the last-level caches that it has, where resctrl monitors it.
+    pub(super) cache_bytes: Option<f64>,
+    /// Bytes per second between caches and memory since the last reading, likewise.
+    pub(super) memory_traffic: Option<f64>,
     /// Share of its memory that is not on the NUMA nodes that it is to use.
     pub(super) memory_far: Option<f64>,
 }
@@ -72,6 +79,7 @@ pub(super) struct Reader {
     /// By the runtime's id.
     open: BTreeMap<String, Open>,
     probes: ProbeRates,
+    monitors: Monitors,
     buffer: Vec<u8>,
 }
 
@@ -80,20 +88,22 @@ struct Open {
     /// With cgroup v2.
     group: Option<GroupFiles>,
     last: Option<(Instant, CpuStat, GroupCounters)>,
+    /// When it was last monitored, and what there was.
+    monitored: Option<(Instant, MonitorCounters)>,
 }
 
 impl Reader {
     pub(super) fn new(root: PathBuf) -> Reader {
         let kernel = DiskKernel::open(&root).ok();
         let (open, probes) = (BTreeMap::new(), ProbeRates::default());
-        Reader { root, kernel, open, probes, buffer: Vec::new() }
+        Reader { root, kernel, open, probes, monitors: Monitors::default(), buffer: Vec::new() }
     }
 
     pub(super) fn read(&mut self, status: &Status, audit: &AuditView, now: Instant) -> Reading {
         let is_there = |id: &String| status.containers.iter().any(|it| it.id.as_ref() == Some(id));
         self.open.retain(|id, _| is_there(id));
         self.probes.learn(audit);
-        let mut unread = None;
+        let (monitored, mut unread) = self.read_monitors();
         let mut containers = Vec::new();
         for container in &status.containers {
             let mut row = Row {
@@ -105,11 +115,39 @@ impl Reader {
             if let Err(error) = self.read_group(container, now, &mut row) {
                 unread.get_or_insert(format!("{error:#}"));
             }
+            self.tell_caches(container, &monitored, now, &mut row);
             self.probes.tell(audit, &mut row);
             containers.push(row);
         }
         let format = "bayplan-top/1";
         Reading { format, at: Timestamp::now(), mode: status.mode, containers, unread }
+    }
+
+    /// What resctrl counts, and the first thing that could not be read of it.
+    fn read_monitors(&mut self) -> (Monitored, Option<String>) {
+        let (Reader { root, kernel, monitors, buffer, .. }, mut unread) = (self, None);
+        let Some(kernel) = kernel else { return (Monitored::default(), None) };
+        let monitored = monitors.read(root, kernel, buffer, |oddity| {
+            unread.get_or_insert_with(|| oddity.to_owned());
+        });
+        (monitored, unread)
+    }
+
+    fn tell_caches(
+        &mut self,
+        container: &ContainerStatus,
+        monitored: &Monitored,
+        now: Instant,
+        row: &mut Row,
+    ) {
+        let Some(id) = &container.id else { return };
+        let Some(counters) = monitored.containers.get(id).copied() else { return };
+        row.cache_bytes = counters.occupancy.map(|it| number(it.0));
+        let Some(open) = self.open.get_mut(id) else { return };
+        if let Some((then, before)) = open.monitored.replace((now, counters)) {
+            let elapsed = now.saturating_duration_since(then);
+            row.memory_traffic = byte_rate(before.total, counters.total, elapsed);
+        }
     }
 
     /// What its cgroup tells, as far as it is known; rates are those since the last reading.
@@ -126,7 +164,7 @@ impl Reader {
             let kernel = self.kernel.as_mut();
             let found = kernel.map(|kernel| GroupFiles::find(&self.root, kernel, parent, id));
             let group = found.transpose()?.flatten();
-            self.open.insert(id.clone(), Open { cpu, group, last: None });
+            self.open.insert(id.clone(), Open { cpu, group, last: None, monitored: None });
         }
         let Some(open) = self.open.get_mut(id) else { return Ok(()) };
         let Some(stat) = open.cpu.read()? else { return Ok(()) };
@@ -142,7 +180,7 @@ impl Reader {
                 memory: stalled(group.pressure.memory, pressure.memory, elapsed),
                 io: stalled(group.pressure.io, pressure.io, elapsed),
             };
-            row.io_bytes = io_rate(group.io, io, elapsed);
+            row.io_bytes = byte_rate(group.io.map(moved), io.map(moved), elapsed);
         }
         Ok(())
     }
@@ -170,13 +208,13 @@ fn stalled(before: Option<Stall>, after: Option<Stall>, elapsed: Duration) -> Op
 }
 
 /// Reads and writes together.
-fn io_rate(
-    before: Option<IoCounters>,
-    after: Option<IoCounters>,
-    elapsed: Duration,
-) -> Option<f64> {
-    let bytes = |it: IoCounters| it.read.0.saturating_add(it.written.0);
-    let rate = number(bytes(after?).checked_sub(bytes(before?))?) / elapsed.as_secs_f64();
+fn moved(io: IoCounters) -> Bytes {
+    Bytes(io.read.0.saturating_add(io.written.0))
+}
+
+/// Per second. A counter that went back says nothing.
+fn byte_rate(before: Option<Bytes>, after: Option<Bytes>, elapsed: Duration) -> Option<f64> {
+    let rate = number(after?.0.checked_sub(before?.0)?) / elapsed.as_secs_f64();
     rate.is_finite().then_some(rate)
 }
 
@@ -297,7 +335,8 @@ mod tests {
             assert_eq!(stalled(before, after, elapsed), None);
         }
         let io = |read, written| {
-            Some(IoCounters { read: Bytes(read), written: Bytes(written), ..IoCounters::default() })
+            let (read, written) = (Bytes(read), Bytes(written));
+            Some(moved(IoCounters { read, written, ..IoCounters::default() }))
         };
         for (before, after, elapsed, expected) in [
             (io(1, 2), io(5, 8), second * 2, Some(5.0)),
@@ -305,7 +344,7 @@ mod tests {
             (None, io(1, 2), second, None),
             (io(1, 2), io(1, 2), Duration::ZERO, None),
         ] {
-            assert_eq!(io_rate(before, after, elapsed), expected);
+            assert_eq!(byte_rate(before, after, elapsed), expected);
         }
     }
 

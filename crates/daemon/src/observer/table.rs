@@ -114,7 +114,7 @@ pub(super) const METRICS: [Metric; 20] = [
     ),
     counter(
         "container_memory_traffic",
-        "Bytes between last-level caches and memory for the container; local: the memory next to the cache",
+        "Bytes between last-level caches and memory for the container; local: the memory next to the cache; unknown: the processor tells no difference",
         Some("bytes"),
         OfContainer(|it| traffic(&it.caches)),
     ),
@@ -185,7 +185,7 @@ pub(super) const METRICS: [Metric; 20] = [
     ),
     counter(
         "memory_traffic",
-        "Bytes between last-level caches and memory for the containers of this class of caches; local: the memory next to the cache",
+        "Bytes between last-level caches and memory for the containers of this class of caches; local: the memory next to the cache; unknown: the processor tells no difference",
         Some("bytes"),
         OfNode(|it| {
             let classes = it.caches.iter().flat_map(|(class, of)| {
@@ -220,7 +220,12 @@ fn one(key: &'static str, label: &str, value: Option<u64>) -> Labelled {
 fn traffic(of: &MonitorCounters) -> Vec<Labelled> {
     // The two are read one after the other.
     let remote = of.total.zip(of.local).map(|(all, local)| all.0.saturating_sub(local.0));
-    vec![one("where", "local", of.local.map(|it| it.0)), one("where", "remote", remote)]
+    let unknown = of.total.filter(|_| of.local.is_none()).map(|it| it.0);
+    vec![
+        one("where", "local", of.local.map(|it| it.0)),
+        one("where", "remote", remote),
+        one("where", "unknown", unknown),
+    ]
 }
 
 fn stalls(pressure: &Pressure) -> Vec<Labelled> {

@@ -84,6 +84,8 @@ pub(crate) fn everything() -> Shown {
     let rapl = "sys/class/powercap/intel-rapl:0";
     let cache = "sys/fs/resctrl/bayplan.gold/mon_data/mon_L3_00";
     let own = "sys/fs/resctrl/bayplan.gold/mon_groups/bayplan.abc/mon_data/mon_L3_00";
+    let tin = "sys/fs/resctrl/bayplan.tin/mon_data/mon_L3_00";
+    let other = "sys/fs/resctrl/mon_groups/bayplan.def/mon_data/mon_L3_00";
     let pressures = ["cpu", "memory", "io", "irq"].map(|it| {
         [format!("{group}/{it}.pressure"), format!("proc/pressure/{it}")].map(|path| (path, stall))
     });
@@ -106,12 +108,16 @@ pub(crate) fn everything() -> Shown {
         (format!("{own}/llc_occupancy"), "1024\n"),
         (format!("{own}/mbm_total_bytes"), "30\n"),
         (format!("{own}/mbm_local_bytes"), "10\n"),
+        // Where processors tell the sum only.
+        (format!("{tin}/mbm_total_bytes"), "30\n"),
+        (format!("{other}/mbm_total_bytes"), "30\n"),
+        ("sys/fs/cgroup/kubepods/pod1/def/cpu.stat".to_owned(), "usage_usec 1\n"),
     ];
     let files: Vec<(String, &str)> = pressures.into_iter().flatten().chain(rest).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&**path, *text)).collect();
     let mut it = setting(&files);
     let mixed = Occupant { exclusive: "1".parse().unwrap(), ..occupant("mixed", 0, "abc") };
-    let system = Occupant { class: CpuClass::Reserved, ..occupant("system", 0, "abc") };
+    let system = Occupant { class: CpuClass::Reserved, ..occupant("system", 0, "def") };
     let occupancy = Occupancy {
         occupants: vec![mixed, system],
         reserved: "0".parse().unwrap(),
@@ -120,6 +126,30 @@ pub(crate) fn everything() -> Shown {
     };
     *it.shown.reading.lock().unwrap() = it.reader.read(&occupancy, Instant::now());
     it.shown
+}
+
+#[test]
+fn traffic_of_which_only_the_sum_is_told_is_told_as_such() {
+    let data = "sys/fs/resctrl/mon_groups/bayplan.abc/mon_data/mon_L3_00";
+    let cpu = "sys/fs/cgroup/kubepods/pod1/abc/cpu.stat";
+    for (local, expected) in [
+        (Some("10\n"), vec![("local", "10.0"), ("remote", "20.0")]),
+        (Some("Unassigned\n"), vec![("unknown", "30.0")]),
+        (None, vec![("unknown", "30.0")]),
+    ] {
+        let total = format!("{data}/mbm_total_bytes");
+        let mut it = setting(&[(&total, "30\n"), (cpu, "usage_usec 1\n")]);
+        if let Some(local) = local {
+            write(it.root.path(), &format!("{data}/mbm_local_bytes"), local);
+        }
+        let text = it.read(&[occupant("server", 0, "abc")]);
+        let told = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix("bayplan_container_memory_traffic_bytes_total{")?;
+            let (_, rest) = rest.split_once("where=\"")?;
+            rest.split_once("\"} ")
+        });
+        assert_eq!(told.collect::<Vec<_>>(), expected, "{local:?}");
+    }
 }
 
 #[test]

@@ -207,13 +207,17 @@ fn encode_events(
     if containers.is_empty() {
         return Ok(());
     }
-    let help = "Time that the container ran, by whether its events were counted or lost, because others had taken the counters or its CPUs changed hands too often to read them";
+    let help = "Time that the container ran, by whether its events were counted, taken (others had the processor's counters) or unread (its CPUs changed hands too often to read them)";
     let unit = Some(&Unit::Seconds);
     let mut family =
         encoder.encode_descriptor("container_counting", help, unit, MetricType::Counter)?;
     for (seen, events) in containers {
-        let lost = events.enabled_ns.saturating_sub(events.running_ns);
-        for (state, ns) in [("counted", events.running_ns), ("lost", lost)] {
+        let states = [
+            ("counted", events.running_ns),
+            ("taken", events.taken_ns()),
+            ("unread", events.unread_ns),
+        ];
+        for (state, ns) in states {
             let OfContainer { namespace, pod, container } = of(seen);
             let labels = Counting { namespace, pod, container, state };
             let value = seconds(ns);

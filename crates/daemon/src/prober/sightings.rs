@@ -1,6 +1,6 @@
 //! What the probes have told, for whoever asks. Who needs it to be of this moment has them read anew.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,9 @@ use tokio::sync::Notify;
 
 /// Reading takes milliseconds. Who waits longer does without.
 const READ_WITHIN: Duration = Duration::from_secs(1);
+
+/// Who comes is watched after this, so that many who come together cost one reading.
+const GATHERED_FOR: Duration = Duration::from_secs(1);
 
 /// How far back `recent` reaches.
 const RECENT: Duration = Duration::from_secs(60);
@@ -35,9 +38,14 @@ struct Board {
     told: Mutex<Told>,
     /// Somebody wants them read now.
     asked: Notify,
-    /// Wakes who waits for that.
+    /// Somebody came, went, or has other CPUs.
+    changed: Notify,
+    /// Wakes who waits for a reading.
     renewed: Notify,
 }
+
+/// From the root of the cgroups.
+pub(crate) type Paths = BTreeMap<CgroupId, String>;
 
 #[derive(Debug, Default)]
 pub(super) struct Told {
@@ -45,6 +53,8 @@ pub(super) struct Told {
     pub(super) table: Vec<Probe>,
     /// Who is watched.
     pub(super) containers: Vec<Seen>,
+    /// Cgroups of processes that are in no container, as far as they are there.
+    pub(super) paths: Paths,
     /// When the last drain was made.
     pub(super) at: Option<Timestamp>,
     /// The last drains, oldest first: the first is the last one that is at least [`RECENT`] old, or the very first.
@@ -58,18 +68,18 @@ impl Sightings {
         self.0.renewed.notify_waiters();
     }
 
-    /// A new drain, made at `now`.
+    /// A new drain, made at `now`, of `containers`, with the paths of others whom it names.
     pub(crate) fn tell(
         &self,
         table: Vec<Probe>,
-        containers: Vec<Seen>,
+        (containers, paths): (Vec<Seen>, Paths),
         drain: Drain,
         now: Timestamp,
     ) {
         let mut told = self.lock();
         told.at = Some(now);
         let at = drain.at;
-        (told.table, told.containers) = (table, containers);
+        (told.table, told.containers, told.paths) = (table, containers, paths);
         told.drains.push_back(drain);
         let is_old = |drain: &Drain| at.saturating_duration_since(drain.at) >= RECENT;
         while told.drains.get(1).is_some_and(is_old) {
@@ -94,6 +104,17 @@ impl Sightings {
     /// Comes back when somebody waits in [`Sightings::renewed`].
     pub(super) async fn asked(&self) {
         self.0.asked.notified().await;
+    }
+
+    /// Somebody came, went, or has other CPUs: what they do counts for them only from when the probes are told.
+    pub(crate) fn note_change(&self) {
+        self.0.changed.notify_one();
+    }
+
+    /// Comes back a moment after that.
+    pub(super) async fn changed(&self) {
+        self.0.changed.notified().await;
+        tokio::time::sleep(GATHERED_FOR).await;
     }
 
     fn latest(&self) -> Option<(Vec<Seen>, Drain)> {

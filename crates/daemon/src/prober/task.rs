@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bayplan_host::find_container_cgroup_id;
-use bayplan_probes::{CgroupId, CounterChoice, Drain, Probe, ProbeError, ProbeState, Probes};
+use bayplan_host::{find_cgroup_paths, find_container_cgroup_id};
+use bayplan_probes::{CgroupId, CounterChoice, Drain, Probe, ProbeError, ProbeState, Probes, Who};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
 use jiff::Timestamp;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::sightings::{Seen, Sightings};
+use super::sightings::{Paths, Seen, Sightings};
 use crate::config::{Config, LiveConfig};
 use crate::event::{Answer, Event};
 use crate::hotplug::Ground;
@@ -81,6 +81,7 @@ impl ProberTask {
                 topology,
                 root,
                 cgroups: BTreeMap::new(),
+                others: BTreeMap::new(),
                 lookups: Lookups::default(),
             })
         });
@@ -99,9 +100,10 @@ impl ProberTask {
         let mut wait = Duration::ZERO;
         let mut told = None;
         while self::wanted(&self.config.borrow()) == wanted {
-            // Whoever asks regularly is the only one for whom they are read.
+            // Whoever asks regularly is the only one for whom they are read, but for those who come.
             wait = tokio::select! {
                 () = self.sightings.asked() => ASKED_WITHIN,
+                () = self.sightings.changed() => PERIOD,
                 () = tokio::time::sleep(wait) => PERIOD,
             };
             let Some(Answer::Occupancy(occupancy)) = self.inbox.ask(Event::Occupancy).await else {
@@ -119,6 +121,7 @@ impl ProberTask {
             match read {
                 Ok((seen, drain)) => {
                     told = None;
+                    let seen = (seen, prober.paths());
                     self.sightings.tell(prober.probes.table(), seen, drain, Timestamp::now());
                 }
                 Err(error) => {
@@ -175,6 +178,8 @@ struct Prober {
     root: PathBuf,
     /// Cgroups of containers by the runtime's id. It never gives an id to another container.
     cgroups: BTreeMap<String, CgroupId>,
+    /// Cgroups of processes that are in no container; `None`: it was gone when it was looked for.
+    others: BTreeMap<CgroupId, Option<String>>,
     lookups: Lookups,
 }
 
@@ -194,7 +199,29 @@ impl Prober {
             occupants.filter_map(|it| self.seen(it, occupancy.is_restored)).collect();
         let watched = seen.iter().map(|seen| (seen.cgroup, seen.owned.clone())).collect();
         self.probes.watch(&watched)?;
-        Ok((newest(seen), self.probes.drain(Instant::now())?))
+        let drain = self.probes.drain(Instant::now())?;
+        self.find_others(&drain);
+        Ok((newest(seen), drain))
+    }
+
+    /// Whoever is named for the first time is looked for now, because he may be gone soon.
+    fn find_others(&mut self, drain: &Drain) {
+        let intruders = drain.intrusions.values().flat_map(BTreeMap::keys);
+        let cgroup = |who| if let Who::Process(id) = who { Some(id) } else { None };
+        let named: BTreeSet<CgroupId> = intruders.filter_map(|it| cgroup(it.who)).collect();
+        self.others.retain(|id, _| named.contains(id));
+        let is_new = |id: &&CgroupId| !self.others.contains_key(*id);
+        let new: BTreeSet<u64> = named.iter().filter(is_new).map(|id| id.0).collect();
+        if new.is_empty() {
+            return;
+        }
+        let mut found = find_cgroup_paths(&self.root, &new);
+        self.others.extend(new.into_iter().map(|id| (CgroupId(id), found.remove(&id))));
+    }
+
+    fn paths(&self) -> Paths {
+        let there = self.others.iter();
+        there.filter_map(|(id, path)| Some((*id, path.clone()?))).collect()
     }
 
     /// A cgroup that is not there yet, or cannot be looked for, is looked for again later.

@@ -14,6 +14,7 @@ use expect_test::{Expect, expect};
 use jiff::Timestamp;
 
 use super::sightings::{Seen, Sightings};
+use super::view::name_of;
 use crate::metrics::Metrics;
 
 fn seen(cgroup: u64, name: &str, owned: &str) -> Seen {
@@ -77,7 +78,7 @@ pub(crate) fn told(afters: &[u64]) -> Sightings {
 fn tell(sightings: &Sightings, start: Instant, after: u64) {
     let containers = vec![seen(7, "owner", "1"), seen(8, "other", "")];
     let at = Timestamp::UNIX_EPOCH + Duration::from_secs(after);
-    sightings.tell(table(), containers, drain(start, after), at);
+    sightings.tell(table(), (containers, BTreeMap::new()), drain(start, after), at);
 }
 
 /// The same on a machine that counts every event, three cycles for two instructions, and a quarter of the time for somebody else.
@@ -100,11 +101,12 @@ pub(crate) fn told_with_events(afters: &[u64]) -> Sightings {
             counts: kinds.into_iter().zip(counts).collect(),
             enabled_ns: ns,
             running_ns: ns / 4 * 3,
+            unread_ns: ns / 8,
         };
         let drain =
             Drain { events: BTreeMap::from([(CgroupId(7), events)]), ..drain(start, *after) };
         let at = Timestamp::UNIX_EPOCH + Duration::from_secs(*after);
-        sightings.tell(table(), vec![seen(7, "owner", "1")], drain, at);
+        sightings.tell(table(), (vec![seen(7, "owner", "1")], BTreeMap::new()), drain, at);
     }
     sightings
 }
@@ -228,6 +230,19 @@ fn who_ran_on_somebody_elses_cpu_goes_by_his_name() {
     assert_eq!(view.containers[1].intruders, []);
 }
 
+#[test]
+fn who_is_in_no_container_goes_by_the_path_of_his_cgroup_while_it_is_there() {
+    let paths = BTreeMap::from([(CgroupId(3), "/system.slice/chrony.service".to_owned())]);
+    for (who, expected) in [
+        (Who::Process(CgroupId(3)), "process of cgroup /system.slice/chrony.service"),
+        (Who::Process(CgroupId(4)), "process of cgroup 4"),
+        (Who::Container(CgroupId(7)), "container default/pod/owner"),
+        (Who::KernelThread, "kernel thread"),
+    ] {
+        assert_eq!(name_of(who, &[seen(7, "owner", "1")], &paths), expected);
+    }
+}
+
 /// What was taken by processes on CPU 1 at two readings (`""`: those without a name), and what of it is recent by the second.
 #[track_caller]
 fn check_recent(then: &[(&str, u64)], now: &[(&str, u64)], expected: &[(&str, f64)]) {
@@ -246,7 +261,7 @@ fn check_recent(then: &[(&str, u64)], now: &[(&str, u64)], expected: &[(&str, f6
         let intrusions = BTreeMap::from([(CgroupId(7), list)]);
         let drain = Drain { intrusions, ..drain(start, after) };
         let at = Timestamp::UNIX_EPOCH + Duration::from_secs(after);
-        sightings.tell(table(), vec![seen(7, "owner", "1")], drain, at);
+        sightings.tell(table(), (vec![seen(7, "owner", "1")], BTreeMap::new()), drain, at);
     }
     let view = sightings.view();
     let found = view.containers[0].intruders.iter();
@@ -394,7 +409,8 @@ fn what_the_processor_counts_is_told_with_what_it_means() {
     for line in [
         r#"bayplan_container_cycles_total{namespace="default",pod="pod",container="owner"} 24000"#,
         r#"bayplan_container_counting_seconds_total{namespace="default",pod="pod",container="owner",state="counted"} 6.0"#,
-        r#"bayplan_container_counting_seconds_total{namespace="default",pod="pod",container="owner",state="lost"} 2.0"#,
+        r#"bayplan_container_counting_seconds_total{namespace="default",pod="pod",container="owner",state="taken"} 1.0"#,
+        r#"bayplan_container_counting_seconds_total{namespace="default",pod="pod",container="owner",state="unread"} 1.0"#,
     ] {
         assert!(text.lines().any(|it| it == line), "{line} is not in:\n{text}");
     }

@@ -9,7 +9,7 @@ use bayplan_probes::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::sightings::{Seen, Sightings, Told};
+use super::sightings::{Paths, Seen, Sightings, Told};
 
 /// Format `bayplan-audit/1`. Times are in seconds, counts since the container is watched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -110,7 +110,7 @@ pub struct Recent {
 pub struct IntruderView {
     /// Where.
     pub cpu: u32,
-    /// `kernel thread`, `container NAMESPACE/POD/CONTAINER`, `process of cgroup N`, `irq N`, `softirq NAME`, `.. interrupt`, `other .., not named`: those of a kind that are too many to name, here or for the kernel.
+    /// `kernel thread`, `container NAMESPACE/POD/CONTAINER`, `process of cgroup PATH` (a number where it is gone), `irq N`, `softirq NAME`, `.. interrupt`, `other .., not named`: those of a kind that are too many to name, here or for the kernel.
     pub who: String,
     /// The task's or the interrupt's name; may be empty.
     pub name: String,
@@ -126,7 +126,7 @@ impl Sightings {
     /// Everything that is known.
     pub(crate) fn view(&self) -> AuditView {
         let told = self.lock();
-        let Told { table, containers, drains, at } = &*told;
+        let Told { table, containers, paths, drains, at } = &*told;
         let recent = match (drains.front(), drains.back()) {
             (Some(before), Some(after)) if drains.len() > 1 => Some((before, after)),
             _ => None,
@@ -136,7 +136,8 @@ impl Sightings {
             Some(drain) => {
                 let before = recent.map(|(before, _)| before);
                 let of = |seen: &Seen| {
-                    audit_of(seen, containers, before, drain, rates.get(&seen.cgroup))
+                    let who = |who| name_of(who, containers, paths);
+                    audit_of(seen, &who, before, drain, rates.get(&seen.cgroup))
                 };
                 containers.iter().filter_map(of).collect()
             }
@@ -185,13 +186,13 @@ impl From<&Probe> for ProbeView {
 
 fn audit_of(
     seen: &Seen,
-    all: &[Seen],
+    who: &dyn Fn(Who) -> String,
     before: Option<&Drain>,
     now: &Drain,
     rates: Option<&Rates>,
 ) -> Option<ContainerAudit> {
     let counters: &Counters = now.containers.get(&seen.cgroup)?;
-    let intruders = intruders_of(seen, all, before, now);
+    let intruders = intruders_of(seen, who, before, now);
     let taken_seconds = intruders.iter().fold(0.0, |sum, it| sum + it.recent_seconds);
     let by_preempter = Preempter::ALL.iter().map(|it| it.name().to_owned());
     let by_distance = Distance::ALL.iter().map(|it| it.name().to_owned());
@@ -229,7 +230,7 @@ fn by_name(events: &EventCounts) -> BTreeMap<String, u64> {
 
 fn intruders_of(
     seen: &Seen,
-    all: &[Seen],
+    who: &dyn Fn(Who) -> String,
     before: Option<&Drain>,
     now: &Drain,
 ) -> Vec<IntruderView> {
@@ -238,7 +239,7 @@ fn intruders_of(
     let then = before.map(|before| before.intrusions.get(&seen.cgroup).unwrap_or(&nobody));
     let view = |(intruder, sum): (&Intruder, &Intrusion)| IntruderView {
         cpu: intruder.cpu.0,
-        who: name_of(intruder.who, all),
+        who: who(intruder.who),
         name: intruder.name.clone(),
         seconds: seconds(sum.ns),
         times: sum.times,
@@ -267,16 +268,17 @@ fn recent_ns(
     has.saturating_sub(had).saturating_sub(joined.sum())
 }
 
-/// A container that is watched goes by its name.
-fn name_of(who: Who, all: &[Seen]) -> String {
+/// A container that is watched goes by its name, and who is in none by the path of his cgroup while that is there.
+pub(super) fn name_of(who: Who, all: &[Seen], paths: &Paths) -> String {
     let found = match who {
-        Who::Container(id) => all.iter().find(|seen| seen.cgroup == id),
+        Who::Container(id) => all
+            .iter()
+            .find(|seen| seen.cgroup == id)
+            .map(|Seen { namespace, pod, name, .. }| format!("container {namespace}/{pod}/{name}")),
+        Who::Process(id) => paths.get(&id).map(|path| format!("process of cgroup {path}")),
         _ => None,
     };
-    match found {
-        Some(Seen { namespace, pod, name, .. }) => format!("container {namespace}/{pod}/{name}"),
-        None => who.to_string(),
-    }
+    found.unwrap_or_else(|| who.to_string())
 }
 
 /// Nanoseconds as seconds; exact below 104 days.

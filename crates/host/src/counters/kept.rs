@@ -24,7 +24,7 @@ impl Kept {
         Some(Kept { name: format!("/{path}"), file, oddity: None })
     }
 
-    /// What `parse` makes of the text; `None`: nothing, or the file has gone with its group (`ENODEV`).
+    /// What `parse` makes of the text; `None`: nothing, the file has gone with its group (`ENODEV`), or there is nothing to tell now (`EAGAIN`).
     pub(super) fn read<T>(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -57,8 +57,8 @@ impl Kept {
     }
 
     fn tell(&mut self, error: &io::Error) {
-        let is_gone = error.raw_os_error() == Some(nix::libc::ENODEV);
-        if !is_gone && self.oddity.is_none() {
+        let is_usual = matches!(error.raw_os_error(), Some(nix::libc::ENODEV | nix::libc::EAGAIN));
+        if !is_usual && self.oddity.is_none() {
             self.oddity = Some(format!("{} cannot be read: {error}", self.name));
         }
     }

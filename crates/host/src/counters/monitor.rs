@@ -3,13 +3,72 @@
 //! `mon_data` has a directory for each last-level cache. What passes through memory is extended by the kernel beyond the width of the processor's counters, so it
 //! only grows. A file may say `Unavailable` (the processor follows other groups at the moment), `Unassigned` (the group has no counter) or `Error`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use bayplan_enforcement::resctrl::{RESCTRL, owner_of_group};
 use bayplan_types::Bytes;
 
 use super::kept::Kept;
 use super::parse::single;
 use crate::kernel::Kernel;
+
+/// The open files of all groups that Bayplan has made.
+#[derive(Debug, Default)]
+pub struct Monitors(BTreeMap<String, MonitorFiles>);
+
+/// What resctrl counts of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Monitored {
+    /// By class.
+    pub classes: BTreeMap<String, MonitorCounters>,
+    /// By the runtime's id.
+    pub containers: BTreeMap<String, MonitorCounters>,
+}
+
+impl Monitors {
+    /// Reads every group that is there now. `kernel` has the same root; `tell` hears once what is odd about a file; `buffer` is only for this, and used again.
+    pub fn read(
+        &mut self,
+        root: &Path,
+        kernel: &mut dyn Kernel,
+        buffer: &mut Vec<u8>,
+        mut tell: impl FnMut(&str),
+    ) -> Monitored {
+        let mut open = std::mem::take(&mut self.0);
+        let mut read = |dir: String, kernel: &mut dyn Kernel| {
+            let mut files =
+                open.remove(&dir).unwrap_or_else(|| MonitorFiles::open(root, kernel, &dir));
+            let was_odd = files.oddities().count();
+            let counters = files.read(buffer);
+            files.oddities().skip(was_odd).for_each(&mut tell);
+            // A group that was removed and made anew has other files.
+            if counters != MonitorCounters::default() {
+                self.0.insert(dir, files);
+            }
+            counters
+        };
+        let mut monitored = Monitored::default();
+        let mut controls = vec![RESCTRL.to_owned()];
+        for name in kernel.list(RESCTRL).unwrap_or_default() {
+            if let Some(class) = owner_of_group(&name) {
+                let dir = format!("{RESCTRL}/{name}");
+                monitored.classes.insert(class.to_owned(), read(dir.clone(), kernel));
+                controls.push(dir);
+            }
+        }
+        for control in controls {
+            let dir = format!("{control}/mon_groups");
+            for name in kernel.list(&dir).unwrap_or_default() {
+                if let Some(container) = owner_of_group(&name) {
+                    let counters = read(format!("{dir}/{name}"), kernel);
+                    monitored.containers.insert(container.to_owned(), counters);
+                }
+            }
+        }
+        monitored
+    }
+}
 
 /// The open files of one group, each for every last-level cache.
 #[derive(Debug, Default)]

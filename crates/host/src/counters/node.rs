@@ -1,6 +1,7 @@
 //! Counters of the whole node and of its CPUs.
 //!
-//! `/proc/pressure` (accounting/psi.rst); `cpufreq/scaling_cur_freq` in kHz (admin-guide/pm/cpufreq.rst), and of uncores (`current_freq_khz`,
+//! `/proc/pressure` (accounting/psi.rst); `cpufreq/cpuinfo_avg_freq` (Linux 6.15; what the hardware has counted, `EAGAIN` for a CPU that idles), else
+//! `scaling_cur_freq` (where that is not counted, what was asked for), in kHz (admin-guide/pm/cpufreq.rst), and of uncores (`current_freq_khz`,
 //! admin-guide/pm/intel_uncore_frequency_scaling.rst); `thermal_throttle`
 //! (Documentation/ABI/testing/sysfs-devices-system-cpu); `energy_uj` of RAPL, which begins again at `max_energy_range_uj`
 //! (power/powercap/powercap.rst); `/proc/stat`, in hundredths of a second (filesystems/proc.rst, "Miscellaneous kernel statistics in /proc/stat").
@@ -30,6 +31,7 @@ pub struct NodeFiles {
 
 #[derive(Debug)]
 struct CpuFiles {
+    average: Option<Kept>,
     frequency: Option<Kept>,
     core_throttles: Option<Kept>,
     package_throttles: Option<Kept>,
@@ -89,6 +91,7 @@ impl NodeFiles {
         let cpus = ids.map(|cpu| {
             let open = |file: &str| Kept::open(root, &format!("{CPUS}/cpu{}/{file}", cpu.0));
             let files = CpuFiles {
+                average: open("cpufreq/cpuinfo_avg_freq"),
                 frequency: open("cpufreq/scaling_cur_freq"),
                 core_throttles: open("thermal_throttle/core_throttle_count"),
                 package_throttles: open("thermal_throttle/package_throttle_count"),
@@ -112,7 +115,7 @@ impl NodeFiles {
         counters.idle_ticks = stat.unwrap_or_default();
         let mut read = |file: &mut Option<Kept>| file.as_mut()?.read(buffer, single);
         for (cpu, files) in &mut self.cpus {
-            if let Some(khz) = read(&mut files.frequency) {
+            if let Some(khz) = read(&mut files.average).or_else(|| read(&mut files.frequency)) {
                 counters.frequencies_khz.insert(*cpu, khz);
             }
             let (core, package) =

@@ -118,6 +118,9 @@ fn the_node_has_what_its_machine_counts() {
         ("proc/pressure/cpu", STALL),
         ("proc/pressure/irq", "full avg10=0.00 avg60=0.00 avg300=0.00 total=5\n"),
         ("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2400000\n"),
+        ("sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_avg_freq", ""),
+        ("sys/devices/system/cpu/cpu2/cpufreq/cpuinfo_avg_freq", "2100000\n"),
+        ("sys/devices/system/cpu/cpu2/cpufreq/scaling_cur_freq", "2400000\n"),
         ("sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "3\n"),
         ("sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq", "<unknown>\n"),
         ("sys/devices/system/cpu/cpufreq/boost", "1\n"),
@@ -144,7 +147,7 @@ fn the_node_has_what_its_machine_counts() {
     assert_eq!(read.pressure.irq, Some(Stall { some_usec: 5, full_usec: Some(5) }));
     assert_eq!(read.pressure.memory, None);
     assert_eq!(read.idle_ticks, [(CpuId(0), 9)].into());
-    assert_eq!(read.frequencies_khz, [(CpuId(0), 2_400_000)].into());
+    assert_eq!(read.frequencies_khz, [(CpuId(0), 2_400_000), (CpuId(2), 2_100_000)].into());
     let uncore = |package, name: &str| Uncore { package, name: name.to_owned() };
     let (whole, part) = (uncore(0, "package_00_die_00"), uncore(1, "uncore00"));
     assert_eq!(read.uncores_khz, [(whole, 2_400_000), (part, 1_200_000)].into());

@@ -772,6 +772,9 @@ fn a_cpu_that_changes_hands_all_the_time_is_read_now_and_then() {
         let has_storm = runs > 60 * exec_ns / 1_000_000;
         let share = events.counted_share().unwrap();
         assert!(0.02 < share && (share < 0.9 || !has_storm), "{share} of {runs} runs was counted");
+        // Nobody else can have the kernel's own counters.
+        let taken = events.taken_ns();
+        assert!(taken <= events.enabled_ns / 1000, "{taken} ns of {events:?} is taken");
         let switches = events.counts[&Event::ContextSwitches];
         // Runs that are read take longer for it, and these here are short, so fewer of them are counted in the same time.
         assert!(

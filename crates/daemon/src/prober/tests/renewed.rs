@@ -27,6 +27,18 @@ async fn whoever_asks_gets_what_was_read_after_that() {
 }
 
 #[tokio::test]
+async fn many_who_come_together_are_watched_at_once_and_soon() {
+    let (sightings, begun) = (Sightings::default(), Instant::now());
+    for _ in 0..20 {
+        sightings.note_change();
+    }
+    sightings.changed().await;
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    let nobody = tokio::time::timeout(Duration::from_millis(1500), sightings.changed()).await;
+    assert!(nobody.is_err());
+}
+
+#[tokio::test]
 async fn nobody_waits_where_nothing_counts() {
     let sightings = Sightings::default();
     assert_eq!(after(sightings.renewed().await), None);
