@@ -1,9 +1,10 @@
 //! `bayplan top`. In: the daemon's status, what its probes have counted, and the counters of the containers' cgroups. Out: a table every few seconds.
 //!
 //! The counters of cgroups are read here and not by the daemon, which has nothing to do while nobody looks (`reader.rs`). What is shown of them is one table
-//! (`columns.rs`).
+//! (`columns.rs`), and of the node a line (`node.rs`).
 
 mod columns;
+mod node;
 mod reader;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -22,8 +23,8 @@ pub(crate) use columns::Sort;
 use columns::render;
 use reader::{Reader, Reading};
 
-/// Rows of a terminal that are not for containers: title, header, what could not be read, and the cursor.
-const OTHER_ROWS: usize = 4;
+/// Rows of a terminal that are not for containers: title, node, header, what could not be read, and the cursor.
+const OTHER_ROWS: usize = 5;
 /// Cursor home, and everything after it erased (ECMA-48, CUP and ED).
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 

@@ -174,9 +174,8 @@ impl Core {
             enforcement: enforcement.clone(),
             sightings: sightings.clone(),
         };
-        let limits = current.clone();
         let resources = ResourcesDir::new(resources_root(&config.socket));
-        let counts = Arc::clone(&metrics);
+        let (limits, counts) = (current.clone(), Arc::clone(&metrics));
         let writing =
             run_writer(batches, upstream.clone(), failed, limits, counts, calls, resources);
         let losses = Losses { health: Arc::clone(&health), metrics: Arc::clone(&metrics) };

@@ -144,6 +144,9 @@ pub(super) fn render(reading: &Reading, rows: usize) -> String {
     };
     let mut text =
         format!("{count} containers {use_of_all}; {}; {:.0}\n", reading.mode.name(), reading.at);
+    if let Some(node) = reading.node.render() {
+        text.push_str(&format!("{node}\n"));
+    }
     let is_there =
         |column: &&Column| reading.containers.iter().any(|row| (column.value)(row).is_some());
     let columns: Vec<&Column> = COLUMNS.iter().filter(is_there).collect();
@@ -174,6 +177,7 @@ mod tests {
     use expect_test::{Expect, expect};
     use jiff::Timestamp;
 
+    use super::super::node::NodeRow;
     use super::super::reader::Stalled;
     use super::*;
 
@@ -193,6 +197,7 @@ mod tests {
             format: "",
             at: Timestamp::UNIX_EPOCH,
             mode: Mode::Placing,
+            node: NodeRow { watts: Some(41.6), ..NodeRow::default() },
             containers,
             unread: Some("cannot read /a: denied".to_owned()),
         };
@@ -209,6 +214,7 @@ mod tests {
             2,
             expect![[r#"
                 3 containers use 1.50 CPUs; placing; 1970-01-01T00:00:00Z
+                node: 42 W
                  CONTAINER  CLASS   CPU   THROTTLED  CPUS
                  n/p/busy   shared  1.50  25%        0-3
                  n/p/idle   shared  0.00  -          0-3
@@ -221,6 +227,7 @@ mod tests {
             1,
             expect![[r#"
                 1 containers of unknown usage; placing; 1970-01-01T00:00:00Z
+                node: 42 W
                  CONTAINER  CLASS   CPUS
                  n/p/new    shared  0-3
                 not all could be read: cannot read /a: denied
@@ -254,6 +261,7 @@ mod tests {
             3,
             expect![[r#"
                 3 containers use 3.60 CPUs; placing; 1970-01-01T00:00:00Z
+                node: 42 W
                  CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  TAKEN  PREEMPTED/s  MOVES/s  CPI   MISSES  CPU STALL  MEM STALL  IO STALL  IO MB/s  CACHE MB  MEM MB/s  FAR   CPUS
                  n/p/far    shared  0.10  -          -        -          -      -            -        -     -       -          -          -         -        -         -         100%  0-3
                  n/p/all    shared  0.50  100%       0.70     2.1 ms     1.2%   42           130      1.23  12.50   50%        0%         1%        2.3      12.6      1234.6    33%   0-3

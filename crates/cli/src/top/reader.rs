@@ -17,12 +17,15 @@ use bayplan_types::{Bytes, CpuSet, NodeSet};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::node::{NodeReader, NodeRow};
+
 /// One reading; format `bayplan-top/1`.
 #[derive(Debug, Serialize)]
 pub(super) struct Reading {
     pub(super) format: &'static str,
     pub(super) at: Timestamp,
     pub(super) mode: Mode,
+    pub(super) node: NodeRow,
     pub(super) containers: Vec<Row>,
     /// Why the first of those that could not be read could not.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,6 +79,7 @@ pub(super) struct Stalled {
 pub(super) struct Reader {
     root: PathBuf,
     kernel: Option<DiskKernel>,
+    node: Option<NodeReader>,
     /// By the runtime's id.
     open: BTreeMap<String, Open>,
     probes: ProbeRates,
@@ -94,9 +98,18 @@ struct Open {
 
 impl Reader {
     pub(super) fn new(root: PathBuf) -> Reader {
-        let kernel = DiskKernel::open(&root).ok();
+        let mut kernel = DiskKernel::open(&root).ok();
+        let node = kernel.as_mut().map(|kernel| NodeReader::open(&root, kernel));
         let (open, probes) = (BTreeMap::new(), ProbeRates::default());
-        Reader { root, kernel, open, probes, monitors: Monitors::default(), buffer: Vec::new() }
+        Reader {
+            root,
+            kernel,
+            node,
+            open,
+            probes,
+            monitors: Monitors::default(),
+            buffer: Vec::new(),
+        }
     }
 
     pub(super) fn read(&mut self, status: &Status, audit: &AuditView, now: Instant) -> Reading {
@@ -119,8 +132,9 @@ impl Reader {
             self.probes.tell(audit, &mut row);
             containers.push(row);
         }
-        let format = "bayplan-top/1";
-        Reading { format, at: Timestamp::now(), mode: status.mode, containers, unread }
+        let node = self.node.as_mut().map(|node| node.read(now, &mut self.buffer));
+        let (format, at, mode) = ("bayplan-top/1", Timestamp::now(), status.mode);
+        Reading { format, at, mode, node: node.unwrap_or_default(), containers, unread }
     }
 
     /// What resctrl counts, and the first thing that could not be read of it.
@@ -201,7 +215,11 @@ fn rates(before: &CpuStat, after: &CpuStat, elapsed: Duration) -> (Option<f64>, 
     (usage.filter(|usage| usage.is_finite()), throttled)
 }
 
-fn stalled(before: Option<Stall>, after: Option<Stall>, elapsed: Duration) -> Option<f64> {
+pub(super) fn stalled(
+    before: Option<Stall>,
+    after: Option<Stall>,
+    elapsed: Duration,
+) -> Option<f64> {
     let usec = after?.some_usec.checked_sub(before?.some_usec)?;
     let share = Duration::from_micros(usec).as_secs_f64() / elapsed.as_secs_f64();
     share.is_finite().then_some(share)
@@ -230,7 +248,7 @@ fn far(memory: &MemoryCounters, mems: &str) -> Option<f64> {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "shares of sums below 2^53 bytes")]
-fn number(value: u64) -> f64 {
+pub(super) fn number(value: u64) -> f64 {
     value as f64
 }
 
