@@ -17,7 +17,7 @@ use crate::sample::{Round, Sample};
 use crate::scene::{Mode, Resident, Scene};
 use crate::settings::Settings;
 use crate::standing::{Budget, Pair, Stage, Standing, Tried, lasting};
-use crate::verdict;
+use crate::verdict::{self, Look};
 use crate::windows::Windows;
 
 /// Who carries proposals out has so long to say how that went.
@@ -134,7 +134,8 @@ impl Rebalancer {
     /// Looks at a round. A round that does not end after the one before it is left out. In unrest nothing is proposed and nothing measured is judged; what is
     /// not allowed any more, has lost its victim or target, or was carried out ten minutes ago and could not be judged since, is undone all the same.
     pub fn look(&mut self, scene: &Scene, round: &Round) -> Vec<Decision> {
-        let depth = self.settings.history.max(self.settings.long).max(2 * self.settings.settle);
+        // Of the oldest one nobody knows when it began.
+        let depth = self.settings.history.max(self.settings.long).max(2 * self.settings.settle + 1);
         if !self.windows.take(scene, round, depth) {
             return Vec::new();
         }
@@ -218,6 +219,8 @@ impl Rebalancer {
                     Verdict::Kept { .. } => self.tried.helped(pair.0),
                     Verdict::Over => self.tried.released(pair, now),
                     Verdict::Covered => self.tried.covered(pair, now),
+                    // Nobody has seen that it does not help.
+                    Verdict::Unknown => self.tried.refused(pair, now, self.settings.forget),
                     _ => self.failed(pair, now),
                 }
             }
@@ -300,15 +303,20 @@ impl Rebalancer {
         now: Duration,
     ) -> Option<Verdict> {
         let victim = scene.residents.get(&standing.proposal.evidence.victim)?;
-        let verdict = self.eyes(&scene.topology, now).verdict(&standing.proposal, victim, since)?;
-        let (Verdict::Kept { relief } | Verdict::Useless { relief }) = verdict else {
-            return Some(verdict);
+        let look = self.eyes(&scene.topology, now).look(&standing.proposal, victim, since)?;
+        let (relief, verdict) = match look {
+            Look::Decided(it @ (Verdict::Kept { relief } | Verdict::Useless { relief })) => {
+                (relief, Some(it))
+            }
+            Look::Decided(other) => return Some(other),
+            // Whom it harms more than that need not wait for the next look.
+            Look::Undecided { seen } => (seen, None),
         };
         let before = detect::severity(&standing.proposal.evidence.findings);
         let gain = relief * (before.min(SEVERITY_MAX) - 1.0);
         match verdict::worst_off(losses(scene, standing, conditions), gain) {
             Some(other) if self.settings.parts.verdict => Some(Verdict::Harmful { other }),
-            _ => Some(verdict),
+            _ => verdict,
         }
     }
 

@@ -29,17 +29,29 @@ struct Vote {
     sure: f64,
 }
 
+/// What comes of looking at a change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Look {
+    /// That is its verdict.
+    Decided(Verdict),
+    /// It looks as if this part of the gap was closed, and that may be chance.
+    Undecided {
+        /// -1 to 1.
+        seen: f64,
+    },
+}
+
 /// Rounds of one container, newest first.
 type Rounds<'a> = [Option<&'a Sample>];
 
 impl Judge<'_> {
-    /// The verdict on a change made at `since`; `None` as long as too few rounds have passed.
-    pub(crate) fn verdict(
+    /// Looks at a change made at `since`; `None` as long as too few rounds have passed.
+    pub(crate) fn look(
         &self,
         proposal: &Proposal,
         victim: &Resident,
         since: Duration,
-    ) -> Option<Verdict> {
+    ) -> Option<Look> {
         let Proposal { evidence, target, .. } = proposal;
         let settings = self.settings;
         let after: Vec<Option<&Sample>> =
@@ -67,15 +79,18 @@ impl Judge<'_> {
         };
         // It stands, also where nothing came of it yet because as much was changed as may be in a minute.
         if let Some(verdict) = first.and_then(decided) {
-            return Some(verdict);
+            return Some(Look::Decided(verdict));
         }
-        if first.is_some() && !is_last {
-            return None;
+        if let Some(Vote { seen, .. }) = first.filter(|_| !is_last) {
+            return Some(Look::Undecided { seen });
         }
         let Some(vote) = self.relief(proposal, victim, &after) else {
-            return (after.len() >= 2 * settings.settle).then_some(Verdict::Unknown);
+            let is_hopeless = after.len() >= 2 * settings.settle;
+            return is_hopeless.then_some(Look::Decided(Verdict::Unknown));
         };
-        decided(vote).or_else(|| is_last.then_some(Verdict::Useless { relief: vote.sure }))
+        let last = is_last.then_some(Verdict::Useless { relief: vote.sure });
+        let verdict = decided(vote).or(last);
+        Some(verdict.map_or(Look::Undecided { seen: vote.seen }, Look::Decided))
     }
 
     /// The votes of all signals that the knob is for, and of those that are too high only since then: -1 to 1. `None` where none of the former was measured.
@@ -156,11 +171,11 @@ fn noise(before: f64, value: f64, signal: Signal, after: &Rounds<'_>) -> f64 {
     detect::spread(values).max(before).max(SPREAD_MIN * value)
 }
 
-/// The median of a signal.
+/// The median of a signal; of two the worse one, which of every signal is the higher one, so that no single round makes a change look good.
 fn middle(signal: Signal, rounds: &Rounds<'_>) -> Option<f64> {
-    let values: Vec<Option<f64>> =
-        rounds.iter().map(|it| it.and_then(|sample| detect::value(signal, sample))).collect();
-    detect::median(values.iter())
+    let negated = |sample| detect::value(signal, sample).map(|it| -it);
+    let values: Vec<Option<f64>> = rounds.iter().map(|it| it.and_then(negated)).collect();
+    detect::median(values.iter()).map(|it| -it)
 }
 
 /// The part of the trouble that a target can be blamed for: its share of what all culprits with the same tie do. Of three that do the same, one can be asked for a
@@ -203,6 +218,13 @@ mod tests {
         check_vote(0.6, 0.0, &[0.4, 0.4, 0.4], 0.5);
         check_vote(0.6, 0.0, &[0.45, 0.2, 0.4], 0.5);
         check_vote(0.6, 0.0, &[0.9, 0.9, 0.9], -0.75);
+    }
+
+    #[test]
+    fn of_two_rounds_the_worse_one_counts() {
+        check_vote(0.6, 0.0, &[0.2, 0.6], 0.0);
+        check_vote(0.6, 0.0, &[0.4, 0.2], 0.5);
+        check_vote(0.6, 0.0, &[0.38, 0.40, 0.36, 0.41], 0.5);
     }
 
     #[test]

@@ -220,7 +220,7 @@ fn one(key: &'static str, label: &str, value: Option<u64>) -> Labelled {
 fn traffic(of: &MonitorCounters) -> Vec<Labelled> {
     // The two are read one after the other.
     let remote = of.total.zip(of.local).map(|(all, local)| all.0.saturating_sub(local.0));
-    let unknown = of.total.filter(|_| of.local.is_none()).map(|it| it.0);
+    let unknown = of.total.filter(|_| of.is_undivided).map(|it| it.0);
     vec![
         one("where", "local", of.local.map(|it| it.0)),
         one("where", "remote", remote),

@@ -77,7 +77,7 @@ fn what_passes_a_cache_is_counted_from_the_beginning_of_its_group() {
     let read = |occupancy: u64, total: Option<u64>| MonitorCounters {
         occupancy: Some(Bytes(occupancy)),
         total: total.map(Bytes),
-        local: None,
+        ..MonitorCounters::default()
     };
     let rows = [
         (Some(read(1, Some(1000))), read(7, Some(5000)), Some(2000.0)),

@@ -87,6 +87,8 @@ pub struct MonitorCounters {
     pub total: Option<Bytes>,
     /// Of them those of the memory next to the cache.
     pub local: Option<Bytes>,
+    /// There is a total, and the processor never tells what of it is local: not merely now.
+    pub is_undivided: bool,
 }
 
 impl MonitorFiles {
@@ -120,10 +122,12 @@ impl MonitorFiles {
             }
             (!files.is_empty()).then_some(all)
         };
+        let total = sum(&mut self.total);
         MonitorCounters {
             occupancy: sum(&mut self.occupancy),
-            total: sum(&mut self.total),
+            total,
             local: sum(&mut self.local),
+            is_undivided: total.is_some() && self.local.is_empty(),
         }
     }
 

@@ -186,7 +186,7 @@ fn a_cache_without_a_value_makes_the_sum_absent() {
         let total = Some(Bytes(15));
         for _ in 0..2 {
             let read = files.read(&mut Vec::new());
-            assert_eq!(read, MonitorCounters { occupancy, total, local: None });
+            assert_eq!(read, MonitorCounters { occupancy, total, local: None, is_undivided: true });
         }
         let odd = format!("/{data}/mon_L3_01/llc_occupancy cannot be understood: \"much\"");
         let odd = (second == "much\n").then_some(&*odd);

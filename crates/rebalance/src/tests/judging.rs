@@ -139,7 +139,10 @@ fn a_little_less_of_a_little_trouble_is_chance() {
             265 s: propose 1 (act) bandwidth on batch, for db: cycles-per-instruction 1.27 > 1.23, usually 1.02
                 cycles-per-instruction 1.27 > 1.23, usually 1.02
                 from batch by a shared node: activity 20.0 G, correlation 1.0
-            290 s: judge 1 undone: closed 0 % of the gap
+            275 s: judge 1 undone: closed 0 % of the gap
+            275 s: propose 2 (act) frequency on db: cycles-per-instruction 1.27 > 1.23, usually 1.02
+                cycles-per-instruction 1.27 > 1.23, usually 1.02
+                from batch by a shared node: activity 20.0 G, correlation 1.0
         "#]],
     );
 }
@@ -191,6 +194,93 @@ fn what_seems_to_help_and_may_be_chance_is_judged_by_more_rounds() {
             cpu-pressure 49 % > 20 %
             from hog by a shared CPU: activity 1.00, correlation 0.9
     "#]],
+    );
+}
+
+/// It waited for the second look, too.
+#[test]
+fn who_harms_somebody_is_taken_back_before_it_is_known_whether_it_helps() {
+    let rounds = [0.49, 0.05, 0.25, 0.2, 0.22].map(|it| {
+        format!(
+            "1 rounds  web cpus=1 pressure={it} delay_ms=34  db cpus=1 pressure=0.95  hog cpus=1\n"
+        )
+    });
+    let script = format!(
+        "
+        20 rounds  web cpus=1 pressure=0.02 delay_ms=0.1  db cpus=1 pressure=0.02  hog cpus=0
+        until a proposal  web cpus=1 pressure=0.5 delay_ms=34  db cpus=1 pressure=0.02  hog cpus=2
+        forbid suppress
+        {}
+        ",
+        rounds.concat()
+    );
+    let three = WEB_AND_HOG.replace("hog best", "db guaranteed 0-3\n    hog best");
+    check(
+        &three,
+        &script,
+        expect![[r#"
+        115 s: propose 1 (act) idle on hog, for web: delay 34 ms > 5.00 ms
+            delay 34 ms > 5.00 ms
+            cpu-pressure 50 % > 20 %
+            from hog by a shared CPU: activity 2.00, correlation 1.0
+            from db by a shared CPU: activity 1.00, correlation 0.0
+        130 s: judge 1 undone: db suffers instead
+        130 s: propose 2 (observe) evict on hog, for web: delay 34 ms > 5.00 ms
+            delay 34 ms > 5.00 ms
+            cpu-pressure 25 % > 20 %
+            from hog by a shared CPU: activity 1.00, correlation 0.9
+            from db by a shared CPU: activity 1.00, correlation 0.0
+        130 s: propose 3 (act) idle on hog, for db: cpu-pressure 95 % > 20 %
+            cpu-pressure 95 % > 20 %
+            from hog by a shared CPU: activity 1.00, correlation 0.0
+            from web by a shared CPU: activity 1.00, correlation 0.0
+        140 s: judge 3 undone: closed 0 % of the gap
+        140 s: propose 4 (observe) evict on hog, for db: cpu-pressure 95 % > 20 %
+            cpu-pressure 95 % > 20 %
+            from hog by a shared CPU: activity 1.00, correlation 0.4
+            from web by a shared CPU: activity 1.00, correlation 0.0
+    "#]],
+    );
+}
+
+/// Who was never measured is tried again as soon as who was refused, and nobody is given up for him.
+#[test]
+fn what_could_not_be_judged_was_not_useless() {
+    check(
+        WEB_AND_HOG,
+        "
+        10 rounds  web cpus=2 pressure=0.02  hog cpus=0
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        unrest begins
+        130 rounds  web cpus=2 pressure=0.5  hog cpus=2
+        unrest ends
+        130 rounds  web cpus=2 pressure=0.5  hog cpus=2
+        ",
+        expect![[r#"
+            65 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            670 s: judge 1 undone: could not be judged
+            720 s: propose 2 (act) weight on hog, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            730 s: judge 2 undone: closed 0 % of the gap
+            730 s: propose 3 (act) suppress on hog, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            740 s: judge 3 undone: closed 0 % of the gap
+            740 s: propose 4 (observe) evict on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            1270 s: propose 5 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            1280 s: judge 5 undone: closed 0 % of the gap
+            1340 s: propose 6 (act) suppress on hog, step 3, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 0.0
+            1350 s: judge 6 undone: closed 0 % of the gap
+        "#]],
     );
 }
 
