@@ -181,6 +181,21 @@ async fn nothing_stays_turned_when_a_bug_has_ended_the_reading_of_counters() {
     answering.await.unwrap();
 }
 
+#[tokio::test]
+async fn the_rebalancer_itself_gives_up_when_nothing_is_read_any_more() {
+    let (inbox, events) = inbox(8);
+    let (enforcement, questions) = Enforcement::new(RuntimeCalls::default());
+    let answering = tokio::spawn(answer(events, Arc::new(Mutex::new(Some(questions))), 9));
+    let (task, _config) = task(inbox, &enforcement, &Told::default());
+    let told = task.told.clone();
+    task.shown.clone().lose().await;
+    // Nobody stops it.
+    run_rebalancer(task, CancellationToken::new()).await;
+    let why = "a bug has ended what reads counters, until a restart";
+    assert_eq!(told.view("act", false).unrest.as_deref(), Some(why));
+    answering.await.unwrap();
+}
+
 /// How what was turned is taken back before the bug is met.
 #[derive(Clone, Copy, Debug)]
 enum End {
