@@ -13,7 +13,7 @@ use crate::{cargo, package, workspace};
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
                          what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), critest, kubelet, package (makes both and tests them), lab,
-                         probes (the probes' tests in guests); logs are in target/nightly, and a table of verdicts comes last
+                         probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
 const CHAOS: &str = "chaos::after_every_round_of_chaos_all_agree_and_nothing_has_leaked";
@@ -89,6 +89,8 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     lab.args(["lab", "run", "--machine", "all", "--kernel", "all", "--init", "all"]);
     let mut probes = Command::new(std::env::current_exe()?);
     probes.args(["lab", "run", "--kernel", "all", "--suite", "probes"]);
+    let mut hog = Command::new(std::env::current_exe()?);
+    hog.args(["lab", "run", "--kernel", "all", "--", "a_hog_is_named"]);
     let mut parts = vec![
         test("chaos", CHAOS, "BAYPLAN_CHAOS_ROUNDS", CHAOS_ROUNDS),
         test("sigkill", SIGKILL, "BAYPLAN_CHAOS_KILLED_ROUNDS", SIGKILL_ROUNDS),
@@ -100,6 +102,7 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.extend(package_parts()?);
     parts.push(Part::new("lab", lab));
     parts.push(Part::new("probes", probes));
+    parts.push(Part::new("hog", hog));
     choose(parts, wanted)
 }
 
