@@ -262,7 +262,7 @@ fn what_a_daemon_has_set_is_shown_as_it_was_before() {
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (tree, state, config, packed) =
         (path("tree"), path("state"), path("config.yaml"), path("machine.gz"));
-    stdout(&["snapshot", "--machine", "core:2 pu:1 mem:4", "--tree", &tree]);
+    stdout(&["snapshot", "--machine", "numa:1 core:2 pu:1 mem:4", "--tree", &tree]);
     let policies = "sys/devices/system/cpu/cpufreq";
     for cpu in ["0", "1"] {
         let policy = format!("{tree}/{policies}/policy{cpu}");
