@@ -7,8 +7,10 @@ mod journal;
 mod replay;
 mod simulate;
 
+use std::path::Path;
 use std::process::{Command, Output};
 
+use bayplan_host::journal::Journal;
 use expect_test::{Expect, expect};
 
 fn bayplan(args: &[&str]) -> Output {
@@ -243,6 +245,52 @@ fn a_snapshot_of_this_machine_has_its_topology() {
     for field in ["format", "fingerprint", "objects", "cores", "caches", "kernel"] {
         assert_eq!(here[field], there[field], "{field}");
     }
+}
+
+/// Energy preferences of CPUs, as a machine in JSON has them; and warnings.
+fn preferences(args: &[&str]) -> (Vec<Option<String>>, String) {
+    let output = bayplan(&[&["topology", "-o", "json"], args].concat());
+    let machine: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let policies = machine["frequencies"].as_array().unwrap().iter();
+    let preferences = policies.map(|it| it["preference"].as_str().map(str::to_owned)).collect();
+    (preferences, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn what_a_daemon_has_set_is_shown_as_it_was_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (tree, state, config, packed) =
+        (path("tree"), path("state"), path("config.yaml"), path("machine.gz"));
+    stdout(&["snapshot", "--machine", "numa:1 core:2 pu:1 mem:4", "--tree", &tree]);
+    let policies = "sys/devices/system/cpu/cpufreq";
+    for cpu in ["0", "1"] {
+        let policy = format!("{tree}/{policies}/policy{cpu}");
+        std::fs::create_dir_all(&policy).unwrap();
+        for (file, text) in [("energy_performance_preference", "power"), ("related_cpus", cpu)] {
+            std::fs::write(format!("{policy}/{file}"), text).unwrap();
+        }
+    }
+    let originals = format!("{state}/originals");
+    let was = format!(
+        r#"{{"record":"original","path":"{policies}/policy1/energy_performance_preference","form":"text","value":"performance"}}"#
+    );
+    Journal::open(Path::new(&originals)).unwrap().0.rewrite(&[was]).unwrap();
+    std::fs::write(&config, format!("hostRoot: {tree}\nstateDir: {state}\n")).unwrap();
+    let some = |names: [&str; 2]| names.map(|it| Some(it.to_owned())).to_vec();
+    // Nobody's, or that of the daemon.
+    let now = (some(["power", "power"]), String::new());
+    assert_eq!(preferences(&["--root", &tree]), now);
+    let was = (some(["power", "performance"]), String::new());
+    let of_daemon = ["--root", &tree, "--config", &config];
+    assert_eq!(preferences(&of_daemon), was);
+    stdout(&["snapshot", "--root", &tree, "--config", &config, "-o", &packed]);
+    assert_eq!(preferences(&["--machine", &packed]), was);
+    std::fs::remove_file(format!("{originals}/journal")).unwrap();
+    std::fs::create_dir(format!("{originals}/journal")).unwrap();
+    let (unknown, told) = preferences(&of_daemon);
+    assert_eq!(unknown, [None, None]);
+    assert!(told.contains("energy preferences are left out"), "{told}");
 }
 
 #[test]

@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bayplan_daemon::FilePlanView;
 use bayplan_daemon::mode::{Mode, ModeReport};
-use bayplan_daemon::{post_control, query_control};
+use bayplan_daemon::{ConfigDiff, FilePlanView, post_control, query_control};
 use tokio::time::{Duration, sleep};
 
 use crate::node::{MACHINE, Node, soon};
@@ -51,14 +50,51 @@ async fn turns(node: &Node, outcome: &str) -> f64 {
     sum(&metrics(node).await, "bayplan_memory_reclaims_total", &[&label])
 }
 
-async fn until_more(node: &Node, outcome: &str) {
-    let before = turns(node, outcome).await;
+/// `before` was counted before anything was done for it: the turn that is waited for may be the only one.
+async fn until_more(node: &Node, outcome: &str, before: f64) {
     soon(async {
         while turns(node, outcome).await <= before {
             sleep(Duration::from_millis(50)).await;
         }
     })
     .await;
+}
+
+/// What was asked for last. A file that is being written is empty for a moment.
+async fn until_asked(group: &Path, expected: &str) {
+    soon(async {
+        while asked(group) != expected {
+            sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+fn asked(group: &Path) -> String {
+    fs::read_to_string(group.join("memory.reclaim")).unwrap()
+}
+
+/// Nobody has written for longer than there is between two turns.
+async fn until_quiet(group: &Path) {
+    soon(async {
+        loop {
+            fs::write(group.join("memory.reclaim"), "").unwrap();
+            sleep(Duration::from_millis(2500)).await;
+            if asked(group).is_empty() {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
+/// The daemon has read this configuration.
+async fn reconfigure(node: &Node, text: &str) {
+    // It reads the file by itself, too, and must not find half of it.
+    fs::write(node.path("new.yaml"), text).unwrap();
+    fs::rename(node.path("new.yaml"), node.path("bayplan.yaml")).unwrap();
+    let (socket, path) = (node.control_socket(), "/api/v1/config/reload");
+    soon(post_control::<ConfigDiff>(&socket, path, String::new())).await.unwrap();
 }
 
 async fn plan(node: &Node) -> FilePlanView {
@@ -74,12 +110,13 @@ async fn idle_memory_is_reclaimed_until_somebody_lacks_it_or_everything_is_resto
     node.burstable("idle", 100).await;
     let owner = write_group(&node, "owner").await;
     let idle = write_group(&node, "idle").await;
-    until_more(&node, "done").await;
-    assert_eq!(fs::read_to_string(idle.join("memory.reclaim")).unwrap(), "4194304");
-    assert_eq!(fs::read_to_string(owner.join("memory.reclaim")).unwrap(), "");
+    until_more(&node, "done", 0.0).await;
+    until_asked(&idle, "4194304").await;
+    assert_eq!(asked(&owner), "");
+    let stalled = turns(&node, "stalled").await;
     stall(&idle, 1000);
-    until_more(&node, "stalled").await;
-    until_more(&node, "done").await;
+    until_more(&node, "stalled", stalled).await;
+    until_more(&node, "done", turns(&node, "done").await).await;
     let reclaims: Vec<String> = plan(&node).await.reclaims.into_iter().map(|it| it.unit).collect();
     assert_eq!(reclaims, ["default/idle/idle"]);
     let explained = node.explain("idle").await;
@@ -92,5 +129,24 @@ async fn idle_memory_is_reclaimed_until_somebody_lacks_it_or_everything_is_resto
     // A turn every second.
     fs::write(idle.join("memory.reclaim"), "").unwrap();
     sleep(Duration::from_millis(2500)).await;
-    assert_eq!(fs::read_to_string(idle.join("memory.reclaim")).unwrap(), "");
+    assert_eq!(asked(&idle), "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_reclaimed_while_nothing_may_be_written() {
+    let mut node = Node::without_daemon(MACHINE);
+    write(&node.host_root().join("sys/fs/cgroup/cgroup.controllers"), "cpu memory\n");
+    node.spawn_daemon(CONFIG).await;
+    node.burstable("idle", 100).await;
+    let idle = write_group(&node, "idle").await;
+    let writing = fs::read_to_string(node.path("bayplan.yaml")).unwrap();
+    for (mode, shown) in [("off", 0), ("dry-run", 1)] {
+        until_more(&node, "done", turns(&node, "done").await).await;
+        reconfigure(&node, &format!("{writing}enforcement: '{mode}'\n")).await;
+        // The enforcer hears of it a moment later.
+        until_quiet(&idle).await;
+        assert_eq!(plan(&node).await.reclaims.len(), shown, "{mode}");
+        reconfigure(&node, &writing).await;
+    }
+    until_more(&node, "done", turns(&node, "done").await).await;
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -51,6 +52,16 @@ pub(crate) const TESTS: &[Test] = &[
         run: |node, _| a_class_of_block_io_caps_a_writer(node),
     },
     Test {
+        name: "weights_of_block_io_divide_a_disk",
+        needs: |_| match (Path::new(DISK).exists(), has_cost_model()) {
+            (false, _) => Err("no disk"),
+            (_, false) => Err("no io.cost.qos"),
+            (true, true) => Ok(()),
+        },
+        config: "blockIo: {classes: {heavy: [{Devices: [/dev/vda], Weight: 800}], light: [{Devices: [/dev/vda], Weight: 100}]}}\n",
+        run: |node, _| weights_divide_a_disk(node),
+    },
+    Test {
         name: "idle_memory_is_reclaimed_little_by_little",
         needs: |_| match Path::new(DISK).exists() {
             true => Ok(()),
@@ -65,6 +76,8 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// The lab writes artefacts to its beginning when all tests are over.
 const DISK: &str = "/dev/vda";
 const BLOCK: usize = 64 << 10;
+/// An argument of this program.
+pub(crate) const WRITE_FOR_EVER: &str = "--write-for-ever";
 
 /// The directory of a container's cgroup.
 pub(crate) fn group(of: &Placed) -> anyhow::Result<PathBuf> {
@@ -348,19 +361,28 @@ fn interrupts_leave_and_come_back(node: &mut Node, _: &Hardware) -> anyhow::Resu
     wait_for("interrupts to come back", LIMIT, || Ok((interrupts()? == before).then_some(())))
 }
 
-/// Writes 4 MiB past all caches, from within a group, and gives the seconds that took. A container may not open the disk, so that is done before.
-fn seconds_to_write(group: &Path) -> anyhow::Result<f32> {
-    let mut disk =
-        fs::File::options().write(true).custom_flags(OFlag::O_DIRECT.bits()).open(DISK)?;
+/// For writes past all caches. A container may not open the disk, so that is done before somebody joins its group.
+fn open_disk() -> anyhow::Result<fs::File> {
+    Ok(fs::File::options().write(true).custom_flags(OFlag::O_DIRECT.bits()).open(DISK)?)
+}
+
+/// Writes 4 MiB into the middle of the disk.
+fn write_some(mut disk: &fs::File) -> anyhow::Result<()> {
     disk.seek(SeekFrom::Start(32 << 20))?;
     let room = vec![7_u8; 2 * BLOCK];
     let at = room.as_ptr().align_offset(4096);
     let block = room.get(at..at + BLOCK).context("an aligned block")?;
+    Ok((0..64).try_for_each(|_| disk.write_all(block))?)
+}
+
+/// How long [`write_some`] takes from within a group.
+fn seconds_to_write(group: &Path) -> anyhow::Result<f32> {
+    let disk = open_disk()?;
     let own = read_own_cgroup()?;
     let join = |group: &Path| write(&group.join("cgroup.procs"), &std::process::id().to_string());
     join(group)?;
     let started = Instant::now();
-    let written = (0..64).try_for_each(|_| disk.write_all(block));
+    let written = write_some(&disk);
     let seconds = started.elapsed().as_secs_f32();
     join(&own)?;
     written?;
@@ -386,6 +408,94 @@ fn a_class_of_block_io_caps_a_writer(node: &mut Node) -> anyhow::Result<()> {
     ensure!(free < capped, "4 MiB took {free} s without a limit, {capped} s with one");
     node.reconfigure("")?;
     wait_for("the limit to go", LIMIT, || Ok(read(&slows.join("io.max"))?.is_empty().then_some(())))
+}
+
+fn has_cost_model() -> bool {
+    Path::new(CGROUPS).join("io.cost.qos").exists()
+}
+
+/// What a [`Writer`] runs: writes to the disk that is its standard input until it is killed.
+pub(crate) fn write_for_ever() -> anyhow::Result<()> {
+    let disk = fs::File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    loop {
+        write_some(&disk)?;
+    }
+}
+
+/// A process in a container's group that never stops writing to the disk.
+struct Writer {
+    process: Child,
+    group: PathBuf,
+}
+
+impl Writer {
+    fn start(of: &Placed) -> anyhow::Result<Writer> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let process = command.arg(WRITE_FOR_EVER).stdin(open_disk()?).spawn()?;
+        let writer = Writer { process, group: group(of)? };
+        write(&writer.group.join("cgroup.procs"), &writer.process.id().to_string())?;
+        Ok(writer)
+    }
+
+    /// Bytes that its group has written so far (cgroup-v2.rst, `io.stat`).
+    fn written(&self) -> anyhow::Result<u64> {
+        let text = read(&self.group.join("io.stat"))?;
+        let mut pairs = text.split_whitespace();
+        let bytes = pairs.find_map(|it| it.strip_prefix("wbytes=")).unwrap_or("0");
+        Ok(bytes.parse()?)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // It may be gone.
+        let _ended = self.process.kill().and_then(|()| self.process.wait());
+    }
+}
+
+/// The operator has said what the disk can do: 4 MB/s, and neither more nor less.
+fn weights_divide_a_disk(node: &mut Node) -> anyhow::Result<()> {
+    const ENOUGH: u64 = 12 << 20;
+    let number = read(Path::new("/sys/class/block/vda/dev"))?;
+    let (qos, model) = ("io.cost.qos", "io.cost.model");
+    let cgroups = Path::new(CGROUPS);
+    let can = "ctrl=user model=linear rbps=4000000 rseqiops=1000 rrandiops=1000 wbps=4000000 wseqiops=1000 wrandiops=1000";
+    write(&cgroups.join(model), &format!("{number} {can}"))?;
+    let pace = "min=100.00 max=100.00";
+    write(&cgroups.join(qos), &format!("{number} ctrl=user rpct=0 wpct=0 {pace}"))?;
+    let mut start = |class: &str| {
+        let mut pod = PodSpec::new(class, QosClass::Burstable);
+        pod.annotations.push(("bayplan.dev/blockioclass".to_owned(), class.to_owned()));
+        node.launch(&pod, &ContainerSpec::burstable("app", 100))
+    };
+    let (heavy, light) = (start("heavy")?, start("light")?);
+    let weights =
+        [(group(&heavy)?, format!("{number} 800")), (group(&light)?, format!("{number} 100"))];
+    let says = |file: &Path, what: &str| Ok(read(file)?.contains(what).then_some(()));
+    for (group, weight) in &weights {
+        wait_for("the weights", LIMIT, || says(&group.join("io.weight"), weight))?;
+        let pod = group.parent().context("a pod around the container")?;
+        wait_for("the weights of pods", LIMIT, || says(&pod.join("io.weight"), weight))?;
+    }
+    wait_for("the model to be in force", LIMIT, || says(&cgroups.join(qos), "enable=1"))?;
+    let line = read(&cgroups.join(qos))?;
+    ensure!(line.contains(pace), "what the operator had said is lost: {line}");
+    let (heavy, light) = (Writer::start(&heavy)?, Writer::start(&light)?);
+    let begun = (heavy.written()?, light.written()?);
+    let written = || Ok((heavy.written()? - begun.0, light.written()? - begun.1));
+    let (more, less) = wait_for("both to write", LIMIT, || {
+        written().map(|(more, less)| (more + less >= ENOUGH).then_some((more, less)))
+    })?;
+    // Eight to one, but for what each may do at once.
+    ensure!(more > 3 * less, "with eight times the weight {more} bytes were written, and {less}");
+    drop((heavy, light));
+    node.reconfigure("")?;
+    for (group, weight) in &weights {
+        wait_for("the weights to go", LIMIT, || {
+            Ok((!read(&group.join("io.weight"))?.contains(weight)).then_some(()))
+        })?;
+    }
+    wait_for("the model to be switched off", LIMIT, || says(&cgroups.join(qos), "enable=0"))
 }
 
 /// Bytes of files on nodes that the container does not have.

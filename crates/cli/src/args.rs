@@ -41,12 +41,15 @@ pub(crate) enum Command {
     /// Watch bayplan place pods on a synthetic two-socket machine; needs no root, no Kubernetes, no network
     Demo(DemoOptions),
     /// Print the hardware of this machine, of a captured one, or of a synthetic one
+    ///
+    /// Energy preferences that a daemon has set here are shown as they were before, as the daemon itself sees them.
     #[command(after_long_help = JSON_HELP)]
     Topology(TopologyOptions),
     /// Write down everything that bayplan reads of this machine, in one file for a bug report
     ///
     /// The file holds no serial numbers, hardware addresses or host names, and of the kernel's command line only the options for CPUs
-    /// and memory. Look at it with `zcat`. Every command with --machine takes it.
+    /// and memory. Energy preferences that a daemon has set here are in it as they were before. Look at it with `zcat`. Every command with
+    /// --machine takes it.
     Snapshot(SnapshotOptions),
     /// Replay a stream of containers through the daemon's allocator, on any machine, and judge where they went
     ///

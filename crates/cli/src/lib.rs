@@ -62,7 +62,7 @@ fn run(args: Args, disks: Disks) -> anyhow::Result<ExitCode> {
         Command::Run(options) => run::run(config, &options, disks)?,
         Command::Demo(options) => demo::run(&options)?,
         Command::Topology(options) => topology::run(config, &options)?,
-        Command::Snapshot(options) => snapshot::run(&options)?,
+        Command::Snapshot(options) => snapshot::run(config, &options)?,
         Command::Simulate(options) => simulate::run(config, &options)?,
         Command::Status(options) => status::run(config, &options)?,
         Command::Explain(options) => explain::run(config, &options)?,

@@ -1,9 +1,11 @@
 //! The machine that a command is about: this one, a captured one, one in a file, or a synthetic one.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use bayplan_daemon::config::{Config, read_config};
+use bayplan_daemon::{AsItWas, capture_own, read_own_snapshot};
 use bayplan_host::kernel_files::KernelFiles;
 use bayplan_host::{Depth, capture, read_files, read_snapshot, read_snapshot_file, write_snapshot};
 use bayplan_topology::{Snapshot, parse_machine};
@@ -27,11 +29,49 @@ pub(crate) struct NamedMachine {
 }
 
 /// The facts of the machine.
-pub(crate) fn load_snapshot(options: &MachineOptions, depth: Depth) -> anyhow::Result<Snapshot> {
+pub(crate) fn load_snapshot(
+    config: Option<&Path>,
+    options: &MachineOptions,
+    depth: Depth,
+) -> anyhow::Result<Snapshot> {
     match &options.machine {
         Some(name) => Ok(named_machine(name)?.snapshot),
-        None => Ok(read_snapshot(&options.root, depth)?),
+        None => load_root(config, &options.root, depth),
     }
+}
+
+/// The facts of the machine below a root, without what a daemon has set there.
+pub(crate) fn load_root(
+    config: Option<&Path>,
+    root: &Path,
+    depth: Depth,
+) -> anyhow::Result<Snapshot> {
+    match state_dir(config, root) {
+        Some(state_dir) => Ok(warned(read_own_snapshot(root, &state_dir, depth)?)),
+        None => Ok(read_snapshot(root, depth)?),
+    }
+}
+
+/// Where a daemon on the machine below a root keeps what was before; `None`: no daemon works on a captured one.
+fn state_dir(config: Option<&Path>, root: &Path) -> Option<PathBuf> {
+    let Config { host_root, state_dir, .. } = read_config(config).unwrap_or_else(|_| {
+        let default = Config::default();
+        let dir = default.state_dir.display();
+        eprintln!(
+            "bayplan: warning: the configuration cannot be read (see `bayplan config check`); what a daemon has changed is looked up in {dir}"
+        );
+        default
+    });
+    (root == Path::new("/") || root == host_root).then_some(state_dir)
+}
+
+fn warned<T>(AsItWas { read, unknown }: AsItWas<T>) -> T {
+    if let Some(why) = unknown {
+        eprintln!(
+            "bayplan: warning: {why}; energy preferences are left out, because a daemon may have set them (root may read that)"
+        );
+    }
+    read
 }
 
 /// A file if there is one of that name, else a synthetic machine.
@@ -54,8 +94,16 @@ pub(crate) fn named_machine(name: &str) -> anyhow::Result<NamedMachine> {
 }
 
 /// The kernel files of the machine.
-pub(crate) fn load_files(options: &MachineOptions) -> anyhow::Result<KernelFiles> {
-    let Some(name) = &options.machine else { return Ok(capture(&options.root)?) };
+pub(crate) fn load_files(
+    config: Option<&Path>,
+    options: &MachineOptions,
+) -> anyhow::Result<KernelFiles> {
+    let Some(name) = &options.machine else {
+        return match state_dir(config, &options.root) {
+            Some(state_dir) => Ok(warned(capture_own(&options.root, &state_dir)?)),
+            None => Ok(capture(&options.root)?),
+        };
+    };
     match existing_file(name) {
         Some(path) if json_machine(path)?.is_none() => Ok(read_snapshot_file(path)?),
         _ => Ok(write_snapshot(&named_machine(name)?.snapshot)),

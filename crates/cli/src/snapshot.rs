@@ -16,8 +16,8 @@ use crate::machine::load_files;
 const DEFAULT_FILE: &str = "bayplan-snapshot.gz";
 
 /// Writes the machine down.
-pub(crate) fn run(options: &SnapshotOptions) -> anyhow::Result<()> {
-    let files = load_files(&options.machine)?;
+pub(crate) fn run(config: Option<&Path>, options: &SnapshotOptions) -> anyhow::Result<()> {
+    let files = load_files(config, &options.machine)?;
     // What cannot be read again is of no use to anybody.
     let topology = derive(&read_files(files.clone(), Depth::Cpus)?)?;
     let what = format!("{} files of {} CPUs", files.iter().count(), topology.cpus().len());

@@ -16,7 +16,7 @@ use crate::status::control_socket;
 
 /// Prints one machine.
 pub(crate) fn run(config: Option<&Path>, options: &TopologyOptions) -> anyhow::Result<()> {
-    let topology = derive(&load_snapshot(&options.machine, Depth::Cores)?)?;
+    let topology = derive(&load_snapshot(config, &options.machine, Depth::Cores)?)?;
     if let Some(name) = &options.device {
         println!("{}", locate(&topology, name)?);
         return Ok(());

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::control::query_control;
 use crate::enforcer::patterns_of;
 use crate::neighbours::{check_driver, check_neighbours};
+use crate::read_machine::{AsItWas, read_own_snapshot};
 use crate::socket::find_group;
 use crate::status::Status;
 
@@ -98,9 +99,11 @@ fn check_probes(config: &Config) -> Vec<Finding> {
 /// What is odd about the machine, and what the configuration wants that it does not have.
 pub fn check_machine(config: &Config) -> Vec<Finding> {
     // Every file, to see contradictions that a quick reading would not.
-    let read = read_snapshot(&config.host_root, Depth::Cpus).map_err(anyhow::Error::from);
-    let topology = match read.and_then(|snapshot| Ok(derive(&snapshot)?)) {
-        Ok(topology) => topology,
+    let read = read_own_snapshot(&config.host_root, &config.state_dir, Depth::Cpus);
+    let derived = read.map_err(anyhow::Error::from);
+    let derived = derived.and_then(|AsItWas { read, unknown }| Ok((derive(&read)?, unknown)));
+    let (topology, unknown) = match derived {
+        Ok(derived) => derived,
         Err(error) => return vec![finding("machine", Severity::Failure, format!("{error:#}"))],
     };
     let shape = format!("{} CPUs, {} NUMA nodes", topology.cpus().len(), topology.nodes().len());
@@ -111,6 +114,10 @@ pub fn check_machine(config: &Config) -> Vec<Finding> {
             .map(|oddity| finding("machine", Severity::Warning, oddity.to_string()))
             .collect(),
     };
+    findings.extend(unknown.map(|why| {
+        let message = format!("{why}; which energy preferences are the machine's own is not known");
+        finding("machine", Severity::Warning, message)
+    }));
     findings.push(check_reserved(config, &topology));
     findings.extend(check_wants(config, &topology));
     findings.extend(check_weights(config));

@@ -33,7 +33,7 @@ use tokio::time::MissedTickBehavior;
 use crate::event::{ChangedMachine, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
-use crate::read_machine::read_own_machine;
+use crate::read_machine::{AsItWas, read_own_machine};
 
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(1);
@@ -90,7 +90,12 @@ impl Machine {
             texts = Texts::default();
             CpuSet::new()
         });
-        let (topology, files) = read_own_machine(root, state_dir, &claimed)?;
+        let AsItWas { read, unknown } = read_own_machine(root, state_dir, &claimed)?;
+        if let Some(why) = unknown {
+            tell_unknown(&why);
+            texts = Texts::default();
+        }
+        let (topology, files) = read;
         let (root, state_dir) = (root.to_owned(), state_dir.to_owned());
         let watched = Some(Watched { root, state_dir, texts, claimed });
         Ok(Machine { files: Some(files), watched, ..Machine::fixed(topology) })
@@ -246,13 +251,17 @@ impl Watch {
                 Ok(claimed) => (claimed, None),
                 Err(error) => (known, Some(anyhow::Error::new(error))),
             };
-            let (topology, files) = read_own_machine(&root, &state_dir, &claimed)?;
+            let AsItWas { read, unknown } = read_own_machine(&root, &state_dir, &claimed)?;
             let is_at_rest = read_texts(&root)? == expected;
-            Ok(is_at_rest.then_some((topology, files, claimed, strange)))
+            Ok(is_at_rest.then_some((read, unknown, claimed, strange)))
         });
         // It is changing while we look: the next polls tell when it has come to rest again.
-        let Some((topology, files, claimed, strange)) = read.await?? else { return Ok(()) };
+        let Some((read, unknown, claimed, strange)) = read.await?? else { return Ok(()) };
+        let (topology, files) = read;
         self.claimed = claimed;
+        if let Some(why) = unknown {
+            tell_unknown(&why);
+        }
         if let Some(error) = strange {
             tracing::warn!("{error:#}; claimed of the DRA CPU driver is what was before");
         }
@@ -283,6 +292,11 @@ impl Watch {
             self.told.insert(text);
         }
     }
+}
+
+/// Without preferences there are no priorities by them.
+fn tell_unknown(why: &str) {
+    tracing::warn!("{why}; energy preferences make no priorities until the machine is read again");
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub use control::{ControlError, post_control, query_control};
 pub use enforcer::{FilePlanView, HeldFile, RestoredFiles, render_file_plan_view};
 pub use hotplug::Machine;
 pub use prober::{AuditView, ContainerAudit, IntruderView, ProbeView, Recent};
-pub use read_machine::derive_machine;
+pub use read_machine::{AsItWas, capture_own, derive_machine, read_own_snapshot};
 pub use rebalancer::{ProposalState, ProposalView, RebalanceView};
 pub use reconfigure::{ChangedConfig, Shift};
 pub use recorded_machine::parse_recorded_machine;

@@ -1,16 +1,33 @@
 //! The machine as it is by itself. In: the files of a host, CPUs that are claimed of somebody else, what bayplan has changed. Out: a topology, and the text of what was read.
+//!
+//! Energy preferences make priorities of CPUs (`topology`), and those that classes of CPUs set are no fact of the machine. A daemon may set or give back some while they
+//! are read, and has originals on disk before it writes and until after it has given back; so originals are looked up before and after that, and all of them count.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use bayplan_enforcement::{Original, Slot};
-use bayplan_host::{Depth, read_claimed_cpus, read_snapshot};
-use bayplan_topology::{PolicyFacts, Topology, derive};
+use bayplan_host::kernel_files::{Entry, KernelFiles};
+use bayplan_host::{Depth, ReadError, capture, read_claimed_cpus, read_snapshot};
+use bayplan_topology::{Snapshot, Topology, derive};
 use bayplan_types::CpuSet;
 
 use crate::enforcer::read_originals;
 use crate::recorded_machine::render_machine;
+
+/// One for each frequency policy (Documentation/admin-guide/pm/cpufreq.rst, "Policy Interface in sysfs").
+const POLICIES: &str = "sys/devices/system/cpu/cpufreq/policy";
+const PREFERENCE: &str = "energy_performance_preference";
+
+/// What was read of a machine, as it would be if no daemon had changed anything.
+#[derive(Clone, Debug)]
+pub struct AsItWas<T> {
+    /// That.
+    pub read: T,
+    /// Why energy preferences are left out of it: nobody knows what they were. `None`: none is.
+    pub unknown: Option<String>,
+}
 
 /// The topology of the machine below a root on which nothing was changed.
 ///
@@ -18,46 +35,119 @@ use crate::recorded_machine::render_machine;
 /// There is no CPU directory, or no CPU; or what is claimed of the DRA CPU driver cannot be read.
 pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
     let claimed = read_claimed_cpus(root)?;
-    Ok(read_machine(root, &BTreeMap::new(), &claimed)?.0)
+    Ok(derive_claimed(read_snapshot(root, Depth::Placement)?, &claimed)?.0)
 }
 
-/// The same below a root on which a daemon with this state directory may have changed something.
+/// The facts of the machine below a root on which a daemon with this state directory may have changed something.
+///
+/// # Errors
+/// There is no CPU directory.
+pub fn read_own_snapshot(
+    root: &Path,
+    state_dir: &Path,
+    depth: Depth,
+) -> Result<AsItWas<Snapshot>, ReadError> {
+    let (mut read, before) = Before::around(root, state_dir, || read_snapshot(root, depth))?;
+    let mut is_left_out = false;
+    for policy in &mut read.policies {
+        is_left_out |= before.undo(policy.id, &mut policy.preference);
+    }
+    let unknown = before.unread.filter(|_| is_left_out);
+    Ok(AsItWas { read, unknown })
+}
+
+/// Every file that is read of such a machine.
+///
+/// # Errors
+/// There is no CPU directory.
+pub fn capture_own(root: &Path, state_dir: &Path) -> Result<AsItWas<KernelFiles>, ReadError> {
+    let (files, before) = Before::around(root, state_dir, || capture(root))?;
+    let mut is_left_out = false;
+    let mut read = KernelFiles::default();
+    for (path, entry) in files.iter() {
+        let policy = path.strip_prefix(POLICIES).and_then(|rest| rest.split_once('/'));
+        let policy = policy.filter(|(_, file)| *file == PREFERENCE);
+        let Some((Ok(policy), Entry::Text(now))) = policy.map(|(it, _)| (it.parse(), entry)) else {
+            read.insert(path, entry.clone());
+            continue;
+        };
+        let mut preference = Some(now.clone());
+        is_left_out |= before.undo(policy, &mut preference);
+        preference.into_iter().for_each(|it| read.insert(path, Entry::Text(it)));
+    }
+    let unknown = before.unread.filter(|_| is_left_out);
+    Ok(AsItWas { read, unknown })
+}
+
+/// A topology, and the text of what placement depends on in it, in the form of `bayplan snapshot`.
 pub(crate) fn read_own_machine(
     root: &Path,
     state_dir: &Path,
     claimed: &CpuSet,
-) -> anyhow::Result<(Topology, Arc<str>)> {
-    read_machine(root, &read_originals(root, state_dir), claimed)
+) -> anyhow::Result<AsItWas<(Topology, Arc<str>)>> {
+    let AsItWas { read, unknown } = read_own_snapshot(root, state_dir, Depth::Placement)?;
+    Ok(AsItWas { read: derive_claimed(read, claimed)?, unknown })
 }
 
-/// What placement depends on is in the text, in the form of `bayplan snapshot`. CPUs that are claimed of somebody else are nobody's here, as those of an isolated
-/// partition.
-fn read_machine(
-    root: &Path,
-    originals: &BTreeMap<Slot, Original>,
+/// CPUs that are claimed of somebody else are nobody's here, as those of an isolated partition.
+fn derive_claimed(
+    mut snapshot: Snapshot,
     claimed: &CpuSet,
 ) -> anyhow::Result<(Topology, Arc<str>)> {
-    let mut snapshot = read_snapshot(root, Depth::Placement)?;
     if !claimed.is_empty() {
         snapshot.partitioned.get_or_insert_default().union_with(claimed);
-    }
-    for policy in &mut snapshot.policies {
-        undo_preference(policy, originals);
     }
     Ok((derive(&snapshot)?, render_machine(&snapshot).into()))
 }
 
-/// Preferences make priorities of CPUs (`topology`), and those that classes of CPUs set are no fact of the machine. Drivers set them along with a governor, too
-/// (Documentation/admin-guide/pm/intel_pstate.rst, "Energy vs Performance Hints"); what they were before that nobody has noted.
-fn undo_preference(policy: &mut PolicyFacts, originals: &BTreeMap<Slot, Original>) {
-    let original = |file: &str| {
-        let dir = format!("sys/devices/system/cpu/cpufreq/policy{}", policy.id);
-        originals.get(&Slot::file(format!("{dir}/{file}")))
-    };
-    if let Some(original) = original("energy_performance_preference") {
-        policy.preference = Some(original.value.clone());
-    } else if original("scaling_governor").is_some() {
-        policy.preference = None;
+/// What files said before a daemon changed them.
+#[derive(Debug)]
+struct Before {
+    originals: BTreeMap<Slot, Original>,
+    /// Why that is not known.
+    unread: Option<String>,
+}
+
+impl Before {
+    /// What was read, and what of it had been, or was meanwhile, changed.
+    fn around<T, E>(
+        root: &Path,
+        state_dir: &Path,
+        read: impl FnOnce() -> Result<T, E>,
+    ) -> Result<(T, Before), E> {
+        let first = read_originals(root, state_dir);
+        let read = read()?;
+        let mut before = Before { originals: BTreeMap::new(), unread: None };
+        for originals in [first, read_originals(root, state_dir)] {
+            match originals {
+                Ok(originals) => before.originals.extend(originals),
+                Err(why) => before.unread = Some(why),
+            }
+        }
+        Ok((read, before))
+    }
+
+    /// Puts back a policy's preference. Whether it is left out because nobody knows whether it was changed.
+    ///
+    /// Drivers set it along with a governor, too (Documentation/admin-guide/pm/intel_pstate.rst, "Energy vs Performance Hints"): what it was before that nobody has noted, but for
+    /// the governor `performance`, which has one preference only. One that was noted after the governor had changed would be the driver's.
+    fn undo(&self, policy: u32, preference: &mut Option<String>) -> bool {
+        let original = |file: &str| {
+            let original = self.originals.get(&Slot::file(format!("{POLICIES}{policy}/{file}")));
+            original.map(|original| original.value.clone())
+        };
+        let governor = original("scaling_governor");
+        let was = original(PREFERENCE);
+        match governor.as_deref() {
+            Some("performance") if preference.is_some() => {
+                *preference = Some("performance".to_owned());
+            }
+            Some(_) => *preference = was,
+            None if was.is_some() => *preference = was,
+            None if self.unread.is_some() => return preference.take().is_some(),
+            None => {}
+        }
+        false
     }
 }
 
@@ -67,58 +157,146 @@ mod tests {
 
     use bayplan_enforcement::Form;
     use bayplan_host::disk::SoundDisk;
+    use bayplan_host::read_files;
     use bayplan_types::CpuPriority;
 
     use super::*;
     use crate::enforcer::{BOOT_ID, Originals};
 
-    /// Four CPUs with these preferences now, and these files as they were before. CPUs of high and of low priority.
+    /// Four CPUs, each with an energy preference of its own.
+    struct Scene {
+        root: tempfile::TempDir,
+        originals: Originals,
+    }
+
+    impl Scene {
+        /// What was remembered since the kernel's first start, and its start now.
+        fn new(now: [&str; 4], before: &[(&str, &str)], boots: [&str; 2]) -> Scene {
+            let root = tempfile::tempdir().unwrap();
+            let cpus = root.path().join("sys/devices/system/cpu");
+            let write = |path: &Path, text: &str| {
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, format!("{text}\n")).unwrap();
+            };
+            write(&cpus.join("online"), "0-3");
+            write(&root.path().join(BOOT_ID), boots[1]);
+            for (cpu, preference) in now.iter().enumerate() {
+                write(&cpus.join(format!("cpu{cpu}/topology/core_cpus_list")), &cpu.to_string());
+                let policy = cpus.join(format!("cpufreq/policy{cpu}"));
+                write(&policy.join(PREFERENCE), preference);
+                write(&policy.join("related_cpus"), &cpu.to_string());
+            }
+            let (state, boot) = (root.path().join("state"), Some(boots[0].to_owned()));
+            let originals = Originals::open(Arc::new(SoundDisk), &state, boot).unwrap().0;
+            let mut scene = Scene { root, originals };
+            scene.remember(before);
+            scene
+        }
+
+        fn remember(&mut self, before: &[(&str, &str)]) {
+            let original = |value: &str| Original { form: Form::Text, value: value.to_owned() };
+            let slot = |(policy, file): (&str, &str)| format!("{POLICIES}{policy}/{file}");
+            let slot = |file: &str| Slot::file(slot(file.split_once('/').unwrap()));
+            let before = before.iter().map(|(file, value)| (slot(file), original(value)));
+            self.originals.remember(&before.collect()).unwrap();
+        }
+
+        fn state(&self) -> std::path::PathBuf {
+            self.root.path().join("state")
+        }
+
+        /// CPUs of high and of low priority, and why preferences are left out. Also as a snapshot tells it, and as the history does.
+        fn priorities(&self) -> ([String; 2], Option<String>) {
+            let of = |topology: &Topology| {
+                [CpuPriority::High, CpuPriority::Low]
+                    .map(|it| topology.cpus_of_priority(it).to_string())
+            };
+            let (root, state) = (self.root.path(), self.state());
+            let AsItWas { read, unknown } = read_own_machine(root, &state, &CpuSet::new()).unwrap();
+            let (topology, text) = read;
+            let recorded = crate::parse_recorded_machine(&text).unwrap();
+            assert_eq!(of(&recorded), of(&topology), "{text}");
+            let captured = capture_own(root, &state).unwrap();
+            assert_eq!(captured.unknown, unknown);
+            let files = captured.read.render();
+            let captured = read_files(captured.read, Depth::Cpus).unwrap();
+            assert_eq!(of(&derive(&captured).unwrap()), of(&topology), "{files}");
+            (of(&topology), unknown)
+        }
+    }
+
     #[track_caller]
     fn check(now: [&str; 4], before: &[(&str, &str)], boots: [&str; 2], expected: [&str; 2]) {
-        let root = tempfile::tempdir().unwrap();
-        let cpus = root.path().join("sys/devices/system/cpu");
-        let write = |path: &Path, text: &str| {
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, format!("{text}\n")).unwrap();
-        };
-        write(&cpus.join("online"), "0-3");
-        write(&root.path().join(BOOT_ID), boots[1]);
-        for (cpu, preference) in now.iter().enumerate() {
-            write(&cpus.join(format!("cpu{cpu}/topology/core_cpus_list")), &cpu.to_string());
-            let policy = cpus.join(format!("cpufreq/policy{cpu}"));
-            write(&policy.join("energy_performance_preference"), preference);
-            write(&policy.join("related_cpus"), &cpu.to_string());
-        }
-        let boot = Some(boots[0].to_owned());
-        let state = root.path().join("state");
-        let mut originals = Originals::open(Arc::new(SoundDisk), &state, boot).unwrap().0;
-        let slot = |file: &str| Slot::file(format!("sys/devices/system/cpu/cpufreq/{file}"));
-        let original = |value: &str| Original { form: Form::Text, value: value.to_owned() };
-        let before = before.iter().map(|(file, value)| (slot(file), original(value)));
-        originals.remember(&before.collect()).unwrap();
-        let (topology, text) = read_own_machine(root.path(), &state, &CpuSet::new()).unwrap();
-        let of = |priority| topology.cpus_of_priority(priority).to_string();
-        assert_eq!([of(CpuPriority::High), of(CpuPriority::Low)], expected, "{text}");
+        let found = Scene::new(now, before, boots).priorities();
+        assert_eq!(found, (expected.map(str::to_owned), None));
     }
+
+    const NOW: [&str; 4] = ["power", "power", "performance", "performance"];
 
     /// After a restart the CPUs of owners had become those of high priority, because their class had said so.
     #[test]
     fn what_classes_of_cpus_set_is_no_priority_of_the_machine() {
-        let now = ["power", "power", "performance", "performance"];
-        let all = |was: &'static str| {
-            let files = [0, 1, 2, 3].map(|it| format!("policy{it}/energy_performance_preference"));
-            files.map(|file| (file, was))
-        };
-        let own = all("balance_performance");
-        let own: Vec<(&str, &str)> = own.iter().map(|(file, was)| (&**file, *was)).collect();
-        let one = ("policy0/energy_performance_preference", "performance");
-        let governor = |policy| (policy, "powersave");
-        check(now, &[], ["a", "a"], ["2-3", "0-1"]);
-        check(now, &own, ["a", "a"], ["", ""]);
-        check(now, &[one], ["a", "a"], ["0,2-3", "1"]);
-        let governors = ["policy2/scaling_governor", "policy3/scaling_governor"].map(governor);
-        check(now, &governors, ["a", "a"], ["", ""]);
+        let own = [
+            ("0/energy_performance_preference", "balance_performance"),
+            ("1/energy_performance_preference", "balance_performance"),
+            ("2/energy_performance_preference", "balance_performance"),
+            ("3/energy_performance_preference", "balance_performance"),
+        ];
+        let one = ("0/energy_performance_preference", "performance");
+        check(NOW, &[], ["a", "a"], ["2-3", "0-1"]);
+        check(NOW, &own, ["a", "a"], ["", ""]);
+        check(NOW, &[one], ["a", "a"], ["0,2-3", "1"]);
+        let governors = [("2/scaling_governor", "powersave"), ("3/scaling_governor", "powersave")];
+        check(NOW, &governors, ["a", "a"], ["", ""]);
+        // The first policy is the one at which a reader sees which files there are.
+        check(NOW, &[("0/scaling_governor", "powersave")], ["a", "a"], ["2-3", "1"]);
         // Since another start of the kernel files say what they say by themselves.
-        check(now, &own, ["a", "b"], ["2-3", "0-1"]);
+        check(NOW, &own, ["a", "b"], ["2-3", "0-1"]);
+    }
+
+    /// A class with another governor had changed the preference with it, and what was remembered then was the driver's.
+    #[test]
+    fn a_preference_that_was_remembered_after_its_governor_had_changed_is_not_the_machines() {
+        let before = [
+            ("3/energy_performance_preference", "balance_power"),
+            ("3/scaling_governor", "performance"),
+        ];
+        let now = ["balance_power", "performance", "performance", "balance_power"];
+        check(now, &before, ["a", "a"], ["1-3", "0"]);
+    }
+
+    /// Originals were read before the machine, so that a preference that was set between was taken for the machine's.
+    #[test]
+    fn what_is_set_or_given_back_while_the_machine_is_read_is_no_priority() {
+        let own = ("2/energy_performance_preference", "power");
+        let slot = Slot::file(format!("{POLICIES}2/{PREFERENCE}"));
+        for is_set in [true, false] {
+            let earlier = if is_set { vec![] } else { vec![own] };
+            let mut scene = Scene::new(NOW, &earlier, ["a", "a"]);
+            let (root, state) = (scene.root.path().to_owned(), scene.state());
+            let change = || -> Result<(), ()> {
+                match is_set {
+                    true => scene.remember(&[own]),
+                    false => scene.originals.forget(std::slice::from_ref(&slot)),
+                }
+                Ok(())
+            };
+            let ((), before) = Before::around(&root, &state, change).unwrap();
+            let mut preference = Some("performance".to_owned());
+            assert!(!before.undo(2, &mut preference));
+            assert_eq!(preference.as_deref(), Some("power"), "set: {is_set}");
+        }
+    }
+
+    /// That nothing could be read was taken for that nothing was changed.
+    #[test]
+    fn where_originals_cannot_be_read_no_preference_is_the_machines() {
+        let scene = Scene::new(NOW, &[("0/scaling_governor", "powersave")], ["a", "a"]);
+        let file = scene.state().join("originals/journal");
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        let (found, unknown) = scene.priorities();
+        assert_eq!(found, ["", ""]);
+        assert!(unknown.is_some_and(|why| why.starts_with("cannot read ")), "no reason");
     }
 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::setting::{
-    Form, GONE, Observed, Original, Setting, Settings, Slot, cpus, is_same, number, text_of,
+    DISKS, Form, GONE, Observed, Original, Setting, Settings, Slot, cpus, is_same, number, text_of,
     unwritten, value_in,
 };
 
@@ -147,7 +147,9 @@ pub fn disks_to_look_for(
 ) -> BTreeSet<String> {
     let lines = originals.keys().filter(|slot| slot.key.is_some());
     let returned = lines.filter(|slot| !settings.contains_key(slot));
-    returned.filter_map(Slot::disk_file).collect()
+    let files: BTreeSet<String> = returned.filter_map(Slot::disk_file).collect();
+    let above = (!files.is_empty()).then(|| DISKS.to_owned());
+    files.into_iter().chain(above).collect()
 }
 
 /// From what was observed to what is wanted, and back to the original where nothing is wanted.
@@ -251,10 +253,10 @@ fn found<'a>(observed: &'a Observed, slot: &Slot, form: &Form) -> Result<&'a str
     }
 }
 
-/// The kernel has forgotten the line with the disk, and takes none for it any more.
+/// The kernel has forgotten the line with the disk, and takes none for it any more. A root in which no disk can be looked up tells nothing of any.
 fn has_lost_disk(observed: &Observed, slot: &Slot) -> bool {
-    let file = slot.disk_file().and_then(|file| observed.get(&file));
-    file.is_some_and(|text| text.as_ref().is_err_and(|why| why == GONE))
+    let is_gone = |file: &str| matches!(observed.get(file), Some(Err(why)) if why == GONE);
+    slot.disk_file().is_some_and(|file| is_gone(&file)) && !is_gone(DISKS)
 }
 
 /// Limits that the line does not name are unlimited, and are to be so again.
@@ -648,12 +650,18 @@ mod tests {
         let (form, value) = (Form::Limits, "wbps=5".to_owned());
         let originals = BTreeMap::from([(Slot::line("io.max", "8:16"), Original { form, value })]);
         let disks = disks_to_look_for(&Settings::new(), &originals);
-        assert_eq!(disks, ["sys/dev/block/8:16/dev".to_owned()].into());
-        let mut has = observed(&[("io.max", ""), ("sys/dev/block/8:16/dev", "8:16\n")]);
-        assert_eq!(plan_files(&Settings::new(), &has, &originals).writes.len(), 1);
-        has.extend(disks.into_iter().map(|file| (file, Err(GONE.to_owned()))));
-        let plan = plan_files(&Settings::new(), &has, &originals);
-        assert_eq!((plan.writes.len(), plan.forget.len()), (0, 1));
+        let disk = "sys/dev/block/8:16/dev";
+        assert_eq!(disks, [DISKS.to_owned(), disk.to_owned()].into());
+        let mut has = observed(&[("io.max", ""), (disk, "8:16\n")]);
+        let mut look = |rows: &[(&str, &str)]| {
+            has.extend(rows.iter().map(|(it, why)| ((*it).to_owned(), Err((*why).to_owned()))));
+            let plan = plan_files(&Settings::new(), &has, &originals);
+            (plan.writes.len(), plan.forget.len())
+        };
+        assert_eq!(look(&[(DISKS, "Is a directory")]), (1, 0));
+        assert_eq!(look(&[(disk, GONE)]), (0, 1));
+        // Not the disk is gone, but the directory of all.
+        assert_eq!(look(&[(DISKS, GONE)]), (1, 0));
     }
 
     #[test]

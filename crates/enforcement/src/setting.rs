@@ -12,6 +12,9 @@ use std::fmt;
 use bayplan_types::CpuSet;
 use serde::{Deserialize, Serialize};
 
+/// Disks by number.
+pub(crate) const DISKS: &str = "sys/dev/block";
+
 /// One value in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot {
@@ -43,7 +46,7 @@ impl Slot {
         let key = self.key.as_ref()?;
         let (major, minor) = key.split_once(':')?;
         let is_number = [major, minor].iter().all(|it| it.parse::<u32>().is_ok());
-        is_number.then(|| format!("sys/dev/block/{key}/dev"))
+        is_number.then(|| format!("{DISKS}/{key}/dev"))
     }
 }
 

@@ -52,7 +52,11 @@ impl FakeKernel {
 
 impl Kernel for FakeKernel {
     fn read(&mut self, path: &str) -> Result<String, Errno> {
-        self.files.get(path).cloned().ok_or(Errno::ENOENT)
+        let below = || format!("{path}/");
+        let is_dir =
+            || self.files.range(below()..).next().is_some_and(|(it, _)| it.starts_with(&below()));
+        let none = || if is_dir() { Errno::EISDIR } else { Errno::ENOENT };
+        self.files.get(path).cloned().ok_or_else(none)
     }
 
     fn write(&mut self, path: &str, text: &str) -> Result<(), Errno> {
@@ -183,6 +187,8 @@ mod tests {
         assert_eq!(kernel.list("top").unwrap(), ["file", "new"]);
         kernel.remove_dir("top/new").unwrap();
         assert_eq!(kernel.remove_dir("top/new"), Err(Errno::ENOENT));
+        assert_eq!(kernel.read("top"), Err(Errno::EISDIR));
+        assert_eq!(kernel.read("none"), Err(Errno::ENOENT));
         assert_eq!(kernel.read("top/file").unwrap(), "old");
         assert_eq!(kernel.write("top/none", "x"), Err(Errno::ENOENT));
         kernel.write("top/file", "n").unwrap();

@@ -94,6 +94,11 @@ impl KernelFs {
         KernelFs { root, buffer: vec![0; PAGE], recorded: None, oddities: Vec::new() }
     }
 
+    /// Files were read before, and cost nothing to look for.
+    pub(crate) fn is_recorded(&self) -> bool {
+        matches!(self.root, Root::Files(_))
+    }
+
     /// From now on, keeps what is read.
     pub(crate) fn recording(mut self) -> KernelFs {
         self.recorded = Some(KernelFiles::default());

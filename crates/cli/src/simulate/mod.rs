@@ -24,12 +24,12 @@ use anyhow::{Context as _, bail, ensure};
 use bayplan_allocator::Ledger;
 use bayplan_allocator::policy::topology_aware::pools;
 use bayplan_daemon::config::{Config, read_config};
-use bayplan_host::{Depth, read_snapshot};
+use bayplan_host::Depth;
 use bayplan_topology::{Topology, derive, render_svg};
 use bayplan_types::CpuSet;
 
 use crate::args::{MachineOptions, Output, Policy, SimulateOptions};
-use crate::machine::named_machine;
+use crate::machine::{load_root, named_machine};
 use crate::seats::Seats;
 use crate::simulate::placement::{PlacementRow, render_placement};
 use crate::simulate::progress::Progress;
@@ -43,7 +43,7 @@ use crate::simulate::trace::{Trace, parse_trace};
 /// Replays the trace once, or under each of two configurations.
 pub(crate) fn run(config: Option<&Path>, options: &SimulateOptions) -> anyhow::Result<()> {
     check_output(options)?;
-    let machine = load_machine(&options.machine)?;
+    let machine = load_machine(config, &options.machine)?;
     let trace = load_trace(&options.trace)?;
     if !trace.machine.is_empty() && trace.machine != machine.name {
         eprintln!(
@@ -109,7 +109,7 @@ struct Machine {
     is_this: bool,
 }
 
-fn load_machine(options: &MachineOptions) -> anyhow::Result<Machine> {
+fn load_machine(config: Option<&Path>, options: &MachineOptions) -> anyhow::Result<Machine> {
     match &options.machine {
         Some(name) => {
             let named = named_machine(name)?;
@@ -117,7 +117,7 @@ fn load_machine(options: &MachineOptions) -> anyhow::Result<Machine> {
             Ok(Machine { name: named.name, topology, reserved: named.reserved, is_this: false })
         }
         None => {
-            let topology = derive(&read_snapshot(&options.root, Depth::Placement)?)?;
+            let topology = derive(&load_root(config, &options.root, Depth::Placement)?)?;
             let is_this = options.root == Path::new("/");
             let name = if is_this {
                 "this machine".to_owned()

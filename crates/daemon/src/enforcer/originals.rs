@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -247,12 +248,21 @@ fn of_boot(recovered: &Recovered, boot: Option<&str>) -> (BTreeMap<Slot, Origina
     (all, told)
 }
 
-/// What files below a root said before, for who only looks: nothing where that cannot be read.
-pub(crate) fn read_originals(root: &Path, state_dir: &Path) -> BTreeMap<Slot, Original> {
+/// What files below a root said before, for who only looks: nothing where no daemon has ever run.
+///
+/// # Errors
+/// Why that cannot be read.
+pub(crate) fn read_originals(
+    root: &Path,
+    state_dir: &Path,
+) -> Result<BTreeMap<Slot, Original>, String> {
     let file = state_dir.join(DIRECTORY).join("journal");
-    let Ok(bytes) = fs::read(file) else { return BTreeMap::new() };
+    let bytes = match fs::read(&file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        read => read.map_err(|error| format!("cannot read {}: {error}", file.display()))?,
+    };
     let boot = fs::read_to_string(root.join(BOOT_ID)).ok();
-    of_boot(&parse_journal(&bytes), boot.as_deref().map(str::trim)).0
+    Ok(of_boot(&parse_journal(&bytes), boot.as_deref().map(str::trim)).0)
 }
 
 /// Does not fail: records are maps with text keys.

@@ -285,8 +285,8 @@ fn read_policies(
     // As many policies as CPUs: each has one.
     let is_each_its_own = dirs.len() >= running;
     let Some((_, first)) = dirs.first() else { return Vec::new() };
-    // The driver gives a file to all policies or to none.
-    let has = |fs: &mut KernelFs, file: &str| fs.text(first, file).is_some();
+    // The driver gives a file to all policies or to none; who has recorded them may have left some out.
+    let has = |fs: &mut KernelFs, file: &str| fs.is_recorded() || fs.text(first, file).is_some();
     let (has_base, has_preference) =
         (has(fs, "base_frequency"), has(fs, "energy_performance_preference"));
     let mut policies = Vec::with_capacity(dirs.len());

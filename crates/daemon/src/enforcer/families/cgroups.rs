@@ -58,7 +58,7 @@ pub(crate) struct KnownFiles {
 impl KnownFiles {
     fn read(&mut self, kernel: &mut dyn Kernel) -> &CgroupFiles {
         let control = kernel.read("sys/fs/cgroup/cgroup.subtree_control").ok();
-        if control.is_none() || control != self.control {
+        if control.is_none() || control != self.control || self.files.is_empty() {
             *self = KnownFiles { control, files: read_cgroup_files(kernel) };
         }
         &self.files
@@ -85,7 +85,9 @@ pub(super) fn gather_cgroups(
     }
     let files = known.read(kernel);
     if files.is_empty() {
-        if members.iter().any(Member::wants_by_itself) {
+        // Otherwise there is no group yet whose files these could be.
+        let is_v1 = kernel.read("sys/fs/cgroup/cgroup.controllers").is_err();
+        if is_v1 && members.iter().any(Member::wants_by_itself) {
             gathered.problems.push(
                 "cgroups are of version 1: their limits, memory and disks are left alone"
                     .to_owned(),

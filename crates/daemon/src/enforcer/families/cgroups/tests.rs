@@ -258,6 +258,28 @@ fn classes_of_block_io_are_chosen_or_those_of_the_qos_class() {
     );
 }
 
+/// That there were no groups yet was remembered, and taken for cgroups of version 1 as long as the daemon ran.
+#[test]
+fn groups_that_come_after_the_first_look_are_looked_at() {
+    let (mut bare, with_groups) = (kernel(&[]), kernel(&["own"]));
+    let control = ("sys/fs/cgroup/cgroup.subtree_control".to_owned(), "cpu memory\n".to_owned());
+    bare.files.extend([control]);
+    let kernel = Arc::new(Mutex::new(bare));
+    let config = parse_config(Path::new("c"), "memory: {lowPercent: 50}\n").unwrap();
+    let occupants = vec![occupant("own", "0-1", "0-1", &[])];
+    let occupancy = Occupancy { occupants, ..Occupancy::default() };
+    let state = tempfile::tempdir().unwrap();
+    let originals = Originals::open(Arc::new(SoundDisk), state.path(), None).unwrap().0;
+    let mut enforcer = Enforcer::new(Box::new(Arc::clone(&kernel)), originals);
+    let mut look = |secs| enforcer.enforce(&config, &occupancy, Duration::from_secs(secs));
+    let first = look(0);
+    assert_eq!((first.problems, first.plan.writes.len()), (vec![], 0));
+    kernel.lock().unwrap().files.extend(with_groups.files);
+    let second = look(30);
+    assert_eq!((second.problems, second.failures), (vec![], vec![]));
+    assert!(second.plan.writes.len() > 1, "{}", render_file_plan(&second.plan));
+}
+
 /// A node in files, and the disk `sdb` that comes and goes.
 struct DiskScene {
     root: tempfile::TempDir,
@@ -269,13 +291,15 @@ impl DiskScene {
     const DISK: &str = "sys/dev/block/8:16/dev";
 
     fn new() -> DiskScene {
-        let kernel = kernel(&["slow"]).with_rule("/io.max", |files, path, text| {
+        let mut kernel = kernel(&["slow"]).with_rule("/io.max", |files, path, text| {
             if !files.contains_key(DiskScene::DISK) {
                 return Err(Errno::ENODEV);
             }
             files.insert(path.to_owned(), format!("{text}\n"));
             Ok(())
         });
+        // Another disk that stays.
+        kernel.files.insert("sys/dev/block/8:0/dev".to_owned(), "8:0\n".to_owned());
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("dev")).unwrap();
         DiskScene { root, kernel: Arc::new(Mutex::new(kernel)) }
