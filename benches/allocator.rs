@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bayplan_allocator::policy::topology_aware::pools;
+use bayplan_allocator::policy::{Policy, pools};
 use bayplan_allocator::{
     Compaction, ContainerId, Demand, Ledger, Limits, Previous, Request, Score, Wish, offer,
     plan_compaction,
@@ -47,7 +47,7 @@ const LIMITS: Limits =
 fn busy_machine(spec: &str, containers: u64) -> Ledger {
     let topology = derive(&parse_machine(spec).unwrap()).unwrap();
     let reserved: CpuSet = topology.cores()[0].clone();
-    let pools = pools(&topology, &reserved).unwrap();
+    let pools = pools(&topology, Policy::default(), &reserved).unwrap();
     let mut ledger = Ledger::new(Arc::new(pools));
     for id in 0..containers {
         let is_full = ledger.cpus_in_class(CpuClass::Exclusive) * 4 > topology.cpus().len();

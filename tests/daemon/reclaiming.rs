@@ -17,23 +17,27 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// The file of a container's group that has stalled for so many seconds, and of the group around all pods.
+/// The group of a container that has never stalled, and that around all pods. It is there with all of its files at once, as the kernel makes it.
 async fn write_group(node: &Node, name: &str) -> PathBuf {
     let held = node.held(name).await;
     let (parent, id) = (held.cgroup_parent.trim_start_matches('/'), held.id.unwrap());
     let cgroups = node.host_root().join("sys/fs/cgroup");
-    let own = cgroups.join(parent).join(&id);
-    let top = cgroups.join(parent.split('/').next().unwrap());
-    for dir in [&top, &own] {
-        stall(dir, 0);
+    let own = Path::new(parent).join(&id);
+    let top = Path::new(parent.split('/').next().unwrap());
+    let new = node.path("new-group");
+    for dir in [top, &own].map(|dir| new.join(dir)) {
+        stall(&dir, 0);
         write(&dir.join("memory.reclaim"), "");
         write(&dir.join("memory.current"), "1073741824\n");
         for protected in ["memory.min", "memory.low"] {
             write(&dir.join(protected), "0\n");
         }
     }
-    write(&own.join("cgroup.type"), "domain\n");
-    own
+    write(&new.join(&own).join("cgroup.type"), "domain\n");
+    let missing = own.ancestors().filter(|dir| !cgroups.join(dir).exists()).last().unwrap();
+    fs::rename(new.join(missing), cgroups.join(missing)).unwrap();
+    let _rest = fs::remove_dir_all(new);
+    cgroups.join(own)
 }
 
 fn stall(dir: &Path, seconds: u64) {

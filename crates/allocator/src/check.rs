@@ -111,6 +111,10 @@ fn check_loads(ledger: &Ledger, breaches: &mut Vec<String>) {
         if actual != expected {
             breaches.push(format!("pool `{}` counts {actual:?}, holds {expected:?}", pool.name));
         }
+        let mut home = ledger.allocations().filter(|(_, it)| it.pool == pool.id && !it.is_reserved);
+        if !pool.is_shared && home.any(|(_, it)| it.shared.is_some()) {
+            breaches.push(format!("pool `{}` has sharers, and is not shared", pool.name));
+        }
         let is_dry = ledger.shared_cpus(pool.id).is_empty() && !pool.has_refuge;
         if expected.milli > MilliCpu::ZERO && is_dry {
             breaches.push(format!("pool `{}` has requests and no shared CPU", pool.name));

@@ -36,7 +36,7 @@ impl Ledger {
             held.mems.iter().filter_map(to).max()
         };
         let others = pools.iter().filter(|pool| {
-            let is_away = !pool.is_inside_node && !pool.cpus.intersects(leave);
+            let is_away = pool.is_shared && !pool.cpus.intersects(leave);
             let has_cpus = !self.shared_cpus(pool.id).is_empty();
             is_away && has_cpus && pool.nodes.len() <= own.nodes.len() && pool.id != own.id
         });
@@ -77,13 +77,14 @@ mod tests {
     use bayplan_topology::{derive, parse_machine};
 
     use super::*;
-    use crate::policy::topology_aware::pools;
+    use crate::policy::{Policy, pools};
     use crate::{Demand, PoolId, Request, offer};
 
     /// Four nodes of four CPUs in two packages. Each row places somebody who asks for so many milli-CPU in the pool of this name.
     fn ledger(placed: &[(&str, u64)], terms: impl Fn(&mut Allocation)) -> Ledger {
         let topology = derive(&parse_machine("pack:2 numa:2 core:4 pu:1 mem:8").unwrap()).unwrap();
-        let mut ledger = Ledger::new(Arc::new(pools(&topology, &CpuSet::new()).unwrap()));
+        let mut ledger =
+            Ledger::new(Arc::new(pools(&topology, Policy::default(), &CpuSet::new()).unwrap()));
         for (id, (pool, milli)) in (0..).zip(placed) {
             let pool = ledger.pools().named(pool).unwrap();
             let (shared, mems) = (Some(MilliCpu(*milli)), pool.nodes.clone());
@@ -181,7 +182,8 @@ mod tests {
     #[test]
     fn who_owns_cpus_does_not_share_elsewhere() {
         let topology = derive(&parse_machine("numa:2 core:4 pu:1").unwrap()).unwrap();
-        let mut ledger = Ledger::new(Arc::new(pools(&topology, &CpuSet::new()).unwrap()));
+        let mut ledger =
+            Ledger::new(Arc::new(pools(&topology, Policy::default(), &CpuSet::new()).unwrap()));
         let request = Request::new(ContainerId(0), Demand::new(1, Some(MilliCpu(500))));
         let offered = offer(&ledger, &request).unwrap();
         assert_ne!(offered.allocation().pool, PoolId::MACHINE);

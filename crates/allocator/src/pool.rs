@@ -42,8 +42,10 @@ pub struct Pool {
     pub nodes: NodeSet,
     /// NUMA nodes with memory in it: those of its CPUs, and those without CPUs that are nearest to them.
     pub memory: NodeSet,
-    /// Lies strictly inside one NUMA node, so it is too narrow to be somebody's shared pool.
-    pub is_inside_node: bool,
+    /// Lies strictly inside one NUMA node.
+    pub(crate) is_inside_node: bool,
+    /// Containers share its CPUs. Never inside one NUMA node: that would be too narrow.
+    pub is_shared: bool,
     /// The machine, when it has reserved CPUs: those who share it and request nothing run on them when all other CPUs are owned.
     pub(crate) has_refuge: bool,
     /// Largest distance between two of its NUMA nodes (10 when there is one or none).

@@ -184,10 +184,11 @@ impl Room<'_> {
     /// was; or the next pool around the one that is short.
     fn destination(&self, short: &Pool, sharer: &Sharer) -> Option<PoolId> {
         let is_leaf = |pool: &Pool| {
-            !pool.is_inside_node
-                && pool.children.iter().all(|child| {
-                    self.supply.pools.get(*child).is_none_or(|child| child.is_inside_node)
-                })
+            pool.is_shared
+                && pool
+                    .children
+                    .iter()
+                    .all(|child| self.supply.pools.get(*child).is_none_or(|child| !child.is_shared))
         };
         let apart = self.supply.pools.iter().filter(|pool| {
             is_leaf(pool)

@@ -147,6 +147,8 @@ pub enum Rejection {
     NoSharedCpu,
     /// It lies inside one NUMA node; shared parts are placed on whole NUMA nodes or wider.
     TooNarrowToShare,
+    /// By the policy all who share do so in the pool of the whole machine.
+    SharedAsOne,
     /// The whole machine has too little free memory.
     TooLittleMemory {
         /// Asked for.
@@ -216,6 +218,9 @@ impl fmt::Display for Rejection {
             Rejection::NoSharedCpu => f.write_str("has no shared CPU left"),
             Rejection::TooNarrowToShare => {
                 f.write_str("lies inside one NUMA node; shared parts get whole nodes")
+            }
+            Rejection::SharedAsOne => {
+                f.write_str("the policy is one-shared-pool; shared parts get the machine")
             }
             Rejection::TooLittleMemory { needed, free } => {
                 write!(f, "needs {needed}, the machine has {free} free")?;

@@ -193,8 +193,8 @@ impl<'q, 'a> Search<'q, 'a> {
         if !self.question.kept.is_subset(&pool.cpus) {
             return Err(Rejection::LeavesPrevious);
         }
-        if self.request.demand.shared().is_some() && pool.is_inside_node {
-            return Err(Rejection::TooNarrowToShare);
+        if self.request.demand.shared().is_some() && !pool.is_shared {
+            return Err(shared_elsewhere(pool));
         }
         if let Some(Within::One(level)) = self.request.wishes.cpus.within
             && !is_within(pools, pool, level)
@@ -365,8 +365,8 @@ impl<'q, 'a> Search<'q, 'a> {
     }
 
     fn score_shared(&self, pool: &Pool) -> Result<Score, Rejection> {
-        if pool.is_inside_node {
-            return Err(Rejection::TooNarrowToShare);
+        if !pool.is_shared {
+            return Err(shared_elsewhere(pool));
         }
         let shared_cpus = self.question.free.in_pool(pool.id).cpus;
         if shared_cpus == 0 && !pool.has_refuge {
@@ -533,6 +533,11 @@ fn impossible(question: &Question<'_>) -> Option<Rejection> {
 fn is_within(pools: &Pools, pool: &Pool, level: Level) -> bool {
     let mut domains = pools.domains.iter().filter(|(it, _)| *it == level).peekable();
     domains.peek().is_none() || domains.any(|(_, domain)| pool.cpus.is_subset(domain))
+}
+
+/// Why a pool that nobody shares is not for a shared part.
+fn shared_elsewhere(pool: &Pool) -> Rejection {
+    if pool.is_inside_node { Rejection::TooNarrowToShare } else { Rejection::SharedAsOne }
 }
 
 /// Whether the pool is at least as wide as one domain of the level.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bayplan_allocator::policy::Policy;
 use bayplan_daemon::history::Kind;
 use bayplan_topology::{JSON_HELP, SYNTHETIC_HELP};
 use clap::builder::PossibleValuesParser;
@@ -361,9 +362,9 @@ pub(crate) struct ReplayOptions {
     /// A state directory of the daemon, or one file of its history [default: stateDir of the configuration in /etc]
     #[arg(value_name = "HISTORY")]
     history: Option<PathBuf>,
-    /// How the machine is divided into pools
-    #[arg(long, value_enum, value_name = "POLICY", default_value_t = Policy::TopologyAware)]
-    pub(crate) policy: Policy,
+    /// How the machine is divided [default: as `policy` of the configuration says]
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub(crate) policy: Option<PolicyName>,
     /// On this machine instead of the recorded one
     #[arg(long, value_name = "FILE|SPEC", long_help = machine_help())]
     pub(crate) machine: Option<String>,
@@ -380,8 +381,8 @@ impl ReplayOptions {
 
 /// What is replayed, and what not.
 const REPLAY_HELP: &str = "\
-The history has the machine and the configuration that it was recorded with. --config FILE is the configuration to try; without it, and
-without --machine, the replay has to come to the same decisions, and says so. With --machine, that machine stays as it is.
+The history has the machine and the configuration that it was recorded with. --config FILE is the configuration to try, --policy stands in
+for the policy in it; without both, and without --machine, the replay has to come to the same decisions, and says so. With --machine, that machine stays as it is.
 
 What came to the daemon is replayed, what it did is done anew: creations with all that kubelet said, ends, resizes, changes of the machine,
 starts. Not in any history, and so not replayed, are how long the runtime took, writes that it refused, and creations that overlapped.
@@ -394,6 +395,7 @@ Containers that were there at the beginning stay where they were.
 Examples:
   bayplan replay                                                  # does it come to the same decisions?
   bayplan --config tomorrow.yaml replay                           # what if?
+  bayplan replay --policy one-shared-pool                         # what are pools by NUMA node worth here?
   bayplan replay node7/var/lib/bayplan --machine epyc-9654 -o json";
 
 #[derive(Debug, ClapArgs)]
@@ -569,9 +571,9 @@ pub(crate) struct SimulateOptions {
     /// The containers that come and go, JSON of format `bayplan-bench-trace/1`; see the end of `--help`
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: PathBuf,
-    /// How the machine is divided into pools
-    #[arg(long, value_enum, value_name = "POLICY", default_value_t = Policy::TopologyAware)]
-    pub(crate) policy: Policy,
+    /// How the machine is divided [default: as `policy` of the configuration says]
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub(crate) policy: Option<PolicyName>,
     /// Write what became of each event, JSON of format `bayplan-bench-placement/1`
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -586,11 +588,22 @@ pub(crate) struct SimulateOptions {
     pub(crate) summary: Output,
 }
 
-/// How pools come to be.
+/// How a machine is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Policy {
-    /// Pools are the hardware tree: machine, packages, dies, NUMA nodes, L3s
+pub(crate) enum PolicyName {
+    /// Who shares CPUs does so on those of one NUMA node, or of as few as it needs
     TopologyAware,
+    /// Who shares CPUs does so with everybody, on all that nobody owns
+    OneSharedPool,
+}
+
+impl From<PolicyName> for Policy {
+    fn from(name: PolicyName) -> Policy {
+        match name {
+            PolicyName::TopologyAware => Policy::TopologyAware,
+            PolicyName::OneSharedPool => Policy::OneSharedPool,
+        }
+    }
 }
 
 /// What is read and what is written.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bayplan_allocator::policy::topology_aware::{PoolsError, pools};
+use bayplan_allocator::policy::{PoolsError, pools};
 use bayplan_cri::upstream::Upstream;
 use bayplan_enforcement::idle_weight;
 use bayplan_host::{Depth, read_block_devices, read_snapshot, read_undivided_disks};
@@ -138,7 +138,7 @@ fn check_weights(config: &Config) -> Vec<Finding> {
 }
 
 fn check_reserved(config: &Config, topology: &Topology) -> Finding {
-    match pools(topology, &config.reserved_cpus) {
+    match pools(topology, config.policy, &config.reserved_cpus) {
         Err(PoolsError::ReservedNotOnline { missing, .. })
             if missing.is_subset(topology.offline()) =>
         {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_allocator::Limits;
+use bayplan_allocator::policy::Policy;
 use bayplan_cri::annotations::{CpuPartition, InterruptRule};
 use bayplan_cri::translate::RequestRules;
 use bayplan_enforcement::resctrl::ResctrlConfig;
@@ -123,6 +124,8 @@ pub struct Config {
     pub metrics_address: Option<SocketAddr>,
     /// CPUs for system pods.
     pub reserved_cpus: CpuSet,
+    /// How the machine is divided.
+    pub policy: Policy,
     /// Pods of these namespaces run on the reserved CPUs; `*` and `?` stand for any text and any character.
     pub reserved_namespaces: Vec<String>,
     /// What holds for containers that say nothing themselves.
@@ -199,6 +202,7 @@ impl Default for Config {
             history_max: Bytes(16 << 20),
             metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 9478))),
             reserved_cpus: CpuSet::new(),
+            policy: Policy::default(),
             reserved_namespaces: vec!["kube-system".to_owned()],
             requests: Requests::default(),
             decision_timeout: Duration::from_secs(5),

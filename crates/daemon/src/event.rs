@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bayplan_allocator::policy::topology_aware::surviving_pools;
+use bayplan_allocator::policy::{Policy, surviving_pools};
 use bayplan_allocator::{ContainerId, Pools};
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
@@ -127,8 +127,8 @@ pub struct ChangedMachine {
 
 impl ChangedMachine {
     /// What becomes of the configured reserved CPUs on this machine is for [`surviving_pools`] to say, and is noted.
-    pub fn new(topology: &Topology, reserved: &CpuSet) -> ChangedMachine {
-        let pools = surviving_pools(topology, reserved);
+    pub fn new(topology: &Topology, policy: Policy, reserved: &CpuSet) -> ChangedMachine {
+        let pools = surviving_pools(topology, policy, reserved);
         let mut notes = Vec::new();
         if pools.reserved() != reserved {
             let instead = match pools.reserved() {

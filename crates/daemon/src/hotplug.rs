@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bayplan_allocator::policy::Policy;
 use bayplan_host::disk::Disks;
 use bayplan_host::{CLAIMS_FILE, read_claimed_cpus};
 use bayplan_topology::Topology;
@@ -30,6 +31,7 @@ use bayplan_types::CpuSet;
 use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
 
+use crate::config::Config;
 use crate::event::{ChangedMachine, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
@@ -197,14 +199,26 @@ impl Settling {
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) topology: Topology,
+    pub(crate) policy: Policy,
     pub(crate) reserved: CpuSet,
 }
 
 impl Ground {
     /// At the start.
-    pub(crate) fn new(machine: &Machine, reserved: &CpuSet) -> Arc<Mutex<Ground>> {
-        let (topology, reserved) = (machine.topology.clone(), reserved.clone());
-        Arc::new(Mutex::new(Ground { topology, reserved }))
+    pub(crate) fn new(machine: &Machine, config: &Config) -> Arc<Mutex<Ground>> {
+        let mut ground = Ground {
+            topology: machine.topology.clone(),
+            policy: Policy::default(),
+            reserved: CpuSet::new(),
+        };
+        ground.reconfigure(config);
+        Arc::new(Mutex::new(ground))
+    }
+
+    /// With another configuration.
+    pub(crate) fn reconfigure(&mut self, config: &Config) {
+        self.policy = config.policy;
+        self.reserved = config.reserved_cpus.clone();
     }
 }
 
@@ -266,7 +280,7 @@ impl Watch {
             tracing::warn!("{error:#}; claimed of the DRA CPU driver is what was before");
         }
         let mut ground = self.ground.lock().await;
-        let machine = ChangedMachine::new(&topology, &ground.reserved);
+        let machine = ChangedMachine::new(&topology, ground.policy, &ground.reserved);
         let machine = Box::new(machine.with_files(Some(files)));
         // The others have been logged.
         let is_new = |oddity| !ground.topology.oddities().contains(oddity);
@@ -347,6 +361,10 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
+    fn reserving_cpu_0() -> Config {
+        Config { reserved_cpus: "0".parse().unwrap(), ..Config::default() }
+    }
+
     impl Host {
         /// `early` happens after the machine was read and before the first poll.
         fn start(early: impl FnOnce(&TempDir)) -> Host {
@@ -367,7 +385,7 @@ mod tests {
                 }
             });
             let watch = machine
-                .watch(Ground::new(&machine, &"0".parse().unwrap()), inbox, Arc::default())
+                .watch(Ground::new(&machine, &reserving_cpu_0()), inbox, Arc::default())
                 .unwrap();
             Host { dir, watch, events, machines }
         }
@@ -500,7 +518,7 @@ mod tests {
         let (inbox, _events) = inbox(64);
         assert!(
             machine
-                .watch(Ground::new(&machine, &"0".parse().unwrap()), inbox, Arc::default())
+                .watch(Ground::new(&machine, &reserving_cpu_0()), inbox, Arc::default())
                 .is_none()
         );
     }

@@ -17,7 +17,7 @@ use crate::state::{NodeState, Phase, full_name, warning_notes};
 use crate::status::LEFT_ALONE;
 
 impl NodeState {
-    /// Puts a container into the narrowest whole-node pool around `cpus`; the machine, where that has no shared CPU, or where its CPUs
+    /// Puts a container into the narrowest shared pool around `cpus`; the machine, where that has no shared CPU, or where its CPUs
     /// are left alone and so may change.
     pub(crate) fn adopt_shared(
         &mut self,
@@ -29,7 +29,7 @@ impl NodeState {
         let (id, demand, preserve) = (request.id, request.demand, request.wishes.preserve);
         let wanted = MilliCpu::from_cpus(demand.exclusive()) + demand.shared().unwrap_or_default();
         let around = self.ledger.pools().iter().filter(|pool| {
-            !preserve.cpus && !cpus.is_empty() && cpus.is_subset(&pool.cpus) && !pool.is_inside_node
+            !preserve.cpus && !cpus.is_empty() && cpus.is_subset(&pool.cpus) && pool.is_shared
         });
         let pool = around.min_by_key(|pool| pool.cpus.len()).map(|pool| pool.id);
         let allocation = |pool| Allocation {

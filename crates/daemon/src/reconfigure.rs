@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bayplan_allocator::policy::topology_aware::{PoolsError, pools};
+use bayplan_allocator::policy::{Policy, PoolsError, pools};
 use bayplan_allocator::{ContainerId, Pools};
 use bayplan_cri::translate::RequestRules;
 use bayplan_topology::Topology;
@@ -51,7 +51,7 @@ impl ChangedConfig {
             on_no_capacity: config.on_no_capacity,
             doubt_grace: config.doubt_grace(),
             text: config.differences(),
-            machine: ChangedMachine::new(topology, &config.reserved_cpus),
+            machine: ChangedMachine::new(topology, config.policy, &config.reserved_cpus),
         })
     }
 }
@@ -59,7 +59,8 @@ impl ChangedConfig {
 /// Reserved CPUs that the machine does not have are a mistake in the configuration. Those that it has and that are offline just now must
 /// not keep a node from coming back.
 pub(crate) fn check_reserved(topology: &Topology, reserved: &CpuSet) -> Result<(), PoolsError> {
-    match pools(topology, reserved) {
+    // Which are reserved is the same for every policy.
+    match pools(topology, Policy::default(), reserved) {
         Err(PoolsError::ReservedNotOnline { missing, .. })
             if missing.is_subset(topology.offline()) =>
         {

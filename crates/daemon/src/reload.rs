@@ -296,7 +296,7 @@ impl Reloader {
     ) -> anyhow::Result<Vec<Shift>> {
         let Inner { parts, log, .. } = &*self.0;
         let moves = self.shifts(&new, ground, Event::ConfigChanged).await?;
-        ground.reserved = new.reserved_cpus.clone();
+        ground.reconfigure(&new);
         parts.upstream.set_limit(new.runtime_timeout);
         let is_other = new.log != parts.live.borrow().log;
         if let Some(Err(error)) = log.as_ref().filter(|_| is_other).map(|log| log.0(&new.log)) {

@@ -306,6 +306,10 @@ impl Seat {
         // A shared part that had to make room runs elsewhere than on its container's own CPUs.
         let is_apart = had.shared.is_some() && !had.exclusive.is_empty();
         let pool = match named.filter(|pool| is_apart || had.exclusive.is_subset(&pool.cpus)) {
+            // Another policy may have it that fewer pools are shared.
+            Some(pool) if had.shared.is_some() => {
+                pools.chain(pool.id).find(|pool| pool.is_shared).map_or(PoolId::MACHINE, |it| it.id)
+            }
             Some(pool) => pool.id,
             // CPUs of its own are the same in any pool.
             None if had.shared.is_none() => {

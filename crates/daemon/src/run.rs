@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_allocator::policy::topology_aware::{PoolsError, surviving_pools};
+use bayplan_allocator::policy::{PoolsError, surviving_pools};
 use bayplan_allocator::{Ledger, Pools};
 use bayplan_cri::proxy::{self, Proxy};
 use bayplan_cri::upstream::Upstream;
@@ -14,7 +14,6 @@ use bayplan_host::disk::Disks;
 use bayplan_host::journal::{Journal, JournalError};
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_topology::Topology;
-use bayplan_types::CpuSet;
 use jiff::Timestamp;
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, mpsc, watch};
@@ -190,7 +189,7 @@ impl Core {
         let looking = RebalancerTask {
             inbox: inbox.clone(),
             config: current.clone(),
-            ground: Ground::new(machine, &config.reserved_cpus),
+            ground: Ground::new(machine, &config),
             shown,
             sightings,
             metrics: Arc::clone(&metrics),
@@ -506,9 +505,10 @@ fn mounts_of(config: &Config) -> Arc<Mounts> {
     Arc::new(Mounts { root, directories: config.resources_directories.clone() })
 }
 
-fn pools_at_start(topology: &Topology, reserved: &CpuSet) -> Result<Pools, StartError> {
+fn pools_at_start(topology: &Topology, config: &Config) -> Result<Pools, StartError> {
+    let reserved = &config.reserved_cpus;
     check_reserved(topology, reserved).map_err(StartError::Pools)?;
-    let pools = surviving_pools(topology, reserved);
+    let pools = surviving_pools(topology, config.policy, reserved);
     let missing = reserved.difference(pools.reserved());
     if !missing.is_empty() {
         tracing::warn!(
@@ -524,7 +524,7 @@ fn pools_at_start(topology: &Topology, reserved: &CpuSet) -> Result<Pools, Start
 /// # Errors
 /// [`StartError::Pools`].
 pub fn new_state(config: &Config, topology: &Topology) -> Result<NodeState, StartError> {
-    let pools = pools_at_start(topology, &config.reserved_cpus)?;
+    let pools = pools_at_start(topology, config)?;
     let ledger = Ledger::new(Arc::new(pools));
     let state = NodeState::new(ledger, config.rules(), fingerprint(topology))
         .with_devices(topology.devices().into())

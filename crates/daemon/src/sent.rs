@@ -93,7 +93,7 @@ impl NodeState {
 
     fn pool_of(&self, id: ContainerId) -> Option<PoolId> {
         let (_, cpus) = self.sent.0.values().rev().find(|(sent, _)| *sent == id)?;
-        let mut pools = self.ledger.pools().iter().filter(|it| !it.is_inside_node);
+        let mut pools = self.ledger.pools().iter().filter(|it| it.is_shared);
         pools.find(|it| it.cpus == *cpus).map(|it| it.id)
     }
 

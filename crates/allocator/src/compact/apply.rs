@@ -58,7 +58,7 @@ pub(super) fn try_move(
     let mut request = movable.get(&container)?.clone();
     // Who was in this pool before is preferred there above all else, so the offer goes where the plan says.
     let pool = match from.shared {
-        Some(_) => ledger.pools().chain(target).find(|pool| !pool.is_inside_node)?.id,
+        Some(_) => ledger.pools().chain(target).find(|pool| pool.is_shared)?.id,
         None => target,
     };
     request.previous = Some(Previous { pool, exclusive: kept });

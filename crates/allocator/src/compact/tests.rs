@@ -8,7 +8,7 @@ use bayplan_types::{Bytes, CpuSet, MilliCpu};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
-use crate::policy::topology_aware::pools;
+use crate::policy::{Policy, pools};
 use crate::*;
 
 const GENEROUS: Limits =
@@ -23,7 +23,7 @@ struct Node {
 impl Node {
     fn new(line: &str, reserved: &str) -> Node {
         let topology = derive(&parse_machine(line).unwrap()).unwrap();
-        let pools = pools(&topology, &reserved.parse().unwrap()).unwrap();
+        let pools = pools(&topology, Policy::default(), &reserved.parse().unwrap()).unwrap();
         Node { ledger: Ledger::new(Arc::new(pools)), requests: BTreeMap::new() }
     }
 

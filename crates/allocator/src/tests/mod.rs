@@ -12,12 +12,17 @@ use bayplan_topology::{Level, derive, parse_machine};
 use bayplan_types::{Bytes, CoreKind, CpuPriority, CpuSet, MemoryKind, MilliCpu};
 use expect_test::{Expect, expect};
 
-use crate::policy::topology_aware::pools;
+use crate::policy::{Policy, pools};
 use crate::*;
 
+/// `one-shared-pool` before the machine is that policy.
 fn machine(line: &str, reserved: &str) -> Option<Ledger> {
+    let (line, policy) = match line.strip_prefix("one-shared-pool ") {
+        Some(rest) => (rest, Policy::OneSharedPool),
+        None => (line, Policy::TopologyAware),
+    };
     let topology = derive(&parse_machine(line).unwrap()).unwrap();
-    let pools = pools(&topology, &reserved.parse().unwrap()).ok()?;
+    let pools = pools(&topology, policy, &reserved.parse().unwrap()).ok()?;
     Some(Ledger::new(Arc::new(pools)))
 }
 
@@ -771,7 +776,8 @@ fn cpus_in_a_partition_of_somebody_else_are_nobodys() {
     let mut snapshot = parse_machine("core:8 isolated:6-7").unwrap();
     snapshot.partitioned = Some("5-6".parse().unwrap());
     let topology = derive(&snapshot).unwrap();
-    let mut ledger = Ledger::new(Arc::new(pools(&topology, &CpuSet::new()).unwrap()));
+    let mut ledger =
+        Ledger::new(Arc::new(pools(&topology, Policy::default(), &CpuSet::new()).unwrap()));
     assert_eq!(play(&mut ledger, "1 0+100"), "machine, owns [] of 0-4, mems ");
     assert_eq!(play(&mut ledger, "2 1 isolated!"), "machine, owns [7] of 7, mems ");
     let refused = "refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed";
@@ -948,7 +954,8 @@ fn a_domain_smaller_than_a_core_holds_only_its_own_threads() {
         }
     }
     let topology = derive(&snapshot).unwrap();
-    let mut ledger = Ledger::new(Arc::new(pools(&topology, &CpuSet::new()).unwrap()));
+    let mut ledger =
+        Ledger::new(Arc::new(pools(&topology, Policy::default(), &CpuSet::new()).unwrap()));
     assert_eq!(play(&mut ledger, "1 1"), "l3 0, owns [0] of 0, mems 0");
     assert_eq!(play(&mut ledger, "2 2"), "machine, owns [1-2] of 1-2, mems 0");
 }
@@ -1008,6 +1015,25 @@ fn the_winner_says_why_the_others_lost() {
 }
 
 /// The sharers of node 0 could make room there, but node 1 is nearer to the device and has room as it is.
+#[test]
+fn under_one_shared_pool_owners_get_nodes_and_all_others_what_is_left_of_the_machine() {
+    check(
+        "one-shared-pool pack:2 numa:2 core:4 pu:2 mem:8",
+        "0,16",
+        &["1 0+500", "2 4", "3 0+0", "4 8", "5 2+500", "6 30", "7 16", "-4"],
+        expect![[r#"
+            1 0+500: machine, owns [] of 1-15,17-31, mems 0-3
+            2 4: numa 0, owns [1-2,17-18] of 1-2,17-18, mems 0
+            3 0+0: machine, owns [] of 3-15,19-31, mems 0-3
+            4 8: numa 1, owns [4-7,20-23] of 4-7,20-23, mems 1
+            5 2+500: machine, owns [3,19] of 3,8-15,19,24-31, mems 0-3
+            6 30: refused: needs 30 CPUs of its own, 15 can be given; 15 more would have to be freed
+            7 16: refused: needs 16 CPUs of its own, 15 can be given; 1 more would have to be freed
+            -4: shared 4-15,20-31
+        "#]],
+    );
+}
+
 #[test]
 fn who_would_move_is_not_worked_out_for_pools_that_lose_anyway() {
     let mut ledger = machine("numa:2 core:4 pu:2", "").unwrap();

@@ -46,7 +46,7 @@ fn spreading_does_not_depend_on_how_siblings_are_numbered() {
         }
     }
     let topology = bayplan_topology::derive(&snapshot).unwrap();
-    let pools = policy::topology_aware::pools(&topology, &CpuSet::new()).unwrap();
+    let pools = policy::pools(&topology, policy::Policy::default(), &CpuSet::new()).unwrap();
     let mut ledger = Ledger::new(std::sync::Arc::new(pools));
     assert_eq!(play(&mut ledger, "1 3 spread"), "machine, owns [2,4,6] of 2,4,6, mems 0");
 }
@@ -258,7 +258,7 @@ fn distances_that_differ_by_direction_are_no_reason_to_do_nothing() {
     let mut snapshot = bayplan_topology::parse_machine("pack:2 numa:1 core:2 mem:4").unwrap();
     snapshot.nodes[0].distances = vec![10, 40];
     let topology = bayplan_topology::derive(&snapshot).unwrap();
-    let pools = policy::topology_aware::pools(&topology, &CpuSet::new()).unwrap();
+    let pools = policy::pools(&topology, policy::Policy::default(), &CpuSet::new()).unwrap();
     let mut ledger = Ledger::new(std::sync::Arc::new(pools));
     assert_eq!(play(&mut ledger, "1 2 mem:6"), "machine, owns [0-1] of 0-1, mems 0-1");
 }

@@ -104,28 +104,28 @@ fn any_machine() -> impl Strategy<Value = (String, String)> {
         " huge:1G=2",
         " fast:1",
     ]);
-    (shape, prop::bool::ANY, prop::bool::weighted(0.2), extra, prop::option::weighted(0.2, 1u32..4))
-        .prop_map(
-            |((pack, die, numa, l3, core, pu, l3_first), reserve, isolate, extra, offline)| {
-                let middle = if l3_first {
-                    format!("l3:{l3} numa:{numa}")
-                } else {
-                    format!("numa:{numa} l3:{l3}")
-                };
-                let cpus = pack * die * numa * l3 * core * pu;
-                let mut line = format!("pack:{pack} die:{die} {middle} core:{core} pu:{pu} mem:8");
-                if isolate && cpus > 2 {
-                    line.push_str(&format!(" isolated:{}", cpus - 1));
-                }
-                if cpus > 4 {
-                    line.push_str(extra);
-                    line.push_str(
-                        &offline.map(|cpu| format!(" offline:{cpu}")).unwrap_or_default(),
-                    );
-                }
-                (line, if reserve && cpus > 2 { "0".to_owned() } else { String::new() })
-            },
-        )
+    let policy = prop::sample::select(vec!["", "", "one-shared-pool "]);
+    let offline = prop::option::weighted(0.2, 1u32..4);
+    (policy, shape, prop::bool::ANY, prop::bool::weighted(0.2), extra, offline).prop_map(
+        |(policy, (pack, die, numa, l3, core, pu, l3_first), reserve, isolate, extra, offline)| {
+            let middle = if l3_first {
+                format!("l3:{l3} numa:{numa}")
+            } else {
+                format!("numa:{numa} l3:{l3}")
+            };
+            let cpus = pack * die * numa * l3 * core * pu;
+            let mut line =
+                format!("{policy}pack:{pack} die:{die} {middle} core:{core} pu:{pu} mem:8");
+            if isolate && cpus > 2 {
+                line.push_str(&format!(" isolated:{}", cpus - 1));
+            }
+            if cpus > 4 {
+                line.push_str(extra);
+                line.push_str(&offline.map(|cpu| format!(" offline:{cpu}")).unwrap_or_default());
+            }
+            (line, if reserve && cpus > 2 { "0".to_owned() } else { String::new() })
+        },
+    )
 }
 
 /// From one CPU to 1,024, most of them with packages, nodes or cores that differ.

@@ -17,8 +17,9 @@ use bayplan_daemon::config::{Config, read_config};
 use bayplan_daemon::history::Entry;
 use bayplan_daemon::new_state;
 use bayplan_topology::{Topology, derive};
+use clap::ValueEnum as _;
 
-use crate::args::{Output, Policy, ReplayOptions};
+use crate::args::{Output, ReplayOptions};
 use crate::machine::named_machine;
 use crate::past::Past;
 use crate::replay::played::{Played, Setting};
@@ -36,14 +37,18 @@ pub(crate) fn run(config: Option<&Path>, options: &ReplayOptions) -> anyhow::Res
     if let Some(damage) = past.render_damage() {
         eprintln!("bayplan: warning: {damage}");
     }
-    // The only one that there is.
-    let Policy::TopologyAware = options.policy;
     let machine = options.machine.as_deref().map(machine).transpose()?;
     let setting = Setting {
         config: config.map(|path| read_config(Some(path))).transpose()?,
+        policy: options.policy.map(Into::into),
         topology: machine,
     };
-    let report = replay(&entries, &setting, config)?;
+    let name = config.map_or("as it would have been".to_owned(), |path| path.display().to_string());
+    let name = match options.policy.and_then(|it| it.to_possible_value()) {
+        Some(policy) => format!("{name}, {}", policy.get_name()),
+        None => name,
+    };
+    let report = replay(&entries, &setting, name)?;
     match options.output.output {
         Output::Text => print!("{}", render_text(&report)),
         Output::Json => print!("{}", render_json(&report)?),
@@ -56,7 +61,7 @@ fn machine(name: &str) -> anyhow::Result<Topology> {
 }
 
 /// Both sides of a history, judged.
-fn replay(entries: &[Entry], setting: &Setting, config: Option<&Path>) -> anyhow::Result<Report> {
+fn replay(entries: &[Entry], setting: &Setting, name: String) -> anyhow::Result<Report> {
     let played = play(entries, setting)?;
     let Played { was, would, recorded, replayed, .. } = &played;
     let judged = |story: &story::Story, (config, topology): &(Config, Topology)| {
@@ -73,10 +78,6 @@ fn replay(entries: &[Entry], setting: &Setting, config: Option<&Path>) -> anyhow
         reserved,
         quality,
         times: Times::default(),
-    };
-    let name = match config {
-        Some(path) => path.display().to_string(),
-        None => "as it would have been".to_owned(),
     };
     let runs =
         [run("as it was".to_owned(), judged(was, recorded)?), run(name, judged(would, replayed)?)];

@@ -1,5 +1,6 @@
 //! What goes into a replay and what comes of it: values only.
 
+use bayplan_allocator::policy::Policy;
 use bayplan_daemon::config::Config;
 use bayplan_topology::Topology;
 use jiff::Timestamp;
@@ -10,13 +11,22 @@ use crate::replay::story::{Fate, Story};
 #[derive(Debug, Default)]
 pub(crate) struct Setting {
     pub(crate) config: Option<Config>,
+    /// Beside the configuration, whichever that is.
+    pub(crate) policy: Option<Policy>,
     pub(crate) topology: Option<Topology>,
 }
 
 impl Setting {
     /// Nothing is.
     pub(crate) fn is_as_it_was(&self) -> bool {
-        self.config.is_none() && self.topology.is_none()
+        self.config.is_none() && self.policy.is_none() && self.topology.is_none()
+    }
+
+    /// The configuration that is to hold where this one held.
+    pub(crate) fn config(&self, recorded: &Config) -> Config {
+        let config = self.config.clone().unwrap_or_else(|| recorded.clone());
+        let policy = self.policy.unwrap_or(config.policy);
+        Config { policy, ..config }
     }
 }
 

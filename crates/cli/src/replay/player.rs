@@ -71,7 +71,7 @@ impl Beginning {
             bail!("the history does not say on which machine it was; name one with --machine");
         };
         let was = (recorded_config(config)?, recorded.unwrap_or_else(|| topology.clone()));
-        let would = (setting.config.clone().unwrap_or_else(|| was.0.clone()), topology);
+        let would = (setting.config(&was.0), topology);
         Ok(Player {
             setting,
             state: new_state(&would.0, &would.1)?,
@@ -249,9 +249,7 @@ impl Player<'_> {
         }
         let config = recorded_config(&node.config)?;
         self.tells_looks = tells_looks(&config);
-        if self.setting.config.is_none() {
-            self.config = config;
-        }
+        self.config = self.setting.config(&config);
         // As the daemon does it: what is there is read from the journal.
         let records = self.state.snapshot_records();
         let lines: Vec<String> =
@@ -272,7 +270,8 @@ impl Player<'_> {
             return Ok(());
         }
         self.played.machines += 1;
-        let machine = ChangedMachine::new(&topology, &self.config.reserved_cpus);
+        let machine =
+            ChangedMachine::new(&topology, self.config.policy, &self.config.reserved_cpus);
         self.topology = topology;
         self.step(Event::MachineChanged(Box::new(machine)), None);
         Ok(())

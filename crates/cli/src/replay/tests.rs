@@ -1,5 +1,6 @@
 //! What the daemon tells of itself is what the replay makes of it: random histories through the daemon's state, whose entries are replayed.
 
+use bayplan_allocator::policy::Policy;
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::translate::{NewContainer, Resources};
 use bayplan_daemon::NodeState;
@@ -125,7 +126,7 @@ impl Daemon {
 fn replayed(told: &[Entry], line: &str, config: Option<&str>) -> Report {
     let config = config.map(|text| parse_config(Path::new("c"), text).unwrap());
     let topology = Some(derive(&parse_machine(line).unwrap()).unwrap());
-    replay(told, &Setting { config, topology }, None).unwrap()
+    replay(told, &Setting { config, policy: None, topology }, String::new()).unwrap()
 }
 
 proptest! {
@@ -186,6 +187,21 @@ fn a_resize_that_is_refused_again_after_kubelet_has_given_it_up_is_refused_in_re
     assert_eq!((refused, elsewhere), (3, 0), "{:#?}", report.played.arrivals);
 }
 
+#[test]
+fn under_another_policy_sharers_are_elsewhere_and_owners_are_not() {
+    let line = "numa:2 l3:1 core:4 pu:2 mem:8";
+    let mut daemon = Daemon::new("reservedCpus: 0\n", line);
+    daemon.play(&crate::simulate::tests::trace(&["+a G 2000", "+b B 500", "+c G 3000"]), false);
+    let topology = Some(derive(&parse_machine(line).unwrap()).unwrap());
+    let setting = Setting { config: None, policy: Some(Policy::OneSharedPool), topology };
+    let report = replay(&daemon.told, &setting, String::new()).unwrap();
+    let elsewhere: Vec<&str> = report.elsewhere().iter().map(|it| it.name.as_str()).collect();
+    assert_eq!((&*elsewhere, report.is_as_it_was), (&["default/b/b"][..], false));
+    let told = daemon.told.clone();
+    let report = replayed(&told, line, Some("reservedCpus: 0\npolicy: one-shared-pool\n"));
+    assert_eq!(report.elsewhere().len(), 1);
+}
+
 /// From any entry on that says where everybody is, the rest of a history is one, too.
 #[test]
 fn a_history_may_begin_in_the_middle() {
@@ -211,8 +227,9 @@ fn a_history_may_begin_in_the_middle() {
     let names: Vec<&str> = report.played.arrivals.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["default/a/a", "default/b/b", "default/c/c", "default/d/d"]);
     assert_eq!(report.elsewhere().len(), 0, "{:#?}", report.elsewhere());
-    let error = replay(&daemon.told[skipped + 4..], &Setting::default(), None).unwrap_err();
+    let error =
+        replay(&daemon.told[skipped + 4..], &Setting::default(), String::new()).unwrap_err();
     assert!(error.to_string().starts_with("nothing in this history says where"), "{error}");
-    let nowhere = replay(&daemon.told, &Setting::default(), None).unwrap_err().to_string();
+    let nowhere = replay(&daemon.told, &Setting::default(), String::new()).unwrap_err().to_string();
     assert!(nowhere.ends_with("name one with --machine"), "{nowhere}");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bayplan_allocator::Ledger;
-use bayplan_allocator::policy::topology_aware::pools;
+use bayplan_allocator::policy::{Policy, pools};
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::translate::RequestRules;
 use bayplan_daemon::NodeState;
@@ -100,7 +100,7 @@ fn simulated(replay: &Replay) -> Places {
 /// Both play the trace event by event; how many the daemon has moved.
 fn check(line: &str, trace: &Trace, config: CompactionConfig) -> Result<usize, TestCaseError> {
     let topology = derive(&parse_machine(line).unwrap()).unwrap();
-    let pools = Arc::new(pools(&topology, &"0".parse().unwrap()).unwrap());
+    let pools = Arc::new(pools(&topology, Policy::default(), &"0".parse().unwrap()).unwrap());
     let rules = RequestRules::default();
     let state = NodeState::new(Ledger::new(Arc::clone(&pools)), rules.clone(), String::new());
     let state = state.with_compaction(config);

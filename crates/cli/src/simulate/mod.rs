@@ -22,13 +22,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use bayplan_allocator::Ledger;
-use bayplan_allocator::policy::topology_aware::pools;
+use bayplan_allocator::policy::pools;
 use bayplan_daemon::config::{Config, read_config};
 use bayplan_host::Depth;
 use bayplan_topology::{Topology, derive, render_svg};
 use bayplan_types::CpuSet;
 
-use crate::args::{MachineOptions, Output, Policy, SimulateOptions};
+use crate::args::{MachineOptions, Output, SimulateOptions};
 use crate::machine::{load_root, named_machine};
 use crate::seats::Seats;
 use crate::simulate::placement::{PlacementRow, render_placement};
@@ -61,15 +61,15 @@ pub(crate) fn run(config: Option<&Path>, options: &SimulateOptions) -> anyhow::R
                 false => Config::default(),
             };
             let name = config.map(|path| path.display().to_string());
-            let done = simulate(options.policy, &machine, &trace, &read, name)?;
+            let done = simulate(&machine, &trace, &under(read, options), name)?;
             write_files(options, &machine, &trace, &done)?;
             runs.push(done.run);
         }
         configs => {
             for path in configs {
                 let name = Some(path.display().to_string());
-                let config = read_config(Some(path))?;
-                runs.push(simulate(options.policy, &machine, &trace, &config, name)?.run);
+                let config = under(read_config(Some(path))?, options);
+                runs.push(simulate(&machine, &trace, &config, name)?.run);
             }
         }
     }
@@ -141,8 +141,13 @@ struct Done {
     replay: Replay,
 }
 
+/// The configuration, with the policy that is named beside it.
+fn under(config: Config, options: &SimulateOptions) -> Config {
+    let policy = options.policy.map_or(config.policy, Into::into);
+    Config { policy, ..config }
+}
+
 fn simulate(
-    policy: Policy,
     machine: &Machine,
     trace: &Trace,
     config: &Config,
@@ -152,10 +157,7 @@ fn simulate(
         true => &machine.reserved,
         false => &config.reserved_cpus,
     };
-    let pools = match policy {
-        Policy::TopologyAware => pools(&machine.topology, reserved),
-    };
-    let pools = pools.with_context(|| match &name {
+    let pools = pools(&machine.topology, config.policy, reserved).with_context(|| match &name {
         Some(name) => format!("{name} does not suit the machine {}", machine.name),
         None => format!("the machine {} cannot be used", machine.name),
     })?;

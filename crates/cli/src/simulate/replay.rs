@@ -350,7 +350,7 @@ pub(crate) fn new_container(name: &str, wanted: &Wanted) -> NewContainer {
 mod tests {
     use std::sync::Arc;
 
-    use bayplan_allocator::policy::topology_aware::pools;
+    use bayplan_allocator::policy::{Policy, pools};
     use bayplan_topology::{derive, parse_machine};
     use proptest::prelude::*;
 
@@ -361,7 +361,9 @@ mod tests {
     /// What is counted is what changes for whom.
     fn check_updates(trace: &Trace, enabled: bool) {
         let topology = derive(&parse_machine("pack:2 l3:1 numa:2 core:4 pu:2").unwrap()).unwrap();
-        let ledger = Ledger::new(Arc::new(pools(&topology, &"0,16".parse().unwrap()).unwrap()));
+        let ledger = Ledger::new(Arc::new(
+            pools(&topology, Policy::default(), &"0,16".parse().unwrap()).unwrap(),
+        ));
         let mut compaction = CompactionConfig { enabled, ..CompactionConfig::default() };
         compaction.limits.moves_max = 2;
         let mut replay = Replay::new(ledger, RequestRules::default(), compaction);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bayplan_allocator::Ledger;
-use bayplan_allocator::policy::topology_aware::pools;
+use bayplan_allocator::policy::{Policy, pools};
 use bayplan_cri::translate::RequestRules;
 use bayplan_daemon::config::CompactionConfig;
 use bayplan_topology::{derive, parse_machine};
@@ -64,7 +64,7 @@ fn simulate_with(
     trace: &Trace,
 ) -> (Vec<PlacementRow>, Quality) {
     let topology = derive(&parse_machine(machine).unwrap()).unwrap();
-    let pools = pools(&topology, &reserved.parse().unwrap()).unwrap();
+    let pools = pools(&topology, Policy::default(), &reserved.parse().unwrap()).unwrap();
     let empty = Tally::new(&topology, &pools.allocatable());
     let rules = RequestRules::default();
     let (rows, _) = replay(trace, Ledger::new(Arc::new(pools)), &rules, compaction, &mut |_| {});

@@ -76,6 +76,7 @@ fn keys_behind(rejection: &Rejection, request: &Request) -> Vec<&'static str> {
         Rejection::NotWorthMoves
         | Rejection::NoSharedCpu
         | Rejection::TooNarrowToShare
+        | Rejection::SharedAsOne
         | Rejection::LeavesPrevious => vec![],
     };
     keys.retain(|(_, narrows)| *narrows);

@@ -1,5 +1,6 @@
 //! Every key of the configuration, in the order of the documentation. A new key is one row here, and a field of [`super::Config`].
 
+use bayplan_allocator::policy::Policy;
 use bayplan_cri::annotations::{BURST, FLAG, INTERRUPTS, PARTITION, PRIORITY, SIBLINGS, Words};
 use bayplan_probes::CounterChoice;
 use bayplan_types::Bytes;
@@ -88,6 +89,8 @@ pub(super) fn find(name: &str) -> Option<&'static Key> {
 
 const ON_FAILURE: &Words<OnFailure> = &[("open", OnFailure::Open), ("closed", OnFailure::Closed)];
 
+const POLICY: &Words<Policy> =
+    &[("topology-aware", Policy::TopologyAware), ("one-shared-pool", Policy::OneSharedPool)];
 const ON_NO_CAPACITY: &Words<OnNoCapacity> =
     &[("refuse", OnNoCapacity::Refuse), ("share", OnNoCapacity::Share)];
 
@@ -156,6 +159,13 @@ pub(super) const KEYS: &[Key] = &[
         when: When::Restart,
         kind: Kind::Address(|it| &mut it.metrics_address),
         text: "Prometheus scrapes http://ADDRESS/metrics; off turns it off. On a loopback address /api/v1/status is served, too.",
+    },
+    Key {
+        name: "policy",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(POLICY, |it| &mut it.policy)),
+        text: "Who shares CPUs does so on those of one NUMA node, or of as few as it needs (topology-aware), or with everybody on all that nobody owns \
+               (one-shared-pool), as with kubelet's static CPU manager. Owners get theirs by caches and NUMA nodes under either.",
     },
     Key {
         name: "reservedCpus",

@@ -64,7 +64,7 @@ fn every_mistake_is_listed_with_line_and_column() {
         expect![[r#"
             config.yaml:1:9: `socket` is `run/b.sock`, expected an absolute path
             config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3"
-            config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are socket, runtimeSocket, imageSocket, controlSocket, controlGroup, stateDir, historySize, metricsAddress, reservedCpus, reservedNamespaces, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, cpu, isolation, blockIo, resctrl, cpuClasses, enforcement, sweepInterval, resourcesDirectories, observeInterval, probes, counters, rebalance, hostRoot, log
+            config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are socket, runtimeSocket, imageSocket, controlSocket, controlGroup, stateDir, historySize, metricsAddress, policy, reservedCpus, reservedNamespaces, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, cpu, isolation, blockIo, resctrl, cpuClasses, enforcement, sweepInterval, resourcesDirectories, observeInterval, probes, counters, rebalance, hostRoot, log
             config.yaml:4:17: `metricsAddress` is `localhost`, expected IP:PORT such as 127.0.0.1:9478, or off
             config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
             config.yaml:7:3: `onFailure` is a list, expected one of open, closed
@@ -108,7 +108,7 @@ fn what_is_not_a_mapping_is_refused() {
 }
 
 const EVERY_KEY: &str = "socket: unix:///a\nruntimeSocket: /b\ncontrolSocket: /c\ncontrolGroup: 27\nstateDir: /d\nhistorySize: 3Mi\nmetricsAddress: off\n\
-         reservedCpus: 0\nreservedNamespaces: [x]\ndecisionTimeout: 500ms\nruntimeTimeout: 1m\n\
+         policy: one-shared-pool\nreservedCpus: 0\nreservedNamespaces: [x]\ndecisionTimeout: 500ms\nruntimeTimeout: 1m\n\
          resyncInterval: 5s\nonFailure: closed\nonNoCapacity: share\nmaxWaitingCalls: 7\ndrainTimeout: 2m\nhostRoot: /h\nlog: debug\ncompaction:\n  enabled: true\n  maxMovesPerEvent: 1\n  \
          maxCpusPerEvent: 2\n  maxMemoryPerEvent: 3Gi\n  minGainPercent: 4\nmemory:\n  narrow: true\n  minPercent: 5\n  lowPercent: 6\n  highPercent: 7\n  demotion: true\n  reclaim:\n    r:\n      every: 5s\n\
          cpu:\n  liftQuota: false\n  burstPercent: 8\nisolation:\n  partition: root\n  interrupts: housekeeping\n\
@@ -178,9 +178,11 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
 
         metricsAddress: "off"  # line 7 of the file
 
-        reservedCpus: "0"  # line 8 of the file
+        policy: one-shared-pool  # line 8 of the file
 
-        reservedNamespaces: [x]  # line 9 of the file
+        reservedCpus: "0"  # line 9 of the file
+
+        reservedNamespaces: [x]  # line 10 of the file
 
         requests:
           preferSharedCpus: false
@@ -197,45 +199,45 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
           topologyManagerPolicy: best-effort
           topologyManagerScope: container
 
-        decisionTimeout: 500ms  # line 10 of the file
+        decisionTimeout: 500ms  # line 11 of the file
 
-        onFailure: closed  # line 13 of the file
+        onFailure: closed  # line 14 of the file
 
-        onNoCapacity: share  # line 14 of the file
+        onNoCapacity: share  # line 15 of the file
 
-        maxWaitingCalls: 7  # line 15 of the file
+        maxWaitingCalls: 7  # line 16 of the file
 
-        runtimeTimeout: 1m  # line 11 of the file
+        runtimeTimeout: 1m  # line 12 of the file
 
-        resyncInterval: 5s  # line 12 of the file
+        resyncInterval: 5s  # line 13 of the file
 
-        drainTimeout: 2m  # line 16 of the file
+        drainTimeout: 2m  # line 17 of the file
 
         compaction:
-          enabled: true  # line 20 of the file
-          maxMovesPerEvent: 1  # line 21 of the file
-          maxCpusPerEvent: 2  # line 22 of the file
-          maxMemoryPerEvent: 3Gi  # line 23 of the file
-          minGainPercent: 4  # line 24 of the file
+          enabled: true  # line 21 of the file
+          maxMovesPerEvent: 1  # line 22 of the file
+          maxCpusPerEvent: 2  # line 23 of the file
+          maxMemoryPerEvent: 3Gi  # line 24 of the file
+          minGainPercent: 4  # line 25 of the file
 
         memory:
-          narrow: true  # line 26 of the file
-          minPercent: 5  # line 27 of the file
-          lowPercent: 6  # line 28 of the file
-          highPercent: 7  # line 29 of the file
-          reclaim: {"r":{"bytes":"64Mi","every":"5s","maxStalledPercent":1}}  # line 32 of the file
-          demotion: true  # line 30 of the file
+          narrow: true  # line 27 of the file
+          minPercent: 5  # line 28 of the file
+          lowPercent: 6  # line 29 of the file
+          highPercent: 7  # line 30 of the file
+          reclaim: {"r":{"bytes":"64Mi","every":"5s","maxStalledPercent":1}}  # line 33 of the file
+          demotion: true  # line 31 of the file
 
         cpu:
-          liftQuota: false  # line 35 of the file
-          burstPercent: 8  # line 36 of the file
+          liftQuota: false  # line 36 of the file
+          burstPercent: 8  # line 37 of the file
 
         isolation:
-          partition: root  # line 38 of the file
-          interrupts: housekeeping  # line 39 of the file
+          partition: root  # line 39 of the file
+          interrupts: housekeeping  # line 40 of the file
 
         blockIo:
-          classes: {"a":[{"Devices":["/dev/sda"],"Weight":9}]}  # line 42 of the file
+          classes: {"a":[{"Devices":["/dev/sda"],"Weight":9}]}  # line 43 of the file
 
         resctrl:
           monitor: "off"
@@ -270,9 +272,9 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
           forbid: []
           changesPerMinute: 6
 
-        hostRoot: /h  # line 17 of the file
+        hostRoot: /h  # line 18 of the file
 
-        log: debug  # line 18 of the file"#]]
+        log: debug  # line 19 of the file"#]]
     .assert_eq(&values.join("\n"));
 }
 

@@ -5,7 +5,7 @@ mod config;
 use std::collections::BTreeMap;
 
 use bayplan_allocator::check_ledger;
-use bayplan_allocator::policy::topology_aware::pools;
+use bayplan_allocator::policy::{Policy, pools};
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, RequestRules, Resources};
 use bayplan_enforcement::render_plan;
@@ -23,7 +23,7 @@ use crate::record::replay;
 ///   what follows; `begin NAME CPUS` only asks, and `end NAME` is the runtime's answer;
 /// - `stop NAME`;
 /// - `off LIST`: these CPUs are offline, and no others; `isolate LIST` the same for isolated ones; `machine LINE`: it is another;
-/// - `reserve LIST`: other CPUs are configured as reserved, and `system NAMES` other namespaces for them;
+/// - `reserve LIST`: other CPUs are configured as reserved, `system NAMES` other namespaces for them, and `one-pool` and `tree` another policy;
 /// - `restart`: killed, and back with the journal; `same` if all have the places that they had.
 #[track_caller]
 fn check(line: &str, reserved: &str, steps: &[&str], expected: Expect) {
@@ -40,6 +40,7 @@ struct Node {
     line: String,
     reserved: CpuSet,
     namespaces: Vec<String>,
+    policy: Policy,
     offline: String,
     isolated: String,
     state: NodeState,
@@ -51,13 +52,14 @@ impl Node {
     fn new(line: &str, reserved: &str) -> Node {
         let reserved = reserved.parse().unwrap();
         let topology = derive(&parse_machine(line).unwrap()).unwrap();
-        let pools = pools(&topology, &reserved).unwrap();
+        let pools = pools(&topology, Policy::default(), &reserved).unwrap();
         let namespaces = vec!["kube-system".to_owned()];
         let state = fresh(pools, fingerprint(&topology), &namespaces);
         Node {
             line: line.to_owned(),
             reserved,
             namespaces,
+            policy: Policy::default(),
             offline: String::new(),
             isolated: String::new(),
             state,
@@ -100,20 +102,22 @@ impl Node {
                     "isolate" => self.isolated = rest(),
                     _ => self.line = rest(),
                 }
-                let machine = ChangedMachine::new(&self.topology(), &self.reserved);
+                let machine = ChangedMachine::new(&self.topology(), self.policy, &self.reserved);
                 let done = self.step(Event::MachineChanged(Box::new(machine)));
                 format!("> {step}\n{}", self.show(&done))
             }
-            "reserve" | "system" => {
+            "reserve" | "system" | "one-pool" | "tree" => {
                 match words[0] {
                     "reserve" => self.reserved = rest().parse().unwrap(),
+                    "one-pool" => self.policy = Policy::OneSharedPool,
+                    "tree" => self.policy = Policy::TopologyAware,
                     _ => self.namespaces = words[1..].iter().map(|&it| it.to_owned()).collect(),
                 }
                 format!("> {step}\n{}", self.configure())
             }
             "restart" => {
                 let ChangedMachine { pools, fingerprint, .. } =
-                    ChangedMachine::new(&self.topology(), &self.reserved);
+                    ChangedMachine::new(&self.topology(), self.policy, &self.reserved);
                 let before = self.state.ledger.holdings().clone();
                 let live = replay(&self.journal);
                 assert_eq!(live.fingerprint.as_ref(), Some(&fingerprint));

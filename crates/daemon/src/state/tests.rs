@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bayplan_allocator::check_ledger;
-use bayplan_allocator::policy::topology_aware::pools;
+use bayplan_allocator::policy::{Policy, pools};
 use bayplan_cri::translate::{Pod, Resources};
 use bayplan_rebalance::Knob;
 use bayplan_topology::{Topology, derive, parse_machine};
@@ -38,6 +38,7 @@ use crate::turned::Turn;
 struct Machine {
     line: String,
     reserved: String,
+    policy: Policy,
     /// System pods run on them.
     has_system: bool,
     offline: CpuSet,
@@ -53,8 +54,8 @@ impl Machine {
         let (offline, isolated) = (CpuSet::new(), CpuSet::new());
         let (line, reserved) = (line.to_owned(), reserved.to_owned());
         let (compacts, narrows, shares) = (false, false, false);
-        let has_system = true;
-        Machine { line, reserved, has_system, offline, isolated, compacts, narrows, shares }
+        let (policy, has_system) = (Policy::default(), true);
+        Machine { line, reserved, policy, has_system, offline, isolated, compacts, narrows, shares }
     }
 
     /// `None`: every CPU is offline.
@@ -71,7 +72,7 @@ impl Machine {
     }
 
     fn changed(&self) -> Option<ChangedMachine> {
-        Some(ChangedMachine::new(&self.topology()?, &self.reserved.parse().unwrap()))
+        Some(ChangedMachine::new(&self.topology()?, self.policy, &self.reserved.parse().unwrap()))
     }
 }
 
@@ -170,6 +171,7 @@ enum Op {
     Configure {
         reserved: u64,
         has_system: bool,
+        has_one_pool: bool,
     },
     SetMode(Mode),
     Turn {
@@ -215,8 +217,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => (any_few_cpus(), any_few_cpus())
             .prop_map(|(offline, isolated)| Op::Hotplug { offline, isolated }),
         1 => any_machine().prop_map(|machine| Op::Reshape(machine.line)),
-        2 => (any_few_cpus(), any::<bool>())
-            .prop_map(|(reserved, has_system)| Op::Configure { reserved, has_system }),
+        2 => (any_few_cpus(), any::<bool>(), any::<bool>())
+            .prop_map(|(reserved, has_system, has_one_pool)| Op::Configure { reserved, has_system, has_one_pool }),
         2 => prop::sample::select(&Mode::ALL[..]).prop_map(Op::SetMode),
         2 => (which(), any_few_cpus()).prop_map(|(which, cpus)| Op::Turn { which, cpus }),
         1 => any::<bool>().prop_map(Op::Pause),
@@ -415,11 +417,13 @@ impl World {
             }
             Op::Reshape(line) => {
                 let reserved = self.machine.reserved.clone();
-                let Machine { compacts, narrows, shares, has_system, .. } = self.machine;
+                let Machine { compacts, narrows, shares, has_system, policy, .. } = self.machine;
                 let machine = Machine::new(&line, &reserved);
-                self.change(Machine { compacts, narrows, shares, has_system, ..machine })?;
+                self.change(Machine { compacts, narrows, shares, has_system, policy, ..machine })?;
             }
-            Op::Configure { reserved, has_system } => self.configure(reserved, has_system)?,
+            Op::Configure { reserved, has_system, has_one_pool } => {
+                self.configure(reserved, has_system, has_one_pool)?;
+            }
             Op::SetMode(mode) => {
                 self.owners = self.owners();
                 self.step(Event::SetMode(mode));
@@ -998,7 +1002,7 @@ fn a_clock_that_is_put_back_starts_the_wait_for_a_creation_in_doubt_anew() {
 
 pub(crate) fn state(line: &str) -> NodeState {
     let topology = derive(&parse_machine(line).unwrap()).unwrap();
-    let pools = pools(&topology, &CpuSet::new()).unwrap();
+    let pools = pools(&topology, Policy::default(), &CpuSet::new()).unwrap();
     NodeState::new(Ledger::new(Arc::new(pools)), RequestRules::default(), String::new())
 }
 

@@ -6,7 +6,6 @@ use bayplan_allocator::ContainerId;
 use bayplan_host::disk::SoundDisk;
 use bayplan_rebalance::{Decision, Knob, Mode, Proposal, Rebalancer, Scene, Verdict};
 use bayplan_topology::{derive, parse_machine};
-use bayplan_types::CpuSet;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -62,7 +61,7 @@ pub(super) fn task(
     let task = RebalancerTask {
         inbox,
         config: watch::channel(Arc::clone(&config)).1,
-        ground: Ground::new(&machine, &CpuSet::new()),
+        ground: Ground::new(&machine, &Config::default()),
         shown: observer::shown(),
         sightings: Sightings::default(),
         metrics: Arc::default(),

@@ -10,6 +10,7 @@ impl Node {
     pub(super) fn configure(&mut self) -> String {
         let config = Config {
             reserved_cpus: self.reserved.clone(),
+            policy: self.policy,
             reserved_namespaces: self.namespaces.clone(),
             ..Config::default()
         };
@@ -62,6 +63,38 @@ fn an_owner_leaves_cpus_that_are_reserved_now_and_others_stay() {
             b exclusive on 2-3 mems 0 in numa 0: placed in numa 0
             s shared on 5-7 mems 1 in numa 1: placed in numa 1
             dns shared on 5-7 mems 1 in numa 1: its place is no longer on the reserved CPUs; placed in numa 1
+            > restart: same true
+        "#]],
+    );
+}
+
+#[test]
+fn under_one_shared_pool_all_who_share_leave_their_nodes_and_owners_stay() {
+    check(
+        TWO_NODES,
+        "0",
+        &[
+            "a 1", "b 2.5", "s ~0.5", "dns !0.1", "one-pool", "restart", "c 3", "t ~0.5", "tree",
+            "u ~0.5", "restart",
+        ],
+        expect![[r#"
+            > one-pool
+            grow   b cpus 4-7 -> 2-7
+            grow   s cpus 2-3 -> 2-7
+            configured: moved 2
+            a exclusive on 1 mems 0 in numa 0: placed in numa 0
+            b shared on 2-7 mems 1 in machine: placed in numa 1
+            s shared on 2-7 mems 0 in machine: placed in numa 0
+            dns reserved on 0 mems 0 in reserved: placed on the reserved CPUs
+            > restart: same true
+            > tree
+            configured: moved 0
+            a exclusive on 1 mems 0 in numa 0: placed in numa 0
+            b shared on 2-3,7 mems 1 in machine: placed in numa 1
+            c exclusive on 4-6 mems 1 in numa 1: placed in numa 1
+            s shared on 2-3,7 mems 0 in machine: placed in numa 0
+            t shared on 2-3,7 mems 0-1 in machine: placed in machine
+            dns reserved on 0 mems 0 in reserved: placed on the reserved CPUs
             > restart: same true
         "#]],
     );

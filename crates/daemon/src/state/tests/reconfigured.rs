@@ -17,6 +17,7 @@ impl Machine {
             // A creation in doubt keeps its place until the next sync and no longer.
             resync_interval: Duration::ZERO,
             narrows_memory: self.narrows,
+            policy: self.policy,
             on_no_capacity: match self.shares {
                 true => OnNoCapacity::Share,
                 false => OnNoCapacity::Refuse,
@@ -34,9 +35,11 @@ impl World {
         &mut self,
         reserved: u64,
         has_system: bool,
+        has_one_pool: bool,
     ) -> Result<(), TestCaseError> {
         let reserved = cpus_of(reserved).intersection(&self.online).to_string();
-        let machine = Machine { reserved, has_system, ..self.machine.clone() };
+        let policy = if has_one_pool { Policy::OneSharedPool } else { Policy::TopologyAware };
+        let machine = Machine { reserved, has_system, policy, ..self.machine.clone() };
         let Some(topology) = machine.topology() else { return Ok(()) };
         let Ok(changed) = ChangedConfig::new(&machine.config(), &topology) else { return Ok(()) };
         let changed = Box::new(changed);

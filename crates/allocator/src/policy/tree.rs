@@ -1,10 +1,11 @@
-//! The default policy: pools are the hardware tree itself. In: a topology and the reserved CPUs. Out: the pools.
+//! Pools are the hardware tree itself. In: a topology, a policy and the reserved CPUs. Out: the pools.
 
 use std::cmp::Reverse;
 
 use bayplan_topology::{HugePages, Level, NumaNode, Object, ObjectIdx, Topology};
 use bayplan_types::{Bytes, CpuPriority, CpuSet, NodeId, NodeSet};
 
+use crate::policy::Policy;
 use crate::pool::{Core, CoreIdx, Huge, Node, Pool, PoolId, Pools};
 
 /// Why the reserved CPUs cannot be used.
@@ -38,7 +39,7 @@ pub enum PoolsError {
 ///
 /// # Errors
 /// [`PoolsError`] when `reserved` names CPUs that are not online or leaves nothing.
-pub fn pools(topology: &Topology, reserved: &CpuSet) -> Result<Pools, PoolsError> {
+pub fn pools(topology: &Topology, policy: Policy, reserved: &CpuSet) -> Result<Pools, PoolsError> {
     let online = topology.cpus();
     let missing = reserved.difference(online);
     if !missing.is_empty() {
@@ -46,7 +47,7 @@ pub fn pools(topology: &Topology, reserved: &CpuSet) -> Result<Pools, PoolsError
         return Err(PoolsError::ReservedNotOnline { missing, online });
     }
     let isolated = kept_out(topology).difference(reserved);
-    let pools = with_classes(topology, reserved.clone(), isolated);
+    let pools = with_classes(topology, policy, reserved.clone(), isolated);
     if pools.allocatable().is_empty() {
         return Err(PoolsError::NothingLeft {
             online: Box::new(online.clone()),
@@ -60,7 +61,7 @@ pub fn pools(topology: &Topology, reserved: &CpuSet) -> Result<Pools, PoolsError
 /// As [`pools`], for a machine that has changed under running containers: those cannot be told that it does not suit. Reserved CPUs
 /// that are not online are left out. If none of them is, the lowest CPUs take their place: as many, but no more than half of those
 /// that are not isolated. Where all CPUs would be reserved or isolated, one of them, rather a reserved one, is shared.
-pub fn surviving_pools(topology: &Topology, reserved: &CpuSet) -> Pools {
+pub fn surviving_pools(topology: &Topology, policy: Policy, reserved: &CpuSet) -> Pools {
     let online = topology.cpus();
     let isolated = kept_out(topology);
     let mut kept = reserved.intersection(online);
@@ -76,7 +77,7 @@ pub fn surviving_pools(topology: &Topology, reserved: &CpuSet) -> Pools {
             (None, None) => false,
         };
     }
-    with_classes(topology, kept, isolated)
+    with_classes(topology, policy, kept, isolated)
 }
 
 /// Online CPUs that are isolated by the kernel's command line, or belong to an isolated cpuset partition: no other cgroup can run there.
@@ -84,11 +85,12 @@ fn kept_out(topology: &Topology) -> CpuSet {
     topology.isolated().union(topology.partitioned()).intersection(topology.cpus())
 }
 
-fn with_classes(topology: &Topology, reserved: CpuSet, isolated: CpuSet) -> Pools {
+fn with_classes(topology: &Topology, policy: Policy, reserved: CpuSet, isolated: CpuSet) -> Pools {
     let mut pools = derive_pools(topology);
     let kept = reserved.union(&isolated);
     for pool in &mut pools {
         pool.allocatable = pool.cpus.difference(&kept).len();
+        pool.is_shared &= policy == Policy::TopologyAware || pool.id == PoolId::MACHINE;
     }
     if let Some(machine) = pools.first_mut() {
         machine.has_refuge = !reserved.is_empty();
@@ -218,10 +220,9 @@ fn derive_cores(topology: &Topology, pools: &mut [Pool]) -> Vec<Core> {
 
 fn pool(topology: &Topology, object: &Object, id: PoolId, parent: Option<PoolId>) -> Pool {
     let nodes = topology.nodes_of(&object.cpus);
-    let is_inside_node = topology
-        .nodes()
-        .iter()
-        .any(|node| object.cpus.is_subset(&node.cpus) && object.cpus != node.cpus);
+    let mut nodes_around = topology.nodes().iter();
+    let is_inside_node =
+        nodes_around.any(|node| object.cpus.is_subset(&node.cpus) && object.cpus != node.cpus);
     let attached = topology
         .nodes()
         .iter()
@@ -238,6 +239,7 @@ fn pool(topology: &Topology, object: &Object, id: PoolId, parent: Option<PoolId>
         cpus: object.cpus.clone(),
         distance: largest_distance(topology, &nodes),
         is_inside_node,
+        is_shared: !is_inside_node,
         has_refuge: false,
         nodes,
         cores: 0..0,
@@ -362,7 +364,8 @@ mod tests {
             ("core:4 isolated:2", "2", "reserved 2, isolated , shared 0-1,3"),
         ] {
             let topology = derive(&parse_machine(line).unwrap()).unwrap();
-            let pools = surviving_pools(&topology, &reserved.parse().unwrap());
+            let pools =
+                surviving_pools(&topology, Policy::TopologyAware, &reserved.parse().unwrap());
             let shown = format!(
                 "reserved {}, isolated {}, shared {}",
                 pools.reserved(),
@@ -377,7 +380,7 @@ mod tests {
     fn an_object_that_is_no_pool_of_its_own_is_found_by_its_name() {
         let line = "pack:1 numa:2 l3:1 core:4 offline:0-3";
         let topology = derive(&parse_machine(line).unwrap()).unwrap();
-        let pools = surviving_pools(&topology, &CpuSet::new());
+        let pools = surviving_pools(&topology, Policy::TopologyAware, &CpuSet::new());
         for name in ["machine", "package 0", "numa 1", "l3 1"] {
             assert_eq!(pools.named(name).map(|pool| pool.id), Some(PoolId::MACHINE), "{name}");
         }
