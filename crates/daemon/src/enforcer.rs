@@ -267,6 +267,7 @@ impl Enforcer {
             isolations,
             reclaims,
             cgroups: _,
+            lacks_groups: _,
         } = gathered;
         let mut groups = GroupOutcome::default();
         work.change(self.kernel.as_mut(), &mut groups);
@@ -417,6 +418,7 @@ impl Enforcer {
             || !problems.is_empty()
             || !groups.is_empty()
             || !reclaims.is_empty()
+            || gathered.lacks_groups
             || self.originals.count() > 0
             || self.originals.unread().is_some()
             || is_scheduled

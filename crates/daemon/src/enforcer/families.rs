@@ -32,6 +32,8 @@ pub(crate) struct Gathered {
     pub(crate) settings: Settings,
     /// What is wanted and cannot be had here, a sentence each.
     pub(crate) problems: Vec<String>,
+    /// Somebody wants something of a group that is not there yet.
+    pub(crate) lacks_groups: bool,
     /// Groups of resctrl, and the threads that belong into them.
     pub(crate) groups: GroupWork,
     /// Which files belong to what the rebalancer has turned.

@@ -86,6 +86,7 @@ pub(super) fn gather_cgroups(
     let files = known.read(kernel);
     if files.is_empty() {
         // Otherwise there is no group yet whose files these could be.
+        gathered.lacks_groups = true;
         let is_v1 = kernel.read("sys/fs/cgroup/cgroup.controllers").is_err();
         if is_v1 && members.iter().any(Member::wants_by_itself) {
             gathered.problems.push(
@@ -99,11 +100,14 @@ pub(super) fn gather_cgroups(
     let (mut disks, mut reclaimed) = (Vec::new(), Vec::new());
     for member in &members {
         let Occupant { name, runtime_id, spec, .. } = member.occupant;
-        // Before the start there is none, with some runtimes; the start wakes the enforcer.
         let found = find_container_cgroup(kernel, &spec.pod.cgroup_parent, runtime_id, None);
         let group = match found {
             Ok(Some(group)) => group,
-            Ok(None) => continue,
+            // Before the start there is none, with some runtimes.
+            Ok(None) => {
+                gathered.lacks_groups = true;
+                continue;
+            }
             Err(error) => {
                 gathered
                     .problems

@@ -258,7 +258,7 @@ fn classes_of_block_io_are_chosen_or_those_of_the_qos_class() {
     );
 }
 
-/// That there were no groups yet was remembered, and taken for cgroups of version 1 as long as the daemon ran.
+/// That there were no groups yet was remembered, and taken for cgroups of version 1 as long as the daemon ran; and nothing was to be looked at again.
 #[test]
 fn groups_that_come_after_the_first_look_are_looked_at() {
     let (mut bare, with_groups) = (kernel(&[]), kernel(&["own"]));
@@ -271,7 +271,11 @@ fn groups_that_come_after_the_first_look_are_looked_at() {
     let state = tempfile::tempdir().unwrap();
     let originals = Originals::open(Arc::new(SoundDisk), state.path(), None).unwrap().0;
     let mut enforcer = Enforcer::new(Box::new(Arc::clone(&kernel)), originals);
-    let mut look = |secs| enforcer.enforce(&config, &occupancy, Duration::from_secs(secs));
+    let mut look = |secs| {
+        let outcome = enforcer.enforce(&config, &occupancy, Duration::from_secs(secs));
+        assert!(enforcer.has_work());
+        outcome
+    };
     let first = look(0);
     assert_eq!((first.problems, first.plan.writes.len()), (vec![], 0));
     kernel.lock().unwrap().files.extend(with_groups.files);
