@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd as _;
 
 use aya::Ebpf;
 use aya::maps::{Array, Map, MapData, MapError, PerCpuArray, PerCpuValues};
-use bayplan_types::{CpuId, CpuSet};
+use bayplan_types::CpuSet;
 
 use crate::Event;
 use crate::pmu::Pmu;
@@ -48,21 +48,17 @@ impl Counting {
         &self.open
     }
 
-    /// Opens counters on CPUs that have come online. Those of a CPU that has gone are dead, and are opened anew when it is back.
+    /// Opens counters on CPUs that have come online. Those of a CPU that has gone are dead, and are opened anew when it is back. Where not all events can be counted
+    /// none is, and it is tried again the next time.
     pub(crate) fn follow(&mut self, online: &CpuSet) -> Result<(), MapError> {
         let cpus = self.cpus;
+        self.open.intersect_with(online);
         for cpu in online.difference(&self.open).iter().filter(|cpu| cpu.0 < cpus) {
-            self.open_on(cpu)?;
-        }
-        self.open = online.clone();
-        Ok(())
-    }
-
-    fn open_on(&mut self, cpu: CpuId) -> Result<(), MapError> {
-        let group = self.pmu.open(cpu);
-        for (map, counter) in self.counters.iter_mut().zip(&group) {
-            let Some(counter) = counter else { continue };
-            map.set(cpu.0, counter.as_raw_fd().cast_unsigned(), 0)?;
+            let Some(group) = self.pmu.open(cpu) else { continue };
+            for (map, counter) in self.counters.iter_mut().zip(&group) {
+                map.set(cpu.0, counter.as_raw_fd().cast_unsigned(), 0)?;
+            }
+            self.open.insert(cpu);
         }
         Ok(())
     }

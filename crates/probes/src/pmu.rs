@@ -55,16 +55,13 @@ impl Pmu {
         }
     }
 
-    /// A counter for each of [`Pmu::events`], as one group, or `None` where this CPU has no such; none at all where they cannot count.
-    pub(crate) fn open(&self, cpu: CpuId) -> Vec<Option<Counter>> {
-        let opened = self.open_group(cpu, &self.events);
-        let mut group: Vec<Option<Counter>> = opened.into_iter().map(Result::ok).collect();
+    /// A counter for each of [`Pmu::events`], as one group; `None` where this CPU lacks one of them, as one of a kind of which none was online before
+    /// may, and where they cannot count.
+    pub(crate) fn open(&self, cpu: CpuId) -> Option<Vec<Counter>> {
+        let mut group = whole(self.open_group(cpu, &self.events))?;
         // All at once: who joins a group that counts already does not count before the kernel plans anew.
-        let leader = group.iter_mut().flatten().next();
-        match leader.map(Counter::enable_group) {
-            Some(Err(_)) => Vec::new(),
-            _ => group,
-        }
+        group.first_mut()?.enable_group().ok()?;
+        Some(group)
     }
 
     /// A counter for each, all of one group, which does not count yet.
@@ -148,6 +145,11 @@ fn choose<T>(
         events = there;
     }
     if events.is_empty() || tried.is_empty() { Err(failed) } else { Ok(events) }
+}
+
+/// A group of which nothing is missing: of cycles without their instructions nothing follows.
+fn whole<T>(group: Vec<io::Result<T>>) -> Option<Vec<T>> {
+    group.into_iter().map(Result::ok).collect()
 }
 
 /// Kinds of CPUs by their counters: those of cores, unlike others, have a file `cpus`. Empty where there is one kind only and on machines that tell none.
@@ -260,6 +262,15 @@ mod tests {
         check_choice([&[], &[]], [4, 2], &[Cycles, Instructions]);
         check_choice([&[Cycles], &[Instructions]], [1, 1], &[]);
         check_choice([&[], &[]], [0, 4], &[]);
+    }
+
+    /// Instructions of a CPU that came later and does not count cycles were added to those of the others, and made containers look fast.
+    #[test]
+    fn a_cpu_that_lacks_an_event_counts_none() {
+        let lacking = || Err(io::Error::from(Errno::ENOENT));
+        assert_eq!(whole(vec![Ok(1), Ok(2)]), Some(vec![1, 2]));
+        assert_eq!(whole(vec![Ok(1), lacking()]), None);
+        assert_eq!(whole(vec![lacking(), Ok(2)]), None);
     }
 
     #[track_caller]
