@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bayplan_allocator::{
-    ContainerId, Owner, Preferences, Preserve, Request, Strictness, Wishes, derive_demand,
+    ContainerId, Demand, Owner, Preferences, Preserve, Request, Strictness, Wishes, derive_demand,
 };
 use bayplan_topology::Device;
 use bayplan_types::{Bytes, QosClass};
@@ -300,12 +300,17 @@ pub fn derive_request<'a>(
     wishes.place.near = nears(&asked.hints, container, hardware.devices);
     wishes.place.affinity = affinities(&asked.affinity, container, others.clone());
     wishes.pod = pod_wishes(container, others, wishes.pod.is_one);
+    let is_claimed = !wishes.claimed.is_empty();
+    let (demand, wishes) = match is_claimed {
+        true => (Demand::new(0, None), as_claimed(wishes)),
+        false => (demand, wishes),
+    };
     let memory_limit = positive(resources.memory_limit).map(Bytes);
     let is_guaranteed = qos == QosClass::Guaranteed;
     let request = Request {
         owner: pod.owner(),
         ceiling: resources.cpu_limit(),
-        is_reserved: asked.prefer_reserved_cpus.unwrap_or(is_system),
+        is_reserved: !is_claimed && asked.prefer_reserved_cpus.unwrap_or(is_system),
         memory: requests.memory,
         memory_is_expected: !is_guaranteed,
         memory_limit: memory_limit.filter(|_| !is_guaranteed),
@@ -314,6 +319,11 @@ pub fn derive_request<'a>(
         ..Request::new(id, demand)
     };
     (request, warnings)
+}
+
+/// Where CPUs were chosen for the pod, nothing else that it wishes of CPUs, of its place and of its mates counts.
+fn as_claimed(Wishes { claimed, memory, preserve, .. }: Wishes) -> Wishes {
+    Wishes { claimed, memory, preserve, is_immovable: true, ..Wishes::default() }
 }
 
 /// What a webhook copied of the pod's specification counts, as far as it can be true.
