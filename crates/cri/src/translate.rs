@@ -541,6 +541,61 @@ mod tests {
         }
     }
 
+    /// Nothing else that the pod wishes of CPUs, of its place and of its mates counts, but for what it wants left alone.
+    #[test]
+    fn who_runs_on_chosen_cpus_requests_none() {
+        let list = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            let status = ("scheduling.koordinator.sh/resource-status", r#"{"cpuset":"4-5"}"#);
+            let pairs = pairs.iter().chain([&status]);
+            pairs.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        for (namespace, pairs, preserve) in [
+            ("default", &[][..], Preserve::default()),
+            (
+                "kube-system",
+                &[("bayplan.dev/within", "numa"), ("bayplan.dev/apart", "core required")],
+                Preserve::default(),
+            ),
+            (
+                "default",
+                &[("bayplan.dev/memory.preserve", "true")],
+                Preserve { cpus: false, memory: true },
+            ),
+            (
+                "default",
+                &[("bayplan.dev/cpu.preserve", "true")],
+                Preserve { cpus: true, memory: false },
+            ),
+        ] {
+            let pod = Pod {
+                namespace: namespace.into(),
+                qos: Some(QosClass::Guaranteed),
+                resources: cpu(4096, 400_000),
+                annotations: list(pairs),
+                ..Pod::default()
+            };
+            let container =
+                NewContainer { pod, resources: cpu(2048, 200_000), ..NewContainer::default() };
+            let rules = RequestRules {
+                reserved_namespaces: vec!["kube-*".into()],
+                ..RequestRules::default()
+            };
+            let (request, warnings) =
+                derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
+            let wishes = Wishes {
+                claimed: "4-5".parse().unwrap(),
+                preserve,
+                is_immovable: true,
+                ..Wishes::default()
+            };
+            assert_eq!(request.wishes, wishes, "{pairs:?}");
+            assert!(warnings.is_empty() && !request.is_reserved, "{warnings:?}");
+            assert_eq!(request.demand, Demand::new(0, None));
+            assert_eq!(request.memory, Bytes::gib(1));
+            assert!(request.terms().preserve.cpus);
+        }
+    }
+
     #[test]
     fn the_most_specific_annotation_wins_and_older_names_count() {
         let two_and_a_half = cpu(2560, 250_000);

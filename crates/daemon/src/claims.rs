@@ -93,10 +93,11 @@ impl NodeState {
 
     /// What is claimed since the last time leaves the pools, and what is not any more returns to them.
     pub(crate) fn settle_claims(&mut self, now: Timestamp, step: &mut Step) {
-        let gained = self.claimed_now().difference(&self.claimed);
-        if gained.is_empty() && self.claimed_now() == self.claimed {
+        let claimed = self.claimed_now();
+        if claimed == self.claimed {
             return;
         }
+        let gained = claimed.difference(&self.claimed);
         let has_gained = |it: &Container| it.claim.cpus.intersects(&gained);
         let newcomer = self.containers.iter().find(|(_, it)| has_gained(it)).map(|(id, _)| *id);
         if let Some(newcomer) = newcomer {
@@ -192,25 +193,25 @@ impl NodeState {
     }
 
     /// By container, those of its CPUs that are not its pod's alone.
-    pub(crate) fn contested(&self) -> BTreeMap<ContainerId, CpuSet> {
+    pub(crate) fn not_alone(&self) -> BTreeMap<ContainerId, CpuSet> {
         let shareable = self.machine.unplaced_cpus().difference(self.machine.reserved());
         let claiming = || self.containers.iter().filter(|(_, it)| !it.claim.cpus.is_empty());
-        let contested = claiming().map(|(id, container)| {
-            let mut contested = container.claim.cpus.difference(&shareable);
+        let not_alone = claiming().map(|(id, container)| {
+            let mut not_alone = container.claim.cpus.difference(&shareable);
             let others =
                 claiming().filter(|(_, it)| !is_same_pod(&it.spec.pod, &container.spec.pod));
             for (_, other) in others {
-                contested.union_with(&container.claim.cpus.intersection(&other.claim.cpus));
+                not_alone.union_with(&container.claim.cpus.intersection(&other.claim.cpus));
             }
-            (*id, contested)
+            (*id, not_alone)
         });
-        contested.collect()
+        not_alone.collect()
     }
 
-    /// Tells of those of whose CPUs more are contested than before.
-    pub(crate) fn note_contested(&self, before: &BTreeMap<ContainerId, CpuSet>, step: &mut Step) {
-        for (id, contested) in self.contested() {
-            let new = before.get(&id).map_or(contested.clone(), |was| contested.difference(was));
+    /// Tells of those of whose CPUs more are not_alone than before.
+    pub(crate) fn note_not_alone(&self, before: &BTreeMap<ContainerId, CpuSet>, step: &mut Step) {
+        for (id, not_alone) in self.not_alone() {
+            let new = before.get(&id).map_or(not_alone.clone(), |was| not_alone.difference(was));
             let Some(container) = self.containers.get(&id).filter(|_| !new.is_empty()) else {
                 continue;
             };
@@ -223,7 +224,7 @@ impl NodeState {
                 shown_cpus(&new),
                 runs.unwrap_or_default()
             );
-            step.notes.push(Note::Failure { kind: "contested", message });
+            step.notes.push(Note::Failure { kind: "not_alone", message });
         }
     }
 }

@@ -59,13 +59,13 @@ impl NodeState {
         let mut step = Step::new(Answer::Done);
         self.confirm_doubtful(view, now, &mut step);
         self.release_missing(view, now, &mut step);
-        let contested = self.contested();
+        let not_alone = self.not_alone();
         // Where nobody is to be is known before anybody is adopted where he runs.
         for is_claiming in [true, false] {
             self.take_over(view, is_claiming, now, &mut step);
             self.settle_claims(now, &mut step);
         }
-        self.note_contested(&contested, &mut step);
+        self.note_not_alone(&not_alone, &mut step);
         self.forget_unstarted(view);
         self.ended.retain(|_, step| *step > view.basis);
         self.note_kept_files(view, &mut step);

@@ -94,11 +94,11 @@ impl NodeState {
             return step;
         }
         let (before, cpus) = (self.machine.cpus(), machine.pools.cpus());
-        let contested = self.contested();
+        let not_alone = self.not_alone();
         self.origin.machine.clone_from(&machine.files);
         let Reseated { moved, displaced } =
             self.reseat_all(machine, By::Machine, &BTreeMap::new(), now, &mut step);
-        self.note_contested(&contested, &mut step);
+        self.note_not_alone(&not_alone, &mut step);
         step.notes.push(Note::MachineChanged {
             came: cpus.difference(&before).to_string(),
             went: before.difference(&cpus).to_string(),

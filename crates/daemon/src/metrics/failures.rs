@@ -36,7 +36,7 @@ pub(super) const FAILURES: [(&str, &str); 30] = [
     ("task", "a bug has ended a part of the daemon; `/readyz` and the log name it"),
     ("displaced", "no room for one that lost CPUs, so it shares"),
     (
-        "contested",
+        "not_alone",
         "CPUs that were chosen for a pod that runs are offline, reserved or somebody else's, too",
     ),
     ("reserved_offline", "some of `reservedCpus` are offline"),

@@ -298,8 +298,8 @@ fn who_runs_already_is_not_refused_and_an_owner_gets_other_cpus() {
             found k/a 2000 @0-2,6 on 0-2,6: k/a 0-2,6, o/a 1-2 mem 0
             found l/a 2000 @6-8 on 6-7: k/a 0-2,6, l/a 6-7, o/a 1-2 mem 0
             sync: k/a 0-2,6 mem 0-1, l/a 6-7 mem 1, o/a 4-5 mem 1
-              contested: default/k/a: of CPUs 0-2,6, which were chosen for its pod, 0,6 are offline, reserved or somebody else's; it runs on 0-2,6
-              contested: default/l/a: of CPUs 6-8, which were chosen for its pod, 6,8 are offline, reserved or somebody else's; it runs on 6-7
+              not_alone: default/k/a: of CPUs 0-2,6, which were chosen for its pod, 0,6 are offline, reserved or somebody else's; it runs on 0-2,6
+              not_alone: default/l/a: of CPUs 6-8, which were chosen for its pod, 6,8 are offline, reserved or somebody else's; it runs on 6-7
             restart: k/a 0-2,6 mem 0-1, l/a 6-7 mem 1, o/a 4-5 mem 1
             -k/a: l/a 6-7 mem 1, o/a 4-5 mem 1
         "#]],
@@ -352,9 +352,9 @@ fn on_offline_cpus_a_pod_stays_on_what_is_left_and_shares_where_nothing_is() {
             o/a 3000: k/a 2-3 mem 0, o/a 4-6 mem 1
             s/a ~500: k/a 2-3 mem 0, o/a 4-6 mem 1, s/a 0-1 mem 0
             off 3: k/a 2 mem 0, o/a 4-6 mem 1, s/a 0-1 mem 0
-              contested: default/k/a: of CPUs 2-3, which were chosen for its pod, 3 are offline, reserved or somebody else's; it runs on 2
+              not_alone: default/k/a: of CPUs 2-3, which were chosen for its pod, 3 are offline, reserved or somebody else's; it runs on 2
             off 2-3: k/a 0-1,7 mem 0, o/a 4-6 mem 1, s/a 0-1 mem 0
-              contested: default/k/a: of CPUs 2-3, which were chosen for its pod, 2 are offline, reserved or somebody else's; it runs on 0-1,7
+              not_alone: default/k/a: of CPUs 2-3, which were chosen for its pod, 2 are offline, reserved or somebody else's; it runs on 0-1,7
             restart: k/a 0-1,7 mem 0, o/a 4-6 mem 1, s/a 0-1 mem 0
             off: k/a 2-3 mem 0, o/a 4-6 mem 1, s/a 0-1 mem 0
         "#]],
@@ -370,7 +370,7 @@ fn cpus_that_become_reserved_are_told_of() {
         expect![[r#"
         k/a 1000 @2-3: k/a 2-3 mem 0
         reserve 2: k/a 2-3 mem 0
-          contested: default/k/a: of CPUs 2-3, which were chosen for its pod, 2 are offline, reserved or somebody else's; it runs on 2-3
+          not_alone: default/k/a: of CPUs 2-3, which were chosen for its pod, 2 are offline, reserved or somebody else's; it runs on 2-3
         reserve 0: k/a 2-3 mem 0
     "#]],
     );
