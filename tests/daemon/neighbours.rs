@@ -54,6 +54,53 @@ async fn a_node_whose_cpus_are_all_claimed_starts() {
     assert!(!set(&status.cpus.shared).is_empty(), "somebody has to run somewhere");
 }
 
+/// From kubelet's call to the runtime: all of the pod runs there and nobody else, whether the journal is there after a restart or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn cpus_that_koordinators_scheduler_has_chosen_for_a_pod_are_left_to_it() {
+    let mut node = Node::start().await;
+    let (_, owner) = node.guaranteed("owner", 2000).await;
+    let (_, shared) = node.burstable("shared", 100).await;
+    let chosen = |name: &str, cpus: &CpuSet| {
+        let status = format!(r#"{{"cpuset":"{cpus}"}}"#);
+        let annotation = "scheduling.koordinator.sh/resource-status".to_owned();
+        let pod = PodSpec::new(name, QosClass::Guaranteed);
+        PodSpec { annotations: vec![(annotation, status)], ..pod }
+    };
+    let cpus = set("5,14");
+    let spec = |name: &str, milli| ContainerSpec::guaranteed(name, milli, Bytes::gib(1));
+    let pod = chosen("chosen", &cpus);
+    let (running, first) = soon(node.kubelet.launch(&pod, &spec("first", 1500))).await.unwrap();
+    let second = soon(node.kubelet.create(&running, &spec("second", 500), 0)).await.unwrap();
+    let is_left_to_them = |node: &Node| {
+        let others = node.live().into_iter().filter(|it| it.id != first && it.id != second);
+        let others: Vec<CpuSet> = others.map(|it| set(&it.cpus)).collect();
+        assert_eq!(others.len(), 2);
+        [&first, &second].iter().all(|id| node.cpus(id) == cpus)
+            && others.iter().all(|it| it.is_disjoint(&cpus))
+    };
+    assert!(is_left_to_them(&node));
+    let taken = chosen("taken", &node.cpus(&owner));
+    let refused = soon(node.kubelet.launch(&taken, &spec("two", 2000))).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+    assert!(refused.message().contains("are owned by default/owner/owner"), "{refused}");
+
+    for is_lost in [false, true] {
+        node.kill_daemon();
+        if is_lost {
+            fs::remove_dir_all(node.state_dir()).unwrap();
+        }
+        node.start_daemon().await;
+        node.wait_until("all are known", |now| now.containers.len() == 4).await;
+        let status = node.wait_until_in_line().await;
+        assert!(is_left_to_them(&node), "journal lost: {is_lost}");
+        assert_eq!(set(&status.cpus.isolated), cpus);
+    }
+    soon(node.kubelet.end_pod(&running)).await.unwrap();
+    node.wait_until("they are shared again", |now| cpus.is_subset(&set(&now.cpus.shared))).await;
+    node.wait_until_in_line().await;
+    assert!(cpus.is_subset(&node.cpus(&shared)));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_in_the_way_is_counted_by_what_was_looked_at() {
     let mut node = Node::without_daemon(MACHINE);

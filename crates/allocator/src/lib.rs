@@ -40,7 +40,7 @@ pub use narrow::{Narrowing, plan_narrowing};
 pub use offer::{Considered, Offer, Refusal, offer};
 pub use pool::{Pool, PoolId, Pools};
 pub use request::{ContainerId, Demand, Preferences, Previous, Request, derive_demand};
-pub use room::Move;
+pub use room::{Move, plan_way};
 pub use score::{Rejection, Score};
 pub use wishes::{
     ColdStart, CpuWishes, MemoryWishes, Near, Owner, Packing, PlaceWishes, PodWishes, Preserve,

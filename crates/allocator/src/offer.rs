@@ -73,7 +73,7 @@ pub fn offer(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
     if request.is_reserved && !ledger.pools().reserved().is_empty() {
         return offer_reserved(ledger, request);
     }
-    if request.wishes.preserve.cpus {
+    if request.wishes.has_no_choice() {
         return offer_preserved(ledger, request);
     }
     let question = Question::new(ledger, request);
@@ -162,7 +162,7 @@ fn offer_reserved(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> 
     with_memory_near(ledger, request, allocation)
 }
 
-/// A container whose CPUs are left alone runs anywhere; what it requests is kept free on the machine.
+/// A container whose CPUs are left alone runs anywhere, and what it requests is kept free on the machine; one for whose pod they were chosen runs there, and requests none of the others.
 fn offer_preserved(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
     let own = MilliCpu::from_cpus(request.demand.exclusive());
     let allocation = Allocation {

@@ -3,6 +3,7 @@
 //! A pool is an object of the hardware tree that differs from its parent in its CPUs. Pools form one tree, so the CPUs of two
 //! pools are either disjoint or one inside the other.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use bayplan_topology::Level;
@@ -132,7 +133,9 @@ pub struct Pools {
     /// Most threads that a core has.
     pub(crate) width: usize,
     pub(crate) nodes: Vec<Node>,
-    /// CPUs of each NUMA node and package that are neither reserved nor isolated, most first.
+    /// CPUs of each NUMA node and package.
+    pub(crate) counted_domains: Vec<(Level, CpuSet)>,
+    /// How many of these are neither reserved nor isolated, most first.
     pub(crate) domain_cpus: Vec<(Level, usize)>,
     /// By node and size.
     pub(crate) huge: Vec<Huge>,
@@ -149,6 +152,36 @@ pub struct Pools {
 }
 
 impl Pools {
+    /// The same where these CPUs are somebody else's: nobody owns or shares them, as those of a cpuset partition. Reserved ones stay reserved, and
+    /// where none is reserved, one stays shared: somebody has to run somewhere.
+    pub fn with_claimed(&self, claimed: &CpuSet) -> Pools {
+        let allocatable = self.allocatable();
+        let mut taken = claimed.intersection(&self.cpus()).difference(&self.reserved);
+        if self.reserved.is_empty()
+            && allocatable.is_subset(&taken)
+            && let Some(cpu) = allocatable.last()
+        {
+            taken.remove(cpu);
+        }
+        let mut pools = self.clone();
+        pools.isolated.union_with(&taken);
+        pools.partitioned.union_with(&taken);
+        pools.count_allocatable();
+        pools
+    }
+
+    /// Counts CPUs that are neither reserved nor isolated.
+    pub(crate) fn count_allocatable(&mut self) {
+        let kept = self.reserved.union(&self.isolated);
+        for pool in &mut self.pools {
+            pool.allocatable = pool.cpus.difference(&kept).len();
+        }
+        let domains = self.counted_domains.iter();
+        let left = domains.map(|(level, cpus)| (*level, cpus.difference(&kept).len()));
+        self.domain_cpus = left.filter(|(_, cpus)| *cpus > 0).collect();
+        self.domain_cpus.sort_by_key(|(_, cpus)| Reverse(*cpus));
+    }
+
     /// Every pool, parents before children.
     pub fn iter(&self) -> impl Iterator<Item = &Pool> {
         self.pools.iter()

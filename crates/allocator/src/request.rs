@@ -8,7 +8,7 @@ use bayplan_types::{Bytes, CpuSet, MilliCpu, QosClass};
 
 use crate::ledger::Terms;
 use crate::pool::PoolId;
-use crate::wishes::{Near, Owner, Siblings, Strictness, Wishes};
+use crate::wishes::{Near, Owner, Preserve, Siblings, Strictness, Wishes};
 
 /// The ledger's own name of a container; given out by the daemon, never used twice in one ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -170,7 +170,7 @@ impl Request {
             is_place_bound: (is_exclusive && wishes.cpus.within.is_some())
                 || wishes.place.near.iter().any(is_strict),
             memory_is_expected: self.memory_is_expected,
-            preserve: wishes.preserve,
+            preserve: Preserve { cpus: wishes.has_no_choice(), ..wishes.preserve },
         }
     }
 }

@@ -12,9 +12,10 @@
 
 use std::cmp::Reverse;
 
-use bayplan_types::MilliCpu;
+use bayplan_types::{CpuSet, MilliCpu};
 
-use crate::budget::{Budgets, Load, Supply};
+use crate::budget::{Budgets, Load, Supply, Unit, Units};
+use crate::counted::Counted;
 use crate::ledger::{Allocation, Ledger};
 use crate::pool::{Pool, PoolId};
 use crate::request::ContainerId;
@@ -98,6 +99,23 @@ pub(crate) fn make_room(
         room.budgets = Budgets::new(&supply, &room.loads);
     }
     Some((moves, room.loads))
+}
+
+/// The sharers that have to go elsewhere so that these CPUs can be taken from all, and what the others request keeps fitting; none where that cannot
+/// be.
+pub fn plan_way(ledger: &Ledger, cpus: &CpuSet) -> Vec<Move> {
+    let pools = ledger.pools();
+    let taken = cpus.intersection(ledger.free());
+    let around = pools.iter().filter(|pool| taken.is_subset(&pool.cpus));
+    let Some(pool) = around.min_by_key(|pool| pool.cpus.len()).filter(|_| !taken.is_empty()) else {
+        return Vec::new();
+    };
+    let takeable = Counted::new(pools, &taken);
+    let units = Units { unit: Unit::Cpu, only_whole: false, cpus: 1 };
+    let supply = Supply { pools, shared: Some(ledger.counted()), takeable: &takeable, units };
+    let wanted = Wanted { count: taken.len(), shared: None };
+    let room = make_room(supply, ledger.loads(), &movable_sharers(ledger), pool, wanted);
+    room.map(|(moves, _)| moves).unwrap_or_default()
 }
 
 /// The state after the moves so far.

@@ -192,6 +192,15 @@ pub struct Wishes {
     pub pod: PodWishes,
     /// What bayplan leaves alone.
     pub preserve: Preserve,
+    /// CPUs that somebody else has chosen for its pod. They are nobody's in the ledger ([`Pools::with_claimed`](crate::Pools::with_claimed)), and it holds no others. Empty: none.
+    pub claimed: CpuSet,
     /// It is never moved once it runs.
     pub is_immovable: bool,
+}
+
+impl Wishes {
+    /// Its CPUs are not for placement to choose.
+    pub fn has_no_choice(&self) -> bool {
+        self.preserve.cpus || !self.claimed.is_empty()
+    }
 }

@@ -26,7 +26,7 @@ use bayplan_allocator::Wishes;
 pub use affinity::{Affinity, affinities};
 pub use field::Field;
 pub use hints::{HintSource, Hints, nears};
-pub use koordinator::{FOREIGN, Foreign};
+pub use koordinator::{FOREIGN, Foreign, may_claim};
 pub use page::{render_page, render_text};
 pub use source::Sources;
 pub use table::{KEYS, Key, Values};
@@ -39,7 +39,7 @@ pub use webhook::parse_quantity;
 use crate::resources::ExactRequests;
 use crate::translate::{NewContainer, RequestRules};
 use names::look_up;
-pub(crate) use values::shown;
+pub use values::shown;
 use values::{Misread, VALUE_MAX, word};
 
 /// What of a value is shown in a warning.

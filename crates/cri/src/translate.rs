@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bayplan_allocator::{
-    ContainerId, Owner, Preferences, Preserve, Request, Strictness, Wishes, derive_demand,
+    ContainerId, Demand, Owner, Preferences, Preserve, Request, Strictness, Wishes, derive_demand,
 };
 use bayplan_topology::Device;
 use bayplan_types::{Bytes, QosClass};
@@ -300,12 +300,17 @@ pub fn derive_request<'a>(
     wishes.place.near = nears(&asked.hints, container, hardware.devices);
     wishes.place.affinity = affinities(&asked.affinity, container, others.clone());
     wishes.pod = pod_wishes(container, others, wishes.pod.is_one);
+    let is_claimed = !wishes.claimed.is_empty();
+    let (demand, wishes) = match is_claimed {
+        true => (Demand::new(0, None), as_claimed(wishes)),
+        false => (demand, wishes),
+    };
     let memory_limit = positive(resources.memory_limit).map(Bytes);
     let is_guaranteed = qos == QosClass::Guaranteed;
     let request = Request {
         owner: pod.owner(),
         ceiling: resources.cpu_limit(),
-        is_reserved: asked.prefer_reserved_cpus.unwrap_or(is_system),
+        is_reserved: !is_claimed && asked.prefer_reserved_cpus.unwrap_or(is_system),
         memory: requests.memory,
         memory_is_expected: !is_guaranteed,
         memory_limit: memory_limit.filter(|_| !is_guaranteed),
@@ -314,6 +319,11 @@ pub fn derive_request<'a>(
         ..Request::new(id, demand)
     };
     (request, warnings)
+}
+
+/// Where CPUs were chosen for the pod, nothing else that it wishes of CPUs, of its place and of its mates counts.
+fn as_claimed(Wishes { claimed, memory, preserve, .. }: Wishes) -> Wishes {
+    Wishes { claimed, memory, preserve, is_immovable: true, ..Wishes::default() }
 }
 
 /// What a webhook copied of the pod's specification counts, as far as it can be true.
@@ -528,6 +538,61 @@ mod tests {
                 derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
             let preserve = Preserve { cpus: is_left_alone, memory: is_left_alone };
             assert_eq!(request.wishes.preserve, preserve, "{name}");
+        }
+    }
+
+    /// Nothing else that the pod wishes of CPUs, of its place and of its mates counts, but for what it wants left alone.
+    #[test]
+    fn who_runs_on_chosen_cpus_requests_none() {
+        let list = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            let status = ("scheduling.koordinator.sh/resource-status", r#"{"cpuset":"4-5"}"#);
+            let pairs = pairs.iter().chain([&status]);
+            pairs.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        for (namespace, pairs, preserve) in [
+            ("default", &[][..], Preserve::default()),
+            (
+                "kube-system",
+                &[("bayplan.dev/within", "numa"), ("bayplan.dev/apart", "core required")],
+                Preserve::default(),
+            ),
+            (
+                "default",
+                &[("bayplan.dev/memory.preserve", "true")],
+                Preserve { cpus: false, memory: true },
+            ),
+            (
+                "default",
+                &[("bayplan.dev/cpu.preserve", "true")],
+                Preserve { cpus: true, memory: false },
+            ),
+        ] {
+            let pod = Pod {
+                namespace: namespace.into(),
+                qos: Some(QosClass::Guaranteed),
+                resources: cpu(4096, 400_000),
+                annotations: list(pairs),
+                ..Pod::default()
+            };
+            let container =
+                NewContainer { pod, resources: cpu(2048, 200_000), ..NewContainer::default() };
+            let rules = RequestRules {
+                reserved_namespaces: vec!["kube-*".into()],
+                ..RequestRules::default()
+            };
+            let (request, warnings) =
+                derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
+            let wishes = Wishes {
+                claimed: "4-5".parse().unwrap(),
+                preserve,
+                is_immovable: true,
+                ..Wishes::default()
+            };
+            assert_eq!(request.wishes, wishes, "{pairs:?}");
+            assert!(warnings.is_empty() && !request.is_reserved, "{warnings:?}");
+            assert_eq!(request.demand, Demand::new(0, None));
+            assert_eq!(request.memory, Bytes::gib(1));
+            assert!(request.terms().preserve.cpus);
         }
     }
 

@@ -66,6 +66,9 @@ impl NodeState {
         };
         let can = match request.wishes.preserve.memory {
             true => Err("its memory nodes are left alone".to_owned()),
+            false if !request.wishes.claimed.is_empty() => {
+                Err("its CPUs were chosen for its pod, and its memory is near them".to_owned())
+            }
             false => self.ledger.can_start_cold(&request).map_err(|why| why.to_string()),
         };
         let mut cold = request.clone();

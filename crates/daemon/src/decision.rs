@@ -1,12 +1,15 @@
 //! Why a container is where it is, in words that outlive the ledger. In: an offer or a refusal. Out: a row per pool.
 
-use bayplan_allocator::{Allocation, Considered, Offer, Pools, Refusal, Rejection, Request, Score};
+use bayplan_allocator::{
+    Allocation, Considered, Offer, Pools, Preserve, Refusal, Rejection, Request, Score, Wishes,
+};
 use bayplan_cri::annotations::{Sources, Warning, WarningKind};
 use bayplan_cri::translate::NewContainer;
 use bayplan_types::{Bytes, MilliCpu};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::claims::shown_cpus;
 use crate::state::NodeState;
 use crate::status::LEFT_ALONE;
 
@@ -107,7 +110,7 @@ impl NodeState {
             None => rejection.to_string(),
         };
         let (outcome, considered) = match offered {
-            Ok(offer) => (render_place(pools, offer.allocation()), offer.considered()),
+            Ok(offer) => (render_outcome(pools, request, offer.allocation()), offer.considered()),
             Err(refusal) => {
                 let told = render_refusal(&refusal.considered, why);
                 (format!("refused: {told}"), &refusal.considered[..])
@@ -141,8 +144,17 @@ pub(crate) fn unread_requirement(warnings: &[Warning]) -> Option<String> {
     Some(format!("refused: {}", unread.text))
 }
 
+/// What it asks for in CPUs.
+pub(crate) fn render_cpus(request: &Request) -> String {
+    let claimed = &request.wishes.claimed;
+    match claimed.is_empty() {
+        true => request.demand.to_string(),
+        false => format!("CPUs {} that were chosen for its pod", shown_cpus(claimed)),
+    }
+}
+
 pub(crate) fn render_asked(request: &Request) -> String {
-    let mut asked = request.demand.to_string();
+    let mut asked = render_cpus(request);
     if let Some(memory) = Some(request.memory).filter(|memory| *memory > Bytes::ZERO) {
         asked.push_str(&format!(", memory {memory}"));
     }
@@ -169,13 +181,27 @@ pub(crate) fn render_asked(request: &Request) -> String {
     asked
 }
 
+/// What somebody has got who asked for this.
+fn render_outcome(pools: &Pools, request: &Request, allocation: &Allocation) -> String {
+    let Wishes { claimed, preserve, .. } = &request.wishes;
+    if claimed.is_empty() || preserve.cpus {
+        return render_place(pools, allocation);
+    }
+    let place = format!("runs on CPUs {}, which were chosen for its pod", shown_cpus(claimed));
+    with_memory(place, *preserve)
+}
+
 pub(crate) fn render_place(pools: &Pools, allocation: &Allocation) -> String {
     let preserve = allocation.terms.preserve;
-    let mut place = match pools.get(allocation.pool) {
+    let place = match pools.get(allocation.pool) {
         _ if preserve.cpus => format!("CPUs {LEFT_ALONE}"),
         _ if allocation.is_reserved => "placed on the reserved CPUs".to_owned(),
         pool => format!("placed in {}", pool.map_or("?", |pool| pool.name.as_str())),
     };
+    with_memory(place, preserve)
+}
+
+fn with_memory(mut place: String, preserve: Preserve) -> String {
     if preserve.memory {
         place.push_str(&format!(", memory nodes {LEFT_ALONE}"));
     }

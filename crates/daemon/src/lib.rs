@@ -4,6 +4,7 @@
 
 mod api;
 pub mod check;
+mod claims;
 mod cold_start;
 mod compaction;
 pub mod compactor;

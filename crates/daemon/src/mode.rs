@@ -176,10 +176,9 @@ impl NodeState {
     }
 
     /// Where everybody runs whom nobody places: as kubelet without a CPU manager leaves him, as far as that can be said through CRI, where
-    /// an empty set means "as it is".
+    /// an empty set means "as it is". CPUs that were chosen for pods are as free then as those of owners.
     pub(crate) fn everywhere(&self) -> Pinning {
-        let pools = self.ledger.pools();
-        Pinning { cpus: pools.unplaced_cpus(), mems: pools.memory_nodes() }
+        Pinning { cpus: self.machine.unplaced_cpus(), mems: self.machine.memory_nodes() }
     }
 
     /// What a newcomer may ask for. `Err`: his pod requires something of the CPUs that he does not get.

@@ -51,6 +51,8 @@ pub struct Occupant {
     pub home: Result<NodeSet, NoHome>,
     /// Its CPU set is not bayplan's to say.
     pub is_left_alone: bool,
+    /// It is the word of whoever has chosen CPUs for its pod, and Bayplan carries it out.
+    pub is_claimed: bool,
     /// Its owner wants it to stay where it is.
     pub is_immovable: bool,
     /// It can share CPUs of other NUMA nodes: nothing binds it to its place.
@@ -101,6 +103,7 @@ impl NodeState {
                     },
                     home: self.home_of(*id, allocation),
                     is_left_alone: allocation.terms.preserve.cpus,
+                    is_claimed: container.claim.is_pinned(),
                     is_immovable: allocation.terms.is_immovable,
                     may_share_elsewhere: allocation.may_share_elsewhere(),
                 })

@@ -6,10 +6,12 @@
 //! under way, or that changed after the view was taken, is left alone, and so is one that has ended without ever having been started.
 
 use bayplan_allocator::{Allocation, ContainerId, PoolId, Request};
+use bayplan_cri::annotations::may_claim;
 use bayplan_types::{CpuSet, MilliCpu, NodeSet, Pinning};
 use jiff::Timestamp;
 
-use crate::decision::{Decision, texts};
+use crate::claims::shown_cpus;
+use crate::decision::{Decision, render_cpus, texts};
 use crate::event::{Answer, Note, RuntimeView, Seen, Step};
 use crate::history::{Entry, Kind};
 use crate::record::Record;
@@ -26,10 +28,11 @@ impl NodeState {
         cpus: &CpuSet,
         step: &mut Step,
     ) -> bool {
-        let (id, demand, preserve) = (request.id, request.demand, request.wishes.preserve);
+        let (id, demand, has_choice) =
+            (request.id, request.demand, !request.wishes.has_no_choice());
         let wanted = MilliCpu::from_cpus(demand.exclusive()) + demand.shared().unwrap_or_default();
         let around = self.ledger.pools().iter().filter(|pool| {
-            !preserve.cpus && !cpus.is_empty() && cpus.is_subset(&pool.cpus) && pool.is_shared
+            has_choice && !cpus.is_empty() && cpus.is_subset(&pool.cpus) && pool.is_shared
         });
         let pool = around.min_by_key(|pool| pool.cpus.len()).map(|pool| pool.id);
         let allocation = |pool| Allocation {
@@ -56,15 +59,13 @@ impl NodeState {
         let mut step = Step::new(Answer::Done);
         self.confirm_doubtful(view, now, &mut step);
         self.release_missing(view, now, &mut step);
-        for (runtime_id, seen) in view.containers.iter().filter(|(_, seen)| seen.is_alive) {
-            match self.by_runtime_id.get(runtime_id).copied() {
-                Some(id) => self.observe(id, runtime_id, seen, view.basis, &mut step),
-                None if self.ended.get(runtime_id).is_some_and(|step| *step > view.basis) => {}
-                None if !seen.is_running && self.unstarted.contains(runtime_id) => {}
-                None if self.is_superseded(seen, view) || self.is_restored() => {}
-                None => self.adopt_seen(runtime_id, seen, now, &mut step),
-            }
+        let not_alone = self.not_alone();
+        // Where nobody is to be is known before anybody is adopted where he runs.
+        for is_claiming in [true, false] {
+            self.take_over(view, is_claiming, now, &mut step);
+            self.settle_claims(now, &mut step);
         }
+        self.note_not_alone(&not_alone, &mut step);
         self.forget_unstarted(view);
         self.ended.retain(|_, step| *step > view.basis);
         self.note_kept_files(view, &mut step);
@@ -75,6 +76,28 @@ impl NodeState {
         self.join_holes(&mut step);
         self.narrow_one(&mut step);
         step
+    }
+
+    /// Those who live, as far as their pods claim CPUs, or as far as they do not.
+    fn take_over(
+        &mut self,
+        view: &RuntimeView,
+        is_claiming: bool,
+        now: Timestamp,
+        step: &mut Step,
+    ) {
+        let claims =
+            |seen: &Seen| seen.details.as_ref().is_some_and(|it| may_claim(&it.container.pod));
+        let alive = view.containers.iter().filter(|(_, seen)| seen.is_alive);
+        for (runtime_id, seen) in alive.filter(|(_, seen)| claims(seen) == is_claiming) {
+            match self.by_runtime_id.get(runtime_id).copied() {
+                Some(id) => self.observe(id, runtime_id, seen, view.basis, step),
+                None if self.ended.get(runtime_id).is_some_and(|step| *step > view.basis) => {}
+                None if !seen.is_running && self.unstarted.contains(runtime_id) => {}
+                None if self.is_superseded(seen, view) || self.is_restored() => {}
+                None => self.adopt_seen(runtime_id, seen, now, step),
+            }
+        }
     }
 
     /// Those that the runtime no longer lists as created, unless it was asked before they ended.
@@ -190,7 +213,7 @@ impl NodeState {
         step.notes.extend(warning_notes(&details.container, &warnings));
         let decision = Decision {
             at: now,
-            asked: request.demand.to_string(),
+            asked: render_cpus(&request),
             outcome: format!("found running, {how}"),
             pools: Vec::new(),
             warnings: texts(warnings),
@@ -228,9 +251,17 @@ impl NodeState {
                 return Some(format!("keeps CPUs {cpus} for itself"));
             }
         }
-        let is_adopted = self.adopt_shared(request, mems.clone(), cpus, step);
+        let claimed = &request.wishes.claimed;
+        let mems = match mems.is_empty() && !claimed.is_empty() {
+            true => self.machine.nodes_of(claimed),
+            false => mems.clone(),
+        };
+        let is_adopted = self.adopt_shared(request, mems, cpus, step);
         is_adopted.then(|| match request.wishes.preserve.cpus {
             true => format!("CPUs {LEFT_ALONE}"),
+            false if !claimed.is_empty() => {
+                format!("runs on CPUs {}, which were chosen for its pod", shown_cpus(claimed))
+            }
             false => "shares".to_owned(),
         })
     }

@@ -117,9 +117,11 @@ impl NodeState {
             self.origin.config = config.text.into();
             step.history.push(self.node_entry(Kind::Configured));
         }
-        if config.machine.pools != *self.ledger.pools() || !sent_away.is_empty() {
+        let not_alone = self.not_alone();
+        if config.machine.pools != *self.machine || !sent_away.is_empty() {
             self.reseat_all(config.machine, By::Config, &sent_away, now, &mut step);
         }
+        self.note_not_alone(&not_alone, &mut step);
         let shifts = self.shifts(&places);
         step.notes.push(Note::ConfigChanged { moved: shifts.len() });
         step.answer = Answer::Shifts(shifts);

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bayplan_allocator::{
-    Allocation, ContainerId, Ledger, Offer, PoolId, Pools, Previous, Refusal, Request, offer,
+    Allocation, ContainerId, Offer, PoolId, Pools, Previous, Refusal, Request, offer,
 };
 use bayplan_types::{CpuSet, MilliCpu, NodeSet};
 use jiff::Timestamp;
@@ -78,6 +78,7 @@ impl NodeState {
             self.set_cold(id, placed.cold);
             places.push((id, placed.allocation));
         }
+        self.take_claims();
         self.reseat(&places, &BTreeMap::new(), "not_restored", now, &mut step);
         step.history.extend(self.reseated(&places, By::Restart));
         NodeState::finish_entries(&mut step, now);
@@ -88,14 +89,16 @@ impl NodeState {
     pub(crate) fn machine_changed(&mut self, machine: ChangedMachine, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
         self.devices = Arc::clone(&machine.devices);
-        if machine.pools == *self.ledger.pools() && machine.fingerprint == self.fingerprint {
+        if machine.pools == *self.machine && machine.fingerprint == self.fingerprint {
             step.notes.push(Note::MachineUnchanged);
             return step;
         }
-        let (before, cpus) = (self.ledger.pools().cpus(), machine.pools.cpus());
+        let (before, cpus) = (self.machine.cpus(), machine.pools.cpus());
+        let not_alone = self.not_alone();
         self.origin.machine.clone_from(&machine.files);
         let Reseated { moved, displaced } =
             self.reseat_all(machine, By::Machine, &BTreeMap::new(), now, &mut step);
+        self.note_not_alone(&not_alone, &mut step);
         step.notes.push(Note::MachineChanged {
             came: cpus.difference(&before).to_string(),
             went: before.difference(&cpus).to_string(),
@@ -115,19 +118,36 @@ impl NodeState {
         now: Timestamp,
         step: &mut Step,
     ) -> Reseated {
-        let ids = self.containers.keys();
-        let places: Vec<(ContainerId, AllocationForm)> =
-            ids.filter_map(|id| Some((*id, self.place(*id)?))).collect();
-        self.ledger = Ledger::new(machine.pools.into());
+        let places = self.forms();
+        self.machine = machine.pools.into();
+        self.take_claims();
         self.fingerprint = machine.fingerprint;
         step.records.push(self.machine_record());
         step.notes.extend(machine.notes);
         if by == By::Machine {
             step.history.push(self.machine_entry());
         }
-        let reseated = self.reseat(&places, sent_away, "displaced", now, step);
-        step.history.extend(self.reseated(&places, by));
-        for (id, had) in &places {
+        self.reseat_from(&places, by, sent_away, now, step)
+    }
+
+    /// Where everybody is, in the journal's words.
+    pub(crate) fn forms(&self) -> Vec<(ContainerId, AllocationForm)> {
+        let ids = self.containers.keys();
+        ids.filter_map(|id| Some((*id, self.place(*id)?))).collect()
+    }
+
+    /// Fills an empty ledger with everybody, and tells of those who are elsewhere.
+    pub(crate) fn reseat_from(
+        &mut self,
+        places: &[(ContainerId, AllocationForm)],
+        by: By,
+        sent_away: &BTreeMap<ContainerId, String>,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Reseated {
+        let reseated = self.reseat(places, sent_away, "displaced", now, step);
+        step.history.extend(self.reseated(places, by));
+        for (id, had) in places {
             let is_decided_anew =
                 self.containers.get(id).is_some_and(|it| it.touched == self.steps);
             if is_decided_anew || self.place(*id).as_ref() != Some(had) {
@@ -151,6 +171,7 @@ impl NodeState {
             places.iter().map(|(id, form)| Seat::new(*id, form, pools)).collect();
         for seat in &mut seats {
             seat.sent_away = sent_away.get(&seat.id).cloned();
+            seat.had = seat.had.clone().map(|had| self.as_claimed(seat.id, had));
         }
         refuse_double_claims(&mut seats);
         seats.sort_by_key(Seat::rank);

@@ -24,16 +24,17 @@ pub(crate) mod view;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bayplan_allocator::{ContainerId, Ledger, Move, Request};
+use bayplan_allocator::{ContainerId, Ledger, Move, Pools, Request};
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::annotations::Warning;
 use bayplan_cri::mates::has_ended_mates;
 use bayplan_cri::translate::{Hardware, NewContainer, RequestRules, derive_request};
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
 use bayplan_topology::Device;
-use bayplan_types::Pinning;
+use bayplan_types::{CpuSet, Pinning};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::claims::Claim;
 use crate::cold_start::Cold;
 use crate::compactor::Compactor;
 use crate::config::{CompactionConfig, OnNoCapacity};
@@ -98,6 +99,8 @@ pub(crate) struct Container {
     pub(crate) touched: u64,
     /// How far its start on slow memory is.
     pub(crate) cold: Cold,
+    /// What somebody else has chosen for its pod.
+    pub(crate) claim: Claim,
 }
 
 impl Container {
@@ -142,6 +145,10 @@ pub struct Origin {
 #[derive(Clone, Debug)]
 pub struct NodeState {
     pub(crate) ledger: Ledger,
+    /// The pools of the ledger as they are while nobody claims CPUs.
+    pub(crate) machine: Arc<Pools>,
+    /// CPUs that are claimed, and so in no pool of the ledger.
+    pub(crate) claimed: CpuSet,
     pub(crate) rules: RequestRules,
     pub(crate) fingerprint: String,
     pub(crate) origin: Origin,
@@ -178,6 +185,8 @@ impl NodeState {
     /// An empty node. `fingerprint` names the shape of its machine.
     pub fn new(ledger: Ledger, rules: RequestRules, fingerprint: String) -> NodeState {
         NodeState {
+            machine: Arc::new(ledger.pools().clone()),
+            claimed: CpuSet::new(),
             ledger,
             rules,
             fingerprint,
@@ -284,6 +293,7 @@ impl NodeState {
             Event::Occupancy => Step::new(Answer::Occupancy(Box::new(self.occupancy()))),
             Event::Explain(name) => Step::new(Answer::Explanations(self.explain(&name))),
         };
+        self.settle_claims(now, &mut step);
         self.end_cold_starts(now, &mut step);
         // A failed write is repeated with the next change or after the next sync: at once it would fail again.
         if self.ledger.version() != version || !step.records.is_empty() || has_observed {
@@ -331,7 +341,8 @@ impl NodeState {
                 Pinning { cpus, mems }
             }
         };
-        let cpus = (!preserve.cpus).then_some(cpus);
+        let is_pinned = self.containers.get(&id).is_some_and(|it| it.claim.is_pinned());
+        let cpus = (!preserve.cpus || is_pinned).then_some(cpus);
         let mems = (!preserve.memory).then_some(mems);
         Some(Pinning { cpus: cpus.unwrap_or_default(), mems: mems.unwrap_or_default() })
     }
@@ -389,8 +400,8 @@ impl NodeState {
         let (request, mut warnings) = self.request(id, &spec);
         let (request, cold) = self.as_cold(request, &spec, &mut warnings, now);
         let (asked, notes) = (render_asked(&request), warning_notes(&spec, &warnings));
-        let unread = unread_requirement(&warnings);
-        let (request, is_drained) = match unread.map_or_else(|| self.as_mode_allows(request), Err) {
+        let barred = unread_requirement(&warnings).or_else(|| self.claim_refused(&spec, &request));
+        let (request, is_drained) = match barred.map_or_else(|| self.as_mode_allows(request), Err) {
             Ok(allowed) => allowed,
             Err(why) => {
                 step.notes.extend(notes.into_iter().filter(|_| is_final));
@@ -513,6 +524,7 @@ impl NodeState {
         if let Some(runtime_id) = &runtime_id {
             self.by_runtime_id.insert(runtime_id.clone(), id);
         }
+        let claim = self.claim_of(id, &spec);
         let container = Container {
             spec,
             runtime_id,
@@ -527,6 +539,7 @@ impl NodeState {
             is_rewritten: phase == Phase::Created,
             touched: self.steps,
             cold: Cold::No,
+            claim,
         };
         self.containers.insert(id, container);
         self.remember_home(id);

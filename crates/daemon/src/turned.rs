@@ -127,6 +127,9 @@ impl NodeState {
     /// Where somebody runs: of the CPUs of the pool that it was sent to, or else of those that the ledger gives it, those that it is not to leave. Whoever owns CPUs
     /// leaves none, and nobody so many that too few are left for what it asks for, together with those who have only these.
     pub(crate) fn cpus_of(&self, id: ContainerId, allocation: &Allocation) -> CpuSet {
+        if let Some(chosen) = self.chosen_cpus(id) {
+            return chosen;
+        }
         let cpus = self.ledger.cpus_of(allocation);
         let is_held = self.is_rebalance_paused || self.is_restored();
         if is_held || !allocation.exclusive.is_empty() || allocation.terms.preserve.cpus {

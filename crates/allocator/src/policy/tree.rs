@@ -87,9 +87,7 @@ fn kept_out(topology: &Topology) -> CpuSet {
 
 fn with_classes(topology: &Topology, policy: Policy, reserved: CpuSet, isolated: CpuSet) -> Pools {
     let mut pools = derive_pools(topology);
-    let kept = reserved.union(&isolated);
     for pool in &mut pools {
-        pool.allocatable = pool.cpus.difference(&kept).len();
         pool.is_shared &= policy == Policy::TopologyAware || pool.id == PoolId::MACHINE;
     }
     if let Some(machine) = pools.first_mut() {
@@ -109,8 +107,9 @@ fn with_classes(topology: &Topology, policy: Policy, reserved: CpuSet, isolated:
     let objects = topology.objects().iter();
     let domains = objects.filter(|it| !matches!(it.level, Level::Machine | Level::Core));
     let domains: Vec<(Level, CpuSet)> = domains.map(|it| (it.level, it.cpus.clone())).collect();
-    Pools {
-        domain_cpus: derive_domain_cpus(topology, &domains, &kept),
+    let mut pools = Pools {
+        counted_domains: counted_domains(topology, &domains),
+        domain_cpus: Vec::new(),
         domains,
         pools,
         cores,
@@ -124,7 +123,9 @@ fn with_classes(topology: &Topology, policy: Policy, reserved: CpuSet, isolated:
         kinds: topology.core_kinds().to_vec(),
         high_priority: topology.cpus_of_priority(CpuPriority::High),
         low_priority: topology.cpus_of_priority(CpuPriority::Low),
-    }
+    };
+    pools.count_allocatable();
+    pools
 }
 
 fn derive_pools(topology: &Topology) -> Vec<Pool> {
@@ -304,18 +305,10 @@ fn derive_nodes(topology: &Topology) -> Vec<Node> {
         .collect()
 }
 
-fn derive_domain_cpus(
-    topology: &Topology,
-    domains: &[(Level, CpuSet)],
-    kept: &CpuSet,
-) -> Vec<(Level, usize)> {
-    let nodes = topology.nodes().iter().map(|node| (Level::NumaNode, &node.cpus));
+fn counted_domains(topology: &Topology, domains: &[(Level, CpuSet)]) -> Vec<(Level, CpuSet)> {
+    let nodes = topology.nodes().iter().map(|node| (Level::NumaNode, node.cpus.clone()));
     let packages = domains.iter().filter(|(it, _)| *it == Level::Package);
-    let counted = nodes.chain(packages.map(|(level, cpus)| (*level, cpus)));
-    let left = counted.map(|(level, cpus)| (level, cpus.difference(kept).len()));
-    let mut left: Vec<(Level, usize)> = left.filter(|(_, cpus)| *cpus > 0).collect();
-    left.sort_unstable_by_key(|(_, cpus)| Reverse(*cpus));
-    left
+    nodes.chain(packages.cloned()).collect()
 }
 
 fn derive_huge(topology: &Topology) -> Vec<Huge> {

@@ -16,11 +16,15 @@ use crate::policy::{Policy, pools};
 use crate::*;
 
 /// `one-shared-pool` before the machine is that policy.
-fn machine(line: &str, reserved: &str) -> Option<Ledger> {
-    let (line, policy) = match line.strip_prefix("one-shared-pool ") {
+fn split_policy(line: &str) -> (&str, Policy) {
+    match line.strip_prefix("one-shared-pool ") {
         Some(rest) => (rest, Policy::OneSharedPool),
         None => (line, Policy::TopologyAware),
-    };
+    }
+}
+
+fn machine(line: &str, reserved: &str) -> Option<Ledger> {
+    let (line, policy) = split_policy(line);
     let topology = derive(&parse_machine(line).unwrap()).unwrap();
     let pools = pools(&topology, policy, &reserved.parse().unwrap()).ok()?;
     Some(Ledger::new(Arc::new(pools)))
@@ -46,7 +50,7 @@ fn wish(wanted: &mut Request, word: &str) {
     let (name, value) = word.trim_end_matches('!').split_once(':').unwrap_or((word, ""));
     let level = |name: &str| Level::ALL.into_iter().find(|it| it.name().starts_with(name)).unwrap();
     let gib = |value: &str| Bytes::gib(value.parse().unwrap());
-    let Wishes { cpus, memory, place, pod, preserve, is_immovable } = &mut wanted.wishes;
+    let Wishes { cpus, memory, place, pod, preserve, claimed, is_immovable } = &mut wanted.wishes;
     match name.trim_end_matches('!') {
         "mem" => wanted.memory = gib(value),
         "expects" => (wanted.memory, wanted.memory_is_expected) = (gib(value), true),
@@ -57,6 +61,7 @@ fn wish(wanted: &mut Request, word: &str) {
         "reserved" => wanted.is_reserved = true,
         "pod" => wanted.owner.pod = value.parse().unwrap(),
         "ns" => wanted.owner.namespace = value.parse().unwrap(),
+        "claimed" => *claimed = value.parse().unwrap(),
         "idle" => cpus.siblings = Siblings::Idle,
         "shared" => cpus.siblings = Siblings::Shared,
         "spread" => cpus.packing = Packing::Spread,
@@ -782,6 +787,59 @@ fn cpus_in_a_partition_of_somebody_else_are_nobodys() {
     assert_eq!(play(&mut ledger, "2 1 isolated!"), "machine, owns [7] of 7, mems ");
     let refused = "refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed";
     assert_eq!(play(&mut ledger, "3 1 isolated!"), refused);
+}
+
+/// Who has claimed them holds nothing, has the memory near them, and is neither owner nor sharer of others.
+#[test]
+fn claimed_cpus_are_nobodys_and_memory_near_them_is_set_aside() {
+    let ledger = machine("pack:2 numa:1 core:4 mem:8", "").unwrap();
+    let claimed = ledger.pools().with_claimed(&"2-3,6".parse().unwrap());
+    let mut ledger = Ledger::new(Arc::new(claimed));
+    for (step, expected) in [
+        ("1 0+0 claimed:6 mem:3", "machine, owns [] of 0-1,4-5,7, mems 1"),
+        ("2 0+0 claimed:2-3 mem:9", "machine, owns [] of 0-1,4-5,7, mems 0-1"),
+        ("3 4", "machine, owns [1,4-5,7] of 1,4-5,7, mems 0-1"),
+        ("4 1", "refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed"),
+    ] {
+        assert_eq!(play(&mut ledger, step), expected, "{step}");
+    }
+}
+
+#[test]
+fn claimed_cpus_leave_reserved_ones_and_without_these_one_shared_one() {
+    for (reserved, claimed, expected) in [
+        ("", "2-9", "reserved , shared 0-1"),
+        ("", "0-3", "reserved , shared 3"),
+        ("0", "0-2", "reserved 0, shared 3"),
+        ("0", "0-3", "reserved 0, shared "),
+    ] {
+        let ledger = machine("core:4", reserved).unwrap();
+        let pools = ledger.pools().with_claimed(&claimed.parse().unwrap());
+        let shown = format!("reserved {}, shared {}", pools.reserved(), pools.allocatable());
+        assert_eq!(shown, expected, "{reserved} {claimed}");
+    }
+}
+
+/// As for an owner of so many CPUs; here they are these.
+#[test]
+fn sharers_make_room_for_cpus_that_are_claimed() {
+    for (steps, claimed, expected) in [
+        (&["1 0+3000"][..], "0", ""),
+        (&["1 0+3000"], "0-1", "1 -> numa 1"),
+        (&["1 0+3000", "2 0+3000"], "0-1", "1 -> machine"),
+        (&["1 0+4000", "2 0+3000"], "0-1", ""),
+        (&["1 0+1000", "2 0+1000", "3 0+1000"], "0-2,4-5", "1 -> machine"),
+        (&["1 4", "2 0+500"], "4", ""),
+        (&["1 0+3000 immovable"], "0-1", ""),
+    ] {
+        let mut ledger = machine("pack:1 numa:2 core:4", "").unwrap();
+        steps.iter().for_each(|step| drop(play(&mut ledger, step)));
+        let moves = plan_way(&ledger, &claimed.parse().unwrap());
+        let name = |id| ledger.pools().get(id).unwrap().name.clone();
+        let shown: Vec<String> =
+            moves.iter().map(|it| format!("{} -> {}", it.container.0, name(it.to))).collect();
+        assert_eq!(shown.join(", "), expected, "{steps:?} {claimed}");
+    }
 }
 
 #[test]

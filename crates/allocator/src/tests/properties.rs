@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bayplan_types::{Bytes, CpuSet, MilliCpu};
+use bayplan_topology::{derive, parse_machine};
+use bayplan_types::{Bytes, CpuId, CpuSet, MilliCpu};
 use proptest::prelude::*;
 
-use super::{machine, request, wish};
+use super::{machine, request, split_policy, wish};
+use crate::policy::pools;
 use crate::search::{Question, Search, Standing};
 use crate::*;
 
@@ -364,6 +366,23 @@ proptest! {
         ops in prop::collection::vec(any_op(8), 1..40),
     ) {
         check_history(&line, &reserved, ops)?;
+    }
+
+    #[test]
+    fn what_is_claimed_is_as_if_the_kernel_had_it_in_a_partition(
+        (line, reserved) in any_machine(),
+        claimed in any::<u64>(),
+    ) {
+        let claimed: CpuSet = (0..64).filter(|cpu| claimed & 1 << cpu != 0).map(CpuId).collect();
+        let reserved = reserved.parse().unwrap();
+        let (line, policy) = split_policy(&line);
+        let mut snapshot = parse_machine(line).unwrap();
+        let Ok(base) = pools(&derive(&snapshot).unwrap(), policy, &reserved) else { return Ok(()) };
+        snapshot.partitioned = Some(claimed.clone());
+        // Elsewhere somebody has to run somewhere.
+        if let Ok(expected) = pools(&derive(&snapshot).unwrap(), policy, &reserved) {
+            prop_assert_eq!(base.with_claimed(&claimed), expected);
+        }
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub enum Field {
     PreserveCpus,
     /// `wishes.preserve.memory`.
     PreserveMemory,
+    /// `wishes.claimed`.
+    Claimed,
     /// `wishes.is_immovable`.
     IsImmovable,
     /// `tuning.partition`.
@@ -99,6 +101,7 @@ impl Field {
             Field::BurstLevel => "wishes.place.burst_level",
             Field::PreserveCpus => "wishes.preserve.cpus",
             Field::PreserveMemory => "wishes.preserve.memory",
+            Field::Claimed => "wishes.claimed",
             Field::IsImmovable => "wishes.is_immovable",
             Field::Partition => "tuning.partition",
             Field::Quota => "tuning.is_quota_lifted",

@@ -3,6 +3,7 @@
 
 use bayplan_allocator::{Packing, Siblings, Strictness, Within};
 use bayplan_topology::Level;
+use bayplan_types::{CpuSet, ParseSetError, QosClass};
 use serde_json::{Map, Value};
 
 use super::field::Field;
@@ -26,8 +27,12 @@ pub struct Foreign {
 
 const QOS: &str = "koordinator.sh/qosClass";
 const RESOURCE_SPEC: &str = "scheduling.koordinator.sh/resource-spec";
+const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
 const NUMA_SPEC: &str = "scheduling.koordinator.sh/numa-topology-spec";
 const ENHANCEMENT: &str = "katalyst.kubewharf.io/cpu_enhancement";
+
+/// What is shown of why a list of CPUs cannot be read.
+const DETAIL_MAX: usize = 100;
 
 /// Everything that is read here.
 pub static FOREIGN: &[Foreign] = &[
@@ -43,6 +48,12 @@ pub static FOREIGN: &[Foreign] = &[
                  NUMANodeLevel",
         meaning: "as packing, whole-cores-only (required FullPCPUs) and apart (of all other owners)",
         fills: &[Field::Packing, Field::OnlyWholeCores, Field::Apart],
+    },
+    Foreign {
+        name: RESOURCE_STATUS,
+        values: "JSON, written by Koordinator's scheduler; cpuset: a list such as 0-3",
+        meaning: "every container of a Guaranteed, LSE or LSR pod runs on these CPUs, and nobody else does; or it is refused",
+        fills: &[Field::Claimed],
     },
     Foreign {
         name: NUMA_SPEC,
@@ -117,7 +128,8 @@ const WEBHOOK_VALUES: &str =
 
 /// Whether it is an annotation that is read here.
 pub(super) fn is_known(name: &str) -> bool {
-    [RESOURCE_SPEC, NUMA_SPEC, ENHANCEMENT].contains(&name) || webhook::NAMES.contains(&name)
+    [RESOURCE_SPEC, RESOURCE_STATUS, NUMA_SPEC, ENHANCEMENT].contains(&name)
+        || webhook::NAMES.contains(&name)
 }
 
 /// What became of one field of one of these.
@@ -139,10 +151,67 @@ pub(super) fn read(pod: &Pod, asked: &mut Asked, warnings: &mut Warnings) {
             read_json(name, value, reader, asked, warnings);
         }
     }
+    if let Some(value) = pod.annotations.get(RESOURCE_STATUS) {
+        set_claimed(pod, value, asked, warnings);
+    }
     if let Some(value) = pod.labels.get(QOS) {
         let what = format!("label `{QOS}`");
         let outcome = set_qos(asked, value);
         warn(&what, "", value, outcome, warnings);
+    }
+}
+
+/// Whether a scheduler has written what it has decided for the pod.
+pub fn may_claim(pod: &Pod) -> bool {
+    pod.annotations.contains_key(RESOURCE_STATUS)
+}
+
+/// An annotation can be anybody's: it counts for pods to which Koordinator's scheduler gives CPUs, and which pay for them.
+fn set_claimed(pod: &Pod, text: &str, asked: &mut Asked, warnings: &mut Warnings) {
+    let what = format!("annotation `{RESOURCE_STATUS}`");
+    let is_guaranteed = pod.qos == Some(QosClass::Guaranteed);
+    let class = pod.labels.get(QOS).map(String::as_str);
+    match read_claimed(text) {
+        Ok(none) if none.is_empty() => {}
+        Ok(cpus) if is_guaranteed || matches!(class, Some("LSE" | "LSR")) => {
+            asked.wishes.claimed = cpus;
+        }
+        Ok(cpus) => {
+            let cpus = super::shown(&cpus.to_string(), super::SHOWN_MAX);
+            warnings.no_effect(&format!(
+                "{what}: cpuset {cpus} of a pod that is neither Guaranteed nor LSE or LSR"
+            ));
+        }
+        Err(misread) => {
+            let expected = "JSON with a list of CPUs as cpuset";
+            match is_guaranteed {
+                true => warnings.misread_requirement(&what, text, expected, &misread),
+                false => warnings.misread(&what, text, expected, &misread),
+            }
+        }
+    }
+}
+
+/// `cpuset` of what Koordinator's scheduler has decided for a pod, for all of its containers together (koordinator, `apis/extension/resource.go`, `ResourceStatus`). The NUMA nodes
+/// beside it (`numaNodeResources`) are those of the CPUs; without CPUs they say where the pod shares, which is for placement to find.
+fn read_claimed(text: &str) -> Result<CpuSet, Misread> {
+    check_length(text)?;
+    let json = serde_json::from_str::<Map<String, Value>>(text);
+    let fields = json.map_err(|error| {
+        Misread::because(format!("line {}, column {}", error.line(), error.column()))
+    })?;
+    match fields.get("cpuset") {
+        None | Some(Value::Null) => Ok(CpuSet::new()),
+        Some(Value::String(list)) => {
+            let misread = |error: ParseSetError| {
+                Misread::because(format!(
+                    "cpuset: {}",
+                    super::shown(&error.to_string(), DETAIL_MAX)
+                ))
+            };
+            list.parse().map_err(misread)
+        }
+        Some(_) => Err(Misread::because("cpuset is no text")),
     }
 }
 

@@ -467,6 +467,53 @@ fn what_cannot_be_understood_does_not_take_the_rest_with_it() {
     );
 }
 
+const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
+
+/// The CPUs that count, and what is warned of.
+#[test]
+fn cpus_that_koordinators_scheduler_has_chosen_count_for_who_pays_for_them() {
+    use QosClass::{BestEffort, Burstable, Guaranteed};
+    let list = r#"{"cpuset":"2-3","numaNodeResources":[{"node":0}]}"#;
+    for (qos, class, value, expected, warning) in [
+        (Some(Guaranteed), "", list, "2-3", None),
+        (Some(Guaranteed), "LS", list, "2-3", None),
+        (Some(Burstable), "LSR", list, "2-3", None),
+        (Some(BestEffort), "LSE", list, "2-3", None),
+        (Some(Burstable), "LS", list, "", Some(WarningKind::NoEffect)),
+        (Some(BestEffort), "", list, "", Some(WarningKind::NoEffect)),
+        (None, "", list, "", Some(WarningKind::NoEffect)),
+        (Some(Guaranteed), "", "2-3", "", Some(WarningKind::RequirementNotUnderstood)),
+        (
+            Some(Guaranteed),
+            "",
+            r#"{"cpuset":"2-"}"#,
+            "",
+            Some(WarningKind::RequirementNotUnderstood),
+        ),
+        (
+            Some(Guaranteed),
+            "",
+            r#"{"cpuset":["2"]}"#,
+            "",
+            Some(WarningKind::RequirementNotUnderstood),
+        ),
+        (Some(Burstable), "LSR", r#"{"cpuset":"2-"}"#, "", Some(WarningKind::NotUnderstood)),
+        (Some(Burstable), "", r#"{"cpuset":7}"#, "", Some(WarningKind::NotUnderstood)),
+        (Some(Guaranteed), "", r#"{"cpuset":""}"#, "", None),
+        (Some(Guaranteed), "", r#"{"cpuset":null}"#, "", None),
+        (Some(Guaranteed), "", r#"{"numaNodeResources":[{"node":0}]}"#, "", None),
+    ] {
+        let mut container = container(&[(RESOURCE_STATUS, value)]);
+        container.pod.qos = qos;
+        container.pod.labels = [("koordinator.sh/qosClass".to_owned(), class.to_owned())].into();
+        let (asked, warnings) = read_annotations(&container, &RequestRules::default());
+        let row = (qos, class, value);
+        assert_eq!(asked.wishes.claimed.to_string(), expected, "{row:?}");
+        assert_eq!(warnings.first().map(|it| it.kind), warning, "{row:?} {warnings:?}");
+        assert!(may_claim(&container.pod));
+    }
+}
+
 #[test]
 fn a_requirement_that_cannot_be_read_is_told_first_and_from_the_rest() {
     let read = |pairs: &[(&str, &str)]| {
@@ -526,6 +573,10 @@ fn absurd_values_are_ignored_and_cut() {
         ("scheduling.koordinator.sh/resource-spec", &json),
         ("scheduling.koordinator.sh/resource-spec", "[]"),
         ("scheduling.koordinator.sh/resource-spec", ""),
+        (RESOURCE_STATUS, &nested),
+        (RESOURCE_STATUS, &long),
+        (RESOURCE_STATUS, r#"{"cpuset":"0-4294967295"}"#),
+        (RESOURCE_STATUS, &format!(r#"{{"cpuset":"{}"}}"#, "x".repeat(10_000))),
         ("katalyst.kubewharf.io/cpu_enhancement", r#"{"full_pcpus_pairing":1e999}"#),
         ("katalyst.kubewharf.io/cpu_enhancement", r#"{"full_pcpus_pairing":18446744073709551616}"#),
         (&format!("{}.bayplan.dev", "k".repeat(300)), "true"),
@@ -565,7 +616,7 @@ proptest! {
     /// Pieces of what is understood, in any order: nothing that is not understood may leave a trace.
     #[test]
     fn no_text_stops_a_pod(
-        key in 0..KEYS.len() + 3,
+        key in 0..KEYS.len() + 4,
         pieces in prop::collection::vec(
             prop_oneof![
                 "\\PC{0,8}",
@@ -582,6 +633,7 @@ proptest! {
         let foreign = [
             "scheduling.koordinator.sh/resource-spec",
             "scheduling.koordinator.sh/numa-topology-spec",
+            RESOURCE_STATUS,
             "katalyst.kubewharf.io/cpu_enhancement",
         ];
         let name = KEYS.get(key).map_or_else(|| foreign[key - KEYS.len()].to_owned(), Key::annotation);

@@ -150,7 +150,7 @@ pub fn matches_glob(pattern: &str, text: &str) -> bool {
 }
 
 /// A name or value for a message: what a terminal would obey is escaped, what is long is cut.
-pub(crate) fn shown(text: &str, chars_max: usize) -> String {
+pub fn shown(text: &str, chars_max: usize) -> String {
     let cut: String = text.trim().chars().take(chars_max).collect();
     let more = if text.trim().chars().nth(chars_max).is_some() { "..." } else { "" };
     // What is invisible or turns the direction of a text.

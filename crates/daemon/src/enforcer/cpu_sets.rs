@@ -172,8 +172,8 @@ fn failure(FileWrite { slot, new, unit, .. }: &FileWrite, why: impl fmt::Display
 
 /// What is left alone is not wanted to be anything.
 fn settings_of(occupant: &Occupant, dir: &str) -> impl Iterator<Item = (Slot, Setting)> {
-    let Occupant { name, cpus, mems, is_left_alone, .. } = occupant;
-    let cpus = (!is_left_alone).then(|| cpus.to_string());
+    let Occupant { name, cpus, mems, is_left_alone, is_claimed, .. } = occupant;
+    let cpus = (!is_left_alone || *is_claimed).then(|| cpus.to_string());
     let files = [(CPUS, cpus.unwrap_or_default()), (MEMS, mems.to_string())];
     let wanted = files.into_iter().filter(|(_, value)| !value.is_empty());
     let setting = |(file, value)| {

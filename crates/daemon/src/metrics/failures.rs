@@ -1,7 +1,7 @@
 //! The kinds of `bayplan_failures_total`. All are there from the start: what appears with its first value cannot be alerted on.
 
 /// A kind, and what has happened; as in `docs/metrics.md`.
-pub(super) const FAILURES: [(&str, &str); 29] = [
+pub(super) const FAILURES: [(&str, &str); 30] = [
     (
         "undecided",
         "no decision in time; what `onFailure` says was done. Or a bug has ended the task that decides, and the call was refused",
@@ -35,6 +35,10 @@ pub(super) const FAILURES: [(&str, &str); 29] = [
     ),
     ("task", "a bug has ended a part of the daemon; `/readyz` and the log name it"),
     ("displaced", "no room for one that lost CPUs, so it shares"),
+    (
+        "not_alone",
+        "CPUs that were chosen for a pod that runs are offline, reserved or somebody else's, too",
+    ),
     ("reserved_offline", "some of `reservedCpus` are offline"),
     ("isolated_shared", "nothing is online but isolated CPUs, which are shared now"),
     ("not_adopted", "a container that runs could not be taken over where it is"),

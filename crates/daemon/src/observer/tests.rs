@@ -39,6 +39,7 @@ pub(crate) fn occupant(name: &str, attempt: u32, runtime_id: &str) -> Occupant {
         home: Err(NoHome::AtHome),
         is_left_alone: false,
         is_immovable: false,
+        is_claimed: false,
         may_share_elsewhere: false,
     }
 }

@@ -148,6 +148,7 @@ fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {
         home: Err(NoHome::AtHome),
         is_left_alone: false,
         is_immovable: false,
+        is_claimed: false,
         may_share_elsewhere: false,
     }
 }

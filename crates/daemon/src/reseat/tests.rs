@@ -4,8 +4,8 @@ mod config;
 
 use std::collections::BTreeMap;
 
-use bayplan_allocator::check_ledger;
 use bayplan_allocator::policy::{Policy, pools};
+use bayplan_allocator::{Ledger, check_ledger};
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, RequestRules, Resources};
 use bayplan_enforcement::render_plan;

@@ -2,6 +2,7 @@
 //! containers and makes others up.
 
 mod annotations;
+mod claims;
 mod cold_start;
 mod compaction;
 mod huge_pages;
@@ -24,7 +25,7 @@ use bayplan_allocator::policy::{Policy, pools};
 use bayplan_cri::translate::{Pod, Resources};
 use bayplan_rebalance::Knob;
 use bayplan_topology::{Topology, derive, parse_machine};
-use bayplan_types::{Bytes, CpuId, CpuSet, QosClass};
+use bayplan_types::{Bytes, CpuId, CpuSet, MilliCpu, QosClass};
 use proptest::prelude::*;
 
 use super::*;
@@ -190,7 +191,7 @@ fn any_milli() -> impl Strategy<Value = i64> {
 fn any_op() -> impl Strategy<Value = Op> {
     let which = any::<usize>;
     prop_oneof![
-        8 => (0u8..6, 0u8..3, 0u32..2, any_milli(), 0i64..6).prop_map(
+        8 => (0u8..8, 0u8..3, 0u32..2, any_milli(), 0i64..6).prop_map(
             |(pod, name, attempt, milli, gib)| Op::Admit { pod, name, attempt, milli, gib }
         ),
         2 => which().prop_map(Op::Retry),
@@ -201,9 +202,9 @@ fn any_op() -> impl Strategy<Value = Op> {
         3 => which().prop_map(Op::Remove),
         1 => (which(), any::<bool>())
             .prop_map(|(which, is_removed)| Op::Vanish { which, is_removed }),
-        1 => (0u8..6, 0u8..3, any_milli(), any::<u64>())
+        1 => (0u8..8, 0u8..3, any_milli(), any::<u64>())
             .prop_map(|(pod, name, milli, cpus)| Op::Appear { pod, name, milli, cpus }),
-        1 => (0u8..6).prop_map(Op::PodEnds),
+        1 => (0u8..8).prop_map(Op::PodEnds),
         3 => (which(), any_milli()).prop_map(|(which, milli)| Op::Resize { which, milli }),
         3 => (which(), prop::bool::weighted(0.9))
             .prop_map(|(which, is_done)| Op::ResizeEnds { which, is_done }),
@@ -247,10 +248,10 @@ fn any_machine() -> impl Strategy<Value = Machine> {
 }
 
 /// Pods 0 to 2 are Guaranteed, 3 Burstable, 4 BestEffort, 5 is a system pod. Pod 1 has a GiB in huge pages beside its memory, if any; pod 2
-/// starts on slow memory.
+/// starts on slow memory. For pods 6 and 7, which are Guaranteed, too, a scheduler has chosen CPUs.
 fn spec(pod: u8, name: u8, attempt: u32, milli: i64, gib: i64) -> NewContainer {
     let qos = match pod {
-        0..=2 => QosClass::Guaranteed,
+        0..=2 | 6 | 7 => QosClass::Guaranteed,
         4 => QosClass::BestEffort,
         _ => QosClass::Burstable,
     };
@@ -265,6 +266,8 @@ fn spec(pod: u8, name: u8, attempt: u32, milli: i64, gib: i64) -> NewContainer {
             resources: if pod == 1 { resources(6000) } else { Resources::default() },
             annotations: match pod {
                 2 => BTreeMap::from([("bayplan.dev/cold-start".to_owned(), "2m".to_owned())]),
+                6 => BTreeMap::from([chosen("1-2")]),
+                7 => BTreeMap::from([chosen("2,5-6")]),
                 _ => BTreeMap::new(),
             },
             ..Pod::default()
@@ -275,6 +278,12 @@ fn spec(pod: u8, name: u8, attempt: u32, milli: i64, gib: i64) -> NewContainer {
         huge_pages: (pod == 1 && gib > 0).then(|| (TWO_MIB, Bytes::gib(1))).into_iter().collect(),
         ..NewContainer::default()
     }
+}
+
+/// What Koordinator's scheduler writes into a pod.
+fn chosen(cpus: &str) -> (String, String) {
+    let name = "scheduling.koordinator.sh/resource-status".to_owned();
+    (name, format!(r#"{{"cpuset":"{cpus}","numaNodeResources":[{{"node":0}}]}}"#))
 }
 
 const TWO_MIB: Bytes = Bytes(2 << 20);
@@ -487,6 +496,8 @@ impl World {
     fn admit(&mut self, spec: NewContainer) {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
+        let owned_before = self.owned();
+        let claims = spec.pod.annotations.keys().any(|it| it.contains("koord"));
         let tried = self.step(Event::TryAdmit(ticket, Box::new(spec.clone())));
         let answer = match tried {
             Answer::Admission(Admission::Refuse(_)) | Answer::AskFirst => {
@@ -494,6 +505,13 @@ impl World {
             }
             placed => placed,
         };
+        if claims {
+            let owned = self.owned();
+            let is_kept = |(id, cpus): (&ContainerId, &CpuSet)| {
+                !self.state.containers.contains_key(id) || owned.get(id) == Some(cpus)
+            };
+            assert!(owned_before.iter().all(is_kept), "{owned_before:?} {owned:?}");
+        }
         let told = match answer {
             Answer::Admission(Admission::Place(told)) => told,
             Answer::Admission(Admission::Refuse(_)) => return,
@@ -510,6 +528,13 @@ impl World {
             is_impossible: false,
             is_given_up: false,
         });
+    }
+
+    /// CPUs of those who have no others.
+    fn owned(&self) -> BTreeMap<ContainerId, CpuSet> {
+        let held = self.state.ledger.allocations();
+        let held = held.filter(|(_, it)| it.shared.is_none());
+        held.map(|(id, it)| (id, it.exclusive.clone())).collect()
     }
 
     fn make_real(&mut self, spec: NewContainer, pinning: Pinning) -> Option<String> {
@@ -749,6 +774,7 @@ impl World {
         let known: Vec<ContainerId> = state.containers.keys().copied().collect();
         prop_assert_eq!(held, known);
         self.check_cold()?;
+        self.check_claims()?;
         for id in state.containers.keys() {
             let cpus = state.pinning(*id).unwrap().cpus;
             prop_assert!(cpus.is_subset(&self.online), "{} is to run on {}", id, cpus);
@@ -772,6 +798,34 @@ impl World {
     /// Cold starts end in time.
     fn check_cold(&self) -> Result<(), TestCaseError> {
         prop_assert!(self.state.next_warming().is_none_or(|it| it > self.now));
+        Ok(())
+    }
+
+    /// Whoever has chosen CPUs finds all of his pod there, with nothing in the ledger, and nobody else whose place is Bayplan's to say.
+    fn check_claims(&self) -> Result<(), TestCaseError> {
+        let state = &self.state;
+        let (pools, reserved) = (state.ledger.pools(), state.machine.reserved());
+        for (id, container) in &state.containers {
+            let claims = container.claim.is_pinned();
+            let held = state.ledger.allocation(*id).unwrap();
+            let holds_none = held.exclusive.is_empty() && held.shared == Some(MilliCpu::ZERO);
+            prop_assert!(!claims || (holds_none && held.terms.preserve.cpus), "{:?}", held);
+            let is_chosen = ["pod6", "pod7"].contains(&container.spec.pod.name.as_str());
+            prop_assert!(claims || !is_chosen, "{}", id);
+            let Some(chosen) = state.chosen_cpus(*id).filter(|_| !state.is_restored()) else {
+                continue;
+            };
+            prop_assert_eq!(&state.pinning(*id).unwrap().cpus, &chosen);
+            // Where everything is claimed and nothing reserved, somebody has to run somewhere.
+            let lent = chosen.difference(reserved).intersection(&pools.unplaced_cpus());
+            prop_assert!(lent.is_empty() || (lent.len() == 1 && reserved.is_empty()), "{}", lent);
+            prop_assert!(lent.is_empty() || pools.allocatable() == lent);
+            let others = state.containers.keys().filter(|id| state.chosen_cpus(**id).is_none());
+            for other in others {
+                let cpus = state.pinning(*other).unwrap().cpus.intersection(&chosen);
+                prop_assert!(cpus.difference(&lent).is_subset(reserved), "{} on {}", other, cpus);
+            }
+        }
         Ok(())
     }
 

@@ -39,9 +39,9 @@ impl NodeState {
         let allocation = self.ledger.allocation(id)?;
         Some(Note::Placed {
             container: container.full_name(),
-            cpus: match allocation.terms.preserve.cpus {
+            cpus: match allocation.terms.preserve.cpus && !container.claim.is_pinned() {
                 true => LEFT_ALONE.to_owned(),
-                false => self.ledger.cpus_of(allocation).to_string(),
+                false => self.cpus_of(id, allocation).to_string(),
             },
             pool: self.ledger.pools().get(allocation.pool)?.name.clone(),
             class: allocation.class(),
@@ -129,7 +129,7 @@ impl NodeState {
             exclusive: allocation.exclusive.to_string(),
             cpus: pinning.cpus.to_string(),
             mems: pinning.mems.to_string(),
-            cpus_left_alone: allocation.terms.preserve.cpus,
+            cpus_left_alone: allocation.terms.preserve.cpus && !container.claim.is_pinned(),
             mems_left_alone: allocation.terms.preserve.memory,
             pool: match allocation.is_reserved {
                 true => "reserved".to_owned(),

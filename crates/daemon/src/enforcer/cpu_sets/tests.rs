@@ -24,6 +24,7 @@ fn occupant() -> Occupant {
         home: Err(NoHome::AtHome),
         is_left_alone: false,
         is_immovable: false,
+        is_claimed: false,
         may_share_elsewhere: false,
     }
 }

@@ -130,6 +130,7 @@ mod tests {
             home: Err(NoHome::AtHome),
             is_left_alone: false,
             is_immovable: false,
+            is_claimed: false,
             may_share_elsewhere: false,
         }
     }

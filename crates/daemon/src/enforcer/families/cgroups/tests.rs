@@ -53,6 +53,7 @@ pub(crate) fn occupant(
         home: Err(NoHome::AtHome),
         is_left_alone: false,
         is_immovable: false,
+        is_claimed: false,
         may_share_elsewhere: false,
     }
 }

@@ -25,6 +25,7 @@ fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)
         home: Err(NoHome::AtHome),
         is_left_alone: false,
         is_immovable: false,
+        is_claimed: false,
         may_share_elsewhere: false,
     }
 }

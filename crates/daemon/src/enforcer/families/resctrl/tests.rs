@@ -72,6 +72,7 @@ impl Node {
                 exclusive: Default::default(),
                 is_left_alone: false,
                 is_immovable: false,
+                is_claimed: false,
                 may_share_elsewhere: false,
             });
         }

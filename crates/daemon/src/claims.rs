@@ -1,0 +1,230 @@
+//! CPUs that somebody else has chosen for a pod, for all of its containers together (Koordinator's scheduler, by annotation). In: the state. Out: pools without these
+//! CPUs, and who has to move for that.
+//!
+//! CPUs that are claimed are nobody's in the ledger, as those of another's cpuset partition: while a container of the pod is known, they are in no pool. Its containers
+//! run on exactly these CPUs and hold none. All of it follows from what the containers' pods say: no record of the journal is needed, and it is the same whichever of
+//! them was found first.
+//!
+//! Who is to be created is refused where his CPUs cannot be his pod's alone. Who runs already runs on: owners of his CPUs are given others, and what is left is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bayplan_allocator::{Allocation, ContainerId, Ledger, PoolId, Request, plan_way};
+use bayplan_cri::annotations::{may_claim, shown};
+use bayplan_cri::translate::{NewContainer, Pod};
+use bayplan_types::{CpuSet, MilliCpu};
+use jiff::Timestamp;
+
+use crate::event::{Note, Step};
+use crate::history::By;
+use crate::state::{Container, NodeState};
+
+/// Characters of a list of CPUs in a message.
+const LIST_SHOWN_MAX: usize = 60;
+/// Containers that are named in a message.
+const NAMES_SHOWN_MAX: usize = 3;
+
+/// What somebody else has chosen for a container's pod.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Claim {
+    /// None: nothing was chosen.
+    cpus: CpuSet,
+    /// The container itself is left alone all the same.
+    is_left_alone: bool,
+}
+
+impl Claim {
+    /// Whether the container is to run on these CPUs.
+    pub(crate) fn is_pinned(&self) -> bool {
+        !self.cpus.is_empty() && !self.is_left_alone
+    }
+}
+
+/// A list of CPUs for a message; a pod can make it as long as it likes.
+pub(crate) fn shown_cpus(cpus: &CpuSet) -> String {
+    shown(&cpus.to_string(), LIST_SHOWN_MAX)
+}
+
+/// Also of a sandbox that was replaced.
+fn is_same_pod(one: &Pod, other: &Pod) -> bool {
+    let is_named_alike = (&one.namespace, &one.name) == (&other.namespace, &other.name);
+    one.is(other) || (!one.name.is_empty() && is_named_alike)
+}
+
+fn list_names(names: impl Iterator<Item = String>) -> String {
+    let names: BTreeSet<String> = names.collect();
+    let more = names.len().saturating_sub(NAMES_SHOWN_MAX);
+    let listed: Vec<String> = names.into_iter().take(NAMES_SHOWN_MAX).collect();
+    match more {
+        0 => listed.join(", "),
+        more => format!("{} and {more} more", listed.join(", ")),
+    }
+}
+
+impl NodeState {
+    /// What was chosen for the pod of a container.
+    pub(crate) fn claim_of(&self, id: ContainerId, spec: &NewContainer) -> Claim {
+        if !may_claim(&spec.pod) {
+            return Claim::default();
+        }
+        let wishes = self.request(id, spec).0.wishes;
+        Claim { is_left_alone: wishes.preserve.cpus, cpus: wishes.claimed }
+    }
+
+    /// The CPUs on which a container runs because they were chosen for its pod: as far as they are online, and in nobody's cpuset partition. `None`
+    /// also where no such CPU is left; then it shares those of everybody.
+    pub(crate) fn chosen_cpus(&self, id: ContainerId) -> Option<CpuSet> {
+        let claim = &self.containers.get(&id)?.claim;
+        let cpus = claim.cpus.intersection(&self.machine.unplaced_cpus());
+        (claim.is_pinned() && !cpus.is_empty()).then_some(cpus)
+    }
+
+    /// An empty ledger of the machine without what is claimed.
+    pub(crate) fn take_claims(&mut self) {
+        self.claimed = self.claimed_now();
+        self.ledger = Ledger::new(self.machine.with_claimed(&self.claimed).into());
+    }
+
+    fn claimed_now(&self) -> CpuSet {
+        let mut claimed = CpuSet::new();
+        self.containers.values().for_each(|it| claimed.union_with(&it.claim.cpus));
+        claimed
+    }
+
+    /// What is claimed since the last time leaves the pools, and what is not any more returns to them.
+    pub(crate) fn settle_claims(&mut self, now: Timestamp, step: &mut Step) {
+        let claimed = self.claimed_now();
+        if claimed == self.claimed {
+            return;
+        }
+        let gained = claimed.difference(&self.claimed);
+        let has_gained = |it: &Container| it.claim.cpus.intersects(&gained);
+        let newcomer = self.containers.iter().find(|(_, it)| has_gained(it)).map(|(id, _)| *id);
+        if let Some(newcomer) = newcomer {
+            let moves = plan_way(&self.ledger, &gained);
+            self.ledger.move_sharers(&moves);
+            self.note_moves(&moves, newcomer, step);
+        }
+        let places = self.forms();
+        self.take_claims();
+        self.reseat_from(&places, By::Room, &BTreeMap::new(), now, step);
+    }
+
+    /// The place of a container in the journal; that of one whose CPUs were chosen holds none, whatever a daemon has written that knew nothing of that.
+    pub(crate) fn as_claimed(&self, id: ContainerId, had: Allocation) -> Allocation {
+        let claiming = self.containers.get(&id).filter(|it| !it.claim.cpus.is_empty());
+        let holds = !had.exclusive.is_empty() || had.shared != Some(MilliCpu::ZERO);
+        let Some(container) = claiming.filter(|_| holds) else { return had };
+        Allocation {
+            shared: Some(MilliCpu::ZERO),
+            mems: had.mems,
+            charges: had.charges,
+            huge_charges: had.huge_charges,
+            terms: self.request(id, &container.spec).0.terms(),
+            ..Allocation::new(PoolId::MACHINE)
+        }
+    }
+
+    /// Why a newcomer cannot have the CPUs that were chosen for its pod.
+    pub(crate) fn claim_refused(&self, spec: &NewContainer, request: &Request) -> Option<String> {
+        let claimed = &request.wishes.claimed;
+        if claimed.is_empty() {
+            return None;
+        }
+        let chosen = shown_cpus(claimed);
+        let why = self.in_the_way(&spec.pod, claimed)?;
+        Some(format!("refused: CPUs {chosen} were chosen for its pod, but {why}"))
+    }
+
+    fn in_the_way(&self, pod: &Pod, claimed: &CpuSet) -> Option<String> {
+        let (machine, ledger) = (&*self.machine, &self.ledger);
+        let online = machine.cpus();
+        for (cpus, why) in [
+            (claimed.difference(&online), "are not online"),
+            (claimed.intersection(machine.reserved()), "are reserved"),
+            (
+                claimed.intersection(&online).difference(&machine.unplaced_cpus()),
+                "are in a cpuset partition or claimed of the DRA CPU driver",
+            ),
+        ] {
+            if !cpus.is_empty() {
+                return Some(format!("CPUs {} {why}", shown_cpus(&cpus)));
+            }
+        }
+        let owned = |id: &ContainerId, _: &Container| {
+            let held = ledger.allocation(*id).map(|it| it.exclusive.union(&it.idle));
+            held.unwrap_or_default()
+        };
+        let chosen = |_: &ContainerId, it: &Container| it.claim.cpus.clone();
+        let others = self
+            .others_with(pod, claimed, owned)
+            .map(|(cpus, names)| format!("CPUs {cpus} are owned by {names}"));
+        let others = others.or_else(|| {
+            let (cpus, names) = self.others_with(pod, claimed, chosen)?;
+            Some(format!("CPUs {cpus} were chosen for the pod of {names}, too"))
+        });
+        let needs = pod.resources.cpu_request(pod.qos);
+        let is_unpaid = needs > MilliCpu::ZERO && needs.cpus_needed() < claimed.len();
+        let left = ledger.free().difference(claimed);
+        let takes_last = claimed.intersects(ledger.free()) && left.is_empty();
+        match others {
+            Some(why) => Some(why),
+            None if is_unpaid => Some(format!("its containers request {needs} CPUs together")),
+            None if takes_last && machine.reserved().is_empty() => {
+                Some("no CPU would be left for all others".to_owned())
+            }
+            None => None,
+        }
+    }
+
+    /// Those of the CPUs that containers of other pods have, and their names.
+    fn others_with(
+        &self,
+        pod: &Pod,
+        claimed: &CpuSet,
+        cpus_of: impl Fn(&ContainerId, &Container) -> CpuSet,
+    ) -> Option<(String, String)> {
+        let others = self.containers.iter().filter(|(_, it)| !is_same_pod(&it.spec.pod, pod));
+        let had = others.map(|(id, it)| (cpus_of(id, it).intersection(claimed), it.full_name()));
+        let had: Vec<(CpuSet, String)> = had.filter(|(cpus, _)| !cpus.is_empty()).collect();
+        let all = had.iter().fold(CpuSet::new(), |all, (cpus, _)| all.union(cpus));
+        let names = list_names(had.into_iter().map(|(_, name)| name));
+        (!all.is_empty()).then(|| (shown_cpus(&all), names))
+    }
+
+    /// By container, those of its CPUs that are not its pod's alone.
+    pub(crate) fn not_alone(&self) -> BTreeMap<ContainerId, CpuSet> {
+        let shareable = self.machine.unplaced_cpus().difference(self.machine.reserved());
+        let claiming = || self.containers.iter().filter(|(_, it)| !it.claim.cpus.is_empty());
+        let not_alone = claiming().map(|(id, container)| {
+            let mut not_alone = container.claim.cpus.difference(&shareable);
+            let others =
+                claiming().filter(|(_, it)| !is_same_pod(&it.spec.pod, &container.spec.pod));
+            for (_, other) in others {
+                not_alone.union_with(&container.claim.cpus.intersection(&other.claim.cpus));
+            }
+            (*id, not_alone)
+        });
+        not_alone.collect()
+    }
+
+    /// Tells of those of whose CPUs more are not_alone than before.
+    pub(crate) fn note_not_alone(&self, before: &BTreeMap<ContainerId, CpuSet>, step: &mut Step) {
+        for (id, not_alone) in self.not_alone() {
+            let new = before.get(&id).map_or(not_alone.clone(), |was| not_alone.difference(was));
+            let Some(container) = self.containers.get(&id).filter(|_| !new.is_empty()) else {
+                continue;
+            };
+            let runs = self.pinning(id).map(|it| it.cpus).filter(|cpus| !cpus.is_empty());
+            let runs = runs.map(|cpus| format!("; it runs on {}", shown_cpus(&cpus)));
+            let message = format!(
+                "{}: of CPUs {}, which were chosen for its pod, {} are offline, reserved or somebody else's{}",
+                container.full_name(),
+                shown_cpus(&container.claim.cpus),
+                shown_cpus(&new),
+                runs.unwrap_or_default()
+            );
+            step.notes.push(Note::Failure { kind: "not_alone", message });
+        }
+    }
+}
