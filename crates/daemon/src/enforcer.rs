@@ -67,7 +67,7 @@ pub(crate) struct Outcome {
     pub(crate) unkept: Option<String>,
     /// Files that are left to somebody else.
     pub(crate) contested: usize,
-    /// Files whose last write failed.
+    /// Files whose last write failed, and groups of resctrl that could not be made, removed or filled.
     pub(crate) failing: usize,
     /// Values that bayplan has changed.
     pub(crate) changed: usize,
@@ -193,7 +193,7 @@ impl Enforcer {
         let held = held.without_reclaims();
         let groups = work.preview(self.kernel.as_mut());
         let contested = self.contested();
-        let (failing, changed) = (self.patience.failing().count(), self.originals.count());
+        let (failing, changed) = (self.failing(), self.originals.count());
         let unkept = self.originals.unread().map(str::to_owned);
         Outcome {
             plan,
@@ -301,7 +301,7 @@ impl Enforcer {
         turned.extend(not_moved(turned_threads, &groups));
         let held = Held::new(settings, isolations, &reclaims, &plan, &report);
         let contested = self.contested();
-        let (failing, changed) = (self.patience.failing().count(), self.originals.count());
+        let (failing, changed) = (self.failing(), self.originals.count());
         Outcome {
             turned,
             reclaims,
@@ -363,6 +363,11 @@ impl Enforcer {
             format!("{slot} to {}: {why}", original.value)
         });
         left.collect()
+    }
+
+    /// Values that could not be written, and groups and threads in them that are not as they should be.
+    fn failing(&self) -> usize {
+        self.patience.failing().count() + self.group_failures.len()
     }
 
     /// Files that are left to somebody else.

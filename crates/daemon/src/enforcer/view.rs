@@ -28,7 +28,7 @@ pub struct FilePlanView {
     pub problems: Vec<String>,
     /// Values that bayplan has changed, and remembers as they were.
     pub changed: usize,
-    /// Files whose last write failed; they are tried again.
+    /// Files whose last write failed, and groups of resctrl that could not be made, removed or filled; they are tried again.
     pub failing: usize,
     /// Files that somebody else changed again and again, and that are left to him for a while.
     pub contested: usize,
@@ -208,12 +208,15 @@ pub fn render_file_plan_view(view: &FilePlanView) -> String {
         text.push_str(&format!("cannot: {problem}\n"));
     }
     for (count, what) in [
-        (view.changed, "changed by bayplan, and remembered as before"),
-        (view.failing, "could not be written, and tried again"),
-        (view.contested, "changed by somebody else again and again, and left alone for a while"),
+        (view.changed, "are changed by bayplan, and remembered as before"),
+        (view.failing, "could not be written, and are tried again"),
+        (
+            view.contested,
+            "are changed by somebody else again and again, and left alone for a while",
+        ),
     ] {
         if count > 0 {
-            text.push_str(&format!("{count} values are {what}.\n"));
+            text.push_str(&format!("{count} values {what}.\n"));
         }
     }
     text
