@@ -149,6 +149,18 @@ impl FakeResctrl {
         self.threads.insert(id, Thread { cgroup, control, monitor: None });
     }
 
+    /// A thread that another one has just made: it is where that is.
+    pub fn fork_thread(&mut self, id: u32, by: u32) {
+        if let Some(thread) = self.threads.get(&by).cloned() {
+            self.threads.insert(id, thread);
+        }
+    }
+
+    /// All others have ended.
+    pub fn retain_threads(&mut self, is_there: impl Fn(u32) -> bool) {
+        self.threads.retain(|id, _| is_there(*id));
+    }
+
     /// What happens when this thread's id is written next.
     pub fn at_move(&mut self, id: u32, event: ThreadEvent) {
         self.events.entry(id).or_default().push_back(event);
