@@ -478,7 +478,7 @@ impl Metrics {
         }
         for (state, count) in [
             ("changed", outcome.changed),
-            ("failing", outcome.failing),
+            ("failing", outcome.failing.len()),
             ("contested", outcome.contested),
             ("lacking", outcome.problems.len()),
         ] {
