@@ -3,6 +3,7 @@
 //!
 //! What it knows is from `Documentation/filesystems/resctrl.rst` and from what fs/resctrl answers: control groups use up CLOSIDs and RMIDs,
 //! monitor groups RMIDs; masks are checked as in "Cache Bit Masks"; `info/last_cmd_status` has a word to each refusal.
+//! `cpus` and `size`, which nobody here reads, are not there, and nothing is counted.
 
 mod command;
 mod show;
