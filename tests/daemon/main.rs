@@ -31,6 +31,7 @@ mod prometheus;
 mod rebalancing;
 mod reclaiming;
 mod reload;
+mod resctrl;
 mod resources;
 mod restarts;
 mod soak;

@@ -67,8 +67,8 @@ pub(crate) struct Outcome {
     pub(crate) unkept: Option<String>,
     /// Files that are left to somebody else.
     pub(crate) contested: usize,
-    /// Files whose last write failed.
-    pub(crate) failing: usize,
+    /// Files whose last write failed, and groups of resctrl that could not be made, removed or filled, each with the reason.
+    pub(crate) failing: Vec<String>,
     /// Values that bayplan has changed.
     pub(crate) changed: usize,
     /// What became of each proposal of the rebalancer that is in files.
@@ -139,6 +139,8 @@ pub(crate) struct Enforcer {
     unmovable: Unmovable,
     /// What went wrong with groups at the last look.
     group_failures: BTreeSet<String>,
+    /// The last failure of each value that could not be written.
+    refusals: BTreeMap<Slot, String>,
     /// Whose threads are in their groups of resctrl.
     settled: Settled,
     /// Which files cgroups have.
@@ -166,6 +168,7 @@ impl Enforcer {
             pods: BTreeMap::new(),
             unmovable: Unmovable::new(),
             group_failures: BTreeSet::new(),
+            refusals: BTreeMap::new(),
             settled: Settled::default(),
             known: KnownFiles::default(),
             power: PowerCache::default(),
@@ -193,7 +196,7 @@ impl Enforcer {
         let held = held.without_reclaims();
         let groups = work.preview(self.kernel.as_mut());
         let contested = self.contested();
-        let (failing, changed) = (self.patience.failing().count(), self.originals.count());
+        let (failing, changed) = (self.failing(), self.originals.count());
         let unkept = self.originals.unread().map(str::to_owned);
         Outcome {
             plan,
@@ -280,19 +283,7 @@ impl Enforcer {
         let unkept = self.remember(&mut sifted).err();
         let unkept = unkept.or_else(|| self.originals.unread().map(str::to_owned));
         let report = apply(self.kernel.as_mut(), &sifted);
-        let mut failures = Vec::new();
-        for (write, end) in &report.outcomes {
-            let failure = end.as_ref().err().filter(|it| !it.is_gone());
-            if failure.is_some_and(|it| it.is_for_good(&write.slot)) {
-                self.unmovable.insert(write.slot.clone());
-                continue;
-            }
-            let is_new = self.patience.note(write, failure.is_some(), now);
-            if let Some(failure) = failure.filter(|_| is_new) {
-                failures
-                    .push(format!("{} to {} ({}): {failure}", write.slot, write.new, write.unit));
-            }
-        }
+        let mut failures = self.note_ends(&report, now);
         let mut returned = sifted.forget;
         returned.extend(report.given_back().cloned());
         self.originals.forget(&returned);
@@ -302,7 +293,7 @@ impl Enforcer {
         turned.extend(not_moved(turned_threads, &groups));
         let held = Held::new(settings, isolations, &reclaims, &plan, &report);
         let contested = self.contested();
-        let (failing, changed) = (self.patience.failing().count(), self.originals.count());
+        let (failing, changed) = (self.failing(), self.originals.count());
         Outcome {
             turned,
             reclaims,
@@ -320,6 +311,27 @@ impl Enforcer {
             is_unsure: false,
             held,
         }
+    }
+
+    /// Gives what has failed and had not failed before.
+    fn note_ends(&mut self, report: &Report, now: Duration) -> Vec<String> {
+        let mut news = Vec::new();
+        for (write, end) in &report.outcomes {
+            let failure = end.as_ref().err().filter(|it| !it.is_gone());
+            if failure.is_some_and(|it| it.is_for_good(&write.slot)) {
+                self.unmovable.insert(write.slot.clone());
+                continue;
+            }
+            let is_new = self.patience.note(write, failure.is_some(), now);
+            if let Some(failure) = failure {
+                let text = format!("{} to {} ({}): {failure}", write.slot, write.new, write.unit);
+                news.extend(is_new.then(|| text.clone()));
+                self.refusals.insert(write.slot.clone(), text);
+            }
+        }
+        let failing: BTreeSet<&Slot> = self.patience.failing().collect();
+        self.refusals.retain(|slot, _| failing.contains(slot));
+        news
     }
 
     /// Whose files the runtime may have written.
@@ -364,6 +376,14 @@ impl Enforcer {
             format!("{slot} to {}: {why}", original.value)
         });
         left.collect()
+    }
+
+    /// Values that could not be written, and groups and threads in them that are not as they should be, each with the reason.
+    fn failing(&self) -> Vec<String> {
+        let why =
+            |slot: &Slot| self.refusals.get(slot).cloned().unwrap_or_else(|| slot.to_string());
+        let values = self.patience.failing().map(why);
+        values.chain(self.group_failures.iter().cloned()).collect()
     }
 
     /// Files that are left to somebody else.

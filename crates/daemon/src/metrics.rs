@@ -309,7 +309,7 @@ impl Metrics {
         );
         self.registry.register(
             "files",
-            "Values in kernel files: changed by bayplan, failing to be written, contested (left to whoever else changes them), and lacking (problems that the plan names: what is wanted and cannot be had here)",
+            "Values in kernel files: changed by bayplan, failing to be written (with groups of resctrl that could not be made, removed or filled), contested (left to whoever else changes them), and lacking (problems that the plan names: what is wanted and cannot be had here)",
             self.files.clone(),
         );
         self.registry.register(
@@ -478,7 +478,7 @@ impl Metrics {
         }
         for (state, count) in [
             ("changed", outcome.changed),
-            ("failing", outcome.failing),
+            ("failing", outcome.failing.len()),
             ("contested", outcome.contested),
             ("lacking", outcome.problems.len()),
         ] {

@@ -1,4 +1,5 @@
-//! Where containers run: as it should be, and as it was last seen.
+//! Where containers run: as it should be, and as it was last seen. What a set that is empty means is cgroup v2's: the setting of the group around it
+//! (Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files").
 
 use std::collections::BTreeMap;
 

@@ -5,6 +5,8 @@
 //! class does not ask any more is given back by the plan ([`plan_files`](crate::plan_files)).
 //! Guarantees: only files that are offered are named; no value is named that the driver says it does not take; each CPU's highest frequency is at
 //! least the lowest; the more CPUs without a class share something with those of a class, the less of it is set.
+//! The files are those of Documentation/admin-guide/pm/cpufreq.rst, "Policy Interface in sysfs", cpuidle.rst, "Representation of Idle States in sysfs", and
+//! intel_uncore_frequency_scaling.rst.
 
 mod class;
 mod frequency;

@@ -3,6 +3,7 @@
 //!
 //! What it knows is from `Documentation/filesystems/resctrl.rst` and from what fs/resctrl answers: control groups use up CLOSIDs and RMIDs,
 //! monitor groups RMIDs; masks are checked as in "Cache Bit Masks"; `info/last_cmd_status` has a word to each refusal.
+//! `cpus` and `size`, which nobody here reads, are not there, and nothing is counted.
 
 mod command;
 mod show;
@@ -147,6 +148,18 @@ impl FakeResctrl {
     pub fn add_thread(&mut self, id: u32, cgroup: &str) {
         let (cgroup, control) = (cgroup.to_owned(), String::new());
         self.threads.insert(id, Thread { cgroup, control, monitor: None });
+    }
+
+    /// A thread that another one has just made: it is where that is.
+    pub fn fork_thread(&mut self, id: u32, by: u32) {
+        if let Some(thread) = self.threads.get(&by).cloned() {
+            self.threads.insert(id, thread);
+        }
+    }
+
+    /// All others have ended.
+    pub fn retain_threads(&mut self, is_there: impl Fn(u32) -> bool) {
+        self.threads.retain(|id, _| is_there(*id));
     }
 
     /// What happens when this thread's id is written next.

@@ -293,7 +293,7 @@ pub(crate) fn failure(kernel: &mut dyn Kernel, path: &str, errno: Errno) -> Writ
     if is_gone(errno) {
         return WriteFailure::Gone;
     }
-    // Documentation/arch/x86/resctrl.rst, "Info directory".
+    // Documentation/filesystems/resctrl.rst, "Info directory".
     let words = path.split_once("/resctrl/").and_then(|(above, _)| {
         let words = kernel.read(&format!("{above}/resctrl/info/last_cmd_status")).ok()?;
         Some(words.trim().to_owned()).filter(|words| !words.is_empty() && words != "ok")

@@ -92,6 +92,20 @@ pub(crate) fn unpack_programs() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Tests mount a file system of their own; nothing of FUSE but the kernel's part is needed.
+pub(crate) fn check_fuse() -> anyhow::Result<()> {
+    let device = Path::new("/dev/fuse");
+    if !device.exists() {
+        // Where it is built in, or this is a container, there may be no modprobe.
+        let _tried = Command::new("modprobe").arg("fuse").status();
+    }
+    ensure!(
+        device.exists(),
+        "the tests need /dev/fuse: load the kernel's module `fuse`, or start this container with `--device /dev/fuse --cap-add SYS_ADMIN`"
+    );
+    Ok(())
+}
+
 /// The full path of a program.
 pub(crate) fn find_program(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();

@@ -273,7 +273,7 @@ fn an_interrupt_that_cannot_be_moved_is_not_fought_for() {
         let mut enforcer = enforcer(&kernel, dir.path());
         kernel.0.lock().unwrap().fail_next(path, errno);
         let done = enforcer.carry_out(wanted(&[(path, "0-1")]), second(0));
-        assert_eq!((done.failures.len(), done.failing), (0, 0), "{errno}");
+        assert_eq!((done.failures.len(), done.failing.len()), (0, 0), "{errno}");
         assert_eq!(enforcer.unmovable, Unmovable::from([Slot::file(path)]));
         // From now on nobody wants it, and it was never changed.
         let done = enforcer.carry_out(wanted(&[]), second(1));

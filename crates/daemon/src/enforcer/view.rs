@@ -26,9 +26,12 @@ pub struct FilePlanView {
     pub impossible: Vec<ImpossibleView>,
     /// What else cannot be had here, a sentence each.
     pub problems: Vec<String>,
+    /// What could not be written at the last try and is tried again: what and why, with the kernel's answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<String>,
     /// Values that bayplan has changed, and remembers as they were.
     pub changed: usize,
-    /// Files whose last write failed; they are tried again.
+    /// How many failures these are: files, and groups of resctrl that could not be made, removed or filled.
     pub failing: usize,
     /// Files that somebody else changed again and again, and that are left to him for a while.
     pub contested: usize,
@@ -178,7 +181,8 @@ impl From<Outcome> for FilePlanView {
             impossible: outcome.plan.impossible.iter().map(ImpossibleView::from).collect(),
             problems: outcome.problems.into_iter().chain(unknown).collect(),
             changed: outcome.changed,
-            failing: outcome.failing,
+            failing: outcome.failing.len(),
+            failures: outcome.failing,
             contested: outcome.contested,
         }
     }
@@ -207,13 +211,18 @@ pub fn render_file_plan_view(view: &FilePlanView) -> String {
     for problem in &view.problems {
         text.push_str(&format!("cannot: {problem}\n"));
     }
+    for failure in &view.failures {
+        text.push_str(&format!("failed, tried again: {failure}\n"));
+    }
     for (count, what) in [
-        (view.changed, "changed by bayplan, and remembered as before"),
-        (view.failing, "could not be written, and tried again"),
-        (view.contested, "changed by somebody else again and again, and left alone for a while"),
+        (view.changed, "are changed by bayplan, and remembered as before"),
+        (
+            view.contested,
+            "are changed by somebody else again and again, and left alone for a while",
+        ),
     ] {
         if count > 0 {
-            text.push_str(&format!("{count} values are {what}.\n"));
+            text.push_str(&format!("{count} values {what}.\n"));
         }
     }
     text

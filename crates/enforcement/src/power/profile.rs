@@ -1,6 +1,7 @@
 //! Classes that are there without configuration, by the names of Kubernetes Power Manager's profiles.
 //!
 //! Each has the range of 200 MHz below a part of what the CPU can do, and the preference of its name. The smallest part is a quarter here.
+//! The preferences are the kernel's words: Documentation/admin-guide/pm/intel_pstate.rst, "Energy vs Performance Hints".
 
 use bayplan_types::Khz;
 

@@ -1,4 +1,7 @@
 //! The texts of counter files to values.
+//!
+//! Their forms: Documentation/accounting/psi.rst, "Pressure interface" (totals are microseconds); Documentation/admin-guide/cgroup-v2.rst, "Memory Interface Files"
+//! (`memory.numa_stat`, `memory.stat`) and "IO Interface Files" (`io.stat`); Documentation/filesystems/proc.rst, "Miscellaneous kernel statistics in /proc/stat".
 
 use std::collections::BTreeMap;
 

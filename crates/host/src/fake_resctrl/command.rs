@@ -102,11 +102,7 @@ impl FakeResctrl {
         };
         match self.events.get_mut(&id).and_then(std::collections::VecDeque::pop_front) {
             Some(ThreadEvent::Ends) => drop(self.threads.remove(&id)),
-            Some(ThreadEvent::Makes(child)) => {
-                if let Some(thread) = self.threads.get(&id).cloned() {
-                    self.threads.insert(child, thread);
-                }
-            }
+            Some(ThreadEvent::Makes(child)) => self.fork_thread(child, id),
             None => {}
         }
         let Some(thread) = self.threads.get_mut(&id) else {

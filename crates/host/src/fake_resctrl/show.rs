@@ -119,51 +119,84 @@ impl FakeResctrl {
 
     /// The names in a directory below resctrl.
     pub(super) fn names(&self, dir: &str) -> Result<Vec<String>, Errno> {
-        const FILES: [&str; 5] = ["cpus", "mode", "schemata", "size", "tasks"];
-        let mut names: Vec<String> = match dir {
-            "info" => {
-                let resources = ["L2", "L2CODE", "L2DATA", "L3", "L3CODE", "L3DATA"];
-                let caches = resources.into_iter().filter(|name| self.cache_of(name).is_some());
-                let mb = self.info.mb.iter().map(|_| "MB");
-                let monitor = self.info.monitor.iter().map(|_| "L3_MON");
-                let names = caches.chain(mb).chain(monitor).chain(["last_cmd_status"]);
-                names.map(str::to_owned).collect()
-            }
-            "mon_data" if self.info.monitor.is_some() => {
-                let caches = self.info.l3.iter().flat_map(|l3| l3.caches.keys());
-                caches.map(|id| format!("mon_L3_{id:02}")).collect()
-            }
-            _ => match dir.rsplit_once("mon_groups") {
-                Some((control, "")) if self.info.monitor.is_some() => {
-                    let control = control.trim_end_matches('/');
-                    let group = self.groups.get(control).ok_or(Errno::ENOENT)?;
-                    group.monitors.iter().cloned().collect()
-                }
-                Some(_) => {
-                    return self.find(dir).map(|_| vec!["tasks".to_owned()]).ok_or(Errno::ENOENT);
-                }
-                None if self.groups.contains_key(dir) => FILES.map(str::to_owned).to_vec(),
-                // A file of a group, or nothing.
-                None => {
-                    return Err(if self.show(dir).is_ok() {
-                        Errno::ENOTDIR
-                    } else {
-                        Errno::ENOENT
-                    });
-                }
+        let mut names = match dir {
+            "info" => self.resources(),
+            _ => match (dir.strip_prefix("info/"), dir.rsplit_once("mon_")) {
+                (Some(resource), _) => self.files_of(resource),
+                (None, Some((control, "groups"))) => self.monitors(control),
+                (None, Some((group, "data"))) => self.monitored_caches(group),
+                // Nothing is counted here.
+                (None, Some((data, cache))) if self.is_monitored(data, cache) => Some(Vec::new()),
+                _ => self.names_in_group(dir),
             },
         };
-        if self.groups.contains_key(dir) && self.info.monitor.is_some() {
-            names.push("mon_groups".to_owned());
+        if let Some(names) = &mut names {
+            names.sort_unstable();
         }
-        if dir.is_empty() && self.info.monitor.is_some() {
-            names.push("mon_data".to_owned());
+        names.ok_or_else(|| if self.show(dir).is_ok() { Errno::ENOTDIR } else { Errno::ENOENT })
+    }
+
+    /// What is described below `info`.
+    fn resources(&self) -> Option<Vec<String>> {
+        let resources = ["L2", "L2CODE", "L2DATA", "L3", "L3CODE", "L3DATA"];
+        let caches = resources.into_iter().filter(|name| self.cache_of(name).is_some());
+        let mb = self.info.mb.iter().map(|_| "MB");
+        let monitor = self.info.monitor.iter().map(|_| "L3_MON");
+        let names = caches.chain(mb).chain(monitor).chain(["last_cmd_status"]);
+        Some(names.map(str::to_owned).collect())
+    }
+
+    fn files_of(&self, resource: &str) -> Option<Vec<String>> {
+        const FILES: [&str; 11] = [
+            "bandwidth_gran",
+            "bit_usage",
+            "cbm_mask",
+            "delay_linear",
+            "min_bandwidth",
+            "min_cbm_bits",
+            "mon_features",
+            "num_closids",
+            "num_rmids",
+            "shareable_bits",
+            "sparse_masks",
+        ];
+        let has = |file: &&str| self.show_info(&format!("{resource}/{file}")).is_ok();
+        let files: Vec<String> = FILES.into_iter().filter(has).map(str::to_owned).collect();
+        Some(files).filter(|files| !files.is_empty())
+    }
+
+    fn monitors(&self, control: &str) -> Option<Vec<String>> {
+        self.info.monitor.as_ref()?;
+        let group = self.groups.get(control.trim_end_matches('/'))?;
+        Some(group.monitors.iter().cloned().collect())
+    }
+
+    fn monitored_caches(&self, group: &str) -> Option<Vec<String>> {
+        self.info.monitor.as_ref()?;
+        self.find(group.trim_end_matches('/'))?;
+        let caches = self.info.l3.iter().flat_map(|l3| l3.caches.keys());
+        Some(caches.map(|id| format!("mon_L3_{id:02}")).collect())
+    }
+
+    /// Whether there is a directory `mon_CACHE` in this one.
+    fn is_monitored(&self, data: &str, cache: &str) -> bool {
+        let caches = data.strip_suffix("mon_data/").and_then(|group| self.monitored_caches(group));
+        caches.is_some_and(|names| names.contains(&format!("mon_{cache}")))
+    }
+
+    /// A control group has monitor groups in it, and the root everything.
+    fn names_in_group(&self, dir: &str) -> Option<Vec<String>> {
+        let (control, monitor) = self.find(dir)?;
+        let mut names = vec!["tasks"];
+        names.extend(self.info.monitor.iter().map(|_| "mon_data"));
+        if monitor.is_none() {
+            names.extend(["mode", "schemata"]);
+            names.extend(self.info.monitor.iter().map(|_| "mon_groups"));
         }
-        if dir.is_empty() {
-            names.push("info".to_owned());
-            names.extend(self.groups.keys().filter(|name| !name.is_empty()).cloned());
+        if control.is_empty() && monitor.is_none() {
+            names.push("info");
+            names.extend(self.groups.keys().map(String::as_str).filter(|name| !name.is_empty()));
         }
-        names.sort_unstable();
-        Ok(names)
+        Some(names.into_iter().map(str::to_owned).collect())
     }
 }

@@ -102,6 +102,7 @@ pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
 pub(crate) fn prepare() -> anyhow::Result<()> {
     setup::install_programs()?;
     setup::unpack_programs()?;
+    setup::check_fuse()?;
     for release in RELEASES {
         cached_or_fetched(release)?;
     }

@@ -358,7 +358,7 @@ fn a_disk_has_its_limit_when_it_comes_and_leaves_nothing_to_do_when_it_goes() {
         secs += 30;
         let done = enforcer.enforce(&config, &occupancy, Duration::from_secs(secs));
         assert_eq!((done.failures, done.notices), (vec![], vec![]), "after {secs} s");
-        assert_eq!((done.failing, done.contested, done.changed), (0, 0, remembered));
+        assert_eq!((done.failing.len(), done.contested, done.changed), (0, 0, remembered));
         assert_eq!(scene.limits(), expected, "after {secs} s");
         let none = "block I/O class \"slow\": /dev/sd?: there is no such block device";
         assert_eq!(done.problems, if expected.is_empty() { vec![none] } else { vec![] });

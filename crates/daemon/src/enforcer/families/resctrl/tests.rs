@@ -416,6 +416,29 @@ fn the_more_important_are_monitored_first() {
     assert_eq!(node.kernel.lock().unwrap().group_of(40).as_deref(), Some("/bayplan.d-id"));
 }
 
+/// Only the log said so: `bayplan_files{state="failing"}` was 0, and nobody was alerted.
+#[test]
+fn a_group_that_cannot_be_made_counts_as_failing() {
+    let mut node = Node::new(FakeResctrl::xeon(), CLASSES, &PODS[..1]);
+    node.kernel.lock().unwrap().fail_next("sys/fs/resctrl/bayplan.gold", Errno::EBUSY);
+    let done = node.enforcer.enforce(&node.config, &node.occupancy, Duration::ZERO);
+    // The group, and the container's threads.
+    assert_eq!((done.failures.len(), done.failing.len()), (2, 2), "{:#?}", done.failures);
+    node.check_preview(expect![[r#"
+        make   /sys/fs/resctrl/bayplan.gold  (class "gold")
+        set    /sys/fs/resctrl/bayplan.gold/schemata [L3CODE] (none) -> 0=7f;1=7f  (class "gold": resctrl.partitions)
+        set    /sys/fs/resctrl/bayplan.gold/schemata [L3DATA] (none) -> 0=7f;1=7f  (class "gold": resctrl.partitions)
+        set    /sys/fs/resctrl/bayplan.gold/schemata [MB] (none) -> 0=100;1=100  (class "gold": resctrl.partitions)
+        move   2 threads to /sys/fs/resctrl/bayplan.gold  (ns/a/a)
+        failed, tried again: make /sys/fs/resctrl/bayplan.gold (class "gold"): EBUSY: Device or resource busy
+        failed, tried again: move threads of ns/a/a to /sys/fs/resctrl/bayplan.gold: it is gone
+        9 values are changed by bayplan, and remembered as before.
+    "#]]);
+    assert_eq!(node.enforce(), [""; 0]);
+    let done = node.enforcer.enforce(&node.config, &node.occupancy, node.now);
+    assert_eq!((done.failures, done.failing), (vec![], vec![]));
+}
+
 /// 3 values of 250 caches: 2 containers.
 #[test]
 fn where_there_are_many_caches_fewer_are_monitored() {
