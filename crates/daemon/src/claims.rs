@@ -195,10 +195,12 @@ impl NodeState {
 
     /// By container, those of its CPUs that are not its pod's alone.
     pub(crate) fn not_alone(&self) -> BTreeMap<ContainerId, CpuSet> {
-        let shareable = self.machine.unplaced_cpus().difference(self.machine.reserved());
+        let mut alone = self.machine.unplaced_cpus().difference(self.machine.reserved());
+        // One where everything is claimed and nothing reserved.
+        alone.subtract(&self.claimed.intersection(&self.ledger.pools().allocatable()));
         let claiming = || self.containers.iter().filter(|(_, it)| !it.claim.cpus.is_empty());
         let not_alone = claiming().map(|(id, container)| {
-            let mut not_alone = container.claim.cpus.difference(&shareable);
+            let mut not_alone = container.claim.cpus.difference(&alone);
             let others =
                 claiming().filter(|(_, it)| !is_same_pod(&it.spec.pod, &container.spec.pod));
             for (_, other) in others {
