@@ -153,10 +153,10 @@ impl<'a> Memory<'a> {
     /// # Errors
     /// A [`Rejection`] when it is not to be had; near the CPUs, if the request is bound to them.
     pub(crate) fn grant_near(&self, held: &Allocation) -> Result<Grant, Rejection> {
-        let claimed = self.request.wishes.claimed.intersection(&self.pools.cpus());
+        let claimed = &self.request.wishes.claimed;
         let near = match claimed.is_empty() {
             true => near_nodes(self.pools, held),
-            false => self.pools.nodes_of(&claimed),
+            false => self.pools.nodes_of(claimed),
         };
         let is_bound = self.request.wishes.memory.is_bound;
         let bound_to = is_bound.then(|| self.pools.memory_of(&near));

@@ -162,7 +162,8 @@ fn offer_reserved(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> 
     with_memory_near(ledger, request, allocation)
 }
 
-/// A container whose CPUs are left alone runs anywhere, and what it requests is kept free on the machine; one for whose pod they were chosen runs there, and requests none of the others.
+/// A container whose CPUs are left alone runs anywhere, and what it requests is kept free on the machine; one for whose pod CPUs were chosen
+/// runs there, and requests none of the others.
 fn offer_preserved(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
     let own = MilliCpu::from_cpus(request.demand.exclusive());
     let allocation = Allocation {

@@ -141,7 +141,7 @@ pub struct Pools {
     pub(crate) huge: Vec<Huge>,
     pub(crate) reserved: CpuSet,
     pub(crate) isolated: CpuSet,
-    /// Those of the isolated CPUs that belong to a cpuset partition of somebody else.
+    /// Those of the isolated CPUs that belong to a cpuset partition of somebody else, or are claimed.
     pub(crate) partitioned: CpuSet,
     /// CPUs by core kind, on a machine that has several kinds.
     pub(crate) kinds: Vec<(CoreKind, CpuSet)>,

@@ -192,7 +192,8 @@ pub struct Wishes {
     pub pod: PodWishes,
     /// What bayplan leaves alone.
     pub preserve: Preserve,
-    /// CPUs that somebody else has chosen for its pod. They are nobody's in the ledger ([`Pools::with_claimed`](crate::Pools::with_claimed)), and it holds no others. Empty: none.
+    /// CPUs that somebody else has chosen for its pod. They are nobody's in the ledger ([`Pools::with_claimed`](crate::Pools::with_claimed)),
+    /// and it holds no others. Empty: none were chosen.
     pub claimed: CpuSet,
     /// It is never moved once it runs.
     pub is_immovable: bool,

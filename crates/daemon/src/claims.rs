@@ -1,11 +1,12 @@
-//! CPUs that somebody else has chosen for a pod, for all of its containers together (Koordinator's scheduler, by annotation). In: the state. Out: pools without these
-//! CPUs, and who has to move for that.
+//! CPUs that somebody else has chosen for a pod, for all of its containers together (Koordinator's scheduler, by annotation). In: the state.
+//! Out: pools without these CPUs, and who has to move for that.
 //!
-//! CPUs that are claimed are nobody's in the ledger, as those of another's cpuset partition: while a container of the pod is known, they are in no pool. Its containers
-//! run on exactly these CPUs and hold none. All of it follows from what the containers' pods say: no record of the journal is needed, and it is the same whichever of
-//! them was found first.
+//! CPUs that are claimed are nobody's in the ledger, as those of another's cpuset partition: while a container of the pod is known, they are
+//! in no pool. Its containers run on exactly these CPUs and hold none. All of it follows from what the containers' pods say: no record of the
+//! journal is needed, and it is the same whichever of them was found first.
 //!
-//! Who is to be created is refused where his CPUs cannot be his pod's alone. Who runs already runs on: owners of his CPUs are given others, and what is left is told.
+//! Who is to be created is refused where his CPUs cannot be his pod's alone. Who runs already runs on: owners of his CPUs are given others,
+//! and of what he has not alone then, an operator is told.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,9 +75,9 @@ impl NodeState {
     /// The CPUs on which a container runs because they were chosen for its pod: as far as they are online, and in nobody's cpuset partition. `None`
     /// also where no such CPU is left; then it shares those of everybody.
     pub(crate) fn chosen_cpus(&self, id: ContainerId) -> Option<CpuSet> {
-        let claim = &self.containers.get(&id)?.claim;
+        let claim = Some(&self.containers.get(&id)?.claim).filter(|it| it.is_pinned())?;
         let cpus = claim.cpus.intersection(&self.machine.unplaced_cpus());
-        (claim.is_pinned() && !cpus.is_empty()).then_some(cpus)
+        (!cpus.is_empty()).then_some(cpus)
     }
 
     /// An empty ledger of the machine without what is claimed.
@@ -194,10 +195,12 @@ impl NodeState {
 
     /// By container, those of its CPUs that are not its pod's alone.
     pub(crate) fn not_alone(&self) -> BTreeMap<ContainerId, CpuSet> {
-        let shareable = self.machine.unplaced_cpus().difference(self.machine.reserved());
+        let mut alone = self.machine.unplaced_cpus().difference(self.machine.reserved());
+        // One where everything is claimed and nothing reserved.
+        alone.subtract(&self.claimed.intersection(&self.ledger.pools().allocatable()));
         let claiming = || self.containers.iter().filter(|(_, it)| !it.claim.cpus.is_empty());
         let not_alone = claiming().map(|(id, container)| {
-            let mut not_alone = container.claim.cpus.difference(&shareable);
+            let mut not_alone = container.claim.cpus.difference(&alone);
             let others =
                 claiming().filter(|(_, it)| !is_same_pod(&it.spec.pod, &container.spec.pod));
             for (_, other) in others {
@@ -208,7 +211,7 @@ impl NodeState {
         not_alone.collect()
     }
 
-    /// Tells of those of whose CPUs more are not_alone than before.
+    /// Tells of CPUs that are not their pod's alone and were before.
     pub(crate) fn note_not_alone(&self, before: &BTreeMap<ContainerId, CpuSet>, step: &mut Step) {
         for (id, not_alone) in self.not_alone() {
             let new = before.get(&id).map_or(not_alone.clone(), |was| not_alone.difference(was));

@@ -1,5 +1,5 @@
 //! Gives containers their places on pools that are not those on which they were placed: after a restart, when CPUs or memory nodes
-//! came or went while the daemon ran, and when other CPUs are reserved. In: who is there, and the place of each in the journal's words. Out:
+//! came or went while the daemon ran, when other CPUs are reserved, and when other CPUs are claimed (`claims.rs`). In: who is there, and the place of each in the journal's words. Out:
 //! a ledger, and a reason for everybody who is no longer where he was.
 //!
 //! 1. Who still fits exactly where he was stays there. CPUs that came back move nobody; shared sets have them at once.

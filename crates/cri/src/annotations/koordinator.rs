@@ -192,8 +192,9 @@ fn set_claimed(pod: &Pod, text: &str, asked: &mut Asked, warnings: &mut Warnings
     }
 }
 
-/// `cpuset` of what Koordinator's scheduler has decided for a pod, for all of its containers together (koordinator, `apis/extension/resource.go`, `ResourceStatus`). The NUMA nodes
-/// beside it (`numaNodeResources`) are those of the CPUs; without CPUs they say where the pod shares, which is for placement to find.
+/// `cpuset` of what Koordinator's scheduler has decided for a pod, for all of its containers together (koordinator,
+/// `apis/extension/resource.go`, `ResourceStatus`). The NUMA nodes beside it (`numaNodeResources`) are those of the CPUs; without CPUs they say
+/// where the pod shares, which is for placement to find.
 fn read_claimed(text: &str) -> Result<CpuSet, Misread> {
     check_length(text)?;
     let json = serde_json::from_str::<Map<String, Value>>(text);

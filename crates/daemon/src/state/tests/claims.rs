@@ -306,6 +306,27 @@ fn who_runs_already_is_not_refused_and_an_owner_gets_other_cpus() {
     );
 }
 
+#[test]
+fn where_all_cpus_are_claimed_of_a_machine_that_runs_already_one_is_shared_and_that_is_told() {
+    check(
+        "numa:1 core:4 mem:8",
+        "",
+        &["o/a 1000", "s/a ~500", "found k/a 4000 @0-3 on 0-3", "sync", "restart", "lose", "-k/a"],
+        expect![[r#"
+            o/a 1000: o/a 1 mem 0
+            s/a ~500: o/a 1 mem 0, s/a 0,2-3 mem 0
+            found k/a 4000 @0-3 on 0-3: k/a 0-3, o/a 1 mem 0, s/a 0,2-3 mem 0
+            sync: k/a 0-3 mem 0, o/a 3 mem 0, s/a 3 mem 0
+              displaced: default/o/a: lost CPUs 1; refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed; it shares from now on
+              not_alone: default/k/a: of CPUs 0-3, which were chosen for its pod, 3 are offline, reserved or somebody else's; it runs on 0-3
+            restart: k/a 0-3 mem 0, o/a 3 mem 0, s/a 3 mem 0
+            lose: k/a 0-3 mem 0, o/a 3 mem 0, s/a 3 mem 0
+              not_alone: default/k/a: of CPUs 0-3, which were chosen for its pod, 3 are offline, reserved or somebody else's; it runs on 0-3
+            -k/a: o/a 0-3 mem 0, s/a 0-3 mem 0
+        "#]],
+    );
+}
+
 /// CPUs of a pod that ran went to others after that.
 #[test]
 fn draining_and_resuming_change_nothing_and_restoring_leaves_everybody_everywhere() {
