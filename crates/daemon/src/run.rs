@@ -189,7 +189,7 @@ impl Core {
         let looking = RebalancerTask {
             inbox: inbox.clone(),
             config: current.clone(),
-            ground: Ground::new(machine, &config),
+            ground: Ground::new(machine, config),
             shown,
             sightings,
             metrics: Arc::clone(&metrics),
