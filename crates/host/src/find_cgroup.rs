@@ -92,7 +92,7 @@ fn find_by_name(kernel: &mut dyn Kernel, parent: &str, id: &str) -> Option<Strin
 
 /// Every group but the root has this file.
 fn is_group(kernel: &mut dyn Kernel, dir: &str) -> bool {
-    kernel.read(&format!("{dir}/cgroup.type")).is_ok()
+    kernel.is_there(&format!("{dir}/cgroup.type"))
 }
 
 /// Where cgroups of version 2 are mounted: alone, or beside version 1.

@@ -25,6 +25,9 @@ const BUFFER: usize = 4096;
 /// (`seq_read_iter`), and these files are one record (`kernfs_seq_show`) or lines of some bytes (`cgroup.threads`).
 const SHORT: usize = BUFFER / 2;
 
+/// To look up the directory of fewer files costs more than it saves.
+const FEW: usize = 3;
+
 const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_NONBLOCK);
 const WRITE: OFlag = OFlag::O_WRONLY.union(OFlag::O_TRUNC).union(OFlag::O_NONBLOCK);
 const DIRECTORY: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY);
@@ -39,6 +42,10 @@ pub trait Kernel {
     /// The texts of these files, in their order; each is as from [`Kernel::read`]. Those of one directory that follow each other may be cheaper together.
     fn read_all(&mut self, paths: &[&str]) -> Vec<Result<String, Errno>> {
         paths.iter().map(|path| self.read(path)).collect()
+    }
+    /// Whether there is such a file.
+    fn is_there(&mut self, path: &str) -> bool {
+        self.read(path).is_ok()
     }
     /// Gives a file one text.
     ///
@@ -70,6 +77,10 @@ impl<K: Kernel> Kernel for Arc<Mutex<K>> {
 
     fn read_all(&mut self, paths: &[&str]) -> Vec<Result<String, Errno>> {
         locked(self).read_all(paths)
+    }
+
+    fn is_there(&mut self, path: &str) -> bool {
+        locked(self).is_there(path)
     }
 
     fn write(&mut self, path: &str, text: &str) -> Result<(), Errno> {
@@ -129,8 +140,7 @@ impl DiskKernel {
     }
 
     /// A file in an open directory. What is refused there is asked for by its path: only that says why, and only that follows links.
-    fn read_in(&mut self, dir: &OwnedFd, path: &str) -> Result<String, Errno> {
-        let name = path.rsplit('/').next().unwrap_or_default();
+    fn read_in(&mut self, dir: &OwnedFd, name: &str, path: &str) -> Result<String, Errno> {
         if is_balancer(path) || matches!(name, "" | "." | "..") {
             return self.read(path);
         }
@@ -180,9 +190,9 @@ fn open_at(
     openat2(dir, path, how.resolve(resolve))
 }
 
-/// Where a file is.
-fn directory(path: &str) -> &str {
-    path.rsplit_once('/').map(|(dir, _)| dir).unwrap_or_default()
+/// The name of a file of this directory; `None`: it is somewhere else.
+fn name_in<'a>(dir: &str, path: &'a str) -> Option<&'a str> {
+    path.strip_prefix(dir)?.strip_prefix('/').filter(|name| !name.contains('/'))
 }
 
 fn errno(error: &io::Error) -> Errno {
@@ -199,19 +209,31 @@ impl Kernel for DiskKernel {
     }
 
     /// Each directory is looked up once; it stays open only for that long, so that nothing is kept that has gone.
-    fn read_all(&mut self, paths: &[&str]) -> Vec<Result<String, Errno>> {
+    fn read_all(&mut self, mut paths: &[&str]) -> Vec<Result<String, Errno>> {
         let mut texts = Vec::with_capacity(paths.len());
-        for files in paths.chunk_by(|a, b| directory(a) == directory(b)) {
-            let dir = match files {
-                [first, _, ..] => self.open_file(directory(first), DIRECTORY).ok(),
-                _ => None,
+        while let Some(first) = paths.first() {
+            let dir = first.rsplit_once('/').map(|(dir, _)| dir).unwrap_or_default();
+            let names = paths.iter().map_while(|path| name_in(dir, path));
+            let count = names.clone().count().max(1);
+            let (files, others) = paths.split_at(count);
+            let opened = match count < FEW {
+                true => None,
+                false => self.open_file(dir, DIRECTORY).ok(),
             };
-            texts.extend(files.iter().map(|path| match &dir {
-                Some(dir) => self.read_in(dir, path),
-                None => self.read(path),
-            }));
+            match opened {
+                Some(dir) => {
+                    let files = files.iter().zip(names);
+                    texts.extend(files.map(|(path, name)| self.read_in(&dir, name, path)));
+                }
+                None => texts.extend(files.iter().map(|path| self.read(path))),
+            }
+            paths = others;
         }
         texts
+    }
+
+    fn is_there(&mut self, path: &str) -> bool {
+        self.open_file(path, OFlag::O_PATH).is_ok()
     }
 
     fn write(&mut self, path: &str, text: &str) -> Result<(), Errno> {
