@@ -204,7 +204,7 @@ impl Enforcer {
         let held = held.without_reclaims();
         let groups = work.preview(&mut self.kernel);
         // Nobody may be listening yet to what was read.
-        self.kernel.begin_look(false);
+        self.kernel.forget();
         let contested = self.contested();
         let (failing, changed) = (self.patience.failing().count(), self.originals.count());
         let unkept = self.originals.unread().map(str::to_owned);

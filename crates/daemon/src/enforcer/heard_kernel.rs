@@ -1,8 +1,8 @@
 //! A kernel of which is known what its files said, as long as nobody can have changed them unheard. In: whether anything was heard. Out: texts, known or read.
 //!
 //! Every write of a process to a file of a cgroup is heard (`watcher.rs`), and most of these files are changed by nobody else. So a sweep before which nothing was
-//! heard takes them as they were read last, and reads all others. Everything is forgotten before any other look, before one sweep in [`SWEEPS`], and with a write of
-//! our own: what is read then owes nothing to listening. What could not be read is not known.
+//! heard takes them as they were read last, and reads all others. Everything is forgotten before any other look, before one sweep in [`SWEEPS`], when there are other
+//! disks than before, and with a write of our own: what is read then owes nothing to listening. What could not be read is not known.
 
 use std::collections::HashMap;
 
@@ -11,36 +11,49 @@ use nix::errno::Errno;
 
 /// One sweep of so many reads everything.
 const SWEEPS: u32 = 4;
+/// Disks by number (Documentation/filesystems/sysfs.rst, "Top Level Directory Layout").
+const DISKS: &str = "sys/dev/block";
 
 /// A kernel, and what its files said.
 pub(super) struct HeardKernel {
     kernel: Box<dyn Kernel + Send>,
     texts: HashMap<String, String>,
+    /// When the look began.
+    disks: Result<Vec<String>, Errno>,
     /// Sweeps since everything was read.
     sweeps: u32,
 }
 
-/// Only processes change these (Documentation/admin-guide/cgroup-v2.rst, "CPU", "Memory" and "Cpuset Interface Files"; `cpu.weight` changes with `cpu.idle`, which is
-/// heard, too). The kernel itself makes partitions invalid, takes lines out of `io.*` with their disk, and with cgroup v1 takes CPUs out of sets.
+/// Only processes change these as long as the disks are the same (Documentation/admin-guide/cgroup-v2.rst, "CPU", "Memory", "IO" and "Cpuset Interface Files"; `cpu.weight`
+/// changes with `cpu.idle`, which is heard, too). The kernel itself makes partitions invalid, adapts the model of cost of the root, takes lines out of `io.*` with
+/// their disk, and with cgroup v1 takes CPUs out of sets.
 fn is_left_to_processes(path: &str) -> bool {
     let Some(below) = path.strip_prefix("sys/fs/cgroup/") else { return false };
-    let name = below.rsplit('/').next().unwrap_or_default();
-    let is_set = ["cpuset.cpus", "cpuset.mems"].contains(&name);
-    let is_v1 = below.starts_with("cpuset/");
-    (is_set && !is_v1) || name.starts_with("cpu.") || name.starts_with("memory.")
+    let Some((dir, name)) = below.rsplit_once('/') else { return false };
+    let is_v1 = dir.starts_with("cpuset/");
+    let is_set = ["cpuset.cpus", "cpuset.mems"].contains(&name) && !is_v1;
+    is_set || ["cpu.", "io.", "memory."].iter().any(|it| name.starts_with(it))
 }
 
 impl HeardKernel {
     pub(super) fn new(kernel: Box<dyn Kernel + Send>) -> HeardKernel {
-        HeardKernel { kernel, texts: HashMap::new(), sweeps: 0 }
+        HeardKernel { kernel, texts: HashMap::new(), disks: Ok(Vec::new()), sweeps: 0 }
     }
 
     /// A look begins. `is_calm`: it is a sweep, and since the one before nobody has written anything and everything was listened to.
     pub(super) fn begin_look(&mut self, is_calm: bool) {
-        self.sweeps = if is_calm { (self.sweeps + 1) % SWEEPS } else { 0 };
+        // Before anything is read: what goes later is missed the next time.
+        let disks = self.kernel.list(DISKS);
+        let are_same = disks == std::mem::replace(&mut self.disks, disks.clone());
+        self.sweeps = if is_calm && are_same { (self.sweeps + 1) % SWEEPS } else { 0 };
         if self.sweeps == 0 {
-            self.texts.clear();
+            self.forget();
         }
+    }
+
+    /// Everything is read again.
+    pub(super) fn forget(&mut self) {
+        self.texts.clear();
     }
 }
 
@@ -71,7 +84,7 @@ impl Kernel for HeardKernel {
     }
 
     fn write(&mut self, path: &str, text: &str) -> Result<(), Errno> {
-        self.texts.clear();
+        self.forget();
         self.kernel.write(path, text)
     }
 
@@ -102,15 +115,14 @@ mod tests {
     const POD: &str = "sys/fs/cgroup/kubepods/pod1";
     const OTHERS: &str = "sys/fs/cgroup/kubepods/pod2";
     /// Those that only processes change come first.
-    const FILES: [&str; 8] = [
+    const FILES: [&str; 7] = [
         "cpu.max",
         "cpuset.cpus",
         "cpuset.mems",
         "memory.low",
-        "memory.min",
+        "io.max",
         "cgroup.threads",
         "cpuset.cpus.partition",
-        "io.max",
     ];
     const WRITTEN: usize = 5;
 
@@ -154,7 +166,8 @@ mod tests {
             assert_eq!(is_left_to_processes(&path), FILES[..WRITTEN].contains(&name), "{path}");
         }
         let v1 = "sys/fs/cgroup/cpuset/kubepods/pod1/cpuset.cpus";
-        for path in [v1, "sys/fs/cgroup", "sys/fs/resctrl/a/schemata", "cpu.max", ""] {
+        let root = "sys/fs/cgroup/io.cost.qos";
+        for path in [v1, root, "sys/fs/cgroup", "sys/fs/resctrl/a/schemata", "cpu.max", ""] {
             assert!(!is_left_to_processes(path), "{path}");
         }
     }
@@ -169,6 +182,8 @@ mod tests {
         Own(usize, u8),
         /// A group goes, which is heard, too.
         Gone(bool),
+        /// Another disk is there, and the kernel changes what is said of it.
+        Disk,
         /// Or a sweep.
         Look(bool),
     }
@@ -180,6 +195,7 @@ mod tests {
             2 => (any_file.clone(), any::<u8>()).prop_map(|(file, text)| Step::Kernel(file, text)),
             1 => (any_file, any::<u8>()).prop_map(|(file, text)| Step::Own(file, text)),
             1 => any::<bool>().prop_map(Step::Gone),
+            1 => Just(Step::Disk),
             6 => any::<bool>().prop_map(Step::Look),
         ];
         prop::collection::vec(step, 1..60)
@@ -191,7 +207,7 @@ mod tests {
             let (fake, mut kernel) = new();
             let paths = paths();
             let all: Vec<&str> = paths.iter().map(String::as_str).collect();
-            let mut was_heard = true;
+            let (mut was_heard, mut disk) = (true, 0);
             for step in steps {
                 let files = |change: &dyn Fn(&mut FakeKernel)| change(&mut fake.lock().unwrap());
                 let put = |file: usize, text: u8| files(&|fake| {
@@ -211,6 +227,15 @@ mod tests {
                         let dir = if is_first { POD } else { OTHERS };
                         files(&|fake| fake.files.retain(|path, _| !path.starts_with(dir)));
                         was_heard = true;
+                    }
+                    Step::Disk => {
+                        disk += 1;
+                        files(&|fake| {
+                            fake.files.retain(|path, _| !path.starts_with(DISKS));
+                            fake.files.insert(format!("{DISKS}/8:{disk}/dev"), String::new());
+                            let lines = fake.files.iter_mut().filter(|(it, _)| it.ends_with("io.max"));
+                            lines.for_each(|(_, text)| *text = format!("8:{disk}"));
+                        });
                     }
                     Step::Look(is_sweep) => {
                         kernel.begin_look(is_sweep && !was_heard);
