@@ -1,7 +1,7 @@
 //! The task that enforces. In: a wake-up after the state has changed, a write by somebody else, the time, a question. Out: kernel files as they are
 //! wanted, log lines and metrics.
 //!
-//! On kubelet's way only a start waits for it, and not for long: what a container is promised holds before its first instruction. Files are read and written on a thread for blocking work, one look at a time.
+//! On kubelet's way only a start waits for it, and not for long: what a container is promised holds before its first instruction, where its cgroup is there by then. Files are read and written on a thread for blocking work, one look at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
