@@ -80,13 +80,9 @@ pub fn find_cpuset_group(
 fn find_by_name(kernel: &mut dyn Kernel, parent: &str, id: &str) -> Option<String> {
     let dir = cgroup_dir(parent).filter(|_| !id.is_empty())?;
     let dir = dir.to_str()?;
-    let names = [
-        id.to_owned(),
-        format!("cri-containerd-{id}.scope"),
-        format!("crio-{id}.scope"),
-        format!("crio-{id}"),
-    ];
-    let mut paths = names.iter().map(|name| format!("{CGROUPS}/{dir}/{name}"));
+    let names = [("", ""), ("cri-containerd-", ".scope"), ("crio-", ".scope"), ("crio-", "")];
+    let mut paths =
+        names.iter().map(|(before, after)| format!("{CGROUPS}/{dir}/{before}{id}{after}"));
     paths.find(|path| is_group(kernel, path))
 }
 

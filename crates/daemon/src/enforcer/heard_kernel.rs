@@ -4,7 +4,7 @@
 //! heard takes them as they were read last, and reads all others. Everything is forgotten before any other look, before one sweep in [`SWEEPS`], when there are other
 //! disks than before, and with a write of our own: what is read then owes nothing to listening. What could not be read is not known.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bayplan_host::kernel::Kernel;
 use nix::errno::Errno;
@@ -18,6 +18,8 @@ const DISKS: &str = "sys/dev/block";
 pub(super) struct HeardKernel {
     kernel: Box<dyn Kernel + Send>,
     texts: HashMap<String, String>,
+    /// Files of cgroups that are there; that they go is heard, too.
+    there: HashSet<String>,
     /// When the look began.
     disks: Result<Vec<String>, Errno>,
     /// Sweeps since everything was read.
@@ -37,7 +39,8 @@ fn is_left_to_processes(path: &str) -> bool {
 
 impl HeardKernel {
     pub(super) fn new(kernel: Box<dyn Kernel + Send>) -> HeardKernel {
-        HeardKernel { kernel, texts: HashMap::new(), disks: Ok(Vec::new()), sweeps: 0 }
+        let (texts, there) = (HashMap::new(), HashSet::new());
+        HeardKernel { kernel, texts, there, disks: Ok(Vec::new()), sweeps: 0 }
     }
 
     /// A look begins. `is_calm`: it is a sweep, and since the one before nobody has written anything and everything was listened to.
@@ -54,6 +57,7 @@ impl HeardKernel {
     /// Everything is read again.
     pub(super) fn forget(&mut self) {
         self.texts.clear();
+        self.there.clear();
     }
 }
 
@@ -80,7 +84,12 @@ impl Kernel for HeardKernel {
     }
 
     fn is_there(&mut self, path: &str) -> bool {
-        self.kernel.is_there(path)
+        let is_known = self.there.contains(path);
+        let is_there = is_known || self.kernel.is_there(path);
+        if is_there && !is_known && path.starts_with("sys/fs/cgroup/") {
+            self.there.insert(path.to_owned());
+        }
+        is_there
     }
 
     fn write(&mut self, path: &str, text: &str) -> Result<(), Errno> {
@@ -243,6 +252,9 @@ mod tests {
                         let told = kernel.read_all(&all);
                         let read: Vec<_> = all.iter().map(|path| kernel.read(path)).collect();
                         prop_assert_eq!(told, read);
+                        for path in &all {
+                            prop_assert_eq!(kernel.is_there(path), kernel.read(path).is_ok());
+                        }
                     }
                 }
             }
