@@ -72,9 +72,9 @@ pub(crate) const TESTS: &[Test] = &[
     },
 ];
 
-const CGROUPS: &str = "/sys/fs/cgroup";
+pub(crate) const CGROUPS: &str = "/sys/fs/cgroup";
 /// The lab writes artefacts to its beginning when all tests are over.
-const DISK: &str = "/dev/vda";
+pub(crate) const DISK: &str = "/dev/vda";
 const BLOCK: usize = 64 << 10;
 /// An argument of this program.
 pub(crate) const WRITE_FOR_EVER: &str = "--write-for-ever";
@@ -95,7 +95,7 @@ fn read_cgroup(process: &str) -> anyhow::Result<PathBuf> {
     Ok(Path::new(CGROUPS).join(own.context("no cgroup of version 2")?))
 }
 
-fn read(path: &Path) -> anyhow::Result<String> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(text.trim().to_owned())

@@ -10,6 +10,7 @@ mod exclusive;
 mod files;
 mod hardware;
 mod isolated;
+mod killed;
 mod lifecycle;
 mod machine;
 mod memory;
@@ -68,6 +69,7 @@ fn tests() -> Vec<&'static Test> {
         memory::TESTS,
         isolated::TESTS,
         files::TESTS,
+        killed::TESTS,
         resize::TESTS,
         probes::TESTS,
         lifecycle::TESTS,

@@ -2,13 +2,15 @@
 //! are as wanted, and a report.
 //!
 //! Everything that is wanted is gathered anew each time (`families.rs`), so there is no state to go wrong but the originals (`originals.rs`), which are on disk
-//! before the first write, and the patience with files that others change. The task around it is `task.rs`.
+//! before the first write, the patience with files that others change, and between sweeps what files said that nobody has written since (`heard_kernel.rs`). The task
+//! around it is `task.rs`.
 
 mod calls;
 mod cpu_sets;
 mod drift;
 mod families;
 mod groups;
+mod heard_kernel;
 mod held;
 mod originals;
 mod task;
@@ -45,6 +47,7 @@ use crate::enforcer::families::{
     Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_power,
 };
 use crate::enforcer::groups::{GroupOutcome, GroupWork, Settled};
+use crate::enforcer::heard_kernel::HeardKernel;
 use crate::enforcer::held::Held;
 use crate::occupancy::{Occupancy, Occupant};
 
@@ -127,7 +130,9 @@ pub struct RestoredFiles {
 
 /// What is kept from one look to the next.
 pub(crate) struct Enforcer {
-    kernel: Box<dyn Kernel + Send>,
+    kernel: HeardKernel,
+    /// Of the next look.
+    is_calm: bool,
     originals: Originals,
     patience: Patience,
     /// Of whom the runtime is told, and so may write the files.
@@ -160,7 +165,8 @@ impl std::fmt::Debug for Enforcer {
 impl Enforcer {
     pub(crate) fn new(kernel: Box<dyn Kernel + Send>, originals: Originals) -> Enforcer {
         Enforcer {
-            kernel,
+            kernel: HeardKernel::new(kernel),
+            is_calm: false,
             originals,
             patience: Patience::default(),
             calls: RuntimeCalls::default(),
@@ -181,6 +187,11 @@ impl Enforcer {
         Enforcer { calls, ..self }
     }
 
+    /// Whether the next look is a sweep, and since the one before nobody has written anything and everything was listened to.
+    pub(crate) fn set_calm(&mut self, is_calm: bool) {
+        self.is_calm = is_calm;
+    }
+
     /// What would be written now. `now` only ever grows.
     pub(crate) fn preview(
         &mut self,
@@ -188,13 +199,15 @@ impl Enforcer {
         occupancy: &Occupancy,
         now: Duration,
     ) -> Outcome {
-        self.read_originals(now);
+        self.begin_look(now);
         let gathered = self.wanted(config, occupancy);
         let Gathered { settings, problems, groups: work, isolations, reclaims, .. } = gathered;
         let plan = self.plan(&settings, &work);
         let held = Held::new(settings, isolations, &reclaims, &plan, &Report::default());
         let held = held.without_reclaims();
-        let groups = work.preview(self.kernel.as_mut());
+        let groups = work.preview(&mut self.kernel);
+        // Nobody may be listening yet to what was read.
+        self.kernel.forget();
         let contested = self.contested();
         let (failing, changed) = (self.failing(), self.originals.count());
         let unkept = self.originals.unread().map(str::to_owned);
@@ -221,7 +234,7 @@ impl Enforcer {
     ) -> Outcome {
         let group = |it: &Occupant| (it.runtime_id.clone(), it.pod_group().to_owned());
         self.pods = occupancy.occupants.iter().map(group).collect();
-        self.read_originals(now);
+        self.begin_look(now);
         self.look(now, |enforcer| enforcer.wanted(config, occupancy))
     }
 
@@ -234,7 +247,7 @@ impl Enforcer {
         outcome: &mut Outcome,
     ) {
         self.sets.may_write = may_write;
-        let found = self.sets.look(self.kernel.as_mut(), occupancy, &self.calls, now);
+        let found = self.sets.look(&mut self.kernel, occupancy, &self.calls, now);
         (outcome.elsewhere, outcome.is_unsure) = (found.found, found.is_unsure);
         outcome.notices.extend(found.notices);
         outcome.failures.extend(found.failures);
@@ -273,7 +286,7 @@ impl Enforcer {
             lacks_groups: _,
         } = gathered;
         let mut groups = GroupOutcome::default();
-        work.change(self.kernel.as_mut(), &mut groups);
+        work.change(&mut self.kernel, &mut groups);
         problems.append(&mut groups.short);
         let plan = self.plan(&settings, &GroupWork::default());
         // After the files were read: a call that began since cannot have written what was found.
@@ -282,12 +295,12 @@ impl Enforcer {
         let (mut sifted, notices) = self.patience.sift(&settings, plan.clone(), author, now);
         let unkept = self.remember(&mut sifted).err();
         let unkept = unkept.or_else(|| self.originals.unread().map(str::to_owned));
-        let report = apply(self.kernel.as_mut(), &sifted);
+        let report = apply(&mut self.kernel, &sifted);
         let mut failures = self.note_ends(&report, now);
         let mut returned = sifted.forget;
         returned.extend(report.given_back().cloned());
         self.originals.forget(&returned);
-        work.assign(self.kernel.as_mut(), &mut self.settled, now, &mut groups);
+        work.assign(&mut self.kernel, &mut self.settled, now, &mut groups);
         failures.extend(self.news_of(&groups));
         let mut turned = turned_files(turned, &plan, &report);
         turned.extend(not_moved(turned_threads, &groups));
@@ -351,7 +364,7 @@ impl Enforcer {
 
     /// Gives everything back.
     pub(crate) fn give_back(&mut self) -> RestoredFiles {
-        let nothing = |enforcer: &mut Enforcer| Gathered::nothing(enforcer.kernel.as_mut());
+        let nothing = |enforcer: &mut Enforcer| Gathered::nothing(&mut enforcer.kernel);
         let Outcome { report, groups, unkept, .. } = self.look(Duration::ZERO, nothing);
         let failures = report.failures().filter(|(_, why)| !why.is_gone());
         let failures =
@@ -408,21 +421,28 @@ impl Enforcer {
         self.originals.unread().is_some()
     }
 
+    fn begin_look(&mut self, now: Duration) {
+        self.kernel.begin_look(std::mem::take(&mut self.is_calm));
+        self.read_originals(now);
+    }
+
     fn read_originals(&mut self, now: Duration) {
         tell_lost(&self.originals.read_again(now));
     }
 
     /// Directories in which changes of others matter.
     pub(crate) fn directories(&self) -> BTreeSet<String> {
-        let slots = self.patience.slots();
-        let of_files = slots.filter_map(|slot| Some(slot.path.rsplit_once('/')?.0.to_owned()));
-        of_files.chain(self.sets.directories().cloned()).collect()
+        let dirs = self.patience.slots().filter_map(|slot| Some(slot.path.rsplit_once('/')?.0));
+        let mut last = "";
+        // Files of one directory follow each other.
+        let dirs = dirs.filter(|dir| std::mem::replace(&mut last, dir) != *dir).map(str::to_owned);
+        dirs.chain(self.sets.directories().cloned()).collect()
     }
 
     fn wanted(&mut self, config: &Config, occupancy: &Occupancy) -> Gathered {
-        self.sets.find(self.kernel.as_mut(), occupancy);
+        self.sets.find(&mut self.kernel, occupancy);
         let is_off = occupancy.is_restored || config.enforcement == EnforcementMode::Off;
-        let (kernel, originals) = (self.kernel.as_mut(), self.originals.all());
+        let (kernel, originals) = (&mut self.kernel, self.originals.all());
         let gathered = if is_off {
             Gathered::nothing(kernel)
         } else {
@@ -454,9 +474,9 @@ impl Enforcer {
     /// With the groups that are still to be made.
     fn plan(&mut self, settings: &Settings, groups: &GroupWork) -> FilePlan {
         let originals = self.originals.all();
-        let mut observed = observe(self.kernel.as_mut(), files_to_read(settings, originals));
+        let mut observed = observe(&mut self.kernel, files_to_read(settings, originals));
         let disks = disks_to_look_for(settings, originals);
-        observed.extend(observe(self.kernel.as_mut(), disks.iter().map(String::as_str)));
+        observed.extend(observe(&mut self.kernel, disks.iter().map(String::as_str)));
         groups.foresee(&mut observed);
         plan_files(settings, &observed, originals)
     }

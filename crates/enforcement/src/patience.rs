@@ -66,7 +66,6 @@ impl Patience {
         let mut notices = Vec::new();
         let wrong: BTreeSet<&Slot> = plan.writes.iter().map(|write| &write.slot).collect();
         let unread: BTreeSet<&Slot> = plan.impossible.iter().map(|it| &it.slot).collect();
-        self.slots.retain(|slot, _| settings.contains_key(slot) || wrong.contains(slot));
         for (slot, setting) in settings.iter().filter(|(slot, _)| !wrong.contains(slot)) {
             let was_right = !unread.contains(slot);
             // Copies nothing of what it knows already: this is done for every file at every look.
@@ -81,6 +80,10 @@ impl Patience {
                     self.slots.insert(slot.clone(), Seen { wanted, was_right, ..Seen::default() });
                 }
             }
+        }
+        // All that is wanted is there, so as many are the same.
+        if !wrong.is_empty() || self.slots.len() != settings.len() {
+            self.slots.retain(|slot, _| settings.contains_key(slot) || wrong.contains(slot));
         }
         let FilePlan { remember, writes, forget, impossible } = plan;
         // A step is made with what it leads to, or not at all.

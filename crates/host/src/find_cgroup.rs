@@ -80,19 +80,15 @@ pub fn find_cpuset_group(
 fn find_by_name(kernel: &mut dyn Kernel, parent: &str, id: &str) -> Option<String> {
     let dir = cgroup_dir(parent).filter(|_| !id.is_empty())?;
     let dir = dir.to_str()?;
-    let names = [
-        id.to_owned(),
-        format!("cri-containerd-{id}.scope"),
-        format!("crio-{id}.scope"),
-        format!("crio-{id}"),
-    ];
-    let mut paths = names.iter().map(|name| format!("{CGROUPS}/{dir}/{name}"));
+    let names = [("", ""), ("cri-containerd-", ".scope"), ("crio-", ".scope"), ("crio-", "")];
+    let mut paths =
+        names.iter().map(|(before, after)| format!("{CGROUPS}/{dir}/{before}{id}{after}"));
     paths.find(|path| is_group(kernel, path))
 }
 
 /// Every group but the root has this file.
 fn is_group(kernel: &mut dyn Kernel, dir: &str) -> bool {
-    kernel.read(&format!("{dir}/cgroup.type")).is_ok()
+    kernel.is_there(&format!("{dir}/cgroup.type"))
 }
 
 /// Where cgroups of version 2 are mounted: alone, or beside version 1.

@@ -21,6 +21,16 @@ use crate::irqbalance::{Balancers, is_balancer};
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most files fit.
 const BUFFER: usize = 4096;
+/// A read of kernfs, where all files below `sys` are, that gives less has given everything. The kernel fills a page with as many records as fit
+/// (`seq_read_iter`), and these files are one record (`kernfs_seq_show`) or lines of some bytes (`cgroup.threads`).
+const SHORT: usize = BUFFER / 2;
+
+/// To look up the directory of fewer files costs more than it saves.
+const FEW: usize = 3;
+
+const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_NONBLOCK);
+const WRITE: OFlag = OFlag::O_WRONLY.union(OFlag::O_TRUNC).union(OFlag::O_NONBLOCK);
+const DIRECTORY: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY);
 
 /// Something with kernel files.
 pub trait Kernel {
@@ -29,6 +39,14 @@ pub trait Kernel {
     /// # Errors
     /// What the kernel answers.
     fn read(&mut self, path: &str) -> Result<String, Errno>;
+    /// The texts of these files, in their order; each is as from [`Kernel::read`]. Those of one directory that follow each other may be cheaper together.
+    fn read_all(&mut self, paths: &[&str]) -> Vec<Result<String, Errno>> {
+        paths.iter().map(|path| self.read(path)).collect()
+    }
+    /// Whether there is such a file.
+    fn is_there(&mut self, path: &str) -> bool {
+        self.read(path).is_ok()
+    }
     /// Gives a file one text.
     ///
     /// # Errors
@@ -55,6 +73,14 @@ pub trait Kernel {
 impl<K: Kernel> Kernel for Arc<Mutex<K>> {
     fn read(&mut self, path: &str) -> Result<String, Errno> {
         locked(self).read(path)
+    }
+
+    fn read_all(&mut self, paths: &[&str]) -> Vec<Result<String, Errno>> {
+        locked(self).read_all(paths)
+    }
+
+    fn is_there(&mut self, path: &str) -> bool {
+        locked(self).is_there(path)
     }
 
     fn write(&mut self, path: &str, text: &str) -> Result<(), Errno> {
@@ -102,43 +128,39 @@ impl DiskKernel {
         })
     }
 
-    fn open_file(&self, path: &str, flags: OFlag) -> Result<File, Errno> {
-        let how = OpenHow::new()
-            .flags(flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
-            .mode(Mode::empty())
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        match openat2(&self.fd, path, how) {
+    fn open_file(&self, path: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
+        let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+        match open_at(&self.fd, path, flags, resolve) {
             // Before Linux 5.6, and where a filter of system calls does not know it.
             Err(Errno::ENOSYS | Errno::EPERM) => {
-                open(&self.full(path)?, flags | OFlag::O_CLOEXEC, Mode::empty()).map(File::from)
+                open(&self.full(path)?, flags | OFlag::O_CLOEXEC, Mode::empty())
             }
-            opened => opened.map(File::from),
+            opened => opened,
         }
     }
 
-    /// Directories are below other directories that were read before: links are not at stake.
-    fn full(&self, path: &str) -> Result<PathBuf, Errno> {
-        let is_plain = path.split('/').all(|part| !matches!(part, "" | "." | ".."));
-        if is_plain { Ok(self.root.join(path)) } else { Err(Errno::EINVAL) }
-    }
-}
-
-fn errno(error: &io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
-}
-
-impl Kernel for DiskKernel {
-    fn read(&mut self, path: &str) -> Result<String, Errno> {
-        if is_balancer(path) {
-            return self.balancers.read(&self.root, path);
+    /// A file in an open directory. What is refused there is asked for by its path: only that says why, and only that follows links.
+    fn read_in(&mut self, dir: &OwnedFd, name: &str, path: &str) -> Result<String, Errno> {
+        if is_balancer(path) || matches!(name, "" | "." | "..") {
+            return self.read(path);
         }
-        let file = self.open_file(path, OFlag::O_RDONLY)?;
-        // Not `read_to_end`, which asks for a size that kernel files do not have.
+        match open_at(dir, name, READ, ResolveFlag::RESOLVE_NO_SYMLINKS) {
+            Ok(file) => self.read_opened(&file, path),
+            Err(Errno::ENOENT) => Err(Errno::ENOENT),
+            Err(_) => self.read(path),
+        }
+    }
+
+    /// Not `read_to_end`, which asks for a size that kernel files do not have.
+    fn read_opened(&mut self, file: &OwnedFd, path: &str) -> Result<String, Errno> {
         let mut length = 0;
         loop {
-            match read(&file, &mut self.buffer[length..])? {
+            match read(file, &mut self.buffer[length..])? {
                 0 => break,
                 more => length += more,
+            }
+            if length < SHORT && path.starts_with("sys/") {
+                break;
             }
             if length == self.buffer.len() {
                 if length >= BYTES_MAX {
@@ -151,11 +173,74 @@ impl Kernel for DiskKernel {
         Ok(text.to_owned())
     }
 
+    /// Directories are below other directories that were read before: links are not at stake.
+    fn full(&self, path: &str) -> Result<PathBuf, Errno> {
+        let is_plain = path.split('/').all(|part| !matches!(part, "" | "." | ".."));
+        if is_plain { Ok(self.root.join(path)) } else { Err(Errno::EINVAL) }
+    }
+}
+
+fn open_at(
+    dir: &OwnedFd,
+    path: &str,
+    flags: OFlag,
+    resolve: ResolveFlag,
+) -> Result<OwnedFd, Errno> {
+    let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).mode(Mode::empty());
+    openat2(dir, path, how.resolve(resolve))
+}
+
+/// The name of a file of this directory; `None`: it is somewhere else.
+fn name_in<'a>(dir: &str, path: &'a str) -> Option<&'a str> {
+    path.strip_prefix(dir)?.strip_prefix('/').filter(|name| !name.contains('/'))
+}
+
+fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+impl Kernel for DiskKernel {
+    fn read(&mut self, path: &str) -> Result<String, Errno> {
+        if is_balancer(path) {
+            return self.balancers.read(&self.root, path);
+        }
+        let file = self.open_file(path, READ)?;
+        self.read_opened(&file, path)
+    }
+
+    /// Each directory is looked up once; it stays open only for that long, so that nothing is kept that has gone.
+    fn read_all(&mut self, mut paths: &[&str]) -> Vec<Result<String, Errno>> {
+        let mut texts = Vec::with_capacity(paths.len());
+        while let Some(first) = paths.first() {
+            let dir = first.rsplit_once('/').map(|(dir, _)| dir).unwrap_or_default();
+            let names = paths.iter().map_while(|path| name_in(dir, path));
+            let count = names.clone().count().max(1);
+            let (files, others) = paths.split_at(count);
+            let opened = match count < FEW {
+                true => None,
+                false => self.open_file(dir, DIRECTORY).ok(),
+            };
+            match opened {
+                Some(dir) => {
+                    let files = files.iter().zip(names);
+                    texts.extend(files.map(|(path, name)| self.read_in(&dir, name, path)));
+                }
+                None => texts.extend(files.iter().map(|path| self.read(path))),
+            }
+            paths = others;
+        }
+        texts
+    }
+
+    fn is_there(&mut self, path: &str) -> bool {
+        self.open_file(path, OFlag::O_PATH).is_ok()
+    }
+
     fn write(&mut self, path: &str, text: &str) -> Result<(), Errno> {
         if is_balancer(path) {
             return self.balancers.write(&self.root, path, text);
         }
-        let file = self.open_file(path, OFlag::O_WRONLY | OFlag::O_TRUNC)?;
+        let file = self.open_file(path, WRITE)?;
         let written = write(&file, text.as_bytes())?;
         if written == text.len() { Ok(()) } else { Err(Errno::EIO) }
     }
@@ -179,16 +264,16 @@ impl Kernel for DiskKernel {
     }
 }
 
-/// Reads files, each once.
+/// Reads files, each once; it is cheapest when they are in the order of their paths.
 pub fn observe<'a>(kernel: &mut dyn Kernel, paths: impl Iterator<Item = &'a str>) -> Observed {
-    let read = paths.map(|path| {
-        let text = kernel.read(path).map_err(|errno| match is_gone(errno) {
+    let paths: Vec<&str> = paths.collect();
+    let texts = kernel.read_all(&paths).into_iter().map(|text| {
+        text.map_err(|errno| match is_gone(errno) {
             true => GONE.to_owned(),
             false => errno.desc().to_owned(),
-        });
-        (path.to_owned(), text)
+        })
     });
-    read.collect()
+    paths.into_iter().map(str::to_owned).zip(texts).collect()
 }
 
 /// The file, or the device behind it, is not there.
@@ -299,4 +384,70 @@ pub(crate) fn failure(kernel: &mut dyn Kernel, path: &str, errno: Errno) -> Writ
         Some(words.trim().to_owned()).filter(|words| !words.is_empty() && words != "ok")
     });
     WriteFailure::Refused { errno, words }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Groups with files of all lengths, links, and what cannot be read.
+    fn machine() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let path = |path: &str| root.path().join(path);
+        for dir in ["sys/pods/a/inner", "sys/pods/b", "etc"] {
+            fs::create_dir_all(path(dir)).unwrap();
+        }
+        for length in [0, 1, SHORT - 1, SHORT, BUFFER - 1, BUFFER, BUFFER + 1, 3 * BUFFER] {
+            fs::write(path(&format!("sys/pods/a/{length}")), "x".repeat(length)).unwrap();
+            fs::write(path(&format!("etc/{length}")), "y".repeat(length)).unwrap();
+        }
+        fs::write(path("sys/pods/b/odd"), [0xff]).unwrap();
+        symlink("../../../etc/1", path("sys/pods/a/near")).unwrap();
+        // From the root of the machine, which is not that of this process.
+        symlink("/etc/1", path("sys/pods/a/far")).unwrap();
+        symlink("nothing", path("sys/pods/a/broken")).unwrap();
+        symlink("a", path("sys/pods/link")).unwrap();
+        root
+    }
+
+    #[test]
+    fn files_read_together_say_what_each_says_alone() {
+        let root = machine();
+        let mut kernel = DiskKernel::open(root.path()).unwrap();
+        let dirs = ["sys/pods/a", "sys/pods/link", "sys/pods/b", "sys/pods/none", "etc", ""];
+        let names = ["0", "1", "2047", "2048", "4095", "4096", "4097", "12288", "inner", "odd"];
+        let others = ["near", "far", "broken", "..", ".", "", "../b/odd", "none"];
+        let in_dir = |dir: &'static str| {
+            let names = names.into_iter().chain(others);
+            names.map(move |name| format!("{dir}/{name}"))
+        };
+        let mut paths: Vec<String> = dirs.into_iter().flat_map(in_dir).collect();
+        paths.extend(["sys/pods/a/1", "etc/1", "sys", "/etc/1"].map(str::to_owned));
+        let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        let together = kernel.read_all(&paths);
+        let alone: Vec<_> = paths.iter().map(|path| kernel.read(path)).collect();
+        for (path, (together, alone)) in paths.iter().zip(together.iter().zip(&alone)) {
+            assert_eq!(together, alone, "{path}");
+        }
+        assert_eq!(together.len(), paths.len());
+        assert_eq!(kernel.read("sys/pods/a/far").as_deref(), Ok("y"));
+        assert_eq!(kernel.read("sys/pods/a/12288").unwrap().len(), 3 * BUFFER);
+        assert_eq!(kernel.read("sys/pods/link/inner"), Err(Errno::EISDIR));
+    }
+
+    #[test]
+    fn a_directory_that_was_made_anew_is_read_anew() {
+        let root = machine();
+        let mut kernel = DiskKernel::open(root.path()).unwrap();
+        let paths = ["sys/pods/a/0", "sys/pods/a/1"];
+        let old = root.path().join("sys/pods/old");
+        kernel.read_all(&paths).into_iter().for_each(|text| drop(text.unwrap()));
+        fs::rename(root.path().join("sys/pods/a"), &old).unwrap();
+        assert_eq!(kernel.read_all(&paths), [const { Err(Errno::ENOENT) }; 2]);
+        fs::create_dir(root.path().join("sys/pods/a")).unwrap();
+        fs::write(root.path().join("sys/pods/a/1"), "new").unwrap();
+        assert_eq!(kernel.read_all(&paths), [Err(Errno::ENOENT), Ok("new".to_owned())]);
+    }
 }

@@ -265,10 +265,10 @@ pub fn count_outside(kernel: &mut dyn Kernel, assignments: &[Assignment]) -> Vec
 /// # Errors
 /// The cgroup's own file cannot be read.
 fn threads_of(kernel: &mut dyn Kernel, cgroup: &str) -> Result<BTreeSet<u32>, Errno> {
-    let mut threads = read_threads(kernel, cgroup)?;
-    let mut inner = vec![(cgroup.to_owned(), 0)];
+    let (mut threads, has_inner) = read_group(kernel, cgroup)?;
+    let mut inner = Vec::from_iter(has_inner.then(|| (cgroup.to_owned(), 0)));
     while let Some((dir, depth)) = inner.pop() {
-        if depth == DEPTH_MAX || !has_inner(kernel, &dir) {
+        if depth == DEPTH_MAX {
             continue;
         }
         for name in kernel.list(&dir).unwrap_or_default() {
@@ -277,19 +277,28 @@ fn threads_of(kernel: &mut dyn Kernel, cgroup: &str) -> Result<BTreeSet<u32>, Er
                 continue;
             }
             let below = format!("{dir}/{name}");
-            if let Ok(more) = read_threads(kernel, &below) {
+            if let Ok((more, has_inner)) = read_group(kernel, &below) {
                 threads.extend(more);
-                inner.push((below, depth + 1));
+                inner.extend(has_inner.then_some((below, depth + 1)));
             }
         }
     }
     Ok(threads)
 }
 
-/// Listing costs more than asking (cgroup-v2.rst, "Core Interface Files"); cgroup v1 cannot be asked.
-fn has_inner(kernel: &mut dyn Kernel, cgroup: &str) -> bool {
-    let stat = kernel.read(&format!("{cgroup}/cgroup.stat")).unwrap_or_default();
-    !stat.lines().any(|line| line == "nr_descendants 0")
+/// Its own threads, and whether there may be groups below it: listing costs more than asking (cgroup-v2.rst, "Core Interface Files"), but cgroup v1 cannot be asked.
+fn read_group(kernel: &mut dyn Kernel, cgroup: &str) -> Result<(BTreeSet<u32>, bool), Errno> {
+    let files = ["cgroup.threads", "cgroup.stat"].map(|file| format!("{cgroup}/{file}"));
+    let mut texts = kernel.read_all(&files.each_ref().map(String::as_str)).into_iter();
+    let threads = match texts.next() {
+        Some(Err(Errno::ENOENT)) | None => kernel.read(&format!("{cgroup}/tasks")),
+        Some(text) => text,
+    };
+    let stat = texts.next().and_then(Result::ok).unwrap_or_default();
+    let has_inner = !stat.lines().any(|line| line == "nr_descendants 0");
+    // A thread of another PID namespace is shown as 0, which `tasks` would take for the writer itself.
+    let threads = numbers(&threads?).into_iter().filter(|id| *id != 0).collect();
+    Ok((threads, has_inner))
 }
 
 fn is_file(name: &str) -> bool {
@@ -299,15 +308,6 @@ fn is_file(name: &str) -> bool {
     ];
     const NAMES: [&str; 3] = ["tasks", "notify_on_release", "release_agent"];
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-}
-
-fn read_threads(kernel: &mut dyn Kernel, cgroup: &str) -> Result<BTreeSet<u32>, Errno> {
-    let text = match kernel.read(&format!("{cgroup}/cgroup.threads")) {
-        Err(Errno::ENOENT) => kernel.read(&format!("{cgroup}/tasks")),
-        text => text,
-    };
-    // A thread of another PID namespace is shown as 0, which `tasks` would take for the writer itself.
-    text.map(|text| numbers(&text).into_iter().filter(|id| *id != 0).collect())
 }
 
 fn numbers(text: &str) -> BTreeSet<u32> {

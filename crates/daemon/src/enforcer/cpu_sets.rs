@@ -118,8 +118,7 @@ impl CpuSets {
 
     /// Finds whose sets can be looked at. A container's group stays where it is as long as the container lives.
     pub(super) fn find(&mut self, kernel: &mut dyn Kernel, occupancy: &Occupancy) {
-        let watched =
-            |it: &&Occupant| !occupancy.is_restored && settings_of(it, "").next().is_some();
+        let watched = |it: &&Occupant| !occupancy.is_restored && has_sets(it);
         let occupants: Vec<&Occupant> = occupancy.occupants.iter().filter(watched).collect();
         let ids: BTreeSet<&str> = occupants.iter().map(|it| it.runtime_id.as_str()).collect();
         self.dirs.retain(|id, _| ids.contains(id.as_str()));
@@ -168,6 +167,11 @@ impl CpuSets {
 
 fn failure(FileWrite { slot, new, unit, .. }: &FileWrite, why: impl fmt::Display) -> String {
     format!("{slot} to {new} ({unit}): {why}")
+}
+
+/// Whether there are settings of it.
+fn has_sets(Occupant { cpus, mems, is_left_alone, .. }: &Occupant) -> bool {
+    !mems.is_empty() || (!cpus.is_empty() && !is_left_alone)
 }
 
 /// What is left alone is not wanted to be anything.

@@ -58,7 +58,11 @@ impl Gathered {
 
 impl Gathered {
     fn add(&mut self, mut settings: Settings, problems: Vec<String>) {
-        self.settings.append(&mut settings);
+        // To append makes the whole map anew.
+        match settings.len() < self.settings.len() / 8 {
+            true => self.settings.extend(settings),
+            false => self.settings.append(&mut settings),
+        }
         self.problems.extend(problems);
     }
 }

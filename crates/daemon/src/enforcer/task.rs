@@ -245,8 +245,10 @@ pub(crate) struct EnforcerTask {
 /// Why it looks.
 enum Wake {
     Changed,
-    /// Somebody else has written, or it is time.
+    /// Somebody else has written.
     Heard,
+    /// It is time.
+    Due,
     Ask(Ask),
 }
 
@@ -298,8 +300,9 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         }
         let (now, begun, step) = (started.elapsed(), Instant::now(), occupancy.step);
         // What the state has just changed is on its way to the runtime.
-        let with_sets =
-            !is_preview && (matches!(wake, Wake::Heard) || looked.sets_due(&config) <= begun);
+        let is_due = matches!(wake, Wake::Heard | Wake::Due) || looked.sets_due(&config) <= begun;
+        let with_sets = !is_preview && is_due;
+        enforcer.set_calm(!watcher.may_have_missed() && matches!(wake, Wake::Due));
         let may_write = !is_dry && config.enforcement == EnforcementMode::On;
         let worked = blocking(move || {
             let mut outcome = match is_dry {
@@ -400,7 +403,7 @@ impl EnforcerTask {
             _ = self.config.changed() => Wake::Changed,
             () = heard => Wake::Heard,
             // On a node on which nothing is wanted, nothing is done.
-            () = tokio::time::sleep_until(due), if has_work => Wake::Heard,
+            () = tokio::time::sleep_until(due), if has_work => Wake::Due,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Hears of writes to kernel files by others. In: directories. Out: a wake-up.
 //!
 //! Writes of processes to files of kernfs are told like any others (inotify(7), `IN_MODIFY`); what the kernel changes by itself is not, and is
-//! found by the sweep. Where there is no inotify left, the sweep has to do.
+//! found by the sweep. Where there is no inotify left, the sweep has to do. Whoever trusts in silence asks whether everything was listened to
+//! ([`Watcher::may_have_missed`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -20,6 +21,8 @@ pub(super) struct Watcher {
     root: PathBuf,
     ear: Option<(Watches, EventStream<Vec<u8>>)>,
     watched: BTreeMap<String, WatchDescriptor>,
+    /// Something was written, or may have been unheard.
+    may_have_missed: bool,
 }
 
 fn open() -> io::Result<(Watches, EventStream<Vec<u8>>)> {
@@ -28,9 +31,23 @@ fn open() -> io::Result<(Watches, EventStream<Vec<u8>>)> {
 }
 
 /// Of a process: the kernel tells of its own events, too (cgroup v2, `memory.events`), and that a directory is not watched any more.
+/// Writes that the queue had no room for may have been any.
 fn is_write(event: &Event<OsString>) -> bool {
     let name = event.name.as_ref().and_then(|name| name.to_str()).unwrap_or_default();
-    event.mask.contains(EventMask::MODIFY) && !name.contains(".events")
+    let is_lost = event.mask.contains(EventMask::Q_OVERFLOW);
+    is_lost || (event.mask.contains(EventMask::MODIFY) && !name.contains(".events"))
+}
+
+/// A directory is not watched any more: it was removed, or we have said so.
+fn is_end(event: &Event<OsString>) -> bool {
+    event.mask.contains(EventMask::IGNORED)
+}
+
+/// If it is there again, it is to be watched again.
+fn forget(watched: &mut BTreeMap<String, WatchDescriptor>, event: &Event<OsString>) {
+    if is_end(event) {
+        watched.retain(|_, descriptor| *descriptor != event.wd);
+    }
 }
 
 impl Watcher {
@@ -38,7 +55,7 @@ impl Watcher {
         let ear = open().inspect_err(|error| {
             tracing::info!(%error, "changes by others are found by the sweep only");
         });
-        Watcher { root, ear: ear.ok(), watched: BTreeMap::new() }
+        Watcher { root, ear: ear.ok(), watched: BTreeMap::new(), may_have_missed: true }
     }
 
     /// From now on these, and no others. What was heard until now is forgotten: it was our own, or is seen at the next sweep. Whether
@@ -56,6 +73,8 @@ impl Watcher {
         for directory in directories {
             if !self.watched.contains_key(directory) {
                 let path = self.root.join(directory);
+                // What was written until now was not heard.
+                self.may_have_missed = true;
                 if let Ok(descriptor) = watches.add(&path, WatchMask::MODIFY) {
                     self.watched.insert(directory.clone(), descriptor);
                 }
@@ -64,14 +83,24 @@ impl Watcher {
         let mut was_written = false;
         while let Some(Some(Ok(event))) = events.next().now_or_never() {
             was_written |= is_write(&event);
+            forget(&mut self.watched, &event);
+            self.may_have_missed |= was_written || is_end(&event);
         }
         was_written
+    }
+
+    /// Whether something was written since this was asked last, or may have been unheard: there is no inotify, a directory was not listened to from the beginning, or
+    /// is not any more.
+    pub(super) fn may_have_missed(&mut self) -> bool {
+        std::mem::replace(&mut self.may_have_missed, false) || self.ear.is_none()
     }
 
     /// Comes back when somebody has written to a file.
     pub(super) async fn changed(&mut self) {
         if let Some((_, events)) = &mut self.ear {
             while let Some(Ok(event)) = events.next().await {
+                forget(&mut self.watched, &event);
+                self.may_have_missed |= is_write(&event) || is_end(&event);
                 if is_write(&event) {
                     return;
                 }
@@ -114,5 +143,38 @@ mod tests {
         assert!(none.is_err());
         write("b/file");
         timeout(limit, watcher.changed()).await.unwrap();
+    }
+
+    /// Whoever trusts in silence must not do so when nobody listened.
+    #[tokio::test]
+    async fn silence_counts_only_where_everything_was_listened_to() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        fs::create_dir(path("a")).unwrap();
+        let mut watcher = Watcher::new(root.path().to_owned());
+        let limit = Duration::from_secs(5);
+        assert!(watcher.may_have_missed(), "before anything was listened to");
+        watcher.watch(&set(&["a"]));
+        assert!(watcher.may_have_missed(), "what was written before the watch");
+        watcher.watch(&set(&["a"]));
+        assert!(!watcher.may_have_missed());
+        fs::write(path("a/file"), "1").unwrap();
+        timeout(limit, watcher.changed()).await.unwrap();
+        assert_eq!([(); 2].map(|()| watcher.may_have_missed()), [true, false]);
+        // Gone, and another one of that name.
+        fs::remove_dir_all(path("a")).unwrap();
+        fs::create_dir(path("a")).unwrap();
+        let none = timeout(Duration::from_millis(50), watcher.changed()).await;
+        assert!(none.is_err());
+        assert!(watcher.may_have_missed(), "it is not listened to any more");
+        watcher.watch(&set(&["a"]));
+        assert!(watcher.may_have_missed(), "it is listened to again");
+        fs::write(path("a/file"), "1").unwrap();
+        timeout(limit, watcher.changed()).await.unwrap();
+        watcher.watch(&set(&["a", "none"]));
+        watcher.may_have_missed();
+        watcher.watch(&set(&["a", "none"]));
+        assert!(watcher.may_have_missed(), "one cannot be listened to");
     }
 }
