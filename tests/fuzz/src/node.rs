@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use bayplan_allocator::policy::Policy;
 use bayplan_allocator::{ContainerId, Ledger, check_ledger, offer};
 use bayplan_cri::translate::{Hardware, NewContainer, Pod, RequestRules, derive_request};
 use bayplan_daemon::NodeState;
@@ -13,7 +14,7 @@ const MACHINE: &str = "pack:2 numa:2 l3:1 core:4 pu:2 mem:4 huge:2M=64 nic:1 iso
 
 static NODE: LazyLock<ChangedMachine> = LazyLock::new(|| {
     let topology = derive(&parse_machine(MACHINE).expect("a line of ours")).expect("a machine");
-    ChangedMachine::new(&topology, &CpuSet::first_n(2))
+    ChangedMachine::new(&topology, Policy::default(), &CpuSet::first_n(2))
 });
 
 /// A node without containers.
