@@ -546,7 +546,7 @@ impl Ledger {
     }
 
     /// CPUs around it that nobody else may own.
-    fn closed_by(&self, allocation: &Allocation) -> CpuSet {
+    pub fn closed_by(&self, allocation: &Allocation) -> CpuSet {
         match allocation.terms.closes {
             Some(level) => around(&self.pools, level, &allocation.exclusive),
             None => CpuSet::new(),

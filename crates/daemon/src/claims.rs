@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayplan_allocator::{Allocation, ContainerId, Ledger, PoolId, Request, plan_way};
 use bayplan_cri::annotations::{may_claim, shown};
 use bayplan_cri::translate::{NewContainer, Pod};
-use bayplan_types::{CpuSet, MilliCpu};
+use bayplan_types::{CpuSet, MilliCpu, QosClass};
 use jiff::Timestamp;
 
-use crate::event::{Note, Step};
+use crate::event::{Answer, Note, Step};
 use crate::history::By;
 use crate::state::{Container, NodeState};
 
@@ -82,7 +82,12 @@ impl NodeState {
 
     /// An empty ledger of the machine without what is claimed.
     pub(crate) fn take_claims(&mut self) {
-        self.claimed = self.claimed_now();
+        let claimed = self.claimed_now();
+        self.take_claimed(claimed);
+    }
+
+    fn take_claimed(&mut self, claimed: CpuSet) {
+        self.claimed = claimed;
         self.ledger = Ledger::new(self.machine.with_claimed(&self.claimed).into());
     }
 
@@ -101,14 +106,38 @@ impl NodeState {
         let gained = claimed.difference(&self.claimed);
         let has_gained = |it: &Container| it.claim.cpus.intersects(&gained);
         let newcomer = self.containers.iter().find(|(_, it)| has_gained(it)).map(|(id, _)| *id);
+        self.exchange_claims(claimed, newcomer, now, step);
+    }
+
+    fn exchange_claims(
+        &mut self,
+        claimed: CpuSet,
+        newcomer: Option<ContainerId>,
+        now: Timestamp,
+        step: &mut Step,
+    ) {
+        let moves = plan_way(&self.ledger, &claimed.difference(&self.claimed));
+        self.ledger.move_sharers(&moves);
         if let Some(newcomer) = newcomer {
-            let moves = plan_way(&self.ledger, &gained);
-            self.ledger.move_sharers(&moves);
             self.note_moves(&moves, newcomer, step);
         }
         let places = self.forms();
-        self.take_claims();
+        self.take_claimed(claimed);
         self.reseat_from(&places, By::Room, &BTreeMap::new(), now, step);
+    }
+
+    /// Who would not keep the CPUs of his own, on which nobody may lay a hand, because what he shares beside them is claimed.
+    fn who_would_lose(&self, claimed: &CpuSet, now: Timestamp) -> Option<String> {
+        let mut then = self.clone();
+        let all = self.claimed.union(claimed);
+        then.exchange_claims(all, None, now, &mut Step::new(Answer::Done));
+        let own = |state: &NodeState, id: &ContainerId| {
+            state.ledger.allocation(*id).map(|it| it.exclusive.clone()).unwrap_or_default()
+        };
+        let losers =
+            self.containers.iter().filter(|(id, _)| !own(self, id).is_subset(&own(&then, id)));
+        let names = list_names(losers.map(|(_, it)| it.full_name()));
+        (!names.is_empty()).then(|| format!("{names} would lose CPUs of their own"))
     }
 
     /// The place of a container in the journal; that of one whose CPUs were chosen holds none, whatever a daemon has written that knew nothing of that.
@@ -127,13 +156,19 @@ impl NodeState {
     }
 
     /// Why a newcomer cannot have the CPUs that were chosen for its pod.
-    pub(crate) fn claim_refused(&self, spec: &NewContainer, request: &Request) -> Option<String> {
+    pub(crate) fn claim_refused(
+        &self,
+        spec: &NewContainer,
+        request: &Request,
+        now: Timestamp,
+    ) -> Option<String> {
         let claimed = &request.wishes.claimed;
         if claimed.is_empty() {
             return None;
         }
         let chosen = shown_cpus(claimed);
-        let why = self.in_the_way(&spec.pod, claimed)?;
+        let why = self.in_the_way(&spec.pod, claimed);
+        let why = why.or_else(|| self.who_would_lose(claimed, now))?;
         Some(format!("refused: CPUs {chosen} were chosen for its pod, but {why}"))
     }
 
@@ -153,7 +188,8 @@ impl NodeState {
             }
         }
         let owned = |id: &ContainerId, _: &Container| {
-            let held = ledger.allocation(*id).map(|it| it.exclusive.union(&it.idle));
+            let held = ledger.allocation(*id);
+            let held = held.map(|it| it.exclusive.union(&it.idle).union(&ledger.closed_by(it)));
             held.unwrap_or_default()
         };
         let chosen = |_: &ContainerId, it: &Container| it.claim.cpus.clone();
@@ -165,7 +201,10 @@ impl NodeState {
             Some(format!("CPUs {cpus} were chosen for the pod of {names}, too"))
         });
         let needs = pod.resources.cpu_request(pod.qos);
-        let is_unpaid = needs > MilliCpu::ZERO && needs.cpus_needed() < claimed.len();
+        // Shares of 2 are those of a pod that requests nothing.
+        let is_known = pod.qos == Some(QosClass::BestEffort) || pod.resources.cpu_shares > 0;
+        let is_known = is_known || needs > MilliCpu::ZERO;
+        let is_unpaid = is_known && needs.cpus_needed() < claimed.len();
         let left = ledger.free().difference(claimed);
         let takes_last = claimed.intersects(ledger.free()) && left.is_empty();
         match others {

@@ -400,7 +400,8 @@ impl NodeState {
         let (request, mut warnings) = self.request(id, &spec);
         let (request, cold) = self.as_cold(request, &spec, &mut warnings, now);
         let (asked, notes) = (render_asked(&request), warning_notes(&spec, &warnings));
-        let barred = unread_requirement(&warnings).or_else(|| self.claim_refused(&spec, &request));
+        let barred =
+            unread_requirement(&warnings).or_else(|| self.claim_refused(&spec, &request, now));
         let (request, is_drained) = match barred.map_or_else(|| self.as_mode_allows(request), Err) {
             Ok(allowed) => allowed,
             Err(why) => {

@@ -49,7 +49,7 @@ impl Counting {
     }
 
     /// Opens counters on CPUs that have come online. Those of a CPU that has gone are dead, and are opened anew when it is back. Where not all events can be counted
-    /// none is, and it is tried again the next time.
+    /// none is, and it is tried again with the next CPU that comes or goes.
     pub(crate) fn follow(&mut self, online: &CpuSet) -> Result<(), MapError> {
         let cpus = self.cpus;
         self.open.intersect_with(online);

@@ -30,7 +30,7 @@ impl Process {
 
     /// Makes a process that sleeps, and gives its id.
     pub(super) fn fork(&mut self) -> u32 {
-        self.commands.write_all(b"sleep 3600 >/dev/null & echo $!\n").unwrap();
+        self.commands.write_all(b"sleep 600 >/dev/null & echo $!\n").unwrap();
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
         line.trim().parse().unwrap()

@@ -170,8 +170,8 @@ fn failure(FileWrite { slot, new, unit, .. }: &FileWrite, why: impl fmt::Display
 }
 
 /// Whether there are settings of it.
-fn has_sets(Occupant { cpus, mems, is_left_alone, .. }: &Occupant) -> bool {
-    !mems.is_empty() || (!cpus.is_empty() && !is_left_alone)
+fn has_sets(Occupant { cpus, mems, is_left_alone, is_claimed, .. }: &Occupant) -> bool {
+    !mems.is_empty() || (!cpus.is_empty() && (!is_left_alone || *is_claimed))
 }
 
 /// What is left alone is not wanted to be anything.

@@ -43,8 +43,11 @@ fn is_end(event: &Event<OsString>) -> bool {
     event.mask.contains(EventMask::IGNORED)
 }
 
-/// If it is there again, it is to be watched again.
+/// If it is there again, it is to be watched again. Where events were lost, that of its end may be among them; whoever is watched already keeps his watch.
 fn forget(watched: &mut BTreeMap<String, WatchDescriptor>, event: &Event<OsString>) {
+    if event.mask.contains(EventMask::Q_OVERFLOW) {
+        watched.clear();
+    }
     if is_end(event) {
         watched.retain(|_, descriptor| *descriptor != event.wd);
     }

@@ -474,14 +474,38 @@ fn only_pods_that_pay_for_it_claim_and_only_they_are_refused_for_what_cannot_be_
     );
 }
 
+/// One whose pod requests nothing, as its shares of 2 say, paid for none and got all.
 #[test]
 fn a_pod_that_requests_fewer_cpus_than_were_chosen_is_refused() {
-    let mut state = state(TWO_NODES);
-    let mut container = asks(&["k/a", "1000", "@2-4"]);
-    container.pod.resources = resources(2000);
-    let step = state.step(Event::Admit(Ticket(0), Box::new(container)), Timestamp::UNIX_EPOCH);
-    let Answer::Admission(Admission::Refuse(why)) = step.answer else { panic!("{step:?}") };
-    expect!["bayplan: default/k/a refused: CPUs 2-4 were chosen for its pod, but its containers request 2 CPUs together; `bayplan explain default/k/a` lists every pool"].assert_eq(&why);
+    for (words, milli, requested) in [
+        (&["k/a", "1000", "@2-4"][..], 2000, "2"),
+        (&["k/a", "~1000", "@2-4", "koordinator.sh/qosClass=LSE"], 0, "0"),
+    ] {
+        let mut state = state(TWO_NODES);
+        let mut container = asks(words);
+        container.pod.resources = resources(milli);
+        let step = state.step(Event::Admit(Ticket(0), Box::new(container)), Timestamp::UNIX_EPOCH);
+        let Answer::Admission(Admission::Refuse(why)) = step.answer else { panic!("{step:?}") };
+        let expected = format!("but its containers request {requested} CPUs together;");
+        assert!(why.contains(&expected), "{why}");
+    }
+}
+
+/// Who may share nowhere else lost the CPUs of his own when what he shares beside them was claimed.
+#[test]
+fn a_newcomer_takes_no_owners_cpus_by_claiming_what_he_shares() {
+    check(
+        TWO_NODES,
+        "",
+        &["m/a 1500 bayplan.dev/within=numa", "o/a 3000", "k/a 3000 @0,2-3", "k/a 2000 @2-3"],
+        expect![[r#"
+            m/a 1500 bayplan.dev/within=numa: m/a 0-3 mem 0
+            o/a 3000: m/a 0-3 mem 0, o/a 4-6 mem 1
+            k/a 3000 @0,2-3: m/a 0-3 mem 0, o/a 4-6 mem 1
+              bayplan: default/k/a refused: CPUs 0,2-3 were chosen for its pod, but default/m/a would lose CPUs of their own; `bayplan explain default/k/a` lists every pool
+            k/a 2000 @2-3: k/a 2-3 mem 0, m/a 0-1 mem 0, o/a 4-6 mem 1
+        "#]],
+    );
 }
 
 /// Of a journal of a daemon that knew nothing of claims and resized the container.
