@@ -1078,7 +1078,18 @@ fn under_one_shared_pool_owners_get_nodes_and_all_others_what_is_left_of_the_mac
     check(
         "one-shared-pool pack:2 numa:2 core:4 pu:2 mem:8",
         "0,16",
-        &["1 0+500", "2 4", "3 0+0", "4 8", "5 2+500", "6 30", "7 16", "-4"],
+        &[
+            "1 0+500",
+            "2 4",
+            "3 0+0",
+            "4 8",
+            "5 2+500",
+            "6 30",
+            "7 16",
+            "-4",
+            "8 1+500 within:Numa",
+            "9 1 within:Numa",
+        ],
         expect![[r#"
             1 0+500: machine, owns [] of 1-15,17-31, mems 0-3
             2 4: numa 0, owns [1-2,17-18] of 1-2,17-18, mems 0
@@ -1088,6 +1099,8 @@ fn under_one_shared_pool_owners_get_nodes_and_all_others_what_is_left_of_the_mac
             6 30: refused: needs 30 CPUs of its own, 15 can be given; 15 more would have to be freed
             7 16: refused: needs 16 CPUs of its own, 15 can be given; 1 more would have to be freed
             -4: shared 4-15,20-31
+            8 1+500 within:Numa: refused: is wider than one NumaNode
+            9 1 within:Numa: numa 1, owns [4] of 4, mems 1
         "#]],
     );
 }

@@ -508,6 +508,19 @@ fn a_newcomer_takes_no_owners_cpus_by_claiming_what_he_shares() {
     );
 }
 
+#[test]
+fn a_newcomer_does_not_claim_what_an_owner_closes() {
+    let mut state = state(TWO_NODES);
+    let mut closing = asks(&["c/a", "1000"]);
+    let apart = ("bayplan.dev/apart".to_owned(), "numa required".to_owned());
+    closing.pod.annotations.extend([apart]);
+    make(&mut state, 0, closing);
+    let asked = Box::new(asks(&["k/a", "1000", "@2"]));
+    let step = state.step(Event::Admit(Ticket(1), asked), Timestamp::UNIX_EPOCH);
+    let Answer::Admission(Admission::Refuse(why)) = step.answer else { panic!("{step:?}") };
+    assert!(why.contains("but CPUs 2 are owned by default/c/a;"), "{why}");
+}
+
 /// Of a journal of a daemon that knew nothing of claims and resized the container.
 #[test]
 fn what_a_record_says_of_own_cpus_does_not_count_for_a_pod_that_claims() {
