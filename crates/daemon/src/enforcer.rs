@@ -154,6 +154,8 @@ pub(crate) struct Enforcer {
     power: PowerCache,
     /// Something is wanted here, or was and cannot be had yet.
     has_work: bool,
+    /// Where groups come that files are wanted of.
+    awaited: BTreeSet<String>,
 }
 
 impl std::fmt::Debug for Enforcer {
@@ -179,6 +181,7 @@ impl Enforcer {
             known: KnownFiles::default(),
             power: PowerCache::default(),
             has_work: false,
+            awaited: BTreeSet::new(),
         }
     }
 
@@ -284,6 +287,7 @@ impl Enforcer {
             reclaims,
             cgroups: _,
             lacks_groups: _,
+            arrivals: _,
         } = gathered;
         let mut groups = GroupOutcome::default();
         work.change(&mut self.kernel, &mut groups);
@@ -439,6 +443,11 @@ impl Enforcer {
         dirs.chain(self.sets.directories().cloned()).collect()
     }
 
+    /// Directories in which a write, or a new group, is of a container that is being started: before its first instruction there is little time.
+    pub(crate) fn awaited(&self) -> &BTreeSet<String> {
+        &self.awaited
+    }
+
     fn wanted(&mut self, config: &Config, occupancy: &Occupancy) -> Gathered {
         self.sets.find(&mut self.kernel, occupancy);
         let is_off = occupancy.is_restored || config.enforcement == EnforcementMode::Off;
@@ -446,12 +455,15 @@ impl Enforcer {
         let gathered = if is_off {
             Gathered::nothing(kernel)
         } else {
+            let starting = self.calls.starting(Instant::now());
+            let (known, unmovable) = (&mut self.known, &self.unmovable);
             let mut gathered =
-                gather(kernel, &mut self.known, config, occupancy, originals, &self.unmovable);
+                gather(kernel, known, config, occupancy, originals, unmovable, starting);
             let time = config.cpu_classes.time_of_day(jiff::Timestamp::now());
             gather_power(kernel, &mut self.power, config, occupancy, time, &mut gathered);
             gathered
         };
+        self.awaited.clone_from(gathered.arrivals.awaited());
         let Gathered { settings, problems, groups, reclaims, .. } = &gathered;
         let is_scheduled = !is_off && !config.cpu_classes.schedule.is_empty();
         self.has_work = !settings.is_empty()

@@ -258,7 +258,7 @@ impl Agent for Gate {
     }
 
     async fn starting(&self, container_id: &str) {
-        self.note_call(container_id);
+        self.enforcement.calls.begin_start(container_id, Instant::now());
         if self.config.borrow().enforcement != EnforcementMode::On {
             return;
         }
@@ -278,7 +278,7 @@ impl Agent for Gate {
     }
 
     async fn started(&self, container_id: &str) {
-        self.note_call(container_id);
+        self.enforcement.calls.end_start(container_id, Instant::now());
         self.tell(Event::Started(container_id.to_owned())).await;
     }
 

@@ -60,6 +60,11 @@ pub fn find_container_cgroup(
     Ok(Some(ContainerCgroup { pod, dirs }))
 }
 
+/// The directory in which a pod's containers get theirs (version 2), whether it is there or not. `None`: kubelet has named none.
+pub fn pod_cgroup(parent: &str) -> Option<String> {
+    Some(format!("{CGROUPS}/{}", cgroup_dir(parent)?.to_str()?))
+}
+
 /// The group whose files say where a container may run: its own, or where cgroups are of version 1 that of the hierarchy `cpuset`
 /// (Documentation/admin-guide/cgroup-v1/cpusets.rst). `None`: it has none, or none any more.
 ///

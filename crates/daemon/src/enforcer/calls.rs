@@ -17,6 +17,8 @@ pub(crate) struct RuntimeCalls(Arc<Mutex<BTreeMap<String, Calls>>>);
 struct Calls {
     under_way: usize,
     last: Option<Instant>,
+    /// Since when it is being started.
+    start: Option<Instant>,
 }
 
 impl RuntimeCalls {
@@ -43,6 +45,24 @@ impl RuntimeCalls {
         self.change(id, |calls| calls.last = Some(now));
     }
 
+    /// Its start begins; that it is over may never be heard of.
+    pub(crate) fn begin_start(&self, id: &str, now: Instant) {
+        self.change(id, |calls| (calls.last, calls.start) = (Some(now), Some(now)));
+    }
+
+    /// Its start has ended well.
+    pub(crate) fn end_start(&self, id: &str, now: Instant) {
+        self.change(id, |calls| (calls.last, calls.start) = (Some(now), None));
+    }
+
+    /// Containers whose start is under way.
+    pub(crate) fn starting(&self, now: Instant) -> BTreeSet<String> {
+        let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < AFTERWARDS;
+        let starting = calls.iter().filter(|(_, calls)| calls.start.is_some_and(is_recent));
+        starting.map(|(id, _)| id.clone()).collect()
+    }
+
     /// Containers with a call under way, or one that has ended just now.
     pub(crate) fn recent(&self, now: Instant) -> BTreeSet<String> {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,6 +75,23 @@ impl RuntimeCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_start_counts_until_its_end_or_some_seconds_if_none_is_heard_of() {
+        let calls = RuntimeCalls::default();
+        let start = Instant::now();
+        let starting = |calls: &RuntimeCalls, seconds| {
+            let now = start + Duration::from_secs(seconds);
+            calls.starting(now).into_iter().collect::<Vec<_>>().join(" ")
+        };
+        calls.begin_start("well", start);
+        calls.begin_start("lost", start);
+        calls.note("other", start);
+        assert_eq!(starting(&calls, 1), "lost well");
+        calls.end_start("well", start);
+        assert_eq!(starting(&calls, 4), "lost");
+        assert_eq!(starting(&calls, 5), "");
+    }
 
     #[test]
     fn a_call_counts_until_some_seconds_after_its_end() {

@@ -1,18 +1,20 @@
 //! Everything that is wanted of kernel files, family by family. In: the configuration, who runs where, what the kernel offers. Out: settings,
 //! and what cannot be had here.
 
+mod arrivals;
 mod cgroups;
 mod isolation;
 mod power;
 mod resctrl;
 mod turned;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_enforcement::{Original, Reclaim, Settings, Slot, Unmovable};
 use bayplan_host::ContainerCgroup;
 use bayplan_host::kernel::Kernel;
 
+pub(crate) use arrivals::Arrivals;
 pub(super) use cgroups::KnownFiles;
 pub(crate) use cgroups::{
     NO_RECLAIM_CLASS, asks_for_isolation, has_isolcpus_only, patterns_of, tuning,
@@ -34,6 +36,8 @@ pub(crate) struct Gathered {
     pub(crate) problems: Vec<String>,
     /// Somebody wants something of a group that is not there yet.
     pub(crate) lacks_groups: bool,
+    /// Where such groups come.
+    pub(crate) arrivals: Arrivals,
     /// Groups of resctrl, and the threads that belong into them.
     pub(crate) groups: GroupWork,
     /// Which files belong to what the rebalancer has turned.
@@ -73,7 +77,8 @@ type Family = fn(&mut dyn Kernel, &Config, &Occupancy, &mut Gathered);
 /// Those that keep nothing from look to look; no two want the same file.
 const FAMILIES: &[Family] = &[turned::gather_turned, resctrl::gather_resctrl];
 
-/// `known` is kept from look to look, `originals` is what files said before, and `unmovable` what the kernel does not let anybody change.
+/// `known` is kept from look to look, `originals` is what files said before, `unmovable` what the kernel does not let anybody change, and `starting` are the
+/// runtime's ids of containers that it is starting.
 pub(crate) fn gather(
     kernel: &mut dyn Kernel,
     known: &mut KnownFiles,
@@ -81,8 +86,10 @@ pub(crate) fn gather(
     occupancy: &Occupancy,
     originals: &BTreeMap<Slot, Original>,
     unmovable: &Unmovable,
+    starting: BTreeSet<String>,
 ) -> Gathered {
-    let mut gathered = Gathered::default();
+    let mut gathered =
+        Gathered { arrivals: Arrivals::of(starting), ..Gathered::default() };
     cgroups::gather_cgroups(kernel, known, config, occupancy, &mut gathered);
     for family in FAMILIES {
         family(kernel, config, occupancy, &mut gathered);

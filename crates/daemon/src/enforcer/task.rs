@@ -28,6 +28,8 @@ use crate::tasks::blocking;
 
 /// Changes that follow a look sooner are dealt with together: a pod comes with several containers.
 const SETTLE: Duration = Duration::from_millis(20);
+/// The least time between two looks at containers that are being started, so that a runtime's writes in a row are seen together.
+const BREATH: Duration = Duration::from_millis(2);
 /// The least time between two looks that others' writes have caused.
 const CALM: Duration = Duration::from_secs(1);
 
@@ -245,6 +247,8 @@ pub(crate) struct EnforcerTask {
 /// Why it looks.
 enum Wake {
     Changed,
+    /// The group of a container that is being started has come, or was written.
+    Arrival,
     /// Somebody else has written.
     Heard,
     /// It is time.
@@ -260,11 +264,26 @@ struct Looked {
     at_sets: Instant,
     /// The least time until the state's changes are looked at again.
     settle: Duration,
+    /// The least time until a container that is being started is looked at again.
+    breath: Duration,
+    /// There may be one that came unheard.
+    may_have_arrived: bool,
     /// Something was written meanwhile that may have been a CPU set.
     is_due: bool,
 }
 
 impl Looked {
+    fn not_yet(now: Instant) -> Looked {
+        Looked {
+            at: now,
+            at_sets: now,
+            settle: SETTLE,
+            breath: BREATH,
+            may_have_arrived: false,
+            is_due: false,
+        }
+    }
+
     /// When CPU sets are to be looked at, at the latest.
     fn sets_due(&self, config: &Config) -> Instant {
         self.at_sets + if self.is_due { CALM } else { config.sweep_interval }
@@ -276,7 +295,7 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
     let started = Instant::now();
     let mut watcher = Watcher::new(task.config.borrow().host_root.clone());
     let (mut told, mut drifts) = (Told::default(), Drifts::default());
-    let mut looked = Looked { at: started, at_sets: started, settle: SETTLE, is_due: false };
+    let mut looked = Looked::not_yet(started);
     task.questions.soon.notify_one();
     loop {
         task.health.set_originals_unread(task.enforcer.has_unread_originals());
@@ -321,6 +340,15 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             looked.at = Instant::now();
             // Looks take a fifth of the time at most, however much there is to look at.
             looked.settle = SETTLE.max(begun.elapsed() * 4);
+            // Half of it while somebody is being started: his first instruction is near.
+            looked.breath = BREATH.max(begun.elapsed());
+            // Before anybody hears that this look is over: a start that has waited for it is to be listened for.
+            let heard = watcher.watch(&task.enforcer.directories(), task.enforcer.awaited());
+            if with_sets {
+                (looked.at_sets, looked.is_due) = (looked.at, outcome.is_unsure);
+            }
+            looked.is_due |= heard.is_write || task.enforcer.has_unseen_sets();
+            looked.may_have_arrived = heard.is_arrival;
             let held = std::mem::take(&mut outcome.held);
             drifts.note(&outcome.notices, outcome.contested > 0, looked.at.into_std());
             let (turned, drifts) = (outcome.turned.clone(), drifts.clone());
@@ -332,11 +360,6 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             task.questions.done.send_replace(done);
         }
         told.tell(&outcome, is_dry, &task.metrics);
-        let was_written = !is_preview && watcher.watch(&task.enforcer.directories());
-        if with_sets {
-            (looked.at_sets, looked.is_due) = (looked.at, outcome.is_unsure);
-        }
-        looked.is_due |= was_written || task.enforcer.has_unseen_sets();
         if !outcome.elsewhere.is_empty() {
             let found = std::mem::take(&mut outcome.elsewhere);
             task.inbox.ask(Event::SetsChanged(step, found)).await;
@@ -391,8 +414,12 @@ impl EnforcerTask {
             self.questions.soon.notified().await;
         };
         let heard = async {
-            tokio::time::sleep_until(calm).await;
-            watcher.changed().await;
+            tokio::time::sleep_until(looked.at + looked.breath).await;
+            match looked.may_have_arrived {
+                true => Wake::Arrival,
+                false if watcher.changed(calm).await => Wake::Arrival,
+                false => Wake::Heard,
+            }
         };
         tokio::select! {
             ask = self.questions.asks.recv() => match ask {
@@ -401,7 +428,7 @@ impl EnforcerTask {
             },
             () = changed => Wake::Changed,
             _ = self.config.changed() => Wake::Changed,
-            () = heard => Wake::Heard,
+            wake = heard => wake,
             // On a node on which nothing is wanted, nothing is done.
             () = tokio::time::sleep_until(due), if has_work => Wake::Due,
         }

@@ -1,19 +1,23 @@
-//! Hears of writes to kernel files by others. In: directories. Out: a wake-up.
+//! Hears of writes to kernel files by others, and of groups that come. In: directories, and when the next look is due at the earliest. Out: a wake-up.
+//!
+//! What happens where a container is being started is told at once, everything else when there has been a look for long enough.
 //!
 //! Writes of processes to files of kernfs are told like any others (inotify(7), `IN_MODIFY`); what the kernel changes by itself is not, and is
 //! found by the sweep. Where there is no inotify left, the sweep has to do. Whoever trusts in silence asks whether everything was listened to
 //! ([`Watcher::may_have_missed`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
 use futures::{FutureExt as _, StreamExt as _};
 use inotify::{Event, EventMask, EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
+use tokio::time::{Instant, sleep_until};
 
 /// Room for a few events with their names; which they are does not matter.
 const BUFFER: usize = 4096;
+const MASK: WatchMask = WatchMask::MODIFY.union(WatchMask::CREATE);
 
 /// Watches directories.
 #[derive(Debug)]
@@ -21,8 +25,21 @@ pub(super) struct Watcher {
     root: PathBuf,
     ear: Option<(Watches, EventStream<Vec<u8>>)>,
     watched: BTreeMap<String, WatchDescriptor>,
+    /// Those of them that are awaited.
+    awaited: HashSet<WatchDescriptor>,
+    /// Not told yet.
+    heard: Heard,
     /// Something was written, or may have been unheard.
     may_have_missed: bool,
+}
+
+/// What somebody has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// In a directory that is awaited, or it may have been.
+    pub(super) is_arrival: bool,
+    /// A file was written.
+    pub(super) is_write: bool,
 }
 
 fn open() -> io::Result<(Watches, EventStream<Vec<u8>>)> {
@@ -54,42 +71,68 @@ fn forget(watched: &mut BTreeMap<String, WatchDescriptor>, event: &Event<OsStrin
 }
 
 impl Watcher {
+    fn note(&mut self, event: &Event<OsString>) {
+        let is_write = is_write(event);
+        let is_new = event.mask.contains(EventMask::CREATE | EventMask::ISDIR);
+        self.heard.is_arrival |= (is_write || is_new) && self.awaited.contains(&event.wd);
+        self.heard.is_write |= is_write;
+        self.may_have_missed |= is_write || is_end(event);
+        forget(&mut self.watched, event);
+    }
+
     pub(super) fn new(root: PathBuf) -> Watcher {
         let ear = open().inspect_err(|error| {
             tracing::info!(%error, "changes by others are found by the sweep only");
         });
-        Watcher { root, ear: ear.ok(), watched: BTreeMap::new(), may_have_missed: true }
+        Watcher {
+            root,
+            ear: ear.ok(),
+            watched: BTreeMap::new(),
+            awaited: HashSet::new(),
+            heard: Heard::default(),
+            may_have_missed: true,
+        }
     }
 
-    /// From now on these, and no others. What was heard until now is forgotten: it was our own, or is seen at the next sweep. Whether
-    /// there was something.
-    pub(super) fn watch(&mut self, directories: &BTreeSet<String>) -> bool {
-        let Some((watches, events)) = &mut self.ear else { return false };
+    /// From now on these, in the second of which something is awaited, and no others. What was heard until now is forgotten: it was our own, or is seen at the next sweep. Whether
+    /// there was something; what happens in a directory that is awaited may not have been heard before this.
+    pub(super) fn watch(
+        &mut self,
+        directories: &BTreeSet<String>,
+        awaited: &BTreeSet<String>,
+    ) -> Heard {
+        let Some((watches, _)) = &mut self.ear else { return Heard::default() };
         self.watched.retain(|directory, descriptor| {
-            let is_kept = directories.contains(directory);
+            let is_kept = directories.contains(directory) || awaited.contains(directory);
             if !is_kept {
                 // Those of containers that are gone went with them.
                 let _gone = watches.remove(descriptor.clone());
             }
             is_kept
         });
-        for directory in directories {
+        let mut is_new = false;
+        for directory in directories.union(awaited) {
             if !self.watched.contains_key(directory) {
                 let path = self.root.join(directory);
                 // What was written until now was not heard.
-                self.may_have_missed = true;
-                if let Ok(descriptor) = watches.add(&path, WatchMask::MODIFY) {
+                self.may_have_missed |= directories.contains(directory);
+                if let Ok(descriptor) = watches.add(&path, MASK) {
                     self.watched.insert(directory.clone(), descriptor);
+                    is_new |= awaited.contains(directory);
                 }
             }
         }
-        let mut was_written = false;
-        while let Some(Some(Ok(event))) = events.next().now_or_never() {
-            was_written |= is_write(&event);
-            forget(&mut self.watched, &event);
-            self.may_have_missed |= was_written || is_end(&event);
+        let now = awaited.iter().filter_map(|it| self.watched.get(it));
+        self.awaited = now.cloned().collect();
+        while let Some(event) = self.queued() {
+            self.note(&event);
         }
-        was_written
+        let heard = std::mem::take(&mut self.heard);
+        Heard { is_arrival: heard.is_arrival || is_new, ..heard }
+    }
+
+    fn queued(&mut self) -> Option<Event<OsString>> {
+        self.ear.as_mut()?.1.next().now_or_never()??.ok()
     }
 
     /// Whether something was written since this was asked last, or may have been unheard: there is no inotify, a directory was not listened to from the beginning, or
@@ -98,17 +141,29 @@ impl Watcher {
         std::mem::replace(&mut self.may_have_missed, false) || self.ear.is_none()
     }
 
-    /// Comes back when somebody has written to a file.
-    pub(super) async fn changed(&mut self) {
-        if let Some((_, events)) = &mut self.ear {
-            while let Some(Ok(event)) = events.next().await {
-                forget(&mut self.watched, &event);
-                self.may_have_missed |= is_write(&event) || is_end(&event);
-                if is_write(&event) {
-                    return;
-                }
+    /// Comes back when something has happened in a directory that is awaited (`true`), and when somebody has written to any file and it is `calm`.
+    pub(super) async fn changed(&mut self, calm: Instant) -> bool {
+        if self.awaited.is_empty() {
+            // The kernel keeps what happens until then, and of many writes to a file in a row one.
+            sleep_until(calm).await;
+        }
+        loop {
+            let is_calm = calm <= Instant::now();
+            if std::mem::take(&mut self.heard.is_arrival) {
+                return true;
             }
-            self.ear = None;
+            if self.heard.is_write && is_calm {
+                self.heard.is_write = false;
+                return false;
+            }
+            let Some((_, events)) = &mut self.ear else { break };
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.note(&event),
+                    _ => self.ear = None,
+                },
+                () = sleep_until(calm), if self.heard.is_write && !is_calm => {}
+            }
         }
         std::future::pending().await
     }
@@ -117,6 +172,7 @@ impl Watcher {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
     use std::time::Duration;
 
     use tokio::time::timeout;
@@ -133,19 +189,19 @@ mod tests {
         }
         let mut watcher = Watcher::new(root.path().to_owned());
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        watcher.watch(&set(&["a", "none"]));
+        watcher.watch(&set(&["a", "none"]), &set(&[]));
         write("b/file");
         write("a/file");
         let limit = Duration::from_secs(5);
-        timeout(limit, watcher.changed()).await.unwrap();
+        timeout(limit, watcher.changed(Instant::now())).await.unwrap();
         write("a/file");
-        watcher.watch(&set(&["b"]));
+        watcher.watch(&set(&["b"]), &set(&[]));
         write("a/file");
         write("b/memory.events");
-        let none = timeout(Duration::from_millis(50), watcher.changed()).await;
+        let none = timeout(Duration::from_millis(50), watcher.changed(Instant::now())).await;
         assert!(none.is_err());
         write("b/file");
-        timeout(limit, watcher.changed()).await.unwrap();
+        timeout(limit, watcher.changed(Instant::now())).await.unwrap();
     }
 
     /// Whoever trusts in silence must not do so when nobody listened.
@@ -158,26 +214,77 @@ mod tests {
         let mut watcher = Watcher::new(root.path().to_owned());
         let limit = Duration::from_secs(5);
         assert!(watcher.may_have_missed(), "before anything was listened to");
-        watcher.watch(&set(&["a"]));
+        watcher.watch(&set(&["a"]), &set(&[]));
         assert!(watcher.may_have_missed(), "what was written before the watch");
-        watcher.watch(&set(&["a"]));
+        watcher.watch(&set(&["a"]), &set(&[]));
         assert!(!watcher.may_have_missed());
         fs::write(path("a/file"), "1").unwrap();
-        timeout(limit, watcher.changed()).await.unwrap();
+        timeout(limit, watcher.changed(Instant::now())).await.unwrap();
         assert_eq!([(); 2].map(|()| watcher.may_have_missed()), [true, false]);
         // Gone, and another one of that name.
         fs::remove_dir_all(path("a")).unwrap();
         fs::create_dir(path("a")).unwrap();
-        let none = timeout(Duration::from_millis(50), watcher.changed()).await;
+        let none = timeout(Duration::from_millis(50), watcher.changed(Instant::now())).await;
         assert!(none.is_err());
         assert!(watcher.may_have_missed(), "it is not listened to any more");
-        watcher.watch(&set(&["a"]));
+        watcher.watch(&set(&["a"]), &set(&[]));
         assert!(watcher.may_have_missed(), "it is listened to again");
         fs::write(path("a/file"), "1").unwrap();
-        timeout(limit, watcher.changed()).await.unwrap();
-        watcher.watch(&set(&["a", "none"]));
+        timeout(limit, watcher.changed(Instant::now())).await.unwrap();
+        watcher.watch(&set(&["a", "none"]), &set(&[]));
         watcher.may_have_missed();
-        watcher.watch(&set(&["a", "none"]));
+        watcher.watch(&set(&["a", "none"]), &set(&[]));
         assert!(watcher.may_have_missed(), "one cannot be listened to");
+    }
+
+    /// What is done in `files/` and in `pod/`, which is awaited, and whether that is heard a second before it is calm.
+    async fn check_arrival(does: impl Fn(&Path), is_heard: bool, what: &str) {
+        let root = tempfile::tempdir().unwrap();
+        for directory in ["files", "pod"] {
+            fs::create_dir(root.path().join(directory)).unwrap();
+            fs::write(root.path().join(directory).join("cpuset.cpus"), "").unwrap();
+        }
+        let mut watcher = Watcher::new(root.path().to_owned());
+        let [files, pod] = ["files", "pod"].map(|it| BTreeSet::from([it.to_owned()]));
+        let heard = watcher.watch(&files, &pod);
+        assert!(heard.is_arrival, "what came before the watch was not heard");
+        assert_eq!(watcher.watch(&files, &pod), Heard::default());
+        does(root.path());
+        let calm = Instant::now() + Duration::from_secs(1);
+        let changed = timeout(Duration::from_secs(5), watcher.changed(calm)).await.unwrap();
+        assert_eq!((changed, Instant::now() < calm), (is_heard, is_heard), "{what}");
+    }
+
+    #[tokio::test]
+    async fn what_happens_where_somebody_is_awaited_is_heard_at_once() {
+        let write = |root: &Path, file: &str| fs::write(root.join(file), "1").unwrap();
+        let make = |root: &Path, dir: &str| fs::create_dir(root.join(dir)).unwrap();
+        check_arrival(|root| make(root, "pod/c"), true, "a group").await;
+        check_arrival(|root| write(root, "pod/cpuset.cpus"), true, "a limit").await;
+        check_arrival(|root| write(root, "files/cpuset.cpus"), false, "somebody else's").await;
+        let both = |root: &Path| {
+            make(root, "files/c");
+            write(root, "pod/memory.events");
+            write(root, "files/cpuset.cpus");
+        };
+        check_arrival(both, false, "nobody's group, the kernel's own").await;
+    }
+
+    /// Of two things the one that is heard later is not lost.
+    #[tokio::test]
+    async fn a_write_that_waits_for_calm_is_heard_after_who_is_awaited() {
+        let root = tempfile::tempdir().unwrap();
+        let set = |name: &str| BTreeSet::from([name.to_owned()]);
+        for directory in ["files", "pod"] {
+            fs::create_dir(root.path().join(directory)).unwrap();
+        }
+        let mut watcher = Watcher::new(root.path().to_owned());
+        watcher.watch(&set("files"), &set("pod"));
+        fs::write(root.path().join("files/cpu.max"), "1").unwrap();
+        fs::create_dir(root.path().join("pod/c")).unwrap();
+        let calm = Instant::now() + Duration::from_millis(50);
+        assert!(watcher.changed(calm).await);
+        let heard = watcher.watch(&set("files"), &set("pod"));
+        assert_eq!(heard, Heard { is_arrival: false, is_write: true });
     }
 }

@@ -16,7 +16,7 @@ use bayplan_enforcement::{
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
-    ContainerCgroup, find_container_cgroup, read_block_devices, read_capability, read_cgroup_files,
+    ContainerCgroup, read_block_devices, read_capability, read_cgroup_files,
     read_interrupts, read_undivided_disks,
 };
 use bayplan_rebalance::Knob;
@@ -99,11 +99,10 @@ pub(super) fn gather_cgroups(
     let (mut cgroups, mut partitions) = (Vec::new(), Vec::new());
     let (mut disks, mut reclaimed) = (Vec::new(), Vec::new());
     for member in &members {
-        let Occupant { name, runtime_id, spec, .. } = member.occupant;
-        let found = find_container_cgroup(kernel, &spec.pod.cgroup_parent, runtime_id, None);
-        let group = match found {
+        let Occupant { name, runtime_id, .. } = member.occupant;
+        let group = match gathered.arrivals.find_group(kernel, member.occupant) {
             Ok(Some(group)) => group,
-            // Before the start there is none, with some runtimes.
+            // Before the start there is none, with some runtimes, and then one that nobody has filled.
             Ok(None) => {
                 gathered.lacks_groups = true;
                 continue;

@@ -19,7 +19,7 @@ use bayplan_enforcement::resctrl::{
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
-    Assignment, ContainerCgroup, Resctrl, ResctrlState, find_container_cgroup, read_resctrl,
+    Assignment, ContainerCgroup, Resctrl, ResctrlState, read_resctrl,
 };
 use bayplan_rebalance::Knob;
 
@@ -343,7 +343,7 @@ fn assignments(
     let ours: Vec<String> = groups.map(control_dir).collect();
     let mut assignments = Vec::new();
     for (occupant, class) in members {
-        let Occupant { name, runtime_id, spec, .. } = *occupant;
+        let Occupant { name, runtime_id, .. } = *occupant;
         let has_group = !class.is_root() && plan.budget.with_group.contains(class);
         let monitor = plan.monitors.get(runtime_id).cloned();
         if !has_group && ours.is_empty() && monitor.is_none() {
@@ -351,7 +351,7 @@ fn assignments(
         }
         let found = match gathered.cgroups.get(runtime_id) {
             Some(group) => Ok(Some(group.clone())),
-            None => find_container_cgroup(kernel, &spec.pod.cgroup_parent, runtime_id, None),
+            None => gathered.arrivals.find_group(kernel, occupant),
         };
         match found {
             Ok(Some(ContainerCgroup { dirs, .. })) => {
@@ -371,7 +371,7 @@ fn assignments(
                     others,
                 }));
             }
-            // Before the start there is none, with some runtimes; the start wakes the enforcer.
+            // Before the start there is none, with some runtimes; that it comes wakes the enforcer.
             Ok(None) => {}
             Err(error) => {
                 let error = anyhow::Error::new(error);

@@ -98,6 +98,8 @@ fn class_group(group: &ContainerCgroup) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use bayplan_allocator::{ContainerId, NoHome};
     use bayplan_cri::translate::{NewContainer, Pod};
     use bayplan_enforcement::Unmovable;
@@ -174,6 +176,7 @@ mod tests {
             &occupancy,
             &none,
             &Unmovable::new(),
+            BTreeSet::new(),
         );
         let settings = gathered.settings.iter();
         let mut text: String =

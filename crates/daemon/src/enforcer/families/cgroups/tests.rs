@@ -104,6 +104,7 @@ fn check(kernel: &mut FakeKernel, config: &str, occupants: Vec<Occupant>, expect
         &occupancy,
         &originals,
         &Unmovable::new(),
+        BTreeSet::new(),
     );
     let observed = observe(kernel, files_to_read(&settings, &originals));
     let mut text = render_file_plan(&plan_files(&settings, &observed, &originals));
