@@ -5,6 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "tests tell what they do")]
 
+mod arrival;
 mod cgroup;
 mod exclusive;
 mod files;
@@ -66,6 +67,7 @@ fn tests() -> Vec<&'static Test> {
         exclusive::TESTS,
         shared::TESTS,
         cgroup::TESTS,
+        arrival::TESTS,
         memory::TESTS,
         isolated::TESTS,
         files::TESTS,

@@ -1,4 +1,5 @@
-//! What the kernel lets processes do. In: a process id. Out: its CPUs and memory nodes; and for ourselves, what we have the right to.
+//! What the kernel lets processes do. In: a process id. Out: its CPUs and memory nodes; and for ourselves, what we have the right to. The files are in
+//! proc_pid_status(5), the rights in capabilities(7).
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

@@ -1,4 +1,5 @@
-//! The hardware as the kernel shows it. In: a root with `sys` in it. Out: a [`Snapshot`], facts without judgement.
+//! The hardware as the kernel shows it. In: a root with `sys` in it. Out: a [`Snapshot`], facts without judgement. The files are in
+//! Documentation/admin-guide/cputopology.rst, Documentation/ABI/stable/sysfs-devices-node and Documentation/admin-guide/mm/numaperf.rst.
 //!
 //! Everything but the CPU directory may be missing. What is there but cannot be read becomes an oddity of the snapshot.
 

@@ -88,8 +88,7 @@ pub(crate) fn gather(
     unmovable: &Unmovable,
     starting: BTreeSet<String>,
 ) -> Gathered {
-    let mut gathered =
-        Gathered { arrivals: Arrivals::of(starting), ..Gathered::default() };
+    let mut gathered = Gathered { arrivals: Arrivals::of(starting), ..Gathered::default() };
     cgroups::gather_cgroups(kernel, known, config, occupancy, &mut gathered);
     for family in FAMILIES {
         family(kernel, config, occupancy, &mut gathered);

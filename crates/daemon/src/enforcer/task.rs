@@ -1,7 +1,8 @@
 //! The task that enforces. In: a wake-up after the state has changed, a write by somebody else, the time, a question. Out: kernel files as they are
 //! wanted, log lines and metrics.
 //!
-//! On kubelet's way only a start waits for it, and not for long: where the cgroup is there by then, what a container is promised holds before its first instruction. Files are read and written on a thread for blocking work, one look at a time.
+//! On kubelet's way only a start waits for it, and not for long: where the cgroup is there by then, what a container is promised holds before its first instruction. Where it comes
+//! later, that it comes wakes the task (`families/arrivals.rs`). Files are read and written on a thread for blocking work, one look at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -284,6 +285,16 @@ impl Looked {
         }
     }
 
+    /// A look that began then is over.
+    fn note_end(&mut self, begun: Instant) {
+        self.at = Instant::now();
+        let took = self.at - begun;
+        // Looks take a fifth of the time at most, however much there is to look at.
+        self.settle = SETTLE.max(took * 4);
+        // Half of it while somebody is being started: his first instruction is near.
+        self.breath = BREATH.max(took);
+    }
+
     /// When CPU sets are to be looked at, at the latest.
     fn sets_due(&self, config: &Config) -> Instant {
         self.at_sets + if self.is_due { CALM } else { config.sweep_interval }
@@ -337,16 +348,12 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         task.enforcer = enforcer;
         // A question is no look: what is due stays due, however often somebody asks.
         if !is_preview {
-            looked.at = Instant::now();
-            // Looks take a fifth of the time at most, however much there is to look at.
-            looked.settle = SETTLE.max(begun.elapsed() * 4);
-            // Half of it while somebody is being started: his first instruction is near.
-            looked.breath = BREATH.max(begun.elapsed());
-            // Before anybody hears that this look is over: a start that has waited for it is to be listened for.
-            let heard = watcher.watch(&task.enforcer.directories(), task.enforcer.awaited());
+            looked.note_end(begun);
             if with_sets {
                 (looked.at_sets, looked.is_due) = (looked.at, outcome.is_unsure);
             }
+            // Before anybody hears that this look is over: a start that has waited for it is to be listened for.
+            let heard = watcher.watch(&task.enforcer.directories(), task.enforcer.awaited());
             looked.is_due |= heard.is_write || task.enforcer.has_unseen_sets();
             looked.may_have_arrived = heard.is_arrival;
             let held = std::mem::take(&mut outcome.held);

@@ -74,7 +74,9 @@ impl Watcher {
     fn note(&mut self, event: &Event<OsString>) {
         let is_write = is_write(event);
         let is_new = event.mask.contains(EventMask::CREATE | EventMask::ISDIR);
-        self.heard.is_arrival |= (is_write || is_new) && self.awaited.contains(&event.wd);
+        let is_lost = event.mask.contains(EventMask::Q_OVERFLOW) && !self.awaited.is_empty();
+        let is_awaited = self.awaited.contains(&event.wd);
+        self.heard.is_arrival |= is_lost || ((is_write || is_new) && is_awaited);
         self.heard.is_write |= is_write;
         self.may_have_missed |= is_write || is_end(event);
         forget(&mut self.watched, event);
@@ -286,5 +288,30 @@ mod tests {
         assert!(watcher.changed(calm).await);
         let heard = watcher.watch(&set("files"), &set("pod"));
         assert_eq!(heard, Heard { is_arrival: false, is_write: true });
+    }
+
+    #[tokio::test]
+    async fn where_events_were_lost_everything_may_have_happened_and_is_listened_to_again() {
+        let root = tempfile::tempdir().unwrap();
+        let set = |name: &str| BTreeSet::from([name.to_owned()]);
+        for directory in ["files", "pod"] {
+            fs::create_dir(root.path().join(directory)).unwrap();
+        }
+        for (awaited, is_arrival) in [(set("pod"), true), (BTreeSet::new(), false)] {
+            let mut watcher = Watcher::new(root.path().to_owned());
+            watcher.watch(&set("files"), &awaited);
+            watcher.may_have_missed();
+            fs::write(root.path().join("files/cpu.max"), "1").unwrap();
+            // As the kernel tells it, of no watch in particular.
+            let events = &mut watcher.ear.as_mut().unwrap().1;
+            let event = timeout(Duration::from_secs(5), events.next()).await.unwrap();
+            let event = event.unwrap().unwrap();
+            watcher.note(&Event { mask: EventMask::Q_OVERFLOW, name: None, ..event });
+            assert_eq!(watcher.heard, Heard { is_arrival, is_write: true });
+            assert!(watcher.may_have_missed());
+            assert!(watcher.watched.is_empty());
+            watcher.watch(&set("files"), &awaited);
+            assert!(watcher.watched.contains_key("files"));
+        }
     }
 }

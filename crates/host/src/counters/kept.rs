@@ -1,4 +1,5 @@
-//! A kernel file that is read again and again. In: its path. Out: its text now, without opening it anew.
+//! A kernel file that is read again and again. In: its path. Out: its text now, without opening it anew: from offset 0 the kernel makes it again
+//! (Documentation/filesystems/seq_file.rst, "The iterator interface").
 
 use std::fs::File;
 use std::io;

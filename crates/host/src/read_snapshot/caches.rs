@@ -1,4 +1,4 @@
-//! Caches of one CPU.
+//! Caches of one CPU (Documentation/ABI/testing/sysfs-devices-system-cpu, `cpu*/cache/index*`).
 
 use bayplan_topology::{CacheFacts, CacheKind};
 use bayplan_types::{CpuId, CpuSet};

@@ -1,4 +1,5 @@
-//! What the kernel can do.
+//! What the kernel can do: its command line, cgroups (Documentation/admin-guide/cgroup-v2.rst), resctrl (Documentation/filesystems/resctrl.rst), uncore
+//! frequencies (Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst).
 
 use bayplan_topology::{
     BandwidthControl, CacheControl, ResctrlFacts, ResctrlMonitoring, Snapshot, UncoreFacts,

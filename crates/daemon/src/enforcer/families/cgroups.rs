@@ -16,8 +16,8 @@ use bayplan_enforcement::{
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
-    ContainerCgroup, read_block_devices, read_capability, read_cgroup_files,
-    read_interrupts, read_undivided_disks,
+    ContainerCgroup, read_block_devices, read_capability, read_cgroup_files, read_interrupts,
+    read_undivided_disks,
 };
 use bayplan_rebalance::Knob;
 use bayplan_types::{Bytes, CpuClass, CpuSet, QosClass};

@@ -18,9 +18,7 @@ use bayplan_enforcement::resctrl::{
     groups_of_others, is_own_group, plan_groups, resolve, schemata_settings,
 };
 use bayplan_host::kernel::Kernel;
-use bayplan_host::{
-    Assignment, ContainerCgroup, Resctrl, ResctrlState, read_resctrl,
-};
+use bayplan_host::{Assignment, ContainerCgroup, Resctrl, ResctrlState, read_resctrl};
 use bayplan_rebalance::Knob;
 
 use super::{Gathered, TurnedSlots};
