@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
 use bayplan_daemon::mode::{Mode, ModeReport};
 use bayplan_daemon::{FilePlanView, post_control, query_control};
@@ -87,7 +88,11 @@ impl Machine {
 
     /// The daemon as a process that says what it does in a file.
     async fn start_daemon(&mut self, config: &str) {
-        let (arguments, metrics) = self.node.daemon_arguments(&format!("{BASE}{config}"));
+        self.configure_daemon(&format!("{BASE}{config}")).await;
+    }
+
+    async fn configure_daemon(&mut self, config: &str) {
+        let (arguments, metrics) = self.node.daemon_arguments(config);
         let log = File::options().create(true).append(true).open(self.node.path("log")).unwrap();
         let mut command = Command::new(DAEMON);
         command.args(arguments).env_remove("BAYPLAN_LOG").stdin(Stdio::null());
@@ -173,19 +178,30 @@ impl Machine {
 
     /// A container of this class with so many processes of one thread each, which is not started yet.
     async fn create(&mut self, name: &str, class: &str, processes: usize) -> Container {
+        let (id, cgroup) = self.create_without_group(name, class).await;
+        self.make_group(id, &cgroup, processes)
+    }
+
+    /// As [`Self::create`], before the runtime has made the group; that of the pod is there. Gives where it will be.
+    async fn create_without_group(&mut self, name: &str, class: &str) -> (String, String) {
         let mut pod = PodSpec::new(name, QosClass::Burstable);
         pod.annotations.push(("bayplan.dev/rdtclass".to_owned(), class.to_owned()));
         let parent = pod.cgroup_parent(CgroupDriver::Cgroupfs);
+        fs::create_dir_all(self.node.host_root().join(format!("sys/fs/cgroup{parent}"))).unwrap();
         let pod = soon(self.node.kubelet.run_pod(&pod)).await.unwrap();
         let spec = ContainerSpec::burstable(name, 100);
         let id = soon(self.node.kubelet.create(&pod, &spec, 0)).await.unwrap();
         let cgroup = format!("sys/fs/cgroup{parent}/{id}");
-        let group = self.node.host_root().join(&cgroup);
+        (id, cgroup)
+    }
+
+    fn make_group(&self, id: String, cgroup: &str, processes: usize) -> Container {
+        let group = self.node.host_root().join(cgroup);
         fs::create_dir_all(&group).unwrap();
         let processes: Vec<Process> = (0..processes).map(|_| Process::start()).collect();
         let threads: Vec<u32> = processes.iter().map(Process::id).collect();
         for id in &threads {
-            self.mount.model().add_thread(*id, &cgroup);
+            self.mount.model().add_thread(*id, cgroup);
         }
         let container = Container { id, group, processes, threads };
         container.list_threads();
@@ -392,6 +408,31 @@ async fn a_container_starts_in_its_group_with_whom_it_has_made_meanwhile() {
         return;
     }
     panic!("every start of {ROUNDS} was late\n{}", machine.log());
+}
+
+/// As containerd does. Nothing but the group itself makes the daemon look: no sweep, and no answer to the start.
+#[tokio::test(flavor = "multi_thread")]
+async fn whose_group_comes_while_it_is_started_is_in_its_class_before_the_answer() {
+    let mut machine = Machine::new(FakeResctrl::xeon());
+    machine.configure_daemon(&format!("{}{CLASSES}", BASE.replace("100ms", "10m"))).await;
+    machine.settled().await;
+    let (id, cgroup) = machine.create_without_group("a", "gold").await;
+    machine.node.runtime.inject("StartContainer", Fault::Hang);
+    let (mut kubelet, asked) = (machine.node.kubelet.clone(), id.clone());
+    let started = tokio::spawn(async move { kubelet.start(&asked).await });
+    soon(machine.node.runtime.called("StartContainer", 1)).await;
+    let container = machine.make_group(id, &cgroup, 1);
+    // The kernel makes a group with all its files; here they come after it, so another one tells that they are there.
+    fs::create_dir(container.group.with_file_name("other")).unwrap();
+    let reached = async {
+        while machine.groups_of(&container.threads) != [Some("bayplan.gold".to_owned())] {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let moved = tokio::time::timeout(Duration::from_secs(60), reached).await;
+    assert!(moved.is_ok(), "its thread is where it was\n{}", machine.log());
+    assert!(!started.is_finished());
+    started.abort();
 }
 
 /// So many classes of one partition.
