@@ -92,12 +92,17 @@ impl NodeState {
         for (runtime_id, seen) in alive.filter(|(_, seen)| claims(seen) == is_claiming) {
             match self.by_runtime_id.get(runtime_id).copied() {
                 Some(id) => self.observe(id, runtime_id, seen, view.basis, step),
-                None if self.ended.get(runtime_id).is_some_and(|step| *step > view.basis) => {}
-                None if !seen.is_running && self.unstarted.contains(runtime_id) => {}
+                None if self.is_over(runtime_id, seen, view.basis) => {}
                 None if self.is_superseded(seen, view) || self.is_restored() => {}
                 None => self.adopt_seen(runtime_id, seen, now, step),
             }
         }
+    }
+
+    /// Kubelet has ended it: after the runtime was asked, or before it was ever started.
+    fn is_over(&self, runtime_id: &str, seen: &Seen, basis: u64) -> bool {
+        let is_unstarted = !seen.is_running && self.unstarted.contains(runtime_id);
+        is_unstarted || self.ended.get(runtime_id).is_some_and(|step| *step > basis)
     }
 
     /// Those that the runtime no longer lists as created, unless it was asked before they ended.
@@ -117,10 +122,12 @@ impl NodeState {
         });
         let doubtful: Vec<ContainerId> = doubtful.map(|(id, _)| *id).collect();
         for id in doubtful {
-            let Some(container) = self.containers.get_mut(&id) else { continue };
+            if let Some(container) = self.containers.get_mut(&id) {
+                // A clock that was put back starts the wait anew.
+                container.doubted_at = container.doubted_at.map(|at| at.min(now));
+            }
+            let Some(container) = self.containers.get(&id) else { continue };
             let spec = &container.spec;
-            // A clock that was put back starts the wait anew.
-            container.doubted_at = container.doubted_at.map(|at| at.min(now));
             let doubted_for = container.doubted_at.map(|at| now.duration_since(at));
             let is_at_work = doubted_for.is_some_and(|it| it < self.doubt_grace);
             let found = view.containers.iter().find(|(runtime_id, seen)| {
@@ -130,6 +137,9 @@ impl NodeState {
                     && !self.by_runtime_id.contains_key(*runtime_id)
             });
             match found {
+                Some((runtime_id, seen)) if self.is_over(runtime_id, seen, view.basis) => {
+                    self.release(id, "stopped or removed", now, step);
+                }
                 Some((runtime_id, _)) => {
                     step.records.push(Record::Created {
                         id: id.0,

@@ -630,6 +630,11 @@ impl NodeState {
             Some(id) => self.end(id, why, now, &mut step),
             None => {
                 self.ended.insert(runtime_id.to_owned(), self.steps);
+                // It may be what a creation without an answer has made.
+                let is_anybodys = self.containers.values().any(|it| it.runtime_id.is_none());
+                if is_anybodys && self.unstarted.insert(runtime_id.to_owned()) {
+                    step.records.push(Record::Unstarted { runtime_id: runtime_id.to_owned() });
+                }
             }
         }
         step

@@ -74,7 +74,9 @@ async fn check(stage: &Stage) -> Result<Status, String> {
     // A disk that did not keep it may have it forgotten.
     let ended = node.ended.lock().unwrap().clone();
     if let Some(id) = held.iter().find(|id| stage.is_disk_good && ended.contains(*id)) {
-        return Err(format!("{id} has ended, and is held"));
+        let runs = node.runtime.container(id);
+        let why = node.explain(id).await;
+        return Err(format!("{id} has ended, and is held\n{runs:#?}\n{why:#?}"));
     }
     known.sort();
     held.sort();

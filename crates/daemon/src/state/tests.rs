@@ -1152,6 +1152,35 @@ fn what_was_ended_before_it_was_started_is_not_adopted_again() {
     }
 }
 
+/// Kubelet has given up the creation, found what it had made, and stopped that before the runtime was asked. It kept its CPUs until it was removed.
+#[test]
+fn what_was_ended_before_its_creation_was_known_is_not_adopted() {
+    let mut before = state("core:4");
+    let mut lines: Vec<String> = Vec::new();
+    for event in [
+        Event::TryAdmit(Ticket(0), Box::new(new_container("1", "app", 0, 2))),
+        Event::CreateEnded(Ticket(0), CreateOutcome::Unknown),
+        Event::Ended("id0".to_owned()),
+        Event::Ended("id0".to_owned()),
+    ] {
+        let step = before.step(event, Timestamp::UNIX_EPOCH);
+        lines.extend(step.records.iter().map(|it| serde_json::to_string(it).unwrap()));
+    }
+    assert_eq!(owned(&before), "1-2");
+    assert_eq!(lines.iter().filter(|line| line.contains("unstarted")).count(), 1, "{lines:?}");
+    let mut restarted = state("core:4");
+    restarted.restore(replay(&lines), Timestamp::UNIX_EPOCH);
+    for mut state in [before, restarted] {
+        for (is_running, expected) in [(false, ""), (false, ""), (true, "1-2")] {
+            state.step(Event::SyncStarted, Timestamp::UNIX_EPOCH);
+            let containers = [("id0".to_owned(), seen(0, is_running))].into();
+            let view = RuntimeView { basis: state.steps, containers };
+            state.step(Event::Synced(view), Timestamp::UNIX_EPOCH);
+            assert_eq!(owned(&state), expected);
+        }
+    }
+}
+
 #[test]
 fn whose_write_failed_is_forgiven_when_the_kernel_was_asked() {
     let mut state = state("core:4");
