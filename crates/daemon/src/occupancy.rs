@@ -60,6 +60,11 @@ pub struct Occupant {
 }
 
 impl Occupant {
+    /// The runtime is told of its CPUs: they are bayplan's to say, or somebody else's whose word bayplan carries out.
+    pub(crate) fn has_told_cpus(&self) -> bool {
+        !self.cpus.is_empty() && (!self.is_left_alone || self.is_claimed)
+    }
+
     /// The name of its pod's group, without the groups above; empty where kubelet has named none.
     pub(crate) fn pod_group(&self) -> &str {
         // Runtimes tell `SLICE:PREFIX:ID`.

@@ -170,14 +170,14 @@ fn failure(FileWrite { slot, new, unit, .. }: &FileWrite, why: impl fmt::Display
 }
 
 /// Whether there are settings of it.
-fn has_sets(Occupant { cpus, mems, is_left_alone, is_claimed, .. }: &Occupant) -> bool {
-    !mems.is_empty() || (!cpus.is_empty() && (!is_left_alone || *is_claimed))
+fn has_sets(occupant: &Occupant) -> bool {
+    !occupant.mems.is_empty() || occupant.has_told_cpus()
 }
 
 /// What is left alone is not wanted to be anything.
 fn settings_of(occupant: &Occupant, dir: &str) -> impl Iterator<Item = (Slot, Setting)> {
-    let Occupant { name, cpus, mems, is_left_alone, is_claimed, .. } = occupant;
-    let cpus = (!is_left_alone || *is_claimed).then(|| cpus.to_string());
+    let Occupant { name, cpus, mems, .. } = occupant;
+    let cpus = occupant.has_told_cpus().then(|| cpus.to_string());
     let files = [(CPUS, cpus.unwrap_or_default()), (MEMS, mems.to_string())];
     let wanted = files.into_iter().filter(|(_, value)| !value.is_empty());
     let setting = |(file, value)| {

@@ -35,6 +35,36 @@ fn kernel(group: &str) -> FakeKernel {
     FakeKernel::new(&files.each_ref().map(|(path, text)| (path.as_str(), *text)))
 }
 
+/// What a container's CPUs and memory nodes are, whether its CPUs are left alone and claimed, and which sets are looked after.
+#[test]
+fn sets_are_looked_after_as_far_as_the_runtime_is_told_of_them() {
+    for (cpus, mems, is_left_alone, is_claimed, expected) in [
+        ("0-1", "0", false, false, "cpuset.cpus=0-1 cpuset.mems=0"),
+        // `memory.preserve`: nobody says its memory nodes.
+        ("0-1", "", false, false, "cpuset.cpus=0-1"),
+        ("0-1", "0", true, false, "cpuset.mems=0"),
+        ("0-1", "", true, false, ""),
+        ("0-1", "0", true, true, "cpuset.cpus=0-1 cpuset.mems=0"),
+        ("0-1", "", true, true, "cpuset.cpus=0-1"),
+        ("", "", false, false, ""),
+    ] {
+        let it = Occupant {
+            cpus: cpus.parse().unwrap(),
+            mems: mems.parse().unwrap(),
+            is_left_alone,
+            is_claimed,
+            ..occupant()
+        };
+        let mut sets: Vec<String> = settings_of(&it, "d")
+            .map(|(slot, setting)| format!("{}={}", &slot.path["d/".len()..], setting.value))
+            .collect();
+        sets.sort();
+        let what = format!("{cpus} {mems} {is_left_alone} {is_claimed}");
+        assert_eq!(sets.join(" "), expected, "{what}");
+        assert_eq!(has_sets(&it), !expected.is_empty(), "{what}");
+    }
+}
+
 struct Story {
     kernel: FakeKernel,
     sets: CpuSets,

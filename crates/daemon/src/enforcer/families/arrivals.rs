@@ -58,11 +58,10 @@ impl Arrivals {
 
 /// The runtime was told of CPUs, and there are none yet (Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files": empty in a new group).
 fn is_bare(kernel: &mut dyn Kernel, group: &ContainerCgroup, occupant: &Occupant) -> bool {
-    let is_told = !occupant.is_left_alone && !occupant.cpus.is_empty();
     let mut is_empty = |dir: &String| {
         kernel.read(&format!("{dir}/cpuset.cpus")).is_ok_and(|text| text.trim().is_empty())
     };
-    is_told && group.dirs.first().is_some_and(&mut is_empty)
+    occupant.has_told_cpus() && group.dirs.first().is_some_and(&mut is_empty)
 }
 
 #[cfg(test)]
