@@ -233,7 +233,14 @@ impl Pod {
     async fn create(&mut self, with: &mut Clients) -> Option<()> {
         let container = self.container.as_mut()?;
         let sandbox = self.sandbox.as_ref()?;
-        with.to_end.lock().unwrap().remove(&sandbox.id);
+        {
+            // From now on nobody wants the pod to end, but what is in it already was to.
+            let mut to_end = with.to_end.lock().unwrap();
+            if to_end.remove(&sandbox.id) {
+                let made = with.runtime.containers().into_iter();
+                to_end.extend(made.filter(|it| it.pod_id == sandbox.id).map(|it| it.id));
+            }
+        }
         let made = with.shared.create(sandbox, &container.spec, container.attempt);
         let id = made.await.ok()?;
         // Without CPUs it was created without a decision, which had taken too long.

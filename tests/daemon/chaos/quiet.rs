@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bayplan_allocator::check_ledger;
 use bayplan_cri::embedded::ContainerSnapshot;
+use bayplan_cri::upstream::ContainerState;
 use bayplan_daemon::event::{Answer, Event};
 use bayplan_daemon::new_state;
 use bayplan_daemon::record::replay;
@@ -72,7 +73,11 @@ async fn check(stage: &Stage) -> Result<Status, String> {
         held.contains(id) || !live.iter().any(is_left)
     });
     // A disk that did not keep it may have it forgotten.
-    let ended = node.ended.lock().unwrap().clone();
+    // Who was stopped before he was started may have been started all the same.
+    let mut ended = node.ended.lock().unwrap().clone();
+    ended.retain(|id| {
+        node.runtime.container(id).is_none_or(|it| it.state != ContainerState::Running)
+    });
     if let Some(id) = held.iter().find(|id| stage.is_disk_good && ended.contains(*id)) {
         let runs = node.runtime.container(id);
         let why = node.explain(id).await;
