@@ -203,7 +203,16 @@ impl Pod {
         }
     }
 
+    /// Kubelet makes nothing more in a sandbox that it has asked to end; it asks again until that is done.
+    fn is_to_end(&self, with: &Clients) -> bool {
+        self.sandbox.as_ref().is_some_and(|it| with.to_end.lock().unwrap().contains(&it.id))
+    }
+
     async fn launch(&mut self, milli: u64, class: Class, with: &mut Clients) -> Option<()> {
+        if self.is_to_end(with) {
+            with.shared.end_pod(self.sandbox.as_ref()?).await.ok()?;
+            self.forget();
+        }
         let class = *self.class.get_or_insert(class);
         if self.sandbox.is_none() {
             self.sandbox = Some(with.shared.run_pod(&self.spec(class)).await.ok()?);
@@ -233,14 +242,6 @@ impl Pod {
     async fn create(&mut self, with: &mut Clients) -> Option<()> {
         let container = self.container.as_mut()?;
         let sandbox = self.sandbox.as_ref()?;
-        {
-            // From now on nobody wants the pod to end, but what is in it already was to.
-            let mut to_end = with.to_end.lock().unwrap();
-            if to_end.remove(&sandbox.id) {
-                let made = with.runtime.containers().into_iter();
-                to_end.extend(made.filter(|it| it.pod_id == sandbox.id).map(|it| it.id));
-            }
-        }
         let made = with.shared.create(sandbox, &container.spec, container.attempt);
         let id = made.await.ok()?;
         // Without CPUs it was created without a decision, which had taken too long.
@@ -258,6 +259,9 @@ impl Pod {
 
     /// The process has ended by itself; a new attempt is made, and the old container goes.
     async fn restart(&mut self, with: &mut Clients) -> Option<()> {
+        if self.is_to_end(with) {
+            return None;
+        }
         with.past.stop(&self.id()?).await.ok()?;
         let container = self.container.as_mut()?;
         let old = container.id.take()?;
