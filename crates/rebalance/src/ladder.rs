@@ -175,11 +175,6 @@ fn is_slow(evidence: &Evidence) -> bool {
     evidence.findings.iter().any(|it| SLOW.contains(&it.signal))
 }
 
-/// How much too high the worst of the signals is that a knob is turned for: 1 is at its limit, 0 where none is found.
-pub(crate) fn severity(knob: Knob, evidence: &Evidence) -> f64 {
-    TABLE.iter().find(|row| row.knob == knob).map_or(0.0, |row| row.severity(evidence))
-}
-
 /// Whether a change leaves nothing to do for a knob on the same target: who hardly gets CPU time does not have to be the last to get it, too.
 pub(crate) fn covers(change: &Proposal, knob: Knob, target: ContainerId) -> bool {
     change.knob == Knob::Suppress
