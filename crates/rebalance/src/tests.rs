@@ -179,11 +179,10 @@ fn who_was_helped_with_waiting_is_not_helped_with_slow_cores() {
             265 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 10 %, usually 2 %
                 cpu-pressure 50 % > 10 %, usually 2 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
-            275 s: judge 1 undone: closed 0 % of the gap
-            275 s: propose 2 (act) suppress on hog, step 3, for web: cpu-pressure 50 % > 10 %, usually 2 %
-                cpu-pressure 50 % > 10 %, usually 2 %
-                from hog by a shared CPU: activity 2.00, correlation 1.0
-            290 s: judge 2 kept: closed 48 % of the gap
+            280 s: judge 1 kept: closed 100 % of the gap
+            295 s: propose 2 (act) suppress on hog, step 2, for web: cycles-per-instruction 1.25 > 1.20, usually 1.00
+                cycles-per-instruction 1.25 > 1.20, usually 1.00
+                from hog by a shared CPU: activity 4.00, correlation 0.8
         "#]],
     );
 }
