@@ -113,7 +113,7 @@ impl Judge<'_> {
         if path == Path::Cpu && !self.crowds(scene, (victim, sufferer), other, magnitude) {
             return None;
         }
-        let pairs = self.pairs(victim, id, tie, path, finding.signal);
+        let pairs = self.pairs((victim, sufferer.since), id, tie, path, finding.signal);
         let correlation = (pairs.len() >= ROUNDS_MIN).then(|| pearson(&pairs)).flatten();
         let counts = correlation.is_some_and(|it| it >= CORRELATION_MIN);
         let is_proven = counts && rises(&pairs, finding.limit);
@@ -198,16 +198,11 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a good part of somebody's cycles may go into the way to memory on other nodes, where it is slow; `true` where that cannot be said.
-    pub(crate) fn far_memory_hurts(&self, id: ContainerId, is_slow: bool) -> bool {
-        let Some(sample) = self.lately(id) else { return false };
-        let Sample { far_memory, cache_misses, cycles_per_instruction, .. } = *sample;
-        let (Some(far), Some(misses), Some(cycles)) =
-            (far_memory, cache_misses, cycles_per_instruction)
-        else {
-            return true;
-        };
-        is_slow && far * misses / 1000.0 * FAR_CYCLES >= FAR_COST_MIN * cycles
+    /// Whether a good part of somebody's cycles may go into the way to memory on other nodes, where it is slow; `None` where that cannot be said.
+    pub(crate) fn far_memory_hurts(&self, id: ContainerId, is_slow: bool) -> Option<bool> {
+        let Sample { far_memory, cache_misses, cycles_per_instruction, .. } = *self.lately(id)?;
+        let cost = far_memory? * cache_misses? / 1000.0 * FAR_CYCLES;
+        Some(is_slow && cost >= FAR_COST_MIN * cycles_per_instruction?)
     }
 
     /// How many of some CPUs all but one keep busy.
@@ -229,10 +224,10 @@ impl Judge<'_> {
         busy.map_or(0.0, |busy| (busy - self.within(scene, place, None)).max(0.0))
     }
 
-    /// The victim's trouble with the other's activity, over the rounds in which both were measured; before the other came it did nothing.
+    /// The victim's trouble where it is now with the other's activity, over the rounds in which both were measured; before the other came it did nothing.
     fn pairs(
         &self,
-        victim: ContainerId,
+        (victim, since): (ContainerId, Duration),
         other: ContainerId,
         tie: Tie,
         path: Path,
@@ -242,7 +237,7 @@ impl Judge<'_> {
         let mut activities = self.windows.of(other, Duration::ZERO).map(|sample| {
             sample.map(|it| if path == Path::Cpu { it.cpus } else { activity(tie, it) })
         });
-        let troubles = self.windows.of(victim, Duration::ZERO).take(self.settings.history);
+        let troubles = self.windows.of(victim, since).take(self.settings.history);
         troubles
             .enumerate()
             .filter_map(|(round, sample)| {

@@ -139,17 +139,17 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
         if row.knob == Knob::Burst && judge.is_crowded(scene, evidence.victim, victim) {
             continue;
         }
-        // Memory that is far away and hardly slows anybody down stays there.
-        if row.knob == Knob::Memory && !judge.far_memory_hurts(evidence.victim, is_slow(evidence)) {
-            continue;
-        }
         if matches!(row.whom, Whom::Victim | Whom::Owner) {
             let is_tied = evidence.culprits.iter().any(|it| row.ties.contains(&it.tie));
             let is_shared = row.whom == Whom::Owner && victim.exclusive.is_empty();
             if (!row.ties.is_empty() && !is_tied) || is_shared {
                 continue;
             }
-            candidates.extend(row.on(scene, victim, evidence.victim, victim, CpuSet::new()));
+            let found = row.on(scene, victim, evidence.victim, victim, CpuSet::new());
+            candidates.extend(found.and_then(|it| match it.knob {
+                Knob::Memory => it.coming_home(judge, evidence),
+                _ => Some(it),
+            }));
             continue;
         }
         let tied = evidence.culprits.iter().filter(|it| row.ties.contains(&it.tie));
@@ -175,11 +175,6 @@ fn is_slow(evidence: &Evidence) -> bool {
     evidence.findings.iter().any(|it| SLOW.contains(&it.signal))
 }
 
-/// How much too high the worst of the signals is that a knob is turned for: 1 is at its limit, 0 where none is found.
-pub(crate) fn severity(knob: Knob, evidence: &Evidence) -> f64 {
-    TABLE.iter().find(|row| row.knob == knob).map_or(0.0, |row| row.severity(evidence))
-}
-
 /// Whether a change leaves nothing to do for a knob on the same target: who hardly gets CPU time does not have to be the last to get it, too.
 pub(crate) fn covers(change: &Proposal, knob: Knob, target: ContainerId) -> bool {
     change.knob == Knob::Suppress
@@ -197,6 +192,17 @@ pub(crate) fn signals(knob: Knob) -> &'static [Signal] {
 }
 
 impl Candidate {
+    /// Memory that is far away and hardly slows anybody down stays there. Where that cannot be seen, nobody would see either whether it was worth moving all pages, so it is only said,
+    /// and only where there is nothing else to say.
+    fn coming_home(self, judge: &Judge<'_>, evidence: &Evidence) -> Option<Candidate> {
+        match judge.far_memory_hurts(evidence.victim, is_slow(evidence)) {
+            Some(hurts) => hurts.then_some(self),
+            None => {
+                evidence.culprits.is_empty().then_some(Candidate { mode: Mode::Observe, ..self })
+            }
+        }
+    }
+
     /// Suppression gives time where only time is missing, and the inside of cores otherwise.
     fn suppressing(self, step_min: u32, evidence: &Evidence) -> Candidate {
         let resource = if is_slow(evidence) { Resource::Cores } else { Resource::Time };

@@ -13,7 +13,7 @@ use crate::detect::{self, Condition, Judge};
 use crate::knob::Knob;
 use crate::ladder::{self, Candidate};
 use crate::proposal::{Decision, Evidence, Outcome, Proposal, Verdict};
-use crate::sample::{Round, Sample};
+use crate::sample::{Round, Sample, Signal};
 use crate::scene::{Mode, Resident, Scene};
 use crate::settings::Settings;
 use crate::standing::{Budget, Pair, Stage, Standing, Tried, lasting};
@@ -388,10 +388,22 @@ impl Rebalancer {
         self.standing.values().filter(|it| !it.is_for_good())
     }
 
-    /// Something stands for a victim's sake or with a target already.
-    fn is_begun(&self, victim: ContainerId, target: ContainerId) -> bool {
+    /// Something stands against a signal already, for a victim's sake or with a target.
+    fn is_begun(&self, victim: ContainerId, target: ContainerId, signal: Signal) -> bool {
         let mut all = self.passing().map(|it| &it.proposal);
-        all.any(|it| it.evidence.victim == victim || it.target == target)
+        all.any(|it| {
+            let is_same = it.evidence.victim == victim || it.target == target;
+            is_same && ladder::signals(it.knob).contains(&signal)
+        })
+    }
+
+    /// Whether a knob is for nothing but what something stands against already, and that is hardly too high any more.
+    fn is_little(&self, knob: Knob, target: ContainerId, evidence: &Evidence) -> bool {
+        let signals = ladder::signals(knob);
+        let mut found = evidence.findings.iter().filter(|it| signals.contains(&it.signal));
+        found.all(|it| {
+            it.short < GOOD_ENOUGH * it.limit && self.is_begun(evidence.victim, target, it.signal)
+        })
     }
 
     /// Whether a candidate can be proposed now, and its step.
@@ -413,10 +425,8 @@ impl Rebalancer {
         // What needs the culprit to be lighter is in vain where it was as light as can be.
         let is_in_vain =
             knob == Knob::Weight && self.tried.was_useless(&(victim, target, Knob::Idle), now);
-        let is_little =
-            ladder::severity(knob, evidence) < GOOD_ENOUGH && self.is_begun(victim, target);
         let may = !is_in_vain
-            && !is_little
+            && !self.is_little(knob, target, evidence)
             && !self.settings.forbidden.contains(&knob)
             && self.tried.allows(&pair_of(victim, target, knob), now)
             && self.passing().count() < self.settings.standing_max;

@@ -164,6 +164,29 @@ fn a_suppression_in_vain_is_not_tried_again_under_another_name() {
     );
 }
 
+/// It was left alone, because it is hardly more than the limit and something stood for the victim already: what only changes whose turn it is.
+#[test]
+fn who_was_helped_with_waiting_is_not_helped_with_slow_cores() {
+    check(
+        WEB_AND_HOG,
+        "
+        50 rounds  web cpus=2 pressure=0.02 cpi=1  hog cpus=0
+        until a proposal  web cpus=2 pressure=0.5 cpi=1  hog cpus=2
+        until a verdict  web cpus=2 pressure=0.02 cpi=1  hog cpus=2
+        until a proposal  web cpus=2 pressure=0.02 cpi=1.25  hog cpus=4
+        ",
+        expect![[r#"
+            265 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 10 %, usually 2 %
+                cpu-pressure 50 % > 10 %, usually 2 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            280 s: judge 1 kept: closed 100 % of the gap
+            295 s: propose 2 (act) suppress on hog, step 2, for web: cycles-per-instruction 1.25 > 1.20, usually 1.00
+                cycles-per-instruction 1.25 > 1.20, usually 1.00
+                from hog by a shared CPU: activity 4.00, correlation 0.8
+        "#]],
+    );
+}
+
 #[test]
 fn a_release_that_was_too_early_makes_the_next_wait_longer() {
     check(
@@ -354,6 +377,20 @@ fn a_slow_owner_has_a_culprit_only_if_that_is_active_at_the_same_time() {
     );
 }
 
+/// It goes on being slow after a move, and the batch has begun meanwhile; but it was never seen to be fast where it is now.
+#[test]
+fn what_was_before_a_move_says_nothing_of_the_place_after_it() {
+    check(
+        TWO_CACHES,
+        "
+        50 rounds  db cpus=2 cpi=1  batch cpus=0.1
+        moved db
+        30 rounds  db cpus=2 cpi=1.8  batch cpus=3
+        ",
+        expect![[r#""#]],
+    );
+}
+
 #[test]
 fn without_a_baseline_a_slow_owner_is_not_known() {
     check(
@@ -396,14 +433,36 @@ fn far_memory_comes_home() {
         db guaranteed 0-3 mems=0
         ",
         "
-        until a proposal  db cpus=2 far=0.6
-        4 rounds  db cpus=2 far=0.1
+        50 rounds  db cpus=2 cpi=1 misses=10 far=0
+        until a proposal  db cpus=2 cpi=2 misses=10 far=0.6
+        4 rounds  db cpus=2 cpi=1 misses=10 far=0.1
         ",
         expect![[r#"
-            30 s: propose 1 (act) memory on db: far-memory 60 % > 20 %
+            265 s: propose 1 (act) memory on db: far-memory 60 % > 20 %, usually 2 %
+                far-memory 60 % > 20 %, usually 2 %
+                cycles-per-instruction 2.00 > 1.20, usually 1.00
+                from nobody that is known
+            280 s: judge 1 kept: closed 100 % of the gap
+        "#]],
+    );
+}
+
+/// Nobody would see either whether it was worth moving all pages.
+#[test]
+fn far_memory_whose_cost_nobody_sees_is_only_said() {
+    check(
+        "
+        machine pack:2 numa:1 l3:1 core:4 pu:1
+        db guaranteed 0-3 mems=0
+        ",
+        "
+        until a proposal  db cpus=2 far=0.6
+        50 rounds  db cpus=2 far=0.6
+        ",
+        expect![[r#"
+            30 s: propose 1 (observe) memory on db: far-memory 60 % > 20 %
                 far-memory 60 % > 20 %
                 from nobody that is known
-            45 s: judge 1 kept: closed 100 % of the gap
         "#]],
     );
 }

@@ -568,18 +568,20 @@ fn memory_that_has_come_home_stays_until_it_may_not() {
         db guaranteed 0-3 mems=0
         ",
         "
-        until a proposal  db cpus=2 far=0.6
-        until a verdict  db cpus=2 far=0.1
-        1000 rounds  db cpus=2 far=0.1
+        50 rounds  db cpus=2 cpi=1 misses=10 far=0
+        until a proposal  db cpus=2 cpi=2 misses=10 far=0.6
+        until a verdict  db cpus=2 cpi=1 misses=10 far=0.1
+        1000 rounds  db cpus=2 cpi=1 misses=10 far=0.1
         forbid memory
-        1 rounds  db cpus=2 far=0.1
+        1 rounds  db cpus=2 cpi=1 misses=10 far=0.1
         ",
         expect![[r#"
-            30 s: propose 1 (act) memory on db: far-memory 60 % > 20 %
-                far-memory 60 % > 20 %
+            265 s: propose 1 (act) memory on db: far-memory 60 % > 20 %, usually 2 %
+                far-memory 60 % > 20 %, usually 2 %
+                cycles-per-instruction 2.00 > 1.20, usually 1.00
                 from nobody that is known
-            45 s: judge 1 kept: closed 100 % of the gap
-            5050 s: judge 1 undone: not needed any more
+            280 s: judge 1 kept: closed 100 % of the gap
+            5285 s: judge 1 undone: not needed any more
         "#]],
     );
 }
