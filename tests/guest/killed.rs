@@ -188,7 +188,10 @@ impl Checkpoint {
             };
             for event in &events {
                 if self.is_reached(event, writes)? {
-                    return node.kill();
+                    node.kill_at_once(self.daemon)?;
+                    // systemd may wait at one of the files, too: it writes them when the runtime has a container changed. Asked for anything, it does not answer.
+                    drop(self.group);
+                    return node.await_death(self.daemon);
                 }
             }
         }

@@ -90,8 +90,9 @@ def open_cache():
     lock = (cache / "lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as busy:
-        raise Failure(f"another run uses {cache}") from busy
+    except BlockingIOError:
+        say(f"another run uses {cache}: waiting for its end")
+        fcntl.flock(lock, fcntl.LOCK_EX)
     for left in cache.glob("round-*"):
         shutil.rmtree(left)
     return cache, lock

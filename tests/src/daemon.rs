@@ -149,16 +149,24 @@ impl Daemon {
     /// # Errors
     /// There was nothing to kill.
     pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+        let pid = self.pid()?;
+        ensure!(pid != 0, "it does not run");
+        if let Keeper::Systemd = self.keeper {
+            systemctl(&["kill", "--kill-who=main", "--signal=KILL", UNIT])?;
+        }
+        self.await_death(pid)
+    }
+
+    /// Until nobody keeps the process `pid` any more, which somebody has killed.
+    ///
+    /// # Errors
+    /// It does not die.
+    pub(crate) fn await_death(&mut self, pid: u32) -> anyhow::Result<()> {
         match &mut self.keeper {
             Keeper::Test(child) => child.as_mut().context("it does not run")?.kill(),
-            Keeper::Systemd => {
-                let pid = property("MainPID")?;
-                ensure!(pid != "0", "it does not run");
-                systemctl(&["kill", "--kill-who=main", "--signal=KILL", UNIT])?;
-                wait_for("the daemon to die", Duration::from_secs(30), || {
-                    Ok((property("MainPID")? != pid).then_some(()))
-                })
-            }
+            Keeper::Systemd => wait_for("the daemon to die", Duration::from_secs(30), || {
+                Ok((property("MainPID")? != pid.to_string()).then_some(()))
+            }),
         }
     }
 
