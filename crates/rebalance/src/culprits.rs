@@ -198,11 +198,16 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a good part of somebody's cycles may go into the way to memory on other nodes, where it is slow; `None` where that cannot be said.
-    pub(crate) fn far_memory_hurts(&self, id: ContainerId, is_slow: bool) -> Option<bool> {
-        let Sample { far_memory, cache_misses, cycles_per_instruction, .. } = *self.lately(id)?;
-        let cost = far_memory? * cache_misses? / 1000.0 * FAR_CYCLES;
-        Some(is_slow && cost >= FAR_COST_MIN * cycles_per_instruction?)
+    /// Whether a good part of somebody's cycles may go into the way to memory on other nodes, where it is slow; `true` where that cannot be said.
+    pub(crate) fn far_memory_hurts(&self, id: ContainerId, is_slow: bool) -> bool {
+        let Some(sample) = self.lately(id) else { return false };
+        let Sample { far_memory, cache_misses, cycles_per_instruction, .. } = *sample;
+        let (Some(far), Some(misses), Some(cycles)) =
+            (far_memory, cache_misses, cycles_per_instruction)
+        else {
+            return true;
+        };
+        is_slow && far * misses / 1000.0 * FAR_CYCLES >= FAR_COST_MIN * cycles
     }
 
     /// How many of some CPUs all but one keep busy.

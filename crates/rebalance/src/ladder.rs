@@ -139,17 +139,17 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
         if row.knob == Knob::Burst && judge.is_crowded(scene, evidence.victim, victim) {
             continue;
         }
+        // Memory that is far away and hardly slows anybody down stays there.
+        if row.knob == Knob::Memory && !judge.far_memory_hurts(evidence.victim, is_slow(evidence)) {
+            continue;
+        }
         if matches!(row.whom, Whom::Victim | Whom::Owner) {
             let is_tied = evidence.culprits.iter().any(|it| row.ties.contains(&it.tie));
             let is_shared = row.whom == Whom::Owner && victim.exclusive.is_empty();
             if (!row.ties.is_empty() && !is_tied) || is_shared {
                 continue;
             }
-            let found = row.on(scene, victim, evidence.victim, victim, CpuSet::new());
-            candidates.extend(found.and_then(|it| match it.knob {
-                Knob::Memory => it.coming_home(judge, evidence),
-                _ => Some(it),
-            }));
+            candidates.extend(row.on(scene, victim, evidence.victim, victim, CpuSet::new()));
             continue;
         }
         let tied = evidence.culprits.iter().filter(|it| row.ties.contains(&it.tie));
@@ -192,17 +192,6 @@ pub(crate) fn signals(knob: Knob) -> &'static [Signal] {
 }
 
 impl Candidate {
-    /// Memory that is far away and hardly slows anybody down stays there. Where that cannot be seen, nobody would see either whether it was worth moving all pages, so it is only said,
-    /// and only where there is nothing else to say.
-    fn coming_home(self, judge: &Judge<'_>, evidence: &Evidence) -> Option<Candidate> {
-        match judge.far_memory_hurts(evidence.victim, is_slow(evidence)) {
-            Some(hurts) => hurts.then_some(self),
-            None => {
-                evidence.culprits.is_empty().then_some(Candidate { mode: Mode::Observe, ..self })
-            }
-        }
-    }
-
     /// Suppression gives time where only time is missing, and the inside of cores otherwise.
     fn suppressing(self, step_min: u32, evidence: &Evidence) -> Candidate {
         let resource = if is_slow(evidence) { Resource::Cores } else { Resource::Time };

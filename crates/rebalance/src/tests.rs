@@ -447,9 +447,8 @@ fn far_memory_comes_home() {
     );
 }
 
-/// Nobody would see either whether it was worth moving all pages.
 #[test]
-fn far_memory_whose_cost_nobody_sees_is_only_said() {
+fn far_memory_comes_home_by_its_share_alone_without_counters() {
     check(
         "
         machine pack:2 numa:1 l3:1 core:4 pu:1
@@ -457,12 +456,13 @@ fn far_memory_whose_cost_nobody_sees_is_only_said() {
         ",
         "
         until a proposal  db cpus=2 far=0.6
-        50 rounds  db cpus=2 far=0.6
+        4 rounds  db cpus=2 far=0.1
         ",
         expect![[r#"
-            30 s: propose 1 (observe) memory on db: far-memory 60 % > 20 %
+            30 s: propose 1 (act) memory on db: far-memory 60 % > 20 %
                 far-memory 60 % > 20 %
                 from nobody that is known
+            45 s: judge 1 kept: closed 100 % of the gap
         "#]],
     );
 }
