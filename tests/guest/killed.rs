@@ -22,6 +22,8 @@ use nix::sys::fanotify::{
     EventFFlags, Fanotify, FanotifyEvent, FanotifyResponse, InitFlags, MarkFlags, MaskFlags,
     Response,
 };
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::exclusive::own;
 use crate::files::{CGROUPS, DISK, group, read};
@@ -188,8 +190,8 @@ impl Checkpoint {
             };
             for event in &events {
                 if self.is_reached(event, writes)? {
-                    node.kill_at_once(self.daemon)?;
-                    // systemd may wait at one of the files, too: it writes them when the runtime has a container changed. Asked for anything, it does not answer.
+                    // Not by systemd, which may wait at one of the files, too: it writes them when the runtime has a container changed. Asked for anything, it does not answer.
+                    kill(Pid::from_raw(i32::try_from(self.daemon)?), Signal::SIGKILL)?;
                     drop(self.group);
                     return node.await_death(self.daemon);
                 }

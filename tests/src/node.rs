@@ -153,16 +153,6 @@ impl Node {
         self.daemon.kill()
     }
 
-    /// SIGKILL to the daemon's process `pid`, without systemd, which may be held up itself; `await_death` has to follow.
-    ///
-    /// # Errors
-    /// It is not sent.
-    pub fn kill_at_once(&self, pid: u32) -> anyhow::Result<()> {
-        let sent = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status()?;
-        ensure!(sent.success(), "SIGKILL was not sent");
-        Ok(())
-    }
-
     /// Until nobody keeps that process any more.
     ///
     /// # Errors

@@ -122,11 +122,9 @@ impl NodeState {
         });
         let doubtful: Vec<ContainerId> = doubtful.map(|(id, _)| *id).collect();
         for id in doubtful {
-            if let Some(container) = self.containers.get_mut(&id) {
-                // A clock that was put back starts the wait anew.
-                container.doubted_at = container.doubted_at.map(|at| at.min(now));
-            }
-            let Some(container) = self.containers.get(&id) else { continue };
+            let Some(container) = self.containers.get_mut(&id) else { continue };
+            // A clock that was put back starts the wait anew.
+            container.doubted_at = container.doubted_at.map(|at| at.min(now));
             let spec = &container.spec;
             let doubted_for = container.doubted_at.map(|at| now.duration_since(at));
             let is_at_work = doubted_for.is_some_and(|it| it < self.doubt_grace);

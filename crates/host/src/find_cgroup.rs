@@ -83,11 +83,9 @@ pub fn find_cpuset_group(
 
 /// The names of the usual runtimes are tried first: this is asked for every container at every look, and a list of a directory of files takes longer.
 fn find_by_name(kernel: &mut dyn Kernel, parent: &str, id: &str) -> Option<String> {
-    let dir = cgroup_dir(parent).filter(|_| !id.is_empty())?;
-    let dir = dir.to_str()?;
+    let pod = pod_cgroup(parent).filter(|_| !id.is_empty())?;
     let names = [("", ""), ("cri-containerd-", ".scope"), ("crio-", ".scope"), ("crio-", "")];
-    let mut paths =
-        names.iter().map(|(before, after)| format!("{CGROUPS}/{dir}/{before}{id}{after}"));
+    let mut paths = names.iter().map(|(before, after)| format!("{pod}/{before}{id}{after}"));
     paths.find(|path| is_group(kernel, path))
 }
 

@@ -58,18 +58,20 @@ impl RuntimeCalls {
     /// Containers whose start is under way.
     pub(crate) fn starting(&self, now: Instant) -> BTreeSet<String> {
         let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_recent = |at: Instant| now.saturating_duration_since(at) < AFTERWARDS;
-        let starting = calls.iter().filter(|(_, calls)| calls.start.is_some_and(is_recent));
+        let starting = calls.iter().filter(|(_, calls)| is_recent(calls.start, now));
         starting.map(|(id, _)| id.clone()).collect()
     }
 
     /// Containers with a call under way, or one that has ended just now.
     pub(crate) fn recent(&self, now: Instant) -> BTreeSet<String> {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_recent = |at: Instant| now.saturating_duration_since(at) < AFTERWARDS;
-        calls.retain(|_, calls| calls.under_way > 0 || calls.last.is_some_and(is_recent));
+        calls.retain(|_, calls| calls.under_way > 0 || is_recent(calls.last, now));
         calls.keys().cloned().collect()
     }
+}
+
+fn is_recent(at: Option<Instant>, now: Instant) -> bool {
+    at.is_some_and(|at| now.saturating_duration_since(at) < AFTERWARDS)
 }
 
 #[cfg(test)]

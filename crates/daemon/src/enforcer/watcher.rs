@@ -71,17 +71,6 @@ fn forget(watched: &mut BTreeMap<String, WatchDescriptor>, event: &Event<OsStrin
 }
 
 impl Watcher {
-    fn note(&mut self, event: &Event<OsString>) {
-        let is_write = is_write(event);
-        let is_new = event.mask.contains(EventMask::CREATE | EventMask::ISDIR);
-        let is_lost = event.mask.contains(EventMask::Q_OVERFLOW) && !self.awaited.is_empty();
-        let is_awaited = self.awaited.contains(&event.wd);
-        self.heard.is_arrival |= is_lost || ((is_write || is_new) && is_awaited);
-        self.heard.is_write |= is_write;
-        self.may_have_missed |= is_write || is_end(event);
-        forget(&mut self.watched, event);
-    }
-
     pub(super) fn new(root: PathBuf) -> Watcher {
         let ear = open().inspect_err(|error| {
             tracing::info!(%error, "changes by others are found by the sweep only");
@@ -135,6 +124,18 @@ impl Watcher {
 
     fn queued(&mut self) -> Option<Event<OsString>> {
         self.ear.as_mut()?.1.next().now_or_never()??.ok()
+    }
+
+    /// Something has happened, and is to be told.
+    fn note(&mut self, event: &Event<OsString>) {
+        let is_write = is_write(event);
+        let is_new = event.mask.contains(EventMask::CREATE | EventMask::ISDIR);
+        let is_lost = event.mask.contains(EventMask::Q_OVERFLOW) && !self.awaited.is_empty();
+        let is_awaited = self.awaited.contains(&event.wd);
+        self.heard.is_arrival |= is_lost || ((is_write || is_new) && is_awaited);
+        self.heard.is_write |= is_write;
+        self.may_have_missed |= is_write || is_end(event);
+        forget(&mut self.watched, event);
     }
 
     /// Whether something was written since this was asked last, or may have been unheard: there is no inotify, a directory was not listened to from the beginning, or
@@ -239,15 +240,25 @@ mod tests {
         assert!(watcher.may_have_missed(), "one cannot be listened to");
     }
 
-    /// What is done in `files/` and in `pod/`, which is awaited, and whether that is heard a second before it is calm.
-    async fn check_arrival(does: impl Fn(&Path), is_heard: bool, what: &str) {
+    /// Files of a container in `files/`, and the group of a pod in `pod/`.
+    fn tree() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for directory in ["files", "pod"] {
             fs::create_dir(root.path().join(directory)).unwrap();
             fs::write(root.path().join(directory).join("cpuset.cpus"), "").unwrap();
         }
+        root
+    }
+
+    fn set(name: &str) -> BTreeSet<String> {
+        BTreeSet::from([name.to_owned()])
+    }
+
+    /// What is done in `files/` and in `pod/`, which is awaited, and whether that is heard a second before it is calm.
+    async fn check_arrival(does: impl Fn(&Path), is_heard: bool, what: &str) {
+        let root = tree();
         let mut watcher = Watcher::new(root.path().to_owned());
-        let [files, pod] = ["files", "pod"].map(|it| BTreeSet::from([it.to_owned()]));
+        let (files, pod) = (set("files"), set("pod"));
         let heard = watcher.watch(&files, &pod);
         assert!(heard.is_arrival, "what came before the watch was not heard");
         assert_eq!(watcher.watch(&files, &pod), Heard::default());
@@ -275,11 +286,7 @@ mod tests {
     /// Of two things the one that is heard later is not lost.
     #[tokio::test]
     async fn a_write_that_waits_for_calm_is_heard_after_who_is_awaited() {
-        let root = tempfile::tempdir().unwrap();
-        let set = |name: &str| BTreeSet::from([name.to_owned()]);
-        for directory in ["files", "pod"] {
-            fs::create_dir(root.path().join(directory)).unwrap();
-        }
+        let root = tree();
         let mut watcher = Watcher::new(root.path().to_owned());
         watcher.watch(&set("files"), &set("pod"));
         fs::write(root.path().join("files/cpu.max"), "1").unwrap();
@@ -292,11 +299,7 @@ mod tests {
 
     #[tokio::test]
     async fn where_events_were_lost_everything_may_have_happened_and_is_listened_to_again() {
-        let root = tempfile::tempdir().unwrap();
-        let set = |name: &str| BTreeSet::from([name.to_owned()]);
-        for directory in ["files", "pod"] {
-            fs::create_dir(root.path().join(directory)).unwrap();
-        }
+        let root = tree();
         for (awaited, is_arrival) in [(set("pod"), true), (BTreeSet::new(), false)] {
             let mut watcher = Watcher::new(root.path().to_owned());
             watcher.watch(&set("files"), &awaited);

@@ -18,7 +18,9 @@ use bayplan_enforcement::resctrl::{
     groups_of_others, is_own_group, plan_groups, resolve, schemata_settings,
 };
 use bayplan_host::kernel::Kernel;
-use bayplan_host::{Assignment, ContainerCgroup, Resctrl, ResctrlState, read_resctrl};
+use bayplan_host::{
+    Assignment, ContainerCgroup, Resctrl, ResctrlState, find_container_cgroup, read_resctrl,
+};
 use bayplan_rebalance::Knob;
 
 use super::{Gathered, TurnedSlots};
@@ -341,7 +343,7 @@ fn assignments(
     let ours: Vec<String> = groups.map(control_dir).collect();
     let mut assignments = Vec::new();
     for (occupant, class) in members {
-        let Occupant { name, runtime_id, .. } = *occupant;
+        let Occupant { spec, name, runtime_id, .. } = *occupant;
         let has_group = !class.is_root() && plan.budget.with_group.contains(class);
         let monitor = plan.monitors.get(runtime_id).cloned();
         if !has_group && ours.is_empty() && monitor.is_none() {
@@ -349,7 +351,9 @@ fn assignments(
         }
         let found = match gathered.cgroups.get(runtime_id) {
             Some(group) => Ok(Some(group.clone())),
-            None => gathered.arrivals.find_group(kernel, occupant),
+            None if has_group => gathered.arrivals.find_group(kernel, occupant),
+            // Who is only monitored, or is to leave, is not promised anything before the start.
+            None => find_container_cgroup(kernel, &spec.pod.cgroup_parent, runtime_id, None),
         };
         match found {
             Ok(Some(ContainerCgroup { dirs, .. })) => {
