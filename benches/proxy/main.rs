@@ -19,7 +19,7 @@ mod process;
 mod spread;
 mod ways;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use load::{Call, Figures, measure};
@@ -52,7 +52,10 @@ fn main() {
     let option = |name, default: u64| named(name).map_or(default, |value| value.parse().unwrap());
     let runs = option("--runs", 3);
     let plan = Plan {
-        program: named("--bayplan").unwrap_or(ways::UNDER_BENCH).into(),
+        // cargo runs this in the directory of its package, and paths are meant from that of the workspace.
+        program: Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("..")
+            .join(named("--bayplan").unwrap_or(ways::UNDER_BENCH)),
         rounds: option("--rounds", 20),
         idle: Duration::from_secs(option("--idle", 30)),
         go_proxy: go_proxy::build(),

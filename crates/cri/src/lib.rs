@@ -28,6 +28,7 @@ mod intercept;
 pub mod kubelet;
 pub mod mates;
 pub mod proxy;
+mod quiet;
 mod resources;
 mod server;
 pub mod translate;

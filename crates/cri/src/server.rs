@@ -23,6 +23,7 @@ use tonic::body::Body;
 use tower::Service;
 
 use crate::cork::Corked;
+use crate::quiet::Quiet;
 use crate::upstream::HEADERS_LEN_MAX;
 
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -126,7 +127,14 @@ where
         .max_concurrent_streams(STREAMS_MAX)
         .max_pending_accept_reset_streams(CANCELLED_MAX)
         .auto_date_header(false);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(Corked::new(stream)), call));
+    let stream = match Quiet::new(stream) {
+        Ok(stream) => TokioIo::new(Corked::new(stream)),
+        Err(error) => {
+            tracing::warn!(%error, "cannot read from a connection");
+            return;
+        }
+    };
+    let mut connection = pin!(builder.serve_connection(stream, call));
     let ended = tokio::select! {
         ended = &mut connection => ended,
         () = closing.cancelled() => {

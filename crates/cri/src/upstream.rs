@@ -35,6 +35,7 @@ use tower::Service;
 
 use crate::cork::Corked;
 use crate::frame::MESSAGE_LEN_MAX;
+use crate::quiet::Quiet;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 
 pub use calls::{
@@ -252,7 +253,7 @@ struct UnixConnector {
 }
 
 impl Service<Uri> for UnixConnector {
-    type Response = TokioIo<Corked<UnixStream>>;
+    type Response = TokioIo<Corked<Quiet>>;
     type Error = std::io::Error;
     type Future = Pin<Box<dyn Future<Output = std::io::Result<Self::Response>> + Send>>;
 
@@ -263,7 +264,8 @@ impl Service<Uri> for UnixConnector {
     fn call(&mut self, _: Uri) -> Self::Future {
         let socket = Arc::clone(&self.socket);
         // A stream belongs to the runtime on which it is made.
-        let connecting = self.home.spawn(async move { UnixStream::connect(&socket).await });
+        let connecting =
+            self.home.spawn(async move { Quiet::new(UnixStream::connect(&socket).await?) });
         Box::pin(async move { Ok(TokioIo::new(Corked::new(connecting.await??))) })
     }
 }
