@@ -73,6 +73,8 @@ impl Lookups {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::observer::tests::occupant;
 
@@ -121,11 +123,11 @@ mod tests {
             [failed, failed, absent].map(Some)
         );
         assert_eq!(look(&it, there), None);
-        it.spec.resources.cpu_shares = 512;
+        Arc::make_mut(&mut it.spec).resources.cpu_shares = 512;
         // Should it be lost, it is looked for at once.
         assert_eq!([there, absent].map(|finds| look(&it, finds)), [there, absent].map(Some));
         assert_eq!(look(&it, there), None);
-        it.spec.pod.cgroup_parent.push_str("/elsewhere");
+        Arc::make_mut(&mut it.spec).pod.cgroup_parent.push_str("/elsewhere");
         assert_eq!(look(&it, absent), Some(absent));
         assert_eq!(look(&occupant("server", 1, "def"), there), Some(there));
         lookups.retain(|id| id != "abc");

@@ -1,5 +1,7 @@
 //! Who runs where, for everything that is written beside CPU sets. In: the state. Out: values that stand for themselves.
 
+use std::sync::Arc;
+
 use bayplan_allocator::{ContainerId, NoHome};
 use bayplan_cri::translate::NewContainer;
 use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
@@ -38,7 +40,7 @@ pub struct Occupant {
     /// The runtime's id.
     pub runtime_id: String,
     /// What kubelet said of it, with those annotations that bayplan knows.
-    pub spec: NewContainer,
+    pub spec: Arc<NewContainer>,
     /// Class of its CPUs.
     pub class: CpuClass,
     /// All CPUs that it may run on.
@@ -98,7 +100,7 @@ impl NodeState {
                     id: *id,
                     name: container.full_name(),
                     runtime_id: container.runtime_id.clone()?,
-                    spec: container.spec.clone(),
+                    spec: Arc::clone(&container.spec),
                     class: allocation.class(),
                     cpus: self.cpus_of(*id, allocation),
                     exclusive: allocation.exclusive.clone(),

@@ -215,7 +215,7 @@ impl NodeState {
     ) -> bool {
         let Some(container) = self.containers.get(&seat.id) else { return false };
         let (name, old) = (container.full_name(), container.decision.clone());
-        let spec = container.spec.clone();
+        let spec = Arc::clone(&container.spec);
         let (mut request, warnings) = self.request(seat.id, &spec);
         if seat.had.as_ref().is_ok_and(|had| had.exclusive.is_empty()) {
             request = self.as_sharer(request);

@@ -79,7 +79,7 @@ impl Phase {
 /// A container in the ledger.
 #[derive(Clone, Debug)]
 pub(crate) struct Container {
-    pub(crate) spec: NewContainer,
+    pub(crate) spec: Arc<NewContainer>,
     pub(crate) runtime_id: Option<String>,
     pub(crate) phase: Phase,
     pub(crate) decision: Decision,
@@ -360,7 +360,7 @@ impl NodeState {
     /// What a container asks for, also by annotation, and with everybody else as its neighbours.
     pub(crate) fn request(&self, id: ContainerId, spec: &NewContainer) -> (Request, Vec<Warning>) {
         let others = self.containers.iter().filter(|(other, _)| **other != id);
-        let others = others.map(|(id, container)| (*id, &container.spec));
+        let others = others.map(|(id, container)| (*id, &*container.spec));
         let hardware = Hardware {
             devices: &self.devices,
             memory: self.ledger.pools().memory(),
@@ -461,7 +461,7 @@ impl NodeState {
             self.ledger.allocation(*id).is_some_and(|it| !it.exclusive.is_empty())
         };
         of_pod.clone().any(|(id, _)| owns(id))
-            && has_ended_mates(spec, of_pod.map(|(_, container)| &container.spec))
+            && has_ended_mates(spec, of_pod.map(|(_, container)| &*container.spec))
     }
 
     /// Sharers that made room for `owner`: they are told why, and the journal where they are.
@@ -527,7 +527,7 @@ impl NodeState {
         }
         let claim = self.claim_of(id, &spec);
         let container = Container {
-            spec,
+            spec: Arc::new(spec),
             runtime_id,
             phase,
             decision,

@@ -31,7 +31,7 @@ pub(crate) fn occupant(name: &str, attempt: u32, runtime_id: &str) -> Occupant {
         id: bayplan_allocator::ContainerId(0),
         name: format!("default/web/{name}"),
         runtime_id: runtime_id.to_owned(),
-        spec,
+        spec: Arc::new(spec),
         class: CpuClass::Shared,
         cpus: "0-3".parse().unwrap(),
         exclusive: "".parse().unwrap(),

@@ -140,7 +140,7 @@ fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {
         id: ContainerId(id),
         name: format!("n/{name}/main"),
         runtime_id: format!("id-{name}"),
-        spec: NewContainer { pod, name: "main".to_owned(), ..NewContainer::default() },
+        spec: Arc::new(NewContainer { pod, name: "main".to_owned(), ..NewContainer::default() }),
         class: CpuClass::Shared,
         cpus: cpus.parse().unwrap(),
         exclusive: "".parse().unwrap(),
@@ -171,7 +171,7 @@ fn scene_within(occupancy: &Occupancy, stays: &Stays, bounds: Bounds<'_>, is_lat
 fn annotated(wish: &str, occupant: Occupant) -> Occupant {
     let mut occupant = occupant;
     let key = "bayplan.dev/rebalance".to_owned();
-    occupant.spec.pod.annotations.insert(key, wish.to_owned());
+    Arc::make_mut(&mut occupant.spec).pod.annotations.insert(key, wish.to_owned());
     occupant
 }
 
@@ -193,10 +193,13 @@ fn check_offer(occupants: Vec<Occupant>, expected: Expect) {
 fn who_is_to_be_acted_on_is_offered_what_touches_nobody_who_is_not() {
     let hog = |id, name| occupant(id, name, QosClass::BestEffort, "0-1");
     let mut limited = occupant(3, "limited", QosClass::Burstable, "0-1");
-    limited.spec.resources.cpu_quota = 100_000;
+    Arc::make_mut(&mut limited.spec).resources.cpu_quota = 100_000;
     let mut decided = limited.clone();
     decided.id = ContainerId(4);
-    decided.spec.pod.annotations.insert("bayplan.dev/cpu-burst".to_owned(), "0".to_owned());
+    Arc::make_mut(&mut decided.spec)
+        .pod
+        .annotations
+        .insert("bayplan.dev/cpu-burst".to_owned(), "0".to_owned());
     check_offer(
         vec![hog(1, "a"), hog(2, "b"), limited, decided],
         expect![[r#"
@@ -353,8 +356,11 @@ fn pods_of_one_owner_are_the_same_workload() {
 fn another_image_is_another_workload() {
     let version = |id, pod: &str, image: &str| {
         let mut occupant = occupant(id, pod, QosClass::Burstable, "0-1");
-        occupant.spec.image = image.to_owned();
-        occupant.spec.pod.labels.insert("pod-template-hash".to_owned(), "7d4b9".to_owned());
+        Arc::make_mut(&mut occupant.spec).image = image.to_owned();
+        Arc::make_mut(&mut occupant.spec)
+            .pod
+            .labels
+            .insert("pod-template-hash".to_owned(), "7d4b9".to_owned());
         occupant
     };
     let occupants = vec![

@@ -58,7 +58,7 @@ impl NodeState {
             who: self.who(id),
             before,
             after: self.place_now(id),
-            spec: Some(Box::new(ContainerForm::from(spec))),
+            spec: Some(Box::new(ContainerForm::from(&**spec))),
             ..decided(if found.is_some() { Kind::Adopted } else { Kind::Placed }, decision)
         })
     }
@@ -202,7 +202,7 @@ impl NodeState {
             Some(Entry {
                 who: self.who(*id),
                 after: self.place_now(*id),
-                spec: Some(Box::new(ContainerForm::from(&container.spec))),
+                spec: Some(Box::new(ContainerForm::from(&*container.spec))),
                 allocation: Some(Box::new(self.place(*id)?)),
                 ..decided(Kind::Held, &container.decision)
             })

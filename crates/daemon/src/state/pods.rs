@@ -1,5 +1,7 @@
 //! What happens to whole pods: a sandbox comes in place of another, ends, or needs something else.
 
+use std::sync::Arc;
+
 use bayplan_allocator::ContainerId;
 use bayplan_cri::translate::{Pod, Resources};
 use jiff::Timestamp;
@@ -42,7 +44,7 @@ impl NodeState {
         for (id, container) in of_pod {
             let now_needed = container.spec.pod.resources.updated_by(needs);
             if container.spec.pod.resources != now_needed {
-                container.spec.pod.resources = now_needed;
+                Arc::make_mut(&mut container.spec).pod.resources = now_needed;
                 changed.push(*id);
             }
         }

@@ -1,8 +1,10 @@
 //! Resizes: kubelet changes the resources of a container that runs. What is refused is in `refused.rs`.
 
+use std::sync::Arc;
+
 use bayplan_allocator::{Allocation, ContainerId, Previous, offer};
 use bayplan_cri::agent::Admission;
-use bayplan_cri::translate::Resources;
+use bayplan_cri::translate::{NewContainer, Resources};
 use bayplan_types::Pinning;
 use jiff::Timestamp;
 
@@ -21,7 +23,7 @@ impl NodeState {
         let mut step = Step::new(Answer::Admission(Admission::PassThrough));
         let Some(id) = self.by_runtime_id.get(runtime_id).copied() else { return step };
         let Some(container) = self.containers.get(&id) else { return step };
-        let mut spec = container.spec.clone();
+        let mut spec = NewContainer::clone(&container.spec);
         spec.resources = spec.resources.updated_by(update);
         if spec.resources == container.spec.resources {
             self.refusals_over(id, "is taken back", &mut step);
@@ -51,7 +53,7 @@ impl NodeState {
             self.refusals_over(id, "is made", &mut step);
             self.note_moves(&moves, id, &mut step);
             if let Some(container) = self.containers.get_mut(&id) {
-                container.spec = spec;
+                container.spec = Arc::new(spec);
                 container.decision = decision;
                 container.touched = self.steps;
             }

@@ -18,7 +18,7 @@ impl NodeState {
         Some(Record::Placed(Box::new(PlacedRecord {
             id: id.0,
             runtime_id: container.runtime_id.clone(),
-            container: ContainerForm::from(&container.spec),
+            container: ContainerForm::from(&*container.spec),
             allocation: self.place(id)?,
             decision: container.decision.clone(),
             cold: container.cold,

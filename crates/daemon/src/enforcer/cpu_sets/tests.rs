@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use bayplan_allocator::{ContainerId, NoHome};
 use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_host::fake_kernel::FakeKernel;
@@ -16,7 +18,7 @@ fn occupant() -> Occupant {
         id: ContainerId(0),
         name: "n/p/c".to_owned(),
         runtime_id: "id".to_owned(),
-        spec: NewContainer { pod, ..NewContainer::default() },
+        spec: Arc::new(NewContainer { pod, ..NewContainer::default() }),
         class: CpuClass::Shared,
         cpus: "0-1".parse().unwrap(),
         exclusive: CpuSet::new(),

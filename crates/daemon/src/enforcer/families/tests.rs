@@ -241,8 +241,8 @@ impl Scene {
         let config = format!("hostRoot: {}{CONFIG}", root.path().display());
         let config = parse_config(Path::new("c"), &config).unwrap();
         let mut sharer = occupant("sharer", "0-1", "", &[]);
-        sharer.spec.pod.qos = Some(QosClass::Burstable);
-        sharer.spec.resources.oom_score_adj = 969;
+        Arc::make_mut(&mut sharer.spec).pod.qos = Some(QosClass::Burstable);
+        Arc::make_mut(&mut sharer.spec).resources.oom_score_adj = 969;
         let occupants = vec![occupant("own", "2-3", "2-3", &[]), sharer];
         let shared = "0-1".parse().unwrap();
         Scene { _root: root, config, both: Occupancy { occupants, shared, ..Occupancy::default() } }

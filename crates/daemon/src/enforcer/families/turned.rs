@@ -99,6 +99,7 @@ fn class_group(group: &ContainerCgroup) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     use bayplan_allocator::{ContainerId, NoHome};
     use bayplan_cri::translate::{NewContainer, Pod};
@@ -124,7 +125,7 @@ mod tests {
             id: ContainerId(id),
             name: format!("n/{name}/c"),
             runtime_id: format!("id-{name}"),
-            spec,
+            spec: Arc::new(spec),
             class: CpuClass::Shared,
             cpus: "0-3".parse().unwrap(),
             exclusive: CpuSet::new(),

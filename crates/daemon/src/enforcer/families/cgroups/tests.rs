@@ -45,7 +45,12 @@ pub(crate) fn occupant(
         id: ContainerId(0),
         name: format!("n/{name}/c"),
         runtime_id: format!("id-{name}"),
-        spec: NewContainer { pod, name: "c".to_owned(), resources, ..NewContainer::default() },
+        spec: Arc::new(NewContainer {
+            pod,
+            name: "c".to_owned(),
+            resources,
+            ..NewContainer::default()
+        }),
         class: CpuClass::Exclusive,
         cpus: cpus.parse().unwrap(),
         exclusive: exclusive.parse().unwrap(),
@@ -117,15 +122,15 @@ fn the_limit_of_a_pod_stays_where_another_of_its_containers_needs_it() {
     let mut other = occupant("own", "0-1", "", &[]);
     (other.name, other.runtime_id) = ("n/own/other".to_owned(), "id-other".to_owned());
     for (quota, expected) in [(0, false), (200_000, false), (-1, false)] {
-        other.spec.resources.cpu_quota = quota;
+        Arc::make_mut(&mut other.spec).resources.cpu_quota = quota;
         let own = occupant("own", "2-3", "2-3", &[]);
         let occupancy = Occupancy { occupants: vec![own, other.clone()], ..Occupancy::default() };
         assert_eq!(pod_limits(&occupancy)["own"].is_within_pod, expected, "{quota}");
     }
-    other.spec.resources.cpu_quota = 100_000;
-    other.spec.pod.resources.cpu_quota = 300_000;
+    Arc::make_mut(&mut other.spec).resources.cpu_quota = 100_000;
+    Arc::make_mut(&mut other.spec).pod.resources.cpu_quota = 300_000;
     let mut own = occupant("own", "2-3", "2-3", &[]);
-    own.spec.pod.resources.cpu_quota = 300_000;
+    Arc::make_mut(&mut own.spec).pod.resources.cpu_quota = 300_000;
     let occupancy = Occupancy { occupants: vec![own, other], ..Occupancy::default() };
     assert!(pod_limits(&occupancy)["own"].is_within_pod);
 }
@@ -168,8 +173,8 @@ fn a_limit_is_lifted_for_who_owns_all_of_his_cpus_unless_somebody_says_no() {
 fn bursts_and_memory_follow_the_configuration() {
     let eager = [("bayplan.dev/cpu-burst", "10")];
     let mut burstable = occupant("eager", "0-1", "", &eager);
-    burstable.spec.pod.qos = Some(QosClass::Burstable);
-    burstable.spec.resources.oom_score_adj = 969;
+    Arc::make_mut(&mut burstable.spec).pod.qos = Some(QosClass::Burstable);
+    Arc::make_mut(&mut burstable.spec).resources.oom_score_adj = 969;
     check(
         &mut kernel(&["sharer", "eager"]),
         "{cpu: {burstPercent: 50}, memory: {minPercent: 50, highPercent: 90}}",
@@ -386,9 +391,9 @@ fn check_reclaimed(kernel: FakeKernel, expected: Expect) -> FakeKernel {
     let [eager, lost, none] =
         ["eager", "lost", "none"].map(|class| [("bayplan.dev/memory-reclaim-class", class)]);
     let mut burstable = occupant("burstable", "0", "", &[]);
-    burstable.spec.pod.qos = Some(QosClass::Burstable);
+    Arc::make_mut(&mut burstable.spec).pod.qos = Some(QosClass::Burstable);
     let mut system = occupant("system", "0", "", &[]);
-    system.spec.pod.namespace = "kube-system".to_owned();
+    Arc::make_mut(&mut system.spec).pod.namespace = "kube-system".to_owned();
     let occupants = vec![
         occupant("usual", "0", "", &[]),
         occupant("eager", "0", "", &eager),

@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::sync::Arc;
 
 use bayplan_allocator::NoHome;
 use bayplan_cri::translate::{NewContainer, Pod};
@@ -17,7 +18,7 @@ fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)
         id: bayplan_allocator::ContainerId(0),
         name: format!("n/{name}/c"),
         runtime_id: format!("id-{name}"),
-        spec: NewContainer { pod, name: "c".to_owned(), ..NewContainer::default() },
+        spec: Arc::new(NewContainer { pod, name: "c".to_owned(), ..NewContainer::default() }),
         class: CpuClass::Exclusive,
         cpus: cpus.parse().unwrap(),
         exclusive: exclusive.parse().unwrap(),

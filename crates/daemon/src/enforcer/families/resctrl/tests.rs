@@ -64,7 +64,7 @@ impl Node {
                 id: bayplan_allocator::ContainerId(u64::from(first)),
                 name: format!("ns/{name}/{name}"),
                 runtime_id: format!("{name}-id"),
-                spec,
+                spec: Arc::new(spec),
                 class: bayplan_types::CpuClass::Shared,
                 cpus: Default::default(),
                 mems: Default::default(),
