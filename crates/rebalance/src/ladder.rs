@@ -189,6 +189,11 @@ pub(crate) fn covers(change: &Proposal, knob: Knob, target: ContainerId) -> bool
         }
 }
 
+/// Somebody goes elsewhere for its own sake.
+pub(crate) fn flees(knob: Knob, target: ContainerId, victim: ContainerId) -> bool {
+    matches!(knob, Knob::Move | Knob::MoveOwner) && target == victim
+}
+
 /// What a knob is turned for: its verdict is about these.
 pub(crate) fn signals(knob: Knob) -> &'static [Signal] {
     TABLE.iter().find(|row| row.knob == knob).map_or(&[], |row| row.signals)
