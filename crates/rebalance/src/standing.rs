@@ -32,7 +32,7 @@ pub(crate) struct Standing {
 /// ```text
 ///            done                   relief
 /// Proposed ────────▶ Settling ─────────────▶ Kept
-///    │ │               │  ▲ │                  │
+///    │ │               │  ▲ │                  │ fled in vain,
 ///    │ │ no word       │  └─┘ unrest           │ all well for long, covered,
 ///    │ └───────────┐   │ no relief, harm,      │ someone gone, not allowed any more
 ///    │ refused     ▼   ▼ ten minutes of unrest ▼
