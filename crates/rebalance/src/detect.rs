@@ -33,6 +33,8 @@ pub(crate) struct Condition {
     pub is_well: bool,
     /// One of the signals was above its limit in some round of the long window, so that nothing is learnt from it.
     pub is_uneasy: bool,
+    /// How much too high the worst signal was in the worst round of the short window, confirmed or not: 1 is at its limit.
+    pub worst: f64,
 }
 
 impl Condition {
@@ -77,9 +79,12 @@ impl Judge<'_> {
             condition.is_well &= short < well_below(limit, usual);
             condition.is_uneasy |= values.iter().flatten().any(|it| *it > limit);
             let lately = values.iter().take(settings.short).flatten().copied();
+            condition.worst = lately.clone().map(|it| it / limit).fold(condition.worst, f64::max);
             let (long, spread) = (self.long(&values), spread(lately.filter(|it| *it > limit)));
             let finding = Finding { signal, short, long, usual, limit, spread };
-            if self.is_high(&finding, &values) {
+            let is_own =
+                usual.is_none() && path(signal) == Path::Cpu && self.crowds_itself(id, resident);
+            if !is_own && self.is_high(&finding, &values) {
                 condition.findings.push(finding);
             }
             time_signals += usize::from(path(signal) == Path::Cpu);
@@ -118,11 +123,15 @@ impl Judge<'_> {
         is_so_now && finding.short > finding.limit && finding.long > finding.limit
     }
 
-    /// The value that is reached in so many rounds of the long window as confirm a finding; 0 where there are fewer.
+    /// The value that is reached in so many rounds of the long window as confirm a finding, or in as great a part of those that were seen, if that is most of them; 0
+    /// where there are fewer.
     fn long(&self, values: &[Option<f64>]) -> f64 {
+        let Settings { confirmed, long, .. } = *self.settings;
         let mut values: Vec<f64> = values.iter().flatten().copied().collect();
         values.sort_by(|a, b| b.total_cmp(a));
-        values.get(self.settings.confirmed.saturating_sub(1)).copied().unwrap_or(0.0)
+        let seen = values.len();
+        let needed = if 2 * seen > long { (confirmed * seen).div_ceil(long) } else { confirmed };
+        values.get(needed.saturating_sub(1)).copied().unwrap_or(0.0)
     }
 
     /// What somebody did lately.
@@ -136,6 +145,12 @@ impl Judge<'_> {
         let wanted: Vec<Option<f64>> =
             rounds.map(|it| Some(it.cpus + it.waiting.unwrap_or(0.0))).collect();
         median(wanted.iter()).is_some_and(|it| it >= self.settings.activity_min)
+    }
+
+    /// Wants more than all of its CPUs have, so that it would wait without anybody else, too.
+    fn crowds_itself(&self, id: ContainerId, resident: &Resident) -> bool {
+        let wanted = self.lately(id).map_or(0.0, |it| it.cpus + it.waiting.unwrap_or(0.0));
+        wanted > resident.cpus.len() as f64
     }
 
     /// What can be learnt from the last round: signals, values, and below what they are all the same.

@@ -153,10 +153,13 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
             continue;
         }
         let tied = evidence.culprits.iter().filter(|it| row.ties.contains(&it.tie));
-        // Nobody has to move whose going would change little.
-        let most = tied.clone().map(|it| it.magnitude).fold(0.0, f64::max);
-        let least = if row.resource == Resource::Place { most / 2.0 } else { 0.0 };
-        for culprit in tied.filter(|it| it.magnitude >= least) {
+        // Nobody has to move whose going would change little, as against others of his tie: time on CPUs and traffic to memory are not to be compared.
+        let is_great = |culprit: &&Culprit| {
+            let same = tied.clone().filter(|it| it.tie == culprit.tie);
+            let most = same.map(|it| it.magnitude).fold(0.0, f64::max);
+            row.resource != Resource::Place || culprit.magnitude >= most / 2.0
+        };
+        for culprit in tied.clone().filter(is_great) {
             let found = row.against(judge, scene, evidence.victim, victim, culprit);
             candidates.extend(found.map(|it| match it.knob {
                 Knob::Suppress => it.suppressing(judge.suppression(scene), evidence),
@@ -184,6 +187,11 @@ pub(crate) fn covers(change: &Proposal, knob: Knob, target: ContainerId) -> bool
             Knob::Weight => change.target == target,
             _ => false,
         }
+}
+
+/// Somebody goes elsewhere for its own sake.
+pub(crate) fn flees(knob: Knob, target: ContainerId, victim: ContainerId) -> bool {
+    matches!(knob, Knob::Move | Knob::MoveOwner) && target == victim
 }
 
 /// What a knob is turned for: its verdict is about these.

@@ -256,8 +256,20 @@ impl Rebalancer {
             Stage::Settling { since, .. } => self.worth(standing, since, scene, conditions, now),
             Stage::Kept if standing.is_for_good() => None,
             Stage::Kept if self.is_covered(standing, now) => Some(Verdict::Covered),
+            Stage::Kept if let Some(relief) = self.regret(standing, scene, now) => {
+                Some(Verdict::Useless { relief })
+            }
             Stage::Kept => self.is_over(number, scene, conditions, now).then_some(Verdict::Over),
         }
+    }
+
+    /// Who has fled and is no better off by now than where it came from goes back: the place that had room then is not the same any more.
+    fn regret(&self, standing: &Standing, scene: &Scene, now: Duration) -> Option<f64> {
+        let Proposal { knob, target, evidence, .. } = &standing.proposal;
+        let fled = self.settings.parts.verdict && ladder::flees(*knob, *target, evidence.victim);
+        let victim = scene.residents.get(target).filter(|_| fled)?;
+        let eyes = self.eyes(&scene.topology, now);
+        eyes.lately_closed(&standing.proposal, victim).filter(|relief| *relief <= 0.0)
     }
 
     /// It was judged together with a change that helps and leaves it nothing to do. Whether that is so shows when it is taken back: at once, and later each time
@@ -375,8 +387,7 @@ impl Rebalancer {
             let candidates = ladder::candidates(&eyes, scene, &evidence);
             let chosen = candidates.into_iter().find_map(|it| self.choose(it, &evidence, now));
             if let Some((candidate, step)) = chosen {
-                let ill = conditions.iter().filter(|(_, it)| !it.findings.is_empty());
-                let ill_before = ill.map(|(id, it)| (*id, it.severity())).collect();
+                let ill_before = conditions.iter().map(|(id, it)| (*id, it.worst)).collect();
                 decisions.extend(self.stand(candidate, step, evidence, ill_before, now));
             }
         }
@@ -559,7 +570,7 @@ fn losses<'a>(
         **id != victim && counts && !it.findings.is_empty()
     });
     others.map(|(id, condition)| {
-        let before = standing.ill_before.get(id).copied().unwrap_or(1.0);
+        let before = standing.ill_before.get(id).copied().unwrap_or(1.0).max(1.0);
         (*id, condition.severity().min(SEVERITY_MAX) - before.min(SEVERITY_MAX))
     })
 }

@@ -15,7 +15,7 @@ pub(crate) struct Standing {
     pub proposal: Proposal,
     pub domain: Domain,
     pub stage: Stage,
-    /// Who suffered when this was proposed, and how much: 1 is at a limit.
+    /// How much everybody may have suffered when this was proposed, whether that was sure or not: 1 is at a limit.
     pub ill_before: BTreeMap<ContainerId, f64>,
     /// From whom the victim suffered, and the CPUs that this one wanted then.
     pub culprit: Option<(ContainerId, f64)>,
@@ -32,7 +32,7 @@ pub(crate) struct Standing {
 /// ```text
 ///            done                   relief
 /// Proposed ────────▶ Settling ─────────────▶ Kept
-///    │ │               │  ▲ │                  │
+///    │ │               │  ▲ │                  │ fled in vain,
 ///    │ │ no word       │  └─┘ unrest           │ all well for long, covered,
 ///    │ └───────────┐   │ no relief, harm,      │ someone gone, not allowed any more
 ///    │ refused     ▼   ▼ ten minutes of unrest ▼

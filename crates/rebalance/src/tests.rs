@@ -19,6 +19,7 @@ use crate::{
 pub(crate) mod harness;
 mod judging;
 mod properties;
+mod suffering;
 
 use harness::{check, check_with, parse_knobs, play, victims_after};
 

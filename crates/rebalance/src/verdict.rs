@@ -93,6 +93,15 @@ impl Judge<'_> {
         Some(verdict.map_or(Look::Undecided { seen: vote.seen }, Look::Decided))
     }
 
+    /// Which part of the gap is closed in the last rounds, as it looks; `None` as long as they are not all of the place that it has since then.
+    pub(crate) fn lately_closed(&self, proposal: &Proposal, victim: &Resident) -> Option<f64> {
+        let since = victim.since.max(proposal.at);
+        let rounds = self.windows.of(proposal.evidence.victim, since);
+        let rounds: Vec<Option<&Sample>> = rounds.take(2 * self.settings.settle).collect();
+        let is_enough = rounds.len() >= 2 * self.settings.settle;
+        self.relief(proposal, victim, &rounds).filter(|_| is_enough).map(|vote| vote.seen)
+    }
+
     /// The votes of all signals that the knob is for, and of those that are too high only since then: -1 to 1. `None` where none of the former was measured.
     fn relief(&self, proposal: &Proposal, victim: &Resident, after: &Rounds<'_>) -> Option<Vote> {
         let votes: Vec<Vote> = self.votes(proposal, after).collect();
