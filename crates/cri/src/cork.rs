@@ -12,7 +12,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
-use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Four of the usual frames.
@@ -116,12 +115,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_drain(context))?;
         Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
-impl<S> Connection for Corked<S> {
-    fn connected(&self) -> Connected {
-        Connected::new()
     }
 }
 

@@ -31,6 +31,7 @@ pub mod proxy;
 mod quiet;
 mod resources;
 mod server;
+mod stream;
 pub mod translate;
 pub mod upstream;
 

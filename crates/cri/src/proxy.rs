@@ -47,7 +47,6 @@ use under_way::UnderWay;
 pub use crate::intercept::DECODED;
 pub(crate) use watched::{CallEnd, grpc_status};
 
-/// What paths of image calls begin with.
 /// The service of images, of whatever version: the package before the dot is `runtime.v1` today.
 const IMAGE_SERVICE: &str = ".ImageService";
 

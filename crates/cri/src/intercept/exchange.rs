@@ -8,7 +8,6 @@ use futures::{StreamExt, stream};
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
-use hyper::body::Incoming;
 use prost::Message;
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -17,6 +16,7 @@ use super::Window;
 use crate::agent::Agent;
 use crate::frame;
 use crate::proxy::{CallEnd, Shared, grpc_status};
+use crate::stream::Received;
 use crate::upstream::{ForwardError, Upstream};
 
 /// Longest body that is held in memory.
@@ -72,7 +72,7 @@ pub(super) async fn gather<A: Agent>(
     Ok(Gathered::Whole(whole(frames, length)))
 }
 
-/// A body of frames without a known length, so that hyper adds no `content-length` of its own.
+/// A body of frames.
 fn frames_body(frames: Vec<Frame<Bytes>>, rest: Option<Body>) -> Body {
     let begun = stream::iter(frames.into_iter().map(Ok::<_, Status>));
     match rest {
@@ -245,13 +245,12 @@ async fn converse(upstream: &Upstream, request: Request<Body>) -> Exchange {
 /// `None`: too long.
 async fn collect(
     upstream: &Upstream,
-    response: Response<Incoming>,
+    response: Response<Received>,
 ) -> Result<Option<Answer>, ForwardError> {
-    let (mut head, mut body) = response.into_parts();
-    head.extensions.clear();
+    let (head, mut body) = response.into_parts();
     let (mut frames, mut length) = (Vec::new(), 0);
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| upstream.broken_body(error))?;
+        let frame = frame.map_err(|why| upstream.broken(&why))?;
         length += frame.data_ref().map_or(0, Bytes::len);
         if length > BODY_LEN_MAX {
             return Ok(None);

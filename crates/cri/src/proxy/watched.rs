@@ -6,12 +6,12 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 use http_body::{Frame, SizeHint};
-use hyper::body::Incoming;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::agent::Agent;
 use crate::proxy::under_way::Entry;
+use crate::stream::Received;
 use crate::upstream::{Upstream, code_number};
 
 /// Tells the agent once how a call ended, and until then the call is under way; when it is dropped before, the client went away.
@@ -54,7 +54,7 @@ pub(crate) fn grpc_status(headers: &HeaderMap) -> Option<u32> {
 
 /// Passes an answer on frame by frame.
 pub(super) fn watch<A: Agent>(
-    response: Response<Incoming>,
+    response: Response<Received>,
     upstream: Upstream,
     mut end: CallEnd<A>,
 ) -> Response<Body> {
@@ -62,9 +62,7 @@ pub(super) fn watch<A: Agent>(
     if let Some(code) = grpc_status(response.headers()) {
         end.tell(code);
     }
-    let (mut parts, inner) = response.into_parts();
-    // What hyper noted about its own connection is not the client's.
-    parts.extensions.clear();
+    let (parts, inner) = response.into_parts();
     let mut body = WatchedBody { inner: Some(inner), upstream, end };
     body.tell_if_over();
     Response::from_parts(parts, Body::new(body))
@@ -72,7 +70,7 @@ pub(super) fn watch<A: Agent>(
 
 /// Frames as they come. `inner` is `None` after it broke.
 struct WatchedBody<A: Agent> {
-    inner: Option<Incoming>,
+    inner: Option<Received>,
     upstream: Upstream,
     end: CallEnd<A>,
 }
@@ -86,9 +84,9 @@ impl<A: Agent> WatchedBody<A> {
     }
 
     /// The client hears of a runtime that went away in the middle from a status that names it, not from a reset stream.
-    fn break_off(&mut self, error: hyper::Error) -> Option<Frame<Bytes>> {
+    fn break_off(&mut self, why: &Status) -> Option<Frame<Bytes>> {
         self.inner = None;
-        let status = self.upstream.broken_body(error).status();
+        let status = self.upstream.broken(why).status();
         self.end.tell(code_number(status.code()));
         let mut trailers = HeaderMap::new();
         status.add_header(&mut trailers).ok()?;
@@ -110,7 +108,7 @@ impl<A: Agent> http_body::Body for WatchedBody<A> {
         let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
         let frame = match ready!(Pin::new(inner).poll_frame(context)) {
             Some(Ok(frame)) => Some(frame),
-            Some(Err(error)) => self.break_off(error),
+            Some(Err(why)) => self.break_off(&why),
             None => None,
         };
         match &frame {

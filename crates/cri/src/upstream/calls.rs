@@ -230,7 +230,7 @@ impl Upstream {
     }
 
     fn timed_out(&self, call: &'static str) -> RuntimeError {
-        let (socket, limit) = (self.socket.to_path_buf(), self.limit());
+        let (socket, limit) = (self.socket().to_path_buf(), self.limit());
         RuntimeError::TimedOut { call, socket, limit }
     }
 

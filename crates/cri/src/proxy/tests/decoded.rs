@@ -267,6 +267,7 @@ async fn a_pinned_create_keeps_unknown_fields_and_has_the_right_length() {
     let body = frame::wrap(&message, &[]).unwrap();
     let mut headers = HeaderMap::new();
     headers.insert("x-request", HeaderValue::from_static("1"));
+    headers.insert("content-length", HeaderValue::from(body.len()));
     house.send(CREATE, headers, body).await;
     let (headers, forwarded) = seen.lock().unwrap().pop().unwrap();
     let received = frame::parse(&forwarded).unwrap();
