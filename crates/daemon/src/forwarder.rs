@@ -1,6 +1,6 @@
 //! The thread that forwards. In: tasks of connections. Out: a runtime for them alone, which ends with this.
 //!
-//! Problem: a call that is only forwarded passes through six tasks (two connections, a stream of each, what carries the request and what carries the answer). Threads that share them
+//! Problem: a call that is only forwarded passes through three tasks (a connection on each side, and its own between them). Threads that share them
 //! wake each other for every one, which costs more than the work, and most where there are fewer free CPUs than threads. Approach: all of them on one thread. Nothing on it
 //! touches a disk or decides: decoded calls run where the rest of the daemon does ([`bayplan_cri::proxy::Proxy::new`]), so what waits or works there stops no call that is only forwarded.
 
