@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
 use bayplan_types::{Bytes, CpuSet, MilliCpu, QosClass};
 
@@ -59,7 +59,11 @@ pub fn play(node: &mut Node, owners: usize, host: Host) -> anyhow::Result<()> {
     ensure!(noisy.cpus.is_disjoint(&exclusive), "{} is shared and exclusive", noisy.cpus);
     let shared = node.shared_around(&noisy.id)?;
     ensure!(noisy.cpus == shared, "shared on {}, status says {shared}", noisy.cpus);
-    ensure!(noisy.cpus == all.difference(&exclusive), "shared {}, not all the rest", noisy.cpus);
+    if noisy.cpus != all.difference(&exclusive) {
+        let why = node.get("/api/v1/explain?name=default/scenario-noisy/app")?;
+        let status = node.get("/api/v1/status")?;
+        bail!("shared {}, not all the rest of {all}: {why}\n{status}", noisy.cpus);
+    }
     println!("  exclusive {exclusive} of {all}, shared {}", noisy.cpus);
 
     println!("one stops, and the shared set grows");

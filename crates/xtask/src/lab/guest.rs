@@ -68,7 +68,7 @@ pub(crate) struct Guest {
     pub(crate) init: Init,
     /// A Debian package that is to be installed there, in place of what it has.
     pub(crate) package: Option<PathBuf>,
-    /// Where the console and the artefacts go; emptied before.
+    /// Where the console and the artefacts go; what was there is kept beside it, once.
     pub(crate) out: PathBuf,
 }
 
@@ -129,7 +129,11 @@ impl Guest {
 
     fn prepare(&self, programs: &[(&str, &Path)], command: &str) -> anyhow::Result<Command> {
         if self.out.is_dir() {
-            fs::remove_dir_all(&self.out)?;
+            let before = PathBuf::from(format!("{}.before", self.out.display()));
+            if before.is_dir() {
+                fs::remove_dir_all(&before)?;
+            }
+            fs::rename(&self.out, before)?;
         }
         fs::create_dir_all(&self.out)?;
         File::create(self.artefacts())?.set_len(ARTEFACT_BYTES)?;
