@@ -35,10 +35,10 @@ const COUNTED: [&str; 6] = [
 const WORK: Duration = Duration::from_secs(3);
 
 /// A process of no container that keeps one CPU busy, ended with the value.
-struct Hog(Child);
+pub(crate) struct Hog(Child);
 
 impl Hog {
-    fn start(cpu: u32) -> anyhow::Result<Hog> {
+    pub(crate) fn start(cpu: u32) -> anyhow::Result<Hog> {
         let script = format!("printf {NAME} > /proc/$$/comm; read -r _; while :; do :; done");
         let mut sh = Command::new("/bin/sh");
         let mut hog = Hog(sh.args(["-c", &script]).stdin(Stdio::piped()).spawn()?);
@@ -50,8 +50,12 @@ impl Hog {
         Ok(hog)
     }
 
-    fn pid(&self) -> anyhow::Result<Pid> {
+    pub(crate) fn pid(&self) -> anyhow::Result<Pid> {
         Ok(Pid::from_raw(i32::try_from(self.0.id())?))
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill(self.pid()?, signal)?)
     }
 
     /// Its path in the hierarchy of version 2 (cgroups(7), "/proc files").
@@ -62,7 +66,7 @@ impl Hog {
     }
 
     /// By the kernel.
-    fn cpu_time(&self) -> anyhow::Result<Duration> {
+    pub(crate) fn cpu_time(&self) -> anyhow::Result<Duration> {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.0.id()))?;
         Ok(Duration::from_nanos(text.split(' ').next().context("no time")?.parse()?))
     }
@@ -101,7 +105,7 @@ fn audited(node: &Node, owner: &Placed, bayplan: &Path) -> anyhow::Result<()> {
     let hog = Hog::start(cpu)?;
     wait_for("the hog to work", LIMIT, || Ok((hog.cpu_time()? >= WORK).then_some(())))?;
     // Then its time is what it is, and nobody charges it any more.
-    kill(hog.pid()?, Signal::SIGSTOP)?;
+    hog.signal(Signal::SIGSTOP)?;
     // The next reading may have begun before.
     let stopped = node.audit()?;
     let audit = next_reading(node, &next_reading(node, &stopped)?)?;

@@ -5,16 +5,13 @@
 mod audit;
 mod drift;
 mod failures;
+mod rebalancing;
 mod resources;
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use bayplan_cri::kubelet::CgroupDriver;
-use bayplan_tests::node::{Node, SLEEP};
 use bayplan_tests::scenario::{self, Host};
-use bayplan_tests::under_load::{self, Sizes};
 
 const BAYPLAN: &str = env!("CARGO_BIN_EXE_bayplan-under-test");
 
@@ -78,40 +75,8 @@ fn containers_run_where_bayplan_says_on_this_machine() {
     scenario::run(Path::new(BAYPLAN), (cpus - 1).min(2), Host::Shared).unwrap();
 }
 
-/// All CPUs share the last-level cache of the first, so nobody has a nearer place or a farther one.
-fn has_one_cache() -> std::io::Result<bool> {
-    let read = |file: &str| {
-        std::fs::read_to_string(Path::new("/sys/devices/system/cpu").join(file))
-            .map(|it| it.trim().to_owned())
-    };
-    Ok(read("cpu0/cache/index3/shared_cpu_list")? == read("online")?)
-}
-
-/// redis and stress-ng on this machine, whatever else runs here. In thirty looks, because a quiet one in between counts for the hog. Where nothing can be turned
-/// mode `act` says so; what it does elsewhere is to be seen in a guest.
 #[test]
-fn the_rebalancer_blames_the_hog_and_not_the_bystander() {
+fn the_rebalancer_blames_the_hog_confines_it_and_lets_it_go_where_that_is_in_vain() {
     let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
-    let cpus = bayplan_daemon::derive_machine(Path::new("/")).unwrap().cpus().len();
-    let mut node = Node::start(Path::new(BAYPLAN), &SLEEP, CgroupDriver::Cgroupfs).unwrap();
-    let sizes = Sizes {
-        milli: 500,
-        asking: &["-t", "get", "-c", "4"],
-        hogs: u32::try_from(cpus).unwrap(),
-        requests: 20_000,
-        calm_looks: 15,
-        looks: 30,
-        interval: Duration::from_secs(1),
-        rounds: 5,
-    };
-    let told = node.reset("rebalance: {interval: 1s}\n");
-    let told = told.and_then(|()| {
-        let (_stage, hog) = under_load::the_hog_is_blamed(&mut node, sizes)?;
-        if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() || !has_one_cache()? {
-            println!("mode act is not tested here: there is something to turn");
-            return Ok(());
-        }
-        under_load::nothing_can_be_turned(&node, sizes, &hog)
-    });
-    node.end(told).unwrap();
+    rebalancing::run(Path::new(BAYPLAN)).unwrap();
 }

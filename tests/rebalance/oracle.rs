@@ -82,6 +82,10 @@ fn candidates(plant: &Plant, victim: ContainerId) -> Vec<Proposal> {
         for knob in resident.knobs.iter().filter(|knob| **knob != Knob::Evict) {
             let leave = match knob {
                 Knob::Siblings => around(false),
+                // As many as can be: two CPUs are left.
+                Knob::Confine => {
+                    resident.cpus.iter().take(resident.cpus.len().saturating_sub(2)).collect()
+                }
                 Knob::Move | Knob::MoveOwner => around(true),
                 _ => CpuSet::new(),
             };

@@ -95,8 +95,7 @@ impl Score {
         self.undone += log.undone_at.len();
         self.held += log.held;
         self.held_in_vain += log.held_in_vain;
-        let is_move = |knob| matches!(knob, Knob::Siblings | Knob::Move | Knob::MoveOwner);
-        self.moves += log.made.iter().filter(|made| is_move(made.proposal.knob)).count();
+        self.moves += log.made.iter().filter(|made| !made.proposal.leave.is_empty()).count();
         self.ping_pong += ping_pong(log);
         self.busiest_minute = self.busiest_minute.max(busiest(&log.changed_at));
         let of: Vec<ContainerId> = match case.trial.victims.as_slice() {

@@ -42,7 +42,7 @@ pub(crate) struct Trial {
     pub(crate) end: Duration,
 }
 
-pub(crate) const SUITES: [Suite; 15] = [
+pub(crate) const SUITES: [Suite; 16] = [
     Suite {
         name: "neighbour",
         about: "one noisy neighbour on the victim's CPUs",
@@ -98,6 +98,13 @@ pub(crate) const SUITES: [Suite; 15] = [
         seeds: 6,
         aim: Aim::Relief,
         trial: no_probes,
+    },
+    Suite {
+        name: "sets-only",
+        about: "one noisy neighbour, and nothing but CPU sets can be written, as with cgroups of version 1",
+        seeds: 6,
+        aim: Aim::Relief,
+        trial: sets_only,
     },
     Suite {
         name: "useless-knob",
@@ -393,6 +400,22 @@ fn no_probes(seed: u64) -> Trial {
     let trial = neighbour(seed);
     let sensor = Sensor { counters: false, probes: false, ..Sensor::default() };
     Trial { plant: trial.plant.with_sensor(sensor), ..trial }
+}
+
+fn sets_only(seed: u64) -> Trial {
+    let dice = Dice(seed);
+    let onset = dice.onset();
+    let victim = server("front", 0, dice.between(0, 2.0, 5.0));
+    let mut all = vec![victim, from(onset, culprit(dice))];
+    all.extend(innocents(dice));
+    for tenant in &mut all {
+        let lowest = tenant.qos == QosClass::BestEffort;
+        tenant.knobs = [Knob::Siblings, Knob::Move].into();
+        tenant.knobs.extend(lowest.then_some(Knob::Confine));
+    }
+    let machine = derive(&parse_machine(MACHINE).unwrap()).unwrap();
+    let plant = Plant::new(machine, all, seed);
+    Trial { plant, victims: first(1), culprit: CULPRIT, onset, end: END }
 }
 
 /// Of the first knobs of the ladder, those that would help here most do not.

@@ -216,6 +216,16 @@ impl Stage {
         Ok(Stage { server, bystander, load, sizes })
     }
 
+    /// Rounds that are measured.
+    pub fn rounds(&self) -> usize {
+        self.sizes.rounds
+    }
+
+    /// How long something may take to be found.
+    pub fn patience(&self) -> Duration {
+        self.sizes.interval * self.sizes.looks
+    }
+
     /// While there is no hog nobody is blamed.
     ///
     /// # Errors
@@ -259,7 +269,7 @@ impl Stage {
         node: &Node,
         is_it: impl Fn(&ProposalView) -> bool,
     ) -> anyhow::Result<ProposalView> {
-        let found = wait_for("a proposal", self.sizes.interval * self.sizes.looks, || {
+        let found = wait_for("a proposal", self.patience(), || {
             let proposals = node.rebalance()?.proposals;
             proposals.iter().try_for_each(check_blame)?;
             Ok(proposals.into_iter().find(&is_it))
@@ -272,43 +282,6 @@ impl Stage {
 pub fn tell_latency(when: &str, rounds: &[Latency]) {
     let p99: Vec<f64> = rounds.iter().map(|it| it.p99_ms).collect();
     println!("  clients wait {} {when} (p99 of each round {p99:?})", Latency::median(rounds));
-}
-
-/// While there is no hog nobody is blamed; then the hog is, for the server's sake, soon, and nobody else. Nothing is changed. Gives everybody and the hog.
-///
-/// # Errors
-/// It is not so.
-pub fn the_hog_is_blamed(node: &mut Node, sizes: Sizes) -> anyhow::Result<(Stage, Placed)> {
-    let stage = Stage::set(node, sizes)?;
-    stage.nobody_is_blamed(node)?;
-    let hog = launch_hog(node, sizes.hogs)?;
-    stage.the_hog_is_blamed(node)?;
-    ensure!(node.look(&hog.id)?.cpus == hog.cpus, "the hog was moved");
-    Ok((stage, hog))
-}
-
-/// Mode `act` where cgroups are of version 1 and the CPUs have one cache: the node says what it lacks, and the hog stays as it is.
-///
-/// # Errors
-/// It is not so.
-pub fn nothing_can_be_turned(node: &Node, sizes: Sizes, hog: &Placed) -> anyhow::Result<()> {
-    let interval = sizes.interval.as_secs();
-    node.write_config(&format!("rebalance: {{mode: act, interval: {interval}s}}\n"))?;
-    let lacking =
-        "no kernel files can be turned: there are no cgroups of version 2 with the controller cpu";
-    wait_for("mode act to say what it lacks", LIMIT, || {
-        let view = node.rebalance()?;
-        Ok((view.mode == "act" && view.unrest.as_deref() == Some(lacking)).then_some(()))
-    })
-    .with_context(|| format!("{:#?}", node.rebalance()))?;
-    std::thread::sleep(sizes.interval * sizes.calm_looks);
-    let view = node.rebalance()?;
-    view.proposals.iter().try_for_each(check_blame)?;
-    let turned = view.proposals.iter().find(|it| it.state.is_in_force());
-    ensure!(turned.is_none(), "it is turned: {turned:?}");
-    ensure!(node.look(&hog.id)?.cpus == hog.cpus, "the hog was moved");
-    println!("  {lacking}");
-    Ok(())
 }
 
 fn check_blame(found: &ProposalView) -> anyhow::Result<()> {

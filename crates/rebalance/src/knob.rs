@@ -12,6 +12,8 @@ pub enum Knob {
     /// BestEffort containers together get less CPU time: at step 1 half of what the CPUs have that they may run on, at step 2 a quarter, and so on
     /// (`cpu.max`). The target is the one that this is said of; it holds for all.
     Suppress,
+    /// The culprit leaves half of the CPUs that it shares with the victim: for nodes where nothing can limit its time.
+    Confine,
     /// The victim may overdraw its CPU limit for a moment: `cpu.max.burst`.
     Burst,
     /// The culprit gets fewer ways of the last-level cache (resctrl CAT).
@@ -32,11 +34,12 @@ pub enum Knob {
 
 impl Knob {
     /// All of them, in order.
-    pub const ALL: [Knob; 12] = [
+    pub const ALL: [Knob; 13] = [
         Knob::Idle,
         Knob::Weight,
         Knob::Siblings,
         Knob::Suppress,
+        Knob::Confine,
         Knob::Burst,
         Knob::Cache,
         Knob::Bandwidth,
@@ -54,6 +57,7 @@ impl Knob {
             Knob::Weight => "weight",
             Knob::Siblings => "siblings",
             Knob::Suppress => "suppress",
+            Knob::Confine => "confine",
             Knob::Burst => "burst",
             Knob::Bandwidth => "bandwidth",
             Knob::Cache => "cache",

@@ -105,11 +105,12 @@ const SEVERE: f64 = 2.0;
 
 /// In the order of the ladder. An owner of CPUs gets others of its own NUMA nodes only, so for who shares just a node's memory its move would change nothing.
 #[rustfmt::skip]
-const TABLE: [Row; 12] = [
+const TABLE: [Row; 13] = [
     Row { knob: Knob::Idle, whom: Whom::BestEffort, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Weight, whom: Whom::Lower, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 3 },
     Row { knob: Knob::Siblings, whom: Whom::NotHigher, signals: SLOW, ties: &[Tie::Core], resource: Resource::Cores, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Suppress, whom: Whom::BestEffort, signals: ALL, ties: ANY, resource: Resource::Memory, reach: Level::L3, steps: 3 },
+    Row { knob: Knob::Confine, whom: Whom::BestEffort, signals: ALL, ties: &[Tie::Cpu], resource: Resource::Cores, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Burst, whom: Whom::Victim, signals: &[Signal::Throttled], ties: NONE, resource: Resource::Time, reach: Level::L3, steps: 2 },
     Row { knob: Knob::Cache, whom: Whom::Lower, signals: SLOW, ties: CACHE, resource: Resource::Memory, reach: Level::L3, steps: 2 },
     Row { knob: Knob::Bandwidth, whom: Whom::Lower, signals: SLOW, ties: ANY, resource: Resource::Memory, reach: Level::NumaNode, steps: 3 },
@@ -162,7 +163,8 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
         for culprit in tied.clone().filter(is_great) {
             let found = row.against(judge, scene, evidence.victim, victim, culprit);
             candidates.extend(found.map(|it| match it.knob {
-                Knob::Suppress => it.suppressing(judge.suppression(scene), evidence),
+                Knob::Suppress => it.sparing(judge.suppression(scene), evidence),
+                Knob::Confine => it.sparing(1, evidence),
                 Knob::Weight | Knob::Bandwidth | Knob::Cache => {
                     Candidate { step_min: row.first_step(evidence), ..it }
                 }
@@ -200,8 +202,8 @@ pub(crate) fn signals(knob: Knob) -> &'static [Signal] {
 }
 
 impl Candidate {
-    /// Suppression gives time where only time is missing, and the inside of cores otherwise.
-    fn suppressing(self, step_min: u32, evidence: &Evidence) -> Candidate {
+    /// What a culprit does not use is time where only time is missing, and the inside of cores otherwise.
+    fn sparing(self, step_min: u32, evidence: &Evidence) -> Candidate {
         let resource = if is_slow(evidence) { Resource::Cores } else { Resource::Time };
         let domain = Domain { resource, ..self.domain };
         Candidate { step_min, domain, ..self }
@@ -313,6 +315,7 @@ impl Row {
                 let may = !rest.is_empty() && (rank(goer) < rank(stayer) || fits(&rest));
                 may.then_some(leave)
             }
+            Knob::Confine => half_in_common(topology, goer, stayer),
             Knob::Move | Knob::MoveOwner => {
                 let levels: &[Level] = match tie {
                     Tie::Node => &[Level::NumaNode],
@@ -325,6 +328,23 @@ impl Row {
             _ => Some(CpuSet::new()),
         }
     }
+}
+
+/// Half of the CPUs that two share, whole cores if there are several, the first ones: other threads run there first. `None` where `goer` would have none left.
+fn half_in_common(topology: &Topology, goer: &Resident, stayer: &Resident) -> Option<CpuSet> {
+    let common = goer.cpus.intersection(&stayer.cpus);
+    let count = (common.len() / 2).max(1);
+    let mut half = CpuSet::new();
+    for core in topology.cores() {
+        let core = core.intersection(&common);
+        if half.len() + core.len() <= count {
+            half.union_with(&core);
+        }
+    }
+    if half.is_empty() {
+        half = common.iter().take(count).collect();
+    }
+    (!half.is_empty() && !goer.cpus.is_subset(&half)).then_some(half)
 }
 
 /// How important somebody is. Whose class is not known is as important as can be.

@@ -229,7 +229,7 @@ impl Plant {
     }
 
     fn note_move(&mut self, proposal: &Proposal) {
-        if matches!(proposal.knob, Knob::Siblings | Knob::Move | Knob::MoveOwner) {
+        if !proposal.leave.is_empty() {
             self.since.insert(proposal.target, self.now);
         }
     }

@@ -426,6 +426,29 @@ fn the_thread_beside_is_freed() {
     );
 }
 
+/// Of two cores with two threads each one is left, then half of it, and then there is nothing more to leave.
+#[test]
+fn whose_time_cannot_be_limited_leaves_half_of_the_cpus_and_keeps_one() {
+    check(
+        "
+        machine pack:1 numa:1 l3:1 core:2 pu:2
+        web guaranteed 0-3 knobs=
+        hog besteffort 0-3 knobs=confine
+        ",
+        "
+        20 rounds  web cpus=2 pressure=0.02  hog cpus=0
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        until a verdict  web cpus=2 pressure=0.3  hog cpus=2
+        in hog 1,3
+        until a proposal  web cpus=2 pressure=0.3  hog cpus=2
+        until a verdict  web cpus=2 pressure=0.05  hog cpus=1
+        in hog 3
+        20 rounds  web cpus=2 pressure=0.5  hog cpus=1
+        ",
+        expect![[r#""#]],
+    );
+}
+
 #[test]
 fn far_memory_comes_home() {
     check(

@@ -134,6 +134,8 @@ fn may_turn(
         // The whole pod is idle then.
         Knob::Idle => all_act(&|it| it.spec.pod.id == of.spec.pod.id),
         Knob::Suppress => all_act(&|it| it.spec.pod.qos == Some(QosClass::BestEffort)),
+        // Where their time can be limited, they keep the choice of CPUs.
+        Knob::Confine => !reach.knobs.contains(&Knob::Suppress),
         // Who has said how much it may save up has decided that.
         Knob::Burst => tuning(of).burst_percent.is_none(),
         // CPUs of one's own are a promise: only who gave its pod the annotation has agreed to others.
@@ -161,6 +163,7 @@ fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
         (Knob::Idle, shares && is_best_effort),
         (Knob::Siblings, shares),
         (Knob::Suppress, shares && is_best_effort),
+        (Knob::Confine, shares && is_best_effort),
         (Knob::Burst, is_limited && shares),
         (Knob::Move, shares && may_go),
         (Knob::Memory, it.home.is_ok()),

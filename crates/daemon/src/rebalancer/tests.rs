@@ -4,7 +4,7 @@ mod loops;
 mod lost;
 mod moves;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -177,8 +177,11 @@ fn annotated(wish: &str, occupant: Occupant) -> Occupant {
 
 /// Mode and knobs of everybody on a node in mode `act` that can turn all that is in files.
 fn check_offer(occupants: Vec<Occupant>, expected: Expect) {
+    check_offer_of([Knob::Idle, Knob::Suppress, Knob::Burst].into(), occupants, expected);
+}
+
+fn check_offer_of(knobs: BTreeSet<Knob>, occupants: Vec<Occupant>, expected: Expect) {
     let config = RebalanceConfig { mode: Mode::Act, ..RebalanceConfig::default() };
-    let knobs = [Knob::Idle, Knob::Suppress, Knob::Burst].into();
     let reach = Reach { knobs, lacking: None, classes: None };
     let bounds = Bounds { config: &config, reach: &reach };
     let scene = scene_within(&occupancy(occupants), &Stays::default(), bounds, false);
@@ -225,6 +228,19 @@ fn who_is_to_be_acted_on_is_offered_what_touches_nobody_who_is_not() {
         n/a/mate off: idle siblings suppress evict
     "#]],
     );
+}
+
+#[test]
+fn who_is_limited_keeps_its_cpus_and_who_cannot_be_leaves_some() {
+    let all = || {
+        vec![
+            occupant(1, "hog", QosClass::BestEffort, "0-1"),
+            occupant(2, "web", QosClass::Burstable, "0-1"),
+        ]
+    };
+    let sets = [Knob::Siblings, Knob::Confine];
+    check_offer_of(sets.into(), all(), expect![[r#""#]]);
+    check_offer_of(sets.into_iter().chain([Knob::Suppress]).collect(), all(), expect![[r#""#]]);
 }
 
 /// On a node with two caches of one CPU, in mode `act` for everybody.

@@ -85,7 +85,7 @@ impl Seat {
             Knob::Weight => {
                 self.weight = self.weight.min((tenant.weight / 4_f64.powf(steps)).max(1.0))
             }
-            Knob::Siblings | Knob::Move | Knob::MoveOwner => {
+            Knob::Siblings | Knob::Confine | Knob::Move | Knob::MoveOwner => {
                 self.cpus = turned.cpus.clone().unwrap_or_else(|| self.cpus.clone());
             }
             Knob::Suppress => {
@@ -111,7 +111,7 @@ pub(super) fn knobs_left(
 ) -> BTreeSet<Knob> {
     let steps = |knob| match knob {
         Knob::Weight | Knob::Suppress | Knob::Bandwidth | Knob::Cache => STEPS_MAX,
-        Knob::Siblings | Knob::Move | Knob::MoveOwner | Knob::Evict => u32::MAX,
+        Knob::Siblings | Knob::Confine | Knob::Move | Knob::MoveOwner | Knob::Evict => u32::MAX,
         Knob::Idle | Knob::Burst | Knob::Frequency | Knob::Memory => 1,
     };
     let turned = |knob: Knob| {
@@ -135,7 +135,7 @@ pub(super) fn new_cpus(
     loads: &[f64],
 ) -> Result<Option<CpuSet>, String> {
     let place = match proposal.knob {
-        Knob::Siblings => seat.cpus.difference(&proposal.leave),
+        Knob::Siblings | Knob::Confine => seat.cpus.difference(&proposal.leave),
         Knob::Move => roomiest(layout, &shared.difference(&proposal.leave), loads)
             .filter(|_| tenant.class != CpuClass::Exclusive)
             .ok_or("there is no other cache or node with shared CPUs")?,
