@@ -1,14 +1,15 @@
 //! Fewer, larger writes to a socket. In: what HTTP/2 writes, frame by frame. Out: the same bytes, once all that is there to be said has been said.
 //!
 //! Problem: h2 writes and flushes after every frame of data, so an answer of 18 KiB is three system calls here, and up to three times waking up and reading at the other end.
-//! Approach: what is written is held, and a flush only asks for another turn. The tasks that are waiting by then add to it, and in that turn it is
-//! written. What h2 does is relied upon: in each turn a connection reads until there is no more, and flushes after that.
+//! Approach: what is written is held, a flush does nothing, and whoever polls the connection says when its turn is over. Then it is written. All that h2 reads and
+//! writes, it reads and writes in such turns; what several tasks have ready by then leaves together.
 //!
-//! Guarantees: the bytes and their order are the same; no more than [`HELD_MAX`] are held; before the peer has said something nothing is held back,
-//! so that a handshake cannot wait for itself; a shutdown writes what is held.
+//! Guarantees: the bytes and their order are the same; no more than [`HELD_MAX`] are held, and none after a turn but for want of room; before the peer has said
+//! something a flush writes, so that a handshake cannot wait for itself; a shutdown writes what is held.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
@@ -17,57 +18,82 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Four of the usual frames.
 const HELD_MAX: usize = 64 << 10;
 
-/// A stream whose writes are held for one turn.
+/// A stream whose writes are held for one turn. Clones are the same stream: one for the connection, one for whoever polls it.
 #[derive(Debug)]
-pub(crate) struct Corked<S> {
+pub(crate) struct Corked<S>(Arc<Mutex<Held<S>>>);
+
+#[derive(Debug)]
+struct Held<S> {
     stream: S,
-    held: BytesMut,
+    bytes: BytesMut,
     has_heard: bool,
-    turn: Turn,
 }
 
-/// What is to become of what is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    /// Nobody has flushed.
-    None,
-    /// Somebody has, in this turn.
-    Asked,
-    /// Somebody has, in an earlier turn.
-    Due,
+impl<S> Clone for Corked<S> {
+    fn clone(&self) -> Corked<S> {
+        Corked(Arc::clone(&self.0))
+    }
 }
 
 impl<S> Corked<S> {
     pub(crate) fn new(stream: S) -> Corked<S> {
-        Corked { stream, held: BytesMut::new(), has_heard: false, turn: Turn::None }
+        let held = Held { stream, bytes: BytesMut::new(), has_heard: false };
+        Corked(Arc::new(Mutex::new(held)))
+    }
+
+    /// The peer has said something.
+    pub(crate) fn has_heard(&self) -> bool {
+        self.held().has_heard
+    }
+
+    /// Nothing that is done under this lock can fail half way.
+    fn held(&self) -> MutexGuard<'_, Held<S>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<S: AsyncWrite + Unpin> Corked<S> {
+    /// A turn of the connection: polls it until it has to wait, and then writes what it has said.
+    ///
+    /// # Errors
+    /// It could not be written; the connection is not to be polled again.
+    pub(crate) fn poll_turn<T>(
+        &self,
+        context: &mut Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<io::Result<T>> {
+        match poll(context) {
+            Poll::Ready(value) => Poll::Ready(Ok(value)),
+            Poll::Pending => match self.held().poll_drain(context) {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                _ => Poll::Pending,
+            },
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Held<S> {
     fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.held.is_empty() {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(context, &self.held))?;
+        while !self.bytes.is_empty() {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(context, &self.bytes))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.held.advance(written);
+            self.bytes.advance(written);
         }
-        self.turn = Turn::None;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.turn == Turn::Asked {
-            self.turn = Turn::Due;
-        }
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.has_heard |= !buffer.filled().is_empty();
+        let mut held = self.held();
+        let read = Pin::new(&mut held.stream).poll_read(context, buffer);
+        held.has_heard |= !buffer.filled().is_empty();
         read
     }
 }
@@ -82,39 +108,35 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.held.len() >= HELD_MAX {
-            ready!(self.poll_drain(context))?;
+        let mut held = self.held();
+        if held.bytes.len() >= HELD_MAX {
+            ready!(held.poll_drain(context))?;
         }
-        let before = self.held.len();
+        let before = held.bytes.len();
         for slice in slices {
-            let room = HELD_MAX - self.held.len();
-            self.held.extend_from_slice(slice.get(..room).unwrap_or(slice));
+            let room = HELD_MAX - held.bytes.len();
+            held.bytes.extend_from_slice(slice.get(..room).unwrap_or(slice));
         }
-        Poll::Ready(Ok(self.held.len() - before))
+        Poll::Ready(Ok(held.bytes.len() - before))
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.held.is_empty() || !self.has_heard || self.turn == Turn::Due {
-            return self.poll_drain(context);
-        }
-        if self.turn == Turn::None {
-            self.turn = Turn::Asked;
-            context.waker().wake_by_ref();
-        }
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut held = self.held();
+        if held.has_heard { Poll::Ready(Ok(())) } else { held.poll_drain(context) }
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_drain(context))?;
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut held = self.held();
+        ready!(held.poll_drain(context))?;
+        Pin::new(&mut held.stream).poll_shutdown(context)
     }
 }
 
@@ -137,19 +159,23 @@ mod tests {
 
     /// What a connection does in a turn: reads, writes, and flushes after every frame.
     async fn turn(corked: &mut Corked<DuplexStream>, frames: &[&[u8]]) {
+        let same = corked.clone();
         poll_fn(|context| {
-            let (mut space, mut stream) = ([0; 8], Pin::new(&mut *corked));
-            let mut buffer = ReadBuf::new(&mut space);
-            assert!(stream.as_mut().poll_read(context, &mut buffer).is_pending());
-            for frame in frames {
-                let written = stream.as_mut().poll_write(context, frame);
-                assert!(matches!(written, Poll::Ready(Ok(length)) if length == frame.len()));
-                assert!(matches!(stream.as_mut().poll_flush(context), Poll::Ready(Ok(()))));
-            }
-            stream.poll_flush(context)
+            let turn = same.poll_turn(context, |context| {
+                let (mut space, mut stream) = ([0; 8], Pin::new(&mut *corked));
+                let mut buffer = ReadBuf::new(&mut space);
+                assert!(stream.as_mut().poll_read(context, &mut buffer).is_pending());
+                for frame in frames {
+                    let written = stream.as_mut().poll_write(context, frame);
+                    assert!(matches!(written, Poll::Ready(Ok(length)) if length == frame.len()));
+                    assert!(matches!(stream.as_mut().poll_flush(context), Poll::Ready(Ok(()))));
+                }
+                Poll::<()>::Pending
+            });
+            assert!(turn.is_pending());
+            Poll::Ready(())
         })
-        .await
-        .unwrap();
+        .await;
     }
 
     async fn arrived(far: &mut DuplexStream) -> Vec<u8> {
@@ -164,39 +190,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_of_a_turn_and_of_the_tasks_behind_it_leave_together() {
+    async fn frames_of_a_turn_leave_together_when_it_is_over() {
         let (mut corked, mut far) = pair(1000).await;
-        turn(&mut corked, &[b"ab", b"cd"]).await;
+        for frame in [b"ab", b"cd"] {
+            corked.write_all(frame).await.unwrap();
+            corked.flush().await.unwrap();
+        }
         assert_eq!(arrived(&mut far).await, b"");
-        turn(&mut corked, &[]).await;
-        assert_eq!(arrived(&mut far).await, b"abcd");
         turn(&mut corked, &[b"ef"]).await;
+        assert_eq!(arrived(&mut far).await, b"abcdef");
+        turn(&mut corked, &[]).await;
         assert_eq!(arrived(&mut far).await, b"");
-        turn(&mut corked, &[b"gh"]).await;
-        assert_eq!(arrived(&mut far).await, b"efgh");
     }
 
     #[tokio::test]
-    async fn a_flush_asks_for_one_turn_more() {
-        let (mut corked, mut far) = pair(1000).await;
-        let mut turns = 0;
-        let task = async {
-            poll_fn(|context| {
-                turns += 1;
-                let mut space = [0];
-                let mut buffer = ReadBuf::new(&mut space);
-                let _nothing = Pin::new(&mut corked).poll_read(context, &mut buffer);
-                if turns == 1 {
-                    let _held = Pin::new(&mut corked).poll_write(context, b"ab");
-                }
-                let _asked = Pin::new(&mut corked).poll_flush(context);
-                if corked.held.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
-        };
-        task.await;
-        assert_eq!(turns, 2);
-        assert_eq!(arrived(&mut far).await, b"ab");
+    async fn what_finds_no_room_leaves_when_there_is_some() {
+        let (mut corked, mut far) = pair(4).await;
+        turn(&mut corked, &[b"abcdef"]).await;
+        assert_eq!(arrived(&mut far).await, b"abcd");
+        turn(&mut corked, &[]).await;
+        assert_eq!(arrived(&mut far).await, b"ef");
+    }
+
+    #[tokio::test]
+    async fn a_turn_fails_where_the_peer_is_gone() {
+        let (mut corked, far) = pair(1000).await;
+        corked.write_all(b"ab").await.unwrap();
+        drop(far);
+        let turn = poll_fn(|context| corked.poll_turn(context, |_| Poll::<()>::Pending));
+        assert_eq!(turn.await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[tokio::test]
@@ -224,7 +246,7 @@ mod tests {
         let expected = sent.clone();
         let write = async move {
             corked.write_all(&sent).await.unwrap();
-            assert!(corked.held.len() <= HELD_MAX);
+            assert!(corked.held().bytes.len() <= HELD_MAX);
             corked.shutdown().await.unwrap();
         };
         let mut all = Vec::new();

@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::net::UnixListener;
+use tonic::body::Body;
 use tonic::service::Routes;
 
 use crate::server;
@@ -97,7 +98,7 @@ impl EmbeddedRuntime {
             )
             .add_service(ImageServiceServer::new(self.clone()));
         let service = Faulty::new(routes.routes().prepare(), self.inner.faults.clone());
-        server::serve(listener, service, shutdown, std::future::ready(())).await;
+        server::serve::<_, Body>(listener, service, shutdown, std::future::ready(())).await;
     }
 
     /// One container. `None`: there is no such container.

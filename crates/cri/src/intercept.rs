@@ -72,10 +72,10 @@ impl Method {
 
 /// Whether a call of this path would be read if it were of the version that is: `/runtime.v2.RuntimeService/CreateContainer`.
 pub(crate) fn is_of_other_version(path: &str) -> bool {
-    let call = |path: &str| {
+    fn call(path: &str) -> Option<&str> {
         let (version, call) = path.strip_prefix("/runtime.")?.rsplit_once('.')?;
-        (!version.contains('/')).then(|| call.to_owned())
-    };
+        (!version.contains('/')).then_some(call)
+    }
     let called = call(path);
     called.is_some() && !DECODED.contains(&path) && DECODED.iter().any(|it| call(it) == called)
 }

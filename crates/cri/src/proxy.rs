@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response};
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
@@ -41,6 +42,7 @@ use tower::Service;
 use crate::agent::{Agent, Ticket};
 use crate::intercept::{self, Method, Window};
 use crate::server;
+use crate::stream::Received;
 use crate::upstream::Upstream;
 use under_way::UnderWay;
 
@@ -128,12 +130,16 @@ pub async fn serve<A: Agent>(
         sleep(GRACE_PASSED).await;
         shared.tell_cut();
     };
-    server::serve(listener, proxy, stop, drained).await;
+    server::serve::<_, Received>(listener, proxy, stop, drained).await;
     // Connections may have ended before the agent has heard everything.
     shared.finish_calls().await;
 }
 
-impl<A: Agent> Service<Request<Body>> for Proxy<A> {
+impl<A, B> Service<Request<B>> for Proxy<A>
+where
+    A: Agent,
+    B: http_body::Body<Data = Bytes, Error = Status> + Send + Unpin + 'static,
+{
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -142,11 +148,11 @@ impl<A: Agent> Service<Request<Body>> for Proxy<A> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, request: Request<B>) -> Self::Future {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             let (request, entry) = shared.under_way.enter(request);
-            let end = CallEnd::new(shared.agent.clone(), request.uri().path(), entry);
+            let end = CallEnd::new(Arc::clone(&shared), entry);
             Ok(match Method::of(request.uri().path()) {
                 Some(method) => shared.intercept(method, request, end).await,
                 None if intercept::is_of_other_version(request.uri().path()) => {

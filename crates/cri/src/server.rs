@@ -4,6 +4,7 @@
 //! `CANCELLED`. Here the service alone decides what a deadline means.
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
@@ -26,7 +27,8 @@ use crate::stream::{Received, Sending};
 use crate::upstream::HEADERS_LEN_MAX;
 
 const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
+/// Of all streams together as much as there is: a few that nobody reads from must not hold up the others. What each of them holds is bounded.
+pub(crate) const CONNECTION_WINDOW: u32 = 1 << 30;
 
 /// A few hundred, as others have it, would let calls that wait for containers to stop hold up kubelet's health checks.
 const STREAMS_MAX: u32 = 10_000;
@@ -39,15 +41,16 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `stop`. Then no connection is accepted and no call begins on the old ones, and what still runs may go on until
 /// `drained` or its own end, whichever is first; the rest is cut off.
-pub(crate) async fn serve<S>(
+pub(crate) async fn serve<S, B>(
     listener: UnixListener,
     service: S,
     stop: impl Future<Output = ()>,
     drained: impl Future<Output = ()>,
 ) where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
     S: Clone + Send + Sync + 'static,
     S::Future: Send,
+    B: From<Received> + Send + 'static,
 {
     let closing = CancellationToken::new();
     let mut connections = JoinSet::new();
@@ -78,11 +81,12 @@ pub(crate) async fn serve<S>(
     connections.shutdown().await;
 }
 
-async fn serve_connection<S>(stream: UnixStream, service: S, closing: CancellationToken)
+async fn serve_connection<S, B>(stream: UnixStream, service: S, closing: CancellationToken)
 where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
     S: Clone + Send + Sync + 'static,
     S::Future: Send,
+    B: From<Received> + Send + 'static,
 {
     let stream = match Quiet::new(stream) {
         Ok(stream) => Corked::new(stream),
@@ -98,42 +102,51 @@ where
         .max_header_list_size(HEADERS_LEN_MAX)
         .max_concurrent_streams(STREAMS_MAX)
         .max_pending_accept_reset_streams(CANCELLED_MAX);
+    let mut closed = pin!(closing.cancelled());
     let shaken = tokio::select! {
-        shaken = builder.handshake(stream) => shaken,
-        () = closing.cancelled() => return,
+        shaken = builder.handshake(stream.clone()) => shaken,
+        () = &mut closed => return,
     };
     // Clients that go away without a goodbye are ordinary.
-    let tell = |error| tracing::debug!(%error, "a connection ended");
+    let tell = |error: &dyn Display| tracing::debug!(%error, "a connection ended");
     let mut connection = match shaken {
         Ok(connection) => connection,
-        Err(error) => return tell(error),
+        Err(error) => return tell(&error),
     };
     let mut is_closing = false;
     loop {
+        let accept = poll_fn(|context| stream.poll_turn(context, |it| connection.poll_accept(it)));
         let accepted = tokio::select! {
-            accepted = connection.accept() => accepted,
-            () = closing.cancelled(), if !is_closing => {
+            // There are moments in which no call waits to be taken up.
+            biased;
+            accepted = accept => accepted,
+            () = &mut closed, if !is_closing => {
                 connection.graceful_shutdown();
                 is_closing = true;
                 continue;
             }
         };
         match accepted {
-            Some(Ok((request, respond))) => {
+            Ok(Some(Ok((request, respond)))) => {
                 tokio::spawn(answer(service.clone(), request, respond));
             }
-            Some(Err(error)) => return tell(error),
-            None => return,
+            Ok(Some(Err(error))) => return tell(&error),
+            Ok(None) => return,
+            Err(error) => return tell(&error),
         }
     }
 }
 
 /// One call, until its answer has left or its client has gone, of which the service hears by being dropped.
-async fn answer<S>(mut service: S, request: Request<RecvStream>, mut respond: SendResponse<Bytes>)
-where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+async fn answer<S, B>(
+    mut service: S,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+) where
+    S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
+    B: From<Received>,
 {
-    let request = request.map(|stream| Body::new(Received::new(stream)));
+    let request = request.map(|stream| B::from(Received::new(stream)));
     let mut answering = pin!(service.call(request));
     let answered = poll_fn(|context| match respond.poll_reset(context) {
         Poll::Ready(_) => Poll::Ready(None),
@@ -143,7 +156,12 @@ where
     let (head, body) = response.into_parts();
     let is_over = body.is_end_stream();
     match respond.send_response(Response::from_parts(head, ()), is_over) {
-        Ok(stream) if !is_over => Sending::new(body, stream).await,
+        Ok(stream) if !is_over => {
+            let mut sending = Sending::new(body, stream);
+            if !sending.begin() {
+                sending.await;
+            }
+        }
         Ok(_) => {}
         Err(error) => tracing::debug!(%error, "an answer came too late"),
     }

@@ -4,13 +4,16 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use h2::{Reason, RecvStream, SendStream};
 use http_body::{Body, Frame};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Code, Status};
+
+/// So much of a body leaves without asking for room.
+const AT_ONCE_MAX: usize = 64 << 10;
 
 /// What arrives on a stream, as it comes. Its empty pieces are left out: most requests of kubelet end with one, which would become a frame of its own on
 /// the way to the runtime, and servers that take many of them for an attack end the connection of all calls (h2 since 0.4.16).
@@ -48,6 +51,12 @@ impl Received {
         }
         self.has_data = false;
         Poll::Ready(None)
+    }
+}
+
+impl From<Received> for tonic::body::Body {
+    fn from(received: Received) -> tonic::body::Body {
+        tonic::body::Body::new(received)
     }
 }
 
@@ -122,31 +131,55 @@ where
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         loop {
             ready!(self.poll_room(context))?;
-            let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
-                Some(Ok(frame)) => frame,
-                Some(Err(why)) => {
-                    self.stream.send_reset(match why.code() {
-                        Code::Cancelled => Reason::CANCEL,
-                        _ => Reason::INTERNAL_ERROR,
-                    });
-                    return Poll::Ready(Ok(()));
-                }
-                None => return Poll::Ready(self.stream.send_data(Bytes::new(), true)),
-            };
-            match frame.into_data() {
-                Ok(data) => {
-                    let is_last = self.body.is_end_stream();
-                    self.stream.send_data(data, is_last)?;
-                    if is_last {
-                        return Poll::Ready(Ok(()));
-                    }
-                }
-                Err(frame) => {
-                    if let Ok(trailers) = frame.into_trailers() {
-                        return Poll::Ready(self.stream.send_trailers(trailers));
-                    }
-                }
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+            if self.send(frame)? {
+                return Poll::Ready(Ok(()));
             }
+        }
+    }
+
+    /// Sends what is there already, without asking for room, of which a stream that is not open yet has none; it keeps all that it is given. Most requests and
+    /// answers are over by that. True: nothing is left to be sent.
+    pub(crate) fn begin(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut begun = 0;
+        while begun < AT_ONCE_MAX {
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(&mut context) else {
+                return false;
+            };
+            let data = frame.as_ref().and_then(|it| it.as_ref().ok()?.data_ref());
+            begun += data.map_or(0, Bytes::len);
+            // Whoever went away will be seen by those who read from him.
+            if self.send(frame).unwrap_or(true) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// One frame, or the end. True: nothing is left to be sent.
+    fn send(&mut self, frame: Option<Result<Frame<Bytes>, Status>>) -> Result<bool, h2::Error> {
+        let frame = match frame {
+            Some(Ok(frame)) => frame,
+            Some(Err(why)) => {
+                self.stream.send_reset(match why.code() {
+                    Code::Cancelled => Reason::CANCEL,
+                    _ => Reason::INTERNAL_ERROR,
+                });
+                return Ok(true);
+            }
+            None => return self.stream.send_data(Bytes::new(), true).map(|()| true),
+        };
+        match frame.into_data() {
+            Ok(data) => {
+                let is_last = self.body.is_end_stream();
+                self.stream.send_data(data, is_last)?;
+                Ok(is_last)
+            }
+            Err(frame) => match frame.into_trailers() {
+                Ok(trailers) => self.stream.send_trailers(trailers).map(|()| true),
+                Err(_) => Ok(false),
+            },
         }
     }
 }

@@ -226,11 +226,13 @@ impl House {
                 let answer = answer(request);
                 async move { Ok::<_, Infallible>(answer.await) }
             });
-            server::serve(listener, service, stop.cancelled(), std::future::ready(())).await;
+            server::serve::<_, Body>(listener, service, stop.cancelled(), std::future::ready(()))
+                .await;
         })
     }
 
-    fn with_runtime<F: Future<Output = ()> + Send + 'static>(
+    /// With whatever listens.
+    pub(crate) fn with_runtime<F: Future<Output = ()> + Send + 'static>(
         admission: Admission,
         runtime: EmbeddedRuntime,
         serve: impl FnOnce(UnixListener, CancellationToken) -> F,

@@ -15,12 +15,12 @@ mod tests;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::FutureExt as _;
+use h2::Reason;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
 use http_body::Body as _;
@@ -68,6 +68,14 @@ pub enum ForwardError {
         /// What the kernel said.
         reason: String,
     },
+    /// The runtime has not begun the call: it says goodbye, refuses it, or the connection ended before.
+    #[error("the container runtime at {} did not take the call ({reason})", socket.display())]
+    NotTaken {
+        /// The runtime's socket.
+        socket: PathBuf,
+        /// What the transport said.
+        reason: String,
+    },
     /// The call was sent, at least in part, and the connection or the stream broke.
     #[error("the container runtime at {} broke off the call ({reason})", socket.display())]
     Broken {
@@ -84,7 +92,7 @@ impl ForwardError {
     /// As an answer to a gRPC client.
     pub fn status(&self) -> Status {
         let code = match self {
-            ForwardError::Unreachable { .. } => Code::Unavailable,
+            ForwardError::Unreachable { .. } | ForwardError::NotTaken { .. } => Code::Unavailable,
             ForwardError::Broken { code, .. } => *code,
         };
         Status::new(code, self.to_string())
@@ -139,18 +147,32 @@ impl Upstream {
         *head.uri_mut() = on_localhost(&parts.uri);
         *head.version_mut() = http::Version::HTTP_2;
         *head.headers_mut() = parts.headers;
-        let broken = |error| self.broken(&stream::status(&error));
         let has_no_body = body.is_end_stream();
-        let (answer, stream) = sender.send_request(head, has_no_body).map_err(broken)?;
+        let (answer, stream) = sender
+            .send_request(head, has_no_body)
+            .map_err(|error| self.not_taken(error.to_string()))?;
         let sending = if has_no_body { None } else { self.send(Sending::new(body, stream)) };
-        let answer = answer.await.map_err(broken)?;
+        let answer = answer.await.map_err(|error| self.unanswered(&error))?;
         Ok(answer.map(|stream| Received::answer(stream, sending)))
     }
 
     /// Most bodies are all there and need no task.
     fn send(&self, mut sending: Sending<Body>) -> Option<AbortOnDropHandle<()>> {
-        let unfinished = (&mut sending).now_or_never().is_none();
-        unfinished.then(|| AbortOnDropHandle::new(self.connection.home.spawn(sending)))
+        (!sending.begin()).then(|| AbortOnDropHandle::new(self.connection.home.spawn(sending)))
+    }
+
+    /// Why a call has no answer. A runtime that says goodbye names the last call that it will answer, and one that refuses a call has not begun it (RFC 9113,
+    /// sections 6.8 and 8.7).
+    fn unanswered(&self, error: &h2::Error) -> ForwardError {
+        let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+        match error.is_remote() && (error.is_go_away() || is_refused) {
+            true => self.not_taken(error.to_string()),
+            false => self.broken(&stream::status(error)),
+        }
+    }
+
+    fn not_taken(&self, reason: String) -> ForwardError {
+        ForwardError::NotTaken { socket: self.socket().into(), reason }
     }
 
     /// A failure of reading an answer's body, as an error that names the socket.
@@ -183,11 +205,13 @@ impl Service<Request<Body>> for Upstream {
     }
 }
 
+static LOCALHOST: LazyLock<Authority> = LazyLock::new(|| Authority::from_static("localhost"));
+
 /// A gRPC server refuses an authority that is a path, so the socket never appears in a request.
 fn on_localhost(uri: &Uri) -> Uri {
     let mut parts = http::uri::Parts::default();
     parts.scheme = Some(Scheme::HTTP);
-    parts.authority = Some(Authority::from_static("localhost"));
+    parts.authority = Some(LOCALHOST.clone());
     parts.path_and_query =
         Some(uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")));
     // All three parts are present, which is all that `from_parts` asks for.

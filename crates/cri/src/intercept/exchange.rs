@@ -227,7 +227,7 @@ impl<A: Agent> Call<A> {
 async fn converse(upstream: &Upstream, request: Request<Body>) -> Exchange {
     let cut = |error: ForwardError| Exchange::Cut {
         status: error.status(),
-        was_sent: !matches!(error, ForwardError::Unreachable { .. }),
+        was_sent: matches!(error, ForwardError::Broken { .. }),
     };
     match upstream.forward(request).await {
         Ok(response) => match collect(upstream, response).await {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::Request;
+use http::uri::PathAndQuery;
 use http_body::{Frame, SizeHint};
 use prost::Message;
 use tokio::sync::Notify;
@@ -70,7 +71,7 @@ struct List {
 
 #[derive(Clone, Debug)]
 struct Call {
-    method: String,
+    path: PathAndQuery,
     duty: Duty,
     since: Instant,
     request: Arc<Mutex<Kept>>,
@@ -88,6 +89,14 @@ struct Kept {
 pub(crate) struct Entry {
     board: Arc<Board>,
     number: u64,
+    path: PathAndQuery,
+}
+
+impl Entry {
+    /// Of the call, as `/runtime.v1.RuntimeService/Version`.
+    pub(super) fn path(&self) -> &str {
+        self.path.path()
+    }
 }
 
 impl Drop for Entry {
@@ -101,16 +110,21 @@ impl Drop for Entry {
 
 impl UnderWay {
     /// Puts a call on the list.
-    pub(super) fn enter(&self, request: Request<Body>) -> (Request<Body>, Entry) {
-        let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let (duty, kept) = (Duty::of(&method), Arc::default());
+    pub(super) fn enter<B>(&self, request: Request<B>) -> (Request<Body>, Entry)
+    where
+        B: http_body::Body<Data = Bytes, Error = Status> + Send + Unpin + 'static,
+    {
+        // Shares the memory of the request's head.
+        let path = request.uri().path_and_query().cloned();
+        let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let (duty, kept) = (Duty::of(method(&path)), Arc::default());
         let request = request.map(|inner| Body::new(KeptBody { inner, kept: Arc::clone(&kept) }));
-        let call = Call { method, duty, since: Instant::now(), request: kept };
+        let call = Call { path: path.clone(), duty, since: Instant::now(), request: kept };
         let mut list = lock(&self.board.list);
         let number = list.next;
         list.next += 1;
         list.calls.insert(number, call);
-        (request, Entry { board: Arc::clone(&self.board), number })
+        (request, Entry { board: Arc::clone(&self.board), number, path })
     }
 
     /// Comes back at a moment when no call is under way that takes long by nature.
@@ -152,7 +166,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// `StopContainer 3f2a for 2.1 s`.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Call { method, since, request, .. } = self;
+        let Call { path, since, request, .. } = self;
+        let method = method(path);
         let tenths = Duration::from_millis(100);
         let ran_for = since.elapsed().div_duration_f64(tenths).round() / 10.0;
         match lock(request).subject(method) {
@@ -180,6 +195,10 @@ impl Kept {
     }
 }
 
+fn method(path: &PathAndQuery) -> &str {
+    path.path().rsplit('/').next().unwrap_or_default()
+}
+
 fn subject(method: &str, message: Bytes) -> Option<String> {
     let pod = |config: Option<v1::PodSandboxConfig>| {
         let metadata = config?.metadata?;
@@ -199,12 +218,15 @@ fn subject(method: &str, message: Bytes) -> Option<String> {
 }
 
 /// A request's body as it is, with its frames kept.
-struct KeptBody {
-    inner: Body,
+struct KeptBody<B> {
+    inner: B,
     kept: Arc<Mutex<Kept>>,
 }
 
-impl http_body::Body for KeptBody {
+impl<B> http_body::Body for KeptBody<B>
+where
+    B: http_body::Body<Data = Bytes, Error = Status> + Unpin,
+{
     type Data = Bytes;
     type Error = Status;
 

@@ -1,6 +1,7 @@
 //! Sees how a forwarded call ends. In: the runtime's answer. Out: the same answer, and one [`Agent::call_ended`].
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::agent::Agent;
+use crate::proxy::Shared;
 use crate::proxy::under_way::Entry;
 use crate::stream::Received;
 use crate::upstream::{Upstream, code_number};
@@ -17,18 +19,18 @@ use crate::upstream::{Upstream, code_number};
 /// Tells the agent once how a call ended, and until then the call is under way; when it is dropped before, the client went away.
 #[derive(Debug)]
 pub(crate) struct CallEnd<A: Agent> {
-    waiting: Option<(A, String, Entry)>,
+    waiting: Option<(Arc<Shared<A>>, Entry)>,
 }
 
 impl<A: Agent> CallEnd<A> {
-    pub(crate) fn new(agent: A, path: &str, entry: Entry) -> CallEnd<A> {
-        CallEnd { waiting: Some((agent, path.to_owned(), entry)) }
+    pub(super) fn new(shared: Arc<Shared<A>>, entry: Entry) -> CallEnd<A> {
+        CallEnd { waiting: Some((shared, entry)) }
     }
 
     /// The first code counts.
     pub(crate) fn tell(&mut self, code: u32) {
-        if let Some((agent, path, _ended)) = self.waiting.take() {
-            agent.call_ended(&path, code);
+        if let Some((shared, ended)) = self.waiting.take() {
+            shared.agent.call_ended(ended.path(), code);
         }
     }
 

@@ -225,7 +225,10 @@ impl Upstream {
         match tokio::time::timeout(limit, send(request)).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(self.failed(call, id, &status)),
-            Err(_) => Err(self.timed_out(call)),
+            Err(_) => {
+                self.connection.give_up().await;
+                Err(self.timed_out(call))
+            }
         }
     }
 

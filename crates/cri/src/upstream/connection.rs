@@ -2,11 +2,12 @@
 //!
 //! It is made for the first call, and anew for the first one after it broke.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use h2::client::{Builder, SendRequest};
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
@@ -16,10 +17,10 @@ use tokio::task::JoinHandle;
 use super::HEADERS_LEN_MAX;
 use crate::cork::Corked;
 use crate::quiet::Quiet;
+use crate::server::CONNECTION_WINDOW;
 
 /// What the runtime may send before bayplan has read it. A kubelet relists a few hundred kilobytes at once.
 const STREAM_WINDOW: u32 = 4 << 20;
-const CONNECTION_WINDOW: u32 = 8 << 20;
 
 /// Cancelled calls whose late answers are still told from nonsense.
 const CANCELLED_MAX: usize = 1000;
@@ -45,12 +46,21 @@ impl Home {
 pub(super) struct Connection {
     pub(super) home: Home,
     pub(super) socket: PathBuf,
-    sender: Mutex<Option<SendRequest<Bytes>>>,
+    line: Mutex<Option<Line>>,
+}
+
+/// A connection that was made.
+#[derive(Debug)]
+struct Line {
+    sender: SendRequest<Bytes>,
+    stream: Corked<Quiet>,
+    /// What reads and writes.
+    task: JoinHandle<()>,
 }
 
 impl Connection {
     pub(super) fn new(home: Home, socket: PathBuf) -> Connection {
-        Connection { home, socket, sender: Mutex::new(None) }
+        Connection { home, socket, line: Mutex::new(None) }
     }
 
     /// A handle for one call.
@@ -59,22 +69,31 @@ impl Connection {
     /// There is no connection, and none can be made: what the kernel said.
     pub(super) async fn sender(&self) -> io::Result<SendRequest<Bytes>> {
         // Held while it is made: whoever comes meanwhile shares it.
-        let mut held = self.sender.lock().await;
-        if let Some(sender) = held.clone()
-            && let Ok(sender) = sender.ready().await
+        let mut line = self.line.lock().await;
+        // After a bug in its task the handle of a connection is not to be touched.
+        if let Some(Line { sender, .. }) = line.as_ref().filter(|it| !it.task.is_finished())
+            && let Ok(sender) = sender.clone().ready().await
         {
             return Ok(sender);
         }
-        *held = None;
+        *line = None;
         let home = self.home.clone();
         // A stream belongs to the runtime on which it is made.
-        let sender = self.home.spawn(connect(home, self.socket.clone())).await??;
-        *held = Some(sender.clone());
-        Ok(sender)
+        let made = self.home.spawn(connect(home, self.socket.clone())).await??;
+        Ok(line.insert(made).sender.clone())
+    }
+
+    /// The next call makes another connection, and those that are under way stay on theirs: a runtime that has spoken there and does not answer in time may do
+    /// so on a new one. Where it has not said a word nothing would be gained.
+    pub(super) async fn give_up(&self) {
+        let mut line = self.line.lock().await;
+        if line.as_ref().is_some_and(|it| it.stream.has_heard()) {
+            *line = None;
+        }
     }
 }
 
-async fn connect(home: Home, socket: impl AsRef<Path>) -> io::Result<SendRequest<Bytes>> {
+async fn connect(home: Home, socket: impl AsRef<Path>) -> io::Result<Line> {
     let stream = Corked::new(Quiet::new(UnixStream::connect(socket).await?)?);
     let handshake = Builder::new()
         .initial_window_size(STREAM_WINDOW)
@@ -84,13 +103,15 @@ async fn connect(home: Home, socket: impl AsRef<Path>) -> io::Result<SendRequest
         // The runtime's late answers to cancelled calls must not end the connection of the others.
         .max_local_error_reset_streams(None)
         .enable_push(false)
-        .handshake(stream);
-    let (sender, connection) = handshake.await.map_err(io::Error::other)?;
-    home.spawn(async move {
+        .handshake(stream.clone());
+    let (sender, mut connection) = handshake.await.map_err(io::Error::other)?;
+    let same = stream.clone();
+    let task = home.spawn(async move {
+        let turn = poll_fn(|context| same.poll_turn(context, |it| connection.poll_unpin(it)));
         // Calls that were under way hear it too.
-        if let Err(error) = connection.await {
+        if let Err(error) = turn.await.and_then(|it| it.map_err(io::Error::other)) {
             tracing::debug!(%error, "the connection to the runtime ended");
         }
     });
-    Ok(sender)
+    Ok(Line { sender, stream, task })
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixListener;
 
 use super::{ContainerState, RuntimeError, Upstream};
@@ -99,4 +100,38 @@ async fn a_runtime_that_hangs_costs_no_more_than_the_limit() {
     let error = soon(it.upstream.version()).await.unwrap_err();
     assert!(matches!(error, RuntimeError::TimedOut { call: "Version", .. }), "{error}");
     assert!(error.to_string().ends_with("did not answer within 200ms"), "{error}");
+}
+
+/// The first connection is open and says nothing but this, all later ones are good. Gives what two questions are answered, and how many connections there were.
+async fn ask_twice(first_word: &[u8]) -> ([bool; 2], usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("runtime.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let upstream = Upstream::new(socket, Duration::from_millis(500));
+    let first = upstream.version();
+    let accepted = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(first_word).await.unwrap();
+        stream
+    };
+    let (first, _open) = soon(async { tokio::join!(first, accepted) }).await;
+    let runtime = EmbeddedRuntime::new();
+    let good = async { runtime.serve(listener, std::future::pending()).await };
+    let second = async {
+        tokio::select! {
+            () = good => unreachable!("it serves for ever"),
+            second = upstream.version() => second,
+        }
+    };
+    let second = soon(second).await;
+    let connections = 1 + usize::from(runtime.calls("Version") > 0);
+    ([first.is_ok(), second.is_ok()], connections)
+}
+
+#[tokio::test]
+async fn a_connection_on_which_nothing_is_answered_any_more_is_given_up() {
+    // Settings, as every server sends them first.
+    assert_eq!(ask_twice(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await, ([false, true], 2));
+    // A runtime that hangs altogether gets no connection for each question.
+    assert_eq!(ask_twice(&[]).await, ([false, false], 1));
 }

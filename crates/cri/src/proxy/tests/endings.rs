@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use prost::Message as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::Instant;
 use tonic::{Code, Request, Status};
 
 use crate::agent::Admission;
-use crate::embedded::Fault;
+use crate::embedded::{EmbeddedRuntime, Fault};
 use crate::test_support::{DRAIN, House, create, pinning, run_pod, soon};
 use crate::{frame, v1};
 
@@ -111,6 +112,38 @@ async fn a_runtime_that_cannot_be_reached_has_not_made_anything() {
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(status.message().contains("check that it is running"), "{status}");
     assert_eq!(outcomes(house).await, ["created #1 Failed"]);
+}
+
+/// A runtime that says these bytes to whoever has called something, and then nothing.
+fn house_of_a_runtime_that_says(frames: &'static [&'static [u8]]) -> House {
+    let runtime = EmbeddedRuntime::new();
+    House::with_runtime(Admission::Place(pinning("0-1", "0")), runtime, |listener, _| async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        // The preface, settings and a call are more than this.
+        stream.read_exact(&mut [0; 100]).await.unwrap();
+        stream.write_all(&frames.concat()).await.unwrap();
+        std::future::pending().await
+    })
+}
+
+#[tokio::test]
+async fn a_call_that_the_runtime_does_not_take_has_made_nothing() {
+    // RFC 9113, section 6: length, type, flags, stream, and what belongs to the type.
+    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const GOODBYE: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const REFUSED: &[u8] = &[0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 7];
+    const BROKEN: &[u8] = &[0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 2];
+    for (frames, word, expected) in [
+        (&[SETTINGS, GOODBYE] as &[_], "did not take the call", "created #1 Failed"),
+        (&[SETTINGS, REFUSED], "did not take the call", "created #1 Failed"),
+        (&[SETTINGS, BROKEN], "broke off the call", "created #1 Unknown"),
+    ] {
+        let house = house_of_a_runtime_that_says(frames);
+        let status = soon(house.client().create_container(create("p", "main"))).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        assert!(status.message().contains(word), "{status}");
+        assert_eq!(outcomes(house).await, [expected]);
+    }
 }
 
 #[tokio::test]
