@@ -445,7 +445,16 @@ fn whose_time_cannot_be_limited_leaves_half_of_the_cpus_and_keeps_one() {
         in hog 3
         20 rounds  web cpus=2 pressure=0.5  hog cpus=1
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            115 s: propose 1 (act) confine on hog, which leaves CPUs 0,2, for web: cpu-pressure 50 % > 20 %
+                cpu-pressure 50 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            130 s: judge 1 kept: closed 67 % of the gap
+            135 s: propose 2 (act) confine on hog, which leaves CPUs 1, for web: cpu-pressure 30 % > 20 %
+                cpu-pressure 30 % > 20 %
+                from hog by a shared CPU: activity 2.00, correlation 1.0
+            150 s: judge 2 kept: closed 100 % of the gap
+        "#]],
     );
 }
 

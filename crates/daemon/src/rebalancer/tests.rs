@@ -215,18 +215,18 @@ fn who_is_to_be_acted_on_is_offered_what_touches_nobody_who_is_not() {
     check_offer(
         vec![hog(1, "a"), annotated("observe", hog(2, "b"))],
         expect![[r#"
-        n/a/main act: evict
-        n/b/main observe: idle siblings suppress evict
-    "#]],
+            n/a/main act: evict
+            n/b/main observe: idle siblings suppress confine evict
+        "#]],
     );
     let mut mate = annotated("off", hog(2, "a"));
     mate.name = "n/a/mate".to_owned();
     check_offer(
         vec![hog(1, "a"), mate],
         expect![[r#"
-        n/a/main act: evict
-        n/a/mate off: idle siblings suppress evict
-    "#]],
+            n/a/main act: evict
+            n/a/mate off: idle siblings suppress confine evict
+        "#]],
     );
 }
 
@@ -239,8 +239,14 @@ fn who_is_limited_keeps_its_cpus_and_who_cannot_be_leaves_some() {
         ]
     };
     let sets = [Knob::Siblings, Knob::Confine];
-    check_offer_of(sets.into(), all(), expect![[r#""#]]);
-    check_offer_of(sets.into_iter().chain([Knob::Suppress]).collect(), all(), expect![[r#""#]]);
+    check_offer_of(sets.into(), all(), expect![[r#"
+        n/hog/main act: siblings confine evict
+        n/web/main act: siblings evict
+    "#]]);
+    check_offer_of(sets.into_iter().chain([Knob::Suppress]).collect(), all(), expect![[r#"
+        n/hog/main act: siblings suppress evict
+        n/web/main act: siblings evict
+    "#]]);
 }
 
 /// On a node with two caches of one CPU, in mode `act` for everybody.

@@ -1,6 +1,6 @@
 //! Reads a scene and a script, plays it, and writes down what is said.
 //!
-//! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (all without), `mems=`, `exclusive`. A script is a phase per line: how long, then for everybody
+//! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (without it, all that a node offers together), `mems=`, `exclusive`. A script is a phase per line: how long, then for everybody
 //! the name and what is measured. `gone NAME`, `off NAME`, `moved NAME`, `in NAME CPUS`, `touched NAME` and `forbid KNOBS` hold from then on. `ended NUMBER` is said of a proposal. `idle 0.5` is what the kernel says of all CPUs from then on. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after 100 rounds. Rounds last 5 s.
 
 use super::*;
@@ -197,7 +197,8 @@ fn parse_resident(line: &str) -> Resident {
         mems: NodeSet::new(),
         since: Duration::ZERO,
         mode: Mode::Act,
-        knobs: Knob::ALL.into_iter().collect(),
+        // Where time can be limited nobody is confined.
+        knobs: Knob::ALL.into_iter().filter(|it| *it != Knob::Confine).collect(),
     };
     for word in words {
         match word.split_once('=') {
