@@ -76,7 +76,7 @@ fn containers_run_where_bayplan_says_on_this_machine() {
 }
 
 #[test]
-fn the_rebalancer_blames_the_hog_confines_it_and_lets_it_go_where_that_is_in_vain() {
+fn the_rebalancer_blames_the_hog_holds_it_and_lets_it_go_where_that_is_in_vain() {
     let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
     rebalancing::run(Path::new(BAYPLAN)).unwrap();
 }

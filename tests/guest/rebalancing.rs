@@ -37,6 +37,7 @@ const INTERVAL: Duration = Duration::from_secs(3);
 /// Eight clients, so that there always is a request and the server wants all of its CPU, of which the hog takes half. Before
 /// Linux 6.6 who sleeps in between has to wait as well; after that it hardly does, and only who wants more than its share waits for long.
 const SIZES: Sizes = Sizes {
+    servers: 1,
     milli: 10,
     hogs: 2,
     asking: &["-c", "8", "eval", "local x=0 while x<10000 do x=x+1 end return x", "0"],

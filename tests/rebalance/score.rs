@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
-use bayplan_rebalance::{Knob, Settings};
+use bayplan_rebalance::Settings;
 
 use crate::PERIOD;
 use crate::run::{Case, Log, Made};

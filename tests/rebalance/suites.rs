@@ -101,7 +101,7 @@ pub(crate) const SUITES: [Suite; 16] = [
     },
     Suite {
         name: "sets-only",
-        about: "one noisy neighbour, and nothing but CPU sets can be written, as with cgroups of version 1",
+        about: "one noisy neighbour, and nothing but CPU sets can be turned, as without enforcement",
         seeds: 6,
         aim: Aim::Relief,
         trial: sets_only,

@@ -5,6 +5,7 @@
 //! the kernel here what the cgroups of the QoS classes are worth, as kubelet would; where nobody else does, a hog of the lowest class gets as much as the server.
 
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +25,8 @@ const SERVER: &str = "default/scenario-server/app";
 /// As [`SERVER`].
 const HOG: &str = "default/scenario-hog/app";
 
-const PORT: &str = "16379";
+/// Of its first process; the others have those after it.
+const PORT: u16 = 16379;
 
 /// Some of the others need instructions that an emulated processor does not have.
 const METHOD: &str = "--cpu-method ackermann";
@@ -32,6 +34,8 @@ const METHOD: &str = "--cpu-method ackermann";
 /// How much of everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
+    /// Processes of the server, each of which has clients of its own.
+    pub servers: u16,
     /// What the server asks for, in thousandths of a CPU.
     pub milli: u64,
     /// Processes of the hog.
@@ -82,7 +86,7 @@ impl std::fmt::Display for Latency {
 pub struct Load {
     is_over: Arc<AtomicBool>,
     rounds: Arc<Mutex<Vec<Latency>>>,
-    asker: Option<JoinHandle<anyhow::Result<()>>>,
+    askers: Vec<JoinHandle<anyhow::Result<()>>>,
 }
 
 impl Load {
@@ -91,28 +95,24 @@ impl Load {
     /// # Errors
     /// The server does not answer, or redis is not installed.
     pub fn start(sizes: Sizes) -> anyhow::Result<Load> {
-        let Sizes { asking, requests, .. } = sizes;
+        let Sizes { servers, asking, requests, .. } = sizes;
         let program = find_program("redis-benchmark", "redis-tools")?;
-        wait_for("the server", LIMIT, || {
-            Ok(TcpStream::connect(format!("127.0.0.1:{PORT}")).ok().map(drop))
-        })?;
         let (is_over, rounds) =
             (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Latency>>>::default());
-        let (seen, told) = (Arc::clone(&is_over), Arc::clone(&rounds));
-        let asker = std::thread::spawn(move || {
-            while !seen.load(Ordering::Relaxed) {
-                let mut round = Command::new(&program);
-                round.args(["-p", PORT, "--csv", "-n", &requests.to_string()]).args(asking);
-                let done = round.stdin(Stdio::null()).output()?;
-                let text = String::from_utf8_lossy(&done.stdout);
-                let said =
-                    || format!("redis-benchmark: {text}{}", String::from_utf8_lossy(&done.stderr));
-                let latency = parse_latency(&text).with_context(said)?;
-                told.lock().unwrap_or_else(PoisonError::into_inner).push(latency);
-            }
-            Ok(())
-        });
-        Ok(Load { is_over, rounds, asker: Some(asker) })
+        let mut askers = Vec::new();
+        for port in PORT..PORT + servers {
+            wait_for("the server", LIMIT, || Ok(TcpStream::connect(("127.0.0.1", port)).ok()))?;
+            let (program, seen, told) =
+                (program.clone(), Arc::clone(&is_over), Arc::clone(&rounds));
+            askers.push(std::thread::spawn(move || {
+                while !seen.load(Ordering::Relaxed) {
+                    let latency = ask(&program, port, asking, requests)?;
+                    told.lock().unwrap_or_else(PoisonError::into_inner).push(latency);
+                }
+                Ok(())
+            }));
+        }
+        Ok(Load { is_over, rounds, askers })
     }
 
     /// So many rounds that begin from now on.
@@ -120,14 +120,11 @@ impl Load {
     /// # Errors
     /// A round has failed, or they do not end in time.
     pub fn measure(&self, count: usize) -> anyhow::Result<Vec<Latency>> {
-        // The one that is under way counts for nothing.
-        let first = self.done().len() + 1;
+        // Those that are under way count for nothing.
+        let first = self.done().len() + self.askers.len();
         let limit = LIMIT * u32::try_from(count + 1)?;
         wait_for("rounds of requests", limit, || {
-            ensure!(
-                self.asker.as_ref().is_some_and(|it| !it.is_finished()),
-                "the clients have given up"
-            );
+            ensure!(self.askers.iter().all(|it| !it.is_finished()), "the clients have given up");
             Ok(self.done().get(first..first + count).map(<[Latency]>::to_vec))
         })
     }
@@ -140,11 +137,22 @@ impl Load {
 impl Drop for Load {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        let ended = self.asker.take().map(JoinHandle::join);
-        if let Some(Ok(Err(error))) = ended {
-            println!("  the clients: {error:#}");
+        for asker in self.askers.drain(..) {
+            if let Ok(Err(error)) = asker.join() {
+                println!("  the clients: {error:#}");
+            }
         }
     }
+}
+
+/// A round of requests.
+fn ask(program: &Path, port: u16, asking: &[&str], requests: u32) -> anyhow::Result<Latency> {
+    let mut round = Command::new(program);
+    round.args(["-p", &port.to_string(), "--csv", "-n", &requests.to_string()]).args(asking);
+    let done = round.stdin(Stdio::null()).output()?;
+    let text = String::from_utf8_lossy(&done.stdout);
+    let said = || format!("redis-benchmark: {text}{}", String::from_utf8_lossy(&done.stderr));
+    parse_latency(&text).with_context(said)
 }
 
 /// From the last line of `redis-benchmark --csv`: test, requests per second, then milliseconds: average, least, p50, p95, p99, most.
@@ -166,13 +174,17 @@ fn launch(node: &mut Node, name: &str, cpu: u64, script: &str) -> anyhow::Result
 }
 
 /// redis, which Debian has under the name of another tool of redis's as well: which one it is it knows by its name.
-fn launch_server(node: &mut Node, milli: u64) -> anyhow::Result<Placed> {
+fn launch_server(node: &mut Node, servers: u16, milli: u64) -> anyhow::Result<Placed> {
     let program = find_program("redis-check-rdb", "redis-tools")?;
-    let script = format!(
-        "exec -a redis-server {} --port {PORT} --bind 127.0.0.1 --save '' --dir /tmp",
-        program.display()
-    );
-    launch(node, "server", milli, &script)
+    let run = |port: u16| {
+        let program = program.display();
+        format!(
+            "exec -a redis-server {program} --port {port} --bind 127.0.0.1 --save '' --dir /tmp"
+        )
+    };
+    let others: String =
+        (PORT + 1..PORT + servers).map(|port| format!("({}) & ", run(port))).collect();
+    launch(node, "server", milli, &format!("{others}{}", run(PORT)))
 }
 
 /// Somebody of the lowest class who wants so many CPUs.
@@ -209,7 +221,7 @@ impl Stage {
     /// # Errors
     /// A program is not installed, or does not start.
     pub fn set(node: &mut Node, sizes: Sizes) -> anyhow::Result<Stage> {
-        let server = launch_server(node, sizes.milli)?;
+        let server = launch_server(node, sizes.servers, sizes.milli)?;
         let bystander = launch_bystander(node)?;
         let load = Load::start(sizes)?;
         println!("  server on {}, bystander on {}", server.cpus, bystander.cpus);

@@ -44,4 +44,4 @@ pub use reclaim::{
 pub use setting::{
     Form, GONE, Observed, Original, Setting, Settings, Slot, is_same, text_of, value_in,
 };
-pub use turned::{TurnedGroup, suppressed};
+pub use turned::{CgroupVersion, TurnedGroup, suppressed};

@@ -1,6 +1,6 @@
 //! What the rebalancer turns in cgroups beside bursts, which are in `cgroup.rs`. In: groups. Out: settings.
 //!
-//! Documentation/admin-guide/cgroup-v2.rst, "CPU Interface Files". Only groups are chosen whose other files nobody writes again and again: the kernel refuses
+//! Documentation/admin-guide/cgroup-v2.rst, "CPU Interface Files"; of version 1, Documentation/scheduler/sched-bwc.rst, "Management". Only groups are chosen whose other files nobody writes again and again: the kernel refuses
 //! to write the weight of an idle group, which the runtime does for a container's group with every update, and kubelet for the group of a QoS class every
 //! minute, and when it starts, where it gives up. A pod's group gets its weight when it is made.
 
@@ -11,6 +11,15 @@ use crate::setting::{Form, Setting, Settings, Slot};
 const QUOTA_US_MIN: u64 = 1000;
 /// The kernel's usual period, in microseconds.
 const PERIOD_US: u64 = 100_000;
+
+/// Which files a group has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupVersion {
+    /// `cpu.cfs_quota_us`, and the period in a file of its own.
+    V1,
+    /// `cpu.max`.
+    V2,
+}
 
 /// A group, for whom it is changed, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +43,11 @@ impl TurnedGroup {
     }
 
     /// The file that limits a group.
-    pub fn limit_slot(&self) -> Slot {
-        quota_slot(&self.dir)
+    pub fn limit_slot(&self, version: CgroupVersion) -> Slot {
+        match version {
+            CgroupVersion::V1 => Slot::file(format!("{}/cpu.cfs_quota_us", self.dir)),
+            CgroupVersion::V2 => quota_slot(&self.dir),
+        }
     }
 
     /// It runs where nobody else of its parent's wants to. The kernel gives it the default weight when that ends (`sched_group_set_idle`), so the weight that
@@ -48,11 +60,19 @@ impl TurnedGroup {
     }
 
     /// All in it together get at most what `cpus` CPUs have.
-    pub fn limited(&self, quota: CpuQuota) -> Settings {
+    pub fn limited(&self, quota: CpuQuota, version: CgroupVersion) -> Settings {
         let CpuQuota { quota_us, period_us } = quota;
         // Not as a container's limit, which its runtime knows: nobody else writes this one.
-        let setting = self.setting(Form::Text, format!("{quota_us} {period_us}"));
-        [(self.limit_slot(), setting)].into()
+        let setting = |value| self.setting(Form::Text, value);
+        let limit = self.limit_slot(version);
+        match version {
+            CgroupVersion::V1 => {
+                let period = Slot::file(format!("{}/cpu.cfs_period_us", self.dir));
+                let (quota_us, period_us) = (quota_us.to_string(), period_us.to_string());
+                [(period, setting(period_us)), (limit, setting(quota_us))].into()
+            }
+            CgroupVersion::V2 => [(limit, setting(format!("{quota_us} {period_us}")))].into(),
+        }
     }
 }
 

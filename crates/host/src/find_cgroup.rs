@@ -52,12 +52,31 @@ pub fn find_container_cgroup(
     if is_group(kernel, &inner) {
         dirs.push(inner);
     }
-    let is_pod = |dir: &&str| {
-        let kubelets = cgroup_dir(parent);
-        kubelets.is_some_and(|it| it.file_name() == Path::new(dir).file_name())
-    };
-    let pod = own.rsplit_once('/').map(|(dir, _)| dir).filter(is_pod).map(str::to_owned);
-    Ok(Some(ContainerCgroup { pod, dirs }))
+    Ok(Some(ContainerCgroup { pod: pod_around(&own, parent), dirs }))
+}
+
+fn pod_around(own: &str, parent: &str) -> Option<String> {
+    let (dir, _) = own.rsplit_once('/')?;
+    let is_kubelets = cgroup_dir(parent)?.file_name() == Path::new(dir).file_name();
+    is_kubelets.then(|| dir.to_owned())
+}
+
+/// As [`find_container_cgroup`] in the hierarchy `cpu` of version 1 (Documentation/scheduler/sched-bwc.rst), without what the runtime makes within.
+///
+/// # Errors
+/// [`CgroupError`] when it cannot be looked for.
+pub fn find_cpu_cgroup(
+    kernel: &mut dyn Kernel,
+    parent: &str,
+    id: &str,
+) -> Result<Option<ContainerCgroup>, CgroupError> {
+    let own = find_below(kernel, &format!("{CGROUPS}/cpu"), parent, id)?;
+    Ok(own.map(|own| ContainerCgroup { pod: pod_around(&own, parent), dirs: vec![own] }))
+}
+
+/// Whether the CPU time of groups is limited by a hierarchy of version 1.
+pub fn has_cpu_cgroups(kernel: &mut dyn Kernel) -> bool {
+    kernel.is_there(&format!("{CGROUPS}/cpu/cpu.cfs_quota_us"))
 }
 
 /// The directory in which a pod's containers get theirs (version 2), whether it is there or not. `None`: kubelet has named none.

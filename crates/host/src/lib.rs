@@ -29,7 +29,7 @@ mod write_snapshot;
 
 pub use find_cgroup::{
     ContainerCgroup, find_cgroup_paths, find_container_cgroup, find_container_cgroup_id,
-    find_cpuset_group, pod_cgroup,
+    find_cpu_cgroup, find_cpuset_group, has_cpu_cgroups, pod_cgroup,
 };
 pub use read_block_devices::{read_block_devices, read_undivided_disks};
 pub use read_cgroup::{CgroupError, CpuFiles, CpuStat, read_cgroup_files};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bayplan_enforcement::CgroupFiles;
 use bayplan_host::kernel::DiskKernel;
-use bayplan_host::read_cgroup_files;
+use bayplan_host::{has_cpu_cgroups, read_cgroup_files};
 use bayplan_rebalance::Knob;
 
 use crate::config::{Config, EnforcementMode};
@@ -32,7 +32,7 @@ pub(super) fn is_pinning(knob: Knob) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reach {
     pub(super) knobs: BTreeSet<Knob>,
-    /// Why no kernel file can be written.
+    /// Why not every knob can be.
     pub(super) lacking: Option<&'static str>,
     /// Classes of resctrl that culprits can be put into.
     pub(super) classes: Option<Arc<ClassesKnown>>,
@@ -51,6 +51,8 @@ pub(super) struct Writing {
 #[derive(Debug, Default)]
 pub(super) struct FilesSeen {
     files: Option<CgroupFiles>,
+    /// Time is limited by a hierarchy of version 1.
+    is_v1: bool,
     classes: Option<Arc<ClassesKnown>>,
     /// How often groups had been made or removed when classes were read.
     regrouped: u64,
@@ -78,13 +80,16 @@ impl FilesSeen {
             EnforcementMode::On => {}
         }
         if self.files.is_none() {
-            let kernel = DiskKernel::open(&config.host_root).ok();
-            let files = kernel.map(|mut kernel| read_cgroup_files(&mut kernel)).unwrap_or_default();
+            let mut kernel = DiskKernel::open(&config.host_root).ok();
+            let files = kernel.as_mut().map(|it| read_cgroup_files(it)).unwrap_or_default();
             // Before the first pod there may be no group that has them.
             self.files = files.contains("cpu.max").then_some(files);
+            self.is_v1 = kernel.is_some_and(|mut it| has_cpu_cgroups(&mut it));
         }
         let Some(files) = &self.files else {
-            return no_files("there are no cgroups of version 2 with the controller cpu");
+            let mut reach = no_files("there are no cgroups of version 2 with the controller cpu");
+            reach.knobs.extend(self.is_v1.then_some(Knob::Suppress));
+            return reach;
         };
         let is_there = |file: &str| files.contains(file);
         let knobs = FILES.iter().filter(|(_, file)| is_there(file)).map(|(knob, _)| *knob);

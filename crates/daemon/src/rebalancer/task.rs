@@ -274,7 +274,7 @@ impl RebalancerTask {
     fn hindrance(&self, scene: &Scene, reach: &Reach, config: &Config) -> Option<String> {
         let unrest = scene.unrest.map(unrest_text);
         let lacking = reach.lacking.filter(|_| config.rebalance.mode == Mode::Act);
-        let lacking = lacking.map(|why| format!("no kernel files can be turned: {why}"));
+        let lacking = lacking.map(|why| format!("not every knob can be turned: {why}"));
         unrest.map(str::to_owned).or(lacking)
     }
 

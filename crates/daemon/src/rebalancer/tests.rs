@@ -239,14 +239,22 @@ fn who_is_limited_keeps_its_cpus_and_who_cannot_be_leaves_some() {
         ]
     };
     let sets = [Knob::Siblings, Knob::Confine];
-    check_offer_of(sets.into(), all(), expect![[r#"
+    check_offer_of(
+        sets.into(),
+        all(),
+        expect![[r#"
         n/hog/main act: siblings confine evict
         n/web/main act: siblings evict
-    "#]]);
-    check_offer_of(sets.into_iter().chain([Knob::Suppress]).collect(), all(), expect![[r#"
+    "#]],
+    );
+    check_offer_of(
+        sets.into_iter().chain([Knob::Suppress]).collect(),
+        all(),
+        expect![[r#"
         n/hog/main act: siblings suppress evict
         n/web/main act: siblings evict
-    "#]]);
+    "#]],
+    );
 }
 
 /// On a node with two caches of one CPU, in mode `act` for everybody.

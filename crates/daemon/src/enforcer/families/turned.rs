@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_enforcement::{Slot, TurnedGroup, burst_slot, suppressed};
+use bayplan_enforcement::{CgroupVersion, Slot, TurnedGroup, burst_slot, suppressed};
 use bayplan_host::kernel::Kernel;
-use bayplan_host::{ContainerCgroup, find_container_cgroup};
+use bayplan_host::{ContainerCgroup, find_container_cgroup, find_cpu_cgroup};
 use bayplan_rebalance::Knob;
 
 use super::Gathered;
@@ -31,7 +31,7 @@ pub(super) fn gather_turned(
         let Some(occupant) = occupancy.occupants.iter().find(|it| it.id == turn.target) else {
             continue;
         };
-        let found = group_of(kernel, occupant);
+        let found = group_of(kernel, occupant, turn.knob);
         let slots = found.and_then(|group| {
             settings_of(number, turn, occupant, &group, occupancy, &mut furthest, gathered)
         });
@@ -39,20 +39,31 @@ pub(super) fn gather_turned(
     }
 }
 
-fn group_of(kernel: &mut dyn Kernel, occupant: &Occupant) -> Result<ContainerCgroup, String> {
+/// Its groups, and which files they have. Of version 1 are only the limits of time.
+fn group_of(
+    kernel: &mut dyn Kernel,
+    occupant: &Occupant,
+    knob: Knob,
+) -> Result<(ContainerCgroup, CgroupVersion), String> {
     let Occupant { spec, runtime_id, .. } = occupant;
-    match find_container_cgroup(kernel, &spec.pod.cgroup_parent, runtime_id, None) {
-        Ok(Some(group)) => Ok(group),
-        Ok(None) => Err("it has no cgroup (version 2)".to_owned()),
-        Err(error) => Err(format!("its cgroup: {:#}", anyhow::Error::new(error))),
+    let parent = &spec.pod.cgroup_parent;
+    let failed = |error| format!("its cgroup: {:#}", anyhow::Error::new(error));
+    if let Some(group) = find_container_cgroup(kernel, parent, runtime_id, None).map_err(failed)? {
+        return Ok((group, CgroupVersion::V2));
     }
+    let limited = match knob {
+        Knob::Suppress => find_cpu_cgroup(kernel, parent, runtime_id).map_err(failed)?,
+        _ => None,
+    };
+    let group = limited.ok_or_else(|| "it has no cgroup (version 2)".to_owned())?;
+    Ok((group, CgroupVersion::V1))
 }
 
 fn settings_of(
     number: u64,
     turn: &Turn,
     occupant: &Occupant,
-    group: &ContainerCgroup,
+    (group, version): &(ContainerCgroup, CgroupVersion),
     occupancy: &Occupancy,
     furthest: &mut u32,
     gathered: &mut Gathered,
@@ -75,9 +86,9 @@ fn settings_of(
                 *furthest = turn.step;
                 // Half of a node whose CPUs are mostly owned would be no limit to them.
                 let quota = suppressed(occupancy.best_effort_cpus().len(), turn.step);
-                gathered.settings.extend(class.limited(quota));
+                gathered.settings.extend(class.limited(quota, *version));
             }
-            Ok(vec![class.limit_slot()])
+            Ok(vec![class.limit_slot(*version)])
         }
         Knob::Burst => {
             let slots: Vec<Slot> = group.dirs.iter().map(|dir| burst_slot(dir)).collect();
@@ -140,6 +151,10 @@ mod tests {
 
     /// What is wanted of files, and which of them belong to which proposal.
     fn check(turns: &[(u64, Knob, u64, u32)], expected: Expect) {
+        check_on(CgroupVersion::V2, turns, expected);
+    }
+
+    fn check_on(version: CgroupVersion, turns: &[(u64, Knob, u64, u32)], expected: Expect) {
         let occupants = vec![
             occupant(1, "a", "/kubepods/besteffort/pod-a", 0),
             occupant(2, "b", "kubepods-besteffort-pod_b.slice", 0),
@@ -152,12 +167,18 @@ mod tests {
             format!("{systemd}/cri-containerd-id-b.scope"),
             "kubepods/burstable/pod-c/id-c".to_owned(),
         ];
-        let mut kernel = FakeKernel::new(&[("sys/fs/cgroup/cgroup.controllers", "cpu\n")]);
+        let (known, mount, file) = match version {
+            CgroupVersion::V1 => ("cpu/cpu.cfs_quota_us", "cpu", "cpu.cfs_quota_us"),
+            CgroupVersion::V2 => ("cgroup.controllers", ".", "cgroup.type"),
+        };
+        let mut kernel = FakeKernel::new(&[(&format!("sys/fs/cgroup/{known}"), "\n")]);
         for group in groups {
-            let file = format!("sys/fs/cgroup/{group}/cgroup.type");
-            kernel.files.insert(file, "domain\n".to_owned());
+            let file = format!("sys/fs/cgroup/{mount}/{group}/{file}").replace("/./", "/");
+            kernel.files.insert(file, String::new());
         }
-        kernel.files.insert("sys/fs/cgroup/kubepods/cpu.max".to_owned(), String::new());
+        if version == CgroupVersion::V2 {
+            kernel.files.insert("sys/fs/cgroup/kubepods/cpu.max".to_owned(), String::new());
+        }
         let turn = |(number, knob, target, step): &(u64, Knob, u64, u32)| {
             let (knob, target, step, leave) = (*knob, ContainerId(*target), *step, CpuSet::new());
             (*number, Turn { knob, target, step, leave, mems: NodeSet::new() })
@@ -213,6 +234,15 @@ mod tests {
             1: Ok(["/sys/fs/cgroup/kubepods/besteffort/cpu.max"])
             2: Ok(["/sys/fs/cgroup/kubepods/besteffort/cpu.max"])
         "#]],
+        );
+    }
+
+    #[test]
+    fn of_version_1_only_the_limit_of_all_best_effort_pods_is_turned() {
+        check_on(
+            CgroupVersion::V1,
+            &[(1, Knob::Suppress, 1, 2), (2, Knob::Idle, 1, 1), (3, Knob::Suppress, 3, 3)],
+            expect![[r#""#]],
         );
     }
 
