@@ -3,8 +3,7 @@
 //! Where cgroups are of version 1: there BestEffort pods are limited by `cpu.cfs_quota_us`. What else is done with kernel files is to be seen in a guest.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -86,15 +85,21 @@ const FREE: &str = "-1";
 
 /// Of all BestEffort pods together, in microseconds of a period.
 fn limit(hog: &Placed) -> anyhow::Result<String> {
+    let file = class_group(hog)?.join("cpu.cfs_quota_us");
+    let text =
+        fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(text.trim().to_owned())
+}
+
+/// The group of all BestEffort pods in the hierarchy `cpu`.
+fn class_group(hog: &Placed) -> anyhow::Result<PathBuf> {
     let own = fs::read_to_string(format!("/proc/{}/cgroup", hog.pid))?;
     let hierarchy = own.lines().filter_map(|line| line.split_once(':'));
     let mut named = hierarchy.filter_map(|(_, rest)| rest.split_once(':'));
     let (_, path) =
         named.find(|(names, _)| names.split(',').any(|it| it == "cpu")).context("no group")?;
     let class = Path::new(path).ancestors().nth(2).context("no class of pods")?;
-    let file = format!("/sys/fs/cgroup/cpu{}/cpu.cfs_quota_us", class.display());
-    let text = fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
-    Ok(text.trim().to_owned())
+    Ok(Path::new("/sys/fs/cgroup/cpu").join(class.strip_prefix("/")?))
 }
 
 fn wait_for_kept(node: &Node, stage: &Stage, hog: &Placed) -> anyhow::Result<ProposalView> {
@@ -126,21 +131,18 @@ fn is_let_go(hog: &Placed) -> anyhow::Result<()> {
 /// As soon as the hog is held, somebody in no container takes all CPUs, so that it cannot help. It is taken back, and not tried again when he is gone and the
 /// server suffers from the hog as before.
 fn gives_up(node: &Node, stage: &Stage, hog: &Placed) -> anyhow::Result<()> {
-    let outsiders: Vec<Hog> =
-        hog.cpus.iter().map(|cpu| outsider(cpu.0)).collect::<Result<_, _>>()?;
+    let outsiders = Outsiders::waiting(hog)?;
     node.write_config(ACT)?;
     let is_held = || Ok((limit(hog)? != FREE).then_some(()));
     let held = wait_for("the hog to be held", stage.patience(), is_held);
     held.with_context(|| format!("{:#?}", node.rebalance()))?;
-    outsiders.iter().try_for_each(|it| it.signal(Signal::SIGCONT))?;
+    outsiders.go()?;
     let tried = stage.wait_for_proposal(node, |it| it.state.is_in_force())?;
     let judged =
         stage.wait_for_proposal(node, |it| it.at == tried.at && !it.state.is_in_force())?;
     println!("  {}: {}", judged.text, judged.outcome);
     ensure!(judged.state == ProposalState::Undone, "it is {}", judged.state.name());
-    for it in &outsiders {
-        println!("  an outsider had {:.1} s of a CPU", it.cpu_time()?.as_secs_f64());
-    }
+    println!("  outsiders had {:.1} s of CPUs", outsiders.cpu_time()?.as_secs_f64());
     drop(outsiders);
     is_let_go(hog)?;
     let suffers = |text: &str| text.lines().any(|line| line == "bayplan_rebalance_victims 1");
@@ -153,12 +155,41 @@ fn gives_up(node: &Node, stage: &Stage, hog: &Placed) -> anyhow::Result<()> {
     is_let_go(hog)
 }
 
-/// A process in no container that counts for more than all pods on its CPU, and waits for SIGCONT.
-fn outsider(cpu: u32) -> anyhow::Result<Hog> {
-    let outsider = Hog::start(cpu)?;
-    outsider.signal(Signal::SIGSTOP)?;
-    let pid = outsider.pid()?.to_string();
-    let reniced = Command::new("renice").args(["-n", "-20", "-p", &pid]).output()?;
-    ensure!(reniced.status.success(), "renice: {}", String::from_utf8_lossy(&reniced.stderr));
-    Ok(outsider)
+/// Processes in no container, one on each CPU, that count for more than all pods and wait for SIGCONT. They are in a group beside those of pods, so that the clients, which are in
+/// none, are as before.
+struct Outsiders {
+    hogs: Vec<Hog>,
+    group: PathBuf,
+}
+
+impl Outsiders {
+    fn waiting(beside: &Placed) -> anyhow::Result<Outsiders> {
+        let pods = class_group(beside)?.parent().context("no group of all pods")?.to_owned();
+        let mut outsiders = Outsiders { hogs: Vec::new(), group: pods.join("outside") };
+        fs::create_dir_all(&outsiders.group)?;
+        fs::write(outsiders.group.join("cpu.shares"), "262144")?;
+        for cpu in beside.cpus.iter() {
+            let hog = Hog::start(cpu.0)?;
+            hog.signal(Signal::SIGSTOP)?;
+            fs::write(outsiders.group.join("cgroup.procs"), hog.pid()?.to_string())?;
+            outsiders.hogs.push(hog);
+        }
+        Ok(outsiders)
+    }
+
+    fn go(&self) -> anyhow::Result<()> {
+        self.hogs.iter().try_for_each(|it| it.signal(Signal::SIGCONT))
+    }
+
+    fn cpu_time(&self) -> anyhow::Result<Duration> {
+        self.hogs.iter().map(Hog::cpu_time).sum()
+    }
+}
+
+impl Drop for Outsiders {
+    fn drop(&mut self) {
+        self.hogs.clear();
+        // It stays until the kernel has seen all of them end.
+        let _stays = fs::remove_dir(&self.group);
+    }
 }

@@ -242,7 +242,13 @@ mod tests {
         check_on(
             CgroupVersion::V1,
             &[(1, Knob::Suppress, 1, 2), (2, Knob::Idle, 1, 1), (3, Knob::Suppress, 3, 3)],
-            expect![[r#""#]],
+            expect![[r#"
+                /sys/fs/cgroup/cpu/kubepods/besteffort/cpu.cfs_period_us = 100000 (rebalance 1: suppress)
+                /sys/fs/cgroup/cpu/kubepods/besteffort/cpu.cfs_quota_us = 100000 (rebalance 1: suppress)
+                1: Ok(["/sys/fs/cgroup/cpu/kubepods/besteffort/cpu.cfs_quota_us"])
+                2: Err("it has no cgroup (version 2)")
+                3: Err("BestEffort pods have no cgroup of their own")
+            "#]],
         );
     }
 
