@@ -171,12 +171,16 @@ mod tests {
 
     #[test]
     fn a_limit_goes_through_its_steps_and_back_to_none() {
-        let slot = group().limit_slot();
+        let slot = group().limit_slot(CgroupVersion::V2);
         let (mut has, mut originals) =
             (Observed::from([(slot.path.clone(), Ok("max 100000\n".to_owned()))]), BTreeMap::new());
         let mut seen = Vec::new();
         for step in [1, 2] {
-            let plan = plan_files(&group().limited(suppressed(4, step)), &has, &originals);
+            let plan = plan_files(
+                &group().limited(suppressed(4, step), CgroupVersion::V2),
+                &has,
+                &originals,
+            );
             originals.extend(plan.remember);
             has.insert(slot.path.clone(), Ok(plan.writes[0].text()));
             seen.push(plan.writes[0].new.clone());
