@@ -181,11 +181,44 @@ impl Judge<'_> {
         is_victim: bool,
         place: &CpuSet,
     ) -> bool {
-        let wants = self.lately(id).map_or(0.0, |it| match is_victim {
-            true => it.cpus * self.haste(goer, it),
-            false => it.cpus + it.waiting.unwrap_or(0.0),
-        });
+        let wants = match is_victim {
+            true => self.lately(id).map_or(0.0, |it| it.cpus * self.haste(goer, it)),
+            false => self.wants(id),
+        };
         !place.is_empty() && self.busy(scene, id, place) + wants <= CROWDED * place.len() as f64
+    }
+
+    /// CPUs that somebody would keep busy if it had them, as far as was measured lately.
+    fn wants(&self, id: ContainerId) -> f64 {
+        self.lately(id).map_or(0.0, |it| it.cpus + it.waiting.unwrap_or(0.0))
+    }
+
+    /// The CPUs that somebody who fills any NUMA node has to leave to go to that where the fewest would suffer from it; `None` where they would be no fewer than around it now,
+    /// or where one of them is more important than whom it leaves.
+    pub(crate) fn where_fewer_suffer(
+        &self,
+        scene: &Scene,
+        stayer: &Resident,
+        (id, goer): (ContainerId, &Resident),
+    ) -> Option<CpuSet> {
+        let near = |place: &CpuSet| -> Vec<&Resident> {
+            let others = scene.residents.iter().filter(|(other, it)| {
+                **other != id && it.cpus.intersects(place) && self.is_active(**other)
+            });
+            let others = others.map(|(_, it)| it);
+            others.filter(|it| it.qos != Some(QosClass::BestEffort)).collect()
+        };
+        let home = around(self.topology, Level::NumaNode, &goer.cpus);
+        let left = around(self.topology, Level::NumaNode, &stayer.cpus);
+        let nodes = self.topology.nodes().iter().map(|node| &node.cpus);
+        let places = nodes.filter(|it| it.intersects(&scene.shared) && !it.intersects(&left));
+        let wants = self.wants(id);
+        let places = places.filter(|place| {
+            let shared = place.intersection_len(&scene.shared) as f64;
+            wants > CROWDED * shared && near(place).iter().all(|it| ladder::rank(it) <= ladder::rank(stayer))
+        });
+        let (fewest, place) = places.map(|it| (near(it).len(), it)).min_by_key(|it| it.0)?;
+        (fewest < near(&home).len()).then(|| self.topology.cpus().difference(place))
     }
 
     /// The share of its CPU time that a container would need if instructions took as long as they usually do; 1 where that is not known.

@@ -140,7 +140,7 @@ impl Judge<'_> {
     }
 
     /// Keeps CPUs busy, or would if it had them.
-    fn is_active(&self, id: ContainerId) -> bool {
+    pub(crate) fn is_active(&self, id: ContainerId) -> bool {
         let rounds = self.windows.of(id, Duration::ZERO).take(self.settings.short).flatten();
         let wanted: Vec<Option<f64>> =
             rounds.map(|it| Some(it.cpus + it.waiting.unwrap_or(0.0))).collect();

@@ -161,7 +161,7 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
         };
         for culprit in tied.clone().filter(is_great) {
             let found = row.against(judge, scene, evidence.victim, victim, culprit);
-            candidates.extend(found.map(|it| match it.knob {
+            candidates.extend(found.into_iter().map(|it| match it.knob {
                 Knob::Suppress => it.suppressing(judge.suppression(scene), evidence),
                 Knob::Weight | Knob::Bandwidth | Knob::Cache => {
                     Candidate { step_min: row.first_step(evidence), ..it }
@@ -225,6 +225,7 @@ impl Row {
         helped.map(|it| it.short / it.limit).fold(0.0, f64::max)
     }
 
+    /// What can be done about one culprit: on this one, or, where the knob is for either, on the victim.
     fn against(
         &self,
         judge: &Judge<'_>,
@@ -232,8 +233,8 @@ impl Row {
         id: ContainerId,
         victim: &Resident,
         culprit: &Culprit,
-    ) -> Option<Candidate> {
-        let other = scene.residents.get(&culprit.container)?;
+    ) -> Vec<Candidate> {
+        let Some(other) = scene.residents.get(&culprit.container) else { return Vec::new() };
         let may = match self.whom {
             Whom::BestEffort => {
                 rank(other) == QosClass::BestEffort && victim.qos.is_some_and(|it| it > rank(other))
@@ -244,23 +245,24 @@ impl Row {
         };
         let is_memory = matches!(self.knob, Knob::Cache | Knob::Bandwidth);
         if is_memory && !judge.strains_memory(scene, culprit.container, self.reach) {
-            return None;
+            return Vec::new();
         }
-        let culprit_first = may
-            .then(|| {
-                let fits = |place: &CpuSet| {
-                    judge.has_room(scene, (culprit.container, other), false, place)
-                };
-                let leave = self.leave(scene, victim, other, culprit.tie, &fits)?;
-                self.on(scene, victim, culprit.container, other, leave)
-            })
-            .flatten();
-        if culprit_first.is_some() || self.whom != Whom::Either {
-            return culprit_first;
+        let goer = (culprit.container, other);
+        let fits = |place: &CpuSet| judge.has_room(scene, goer, false, place);
+        let leave = may.then(|| self.leave(scene, victim, other, culprit.tie, &fits)).flatten();
+        let has_room = leave.is_some();
+        let where_fewer = || judge.where_fewer_suffer(scene, victim, goer);
+        let is_pressed = may && !has_room && self.knob == Knob::Move;
+        let leave = leave.or_else(|| is_pressed.then(where_fewer).flatten());
+        let asked = leave.and_then(|leave| self.on(scene, victim, culprit.container, other, leave));
+        let is_asked = has_room && asked.is_some();
+        let mut found: Vec<Candidate> = asked.into_iter().collect();
+        if self.whom == Whom::Either && !is_asked {
+            let fits = |place: &CpuSet| judge.has_room(scene, (id, victim), true, place);
+            let leave = self.leave(scene, other, victim, culprit.tie, &fits);
+            found.extend(leave.and_then(|leave| self.on(scene, victim, id, victim, leave)));
         }
-        let fits = |place: &CpuSet| judge.has_room(scene, (id, victim), true, place);
-        let leave = self.leave(scene, other, victim, culprit.tie, &fits)?;
-        self.on(scene, victim, id, victim, leave)
+        found
     }
 
     fn on(

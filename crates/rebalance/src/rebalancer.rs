@@ -326,7 +326,7 @@ impl Rebalancer {
         };
         let before = detect::severity(&standing.proposal.evidence.findings);
         let gain = relief * (before.min(SEVERITY_MAX) - 1.0);
-        match verdict::worst_off(losses(scene, standing, conditions), gain) {
+        match verdict::worst_off(&losses(scene, standing, conditions), gain) {
             Some(other) if self.settings.parts.verdict => Some(Verdict::Harmful { other }),
             _ => verdict,
         }
@@ -387,8 +387,7 @@ impl Rebalancer {
             let candidates = ladder::candidates(&eyes, scene, &evidence);
             let chosen = candidates.into_iter().find_map(|it| self.choose(it, &evidence, now));
             if let Some((candidate, step)) = chosen {
-                let ill_before = conditions.iter().map(|(id, it)| (*id, it.worst)).collect();
-                decisions.extend(self.stand(candidate, step, evidence, ill_before, now));
+                decisions.extend(self.stand(candidate, step, evidence, conditions, now));
             }
         }
         decisions
@@ -473,7 +472,7 @@ impl Rebalancer {
         candidate: Candidate,
         step: u32,
         evidence: Evidence,
-        ill_before: BTreeMap<ContainerId, f64>,
+        conditions: &BTreeMap<ContainerId, Condition>,
         now: Duration,
     ) -> Option<Decision> {
         let Candidate { knob, target, leave, domain, mode, .. } = candidate;
@@ -500,7 +499,7 @@ impl Rebalancer {
                 proposal,
                 domain,
                 stage,
-                ill_before,
+                before: conditions.clone(),
                 culprit,
                 covered_by,
                 well_since,
@@ -554,23 +553,25 @@ fn is_allowed(scene: &Scene, proposal: &Proposal) -> bool {
     acts(proposal.evidence.victim) && acts(proposal.target)
 }
 
-/// Who in the domain, no less important than the victim, suffers more than when this was proposed, and by how much.
-fn losses<'a>(
-    scene: &'a Scene,
-    standing: &'a Standing,
-    conditions: &'a BTreeMap<ContainerId, Condition>,
-) -> impl Iterator<Item = (ContainerId, f64)> + 'a {
+/// How much more than before those in the domain suffer who are no less important than the victim; below 0 where it is less. Only what is sure counts: as it is now
+/// against the worst of before, and as it was before against the worst of now.
+fn losses(
+    scene: &Scene,
+    standing: &Standing,
+    conditions: &BTreeMap<ContainerId, Condition>,
+) -> Vec<(ContainerId, f64)> {
     let victim = standing.proposal.evidence.victim;
     let importance = scene.residents.get(&victim).and_then(|it| it.qos);
-    let others = conditions.iter().filter(move |(id, it)| {
-        let counts = scene
-            .residents
-            .get(*id)
-            .is_some_and(|it| it.qos >= importance && it.cpus.intersects(&standing.domain.cpus));
-        **id != victim && counts && !it.findings.is_empty()
-    });
-    others.map(|(id, condition)| {
-        let before = standing.ill_before.get(id).copied().unwrap_or(1.0).max(1.0);
-        (*id, condition.severity().min(SEVERITY_MAX) - before.min(SEVERITY_MAX))
-    })
+    let counts = |id: &ContainerId| {
+        let resident = scene.residents.get(id).filter(|_| *id != victim);
+        resident.is_some_and(|it| it.qos >= importance && it.cpus.intersects(&standing.domain.cpus))
+    };
+    let bound = |severity: f64| severity.clamp(1.0, SEVERITY_MAX);
+    let loss = |before: Option<&Condition>, now: &Condition| {
+        let sure = |a: f64, b: f64| (bound(a) - bound(b)).max(0.0);
+        let worst_before = before.map_or(1.0, |it| it.worst);
+        sure(now.severity(), worst_before) - before.map_or(0.0, |it| sure(it.severity(), now.worst))
+    };
+    let others = conditions.iter().filter(|(id, _)| counts(id));
+    others.map(|(id, now)| (*id, loss(standing.before.get(id), now))).collect()
 }

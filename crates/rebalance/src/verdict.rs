@@ -195,15 +195,11 @@ fn share(evidence: &Evidence, target: ContainerId) -> f64 {
     own.magnitude / same.map(|it| it.magnitude).sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
-/// Who lost more than the victim gained, of those who lost anything; both in multiples of a limit.
-pub(crate) fn worst_off(
-    losses: impl Iterator<Item = (ContainerId, f64)>,
-    gain: f64,
-) -> Option<ContainerId> {
-    losses
-        .filter(|(_, loss)| *loss > gain.max(0.0))
-        .max_by(|a, b| a.1.total_cmp(&b.1))
-        .map(|(id, _)| id)
+/// Who lost most, where others than the victim have lost more in all than was gained, by the victim and by them; all in multiples of a limit, and gains of others below 0.
+pub(crate) fn worst_off(losses: &[(ContainerId, f64)], gain: f64) -> Option<ContainerId> {
+    let sum: f64 = losses.iter().map(|(_, loss)| loss).sum();
+    let worst = losses.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    worst.filter(|(_, loss)| *loss > 0.0 && sum > gain.max(0.0)).map(|(id, _)| *id)
 }
 
 #[cfg(test)]
@@ -262,8 +258,8 @@ mod tests {
     }
 
     fn check_worst_off(losses: &[(u64, f64)], gain: f64, expected: Option<u64>) {
-        let losses = losses.iter().map(|(id, loss)| (ContainerId(*id), *loss));
-        assert_eq!(worst_off(losses, gain), expected.map(ContainerId));
+        let losses: Vec<_> = losses.iter().map(|(id, loss)| (ContainerId(*id), *loss)).collect();
+        assert_eq!(worst_off(&losses, gain), expected.map(ContainerId));
     }
 
     #[test]
