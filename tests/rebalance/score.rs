@@ -5,10 +5,10 @@ use std::fmt;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
-use bayplan_rebalance::{Knob, Settings};
+use bayplan_rebalance::Settings;
 
 use crate::PERIOD;
-use crate::run::{Case, Log, Made};
+use crate::run::{Case, Log, Made, is_move};
 use crate::suites::{Aim, Suite};
 
 /// A victim can be relieved where the oracle's p99 is so much below that of doing nothing.
@@ -95,7 +95,6 @@ impl Score {
         self.undone += log.undone_at.len();
         self.held += log.held;
         self.held_in_vain += log.held_in_vain;
-        let is_move = |knob| matches!(knob, Knob::Siblings | Knob::Move | Knob::MoveOwner);
         self.moves += log.made.iter().filter(|made| is_move(made.proposal.knob)).count();
         self.ping_pong += ping_pong(log);
         self.busiest_minute = self.busiest_minute.max(busiest(&log.changed_at));

@@ -194,13 +194,14 @@ impl Judge<'_> {
     }
 
     /// The CPUs that somebody who fills any NUMA node has to leave to go to that where the fewest would suffer from it; `None` where they would be no fewer than around it now,
-    /// or where one of them is more important than whom it leaves.
+    /// where one of them is more important than whom it leaves, and for who suffers itself.
     pub(crate) fn where_fewer_suffer(
         &self,
         scene: &Scene,
         stayer: &Resident,
         (id, goer): (ContainerId, &Resident),
     ) -> Option<CpuSet> {
+        self.condition(id, goer).filter(|it| it.findings.is_empty())?;
         let near = |place: &CpuSet| -> Vec<&Resident> {
             let others = scene.residents.iter().filter(|(other, it)| {
                 **other != id && it.cpus.intersects(place) && self.is_active(**other)
@@ -212,11 +213,11 @@ impl Judge<'_> {
         let left = around(self.topology, Level::NumaNode, &stayer.cpus);
         let nodes = self.topology.nodes().iter().map(|node| &node.cpus);
         let places = nodes.filter(|it| it.intersects(&scene.shared) && !it.intersects(&left));
-        let wants = self.wants(id);
-        let places = places.filter(|place| {
-            let shared = place.intersection_len(&scene.shared) as f64;
-            wants > CROWDED * shared && near(place).iter().all(|it| ladder::rank(it) <= ladder::rank(stayer))
-        });
+        let is_filled = |place: &CpuSet| {
+            self.wants(id) > CROWDED * place.intersection_len(&scene.shared) as f64
+        };
+        let is_meek = |it: &&Resident| ladder::rank(it) <= ladder::rank(stayer);
+        let places = places.filter(|it| is_filled(it) && near(it).iter().all(is_meek));
         let (fewest, place) = places.map(|it| (near(it).len(), it)).min_by_key(|it| it.0)?;
         (fewest < near(&home).len()).then(|| self.topology.cpus().difference(place))
     }
