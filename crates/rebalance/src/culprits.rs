@@ -201,7 +201,7 @@ impl Judge<'_> {
         stayer: &Resident,
         (id, goer): (ContainerId, &Resident),
     ) -> Option<CpuSet> {
-        self.condition(id, goer).filter(|it| it.findings.is_empty())?;
+        self.condition(id, goer).filter(|it| it.worst <= 1.0)?;
         let near = |place: &CpuSet| -> Vec<&Resident> {
             let others = scene.residents.iter().filter(|(other, it)| {
                 **other != id && it.cpus.intersects(place) && self.is_active(**other)
