@@ -218,8 +218,14 @@ impl Judge<'_> {
         };
         let is_meek = |it: &&Resident| ladder::rank(it) <= ladder::rank(stayer);
         let places = places.filter(|it| is_filled(it) && near(it).iter().all(is_meek));
-        let (fewest, place) = places.map(|it| (near(it).len(), it)).min_by_key(|it| it.0)?;
-        (fewest < near(&home).len()).then(|| self.topology.cpus().difference(place))
+        let work = |place: &CpuSet| -> f64 {
+            let ids = scene.residents.iter().filter(|(other, it)| {
+                **other != id && it.cpus.intersects(place) && self.is_active(**other) && it.qos != Some(QosClass::BestEffort)
+            });
+            ids.filter_map(|(id, it)| Some(self.lately(*id)?.cpus * self.haste(it, self.lately(*id)?))).sum()
+        };
+        let (least, place) = places.map(|it| (work(it), it)).min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (least < work(&home)).then(|| self.topology.cpus().difference(place))
     }
 
     /// The share of its CPU time that a container would need if instructions took as long as they usually do; 1 where that is not known.
