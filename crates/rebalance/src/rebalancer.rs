@@ -387,7 +387,8 @@ impl Rebalancer {
             let candidates = ladder::candidates(&eyes, scene, &evidence);
             let chosen = candidates.into_iter().find_map(|it| self.choose(it, &evidence, now));
             if let Some((candidate, step)) = chosen {
-                decisions.extend(self.stand(candidate, step, evidence, conditions, now));
+                let ill_before = conditions.iter().map(|(id, it)| (*id, it.worst)).collect();
+                decisions.extend(self.stand(candidate, step, evidence, ill_before, now));
             }
         }
         decisions
@@ -472,7 +473,7 @@ impl Rebalancer {
         candidate: Candidate,
         step: u32,
         evidence: Evidence,
-        conditions: &BTreeMap<ContainerId, Condition>,
+        ill_before: BTreeMap<ContainerId, f64>,
         now: Duration,
     ) -> Option<Decision> {
         let Candidate { knob, target, leave, domain, mode, .. } = candidate;
@@ -499,7 +500,7 @@ impl Rebalancer {
                 proposal,
                 domain,
                 stage,
-                before: conditions.clone(),
+                ill_before,
                 culprit,
                 covered_by,
                 well_since,
@@ -553,8 +554,8 @@ fn is_allowed(scene: &Scene, proposal: &Proposal) -> bool {
     acts(proposal.evidence.victim) && acts(proposal.target)
 }
 
-/// How much more than before those in the domain suffer who are no less important than the victim; below 0 where it is less. Only what is sure counts: as it is now
-/// against the worst of before, and as it was before against the worst of now.
+/// How much more those in the domain suffer who are no less important than the victim than in the worst round before this was proposed; below 0 where even the worst round
+/// since then is better.
 fn losses(
     scene: &Scene,
     standing: &Standing,
@@ -567,11 +568,11 @@ fn losses(
         resident.is_some_and(|it| it.qos >= importance && it.cpus.intersects(&standing.domain.cpus))
     };
     let bound = |severity: f64| severity.clamp(1.0, SEVERITY_MAX);
-    let loss = |before: Option<&Condition>, now: &Condition| {
-        let sure = |a: f64, b: f64| (bound(a) - bound(b)).max(0.0);
-        let worst_before = before.map_or(1.0, |it| it.worst);
-        sure(now.severity(), worst_before) - before.map_or(0.0, |it| sure(it.severity(), now.worst))
-    };
     let others = conditions.iter().filter(|(id, _)| counts(id));
-    others.map(|(id, now)| (*id, loss(standing.before.get(id), now))).collect()
+    let loss = |(id, now): (&ContainerId, &Condition)| {
+        let before = bound(standing.ill_before.get(id).copied().unwrap_or(1.0));
+        let (sure, worst) = (bound(now.severity()), bound(now.worst));
+        (*id, (sure - before).max(0.0) - (before - worst).max(0.0))
+    };
+    others.map(loss).collect()
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
 
-use crate::detect::Condition;
 use crate::knob::Knob;
 use crate::ladder::Domain;
 use crate::proposal::Proposal;
@@ -16,8 +15,8 @@ pub(crate) struct Standing {
     pub proposal: Proposal,
     pub domain: Domain,
     pub stage: Stage,
-    /// How everybody did when this was proposed.
-    pub before: BTreeMap<ContainerId, Condition>,
+    /// How much everybody may have suffered when this was proposed, whether that was sure or not: 1 is at a limit.
+    pub ill_before: BTreeMap<ContainerId, f64>,
     /// From whom the victim suffered, and the CPUs that this one wanted then.
     pub culprit: Option<(ContainerId, f64)>,
     /// The number of what was proposed before this was judged and leaves it nothing to do, if it helps.
