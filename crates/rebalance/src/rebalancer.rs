@@ -152,9 +152,12 @@ impl Rebalancer {
             return self.judge(scene, &conditions, now);
         }
         self.study(scene, &conditions, now);
+        let away: Vec<(u64, ContainerId)> = self.away().collect();
         let mut decisions = self.judge(scene, &conditions, now);
         if !self.windows.is_blind() {
-            decisions.extend(self.propose(scene, &conditions, now));
+            let gone = |(number, _): &(u64, _)| !self.standing.contains_key(number);
+            let back = away.into_iter().filter(gone).map(|(_, target)| target).collect();
+            decisions.extend(self.propose(scene, &conditions, &back, now));
         }
         decisions
     }
@@ -361,11 +364,18 @@ impl Rebalancer {
         all_well && (well_for.min(calm_for) >= quiet || well_for >= WISH_TO_KNOW * quiet)
     }
 
-    /// At most one proposal for each victim, the most important victim first.
+    /// Who has left CPUs, with the numbers of the proposals.
+    fn away(&self) -> impl Iterator<Item = (u64, ContainerId)> {
+        let all = self.standing.values().map(|it| &it.proposal);
+        all.filter(|it| !it.leave.is_empty()).map(|it| (it.number, it.target))
+    }
+
+    /// At most one proposal for each victim, the most important victim first; none for who suffers from somebody who goes back now.
     fn propose(
         &mut self,
         scene: &Scene,
         conditions: &BTreeMap<ContainerId, Condition>,
+        back: &BTreeSet<ContainerId>,
         now: Duration,
     ) -> Vec<Decision> {
         let mut victims: Vec<(Option<QosClass>, f64, ContainerId)> =
@@ -381,6 +391,9 @@ impl Rebalancer {
                 self.blameless.entry(victim).or_insert(now);
             } else {
                 self.blameless.remove(&victim);
+            }
+            if culprits.iter().any(|it| back.contains(&it.container)) {
+                continue;
             }
             let evidence = Evidence { victim, findings, culprits };
             let eyes = self.eyes(&scene.topology, now);
