@@ -143,7 +143,7 @@ impl Judge<'_> {
             let (was, now) = (middle(signal, &before)?, middle(signal, after)?);
             let chance = CHANCE * noise(0.0, now, signal, after);
             let chance = chance.max(grain(signal, now, limit, after));
-            (now > limit && now - was > chance).then(|| ((now - limit) / limit).min(1.0))
+            (now > limit && was <= limit && now - was > chance).then(|| ((now - limit) / limit).min(1.0))
         })
     }
 }
