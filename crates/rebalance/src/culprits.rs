@@ -135,7 +135,7 @@ impl Judge<'_> {
         other: &Resident,
         magnitude: f64,
     ) -> bool {
-        let needs = self.lately(victim).map_or(0.0, |it| it.cpus * self.haste(sufferer, it));
+        let needs = self.needs(victim, sufferer);
         let cpus = sufferer.cpus.len() as f64;
         // Of two that are as important, the one who takes less is not to blame.
         let share = if ladder::rank(other) < ladder::rank(sufferer) { SHARE_MIN } else { 1.0 };
@@ -182,50 +182,49 @@ impl Judge<'_> {
         place: &CpuSet,
     ) -> bool {
         let wants = match is_victim {
-            true => self.lately(id).map_or(0.0, |it| it.cpus * self.haste(goer, it)),
-            false => self.wants(id),
+            true => self.needs(id, goer),
+            false => self.lately(id).map_or(0.0, wanted),
         };
         !place.is_empty() && self.busy(scene, id, place) + wants <= CROWDED * place.len() as f64
     }
 
-    /// CPUs that somebody would keep busy if it had them, as far as was measured lately.
-    fn wants(&self, id: ContainerId) -> f64 {
-        self.lately(id).map_or(0.0, |it| it.cpus + it.waiting.unwrap_or(0.0))
-    }
-
-    /// The CPUs that somebody who fills any NUMA node has to leave to go to that where the fewest would suffer from it; `None` where they would be no fewer than around it now,
-    /// where one of them is more important than whom it leaves, and for who suffers itself.
-    pub(crate) fn where_fewer_suffer(
+    /// For who has room in no NUMA node and suffers nowhere from that: what it has to leave to go where it is least in the way, by the CPUs that others need who asked for something.
+    /// `None` where it would be no less in the way than it is, or in the way of somebody more important than whom it leaves.
+    pub(crate) fn out_of_the_way(
         &self,
         scene: &Scene,
         stayer: &Resident,
         (id, goer): (ContainerId, &Resident),
     ) -> Option<CpuSet> {
         self.condition(id, goer).filter(|it| it.worst <= 1.0)?;
-        let near = |place: &CpuSet| -> Vec<&Resident> {
-            let others = scene.residents.iter().filter(|(other, it)| {
-                **other != id && it.cpus.intersects(place) && self.is_active(**other)
-            });
-            let others = others.map(|(_, it)| it);
-            others.filter(|it| it.qos != Some(QosClass::BestEffort)).collect()
+        let wants = self.lately(id).map(wanted)?;
+        let fills = |place: &CpuSet| wants > CROWDED * place.intersection_len(&scene.shared) as f64;
+        let others = |place: &CpuSet| -> Vec<(ContainerId, &Resident)> {
+            let all = scene.residents.iter().map(|(other, it)| (*other, it));
+            let asking = all.filter(|(_, it)| it.qos != Some(QosClass::BestEffort));
+            let near = asking.filter(|(other, it)| *other != id && it.cpus.intersects(place));
+            near.filter(|(other, _)| self.is_active(*other)).collect()
         };
-        let home = around(self.topology, Level::NumaNode, &goer.cpus);
+        let needed = |place: &CpuSet| -> f64 {
+            let needs = others(place).into_iter().map(|(other, it)| self.needs(other, it));
+            needs.sum()
+        };
+        let is_most_important = |place: &CpuSet| {
+            others(place).iter().all(|(_, it)| ladder::rank(it) <= ladder::rank(stayer))
+        };
         let left = around(self.topology, Level::NumaNode, &stayer.cpus);
         let nodes = self.topology.nodes().iter().map(|node| &node.cpus);
         let places = nodes.filter(|it| it.intersects(&scene.shared) && !it.intersects(&left));
-        let is_filled = |place: &CpuSet| {
-            self.wants(id) > CROWDED * place.intersection_len(&scene.shared) as f64
-        };
-        let is_meek = |it: &&Resident| ladder::rank(it) <= ladder::rank(stayer);
-        let places = places.filter(|it| is_filled(it) && near(it).iter().all(is_meek));
-        let work = |place: &CpuSet| -> f64 {
-            let ids = scene.residents.iter().filter(|(other, it)| {
-                **other != id && it.cpus.intersects(place) && self.is_active(**other) && it.qos != Some(QosClass::BestEffort)
-            });
-            ids.filter_map(|(id, it)| Some(self.lately(*id)?.cpus * self.haste(it, self.lately(*id)?))).sum()
-        };
-        let (least, place) = places.map(|it| (work(it), it)).min_by(|a, b| a.0.total_cmp(&b.0))?;
-        (least < work(&home)).then(|| self.topology.cpus().difference(place))
+        let places = places.filter(|it| fills(it) && is_most_important(it));
+        let (least, place) =
+            places.map(|place| (needed(place), place)).min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let is_less = least < needed(&around(self.topology, Level::NumaNode, &goer.cpus));
+        is_less.then(|| self.topology.cpus().difference(place))
+    }
+
+    /// CPUs that somebody would keep busy if nobody slowed it down.
+    fn needs(&self, id: ContainerId, resident: &Resident) -> f64 {
+        self.lately(id).map_or(0.0, |it| it.cpus * self.haste(resident, it))
     }
 
     /// The share of its CPU time that a container would need if instructions took as long as they usually do; 1 where that is not known.
@@ -322,6 +321,11 @@ fn activity(tie: Tie, sample: &Sample) -> f64 {
         Tie::Cpu | Tie::Core => sample.cpus,
         Tie::L3 | Tie::Node => sample.memory_bandwidth.unwrap_or(sample.cpus),
     }
+}
+
+/// CPUs that somebody would keep busy if it had them.
+fn wanted(sample: &Sample) -> f64 {
+    sample.cpus + sample.waiting.unwrap_or(0.0)
 }
 
 /// The share of a container's CPUs that are among the others.

@@ -250,19 +250,19 @@ impl Row {
         let goer = (culprit.container, other);
         let fits = |place: &CpuSet| judge.has_room(scene, goer, false, place);
         let leave = may.then(|| self.leave(scene, victim, other, culprit.tie, &fits)).flatten();
-        let has_room = leave.is_some();
-        let where_fewer = || judge.where_fewer_suffer(scene, victim, goer);
-        let is_pressed = may && !has_room && self.knob == Knob::Move;
-        let leave = leave.or_else(|| is_pressed.then(where_fewer).flatten());
-        let asked = leave.and_then(|leave| self.on(scene, victim, culprit.container, other, leave));
-        let is_asked = has_room && asked.is_some();
-        let mut found: Vec<Candidate> = asked.into_iter().collect();
-        if self.whom == Whom::Either && !is_asked {
-            let fits = |place: &CpuSet| judge.has_room(scene, (id, victim), true, place);
-            let leave = self.leave(scene, other, victim, culprit.tie, &fits);
-            found.extend(leave.and_then(|leave| self.on(scene, victim, id, victim, leave)));
+        let leaves = |leave| self.on(scene, victim, culprit.container, other, leave);
+        if let Some(asked) = leave.and_then(leaves) {
+            return vec![asked];
         }
-        found
+        if self.whom != Whom::Either {
+            return Vec::new();
+        }
+        let is_asked = may && self.knob == Knob::Move;
+        let away = is_asked.then(|| judge.out_of_the_way(scene, victim, goer)).flatten();
+        let fits = |place: &CpuSet| judge.has_room(scene, (id, victim), true, place);
+        let flight = self.leave(scene, other, victim, culprit.tie, &fits);
+        let flight = flight.and_then(|leave| self.on(scene, victim, id, victim, leave));
+        away.and_then(leaves).into_iter().chain(flight).collect()
     }
 
     fn on(

@@ -9,6 +9,7 @@ use bayplan_topology::Topology;
 use bayplan_types::QosClass;
 
 use crate::baseline::{Baseline, Baselines};
+use crate::culprits::{Path, path};
 use crate::detect::{self, Condition, Judge};
 use crate::knob::Knob;
 use crate::ladder::{self, Candidate};
@@ -17,7 +18,7 @@ use crate::sample::{Round, Sample, Signal};
 use crate::scene::{Mode, Resident, Scene};
 use crate::settings::Settings;
 use crate::standing::{Budget, Pair, Stage, Standing, Tried, lasting};
-use crate::verdict::{self, Look};
+use crate::verdict::{self, Look, SEVERITY_MAX};
 use crate::windows::Windows;
 
 /// Who carries proposals out has so long to say how that went.
@@ -27,8 +28,6 @@ const JUDGED_WITHIN: Duration = Duration::from_secs(600);
 
 /// For who is helped already, or because of who is held already, so little above the limits that a knob is for is no reason to do more.
 const GOOD_ENOUGH: f64 = 1.1;
-/// So many times its limit a signal counts at most when gains and losses are compared, so that one that is far off does not outweigh everybody.
-const SEVERITY_MAX: f64 = 10.0;
 /// A culprit that wants less than this share of what it did is another one now.
 const CALM: f64 = 0.5;
 /// So many times as long as otherwise all have to be well before it is tried to do without although the culprit is as it was.
@@ -329,7 +328,7 @@ impl Rebalancer {
         };
         let before = detect::severity(&standing.proposal.evidence.findings);
         let gain = relief * (before.min(SEVERITY_MAX) - 1.0);
-        match verdict::worst_off(&losses(scene, standing, conditions), gain) {
+        match verdict::worst_off(&verdict::losses(scene, standing, conditions), gain) {
             Some(other) if self.settings.parts.verdict => Some(Verdict::Harmful { other }),
             _ => verdict,
         }
@@ -412,6 +411,18 @@ impl Rebalancer {
         self.standing.values().filter(|it| !it.is_for_good())
     }
 
+    /// Others would have to do with less for the sake of who has fled to them, and need not: nobody leaves his place for a guest, and what slows its cycles down there may be the
+    /// way to its memory.
+    fn is_for_guest(&self, candidate: &Candidate, evidence: &Evidence) -> bool {
+        let (victim, signals) = (evidence.victim, ladder::signals(candidate.knob));
+        let mut found = evidence.findings.iter().filter(|it| signals.contains(&it.signal));
+        let mut all = self.standing.values().map(|it| &it.proposal);
+        candidate.target != victim
+            && all
+                .any(|it| it.target == victim && ladder::flees(it.knob, victim, it.evidence.victim))
+            && (!candidate.leave.is_empty() || found.all(|it| path(it.signal) == Path::Hardware))
+    }
+
     /// Something stands against a signal already, for a victim's sake or with a target.
     fn is_begun(&self, victim: ContainerId, target: ContainerId, signal: Signal) -> bool {
         let mut all = self.passing().map(|it| &it.proposal);
@@ -450,6 +461,7 @@ impl Rebalancer {
         let is_in_vain =
             knob == Knob::Weight && self.tried.was_useless(&(victim, target, Knob::Idle), now);
         let may = !is_in_vain
+            && !self.is_for_guest(&candidate, evidence)
             && !self.is_little(knob, target, evidence)
             && !self.settings.forbidden.contains(&knob)
             && self.tried.allows(&pair_of(victim, target, knob), now)
@@ -565,27 +577,4 @@ fn pair_of(victim: ContainerId, target: ContainerId, knob: Knob) -> Pair {
 fn is_allowed(scene: &Scene, proposal: &Proposal) -> bool {
     let acts = |id| scene.residents.get(&id).is_some_and(|it: &Resident| it.mode == Mode::Act);
     acts(proposal.evidence.victim) && acts(proposal.target)
-}
-
-/// How much more those in the domain suffer who are no less important than the victim than in the worst round before this was proposed; below 0 where even the worst round
-/// since then is better.
-fn losses(
-    scene: &Scene,
-    standing: &Standing,
-    conditions: &BTreeMap<ContainerId, Condition>,
-) -> Vec<(ContainerId, f64)> {
-    let victim = standing.proposal.evidence.victim;
-    let importance = scene.residents.get(&victim).and_then(|it| it.qos);
-    let counts = |id: &ContainerId| {
-        let resident = scene.residents.get(id).filter(|_| *id != victim);
-        resident.is_some_and(|it| it.qos >= importance && it.cpus.intersects(&standing.domain.cpus))
-    };
-    let bound = |severity: f64| severity.clamp(1.0, SEVERITY_MAX);
-    let others = conditions.iter().filter(|(id, _)| counts(id));
-    let loss = |(id, now): (&ContainerId, &Condition)| {
-        let before = bound(standing.ill_before.get(id).copied().unwrap_or(1.0));
-        let (sure, worst) = (bound(now.severity()), bound(now.worst));
-        (*id, (sure - before).max(0.0) - (before - worst).max(0.0))
-    };
-    others.map(loss).collect()
 }

@@ -3,22 +3,27 @@
 //! Each signal has one vote between -1 and 1: which part of the gap between trouble and limit was closed, by medians. What is within the noise is no change, and a gap smaller than the noise counts
 //! as one of that size. So neither one signal that is far off decides, nor chance; and what is too high only since then votes against it. What looks like relief and may be chance is looked at once more, after nearly as many rounds again.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
 
 use crate::culprits::{Path, path};
-use crate::detect::{self, Judge};
+use crate::detect::{self, Condition, Judge};
 use crate::ladder;
 use crate::proposal::{Evidence, Finding, Proposal, Verdict};
 use crate::sample::{Sample, Signal};
-use crate::scene::Resident;
+use crate::scene::{Resident, Scene};
+use crate::standing::Standing;
 
 /// So many standard deviations between the medians of three rounds before and after are chance: one time in fourteen it is more, and where what may be chance is looked at
 /// once more, after five, one in twelve.
 const CHANCE: f64 = 1.5;
 /// No signal varies less than by this share of its value from round to round, however alike some of them were.
 const SPREAD_MIN: f64 = 0.03;
+
+/// So many times its limit a signal counts at most when gains and losses are compared, so that one that is far off does not outweigh everybody.
+pub(crate) const SEVERITY_MAX: f64 = 10.0;
 
 /// Which part of a gap was closed, -1 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -143,7 +148,8 @@ impl Judge<'_> {
             let (was, now) = (middle(signal, &before)?, middle(signal, after)?);
             let chance = CHANCE * noise(0.0, now, signal, after);
             let chance = chance.max(grain(signal, now, limit, after));
-            (now > limit && was <= limit && now - was > chance).then(|| ((now - limit) / limit).min(1.0))
+            (now > limit && was <= limit && now - was > chance)
+                .then(|| ((now - limit) / limit).min(1.0))
         })
     }
 }
@@ -195,7 +201,29 @@ fn share(evidence: &Evidence, target: ContainerId) -> f64 {
     own.magnitude / same.map(|it| it.magnitude).sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
-/// Who lost most, where others than the victim have lost more in all than was gained, by the victim and by them; all in multiples of a limit, and gains of others below 0.
+/// How much more than in the worst round before a change those in its domain suffer who are no less important than its victim; below 0 where even the worst round since then is
+/// better. In multiples of a limit.
+pub(crate) fn losses(
+    scene: &Scene,
+    standing: &Standing,
+    conditions: &BTreeMap<ContainerId, Condition>,
+) -> Vec<(ContainerId, f64)> {
+    let victim = standing.proposal.evidence.victim;
+    let importance = scene.residents.get(&victim).and_then(|it| it.qos);
+    let counts = |id: &ContainerId| {
+        let resident = scene.residents.get(id).filter(|_| *id != victim);
+        resident.is_some_and(|it| it.qos >= importance && it.cpus.intersects(&standing.domain.cpus))
+    };
+    let bound = |severity: f64| severity.clamp(1.0, SEVERITY_MAX);
+    let loss = |(id, now): (&ContainerId, &Condition)| {
+        let before = bound(standing.ill_before.get(id).copied().unwrap_or(1.0));
+        let (sure, worst) = (bound(now.severity()), bound(now.worst));
+        (*id, (sure - before).max(0.0) - (before - worst).max(0.0))
+    };
+    conditions.iter().filter(|(id, _)| counts(id)).map(loss).collect()
+}
+
+/// Who lost most, where all others together lost more than the victim gained; what some of them gained is below 0. All in multiples of a limit.
 pub(crate) fn worst_off(losses: &[(ContainerId, f64)], gain: f64) -> Option<ContainerId> {
     let sum: f64 = losses.iter().map(|(_, loss)| loss).sum();
     let worst = losses.iter().max_by(|a, b| a.1.total_cmp(&b.1));
