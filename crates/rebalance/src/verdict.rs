@@ -291,10 +291,18 @@ mod tests {
     }
 
     #[test]
-    fn who_lost_more_than_was_gained_speaks_against_it() {
+    fn who_lost_most_speaks_against_it_where_more_was_lost_than_gained() {
         check_worst_off(&[], 1.0, None);
-        check_worst_off(&[(2, 0.5), (3, 0.9)], 1.0, None);
+        check_worst_off(&[(2, 0.5), (3, 0.4)], 1.0, None);
+        check_worst_off(&[(2, 0.5), (3, 0.9)], 1.0, Some(3));
         check_worst_off(&[(2, 1.5), (3, 2.5), (4, 1.1)], 1.0, Some(3));
+    }
+
+    #[test]
+    fn what_others_gain_counts_as_what_the_victim_does() {
+        check_worst_off(&[(2, 1.5), (3, -1.0)], 1.0, None);
+        check_worst_off(&[(2, 2.5), (3, -1.0)], 1.0, Some(2));
+        check_worst_off(&[(3, -1.0)], -1.0, None);
     }
 
     #[test]
