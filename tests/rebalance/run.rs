@@ -178,8 +178,8 @@ fn told(plant: &Plant, proposal: &Proposal) -> String {
     told
 }
 
-/// Whether the victim would have been a good deal better off over the last minute without the culprit. For what is done to the victim itself: with it, provided that it is
-/// others, its own limit or far memory that it suffers from.
+/// Whether the victim would have been a good deal better off over the last minute without the culprit, if everybody had been where he is now. For what is done to the victim
+/// itself: with it, provided that it is others, its own limit or far memory that it suffers from.
 fn is_right(past: &Plant, now: &Plant, proposal: &Proposal) -> bool {
     let mut past = past.clone();
     seat(&mut past, now, proposal.number);
@@ -218,7 +218,7 @@ fn is_in_vain(plant: &Plant, proposal: &Proposal) -> Option<bool> {
     Some(p99(without) <= NO_HARM * p99(plant.clone()))
 }
 
-/// Puts everybody where he is by now without one proposal, so that the minute before is one of these neighbours.
+/// Puts everybody where he is by now without one proposal: who was moved a moment ago does no harm any more where he was, and some where he is.
 fn seat(past: &mut Plant, now: &Plant, but: u64) {
     let moves = |plant: &Plant| -> BTreeMap<u64, Proposal> {
         let all = plant.in_force().filter(|it| is_move(it.knob) && it.number != but);

@@ -183,13 +183,13 @@ impl Judge<'_> {
     ) -> bool {
         let wants = match is_victim {
             true => self.needs(id, goer),
-            false => self.lately(id).map_or(0.0, wanted),
+            false => self.lately(id).map_or(0.0, Sample::wanted),
         };
         !place.is_empty() && self.busy(scene, id, place) + wants <= CROWDED * place.len() as f64
     }
 
-    /// For who has room in no NUMA node and suffers nowhere from that: what it has to leave to go where it is least in the way, by the CPUs that others need who asked for something.
-    /// `None` where it would be no less in the way than it is, or in the way of somebody more important than whom it leaves.
+    /// For who would fill any NUMA node that it could go to, and suffers nowhere from that: what it has to leave to go where it is least in the way, by the CPUs that others need
+    /// there who asked for something. `None` where it would be no less in the way than it is, or in the way of somebody more important than whom it leaves.
     pub(crate) fn out_of_the_way(
         &self,
         scene: &Scene,
@@ -197,7 +197,7 @@ impl Judge<'_> {
         (id, goer): (ContainerId, &Resident),
     ) -> Option<CpuSet> {
         self.condition(id, goer).filter(|it| it.worst <= 1.0)?;
-        let wants = self.lately(id).map(wanted)?;
+        let wants = self.lately(id)?.wanted();
         let fills = |place: &CpuSet| wants > CROWDED * place.intersection_len(&scene.shared) as f64;
         let others = |place: &CpuSet| -> Vec<(ContainerId, &Resident)> {
             let all = scene.residents.iter().map(|(other, it)| (*other, it));
@@ -206,20 +206,19 @@ impl Judge<'_> {
             near.filter(|(other, _)| self.is_active(*other)).collect()
         };
         let needed = |place: &CpuSet| -> f64 {
-            let needs = others(place).into_iter().map(|(other, it)| self.needs(other, it));
-            needs.sum()
+            others(place).into_iter().map(|(other, it)| self.needs(other, it)).sum()
         };
-        let is_most_important = |place: &CpuSet| {
+        let is_of_lesser = |place: &CpuSet| {
             others(place).iter().all(|(_, it)| ladder::rank(it) <= ladder::rank(stayer))
         };
-        let left = around(self.topology, Level::NumaNode, &stayer.cpus);
+        let around = |cpus| around(self.topology, Level::NumaNode, cpus);
+        let left = around(&stayer.cpus);
         let nodes = self.topology.nodes().iter().map(|node| &node.cpus);
         let places = nodes.filter(|it| it.intersects(&scene.shared) && !it.intersects(&left));
-        let places = places.filter(|it| fills(it) && is_most_important(it));
-        let (least, place) =
-            places.map(|place| (needed(place), place)).min_by(|a, b| a.0.total_cmp(&b.0))?;
-        let is_less = least < needed(&around(self.topology, Level::NumaNode, &goer.cpus));
-        is_less.then(|| self.topology.cpus().difference(place))
+        let places = places.filter(|it| fills(it) && is_of_lesser(it));
+        let places = places.map(|place| (needed(place), place));
+        let (least, place) = places.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (least < needed(&around(&goer.cpus))).then(|| self.topology.cpus().difference(place))
     }
 
     /// CPUs that somebody would keep busy if nobody slowed it down.
@@ -321,11 +320,6 @@ fn activity(tie: Tie, sample: &Sample) -> f64 {
         Tie::Cpu | Tie::Core => sample.cpus,
         Tie::L3 | Tie::Node => sample.memory_bandwidth.unwrap_or(sample.cpus),
     }
-}
-
-/// CPUs that somebody would keep busy if it had them.
-fn wanted(sample: &Sample) -> f64 {
-    sample.cpus + sample.waiting.unwrap_or(0.0)
 }
 
 /// The share of a container's CPUs that are among the others.

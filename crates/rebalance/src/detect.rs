@@ -143,15 +143,13 @@ impl Judge<'_> {
     /// Keeps CPUs busy, or would if it had them.
     pub(crate) fn is_active(&self, id: ContainerId) -> bool {
         let rounds = self.windows.of(id, Duration::ZERO).take(self.settings.short).flatten();
-        let wanted: Vec<Option<f64>> =
-            rounds.map(|it| Some(it.cpus + it.waiting.unwrap_or(0.0))).collect();
+        let wanted: Vec<Option<f64>> = rounds.map(|it| Some(it.wanted())).collect();
         median(wanted.iter()).is_some_and(|it| it >= self.settings.activity_min)
     }
 
     /// Wants more than all of its CPUs have, so that it would wait without anybody else, too.
     fn crowds_itself(&self, id: ContainerId, resident: &Resident) -> bool {
-        let wanted = self.lately(id).map_or(0.0, |it| it.cpus + it.waiting.unwrap_or(0.0));
-        wanted > resident.cpus.len() as f64
+        self.lately(id).map_or(0.0, Sample::wanted) > resident.cpus.len() as f64
     }
 
     /// What can be learnt from the last round: signals, values, and below what they are all the same.

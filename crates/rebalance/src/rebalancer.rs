@@ -416,10 +416,10 @@ impl Rebalancer {
     fn is_for_guest(&self, candidate: &Candidate, evidence: &Evidence) -> bool {
         let (victim, signals) = (evidence.victim, ladder::signals(candidate.knob));
         let mut found = evidence.findings.iter().filter(|it| signals.contains(&it.signal));
-        let mut all = self.standing.values().map(|it| &it.proposal);
+        let mut moves =
+            self.standing.values().map(|it| &it.proposal).filter(|it| it.knob == Knob::Move);
         candidate.target != victim
-            && all
-                .any(|it| it.target == victim && ladder::flees(it.knob, victim, it.evidence.victim))
+            && moves.any(|it| it.target == victim && it.evidence.victim == victim)
             && (!candidate.leave.is_empty() || found.all(|it| path(it.signal) == Path::Hardware))
     }
 
@@ -560,7 +560,7 @@ fn victims<'a>(
 /// CPUs that somebody would keep busy if it had them.
 fn wants(sample: &Sample) -> f64 {
     let stopped = 1.0 - sample.throttled.unwrap_or(0.0).min(0.99);
-    (sample.cpus + sample.waiting.unwrap_or(0.0)) / stopped
+    sample.wanted() / stopped
 }
 
 fn pair(proposal: &Proposal) -> Pair {
