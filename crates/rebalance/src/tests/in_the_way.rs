@@ -43,6 +43,25 @@ fn who_fills_any_node_goes_where_it_is_least_in_the_way() {
     check_mover(CROWD, known, suffers, Some("front"));
 }
 
+#[test]
+fn of_several_nodes_it_goes_to_the_one_where_others_need_least() {
+    let told = play(
+        "
+        machine pack:3 numa:1 l3:1 core:4 pu:1
+        front burstable 0-3 knobs=move
+        mail burstable 4-7 knobs=move
+        shop burstable 8-11 knobs=move
+        tool besteffort 8-11 knobs=
+        crunch burstable 0-3 knobs=move
+        ",
+        "
+        20 rounds  front cpus=1 pressure=0.02  mail cpus=0.8 pressure=0.02  shop cpus=0.4 pressure=0.02  tool cpus=2  crunch cpus=0.1
+        until a proposal  front cpus=1 pressure=0.5  mail cpus=0.8 pressure=0.02  shop cpus=0.4 pressure=0.02  tool cpus=2  crunch cpus=2 waiting=6
+        ",
+    );
+    assert!(told.contains("move on crunch, which leaves CPUs 0-7, for front"), "{told}");
+}
+
 /// The neighbour has gone to `mail`, whose pressure is this since then, with that of `search`.
 fn check_crowd(mail: f64, search: f64, expected: Expect) {
     let script = format!(
