@@ -199,11 +199,6 @@ fn is_right(past: &Plant, now: &Plant, proposal: &Proposal) -> bool {
     is_better(turned) && (is_own || is_better(lonely))
 }
 
-/// Somebody goes elsewhere.
-pub(crate) fn is_move(knob: Knob) -> bool {
-    matches!(knob, Knob::Siblings | Knob::Move | Knob::MoveOwner)
-}
-
 /// Whether its victim would be no slower without a change, so that its target pays for nothing. `None` where that cannot be said: even without any change the target would do no harm now.
 fn is_in_vain(plant: &Plant, proposal: &Proposal) -> Option<bool> {
     let p99 = |plant: Plant| p99_over(plant, proposal.evidence.victim, 2);
@@ -221,7 +216,7 @@ fn is_in_vain(plant: &Plant, proposal: &Proposal) -> Option<bool> {
 /// Puts everybody where he is by now without one proposal: who was moved a moment ago does no harm any more where he was, and some where he is.
 fn seat(past: &mut Plant, now: &Plant, but: u64) {
     let moves = |plant: &Plant| -> BTreeMap<u64, Proposal> {
-        let all = plant.in_force().filter(|it| is_move(it.knob) && it.number != but);
+        let all = plant.in_force().filter(|it| !it.leave.is_empty() && it.number != but);
         all.map(|it| (it.number, it.clone())).collect()
     };
     let (before, after) = (moves(past), moves(now));

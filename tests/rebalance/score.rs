@@ -8,7 +8,7 @@ use bayplan_allocator::ContainerId;
 use bayplan_rebalance::Settings;
 
 use crate::PERIOD;
-use crate::run::{Case, Log, Made, is_move};
+use crate::run::{Case, Log, Made};
 use crate::suites::{Aim, Suite};
 
 /// A victim can be relieved where the oracle's p99 is so much below that of doing nothing.
@@ -95,7 +95,7 @@ impl Score {
         self.undone += log.undone_at.len();
         self.held += log.held;
         self.held_in_vain += log.held_in_vain;
-        self.moves += log.made.iter().filter(|made| is_move(made.proposal.knob)).count();
+        self.moves += log.made.iter().filter(|made| !made.proposal.leave.is_empty()).count();
         self.ping_pong += ping_pong(log);
         self.busiest_minute = self.busiest_minute.max(busiest(&log.changed_at));
         let of: Vec<ContainerId> = match case.trial.victims.as_slice() {

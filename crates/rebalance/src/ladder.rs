@@ -160,8 +160,8 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
             row.resource != Resource::Place || culprit.magnitude >= most / 2.0
         };
         for culprit in tied.clone().filter(is_great) {
-            let found = row.against(judge, scene, evidence.victim, victim, culprit);
-            candidates.extend(found.into_iter().map(|it| match it.knob {
+            let found = row.against(judge, scene, evidence.victim, victim, culprit).into_iter();
+            candidates.extend(found.map(|it| match it.knob {
                 Knob::Suppress => it.suppressing(judge.suppression(scene), evidence),
                 Knob::Weight | Knob::Bandwidth | Knob::Cache => {
                     Candidate { step_min: row.first_step(evidence), ..it }

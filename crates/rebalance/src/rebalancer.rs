@@ -420,7 +420,7 @@ impl Rebalancer {
             self.standing.values().map(|it| &it.proposal).filter(|it| it.knob == Knob::Move);
         candidate.target != victim
             && moves.any(|it| it.target == victim && it.evidence.victim == victim)
-            && (!candidate.leave.is_empty() || found.all(|it| path(it.signal) == Path::Hardware))
+            && (candidate.knob == Knob::Move || found.all(|it| path(it.signal) == Path::Hardware))
     }
 
     /// Something stands against a signal already, for a victim's sake or with a target.

@@ -1,7 +1,7 @@
 //! Reads a scene and a script, plays it, and writes down what is said.
 //!
-//! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (all without), `mems=`, `exclusive`. A script is a phase per line: how long, then for everybody
-//! the name and what is measured. `gone NAME`, `off NAME`, `moved NAME` and `moved NAME CPUS`, `touched NAME` and `forbid KNOBS` hold from then on. `ended NUMBER` is said of a proposal. `idle 0.5` is what the kernel says of all CPUs from then on. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after 100 rounds. Rounds last 5 s.
+//! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (without it, all that a node offers together), `mems=`, `exclusive`. A script is a phase per line: how long, then for everybody
+//! the name and what is measured. `gone NAME`, `off NAME`, `moved NAME`, `in NAME CPUS`, `touched NAME` and `forbid KNOBS` hold from then on. `ended NUMBER` is said of a proposal. `idle 0.5` is what the kernel says of all CPUs from then on. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after 100 rounds. Rounds last 5 s.
 
 use super::*;
 
@@ -81,13 +81,15 @@ impl Play {
                     self.scene.touched.insert(self.ids[name]);
                     return;
                 }
-                Some(("moved", rest)) => {
-                    let (name, cpus) = rest.split_once(' ').unwrap_or((rest, ""));
+                Some(("moved", name)) => {
                     let resident = self.scene.residents.get_mut(&self.ids[name]).unwrap();
                     resident.since = self.now;
-                    if !cpus.is_empty() {
-                        resident.cpus = cpus.parse().unwrap();
-                    }
+                    return;
+                }
+                Some(("in", place)) => {
+                    let (name, cpus) = place.split_once(' ').unwrap();
+                    let resident = self.scene.residents.get_mut(&self.ids[name]).unwrap();
+                    (resident.cpus, resident.since) = (cpus.parse().unwrap(), self.now);
                     return;
                 }
                 Some(("off", name)) => {

@@ -68,7 +68,7 @@ fn check_crowd(mail: f64, search: f64, expected: Expect) {
         "
         20 rounds  front cpus=1 pressure=0.02  search cpus=1 pressure=0.02  mail cpus=0.5 pressure=0.02  crunch cpus=0.1
         until a proposal  front cpus=1 pressure=0.5  search cpus=1 pressure=0.5  mail cpus=0.5 pressure=0.02  crunch cpus=2 waiting=6
-        moved crunch 4-7
+        in crunch 4-7
         until a verdict  front cpus=1 pressure=0.02  search cpus=1 pressure={search}  mail cpus=0.5 pressure={mail}  crunch cpus=3 waiting=5
         "
     );
@@ -126,7 +126,7 @@ fn check_guest(build: &str, expected: Expect) {
         "
         20 rounds  front cpus=1 pressure=0.02  build cpus=0.1  crunch cpus=0.1
         until a proposal  front cpus=1 pressure=0.6  build cpus=0.1  crunch cpus=2
-        moved front 4-7
+        in front 4-7
         until a verdict  front cpus=1 pressure=0.02  build cpus=0.1  crunch cpus=2
         20 rounds  front cpus=1 pressure=0.5  build cpus=2  crunch cpus=2
         ",
@@ -181,7 +181,7 @@ fn for_a_guest_that_is_only_slow_nothing_is_done() {
         "
         50 rounds  front cpus=1 cpi=~1 pressure=0.02  build cpus=0.1  crunch cpus=0.1
         until a proposal  front cpus=1 cpi=~1 pressure=0.6  build cpus=0.1  crunch cpus=2
-        moved front 4-7
+        in front 4-7
         20 rounds  front cpus=1 cpi=~1 pressure=0.02  build cpus=0.1  crunch cpus=2
         8 rounds  front cpus=1 cpi=~1.6 pressure=0.02  build cpus=2  crunch cpus=2
         ",
