@@ -62,7 +62,6 @@ const NOT_YET: &[(&str, Goal)] = &[
     ("no-counters", Goal::Relief),
     ("no-counters", Goal::False),
     ("no-probes", Goal::Relief),
-    ("no-probes", Goal::False),
 ];
 
 #[test]

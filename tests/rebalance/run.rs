@@ -131,7 +131,7 @@ impl Log {
         let seconds = at.as_secs_f64() - trial.onset.as_secs_f64();
         let told = match change {
             Change::Made(proposal) => {
-                let is_right = past.is_none_or(|past| is_right(past, &proposal));
+                let is_right = past.is_none_or(|past| is_right(past, plant, &proposal));
                 let told =
                     format!("{}{}", told(plant, &proposal), if is_right { "" } else { ", WRONG" });
                 self.changed_at.push(at);
@@ -178,9 +178,11 @@ fn told(plant: &Plant, proposal: &Proposal) -> String {
     told
 }
 
-/// Whether the victim would have been a good deal better off over the last minute without the culprit. For what is done to the victim itself: with it, provided that it is
-/// others, its own limit or far memory that it suffers from.
-fn is_right(past: &Plant, proposal: &Proposal) -> bool {
+/// Whether the victim would have been a good deal better off over the last minute without the culprit, if everybody had been where he is now. For what is done to the victim
+/// itself: with it, provided that it is others, its own limit or far memory that it suffers from.
+fn is_right(past: &Plant, now: &Plant, proposal: &Proposal) -> bool {
+    let mut past = past.clone();
+    seat(&mut past, now, proposal.number);
     let victim = proposal.evidence.victim;
     // It takes a minute until memory is where it is to be.
     let settle = if proposal.knob == Knob::Memory { PAST } else { 2 };
@@ -209,6 +211,19 @@ fn is_in_vain(plant: &Plant, proposal: &Proposal) -> Option<bool> {
     let mut without = plant.clone();
     without.undo(proposal.number);
     Some(p99(without) <= NO_HARM * p99(plant.clone()))
+}
+
+/// Puts everybody where he is by now without one proposal: who was moved a moment ago does no harm any more where he was, and some where he is.
+fn seat(past: &mut Plant, now: &Plant, but: u64) {
+    let moves = |plant: &Plant| -> BTreeMap<u64, Proposal> {
+        let all = plant.in_force().filter(|it| !it.leave.is_empty() && it.number != but);
+        all.map(|it| (it.number, it.clone())).collect()
+    };
+    let (before, after) = (moves(past), moves(now));
+    before.keys().filter(|it| !after.contains_key(it)).for_each(|number| past.undo(*number));
+    for proposal in after.values().filter(|it| !before.contains_key(&it.number)) {
+        past.carry_out(proposal);
+    }
 }
 
 /// Mean p99 of `who` over ten rounds after the first few, in which things settle.

@@ -135,7 +135,7 @@ impl Judge<'_> {
         other: &Resident,
         magnitude: f64,
     ) -> bool {
-        let needs = self.lately(victim).map_or(0.0, |it| it.cpus * self.haste(sufferer, it));
+        let needs = self.needs(victim, sufferer);
         let cpus = sufferer.cpus.len() as f64;
         // Of two that are as important, the one who takes less is not to blame.
         let share = if ladder::rank(other) < ladder::rank(sufferer) { SHARE_MIN } else { 1.0 };
@@ -181,11 +181,49 @@ impl Judge<'_> {
         is_victim: bool,
         place: &CpuSet,
     ) -> bool {
-        let wants = self.lately(id).map_or(0.0, |it| match is_victim {
-            true => it.cpus * self.haste(goer, it),
-            false => it.cpus + it.waiting.unwrap_or(0.0),
-        });
+        let wants = match is_victim {
+            true => self.needs(id, goer),
+            false => self.lately(id).map_or(0.0, Sample::wanted),
+        };
         !place.is_empty() && self.busy(scene, id, place) + wants <= CROWDED * place.len() as f64
+    }
+
+    /// For who would fill any NUMA node that it could go to, and suffers nowhere from that: what it has to leave to go where it is least in the way, by the CPUs that others need
+    /// there who asked for something. `None` where it would be no less in the way than it is, or in the way of somebody more important than whom it leaves.
+    pub(crate) fn out_of_the_way(
+        &self,
+        scene: &Scene,
+        stayer: &Resident,
+        (id, goer): (ContainerId, &Resident),
+    ) -> Option<CpuSet> {
+        self.condition(id, goer).filter(|it| it.worst <= 1.0)?;
+        let wants = self.lately(id)?.wanted();
+        let fills = |place: &CpuSet| wants > CROWDED * place.intersection_len(&scene.shared) as f64;
+        let others = |place: &CpuSet| -> Vec<(ContainerId, &Resident)> {
+            let all = scene.residents.iter().map(|(other, it)| (*other, it));
+            let asking = all.filter(|(_, it)| it.qos != Some(QosClass::BestEffort));
+            let near = asking.filter(|(other, it)| *other != id && it.cpus.intersects(place));
+            near.filter(|(other, _)| self.is_active(*other)).collect()
+        };
+        let needed = |place: &CpuSet| -> f64 {
+            others(place).into_iter().map(|(other, it)| self.needs(other, it)).sum()
+        };
+        let is_of_lesser = |place: &CpuSet| {
+            others(place).iter().all(|(_, it)| ladder::rank(it) <= ladder::rank(stayer))
+        };
+        let around = |cpus| around(self.topology, Level::NumaNode, cpus);
+        let left = around(&stayer.cpus);
+        let nodes = self.topology.nodes().iter().map(|node| &node.cpus);
+        let places = nodes.filter(|it| it.intersects(&scene.shared) && !it.intersects(&left));
+        let places = places.filter(|it| fills(it) && is_of_lesser(it));
+        let places = places.map(|place| (needed(place), place));
+        let (least, place) = places.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (least < needed(&around(&goer.cpus))).then(|| self.topology.cpus().difference(place))
+    }
+
+    /// CPUs that somebody would keep busy if nobody slowed it down.
+    fn needs(&self, id: ContainerId, resident: &Resident) -> f64 {
+        self.lately(id).map_or(0.0, |it| it.cpus * self.haste(resident, it))
     }
 
     /// The share of its CPU time that a container would need if instructions took as long as they usually do; 1 where that is not known.

@@ -78,16 +78,17 @@ impl Judge<'_> {
             let Some(short) = median(values.iter().take(settings.short)) else { continue };
             condition.is_well &= short < well_below(limit, usual);
             condition.is_uneasy |= values.iter().flatten().any(|it| *it > limit);
+            time_signals += usize::from(path(signal) == Path::Cpu);
+            if usual.is_none() && path(signal) == Path::Cpu && self.crowds_itself(id, resident) {
+                continue;
+            }
             let lately = values.iter().take(settings.short).flatten().copied();
             condition.worst = lately.clone().map(|it| it / limit).fold(condition.worst, f64::max);
             let (long, spread) = (self.long(&values), spread(lately.filter(|it| *it > limit)));
             let finding = Finding { signal, short, long, usual, limit, spread };
-            let is_own =
-                usual.is_none() && path(signal) == Path::Cpu && self.crowds_itself(id, resident);
-            if !is_own && self.is_high(&finding, &values) {
+            if self.is_high(&finding, &values) {
                 condition.findings.push(finding);
             }
-            time_signals += usize::from(path(signal) == Path::Cpu);
         }
         // Where there are several signs of waiting for a CPU, one of them alone is none: preemption need not hurt, and a sensor may lie.
         let found = condition.findings.iter().filter(|it| path(it.signal) == Path::Cpu).count();
@@ -140,17 +141,15 @@ impl Judge<'_> {
     }
 
     /// Keeps CPUs busy, or would if it had them.
-    fn is_active(&self, id: ContainerId) -> bool {
+    pub(crate) fn is_active(&self, id: ContainerId) -> bool {
         let rounds = self.windows.of(id, Duration::ZERO).take(self.settings.short).flatten();
-        let wanted: Vec<Option<f64>> =
-            rounds.map(|it| Some(it.cpus + it.waiting.unwrap_or(0.0))).collect();
+        let wanted: Vec<Option<f64>> = rounds.map(|it| Some(it.wanted())).collect();
         median(wanted.iter()).is_some_and(|it| it >= self.settings.activity_min)
     }
 
     /// Wants more than all of its CPUs have, so that it would wait without anybody else, too.
     fn crowds_itself(&self, id: ContainerId, resident: &Resident) -> bool {
-        let wanted = self.lately(id).map_or(0.0, |it| it.cpus + it.waiting.unwrap_or(0.0));
-        wanted > resident.cpus.len() as f64
+        self.lately(id).map_or(0.0, Sample::wanted) > resident.cpus.len() as f64
     }
 
     /// What can be learnt from the last round: signals, values, and below what they are all the same.

@@ -161,7 +161,7 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
             row.resource != Resource::Place || culprit.magnitude >= most / 2.0
         };
         for culprit in tied.clone().filter(is_great) {
-            let found = row.against(judge, scene, evidence.victim, victim, culprit);
+            let found = row.against(judge, scene, evidence.victim, victim, culprit).into_iter();
             candidates.extend(found.map(|it| match it.knob {
                 Knob::Suppress => it.sparing(judge.suppression(scene), evidence),
                 Knob::Confine => it.sparing(1, evidence),
@@ -227,6 +227,7 @@ impl Row {
         helped.map(|it| it.short / it.limit).fold(0.0, f64::max)
     }
 
+    /// What can be done about one culprit: on this one, or, where the knob is for either, on the victim.
     fn against(
         &self,
         judge: &Judge<'_>,
@@ -234,8 +235,8 @@ impl Row {
         id: ContainerId,
         victim: &Resident,
         culprit: &Culprit,
-    ) -> Option<Candidate> {
-        let other = scene.residents.get(&culprit.container)?;
+    ) -> Vec<Candidate> {
+        let Some(other) = scene.residents.get(&culprit.container) else { return Vec::new() };
         let may = match self.whom {
             Whom::BestEffort => {
                 rank(other) == QosClass::BestEffort && victim.qos.is_some_and(|it| it > rank(other))
@@ -246,23 +247,24 @@ impl Row {
         };
         let is_memory = matches!(self.knob, Knob::Cache | Knob::Bandwidth);
         if is_memory && !judge.strains_memory(scene, culprit.container, self.reach) {
-            return None;
+            return Vec::new();
         }
-        let culprit_first = may
-            .then(|| {
-                let fits = |place: &CpuSet| {
-                    judge.has_room(scene, (culprit.container, other), false, place)
-                };
-                let leave = self.leave(scene, victim, other, culprit.tie, &fits)?;
-                self.on(scene, victim, culprit.container, other, leave)
-            })
-            .flatten();
-        if culprit_first.is_some() || self.whom != Whom::Either {
-            return culprit_first;
+        let goer = (culprit.container, other);
+        let fits = |place: &CpuSet| judge.has_room(scene, goer, false, place);
+        let leave = may.then(|| self.leave(scene, victim, other, culprit.tie, &fits)).flatten();
+        let leaves = |leave| self.on(scene, victim, culprit.container, other, leave);
+        if let Some(asked) = leave.and_then(leaves) {
+            return vec![asked];
         }
+        if self.whom != Whom::Either {
+            return Vec::new();
+        }
+        let is_asked = may && self.knob == Knob::Move;
+        let away = is_asked.then(|| judge.out_of_the_way(scene, victim, goer)).flatten();
         let fits = |place: &CpuSet| judge.has_room(scene, (id, victim), true, place);
-        let leave = self.leave(scene, other, victim, culprit.tie, &fits)?;
-        self.on(scene, victim, id, victim, leave)
+        let flight = self.leave(scene, other, victim, culprit.tie, &fits);
+        let flight = flight.and_then(|leave| self.on(scene, victim, id, victim, leave));
+        away.and_then(leaves).into_iter().chain(flight).collect()
     }
 
     fn on(

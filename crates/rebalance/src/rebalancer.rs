@@ -9,6 +9,7 @@ use bayplan_topology::Topology;
 use bayplan_types::QosClass;
 
 use crate::baseline::{Baseline, Baselines};
+use crate::culprits::{Path, path};
 use crate::detect::{self, Condition, Judge};
 use crate::knob::Knob;
 use crate::ladder::{self, Candidate};
@@ -17,7 +18,7 @@ use crate::sample::{Round, Sample, Signal};
 use crate::scene::{Mode, Resident, Scene};
 use crate::settings::Settings;
 use crate::standing::{Budget, Pair, Stage, Standing, Tried, lasting};
-use crate::verdict::{self, Look};
+use crate::verdict::{self, Look, SEVERITY_MAX};
 use crate::windows::Windows;
 
 /// Who carries proposals out has so long to say how that went.
@@ -27,8 +28,6 @@ const JUDGED_WITHIN: Duration = Duration::from_secs(600);
 
 /// For who is helped already, or because of who is held already, so little above the limits that a knob is for is no reason to do more.
 const GOOD_ENOUGH: f64 = 1.1;
-/// So many times its limit a signal counts at most when gains and losses are compared, so that one that is far off does not outweigh everybody.
-const SEVERITY_MAX: f64 = 10.0;
 /// A culprit that wants less than this share of what it did is another one now.
 const CALM: f64 = 0.5;
 /// So many times as long as otherwise all have to be well before it is tried to do without although the culprit is as it was.
@@ -152,9 +151,12 @@ impl Rebalancer {
             return self.judge(scene, &conditions, now);
         }
         self.study(scene, &conditions, now);
+        let away: Vec<(u64, ContainerId)> = self.away().collect();
         let mut decisions = self.judge(scene, &conditions, now);
         if !self.windows.is_blind() {
-            decisions.extend(self.propose(scene, &conditions, now));
+            let gone = |(number, _): &(u64, _)| !self.standing.contains_key(number);
+            let back = away.into_iter().filter(gone).map(|(_, target)| target).collect();
+            decisions.extend(self.propose(scene, &conditions, &back, now));
         }
         decisions
     }
@@ -326,7 +328,7 @@ impl Rebalancer {
         };
         let before = detect::severity(&standing.proposal.evidence.findings);
         let gain = relief * (before.min(SEVERITY_MAX) - 1.0);
-        match verdict::worst_off(losses(scene, standing, conditions), gain) {
+        match verdict::worst_off(&verdict::losses(scene, standing, conditions), gain) {
             Some(other) if self.settings.parts.verdict => Some(Verdict::Harmful { other }),
             _ => verdict,
         }
@@ -361,11 +363,18 @@ impl Rebalancer {
         all_well && (well_for.min(calm_for) >= quiet || well_for >= WISH_TO_KNOW * quiet)
     }
 
-    /// At most one proposal for each victim, the most important victim first.
+    /// Who has left CPUs, with the numbers of the proposals.
+    fn away(&self) -> impl Iterator<Item = (u64, ContainerId)> {
+        let all = self.standing.values().map(|it| &it.proposal);
+        all.filter(|it| !it.leave.is_empty()).map(|it| (it.number, it.target))
+    }
+
+    /// At most one proposal for each victim, the most important victim first; none for who suffers from somebody who goes back now.
     fn propose(
         &mut self,
         scene: &Scene,
         conditions: &BTreeMap<ContainerId, Condition>,
+        back: &BTreeSet<ContainerId>,
         now: Duration,
     ) -> Vec<Decision> {
         let mut victims: Vec<(Option<QosClass>, f64, ContainerId)> =
@@ -382,6 +391,9 @@ impl Rebalancer {
             } else {
                 self.blameless.remove(&victim);
             }
+            if culprits.iter().any(|it| back.contains(&it.container)) {
+                continue;
+            }
             let evidence = Evidence { victim, findings, culprits };
             let eyes = self.eyes(&scene.topology, now);
             let candidates = ladder::candidates(&eyes, scene, &evidence);
@@ -397,6 +409,18 @@ impl Rebalancer {
     /// What is not for good.
     fn passing(&self) -> impl Iterator<Item = &Standing> {
         self.standing.values().filter(|it| !it.is_for_good())
+    }
+
+    /// Others would have to do with less for the sake of who has fled to them, and need not: nobody leaves his place for a guest, and what slows its cycles down there may be the
+    /// way to its memory.
+    fn is_for_guest(&self, candidate: &Candidate, evidence: &Evidence) -> bool {
+        let (victim, signals) = (evidence.victim, ladder::signals(candidate.knob));
+        let mut found = evidence.findings.iter().filter(|it| signals.contains(&it.signal));
+        let mut moves =
+            self.standing.values().map(|it| &it.proposal).filter(|it| it.knob == Knob::Move);
+        candidate.target != victim
+            && moves.any(|it| it.target == victim && it.evidence.victim == victim)
+            && (candidate.knob == Knob::Move || found.all(|it| path(it.signal) == Path::Hardware))
     }
 
     /// Something stands against a signal already, for a victim's sake or with a target.
@@ -437,6 +461,7 @@ impl Rebalancer {
         let is_in_vain =
             knob == Knob::Weight && self.tried.was_useless(&(victim, target, Knob::Idle), now);
         let may = !is_in_vain
+            && !self.is_for_guest(&candidate, evidence)
             && !self.is_little(knob, target, evidence)
             && !self.settings.forbidden.contains(&knob)
             && self.tried.allows(&pair_of(victim, target, knob), now)
@@ -535,7 +560,7 @@ fn victims<'a>(
 /// CPUs that somebody would keep busy if it had them.
 fn wants(sample: &Sample) -> f64 {
     let stopped = 1.0 - sample.throttled.unwrap_or(0.0).min(0.99);
-    (sample.cpus + sample.waiting.unwrap_or(0.0)) / stopped
+    sample.wanted() / stopped
 }
 
 fn pair(proposal: &Proposal) -> Pair {
@@ -552,25 +577,4 @@ fn pair_of(victim: ContainerId, target: ContainerId, knob: Knob) -> Pair {
 fn is_allowed(scene: &Scene, proposal: &Proposal) -> bool {
     let acts = |id| scene.residents.get(&id).is_some_and(|it: &Resident| it.mode == Mode::Act);
     acts(proposal.evidence.victim) && acts(proposal.target)
-}
-
-/// Who in the domain, no less important than the victim, suffers more than when this was proposed, and by how much.
-fn losses<'a>(
-    scene: &'a Scene,
-    standing: &'a Standing,
-    conditions: &'a BTreeMap<ContainerId, Condition>,
-) -> impl Iterator<Item = (ContainerId, f64)> + 'a {
-    let victim = standing.proposal.evidence.victim;
-    let importance = scene.residents.get(&victim).and_then(|it| it.qos);
-    let others = conditions.iter().filter(move |(id, it)| {
-        let counts = scene
-            .residents
-            .get(*id)
-            .is_some_and(|it| it.qos >= importance && it.cpus.intersects(&standing.domain.cpus));
-        **id != victim && counts && !it.findings.is_empty()
-    });
-    others.map(|(id, condition)| {
-        let before = standing.ill_before.get(id).copied().unwrap_or(1.0).max(1.0);
-        (*id, condition.severity().min(SEVERITY_MAX) - before.min(SEVERITY_MAX))
-    })
 }

@@ -32,6 +32,13 @@ pub struct Sample {
     pub cache_bytes: Option<f64>,
 }
 
+impl Sample {
+    /// CPUs that it would keep busy if it had them.
+    pub(crate) fn wanted(&self) -> f64 {
+        self.cpus + self.waiting.unwrap_or(0.0)
+    }
+}
+
 /// Everybody over one period. Who is missing could not be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {

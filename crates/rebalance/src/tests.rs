@@ -17,6 +17,7 @@ use crate::{
 };
 
 pub(crate) mod harness;
+mod in_the_way;
 mod judging;
 mod properties;
 mod suffering;

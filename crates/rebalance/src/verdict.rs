@@ -3,22 +3,27 @@
 //! Each signal has one vote between -1 and 1: which part of the gap between trouble and limit was closed, by medians. What is within the noise is no change, and a gap smaller than the noise counts
 //! as one of that size. So neither one signal that is far off decides, nor chance; and what is too high only since then votes against it. What looks like relief and may be chance is looked at once more, after nearly as many rounds again.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
 
 use crate::culprits::{Path, path};
-use crate::detect::{self, Judge};
+use crate::detect::{self, Condition, Judge};
 use crate::ladder;
 use crate::proposal::{Evidence, Finding, Proposal, Verdict};
 use crate::sample::{Sample, Signal};
-use crate::scene::Resident;
+use crate::scene::{Resident, Scene};
+use crate::standing::Standing;
 
 /// So many standard deviations between the medians of three rounds before and after are chance: one time in fourteen it is more, and where what may be chance is looked at
 /// once more, after five, one in twelve.
 const CHANCE: f64 = 1.5;
 /// No signal varies less than by this share of its value from round to round, however alike some of them were.
 const SPREAD_MIN: f64 = 0.03;
+
+/// So many times its limit a signal counts at most when gains and losses are compared, so that one that is far off does not outweigh everybody.
+pub(crate) const SEVERITY_MAX: f64 = 10.0;
 
 /// Which part of a gap was closed, -1 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -143,7 +148,8 @@ impl Judge<'_> {
             let (was, now) = (middle(signal, &before)?, middle(signal, after)?);
             let chance = CHANCE * noise(0.0, now, signal, after);
             let chance = chance.max(grain(signal, now, limit, after));
-            (now > limit && now - was > chance).then(|| ((now - limit) / limit).min(1.0))
+            (now > limit && was <= limit && now - was > chance)
+                .then(|| ((now - limit) / limit).min(1.0))
         })
     }
 }
@@ -195,15 +201,33 @@ fn share(evidence: &Evidence, target: ContainerId) -> f64 {
     own.magnitude / same.map(|it| it.magnitude).sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
-/// Who lost more than the victim gained, of those who lost anything; both in multiples of a limit.
-pub(crate) fn worst_off(
-    losses: impl Iterator<Item = (ContainerId, f64)>,
-    gain: f64,
-) -> Option<ContainerId> {
-    losses
-        .filter(|(_, loss)| *loss > gain.max(0.0))
-        .max_by(|a, b| a.1.total_cmp(&b.1))
-        .map(|(id, _)| id)
+/// How much more than in the worst round before a change those in its domain suffer who are no less important than its victim; below 0 where even the worst round since then is
+/// better. In multiples of a limit.
+pub(crate) fn losses(
+    scene: &Scene,
+    standing: &Standing,
+    conditions: &BTreeMap<ContainerId, Condition>,
+) -> Vec<(ContainerId, f64)> {
+    let victim = standing.proposal.evidence.victim;
+    let importance = scene.residents.get(&victim).and_then(|it| it.qos);
+    let counts = |id: &ContainerId| {
+        let resident = scene.residents.get(id).filter(|_| *id != victim);
+        resident.is_some_and(|it| it.qos >= importance && it.cpus.intersects(&standing.domain.cpus))
+    };
+    let bound = |severity: f64| severity.clamp(1.0, SEVERITY_MAX);
+    let loss = |(id, now): (&ContainerId, &Condition)| {
+        let before = bound(standing.ill_before.get(id).copied().unwrap_or(1.0));
+        let (sure, worst) = (bound(now.severity()), bound(now.worst));
+        (*id, (sure - before).max(0.0) - (before - worst).max(0.0))
+    };
+    conditions.iter().filter(|(id, _)| counts(id)).map(loss).collect()
+}
+
+/// Who lost most, where all others together lost more than the victim gained; what some of them gained is below 0. All in multiples of a limit.
+pub(crate) fn worst_off(losses: &[(ContainerId, f64)], gain: f64) -> Option<ContainerId> {
+    let sum: f64 = losses.iter().map(|(_, loss)| loss).sum();
+    let worst = losses.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    worst.filter(|(_, loss)| *loss > 0.0 && sum > gain.max(0.0)).map(|(id, _)| *id)
 }
 
 #[cfg(test)]
@@ -262,15 +286,23 @@ mod tests {
     }
 
     fn check_worst_off(losses: &[(u64, f64)], gain: f64, expected: Option<u64>) {
-        let losses = losses.iter().map(|(id, loss)| (ContainerId(*id), *loss));
-        assert_eq!(worst_off(losses, gain), expected.map(ContainerId));
+        let losses: Vec<_> = losses.iter().map(|(id, loss)| (ContainerId(*id), *loss)).collect();
+        assert_eq!(worst_off(&losses, gain), expected.map(ContainerId));
     }
 
     #[test]
-    fn who_lost_more_than_was_gained_speaks_against_it() {
+    fn who_lost_most_speaks_against_it_where_more_was_lost_than_gained() {
         check_worst_off(&[], 1.0, None);
-        check_worst_off(&[(2, 0.5), (3, 0.9)], 1.0, None);
+        check_worst_off(&[(2, 0.5), (3, 0.4)], 1.0, None);
+        check_worst_off(&[(2, 0.5), (3, 0.9)], 1.0, Some(3));
         check_worst_off(&[(2, 1.5), (3, 2.5), (4, 1.1)], 1.0, Some(3));
+    }
+
+    #[test]
+    fn what_others_gain_counts_as_what_the_victim_does() {
+        check_worst_off(&[(2, 1.5), (3, -1.0)], 1.0, None);
+        check_worst_off(&[(2, 2.5), (3, -1.0)], 1.0, Some(2));
+        check_worst_off(&[(3, -1.0)], -1.0, None);
     }
 
     #[test]
