@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn each_step_halves_what_is_left() {
         let text = |cpus, step| {
-            let settings = group().limited(suppressed(cpus, step));
+            let settings = group().limited(suppressed(cpus, step), CgroupVersion::V2);
             settings.into_values().map(|it| it.value).collect::<String>()
         };
         assert_eq!(text(8, 1), "400000 100000");
