@@ -85,7 +85,12 @@ impl Seat {
             Knob::Weight => {
                 self.weight = self.weight.min((tenant.weight / 4_f64.powf(steps)).max(1.0))
             }
-            Knob::Siblings | Knob::Confine | Knob::Move | Knob::MoveOwner => {
+            // Of several the others stay when one is taken back.
+            Knob::Siblings | Knob::Confine => {
+                let rest = self.cpus.difference(&turned.proposal.leave);
+                self.cpus = if rest.is_empty() { self.cpus.clone() } else { rest };
+            }
+            Knob::Move | Knob::MoveOwner => {
                 self.cpus = turned.cpus.clone().unwrap_or_else(|| self.cpus.clone());
             }
             Knob::Suppress => {
