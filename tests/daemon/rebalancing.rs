@@ -393,6 +393,8 @@ async fn where_nothing_can_be_turned_it_is_said_what_would_be_and_why_it_is_not(
     let dry: fn(&mut Config) = |config| {
         acting(config);
         config.enforcement = EnforcementMode::DryRun;
+        // CPU sets, which are turned all the same.
+        config.rebalance.forbidden.insert(Knob::Confine);
     };
     let (node, groups, _trouble) = troubled(dry, None, |_| false).await;
     let view = view_when(&node, "proposed", |it| !it.proposals.is_empty()).await;
