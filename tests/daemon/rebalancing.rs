@@ -11,7 +11,7 @@ use bayplan_cri::embedded::EmbeddedRuntime;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec, RunningPod};
 use bayplan_daemon::config::{Config, EnforcementMode};
 use bayplan_daemon::{ProposalState, RebalanceView, post_control, query_control};
-use bayplan_rebalance::Mode;
+use bayplan_rebalance::{Knob, Mode};
 use bayplan_types::{Bytes, CpuSet, QosClass};
 use nix::libc::EIO;
 
