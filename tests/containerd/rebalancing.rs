@@ -133,25 +133,11 @@ fn is_let_go(hog: &Placed) -> anyhow::Result<()> {
 fn gives_up(node: &Node, stage: &Stage, hog: &Placed) -> anyhow::Result<()> {
     let outsiders = Outsiders::waiting(hog)?;
     node.write_config(ACT)?;
-    let is_held = || Ok((limit(hog)? != FREE).then_some(()));
-    let held = wait_for("the hog to be held", stage.patience(), is_held);
-    held.with_context(|| format!("{:#?}", node.rebalance()))?;
-    outsiders.go()?;
-    let tried = stage.wait_for_proposal(node, |it| it.state.is_in_force())?;
-    let judged =
-        stage.wait_for_proposal(node, |it| it.at == tried.at && !it.state.is_in_force())?;
-    println!("  {}: {}", judged.text, judged.outcome);
-    ensure!(judged.state == ProposalState::Undone, "it is {}", judged.state.name());
+    let judged = stage.is_in_vain(node, || Ok(limit(hog)? != FREE), || outsiders.go())?;
     println!("  outsiders had {:.1} s of CPUs", outsiders.cpu_time()?.as_secs_f64());
     drop(outsiders);
     is_let_go(hog)?;
-    let suffers = |text: &str| text.lines().any(|line| line == "bayplan_rebalance_victims 1");
-    wait_for("the server to suffer again", LIMIT, || Ok(suffers(&node.metrics()?).then_some(())))?;
-    std::thread::sleep(Duration::from_secs(8));
-    let view = node.rebalance()?;
-    let mut later = view.proposals.iter().filter(|it| it.at > judged.at);
-    let again = later.find(|it| it.knob == judged.knob && it.target == judged.target);
-    ensure!(again.is_none(), "what was in vain is tried again: {again:?}");
+    stage.is_not_tried_again(node, &judged)?;
     is_let_go(hog)
 }
 

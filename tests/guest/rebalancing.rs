@@ -97,27 +97,13 @@ fn holds(
 fn gives_up(node: &Node, stage: &Stage, hog: &Placed, free: &[String; 2]) -> anyhow::Result<()> {
     let outsider = Outsider::waiting(&stage.server.cpus)?;
     node.write_config(ACT)?;
-    let is_turned = || Ok((limits(hog)? != *free).then_some(()));
-    let turned = wait_for("the hog to be held", INTERVAL * SIZES.looks, is_turned);
-    turned.with_context(|| format!("{:#?}", node.rebalance()))?;
-    outsider.go()?;
-    let tried = stage.wait_for_proposal(node, |it| it.state.is_in_force())?;
-    let judged =
-        stage.wait_for_proposal(node, |it| it.at == tried.at && !it.state.is_in_force())?;
-    println!("  {}: {}", judged.text, judged.outcome);
-    ensure!(judged.state == ProposalState::Undone, "it is {}", judged.state.name());
-    let taken = outsider.cpu_time()?;
-    println!("  the outsider had {:.1} s of the CPU", taken.as_secs_f64());
+    let judged = stage.is_in_vain(node, || Ok(limits(hog)? != *free), || outsider.go())?;
+    println!("  the outsider had {:.1} s of the CPU", outsider.cpu_time()?.as_secs_f64());
     drop(outsider);
     are_back(hog, free)?;
-    let suffers = |text: &str| text.lines().any(|line| line == "bayplan_rebalance_victims 1");
-    wait_for("the server to suffer again", LIMIT, || Ok(suffers(&node.metrics()?).then_some(())))?;
-    std::thread::sleep(INTERVAL * 5);
-    let view = node.rebalance()?;
-    ensure!(view.unrest.is_none(), "nothing is looked for: {:?}", view.unrest);
-    let mut later = view.proposals.iter().filter(|it| it.at > judged.at);
-    let again = later.find(|it| it.knob == judged.knob && it.target == judged.target);
-    ensure!(again.is_none(), "what was in vain is tried again: {again:?}");
+    stage.is_not_tried_again(node, &judged)?;
+    let unrest = node.rebalance()?.unrest;
+    ensure!(unrest.is_none(), "nothing is looked for: {unrest:?}");
     are_back(hog, free)
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
-use bayplan_daemon::ProposalView;
+use bayplan_daemon::{ProposalState, ProposalView};
 use bayplan_types::QosClass;
 
 use crate::node::{LIMIT, Node, Placed};
@@ -27,6 +27,9 @@ const HOG: &str = "default/scenario-hog/app";
 
 /// Of its first process; the others have those after it.
 const PORT: u16 = 16379;
+
+/// In which what is tried again would show.
+const LOOKS_AFTER: u32 = 5;
 
 /// Some of the others need instructions that an emulated processor does not have.
 const METHOD: &str = "--cpu-method ackermann";
@@ -270,6 +273,45 @@ impl Stage {
         tell_latency("with the hog", &noisy);
         node.rebalance()?.proposals.iter().try_for_each(check_blame)?;
         Ok(noisy)
+    }
+
+    /// With somebody beside it who takes the CPUs as soon as something is turned on the hog, that cannot help: it is taken back. Gives what was.
+    ///
+    /// # Errors
+    /// Nothing is turned, or it is not taken back.
+    pub fn is_in_vain(
+        &self,
+        node: &Node,
+        is_turned: impl Fn() -> anyhow::Result<bool>,
+        take_cpus: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<ProposalView> {
+        let turned =
+            wait_for("the hog to be held", self.patience(), || Ok(is_turned()?.then_some(())));
+        turned.with_context(|| format!("{:#?}", node.rebalance()))?;
+        take_cpus()?;
+        let tried = self.wait_for_proposal(node, |it| it.state.is_in_force())?;
+        let judged =
+            self.wait_for_proposal(node, |it| it.at == tried.at && !it.state.is_in_force())?;
+        println!("  {}: {}", judged.text, judged.outcome);
+        ensure!(judged.state == ProposalState::Undone, "it is {}", judged.state.name());
+        Ok(judged)
+    }
+
+    /// What was in vain is not tried again although the server suffers as before, with nobody but the hog beside it.
+    ///
+    /// # Errors
+    /// It is, or nobody looks, or nobody suffers.
+    pub fn is_not_tried_again(&self, node: &Node, judged: &ProposalView) -> anyhow::Result<()> {
+        let suffers = |text: &str| text.lines().any(|line| line == "bayplan_rebalance_victims 1");
+        wait_for("the server to suffer again", LIMIT, || {
+            Ok(suffers(&node.metrics()?).then_some(()))
+        })?;
+        std::thread::sleep(self.sizes.interval * LOOKS_AFTER);
+        let view = node.rebalance()?;
+        let mut later = view.proposals.iter().filter(|it| it.at > judged.at);
+        let again = later.find(|it| it.knob == judged.knob && it.target == judged.target);
+        ensure!(again.is_none(), "what was in vain is tried again: {again:?}");
+        Ok(())
     }
 
     /// The first proposal of which something holds. None of those before it may blame anybody but the hog.

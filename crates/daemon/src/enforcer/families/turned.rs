@@ -168,12 +168,12 @@ mod tests {
             "kubepods/burstable/pod-c/id-c".to_owned(),
         ];
         let (known, mount, file) = match version {
-            CgroupVersion::V1 => ("cpu/cpu.cfs_quota_us", "cpu", "cpu.cfs_quota_us"),
-            CgroupVersion::V2 => ("cgroup.controllers", ".", "cgroup.type"),
+            CgroupVersion::V1 => ("cpu/cpu.cfs_quota_us", "cpu/", "cpu.cfs_quota_us"),
+            CgroupVersion::V2 => ("cgroup.controllers", "", "cgroup.type"),
         };
         let mut kernel = FakeKernel::new(&[(&format!("sys/fs/cgroup/{known}"), "\n")]);
         for group in groups {
-            let file = format!("sys/fs/cgroup/{mount}/{group}/{file}").replace("/./", "/");
+            let file = format!("sys/fs/cgroup/{mount}{group}/{file}");
             kernel.files.insert(file, String::new());
         }
         if version == CgroupVersion::V2 {
