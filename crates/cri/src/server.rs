@@ -102,18 +102,14 @@ where
         .max_header_list_size(HEADERS_LEN_MAX)
         .max_concurrent_streams(STREAMS_MAX)
         .max_pending_accept_reset_streams(CANCELLED_MAX);
-    let mut closed = pin!(closing.cancelled());
-    let shaken = tokio::select! {
-        shaken = builder.handshake(stream.clone()) => shaken,
-        () = &mut closed => return,
-    };
     // Clients that go away without a goodbye are ordinary.
     let tell = |error: &dyn Display| tracing::debug!(%error, "a connection ended");
-    let mut connection = match shaken {
+    // Also when the stop has begun: with its first words a client may have sent calls, of which it would not know what became.
+    let mut connection = match builder.handshake(stream.clone()).await {
         Ok(connection) => connection,
         Err(error) => return tell(&error),
     };
-    let mut is_closing = false;
+    let (mut closed, mut is_closing) = (pin!(closing.cancelled()), false);
     loop {
         let accept = poll_fn(|context| stream.poll_turn(context, |it| connection.poll_accept(it)));
         let accepted = tokio::select! {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tonic::{Code, Request, Status};
 
@@ -205,6 +206,34 @@ async fn a_stop_does_not_wait_for_ever() {
     let status = soon(call).await.unwrap().unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert_eq!(outcomes(house).await, ["created #1 Unknown"]);
+}
+
+/// A client that connects when the stop begins has no answer to its connection's first words yet, and sends its first call with its own.
+#[tokio::test]
+async fn a_stop_takes_up_the_first_calls_of_who_has_just_connected() {
+    let mut house = house();
+    let stream = UnixStream::connect(house.kubelet_socket()).await.unwrap();
+    // The proxy has accepted and spoken.
+    soon(stream.readable()).await.unwrap();
+    house.proxy_server.begin_stop();
+    soon(async { while UnixStream::connect(house.kubelet_socket()).await.is_ok() {} }).await;
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = http::Request::post("http://localhost/runtime.v1.RuntimeService/Version");
+    let (answer, mut body) = client.send_request(request.body(()).unwrap(), false).unwrap();
+    body.send_data(frame::wrap(b"", &[]).unwrap(), true).unwrap();
+    assert_eq!(soon(answer).await.unwrap().status(), 200);
+    house.proxy_server.stop().await;
+    soon(connection).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_ever_for_who_says_nothing() {
+    let mut house = house();
+    let mut silent = UnixStream::connect(house.kubelet_socket()).await.unwrap();
+    soon(silent.readable()).await.unwrap();
+    house.proxy_server.stop().await;
+    soon(silent.read_to_end(&mut Vec::new())).await.unwrap();
 }
 
 /// Longer than a call that is not read has after the proxy has stopped accepting.
