@@ -127,10 +127,18 @@ where
                 tokio::spawn(answer(service.clone(), request, respond));
             }
             Ok(Some(Err(error))) => return tell(&error),
+            Ok(None) if is_closing => return hear_out(stream).await,
             Ok(None) => return,
             Err(error) => return tell(&error),
         }
     }
+}
+
+/// Reads what comes after the last word, until the client has read that and closes. Were the socket closed at once, a client that is about to send a call would
+/// find it broken, and not read that the call was never taken.
+async fn hear_out(mut stream: Corked<Quiet>) {
+    let heard = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+    tracing::debug!(?heard, "a connection ended");
 }
 
 /// One call, until its answer has left or its client has gone, of which the service hears by being dropped.

@@ -227,6 +227,36 @@ async fn a_stop_takes_up_the_first_calls_of_who_has_just_connected() {
     soon(connection).await.unwrap().unwrap();
 }
 
+/// It writes before it reads, so to be told what became of its call it must be able to.
+#[tokio::test]
+async fn a_client_can_write_while_a_stop_takes_leave_of_it() {
+    // RFC 9113, sections 3.4, 6.5 and 6.7: the preface, no settings, and the answer to the ping that goes with h2's first GOAWAY.
+    const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    const PONG: &[u8] = b"\0\0\x08\x06\x01\0\0\0\0";
+    const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0";
+    let mut house = house();
+    let mut stream = UnixStream::connect(house.kubelet_socket()).await.unwrap();
+    stream.write_all(HELLO).await.unwrap();
+    soon(stream.readable()).await.unwrap();
+    house.proxy_server.begin_stop();
+    let mut heard = Vec::new();
+    let payload = loop {
+        soon(stream.read_buf(&mut heard)).await.unwrap();
+        let ping = heard.windows(17).find(|it| it.starts_with(PING));
+        if let Some(ping) = ping {
+            break ping[9..].to_vec();
+        }
+    };
+    stream.write_all(&[PONG, &payload].concat()).await.unwrap();
+    soon(stream.read_to_end(&mut heard)).await.unwrap();
+    for _ in 0..3 {
+        stream.write_all(PONG).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    drop(stream);
+    house.proxy_server.stop().await;
+}
+
 #[tokio::test]
 async fn a_stop_does_not_wait_for_ever_for_who_says_nothing() {
     let mut house = house();
