@@ -171,24 +171,24 @@ fn render_rebalance(proposals: &[ProposalView]) -> String {
 
 /// The criteria in which the pools differ, in the order in which they are compared; greater or fewer wins as ARCHITECTURE says.
 fn render_scores(pools: &[PoolVerdict]) -> String {
-    let scored: Vec<&PoolVerdict> = pools.iter().filter(|pool| !pool.criteria.is_empty()).collect();
-    let Some(first) = scored.first() else { return String::new() };
-    let value = |pool: &PoolVerdict, at: usize| -> String {
-        pool.criteria.get(at).map(|(_, value)| value.clone()).unwrap_or_default()
+    let scored = pools.iter().filter(|pool| !pool.criteria.is_empty());
+    let scored: Vec<(&PoolVerdict, Vec<(&str, &str)>)> =
+        scored.map(|pool| (pool, pool.criteria.iter().collect())).collect();
+    let Some((_, first)) = scored.first() else { return String::new() };
+    let value = |of: &[(&str, &str)], at: usize| -> String {
+        of.get(at).map(|(_, value)| (*value).to_owned()).unwrap_or_default()
     };
-    let differs = |at: &usize| scored.iter().any(|pool| value(pool, *at) != value(first, *at));
+    let differs = |at: &usize| scored.iter().any(|(_, it)| value(it, *at) != value(first, *at));
     // The last is the number of the pool, which makes the order total.
-    let criteria: Vec<usize> =
-        (0..first.criteria.len().saturating_sub(1)).filter(differs).collect();
+    let criteria: Vec<usize> = (0..first.len().saturating_sub(1)).filter(differs).collect();
     if criteria.is_empty() {
         return String::new();
     }
-    let names = criteria.iter().filter_map(|at| first.criteria.get(*at));
-    let header: Vec<&str> =
-        std::iter::once("SCORE").chain(names.map(|(name, _)| name.as_str())).collect();
+    let names = criteria.iter().filter_map(|at| first.get(*at));
+    let header: Vec<&str> = std::iter::once("SCORE").chain(names.map(|(name, _)| *name)).collect();
     let mut rows = table(&header);
-    for pool in &scored {
-        let values = criteria.iter().map(|at| value(pool, *at));
+    for (pool, own) in &scored {
+        let values = criteria.iter().map(|at| value(own, *at));
         rows.add_row(std::iter::once(pool.pool.clone()).chain(values));
     }
     render_table(&rows)

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::claims::shown_cpus;
+use crate::criteria::Criteria;
 use crate::state::NodeState;
 use crate::status::LEFT_ALONE;
 
@@ -66,8 +67,8 @@ pub struct PoolVerdict {
     /// Why.
     pub why: String,
     /// The score, criterion by criterion; empty for a rejected pool.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub criteria: Vec<(String, String)>,
+    #[serde(default, skip_serializing_if = "Criteria::is_empty")]
+    pub criteria: Criteria,
 }
 
 /// The three ways it can go for a pool.
@@ -237,9 +238,9 @@ fn render_row(
     why_rejected: impl Fn(&Rejection) -> String,
 ) -> PoolVerdict {
     let (verdict, why, criteria) = match &row.outcome {
-        Err(rejection) => (Verdict::Rejected, why_rejected(rejection), Vec::new()),
+        Err(rejection) => (Verdict::Rejected, why_rejected(rejection), Criteria::default()),
         Ok(score) => {
-            let criteria = score.criteria().map(|(name, value)| (name.to_owned(), value)).to_vec();
+            let criteria = score.criteria().into_iter().collect();
             match winner.and_then(|winner| score.loses_to(winner)) {
                 Some(why) => (Verdict::Lost, why, criteria),
                 None => (Verdict::Won, "best score".to_owned(), criteria),

@@ -10,6 +10,7 @@ mod compaction;
 pub mod compactor;
 pub mod config;
 mod control;
+pub mod criteria;
 pub mod decision;
 mod enforcer;
 pub mod event;
