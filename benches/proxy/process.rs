@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use tokio::net::UnixStream;
@@ -50,9 +51,19 @@ impl Process {
     }
 }
 
+/// In which a process ends that is asked to; then it is killed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 impl Drop for Process {
+    /// Asks it to end, because a program that counts where its calls go writes that down at its end.
     fn drop(&mut self) {
+        let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap());
         // It may have ended already.
+        let _asked = kill(pid, Signal::SIGTERM);
+        let asked = Instant::now();
+        while asked.elapsed() < PATIENCE && matches!(self.0.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let _ended = self.0.kill();
         let _ended = self.0.wait();
     }

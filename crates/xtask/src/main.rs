@@ -6,6 +6,7 @@ mod lab;
 mod links;
 mod nightly;
 mod package;
+mod program;
 mod setup;
 mod tidy;
 mod units;

@@ -1,19 +1,15 @@
-//! `cargo xtask package`: one static program, and the Debian and RPM packages that hold it. In: the working tree. Out:
+//! `cargo xtask package`: the program ([`crate::program`]), and the Debian and RPM packages that hold it. In: the working tree. Out:
 //! `target/package`. What goes where in a package is said in `crates/cli/Cargo.toml`.
-//!
-//! The program is linked with glibc statically (`crt-static`), so one build runs on every distribution, however old its libc is; the target is
-//! the one that is installed anyway, and glibc's allocator is the one that is measured. musl's is slow with several threads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, bail};
-
+use crate::program::{self, make_empty};
 use crate::{cargo, run_program, workspace};
 
 pub(crate) const HELP: &str = "\
-cargo xtask package      build a static bayplan, and its Debian and RPM packages, into target/package
+cargo xtask package      build a static bayplan, laid out for what it does most, and its Debian and RPM packages, into target/package
 ";
 
 /// What makes the packages, installed below `target/tools`; pinned, because the same tree is to give the same package.
@@ -23,18 +19,12 @@ const COMPLETIONS: [(&str, &str); 3] =
 
 pub(crate) fn run() -> anyhow::Result<()> {
     let out = workspace().join("target/package");
-    match fs::remove_dir_all(&out) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("cannot remove {}", out.display()));
-        }
-        _ => {}
-    }
+    make_empty(&out)?;
     for dir in ["man", "completions"] {
-        let dir = out.join(dir);
-        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        make_empty(&out.join(dir))?;
     }
     let program = out.join("bayplan");
-    fs::copy(build()?, &program)?;
+    fs::copy(program::build()?, &program)?;
     run_program(Command::new(&program).arg("man").arg(out.join("man")))?;
     for (shell, file) in COMPLETIONS {
         let script = Command::new(&program).args(["completions", shell]).output()?;
@@ -50,29 +40,6 @@ pub(crate) fn run() -> anyhow::Result<()> {
     package("cargo-deb", &["--no-build", "--no-strip", "--package", "bayplan-cli"])?;
     package("cargo-generate-rpm", &["--package", "crates/cli"])?;
     list(&out)
-}
-
-/// The program, linked statically. The target is named so that build scripts and macros are not linked that way, too, which they cannot be.
-fn build() -> anyhow::Result<PathBuf> {
-    let target = host()?;
-    run_program(
-        Command::new(cargo())
-            .args(["build", "--locked", "--profile", "dist", "--bin", "bayplan"])
-            .args(["--target", &target, "--target-dir", "target"])
-            .env("RUSTFLAGS", "-C target-feature=+crt-static")
-            .current_dir(workspace()),
-    )?;
-    Ok(workspace().join("target").join(target).join("dist/bayplan"))
-}
-
-fn host() -> anyhow::Result<String> {
-    let told = Command::new("rustc").arg("-vV").current_dir(workspace()).output()?.stdout;
-    let told = String::from_utf8_lossy(&told);
-    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
-    match host {
-        Some(host) if host.ends_with("-linux-gnu") => Ok(host.to_owned()),
-        other => bail!("packages are made on Linux with glibc; rustc says {other:?}"),
-    }
 }
 
 /// Where the tools are.

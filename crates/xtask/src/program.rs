@@ -1,0 +1,107 @@
+//! The program of the packages. In: the working tree. Out: one file, linked with glibc statically, and laid out for what it does most.
+//!
+//! It is linked statically (`crt-static`), so that one build runs on every distribution, however old its libc is; the target is the one that is installed anyway, and glibc's
+//! allocator is the one that is measured. musl's is slow with several threads.
+//!
+//! It is built twice: a first program counts where its calls go while the proxy's benchmark runs with it, and the second is made for those counts (rustc book, "Profile-guided
+//! Optimization"). A call passes through some 300 functions that are cold each time; side by side they take fewer pages and fewer misses. What that is worth is in
+//! `benches/proxy/README.md`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::{cargo, run_program, workspace};
+
+/// Each call of the benchmark at least 40 times: after that the counts hardly change what is made of them.
+const TRAINING: [&str; 6] = ["--runs", "1", "--rounds", "10", "--idle", "5"];
+
+/// Builds it.
+pub(crate) fn build() -> anyhow::Result<PathBuf> {
+    let target = host()?;
+    let counts = workspace().join("target/counts");
+    let merged = counts.join("merged.profdata");
+    make_empty(&counts)?;
+    let counting = compile(&target, "target/counting", "generate", &counts)?;
+    run_program(
+        Command::new(cargo())
+            .args(["bench", "--locked", "-p", "bayplan-benches", "--bench", "proxy", "--"])
+            .arg("--bayplan")
+            .arg(&counting)
+            .args(TRAINING)
+            .current_dir(workspace()),
+    )?;
+    merge(&target, &counts, &merged)?;
+    compile(&target, "target", "use", &merged)
+}
+
+/// Removes what a directory holds, or makes it.
+pub(crate) fn make_empty(dir: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot remove {}", dir.display()));
+        }
+        _ => {}
+    }
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
+}
+
+/// One of the two programs: `profile` is `generate` or `use`. The target is named so that build scripts and macros are made without these flags: they cannot be linked statically,
+/// and are not to be counted.
+fn compile(target: &str, dir: &str, profile: &str, counts: &Path) -> anyhow::Result<PathBuf> {
+    let flags =
+        ["-Ctarget-feature=+crt-static", &format!("-Cprofile-{profile}={}", counts.display())]
+            .join("\x1f");
+    run_program(
+        Command::new(cargo())
+            .args(["build", "--locked", "--profile", "dist", "--bin", "bayplan"])
+            .args(["--target", target, "--target-dir", dir])
+            .env("CARGO_ENCODED_RUSTFLAGS", flags)
+            .current_dir(workspace()),
+    )?;
+    Ok(workspace().join(dir).join(target).join("dist/bayplan"))
+}
+
+/// Makes one file of what each process has counted.
+fn merge(target: &str, counts: &Path, merged: &Path) -> anyhow::Result<()> {
+    let files =
+        fs::read_dir(counts)?.map(|it| Ok(it?.path())).collect::<anyhow::Result<Vec<_>>>()?;
+    ensure!(
+        !files.is_empty(),
+        "{} is empty: the program has not written what it counted while the benchmark ran; it does when it is ended by SIGTERM",
+        counts.display()
+    );
+    let tool = tool(target)?;
+    run_program(Command::new(tool).args(["merge", "-o"]).arg(merged).args(files))
+}
+
+/// `llvm-profdata` of the LLVM that rustc has: that of another version may not read what was counted.
+fn tool(target: &str) -> anyhow::Result<PathBuf> {
+    let root = told_by_rustc(&["--print", "sysroot"])?;
+    let tool = Path::new(root.trim()).join("lib/rustlib").join(target).join("bin/llvm-profdata");
+    if !tool.exists() {
+        let mut add = Command::new("rustup");
+        add.args(["component", "add", "llvm-tools"]).current_dir(workspace());
+        run_program(&mut add).with_context(|| {
+            format!("{} is missing, and rustup is what would fetch it", tool.display())
+        })?;
+    }
+    Ok(tool)
+}
+
+fn told_by_rustc(args: &[&str]) -> anyhow::Result<String> {
+    let told = Command::new("rustc").args(args).current_dir(workspace()).output();
+    let told = told.context("cannot run rustc")?;
+    ensure!(told.status.success(), "rustc {args:?}: {}", told.status);
+    Ok(String::from_utf8_lossy(&told.stdout).into_owned())
+}
+
+fn host() -> anyhow::Result<String> {
+    let told = told_by_rustc(&["-vV"])?;
+    match told.lines().find_map(|line| line.strip_prefix("host: ")) {
+        Some(host) if host.ends_with("-linux-gnu") => Ok(host.to_owned()),
+        other => bail!("packages are made on Linux with glibc; rustc says {other:?}"),
+    }
+}
