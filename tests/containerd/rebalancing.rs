@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -27,13 +28,13 @@ const TRIES: usize = 3;
 pub(crate) fn run(bayplan: &Path) -> anyhow::Result<()> {
     let cpus = derive_machine(Path::new("/"))?.cpus().clone();
     let mut node = Node::start(bayplan, &SLEEP, CgroupDriver::Cgroupfs)?;
-    let told = node.reset(OBSERVE).and_then(|()| named_and_held(&mut node, &cpus));
+    let told = node.reset(OBSERVE).and_then(|()| named_and_held(&mut node, bayplan, &cpus));
     node.end(told)
 }
 
 /// A server that wants all CPUs, because there always is a request for each of its processes, of which the hog takes half: with less the scheduler of Linux 6.6 and later finds
 /// room for it beside the hog. Requests take longer to answer than to ask, because clients are in no container, and what they take nobody gives back. Thirty looks for a finding, because a quiet one in between counts for the hog.
-fn named_and_held(node: &mut Node, cpus: &CpuSet) -> anyhow::Result<()> {
+fn named_and_held(node: &mut Node, bayplan: &Path, cpus: &CpuSet) -> anyhow::Result<()> {
     let sizes = Sizes {
         servers: u16::try_from(cpus.len())?,
         milli: 500,
@@ -54,12 +55,16 @@ fn named_and_held(node: &mut Node, cpus: &CpuSet) -> anyhow::Result<()> {
         return Ok(());
     }
     ensure!(limit(&hog)? == FREE, "something was turned in mode observe: {}", limit(&hog)?);
+    let period = file(&hog, PERIOD)?;
     let held = holds(node, &stage, &hog)?;
+    is_given_back_after_sigkill(node, bayplan, &hog)?;
+    ensure!(file(&hog, PERIOD)? == period, "the period was {period}");
     tell_latency("while it is held", &held);
     let (noisy, held) = (Latency::median(&noisy), Latency::median(&held));
     let (p50, p99) = (held.p50_ms / noisy.p50_ms, held.p99_ms / noisy.p99_ms);
     // Only told: what else runs here changes it, too.
     println!("  held, they wait {p50:.2} (p50) and {p99:.2} (p99) times as long");
+    node.start_again()?;
     is_free(node, &hog)?;
     gives_up(node, &stage, &hog)
 }
@@ -80,12 +85,36 @@ fn holds(node: &Node, stage: &Stage, hog: &Placed) -> anyhow::Result<Vec<Latency
     Ok(held)
 }
 
+/// What a daemon leaves that could not take it back is given back without one.
+fn is_given_back_after_sigkill(
+    node: &mut Node,
+    bayplan: &Path,
+    hog: &Placed,
+) -> anyhow::Result<()> {
+    node.kill()?;
+    ensure!(limit(hog)? != FREE, "SIGKILL has given back the limit");
+    let mut restore = Command::new(bayplan);
+    restore.args(["restore", "--files-only", "--config"]).arg(node.dir().join("bayplan.yaml"));
+    let done = restore.output()?;
+    let (told, said) =
+        (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    ensure!(done.status.success() && limit(hog)? == FREE, "{}: {told}{said}", limit(hog)?);
+    println!("  after SIGKILL: {}", told.trim());
+    Ok(())
+}
+
 /// Of all BestEffort pods together; no limit.
 const FREE: &str = "-1";
+const PERIOD: &str = "cpu.cfs_period_us";
 
 /// Of all BestEffort pods together, in microseconds of a period.
 fn limit(hog: &Placed) -> anyhow::Result<String> {
-    let file = class_group(hog)?.join("cpu.cfs_quota_us");
+    file(hog, "cpu.cfs_quota_us")
+}
+
+/// What a file of the group of all BestEffort pods says.
+fn file(hog: &Placed, name: &str) -> anyhow::Result<String> {
+    let file = class_group(hog)?.join(name);
     let text =
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
     Ok(text.trim().to_owned())
