@@ -6,7 +6,7 @@
 //! the lowest and the highest; what was measured, and where, is in `README.md`.
 //!
 //! ```text
-//! cargo bench -p bayplan-benches --bench proxy [-- --runs N] [--rounds N] [--idle SECONDS] [--bayplan PROGRAM]
+//! cargo bench -p bayplan-benches --bench proxy [-- --runs N] [--rounds N] [--idle SECONDS] [--bayplan PROGRAM] [--no-go]
 //! ```
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up should stop")]
@@ -50,6 +50,7 @@ fn main() {
         at.map(|at| arguments[at + 1].as_str())
     };
     let option = |name, default: u64| named(name).map_or(default, |value| value.parse().unwrap());
+    let is_without_go = arguments.iter().any(|argument| argument == "--no-go");
     let runs = option("--runs", 3);
     let plan = Plan {
         // cargo runs this in the directory of its package, and paths are meant from that of the workspace.
@@ -58,7 +59,7 @@ fn main() {
             .join(named("--bayplan").unwrap_or(ways::UNDER_BENCH)),
         rounds: option("--rounds", 20),
         idle: Duration::from_secs(option("--idle", 30)),
-        go_proxy: go_proxy::build(),
+        go_proxy: if is_without_go { None } else { go_proxy::build() },
     };
     let mut table = Table::default();
     for number in 1..=runs {

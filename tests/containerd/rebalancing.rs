@@ -55,17 +55,14 @@ fn named_and_held(node: &mut Node, bayplan: &Path, cpus: &CpuSet) -> anyhow::Res
         return Ok(());
     }
     ensure!(limit(&hog)? == FREE, "something was turned in mode observe: {}", limit(&hog)?);
-    let period = file(&hog, PERIOD)?;
     let held = holds(node, &stage, &hog)?;
-    is_given_back_after_sigkill(node, bayplan, &hog)?;
-    ensure!(file(&hog, PERIOD)? == period, "the period was {period}");
     tell_latency("while it is held", &held);
     let (noisy, held) = (Latency::median(&noisy), Latency::median(&held));
     let (p50, p99) = (held.p50_ms / noisy.p50_ms, held.p99_ms / noisy.p99_ms);
     // Only told: what else runs here changes it, too.
     println!("  held, they wait {p50:.2} (p50) and {p99:.2} (p99) times as long");
-    node.start_again()?;
     is_free(node, &hog)?;
+    is_given_back_after_sigkill(node, bayplan, &stage, &hog)?;
     gives_up(node, &stage, &hog)
 }
 
@@ -89,18 +86,23 @@ fn holds(node: &Node, stage: &Stage, hog: &Placed) -> anyhow::Result<Vec<Latency
 fn is_given_back_after_sigkill(
     node: &mut Node,
     bayplan: &Path,
+    stage: &Stage,
     hog: &Placed,
 ) -> anyhow::Result<()> {
+    let period = file(hog, PERIOD)?;
+    node.write_config(ACT)?;
+    wait_for("the hog to be held", stage.patience(), || Ok((limit(hog)? != FREE).then_some(())))?;
     node.kill()?;
-    ensure!(limit(hog)? != FREE, "SIGKILL has given back the limit");
+    ensure!(limit(hog)? != FREE, "the limit was taken back before SIGKILL");
     let mut restore = Command::new(bayplan);
     restore.args(["restore", "--files-only", "--config"]).arg(node.dir().join("bayplan.yaml"));
     let done = restore.output()?;
-    let (told, said) =
-        (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    ensure!(done.status.success() && limit(hog)? == FREE, "{}: {told}{said}", limit(hog)?);
-    println!("  after SIGKILL: {}", told.trim());
-    Ok(())
+    let told = [done.stdout, done.stderr].map(|it| String::from_utf8_lossy(&it).trim().to_owned());
+    let now = [limit(hog)?, file(hog, PERIOD)?];
+    ensure!(done.status.success() && now == [FREE, &period], "{now:?}: {told:?}");
+    println!("  after SIGKILL: {}", told.concat());
+    node.write_config(OFF)?;
+    node.start_again()
 }
 
 /// Of all BestEffort pods together; no limit.

@@ -175,10 +175,9 @@ fn render_scores(pools: &[PoolVerdict]) -> String {
     let scored: Vec<(&PoolVerdict, Vec<(&str, &str)>)> =
         scored.map(|pool| (pool, pool.criteria.iter().collect())).collect();
     let Some((_, first)) = scored.first() else { return String::new() };
-    let value = |of: &[(&str, &str)], at: usize| -> String {
-        of.get(at).map(|(_, value)| (*value).to_owned()).unwrap_or_default()
+    let differs = |at: &usize| {
+        scored.iter().any(|(_, own)| own.get(*at).map(|it| it.1) != first.get(*at).map(|it| it.1))
     };
-    let differs = |at: &usize| scored.iter().any(|(_, it)| value(it, *at) != value(first, *at));
     // The last is the number of the pool, which makes the order total.
     let criteria: Vec<usize> = (0..first.len().saturating_sub(1)).filter(differs).collect();
     if criteria.is_empty() {
@@ -188,8 +187,8 @@ fn render_scores(pools: &[PoolVerdict]) -> String {
     let header: Vec<&str> = std::iter::once("SCORE").chain(names.map(|(name, _)| *name)).collect();
     let mut rows = table(&header);
     for (pool, own) in &scored {
-        let values = criteria.iter().map(|at| value(own, *at));
-        rows.add_row(std::iter::once(pool.pool.clone()).chain(values));
+        let values = criteria.iter().map(|at| own.get(*at).map_or("", |it| it.1));
+        rows.add_row(std::iter::once(pool.pool.as_str()).chain(values));
     }
     render_table(&rows)
 }

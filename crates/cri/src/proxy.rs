@@ -128,6 +128,11 @@ pub async fn serve<A: Agent>(
     let drained = async {
         shared.finish_calls().await;
         sleep(GRACE_PASSED).await;
+        // Those of clients that have connected just before.
+        if !shared.calls.is_empty() {
+            shared.finish_calls().await;
+            sleep(GRACE_PASSED).await;
+        }
         shared.tell_cut();
     };
     server::serve::<_, Received>(listener, proxy, stop, drained).await;
@@ -230,13 +235,16 @@ impl<A: Agent> Shared<A> {
     /// Waits for the decoded calls, and cuts off those that take too long.
     async fn finish_calls(&self) {
         self.calls.close();
-        if timeout(GRACE_DECODED, self.calls.wait()).await.is_err() {
+        if !self.is_cut() {
+            if timeout(GRACE_DECODED, self.calls.wait()).await.is_ok() {
+                return;
+            }
             self.tell_cut();
             self.cut.cancel();
-            // All that is left is telling the agent, which has a deadline of its own.
-            if timeout(GRACE_PASSED, self.calls.wait()).await.is_err() {
-                tracing::warn!(calls = self.calls.len(), "stopped before all calls came to an end");
-            }
+        }
+        // All that is left is telling the agent, which has a deadline of its own.
+        if timeout(GRACE_PASSED, self.calls.wait()).await.is_err() {
+            tracing::warn!(calls = self.calls.len(), "stopped before all calls came to an end");
         }
     }
 }

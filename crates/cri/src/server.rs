@@ -39,8 +39,8 @@ const CANCELLED_MAX: usize = 1000;
 /// Waiting after `accept` failed, most likely for want of file descriptors, so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `stop`. Then no connection is accepted and no call begins on the old ones, and what still runs may go on until
-/// `drained` or its own end, whichever is first; the rest is cut off.
+/// Serves until `stop`. Then no connection is accepted and leave is taken of the clients of the old ones; what they had sent before they read that is taken up, and what runs may go
+/// on until `drained` or its own end, whichever is first; the rest is cut off.
 pub(crate) async fn serve<S, B>(
     listener: UnixListener,
     service: S,

@@ -74,3 +74,14 @@ fn run_program(command: &mut Command) -> anyhow::Result<()> {
     ensure!(status.success(), "{line}: {status}");
     Ok(())
 }
+
+/// Removes what a directory holds, or makes it.
+fn make_empty(dir: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot remove {}", dir.display()));
+        }
+        _ => {}
+    }
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
+}

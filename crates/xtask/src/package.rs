@@ -5,14 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::program::{self, make_empty};
-use crate::{cargo, run_program, workspace};
+use crate::{cargo, make_empty, program, run_program, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask package      build a static bayplan, laid out for what it does most, and its Debian and RPM packages, into target/package
 ";
 
-/// What makes the packages, installed below `target/tools`; pinned, because the same tree is to give the same package.
+/// What makes the packages, installed below `target/tools`; pinned, because others may make other packages.
 const TOOLS: [(&str, &str); 2] = [("cargo-deb", "3.8.0"), ("cargo-generate-rpm", "0.21.1")];
 const COMPLETIONS: [(&str, &str); 3] =
     [("bash", "bayplan.bash"), ("zsh", "_bayplan"), ("fish", "bayplan.fish")];
@@ -21,7 +20,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let out = workspace().join("target/package");
     make_empty(&out)?;
     for dir in ["man", "completions"] {
-        make_empty(&out.join(dir))?;
+        fs::create_dir(out.join(dir))?;
     }
     let program = out.join("bayplan");
     fs::copy(program::build()?, &program)?;

@@ -13,14 +13,15 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::{cargo, run_program, workspace};
+use crate::{cargo, make_empty, run_program, workspace};
 
 /// Each call of the benchmark at least 40 times: after that the counts hardly change what is made of them.
-const TRAINING: [&str; 6] = ["--runs", "1", "--rounds", "10", "--idle", "5"];
+const TRAINING: [&str; 7] = ["--runs", "1", "--rounds", "10", "--idle", "5", "--no-go"];
 
 /// Builds it.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
     let target = host()?;
+    let tool = tool(&target)?;
     let counts = workspace().join("target/counts");
     let merged = counts.join("merged.profdata");
     make_empty(&counts)?;
@@ -31,21 +32,11 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
             .arg("--bayplan")
             .arg(&counting)
             .args(TRAINING)
+            .env_remove("LLVM_PROFILE_FILE")
             .current_dir(workspace()),
     )?;
-    merge(&target, &counts, &merged)?;
+    merge(&tool, &counts, &merged)?;
     compile(&target, "target", "use", &merged)
-}
-
-/// Removes what a directory holds, or makes it.
-pub(crate) fn make_empty(dir: &Path) -> anyhow::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("cannot remove {}", dir.display()));
-        }
-        _ => {}
-    }
-    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
 }
 
 /// One of the two programs: `profile` is `generate` or `use`. The target is named so that build scripts and macros are made without these flags: they cannot be linked statically,
@@ -65,7 +56,7 @@ fn compile(target: &str, dir: &str, profile: &str, counts: &Path) -> anyhow::Res
 }
 
 /// Makes one file of what each process has counted.
-fn merge(target: &str, counts: &Path, merged: &Path) -> anyhow::Result<()> {
+fn merge(tool: &Path, counts: &Path, merged: &Path) -> anyhow::Result<()> {
     let files =
         fs::read_dir(counts)?.map(|it| Ok(it?.path())).collect::<anyhow::Result<Vec<_>>>()?;
     ensure!(
@@ -73,7 +64,6 @@ fn merge(target: &str, counts: &Path, merged: &Path) -> anyhow::Result<()> {
         "{} is empty: the program has not written what it counted while the benchmark ran; it does when it is ended by SIGTERM",
         counts.display()
     );
-    let tool = tool(target)?;
     run_program(Command::new(tool).args(["merge", "-o"]).arg(merged).args(files))
 }
 

@@ -208,10 +208,13 @@ async fn a_stop_does_not_wait_for_ever() {
     assert_eq!(outcomes(house).await, ["created #1 Unknown"]);
 }
 
-/// A client that connects when the stop begins has no answer to its connection's first words yet, and sends its first call with its own.
+/// A client that connects when the stop begins has no answer to its connection's first words yet, and sends its first call with its own. It takes longer than one that is not read
+/// would be given.
 #[tokio::test]
 async fn a_stop_takes_up_the_first_calls_of_who_has_just_connected() {
-    let mut house = house();
+    let house = house();
+    let pod_id = pod(&house).await;
+    house.runtime.inject("CreateContainer", Fault::Delay(PULL));
     let stream = UnixStream::connect(house.kubelet_socket()).await.unwrap();
     // The proxy has accepted and spoken.
     soon(stream.readable()).await.unwrap();
@@ -219,11 +222,15 @@ async fn a_stop_takes_up_the_first_calls_of_who_has_just_connected() {
     soon(async { while UnixStream::connect(house.kubelet_socket()).await.is_ok() {} }).await;
     let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
     let connection = tokio::spawn(connection);
-    let request = http::Request::post("http://localhost/runtime.v1.RuntimeService/Version");
+    let request = http::Request::post("http://localhost/runtime.v1.RuntimeService/CreateContainer");
     let (answer, mut body) = client.send_request(request.body(()).unwrap(), false).unwrap();
-    body.send_data(frame::wrap(b"", &[]).unwrap(), true).unwrap();
-    assert_eq!(soon(answer).await.unwrap().status(), 200);
-    house.proxy_server.stop().await;
+    let message = create(&pod_id, "main").encode_to_vec();
+    body.send_data(frame::wrap(&message, &[]).unwrap(), true).unwrap();
+    let mut answer = soon(answer).await.unwrap().into_body();
+    while soon(answer.data()).await.is_some() {}
+    let trailers = soon(answer.trailers()).await.unwrap().unwrap();
+    assert_eq!(trailers.get("grpc-status").unwrap(), "0", "{trailers:?}");
+    assert_eq!(outcomes(house).await, ["created #1 64 pinned true"]);
     soon(connection).await.unwrap().unwrap();
 }
 
@@ -241,7 +248,7 @@ async fn a_client_can_write_while_a_stop_takes_leave_of_it() {
     house.proxy_server.begin_stop();
     let mut heard = Vec::new();
     let payload = loop {
-        soon(stream.read_buf(&mut heard)).await.unwrap();
+        assert_ne!(soon(stream.read_buf(&mut heard)).await.unwrap(), 0, "{heard:?}");
         let ping = heard.windows(17).find(|it| it.starts_with(PING));
         if let Some(ping) = ping {
             break ping[9..].to_vec();
@@ -249,9 +256,9 @@ async fn a_client_can_write_while_a_stop_takes_leave_of_it() {
     };
     stream.write_all(&[PONG, &payload].concat()).await.unwrap();
     soon(stream.read_to_end(&mut heard)).await.unwrap();
-    for _ in 0..3 {
+    for _ in 0..2 {
         stream.write_all(PONG).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     drop(stream);
     house.proxy_server.stop().await;
