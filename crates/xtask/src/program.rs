@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::{cargo, make_empty, run_program, workspace};
 
-/// Each call of the benchmark at least 40 times: after that the counts hardly change what is made of them.
+/// Each call of the benchmark at least 400 times.
 const TRAINING: [&str; 7] = ["--runs", "1", "--rounds", "10", "--idle", "5", "--no-go"];
 
 /// Builds it.
