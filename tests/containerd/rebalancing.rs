@@ -91,7 +91,7 @@ fn is_given_back_after_sigkill(
 ) -> anyhow::Result<()> {
     let period = file(hog, PERIOD)?;
     node.write_config(ACT)?;
-    wait_for("the hog to be held", stage.patience(), || Ok((limit(hog)? != FREE).then_some(())))?;
+    stage.wait_until_held(node, || Ok(limit(hog)? != FREE))?;
     node.kill()?;
     ensure!(limit(hog)? != FREE, "the limit was taken back before SIGKILL");
     let mut restore = Command::new(bayplan);

@@ -237,7 +237,7 @@ impl Stage {
     }
 
     /// How long something may take to be found.
-    pub fn patience(&self) -> Duration {
+    fn patience(&self) -> Duration {
         self.sizes.interval * self.sizes.looks
     }
 
@@ -275,6 +275,19 @@ impl Stage {
         Ok(noisy)
     }
 
+    /// Something is turned on the hog.
+    ///
+    /// # Errors
+    /// Nothing is, within the looks that it may take.
+    pub fn wait_until_held(
+        &self,
+        node: &Node,
+        is_turned: impl Fn() -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        wait_for("the hog to be held", self.patience(), || Ok(is_turned()?.then_some(())))
+            .with_context(|| format!("{:#?}", node.rebalance()))
+    }
+
     /// With somebody beside it who takes the CPUs as soon as something is turned on the hog, that cannot help: it is taken back. Gives what was.
     ///
     /// # Errors
@@ -285,9 +298,7 @@ impl Stage {
         is_turned: impl Fn() -> anyhow::Result<bool>,
         take_cpus: impl FnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<ProposalView> {
-        let turned =
-            wait_for("the hog to be held", self.patience(), || Ok(is_turned()?.then_some(())));
-        turned.with_context(|| format!("{:#?}", node.rebalance()))?;
+        self.wait_until_held(node, is_turned)?;
         take_cpus()?;
         let tried = self.wait_for_proposal(node, |it| it.state.is_in_force())?;
         let judged =

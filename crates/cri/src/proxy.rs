@@ -112,7 +112,7 @@ impl<A: Agent> Proxy<A> {
 }
 
 /// Serves the proxy until `shutdown`, and on until no call is under way that takes long, at most for `drain`, which is asked then. Then decoded calls get
-/// five seconds to finish, others one second more, and what still runs (streams such as `GetContainerEvents` never end by
+/// five seconds to finish, others one second more, and decoded ones that came meanwhile the same once; what still runs (streams such as `GetContainerEvents` never end by
 /// themselves) is cut off.
 pub async fn serve<A: Agent>(
     listener: UnixListener,

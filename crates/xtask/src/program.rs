@@ -4,7 +4,7 @@
 //! allocator is the one that is measured. musl's is slow with several threads.
 //!
 //! It is built twice: a first program counts where its calls go while the proxy's benchmark runs with it, and the second is made for those counts (rustc book, "Profile-guided
-//! Optimization"). A call passes through some 300 functions that are cold each time; side by side they take fewer pages and fewer misses. What that is worth is in
+//! Optimization"). A call passes through some 300 functions that are cold each time; what lying side by side is worth is in
 //! `benches/proxy/README.md`.
 
 use std::fs;
