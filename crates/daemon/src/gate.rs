@@ -311,6 +311,15 @@ impl Agent for Gate {
         self.metrics.call_ended(method, code);
     }
 
+    fn may_pass(&self, method: &str, why: &'static str) -> Result<(), String> {
+        if self.config.borrow().on_failure == OnFailure::Open {
+            return Ok(());
+        }
+        tracing::error!(method, why, "refused: it cannot be read, and onFailure is closed");
+        self.metrics.failed("undecided");
+        Err(format!("bayplan cannot read this call ({why}), and onFailure is closed"))
+    }
+
     fn passed_through(&self, method: &str, why: &'static str) {
         tracing::warn!(method, why, "forwarded unchanged");
         self.metrics.failed("passed_through");
