@@ -403,6 +403,20 @@ mod tests {
         assert_eq!(format!("{:?}", asked[1]), format!("{given_up:?}"));
     }
 
+    #[test]
+    fn calls_that_cannot_be_read_pass_unless_the_configuration_is_closed() {
+        for (on_failure, expected) in [
+            (OnFailure::Open, Ok(())),
+            (
+                OnFailure::Closed,
+                Err("bayplan cannot read this call (long), and onFailure is closed".to_owned()),
+            ),
+        ] {
+            let (gate, _events) = gate(impatient(on_failure));
+            assert_eq!(gate.may_pass("/runtime.v1.RuntimeService/CreateContainer", "long"), expected);
+        }
+    }
+
     #[tokio::test]
     async fn nobody_passes_where_nobody_decides_any_more() {
         let (gate, events) = gate(impatient(OnFailure::Open));
