@@ -287,6 +287,23 @@ impl Pools {
         sizes.take_while(is_short).count().max(1)
     }
 
+    /// Whether whole cores of this machine have so many threads together.
+    pub(crate) fn adds_up(&self, threads: usize) -> bool {
+        let is_uniform = self.cores.iter().all(|core| core.threads.len() == self.width);
+        if is_uniform {
+            return threads.is_multiple_of(self.width);
+        }
+        let mut sums = vec![false; threads + 1];
+        sums.iter_mut().take(1).for_each(|none| *none = true);
+        for width in self.cores.iter().map(|core| core.threads.len()) {
+            for sum in (width..=threads).rev() {
+                let is_reached = sums.get(sum - width).copied().unwrap_or(false);
+                sums.iter_mut().skip(sum).take(1).for_each(|it| *it |= is_reached);
+            }
+        }
+        sums.last().copied().unwrap_or(false)
+    }
+
     /// Domains of the level that lie in these CPUs as a whole.
     pub(crate) fn count_whole(&self, level: Level, cpus: &CpuSet) -> usize {
         self.domains.iter().filter(|(it, domain)| *it == level && domain.is_subset(cpus)).count()
