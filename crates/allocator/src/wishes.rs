@@ -106,7 +106,7 @@ impl CpuWishes {
 /// Wishes about memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryWishes {
-    /// Kinds that it may have; empty is every kind but HBM.
+    /// Kinds that it may have; empty is every kind of the machine's own memory but HBM.
     pub kinds: Vec<MemoryKind>,
     /// Rejects places where the NUMA nodes of its CPUs, with the CPU-less ones that hang on them, cannot hold the memory.
     pub is_bound: bool,
@@ -118,7 +118,7 @@ impl MemoryWishes {
     /// Whether the kinds that it may have are known to hold this one, however it starts.
     pub(crate) fn may_have(&self, kind: MemoryKind) -> bool {
         match self.kinds.is_empty() {
-            true => kind != MemoryKind::Hbm,
+            true => kind != MemoryKind::Hbm && !kind.is_of_device(),
             false => self.kinds.contains(&kind),
         }
     }
