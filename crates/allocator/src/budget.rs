@@ -45,6 +45,10 @@ impl Load {
 pub(crate) enum Unit {
     /// A CPU; of whole cores as long as there are any.
     Cpu,
+    /// A CPU; of a core all or none.
+    Whole,
+    /// A CPU; one of each core before a second one of any.
+    Spread,
     /// One thread of a core.
     Thread,
     /// All threads of a core.
@@ -64,7 +68,7 @@ pub(crate) struct Units {
 impl Units {
     /// No core gives more than one unit.
     pub(crate) fn is_by_core(self) -> bool {
-        self.unit != Unit::Cpu
+        matches!(self.unit, Unit::Thread | Unit::Core)
     }
 
     /// Units that there are.
@@ -113,7 +117,7 @@ impl Supply<'_> {
     pub(crate) fn uniform_whole_cpus(&self, pool: PoolId) -> Option<usize> {
         let there = self.takeable.in_pool(pool);
         let is_uniform = there.whole_cpus == there.whole_cores * self.pools.width;
-        (is_uniform && !self.units.is_by_core()).then_some(there.whole_cpus)
+        (is_uniform && self.units.unit == Unit::Cpu).then_some(there.whole_cpus)
     }
 
     /// Units that can be taken from the pool as far as its own sharers are concerned.

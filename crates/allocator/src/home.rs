@@ -51,7 +51,7 @@ impl Ledger {
         if held.terms.is_immovable || held.terms.preserve.memory || held.terms.preserve.cpus {
             return Err(NoHome::Fixed);
         }
-        let near = pools.nodes_of(cpus);
+        let near = pools.near_memory(cpus);
         if near.is_empty() || held.mems.is_subset(&near) {
             return Err(NoHome::AtHome);
         }

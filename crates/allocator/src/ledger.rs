@@ -467,7 +467,10 @@ impl Ledger {
         let machine: NodeSet = self.pools.nodes.iter().map(|node| node.id).collect();
         let mems = allocation.mems.intersection(&machine);
         let near = near.intersection(&machine);
-        [mems, near].into_iter().find(|nodes| !nodes.is_empty()).unwrap_or(machine)
+        [mems, near, self.pools.memory_nodes()]
+            .into_iter()
+            .find(|nodes| !nodes.is_empty())
+            .unwrap_or(machine)
     }
 
     /// The first pool that would have sharers, but no shared CPU.

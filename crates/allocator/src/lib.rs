@@ -21,6 +21,7 @@ mod place;
 pub mod policy;
 mod pool;
 mod request;
+mod requirement;
 mod room;
 mod score;
 mod search;
@@ -40,6 +41,7 @@ pub use narrow::{Narrowing, plan_narrowing};
 pub use offer::{Considered, Offer, Refusal, offer};
 pub use pool::{Pool, PoolId, Pools};
 pub use request::{ContainerId, Demand, Preferences, Previous, Request, derive_demand};
+pub use requirement::Requirement;
 pub use room::{Move, plan_way};
 pub use score::{Rejection, Score};
 pub use wishes::{

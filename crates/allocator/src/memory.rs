@@ -43,17 +43,17 @@ pub(crate) struct Memory<'a> {
 /// The nodes of the CPUs that somebody holds or shares: memory there is near.
 pub(crate) fn near_nodes(pools: &Pools, held: &Allocation) -> NodeSet {
     if held.is_reserved {
-        return pools.nodes_of(pools.reserved());
+        return pools.near_memory(pools.reserved());
     }
     if held.terms.preserve.cpus {
-        return pools.nodes_of(&pools.cpus());
+        return pools.near_memory(&pools.cpus());
     }
     let mut near = NodeSet::new();
     if !held.exclusive.is_empty() {
-        near.union_with(&pools.nodes_of(&held.exclusive));
+        near.union_with(&pools.near_memory(&held.exclusive));
     }
     if let Some(pool) = held.shared.and_then(|_| pools.get(held.pool)) {
-        near.union_with(&pool.nodes);
+        near.union_with(&pools.with_stand_ins(pool.nodes.clone(), &pool.cpus));
     }
     near
 }
@@ -156,7 +156,7 @@ impl<'a> Memory<'a> {
         let claimed = &self.request.wishes.claimed;
         let near = match claimed.is_empty() {
             true => near_nodes(self.pools, held),
-            false => self.pools.nodes_of(claimed),
+            false => self.pools.near_memory(claimed),
         };
         let is_bound = self.request.wishes.memory.is_bound;
         let bound_to = is_bound.then(|| self.pools.memory_of(&near));

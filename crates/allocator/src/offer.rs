@@ -6,10 +6,11 @@ use smallvec::SmallVec;
 use crate::ledger::{Allocation, Ledger};
 use crate::memory::Memory;
 use crate::pool::{Pool, PoolId};
-use crate::request::{ContainerId, Request};
+use crate::request::{ContainerId, Demand, Request};
 use crate::room::Move;
 use crate::score::{Rejection, Score};
 use crate::search::{Candidate, Question, Search, Short, Standing};
+use crate::wishes::Within;
 
 /// What became of one pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,11 +86,36 @@ pub fn offer(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
         match search.allocation(pool, &candidate) {
             Ok(allocation) => {
                 let moves = candidate.moves;
-                return Ok(Offer { moves, considered, ..Offer::new(ledger, request, allocation) });
+                let offer = Offer { moves, considered, ..Offer::new(ledger, request, allocation) };
+                match lacks_room_for_rest(ledger, request, &offer) {
+                    None => return Ok(offer),
+                    Some(rejection) => unfit.push((pool.id, rejection)),
+                }
             }
             Err(rejection) => unfit.push((pool.id, rejection)),
         }
     }
+}
+
+/// Where a pod has to lie on as few domains as possible: why the rest of it could not follow, as one container that is placed next.
+fn lacks_room_for_rest(ledger: &Ledger, request: &Request, offer: &Offer) -> Option<Rejection> {
+    let (wishes, exclusive) = (&request.wishes, &offer.allocation.exclusive);
+    let rest = wishes.pod.rest.whole_cpus();
+    let is_sure = wishes.pod.is_one && wishes.pod.is_rest_sure && request.previous.is_none();
+    let Some(Within::Fewest(level)) = wishes.cpus.within else { return None };
+    if !is_sure || rest == 0 || exclusive.is_empty() {
+        return None;
+    }
+    let fraction = Some(wishes.pod.rest.fraction()).filter(|it| *it > MilliCpu::ZERO);
+    let mut next = Request::new(ContainerId(u64::MAX), Demand::new(rest, fraction));
+    next.owner = request.owner;
+    next.wishes.cpus = wishes.cpus.clone();
+    next.wishes.cpus.only_whole_cores &= rest.is_multiple_of(ledger.pools().width);
+    next.wishes.pod.is_one = true;
+    next.wishes.pod.mates = wishes.pod.mates.iter().copied().chain([request.id]).collect();
+    let mut then = ledger.clone();
+    let is_placed = then.commit(offer.clone()).is_ok() && self::offer(&then, &next).is_ok();
+    (!is_placed).then_some(Rejection::NoRoomForRest { rest, level })
 }
 
 /// The best pool, and what became of every one. `unfit` are those of which it was found out only after CPUs were picked.

@@ -5,10 +5,17 @@
 //! enough. In the narrowest pool: whole cores first, then threads of cores that are already broken, and only then a part of a whole core. So the
 //! sibling of an odd CPU goes to the next one who asks for an odd number, and whole cores stay whole for those who ask for them.
 //!
+//! Where that leaves something to be wished, a [`Way`] is looked for, which is the best there is: fewer parts of cores or fewer L3s in a node, as many
+//! CPUs of each node, whole cores of several widths.
+//!
 //! Costs are counted without looking at CPUs; one walk over the pools gives them all.
 
-use std::cmp::Reverse;
+mod ways;
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use bayplan_topology::Level;
 use bayplan_types::{CpuSet, NodeId, NodeSet};
 use smallvec::{SmallVec, smallvec};
 
@@ -16,13 +23,14 @@ use crate::budget::{Budgets, PerPool, Supply, Unit};
 use crate::ledger::Ledger;
 use crate::pool::{Core, CoreIdx, Pool, PoolId};
 use crate::wishes::Owner;
+use ways::{Giving, Way};
 
 /// What taking CPUs does to NUMA nodes and cores. Less is better, top to bottom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
     /// NUMA nodes that are spanned.
     pub(crate) nodes: u32,
-    /// Cores that are taken only in part.
+    /// Cores that are taken only in part; where one thread of each is wished, further threads.
     pub(crate) split_cores: u32,
     /// Of those, the ones that were whole before.
     pub(crate) broken_cores: u32,
@@ -133,6 +141,9 @@ impl<'a> Picker<'a> {
         if count == 0 {
             return Some(Cost::default());
         }
+        if self.supply.units.unit == Unit::Whole {
+            return self.way_in_whole_cores(pool, count).map(|way| way.cost);
+        }
         if pool.children.is_empty() {
             return (self.budgets.takeable(pool.id) >= count).then(|| self.own_cost(pool, count));
         }
@@ -176,8 +187,11 @@ impl<'a> Picker<'a> {
         if self.budgets.takeable(pool.id) < count {
             return None;
         }
+        if self.supply.units.unit == Unit::Whole {
+            return self.way_in_whole_cores(pool, count).map(|way| way.parts);
+        }
         let own = Part { pool: pool.id, is_own: true, count };
-        if pool.children.is_empty() {
+        if pool.children.is_empty() || self.is_spread_over(pool) {
             return Some(smallvec![own]);
         }
         if self.is_over_each(pool, count) {
@@ -189,13 +203,107 @@ impl<'a> Picker<'a> {
         let alone = |part: Part| Some((self.cost_of_part(part)?, left(&part)?, part));
         // A pool whose own cores belong to no NUMA node or L3 is rare.
         let own = (!pool.cores.is_empty()).then_some(own);
-        children
+        let alone = children
             .chain(own)
             .filter(|part| left(part).is_some())
             .filter_map(alone)
-            .min_by_key(|(cost, left, _)| (*cost, *left))
-            .map(|(_, _, part)| smallvec![part])
-            .or_else(|| self.span(pool, count))
+            .min_by_key(|(cost, left, _)| (*cost, *left));
+        let Some((cost, _, part)) = alone else { return self.span(pool, count) };
+        // Whole cores of the same NUMA node go before one L3.
+        let better = match self.is_inside_node(pool) && self.splits_needlessly(cost, count) {
+            true => self.best_way(pool, count, &pool.children, Giving::Any),
+            false => None,
+        };
+        match better.filter(|way| way.cost.split_cores < cost.split_cores) {
+            Some(way) => Some(way.parts),
+            None => Some(smallvec![part]),
+        }
+    }
+
+    /// Whether it is, or lies in, one NUMA node and one package.
+    fn is_inside_node(&self, pool: &Pool) -> bool {
+        pool.nodes.len() <= 1 && self.supply.pools.count(Level::Package, &pool.cpus) <= 1
+    }
+
+    /// Whether more cores are split than the number of CPUs makes necessary.
+    fn splits_needlessly(&self, cost: Cost, count: usize) -> bool {
+        let is_odd = !count.is_multiple_of(self.supply.pools.width);
+        self.supply.units.unit == Unit::Cpu && cost.split_cores > u32::from(is_odd)
+    }
+
+    /// Whether one of each of its cores is taken before a second, in whichever pool inside it; not where sharers of these keep something back.
+    fn is_spread_over(&self, pool: &Pool) -> bool {
+        let Supply { pools, units, takeable, .. } = self.supply;
+        let inside = || pools.iter().filter(|it| it.cpus.is_subset(&pool.cpus) && it.id != pool.id);
+        let has_all =
+            |it: &Pool| self.budgets.takeable(it.id) == units.count(takeable.in_pool(it.id));
+        units.unit == Unit::Spread && self.is_inside_node(pool) && inside().all(has_all)
+    }
+
+    /// The cores that are in the pool and in no pool inside it; all that are in it, where these are spread over.
+    fn cores_of(&self, pool: &Pool) -> SmallVec<[(CoreIdx, &Core); 32]> {
+        let pools = self.supply.pools;
+        if !self.is_spread_over(pool) {
+            return pools.own_cores(pool).collect();
+        }
+        let inside = pools.iter().filter(|it| it.cpus.is_subset(&pool.cpus));
+        inside.flat_map(|it| pools.own_cores(it)).collect()
+    }
+
+    /// Whether each NUMA node from which the pool's units come gives as many, but for one core; those of one node are.
+    pub(crate) fn is_even_in(&self, pool: PoolId) -> bool {
+        let Some(pool) = self.supply.pools.get(pool) else { return false };
+        match self.parts(pool, self.count).as_deref() {
+            _ if pool.nodes.len() <= 1 => true,
+            None => false,
+            Some([alone]) => alone.is_own || self.is_even_in(alone.pool),
+            Some(parts) => self.are_even(parts),
+        }
+    }
+
+    /// Whether each gives something, and none a core more than another.
+    fn are_even(&self, parts: &[Part]) -> bool {
+        let counts = parts.iter().map(|part| part.count);
+        let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
+        least > 0 && most - least <= self.core_units()
+    }
+
+    /// Units of a whole core.
+    fn core_units(&self) -> usize {
+        if self.supply.units.is_by_core() { 1 } else { self.supply.pools.width }
+    }
+
+    /// As many units, but for one core, from each of so many NUMA nodes, as near to each other as possible.
+    fn even_way(&self, pool: &Pool, count: usize, nodes: u32) -> Option<Way> {
+        let share = count / usize::try_from(nodes).ok().filter(|nodes| *nodes > 1)?;
+        let core = self.core_units();
+        let rings = self.rings(pool).into_iter();
+        let ways = rings.flat_map(|(distance, domains)| {
+            let least = share.saturating_sub(core).max(1)..=share;
+            let givings = least.map(|least| Giving::Between(least, least + core));
+            let ways: SmallVec<[Way; 4]> = givings
+                .filter_map(|giving| self.best_way(pool, count, &domains, giving))
+                .filter(|way| way.cost.nodes == nodes)
+                .collect();
+            ways.into_iter().map(move |way| (distance, way))
+        });
+        let key = |(distance, way): &(u32, Way)| (*distance, way.key());
+        ways.min_by(|one, other| key(one).cmp(&key(other))).map(|(_, way)| way)
+    }
+
+    /// The NUMA nodes of a pool that are within a distance of one of them, for each node and distance.
+    fn rings(&self, pool: &Pool) -> BTreeSet<(u32, Vec<PoolId>)> {
+        let pools = self.supply.pools;
+        let node = |id: &PoolId| pools.get(*id).and_then(|it| it.nodes.first());
+        let mut rings = BTreeSet::new();
+        for seed in pool.node_pools.iter().filter_map(node) {
+            let far = |id: &PoolId| node(id).map_or(u32::MAX, |to| pools.distance(seed, to));
+            for distance in pool.node_pools.iter().map(far).collect::<BTreeSet<u32>>() {
+                let inside = pool.node_pools.iter().filter(|id| far(id) <= distance);
+                rings.insert((distance, inside.copied().collect()));
+            }
+        }
+        rings
     }
 
     /// Whether the pool has all of the nodes of which each is to give something.
@@ -224,11 +332,11 @@ impl<'a> Picker<'a> {
                 while let Some(part) = span.next_part() {
                     span.take(part);
                 }
-                if self.spread.is_even && span.missing == 0 {
+                if self.is_evened(pool) && span.missing == 0 {
                     span.even_out(count);
                 }
             }
-            if span.missing > 0 || (is_over_each && !span.is_even()) {
+            if span.missing > 0 || (is_over_each && !self.are_even(&span.parts)) {
                 return None;
             }
             let mut cost = Cost::default();
@@ -238,12 +346,57 @@ impl<'a> Picker<'a> {
             Some((cost, span.parts))
         };
         let ways = [true, false].into_iter().filter_map(gather);
-        ways.min_by_key(|(cost, _)| *cost).map(|(_, parts)| parts)
+        let (cost, parts) = ways.min_by_key(|(cost, _)| *cost)?;
+        let better = match is_over_each {
+            true => None,
+            false if self.is_evened(pool) => {
+                let is_found = self.are_even(&parts) && !self.splits_needlessly(cost, count);
+                if is_found { None } else { self.even_way(pool, count, cost.nodes) }
+            }
+            false => self.better_way(pool, count, cost, parts.len()),
+        };
+        Some(better.map_or(parts, |way| way.parts))
+    }
+
+    /// Whether as many CPUs are wished of each NUMA node of the pool.
+    fn is_evened(&self, pool: &Pool) -> bool {
+        self.spread.is_even && !pool.node_pools.is_empty()
+    }
+
+    /// One that splits fewer cores of a node, or else needs fewer L3s, than was found; where one thread of each core is wished, one with fewer
+    /// second threads.
+    fn better_way(&self, pool: &Pool, count: usize, found: Cost, domains: usize) -> Option<Way> {
+        let is_spread = self.supply.units.unit == Unit::Spread;
+        let is_best = match is_spread {
+            true => found.split_cores == 0,
+            false => {
+                let is_small = !self.splits_needlessly(found, count) && domains <= 2;
+                is_small || !self.is_inside_node(pool)
+            }
+        };
+        if is_best {
+            return None;
+        }
+        let inside = if pool.node_pools.is_empty() { &pool.children } else { &pool.node_pools };
+        let way = self.best_way(pool, count, inside, Giving::Any)?;
+        let is_better = (way.cost.split_cores, way.parts.len()) < (found.split_cores, domains);
+        let takes_more_nodes = !pool.node_pools.is_empty() && way.cost.nodes > found.nodes;
+        (is_better && !takes_more_nodes).then_some(way)
     }
 
     /// Takes units of the cores that are in the pool and in no pool inside it; `take` is called with each core and the number of its threads.
     fn take_cores(&self, pool: &Pool, count: usize, mut take: impl FnMut(&Core, usize)) -> Cost {
         let Supply { units, takeable, .. } = self.supply;
+        match units.unit {
+            Unit::Spread => return self.take_spread(pool, count, take),
+            Unit::Whole => {
+                let cores = self.whole_cores(pool, count).unwrap_or_default();
+                let cores = cores.iter().filter_map(|idx| self.supply.pools.cores.get(idx.index()));
+                cores.for_each(|core| take(core, core.threads.len()));
+                return Cost::default();
+            }
+            Unit::Cpu | Unit::Thread | Unit::Core => {}
+        }
         let mut missing = count;
         let mut cost = Cost::default();
         let mut rest: SmallVec<[Rest; 64]> = SmallVec::new();
@@ -271,6 +424,30 @@ impl<'a> Picker<'a> {
             cost.split_cores += u32::from(!units.is_by_core());
             cost.broken_cores += next.breaks;
             cost.strangers += next.strangeness;
+        }
+        cost
+    }
+
+    /// One thread of each core, of whole ones first; then a second one of each, and so on.
+    fn take_spread(&self, pool: &Pool, count: usize, mut take: impl FnMut(&Core, usize)) -> Cost {
+        let Supply { units, takeable, .. } = self.supply;
+        let there = |idx, core: &Core| units.in_core(core, takeable.in_core(idx));
+        let mut cores = self.cores_of(pool);
+        cores.sort_by_key(|(idx, core)| there(*idx, core) < core.threads.len());
+        let mut taken: SmallVec<[usize; 32]> = smallvec![0; cores.len()];
+        let mut missing = count;
+        for round in 0..self.supply.pools.width {
+            for ((idx, core), taken) in cores.iter().zip(&mut taken) {
+                if missing > 0 && there(*idx, core) > round {
+                    *taken += 1;
+                    missing -= 1;
+                }
+            }
+        }
+        let mut cost = Cost::default();
+        for ((_, core), threads) in cores.iter().zip(taken).filter(|(_, threads)| *threads > 0) {
+            take(core, threads);
+            cost.split_cores += u32::try_from(threads - 1).unwrap_or(u32::MAX);
         }
         cost
     }
@@ -415,22 +592,12 @@ impl<'a, 'b> Span<'a, 'b> {
         self.parts = self.open.iter().filter(is_one).copied().collect();
     }
 
-    /// Whether each domain gives something, and none a core more than another.
-    fn is_even(&self) -> bool {
-        let supply = &self.picker.supply;
-        let core = if supply.units.is_by_core() { 1 } else { supply.pools.width };
-        let counts = self.parts.iter().map(|part| part.count);
-        let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
-        least > 0 && most - least <= core
-    }
-
     /// The same number of units from each domain, as far as each has them and no core is split for it, but where each is to have at least one.
     fn even_out(&mut self, count: usize) {
         let mut parts = std::mem::take(&mut self.parts);
         *self = Span::new(self.picker, self.pool, count, self.whole.is_some());
         parts.sort_by_key(|part| (self.usable(part, None), part.pool));
-        let width =
-            if self.picker.supply.units.is_by_core() { 1 } else { self.picker.supply.pools.width };
+        let width = self.picker.core_units();
         for (at, part) in parts.iter().enumerate() {
             let share = self.missing.div_ceil(parts.len() - at);
             let share = match share < width && !self.picker.spread.each.is_empty() {

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use bayplan_topology::Level;
+use bayplan_topology::{Level, StandIn};
 use bayplan_types::{Bytes, CoreKind, CpuId, CpuSet, MemoryKind, NodeId, NodeSet};
 
 use crate::wishes::MemoryWishes;
@@ -141,7 +141,7 @@ pub struct Pools {
     pub(crate) huge: Vec<Huge>,
     pub(crate) reserved: CpuSet,
     pub(crate) isolated: CpuSet,
-    /// Those of the isolated CPUs that belong to a cpuset partition of somebody else, or are claimed.
+    /// Those of the isolated CPUs that belong to a cpuset partition of others, that are claimed, or that the groups around all pods do not allow.
     pub(crate) partitioned: CpuSet,
     /// CPUs by core kind, on a machine that has several kinds.
     pub(crate) kinds: Vec<(CoreKind, CpuSet)>,
@@ -149,6 +149,8 @@ pub struct Pools {
     pub(crate) low_priority: CpuSet,
     /// Every package, die, NUMA node and L3 with its CPUs, also those that are no pools.
     pub(crate) domains: Vec<(Level, CpuSet)>,
+    /// CPUs without memory of their own, and the memory nodes that stand in for it.
+    pub(crate) stand_ins: Vec<StandIn>,
 }
 
 impl Pools {
@@ -218,9 +220,14 @@ impl Pools {
         self.cpus().difference(&self.partitioned)
     }
 
-    /// Every NUMA node with memory.
+    /// Every NUMA node with memory of the machine's own.
     pub fn memory_nodes(&self) -> NodeSet {
-        self.nodes.iter().map(|node| node.id).collect()
+        self.own_nodes().map(|node| node.id).collect()
+    }
+
+    /// Nodes whose memory is not that of a device.
+    fn own_nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| !node.kind.is_of_device())
     }
 
     /// NUMA nodes whose memory is of this kind.
@@ -231,7 +238,7 @@ impl Pools {
     /// All memory of the machine, huge pages included; `None` where that of some node is unknown.
     pub fn memory(&self) -> Option<Bytes> {
         let huge = self.huge.iter().map(|huge| Some(huge.capacity));
-        let all: Option<Bytes> = self.nodes.iter().map(|node| node.memory).chain(huge).sum();
+        let all: Option<Bytes> = self.own_nodes().map(|node| node.memory).chain(huge).sum();
         all.filter(|memory| *memory > Bytes::ZERO)
     }
 
@@ -287,6 +294,23 @@ impl Pools {
         sizes.take_while(is_short).count().max(1)
     }
 
+    /// Whether whole cores of this machine have so many threads together.
+    pub(crate) fn adds_up(&self, threads: usize) -> bool {
+        let is_uniform = self.cores.iter().all(|core| core.threads.len() == self.width);
+        if is_uniform {
+            return threads.is_multiple_of(self.width);
+        }
+        let mut sums = vec![false; threads + 1];
+        sums.iter_mut().take(1).for_each(|none| *none = true);
+        for width in self.cores.iter().map(|core| core.threads.len()) {
+            for sum in (width..=threads).rev() {
+                let is_reached = sums.get(sum - width).copied().unwrap_or(false);
+                sums.iter_mut().skip(sum).take(1).for_each(|it| *it |= is_reached);
+            }
+        }
+        sums.last().copied().unwrap_or(false)
+    }
+
     /// Domains of the level that lie in these CPUs as a whole.
     pub(crate) fn count_whole(&self, level: Level, cpus: &CpuSet) -> usize {
         self.domains.iter().filter(|(it, domain)| *it == level && domain.is_subset(cpus)).count()
@@ -309,6 +333,19 @@ impl Pools {
             if pool.cpus.intersects(cpus) {
                 nodes.union_with(&pool.nodes);
             }
+        }
+        nodes
+    }
+
+    /// The NUMA nodes of these CPUs, and the memory nodes that stand in for those of them without memory.
+    pub fn near_memory(&self, cpus: &CpuSet) -> NodeSet {
+        self.with_stand_ins(self.nodes_of(cpus), cpus)
+    }
+
+    /// NUMA nodes of these CPUs, with what stands in for memory that these CPUs lack.
+    pub(crate) fn with_stand_ins(&self, mut nodes: NodeSet, cpus: &CpuSet) -> NodeSet {
+        for it in self.stand_ins.iter().filter(|it| it.cpus.intersects(cpus)) {
+            nodes.union_with(&it.mems);
         }
         nodes
     }

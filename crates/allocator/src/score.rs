@@ -7,6 +7,7 @@ use bayplan_topology::Level;
 use bayplan_types::{Bytes, MilliCpu};
 
 use crate::pool::PoolId;
+use crate::requirement::Requirement;
 
 /// How good a pool is for one request. Criteria are compared top to bottom; greater wins. The last makes the order total, so the
 /// same request on the same ledger always gets the same answer.
@@ -134,12 +135,25 @@ impl Score {
 /// Why a pool cannot hold a request at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// It cannot give up that many CPUs without starving those who share it.
+    /// It cannot give up that many CPUs without starving the containers that share it.
     TooFewCpus {
-        /// Asked for.
+        /// Exclusive CPUs asked for, with the siblings that have to stay idle.
         needed: usize,
-        /// Could be given.
+        /// Could be given now.
         free: usize,
+        /// Could be given if no container owned or requested any.
+        most: usize,
+        /// Only CPUs that meet these count.
+        required: Vec<Requirement>,
+    },
+    /// The CPUs that were picked do not meet a requirement.
+    Unmet(Requirement),
+    /// The other containers of the pod would not have room within as few domains.
+    NoRoomForRest {
+        /// Whole CPUs that they need.
+        rest: usize,
+        /// NUMA nodes or packages.
+        level: Level,
     },
     /// Sharers would have to move out of it, and even then another pool would be better; so who would move was not worked out.
     NotWorthMoves,
@@ -208,9 +222,16 @@ pub enum Rejection {
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Rejection::TooFewCpus { needed, free } => {
-                write!(f, "needs {needed} CPUs of its own, {free} can be given")?;
-                to_be_freed(f, needed.saturating_sub(*free))
+            Rejection::TooFewCpus { needed, free, most, required } => {
+                too_few_cpus(f, (*needed, *free, *most), required)
+            }
+            Rejection::Unmet(requirement) => write!(f, "its CPUs would not be {requirement}"),
+            Rejection::NoRoomForRest { rest, level } => {
+                let domains = plural_of(*level);
+                write!(
+                    f,
+                    "leaves no room for the other {rest} CPUs of the pod, which has to lie on as few {domains} as possible"
+                )
             }
             Rejection::NotWorthMoves => {
                 f.write_str("sharers would have to move, and then it would still lose")
@@ -240,11 +261,11 @@ impl fmt::Display for Rejection {
             }
             Rejection::WiderThan(level) => write!(f, "is wider than one {level}"),
             Rejection::MoreDomains { level, taken, fewest } => {
-                let domains = if *level == Level::Package { "packages" } else { "NUMA nodes" };
+                let domains = plural_of(*level);
                 write!(f, "would take CPUs from {taken} {domains}, {fewest} would do")
             }
             Rejection::TooSmallForPod { needed, free } => {
-                write!(f, "the pod needs {needed} more CPUs together, {free} can be given")?;
+                write!(f, "the pod needs {needed} more CPUs together; {free} are free")?;
                 to_be_freed(f, needed.saturating_sub(*free))
             }
             Rejection::AwayFromPod => f.write_str("is away from the CPUs of the pod"),
@@ -252,6 +273,33 @@ impl fmt::Display for Rejection {
             Rejection::LeavesPrevious => f.write_str("lacks the CPUs that the container keeps"),
         }
     }
+}
+
+/// What is lacking, and what would help.
+fn too_few_cpus(
+    f: &mut fmt::Formatter<'_>,
+    (needed, free, most): (usize, usize, usize),
+    required: &[Requirement],
+) -> fmt::Result {
+    let noun = if needed == 1 { "CPU" } else { "CPUs" };
+    write!(f, "needs {needed} exclusive {noun}")?;
+    for (at, requirement) in required.iter().enumerate() {
+        let joint = if at == 0 { " " } else { ", " };
+        write!(f, "{joint}{requirement}")?;
+    }
+    match needed.saturating_sub(free) {
+        _ if most == 0 => f.write_str("; there are none here"),
+        _ if most < needed => write!(f, "; {most} could be given if all were free"),
+        0 => write!(f, "; {free} are free, but cannot be had together"),
+        missing => {
+            write!(f, "; {free} {} free", if free == 1 { "is" } else { "are" })?;
+            to_be_freed(f, missing)
+        }
+    }
+}
+
+fn plural_of(level: Level) -> &'static str {
+    if level == Level::Package { "packages" } else { "NUMA nodes" }
 }
 
 fn to_be_freed(f: &mut fmt::Formatter<'_>, missing: impl fmt::Display) -> fmt::Result {

@@ -19,10 +19,11 @@ use crate::pick::{Cost, Kin, Picker, Spread};
 use crate::place::{affinity, distance_to_devices, nodes_of_each};
 use crate::pool::{Pool, PoolId, Pools};
 use crate::request::Request;
+use crate::requirement::{Picked, Requirement, check_picked, is_within};
 use crate::room::{Move, Sharer, Wanted, make_room, movable_sharers};
 use crate::score::{Rejection, Score};
 use crate::view::{View, around, views};
-use crate::wishes::{Packing, Siblings, Within};
+use crate::wishes::{Siblings, Within};
 
 /// What is asked of which ledger, and the CPUs that can be had.
 pub(crate) struct Question<'a> {
@@ -56,7 +57,7 @@ impl<'a> Question<'a> {
             }
         }
         let missing = request.demand.exclusive() - kept.len();
-        let mut views = views(ledger, wishes, &kept.union(&kept_idle), missing);
+        let mut views = views(ledger, request, &kept.union(&kept_idle), missing, &free);
         let each = nodes_of_each(pools, &request.wishes.place);
         // Who is placed anew grows beside what he keeps.
         if !each.is_empty() && kept.is_empty() {
@@ -197,7 +198,7 @@ impl<'q, 'a> Search<'q, 'a> {
             return Err(shared_elsewhere(pool));
         }
         if let Some(Within::One(level)) = self.request.wishes.cpus.within
-            && !is_within(pools, pool, level)
+            && !is_within(pools, &pool.cpus, level)
         {
             return Err(Rejection::WiderThan(level));
         }
@@ -236,25 +237,24 @@ impl<'q, 'a> Search<'q, 'a> {
         let (supply, count) = (&picker.supply, picker.count);
         let shared = self.request.demand.shared();
         let takeable = picker.budgets.takeable_by(supply, self.ledger.loads(), pool.id, shared);
-        let refused = Rejection::TooFewCpus {
-            needed: self.request.demand.exclusive(),
-            free: takeable.saturating_mul(supply.units.cpus) + self.question.kept.len(),
-        };
         // A mixed container also needs a shared CPU that stays after the exclusive ones are gone; `takeable_by` counts it,
         // and comes to zero where even that is not to be had.
         let without_owner = self.question.free.in_pool(pool.id).cpus;
         let taken = if supply.shared.is_some() { count * supply.units.cpus } else { 0 };
         let stay_shared = shared.map_or(0, |milli| milli.cpus_needed().max(1));
+        let refused =
+            || self.too_few(pool, picker, takeable, without_owner - stay_shared.min(without_owner));
         if without_owner < taken + stay_shared || !picker.spread.each.is_subset(&pool.nodes) {
-            return Err(refused);
+            return Err(refused());
         }
         // Isolated CPUs are of no use to others, and others' to who wants isolated ones.
         let is_shared = supply.shared.is_some();
         let free = if is_shared { &*self.question.free } else { supply.takeable };
         let left = |id| free.in_pool(id).cpus.saturating_sub(count * supply.units.cpus);
         let opens = is_shared && pool.is_inside_node && self.is_without_owners(pool);
+        let wishes = &self.request.wishes.cpus;
         let common = Score {
-            wishes: self.question.views.get(view).map_or(0, |view| view.wishes_met),
+            wishes: self.met_in(view) + usize::from(wishes.is_even),
             opens_domain: Reverse(opens),
             node_left: Reverse(left(pool.node)),
             cpus_left: Reverse(left(pool.id)),
@@ -264,21 +264,89 @@ impl<'q, 'a> Search<'q, 'a> {
         };
         if takeable < count {
             if supply.shared.is_none() {
-                return Err(refused);
+                return Err(refused());
             }
             // What it costs is not known yet, but at least one node is taken and one sharer moves.
             let cost = Cost { nodes: u32::from(!pool.nodes.is_empty()), ..Cost::default() };
-            let at_best = at_cost(common, cost, (1, MilliCpu::ZERO));
-            return Ok(Standing::Short(Short { at_best, view, lacking: refused }));
+            let at_best = self.at_cost(common, pool, view, (cost, (1, MilliCpu::ZERO)));
+            return Ok(Standing::Short(Short { at_best, view, lacking: refused() }));
         }
-        let Some(cost) = picker.cost(pool.id) else { return Err(refused) };
-        let halves = self.request.wishes.cpus.only_whole_cores && cost.split_cores > 0;
-        if halves && !picker.spread.each.is_empty() {
-            return Err(refused);
-        }
+        let Some(cost) = picker.cost(pool.id) else { return Err(refused()) };
         let pod_fits = self.rest_fits(pool, picker)?;
-        let score = at_cost(Score { pod_fits, ..common }, cost, (0, MilliCpu::ZERO));
+        let wishes = self.wishes_met(pool, view, picker);
+        let common = Score { pod_fits, wishes, ..common };
+        let score = self.at_cost(common, pool, view, (cost, (0, MilliCpu::ZERO)));
         Ok(Standing::Fits(Candidate::without_moves(score, view)))
+    }
+
+    /// Why a pool that can give so many units lacks CPUs; `unowned` are those of it without an owner that need not stay shared.
+    fn too_few(&self, pool: &Pool, picker: &Picker<'q>, units: usize, unowned: usize) -> Rejection {
+        let (pools, request, supply) = (self.ledger.pools(), self.request, &picker.supply);
+        let kept = self.question.kept.len();
+        let required = Requirement::all(&request.wishes.cpus);
+        // A pool that is wider is refused for that.
+        let required: Vec<Requirement> =
+            required.filter(|it| !matches!(it, Requirement::Within(_))).collect();
+        let is_isolated = supply.shared.is_none();
+        let all = if is_isolated { pools.ownable_isolated() } else { pools.allocatable() };
+        let mut eligible = all.intersection(&pool.cpus);
+        required.iter().for_each(|it| eligible = it.eligible(pools, &eligible));
+        // One CPU stays shared, and with it all of its core where whole cores are taken.
+        let stays = match pool.id == PoolId::MACHINE && !pool.has_refuge && !is_isolated {
+            true if eligible == all => supply.units.cpus,
+            _ => 0,
+        };
+        let free = units.saturating_mul(supply.units.cpus);
+        let free = if is_isolated { free } else { free.min(unowned) };
+        Rejection::TooFewCpus {
+            needed: match supply.units.unit {
+                Unit::Whole => request.demand.exclusive(),
+                _ => request.demand.exclusive().max(picker.count * supply.units.cpus + kept),
+            },
+            free: free + kept,
+            most: eligible.len().saturating_sub(stays),
+            required,
+        }
+    }
+
+    /// Preferred wishes that the view meets.
+    fn met_in(&self, view: usize) -> usize {
+        self.question.views.get(view).map_or(0, |view| view.wishes_met)
+    }
+
+    /// The same, and whether each NUMA node gives as many CPUs, where that is wished.
+    fn wishes_met(&self, pool: &Pool, view: usize, picker: &Picker<'q>) -> usize {
+        let is_even = self.request.wishes.cpus.is_even && picker.is_even_in(pool.id);
+        self.met_in(view) + usize::from(is_even)
+    }
+
+    /// Second threads of cores that the picker does not count. One package goes before one thread of each core, also where the kernel has no
+    /// NUMA nodes: of a pool that has several, all CPUs count as such.
+    fn doubled(&self, pool: &Pool, view: usize) -> usize {
+        let Some(view) = self.question.views.get(view) else { return 0 };
+        let spans = || self.ledger.pools().count(Level::Package, &pool.cpus) > 1;
+        match self.request.wishes.cpus.is_spread() && spans() {
+            true => view.doubled + self.question.missing,
+            false => view.doubled,
+        }
+    }
+
+    /// The score of a pool when that is what its CPUs cost.
+    fn at_cost(
+        &self,
+        score: Score,
+        pool: &Pool,
+        view: usize,
+        (cost, moved): (Cost, (usize, MilliCpu)),
+    ) -> Score {
+        Score {
+            nodes_taken: Reverse(cost.nodes as usize),
+            split_cores: Reverse(cost.split_cores as usize + self.doubled(pool, view)),
+            broken_cores: Reverse(cost.broken_cores as usize),
+            strangers: Reverse(cost.strangers as usize),
+            moved: Reverse(moved),
+            ..score
+        }
     }
 
     /// Sharers of the NUMA node around a pool, as long as nobody owns CPUs there.
@@ -307,7 +375,9 @@ impl<'q, 'a> Search<'q, 'a> {
     ) -> Option<Candidate<'q>> {
         let picker = self.picker_with(supply, &loads, (count, spread));
         let moved = (moves.len(), moves.iter().map(|made| made.milli).sum());
-        let score = at_cost(before.score, picker.cost(pool.id)?, moved);
+        let wishes = self.wishes_met(pool, before.view, &picker);
+        let score = Score { wishes, ..before.score };
+        let score = self.at_cost(score, pool, before.view, (picker.cost(pool.id)?, moved));
         Some(Candidate { score, moves, roomier: Some(Box::new(picker)), ..before })
     }
 
@@ -456,6 +526,8 @@ impl<'q, 'a> Search<'q, 'a> {
         let request = self.request;
         let picked = self.picker(winner).map(|picker| picker.pick(pool.id)).unwrap_or_default();
         let (exclusive, idle) = self.exclusive_and_idle(picked);
+        let picked = Picked { exclusive: &exclusive, kept: &self.question.kept, idle: &idle };
+        check_picked(self.ledger, request, &picked).map_err(Rejection::Unmet)?;
         self.check_fewest(&exclusive)?;
         let held = Allocation {
             exclusive,
@@ -494,7 +566,7 @@ impl<'q, 'a> Search<'q, 'a> {
         let (pools, question) = (self.ledger.pools(), self.question);
         let wishes = &self.request.wishes.cpus;
         let used = match picked.len() > question.missing {
-            true => choose(pools, &picked, question.missing),
+            true => choose(pools, &picked, question.missing, wishes.is_spread()),
             false => picked,
         };
         let mut idle = question.kept_idle.clone();
@@ -505,34 +577,16 @@ impl<'q, 'a> Search<'q, 'a> {
     }
 }
 
-/// The score of a pool when that is what its CPUs cost.
-fn at_cost(score: Score, cost: Cost, moved: (usize, MilliCpu)) -> Score {
-    Score {
-        nodes_taken: Reverse(cost.nodes as usize),
-        split_cores: Reverse(cost.split_cores as usize),
-        broken_cores: Reverse(cost.broken_cores as usize),
-        strangers: Reverse(cost.strangers as usize),
-        moved: Reverse(moved),
-        ..score
-    }
-}
-
 /// Why no pool can hold the request, whatever others hold.
 fn impossible(question: &Question<'_>) -> Option<Rejection> {
     let request = question.request;
     let (needed, width) = (request.demand.exclusive(), question.ledger.pools().width);
-    if request.wishes.cpus.only_whole_cores && !needed.is_multiple_of(width) {
+    if request.wishes.cpus.only_whole_cores && !question.ledger.pools().adds_up(needed) {
         return Some(Rejection::NotWholeCores { needed, width });
     }
     let free = question.memory.free_total();
     let is_short = request.memory > free && !request.memory_is_expected;
     is_short.then_some(Rejection::TooLittleMemory { needed: request.memory, free })
-}
-
-/// Whether all of the pool lies in one domain of the level. A machine that has none, as with a kernel without NUMA, is one.
-fn is_within(pools: &Pools, pool: &Pool, level: Level) -> bool {
-    let mut domains = pools.domains.iter().filter(|(it, _)| *it == level).peekable();
-    domains.peek().is_none() || domains.any(|(_, domain)| pool.cpus.is_subset(domain))
 }
 
 /// Why a pool that nobody shares is not for a shared part.
@@ -558,9 +612,9 @@ fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
     };
     let mut held = pools.ownable(&previous.exclusive).intersection(open);
     if held.len() > wanted {
-        return choose(pools, &held, wanted);
+        return choose(pools, &held, wanted, request.wishes.cpus.is_spread());
     }
-    if request.wishes.cpus.packing == Packing::Packed {
+    if !request.wishes.cpus.is_spread() {
         let siblings = around(pools, Level::Core, &held).difference(&held).intersection(open);
         let mut free = ledger.counted().clone();
         free.remove_all(pools, &held);
@@ -604,10 +658,11 @@ fn is_spare(ledger: &Ledger, free: &Counted, cpu: CpuId, shared: Option<MilliCpu
         })
 }
 
-/// So many of these CPUs, whole cores first.
-fn choose(pools: &Pools, cpus: &CpuSet, count: usize) -> CpuSet {
+/// So many of these CPUs, whole cores first, or one thread of each core.
+fn choose(pools: &Pools, cpus: &CpuSet, count: usize, is_spread: bool) -> CpuSet {
     let takeable = Counted::new(pools, cpus);
-    let units = Units { unit: Unit::Cpu, only_whole: false, cpus: 1 };
+    let unit = if is_spread { Unit::Spread } else { Unit::Cpu };
+    let units = Units { unit, only_whole: false, cpus: 1 };
     let supply = Supply { pools, shared: None, takeable: &takeable, units };
     let budgets = Budgets::new(&supply, &[]);
     Picker::new(supply, budgets, None, Spread::default(), count).pick(PoolId::MACHINE)

@@ -42,8 +42,10 @@ pub enum Packing {
     /// Whole cores first, all threads of a core.
     #[default]
     Packed,
-    /// One thread of each core; the other threads go the way of [`Siblings`].
+    /// One thread of each core, and a second one only where the cores run out; the other threads go the way of [`Siblings`].
     Spread,
+    /// One thread of each core, or no place.
+    OnePerCore,
 }
 
 /// How far exclusive CPUs may lie apart.
@@ -62,7 +64,7 @@ pub struct CpuWishes {
     pub siblings: Siblings,
     /// All threads of a core, or one.
     pub packing: Packing,
-    /// Rejects a number of CPUs that is no whole number of cores.
+    /// Of each core all threads or none, or no place; goes before [`CpuWishes::packing`].
     pub only_whole_cores: bool,
     /// No other container owns CPUs in the same core, L3 or NUMA node.
     pub apart: Option<(Level, Strictness)>,
@@ -81,6 +83,11 @@ pub struct CpuWishes {
 }
 
 impl CpuWishes {
+    /// Whether one thread of each core is wished.
+    pub(crate) fn is_spread(&self) -> bool {
+        self.packing != Packing::Packed && !self.only_whole_cores
+    }
+
     /// Whether any of them has to be met: without CPUs of its own, none can be.
     pub fn has_requirement(&self) -> bool {
         let strictness = [
@@ -90,6 +97,7 @@ impl CpuWishes {
             self.priority.map(|(_, it)| it),
         ];
         self.only_whole_cores
+            || self.packing == Packing::OnePerCore
             || self.within.is_some()
             || strictness.contains(&Some(Strictness::Required))
     }
@@ -98,7 +106,7 @@ impl CpuWishes {
 /// Wishes about memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryWishes {
-    /// Kinds that it may have; empty is every kind but HBM.
+    /// Kinds that it may have; empty is every kind of the machine's own memory but HBM.
     pub kinds: Vec<MemoryKind>,
     /// Rejects places where the NUMA nodes of its CPUs, with the CPU-less ones that hang on them, cannot hold the memory.
     pub is_bound: bool,
@@ -110,7 +118,7 @@ impl MemoryWishes {
     /// Whether the kinds that it may have are known to hold this one, however it starts.
     pub(crate) fn may_have(&self, kind: MemoryKind) -> bool {
         match self.kinds.is_empty() {
-            true => kind != MemoryKind::Hbm,
+            true => kind != MemoryKind::Hbm && !kind.is_of_device(),
             false => self.kinds.contains(&kind),
         }
     }

@@ -126,10 +126,12 @@ pub(crate) fn render(explanation: &Explanation) -> String {
                 text.push_str(&format!(", memory nodes {}", now.mems_text()));
             }
             text.push('\n');
+            text.extend(now.holds_texts().iter().map(|it| format!("  holds    {it}\n")));
             if let Some(narrowing) = now.narrowing_text() {
                 text.push_str(&format!("  memory   {narrowing}\n"));
             }
-            if let Some(isolation) = &explanation.isolation {
+            let isolation = explanation.isolation.as_ref().filter(|_| now.intruders.is_empty());
+            if let Some(isolation) = isolation {
                 text.push_str(&format!("  isolated {isolation}\n"));
             }
         }

@@ -75,6 +75,9 @@ pub(crate) fn render(status: &Status) -> String {
         true => text.push_str("no containers\n"),
         false => text.push_str(&render_table(&containers)),
     }
+    for container in status.containers.iter().filter(|it| it.is_off()) {
+        text.extend(container.full_holds_texts().iter().map(|it| format!("{it}\n")));
+    }
     for container in &status.containers {
         if let Some(narrowing) = container.narrowing_text() {
             text.push_str(&format!("{} {narrowing}\n", container.full_name()));

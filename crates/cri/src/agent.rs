@@ -86,7 +86,12 @@ pub trait Agent: Clone + Send + Sync + 'static {
     /// A proxied call ended with this gRPC status code (`0` is OK). `method` is the path, e.g.
     /// `/runtime.v1.RuntimeService/Version`. Must not block.
     fn call_ended(&self, method: &str, code: u32);
-    /// The call is forwarded unchanged although it is one that is normally decoded; `why` is a short fixed word. Must not block.
+    /// A call that creates a container or changes its resources cannot be read; `why` is a short fixed word. Whether it is forwarded unchanged. Must not block.
+    ///
+    /// # Errors
+    /// It is not, and kubelet gets `RESOURCE_EXHAUSTED` and this text.
+    fn may_pass(&self, method: &str, why: &'static str) -> Result<(), String>;
+    /// The call was forwarded unchanged although it is one that is normally decoded; `why` is a short fixed word. Must not block.
     fn passed_through(&self, method: &str, why: &'static str);
     /// The call was forwarded unread: it is one that is normally decoded, in a version of CRI that is not (`/runtime.v2.RuntimeService/CreateContainer`).
     /// Must not block.

@@ -19,6 +19,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::agent::{Admission, Agent, CreateOutcome, Mount};
+use crate::needed::{self, Fields};
 use crate::proxy::{CallEnd, Shared};
 use crate::upstream::code_number;
 use crate::{deadline, delta, frame, translate, v1};
@@ -120,7 +121,7 @@ enum Question {
 impl Question {
     fn decode(method: Method, message: Bytes) -> Result<Question, prost::DecodeError> {
         Ok(match method {
-            Method::RunPod => Question::RunPod(Box::new(Message::decode(message)?)),
+            Method::RunPod => Question::RunPod(Box::new(decoded(message, &needed::RUN_POD)?)),
             Method::StopPod => {
                 Question::EndPod(v1::StopPodSandboxRequest::decode(message)?.pod_sandbox_id)
             }
@@ -128,7 +129,7 @@ impl Question {
                 Question::EndPod(v1::RemovePodSandboxRequest::decode(message)?.pod_sandbox_id)
             }
             Method::UpdatePod => Question::UpdatePod(Box::new(Message::decode(message)?)),
-            Method::Create => Question::Create(Box::new(Message::decode(message)?)),
+            Method::Create => Question::Create(Box::new(decoded(message, &needed::CREATE)?)),
             Method::Start => {
                 Question::Start(v1::StartContainerRequest::decode(message)?.container_id)
             }
@@ -141,6 +142,14 @@ impl Question {
     }
 }
 
+/// A message, without the fields that are not read if it cannot be had with them.
+fn decoded<M: Message + Default>(message: Bytes, fields: &Fields) -> Result<M, prost::DecodeError> {
+    match M::decode(message.clone()) {
+        Err(_) => M::decode(&*needed::without(&message, fields)?),
+        decoded => decoded,
+    }
+}
+
 /// Handles one decoded call from its first byte to its last.
 pub(crate) async fn run<A: Agent>(
     shared: Arc<Shared<A>>,
@@ -149,15 +158,12 @@ pub(crate) async fn run<A: Agent>(
     window: Window,
     mut end: CallEnd<A>,
 ) -> Response<Body> {
-    let path = request.uri().path().to_owned();
     let (head, body) = request.into_parts();
     let whole = match exchange::gather(&shared, &window, body).await {
         Ok(Gathered::Whole(whole)) => whole,
         Ok(Gathered::TooLong(body)) => {
             let request = Request::from_parts(head, body);
-            let answer = exchange::pass(&shared, &window, request, end).await;
-            shared.agent.passed_through(&path, "long");
-            return answer;
+            return pass_unread(&shared, method, &window, request, end, "long").await;
         }
         Err(status) => return end.answer(status),
     };
@@ -169,9 +175,7 @@ pub(crate) async fn run<A: Agent>(
         Ok(read) => read,
         Err(why) => {
             let request = Request::from_parts(head, whole.into_body());
-            let answer = exchange::pass(&shared, &window, request, end).await;
-            shared.agent.passed_through(&path, why);
-            return answer;
+            return pass_unread(&shared, method, &window, request, end, why).await;
         }
     };
     let call = Call { shared, window, head, whole };
@@ -182,6 +186,26 @@ pub(crate) async fn run<A: Agent>(
         }
         Ok(Exchange::Cut { status, .. }) | Err(status) => end.answer(status),
     }
+}
+
+/// Forwards a call that cannot be read, unless it asks for CPUs and the agent lets none pass.
+async fn pass_unread<A: Agent>(
+    shared: &Arc<Shared<A>>,
+    method: Method,
+    window: &Window,
+    request: Request<Body>,
+    mut end: CallEnd<A>,
+    why: &'static str,
+) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    if matches!(method, Method::Create | Method::Update)
+        && let Err(text) = shared.agent.may_pass(&path, why)
+    {
+        return end.answer(Status::resource_exhausted(text));
+    }
+    let answer = exchange::pass(shared, window, request, end).await;
+    shared.agent.passed_through(&path, why);
+    answer
 }
 
 impl<A: Agent> Call<A> {

@@ -18,6 +18,7 @@
 
 pub mod agent;
 pub mod annotations;
+mod authority;
 mod cork;
 pub mod deadline;
 pub mod delta;
@@ -27,11 +28,13 @@ pub mod frame;
 mod intercept;
 pub mod kubelet;
 pub mod mates;
+mod needed;
 pub mod proxy;
 mod quiet;
 mod resources;
 mod server;
 mod stream;
+mod tolerant;
 pub mod translate;
 pub mod upstream;
 

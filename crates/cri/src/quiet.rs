@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 /// Four of the usual frames of HTTP/2.
 const READ_MAX: usize = 64 << 10;
@@ -78,12 +78,23 @@ impl AsyncRead for Quiet {
         if buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        ready!(self.poll_fill(context))?;
-        let unread = self.space.get(self.unread.clone()).unwrap_or_default();
+        let unread = ready!(self.as_mut().poll_fill_buf(context))?;
         let taken = unread.len().min(buffer.remaining());
         buffer.put_slice(&unread[..taken]);
-        self.unread.start += taken;
+        self.consume(taken);
         Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncBufRead for Quiet {
+    fn poll_fill_buf(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        let this = self.get_mut();
+        ready!(this.poll_fill(context))?;
+        Poll::Ready(Ok(this.space.get(this.unread.clone()).unwrap_or_default()))
+    }
+
+    fn consume(mut self: Pin<&mut Self>, taken: usize) {
+        self.unread.start += taken;
     }
 }
 

@@ -24,6 +24,7 @@ use tower::Service;
 use crate::cork::Corked;
 use crate::quiet::Quiet;
 use crate::stream::{Received, Sending};
+use crate::tolerant::Tolerant;
 use crate::upstream::HEADERS_LEN_MAX;
 
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -89,7 +90,7 @@ where
     B: From<Received> + Send + 'static,
 {
     let stream = match Quiet::new(stream) {
-        Ok(stream) => Corked::new(stream),
+        Ok(stream) => Corked::new(Tolerant::new(stream)),
         Err(error) => {
             tracing::warn!(%error, "cannot read from a connection");
             return;
@@ -136,7 +137,7 @@ where
 
 /// Reads what comes after the last word, until the client has read that and closes. Were the socket closed at once, a client that is about to send a call would
 /// find it broken, and not read that the call was never taken.
-async fn hear_out(mut stream: Corked<Quiet>) {
+async fn hear_out(mut stream: Corked<Tolerant<Quiet>>) {
     let heard = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
     tracing::debug!(?heard, "a connection ended");
 }

@@ -151,6 +151,13 @@ impl Agent for Recorder {
         self.write(format!("call {name} {code}"));
     }
 
+    fn may_pass(&self, _: &str, why: &'static str) -> Result<(), String> {
+        match self.admission() {
+            Admission::Refuse(_) => Err(format!("cannot be read: {why}")),
+            _ => Ok(()),
+        }
+    }
+
     fn passed_through(&self, method: &str, why: &'static str) {
         let name = method.rsplit('/').next().unwrap_or_default();
         self.write(format!("passed {name} {why}"));

@@ -18,12 +18,13 @@ use tokio::time::{Duration, timeout};
 
 use crate::enforcer::Enforcement;
 use crate::event::{Answer, Event};
+use crate::holdings::Holdings;
 use crate::metrics::{Metrics, OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
 use crate::mode::{Mode, ModeReport};
 use crate::prober::Sightings;
 use crate::rebalancer::Told;
 use crate::reload::{ConfigDiff, Reloader};
-use crate::status::Status;
+use crate::status::{ContainerStatus, Explanation, Status};
 use crate::sync::Syncer;
 
 /// From where a listener can be reached; each has what the one before has.
@@ -61,6 +62,7 @@ pub(crate) struct Api {
     pub(crate) enforcement: Enforcement,
     pub(crate) sightings: Sightings,
     pub(crate) told: Told,
+    pub(crate) holdings: Holdings,
 }
 
 /// One thing that can be asked.
@@ -243,7 +245,8 @@ async fn readiness(State(api): State<Api>) -> Response {
 
 async fn status(State(api): State<Api>) -> Response {
     match api.syncer.inbox.ask(Event::Status).await {
-        Some(Answer::Status(status)) => {
+        Some(Answer::Status(mut status)) => {
+            api.holdings.tell(&mut status.containers).await;
             Json(Status { config: Some(api.reloader.status()), ..*status }).into_response()
         }
         _ => stopping(),
@@ -258,6 +261,7 @@ struct Named {
 async fn explain(State(api): State<Api>, Query(named): Query<Named>) -> Response {
     match api.syncer.inbox.ask(Event::Explain(named.name)).await {
         Some(Answer::Explanations(mut found)) => {
+            tell_holds(&api, &mut found).await;
             for explanation in &mut found {
                 explanation.rebalance = api.told.about(&explanation.container);
                 if explanation.now.is_some() {
@@ -271,6 +275,23 @@ async fn explain(State(api): State<Api>, Query(named): Query<Named>) -> Response
     }
 }
 
+/// What holds of the containers that are there; for who else runs on their CPUs all are looked at.
+async fn tell_holds(api: &Api, found: &mut [Explanation]) {
+    if found.iter().all(|it| it.now.is_none()) {
+        return;
+    }
+    let Some(Answer::Status(mut status)) = api.syncer.inbox.ask(Event::Status).await else {
+        return;
+    };
+    api.holdings.tell(&mut status.containers).await;
+    for now in found.iter_mut().filter_map(|it| it.now.as_mut()) {
+        let is_it = |it: &&ContainerStatus| it.id == now.id && it.full_name() == now.full_name();
+        if let Some(told) = status.containers.iter().find(is_it) {
+            (now.held, now.intruders) = (told.held.clone(), told.intruders.clone());
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct To {
     to: Mode,
@@ -278,7 +299,14 @@ struct To {
 
 async fn plan_files(State(api): State<Api>) -> Response {
     match api.enforcement.preview().await {
-        Some(view) => Json(view).into_response(),
+        Some(mut view) => {
+            if let Some(Answer::Status(mut status)) = api.syncer.inbox.ask(Event::Status).await {
+                api.holdings.tell(&mut status.containers).await;
+                let off = status.containers.iter().filter(|it| it.is_off());
+                view.holds = off.flat_map(ContainerStatus::full_holds_texts).collect();
+            }
+            Json(view).into_response()
+        }
         None => stopping(),
     }
 }

@@ -5,7 +5,10 @@ use std::path::Path;
 use bayplan_allocator::policy::{PoolsError, pools};
 use bayplan_cri::upstream::Upstream;
 use bayplan_enforcement::idle_weight;
-use bayplan_host::{Depth, read_block_devices, read_snapshot, read_undivided_disks};
+use bayplan_host::kernel::DiskKernel;
+use bayplan_host::{
+    Depth, read_block_devices, read_runtime_affinity, read_snapshot, read_undivided_disks,
+};
 use bayplan_probes::{Probe, ProbeState, Probes};
 use bayplan_topology::{Topology, derive};
 use serde::Serialize;
@@ -16,7 +19,7 @@ use crate::enforcer::patterns_of;
 use crate::neighbours::{check_driver, check_neighbours};
 use crate::read_machine::{AsItWas, read_own_snapshot};
 use crate::socket::find_group;
-use crate::status::Status;
+use crate::status::{ContainerStatus, Status};
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -58,9 +61,31 @@ pub async fn check_node(config: &Config) -> Vec<Finding> {
     findings.extend(check_neighbours(&config.host_root));
     // CRI does not tell of cgroups afterwards; a daemon that runs has heard of them.
     let status = query_control::<Status>(&config.control_socket, "/api/v1/status").await;
-    findings.extend(status.ok().and_then(|status| check_driver(&status)));
+    if let Ok(status) = &status {
+        findings.extend(check_driver(status));
+        findings.extend(check_holds(status));
+    }
+    findings.extend(check_affinity(&config.host_root));
     findings.extend(check_probes(config));
     findings
+}
+
+/// Containers that have not what was asked for them.
+fn check_holds(status: &Status) -> Vec<Finding> {
+    let off = status.containers.iter().filter(|it| it.is_off());
+    let texts = off.flat_map(ContainerStatus::full_holds_texts);
+    texts.map(|text| finding("holds", Severity::Warning, text)).collect()
+}
+
+/// An affinity of the runtime, which every container inherits.
+fn check_affinity(root: &Path) -> Option<Finding> {
+    let mut kernel = DiskKernel::open(root).ok()?;
+    let (program, cpus) = read_runtime_affinity(root, &mut kernel)?;
+    let message = format!(
+        "{program} itself may run on CPUs {cpus} only, and containers inherit that whatever their CPU sets say; take CPUAffinity= out of its unit, \
+         or start it without taskset, and make the containers anew"
+    );
+    Some(finding("affinity", Severity::Warning, message))
 }
 
 /// Whether this process could attach each probe, which it does for a moment. The daemon's own rights may be others.
@@ -118,6 +143,7 @@ pub fn check_machine(config: &Config) -> Vec<Finding> {
         let message = format!("{why}; which energy preferences are the machine's own is not known");
         finding("machine", Severity::Warning, message)
     }));
+    findings.extend(check_limits(&topology));
     findings.push(check_reserved(config, &topology));
     findings.extend(check_wants(config, &topology));
     findings.extend(check_weights(config));
@@ -137,6 +163,24 @@ fn check_weights(config: &Config) -> Vec<Finding> {
     idle.map(|message| finding("disks", Severity::Warning, message)).collect()
 }
 
+/// What the groups around pods keep from containers.
+fn check_limits(topology: &Topology) -> Vec<Finding> {
+    let advice = "containers are placed within these; where that is not wanted, look at cpuset.cpus, cpuset.mems and AllowedCPUs of kubepods and the groups above it";
+    let mut findings = Vec::new();
+    if let Some(cpus) = topology.pods_cpus() {
+        let message = format!(
+            "the cgroups around pods allow CPUs {cpus} and keep {} from containers; {advice}",
+            topology.withheld()
+        );
+        findings.push(finding("limits", Severity::Warning, message));
+    }
+    if let Some(mems) = topology.pods_mems() {
+        let message = format!("the cgroups around pods allow memory nodes {mems} only; {advice}");
+        findings.push(finding("limits", Severity::Warning, message));
+    }
+    findings
+}
+
 fn check_reserved(config: &Config, topology: &Topology) -> Finding {
     match pools(topology, config.policy, &config.reserved_cpus) {
         Err(PoolsError::ReservedNotOnline { missing, .. })
@@ -151,6 +195,14 @@ fn check_reserved(config: &Config, topology: &Topology) -> Finding {
             Severity::Warning,
             "no CPUs are reserved, so system pods share with all others; set reservedCpus to those that kubelet \
              reserves (reservedSystemCPUs)",
+        ),
+        Ok(_) if config.reserved_cpus.intersects(&topology.withheld()) => finding(
+            "reserved",
+            Severity::Warning,
+            format!(
+                "reservedCpus: {} are not allowed to containers, so system pods cannot run there",
+                config.reserved_cpus.intersection(&topology.withheld())
+            ),
         ),
         Ok(_) => finding("reserved", Severity::Ok, format!("CPUs {}", config.reserved_cpus)),
     }

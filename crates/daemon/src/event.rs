@@ -50,6 +50,8 @@ pub enum Event {
     Resized(String, bool),
     /// Some writes of an earlier plan failed.
     WritesFailed(Vec<FailedWrite>),
+    /// Writes to these containers, by the runtime's ids, succeeded after others to them had failed.
+    WritesLanded(Vec<String>),
     /// CPUs or memory nodes have come or gone.
     MachineChanged(Box<ChangedMachine>),
     /// The configuration is another one.
@@ -99,6 +101,15 @@ impl Event {
     pub(crate) fn needs_files(&self) -> bool {
         matches!(self, Event::Turn(_) | Event::Started(_))
     }
+}
+
+/// How a write ended, as far as that is news.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteEnd {
+    /// It failed.
+    Failed(FailedWrite),
+    /// It succeeded after one to the same container had failed; the runtime's id.
+    Landed(String),
 }
 
 /// A container whose pinning could not be written.

@@ -311,6 +311,15 @@ impl Agent for Gate {
         self.metrics.call_ended(method, code);
     }
 
+    fn may_pass(&self, method: &str, why: &'static str) -> Result<(), String> {
+        if self.config.borrow().on_failure == OnFailure::Open {
+            return Ok(());
+        }
+        tracing::error!(method, why, "refused: it cannot be read, and onFailure is closed");
+        self.metrics.failed("undecided");
+        Err(format!("bayplan cannot read this call ({why}), and onFailure is closed"))
+    }
+
     fn passed_through(&self, method: &str, why: &'static str) {
         tracing::warn!(method, why, "forwarded unchanged");
         self.metrics.failed("passed_through");
@@ -392,6 +401,20 @@ mod tests {
         }
         let given_up = Event::CreateEnded(Ticket(1), CreateOutcome::Failed);
         assert_eq!(format!("{:?}", asked[1]), format!("{given_up:?}"));
+    }
+
+    #[test]
+    fn calls_that_cannot_be_read_pass_unless_the_configuration_is_closed() {
+        for (on_failure, expected) in [
+            (OnFailure::Open, Ok(())),
+            (
+                OnFailure::Closed,
+                Err("bayplan cannot read this call (long), and onFailure is closed".to_owned()),
+            ),
+        ] {
+            let (gate, _events) = gate(impatient(on_failure));
+            assert_eq!(gate.may_pass("/runtime.v1.RuntimeService/CreateContainer", "long"), expected);
+        }
     }
 
     #[tokio::test]

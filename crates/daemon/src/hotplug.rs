@@ -15,7 +15,7 @@
 //! For about two seconds the ledger knows of CPUs that are gone. A creation that names one is either refused by the kernel and repeated by
 //! kubelet, or made and corrected as soon as the change is known.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bayplan_allocator::policy::Policy;
 use bayplan_host::disk::Disks;
-use bayplan_host::{CLAIMS_FILE, read_claimed_cpus};
+use bayplan_host::{CLAIMS_FILE, pods_limit_files, read_claimed_cpus};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
 use tokio::sync::Mutex;
@@ -44,7 +44,8 @@ const POLL: Duration = Duration::from_secs(1);
 /// before, it shows only in what partitions leave to the root that there are others now. The root loses its CPUs to partitions of either
 /// kind, so one that becomes isolated after it was made is not noticed there.
 ///
-/// CPUs that are claimed of the DRA CPU driver are in a file of its own.
+/// CPUs that are claimed of the DRA CPU driver are in a file of its own. What the groups around all pods allow is in files that depend on how kubelet was set up
+/// ([`pods_limit_files`]).
 const FILES: [&str; 7] = [
     "sys/devices/system/cpu/online",
     "sys/devices/system/cpu/isolated",
@@ -147,18 +148,21 @@ impl Machine {
     }
 }
 
-/// What the files hold, in the order of `FILES`; `None`: there is no such file, as on a kernel without NUMA or with cgroup v1.
-type Texts = [Option<String>; FILES.len()];
+/// What the files hold by their paths; `None`: there is no such file, as on a kernel without NUMA or with cgroup v1. Beside `FILES` there are those that say what the groups around
+/// all pods allow.
+type Texts = BTreeMap<String, Option<String>>;
 
 fn read_texts(root: &Path) -> anyhow::Result<Texts> {
     let mut texts = Texts::default();
-    for (text, file) in texts.iter_mut().zip(FILES) {
+    let of_pods = pods_limit_files(root);
+    for file in FILES.into_iter().chain(of_pods.iter().map(String::as_str)) {
         let path = root.join(file);
-        *text = match read_text(&path) {
-            // Somebody else's file must not hide what happens to the machine.
+        let text = match read_text(&path) {
+            // A file of another program must not hide what happens to the machine.
             Err(_) if file == CLAIMS_FILE => None,
             read => read.with_context(|| format!("cannot read {}", path.display()))?,
         };
+        texts.insert(file.to_owned(), text);
     }
     Ok(texts)
 }
@@ -328,7 +332,7 @@ mod tests {
     /// Letters stand for texts, `a` for those in use; capital letters for those at which the machine is read.
     fn check_settling(texts: &str) {
         let of = |letter: char| -> Texts {
-            std::array::from_fn(|at| (at == 0).then(|| letter.to_string()))
+            Texts::from([(FILES[0].to_owned(), Some(letter.to_string()))])
         };
         let mut settling = Settling { in_use: of('a'), seen: None };
         for (poll, letter) in texts.chars().enumerate() {

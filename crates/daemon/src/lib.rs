@@ -21,6 +21,7 @@ mod gate;
 mod health;
 mod historian;
 pub mod history;
+mod holdings;
 mod hotplug;
 mod inbox;
 mod keeper;

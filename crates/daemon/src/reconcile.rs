@@ -185,7 +185,11 @@ impl NodeState {
         }
         let is_unknown = self.observed.get(runtime_id).is_none_or(|seen| seen.cpus.is_empty());
         if let Some(details) = seen.details.as_ref().filter(|_| is_unknown) {
-            self.observed.insert(runtime_id.to_owned(), details.pinning.clone());
+            let found = details.pinning.clone();
+            if let Some(held) = self.held.get_mut(runtime_id).filter(|_| !found.cpus.is_empty()) {
+                *held = found.clone();
+            }
+            self.observed.insert(runtime_id.to_owned(), found);
             step.forgiven.push(runtime_id.to_owned());
         }
     }
@@ -261,7 +265,7 @@ impl NodeState {
         }
         let claimed = &request.wishes.claimed;
         let mems = match mems.is_empty() && !claimed.is_empty() {
-            true => self.machine.nodes_of(claimed),
+            true => self.machine.near_memory(claimed),
             false => mems.clone(),
         };
         let is_adopted = self.adopt_shared(request, mems, cpus, step);

@@ -72,10 +72,11 @@ pub(crate) fn check_reserved(topology: &Topology, reserved: &CpuSet) -> Result<(
     }
 }
 
-/// Whether something would be left if nobody else had taken CPUs.
+/// Whether something would be left if others had not taken CPUs, and the groups around pods allowed all.
 fn would_have_some(topology: &Topology, reserved: &CpuSet) -> bool {
     let kept = reserved.union(topology.isolated());
-    !topology.partitioned().is_empty() && !topology.cpus().is_subset(&kept)
+    let is_taken = !topology.partitioned().is_empty() || !topology.withheld().is_empty();
+    is_taken && !topology.cpus().is_subset(&kept)
 }
 
 /// A container that is elsewhere under another configuration. Lists of CPUs and nodes, as in `status`.

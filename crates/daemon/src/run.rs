@@ -35,6 +35,7 @@ use crate::gate::{Gate, Mounts};
 use crate::health::{Health, Part};
 use crate::historian::start_history;
 use crate::history::Entry;
+use crate::holdings::Holdings;
 use crate::hotplug::{Ground, Machine, Watch};
 use crate::inbox::{Inbox, inbox};
 use crate::keeper::Keeper;
@@ -352,6 +353,7 @@ impl Daemon {
             enforcement: self.enforcement.clone(),
             sightings: self.sightings.clone(),
             told: self.told.clone(),
+            holdings: Holdings::new(config.host_root.clone()),
         };
         if let Some(address) = config.metrics_address {
             let bound = MetricsPort::bind(address, &self.losses).await;

@@ -164,6 +164,10 @@ pub struct NodeState {
     /// created until it is removed; nobody will start it.
     pub(crate) unstarted: BTreeSet<String>,
     pub(crate) observed: ObservedState,
+    /// What each container had before it was told what it was told last, by the runtime's id.
+    before: ObservedState,
+    /// What those have of which the last update failed: not what they were told.
+    pub(crate) held: ObservedState,
     history: VecDeque<(String, Decision)>,
     next_id: u64,
     pub(crate) steps: u64,
@@ -198,6 +202,8 @@ impl NodeState {
             ended: BTreeMap::new(),
             unstarted: BTreeSet::new(),
             observed: ObservedState::new(),
+            before: ObservedState::new(),
+            held: ObservedState::new(),
             history: VecDeque::new(),
             next_id: 0,
             steps: 0,
@@ -271,6 +277,7 @@ impl NodeState {
             Event::Resize(id, resources) => self.resize(&id, resources, true, now),
             Event::Resized(id, is_answered) => self.resized(&id, is_answered),
             Event::WritesFailed(failed) => self.writes_failed(&failed, now),
+            Event::WritesLanded(landed) => self.writes_landed(&landed),
             Event::MachineChanged(machine) => self.machine_changed(*machine, now),
             Event::ConfigChanged(config) => self.config_changed(*config, now),
             Event::PreviewConfig(config) => self.preview_config(*config, now),
@@ -321,6 +328,11 @@ impl NodeState {
         step.plan = plan_pinnings(&self.desired(), &self.observed);
         for write in &step.plan.writes {
             self.note_rewritten(&write.container);
+            // After a failure, and until an update succeeds, that is what it had before the first that failed.
+            let had = self.held.get(&write.container).or(write.old.as_ref());
+            if let Some(had) = had.filter(|had| !had.cpus.is_empty()) {
+                self.before.insert(write.container.clone(), had.clone());
+            }
             self.observed.insert(write.container.clone(), write.new.clone());
         }
     }
@@ -660,6 +672,8 @@ impl NodeState {
         if let Some(runtime_id) = &container.runtime_id {
             self.by_runtime_id.remove(runtime_id);
             self.observed.remove(runtime_id);
+            self.before.remove(runtime_id);
+            self.held.remove(runtime_id);
             self.ended.insert(runtime_id.clone(), self.steps);
             step.forgiven.push(runtime_id.clone());
         }
@@ -675,6 +689,15 @@ impl NodeState {
         self.history.push_back((name, decision));
     }
 
+    /// These have what they were told after an update of theirs had failed.
+    fn writes_landed(&mut self, landed: &[String]) -> Step {
+        for container in landed {
+            self.held.remove(container);
+            self.before.remove(container);
+        }
+        Step::new(Answer::Done)
+    }
+
     fn writes_failed(&mut self, failed: &[FailedWrite], now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
         for write in failed {
@@ -684,6 +707,8 @@ impl NodeState {
                     self.release(id, "the runtime no longer knows it", now, &mut step);
                 }
                 Some(id) => {
+                    let had = self.before.remove(&write.container);
+                    self.held.extend(had.map(|had| (write.container.clone(), had)));
                     step.history.extend(self.failed_write(id));
                     if let Some(container) = self.containers.get_mut(&id) {
                         container.touched = self.steps;

@@ -110,9 +110,30 @@ pub struct ContainerStatus {
     pub mems_left_alone: bool,
     /// Its pool; `reserved` for one on the reserved CPUs.
     pub pool: String,
+    /// What it has, where that is not what was asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldSets>,
+    /// Other containers that run on CPUs of its own: the name of each, and where.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub intruders: Vec<String>,
     /// Fewer memory nodes with which it could do now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub narrowing: Option<NarrowingStatus>,
+}
+
+/// What a container has instead of what was asked for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldSets {
+    /// The CPUs that it runs on.
+    pub cpus: String,
+    /// Its memory nodes; empty where that is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mems: String,
+    /// Why these are not the ones that were asked for.
+    pub why: String,
+    /// It may have chosen that itself.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_expected: bool,
 }
 
 /// Fewer memory nodes.
@@ -134,14 +155,46 @@ fn is_false(flag: &bool) -> bool {
 pub(crate) const LEFT_ALONE: &str = "left alone";
 
 impl ContainerStatus {
-    /// Its CPUs for people.
+    /// The CPUs that it runs on, for people.
     pub fn cpus_text(&self) -> &str {
-        if self.cpus_left_alone { LEFT_ALONE } else { &self.cpus }
+        match &self.held {
+            _ if self.cpus_left_alone => LEFT_ALONE,
+            Some(held) => &held.cpus,
+            None => &self.cpus,
+        }
     }
 
     /// Its memory nodes for people; empty on a machine without.
     pub fn mems_text(&self) -> &str {
-        if self.mems_left_alone { LEFT_ALONE } else { &self.mems }
+        match &self.held {
+            _ if self.mems_left_alone => LEFT_ALONE,
+            Some(held) if !held.mems.is_empty() => &held.mems,
+            _ => &self.mems,
+        }
+    }
+
+    /// What it has instead of what was asked for it, and which other containers are on its CPUs, a sentence each.
+    pub fn holds_texts(&self) -> Vec<String> {
+        let held = self.held.as_ref().map(|held| {
+            let (asked, has) = match self.cpus == held.cpus {
+                true => (format!("memory nodes {}", self.mems), format!("nodes {}", held.mems)),
+                false => (format!("CPUs {}", self.cpus), held.cpus.clone()),
+            };
+            format!("asked {asked}, runs on {has}: {}", held.why)
+        });
+        let intruders = self.intruders.iter().map(|it| format!("not alone on its CPUs: {it}"));
+        held.into_iter().chain(intruders).collect()
+    }
+
+    /// It has not what was asked for it, and has not chosen that itself, or is not alone on its CPUs.
+    pub fn is_off(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| !held.is_expected) || !self.intruders.is_empty()
+    }
+
+    /// As [`ContainerStatus::holds_texts`], with its name.
+    pub fn full_holds_texts(&self) -> Vec<String> {
+        let texts = self.holds_texts().into_iter();
+        texts.map(|text| format!("{}: {text}", self.full_name())).collect()
     }
 
     /// With which memory nodes it could do, for people.

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::config::LiveConfig;
 use crate::enforcer::RuntimeCalls;
-use crate::event::{Answer, Event, FailedWrite};
+use crate::event::{Answer, Event, FailedWrite, WriteEnd};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::resources_dir::ResourcesDir;
@@ -39,13 +39,15 @@ pub(crate) struct Batch {
 pub(crate) async fn run_writer(
     mut batches: mpsc::UnboundedReceiver<Batch>,
     upstream: Upstream,
-    failures: mpsc::UnboundedSender<FailedWrite>,
+    failures: mpsc::UnboundedSender<WriteEnd>,
     config: LiveConfig,
     metrics: Arc<Metrics>,
     calls: RuntimeCalls,
     mut resources: ResourcesDir,
 ) {
     let mut stuck = Stuck::default();
+    // Containers whose last write failed.
+    let mut failing = BTreeSet::new();
     while let Some(Batch { plan, answer, forgiven, files }) = batches.recv().await {
         let limit = config.borrow().write_limit();
         stuck.forget(&forgiven);
@@ -56,6 +58,7 @@ pub(crate) async fn run_writer(
             for write in withheld {
                 calls.end(&write.container, Instant::now());
                 elsewhere.insert(write.container.clone());
+                failing.insert(write.container.clone());
                 report(&failures, write, false, "another container did not let go");
             }
             let updates = writes.into_iter().map(|write| apply(upstream.clone(), write, limit));
@@ -65,8 +68,12 @@ pub(crate) async fn run_writer(
                 metrics.update_ended(result.as_ref().err());
                 let is_gone = matches!(result, Err(RuntimeError::Gone { .. }));
                 stuck.note(&write, result.is_err() && !is_gone);
+                if result.is_ok() && failing.remove(&write.container) {
+                    let _gone = failures.send(WriteEnd::Landed(write.container.clone()));
+                }
                 if let Err(error) = result {
                     elsewhere.insert(write.container.clone());
+                    failing.insert(write.container.clone());
                     report(&failures, write, is_gone, &error.to_string());
                 }
             }
@@ -119,13 +126,14 @@ impl Stuck {
 }
 
 /// Fails when the loop is gone, and then nobody wants to know.
-fn report(failures: &mpsc::UnboundedSender<FailedWrite>, write: Write, is_gone: bool, why: &str) {
+fn report(failures: &mpsc::UnboundedSender<WriteEnd>, write: Write, is_gone: bool, why: &str) {
     match is_gone {
         // It has ended just now, which is ordinary.
         true => tracing::debug!(container = write.container, why, "not updated"),
         false => tracing::warn!(container = write.container, why, "not updated"),
     }
-    let _gone = failures.send(FailedWrite { container: write.container, is_gone });
+    let failed = FailedWrite { container: write.container, is_gone };
+    let _gone = failures.send(WriteEnd::Failed(failed));
 }
 
 /// `limit` is less than a decision may take, so that one container that hangs does not hold up all decisions.
@@ -150,15 +158,28 @@ async fn apply(
 }
 
 /// Passes failures of the writer on as events, so that the writer never waits for the loop.
-pub(crate) async fn report_failures(
-    mut failures: mpsc::UnboundedReceiver<FailedWrite>,
-    inbox: Inbox,
-) {
-    let mut failed = Vec::new();
-    while failures.recv_many(&mut failed, FAILURES_MAX).await > 0 {
-        let event = Event::WritesFailed(std::mem::take(&mut failed));
-        if inbox.ask(event).await.is_none() {
-            return;
+pub(crate) async fn report_failures(mut failures: mpsc::UnboundedReceiver<WriteEnd>, inbox: Inbox) {
+    let mut ends = Vec::new();
+    while failures.recv_many(&mut ends, FAILURES_MAX).await > 0 {
+        let (mut failed, mut landed) = (Vec::new(), Vec::new());
+        for end in ends.drain(..) {
+            match end {
+                WriteEnd::Failed(write) => {
+                    landed.retain(|container| *container != write.container);
+                    failed.push(write);
+                }
+                WriteEnd::Landed(container) => landed.push(container),
+            }
+        }
+        for event in [Event::WritesFailed(failed), Event::WritesLanded(landed)] {
+            let is_empty = match &event {
+                Event::WritesFailed(failed) => failed.is_empty(),
+                Event::WritesLanded(landed) => landed.is_empty(),
+                _ => true,
+            };
+            if !is_empty && inbox.ask(event).await.is_none() {
+                return;
+            }
         }
     }
 }

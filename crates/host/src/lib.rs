@@ -14,6 +14,7 @@ mod kernel_fs;
 mod lines;
 mod read_block_devices;
 mod read_cgroup;
+mod read_holding;
 mod read_interrupts;
 mod read_neighbours;
 mod read_node_memory;
@@ -33,6 +34,7 @@ pub use find_cgroup::{
 };
 pub use read_block_devices::{read_block_devices, read_undivided_disks};
 pub use read_cgroup::{CgroupError, CpuFiles, CpuStat, read_cgroup_files};
+pub use read_holding::{Holding, read_holding, read_runtime_affinity};
 pub use read_interrupts::read_interrupts;
 pub use read_neighbours::{
     CLAIMS_FILE, ClaimsError, CommandLine, read_claimed_cpus, read_command_lines,
@@ -41,7 +43,7 @@ pub use read_node_memory::{NodeMemory, read_node_memory};
 pub use read_power::read_power;
 pub use read_process::{ProcessError, read_capability, read_process_pinning};
 pub use read_resctrl::{Resctrl, ResctrlState, read_resctrl};
-pub use read_snapshot::{Depth, ReadError, capture, read_files, read_snapshot};
+pub use read_snapshot::{Depth, ReadError, capture, pods_limit_files, read_files, read_snapshot};
 pub use read_volumes::read_volumes;
 pub use resctrl_groups::{
     AssignReport, Assignment, GroupReport, apply_groups, assign_threads, count_outside,

@@ -8,6 +8,7 @@ mod cpus;
 mod devices;
 mod kernel;
 mod nodes;
+mod pods;
 mod text;
 
 use std::io;
@@ -19,6 +20,10 @@ use bayplan_types::CpuSet;
 
 use crate::kernel_files::{Entry, KernelFiles};
 use crate::kernel_fs::{Dir, KernelFs};
+
+pub(crate) use devices::NVIDIA_DIR;
+pub(crate) use pods::RECORDED as PODS_RECORDED;
+pub use pods::pods_limit_files;
 
 const CPU_DIR: &str = "sys/devices/system/cpu";
 const NODE_DIR: &str = "sys/devices/system/node";
@@ -136,6 +141,7 @@ fn read_cgroups(fs: &mut KernelFs, snapshot: &mut Snapshot) {
         }
         snapshot.allowed_mems = fs.value(&group, "cpuset.mems.effective");
     }
+    pods::read(fs, &of_containers, snapshot);
     let Some(root) = dir(fs, CGROUP_DIR) else { return };
     snapshot.partitioned = fs.value(&root, "cpuset.cpus.isolated");
     if let Some(cpus) = &mut snapshot.partitioned {
@@ -163,18 +169,8 @@ fn read_cgroups(fs: &mut KernelFs, snapshot: &mut Snapshot) {
 /// CPUs in partitions that are groups of containers: these were assigned to them, and are in nobody else's hands. The kernel takes them away from
 /// all other groups, ours too.
 fn partitions_of_containers(fs: &mut KernelFs) -> CpuSet {
-    let is_kubepods = |name: &str| name.contains("kubepods");
-    let mut groups = Vec::new();
-    for name in fs.dir_names(CGROUP_DIR) {
-        let path = format!("{CGROUP_DIR}/{name}");
-        if is_kubepods(&name) {
-            groups.push((path, 0));
-            continue;
-        }
-        // Kubelet's option cgroupRoot.
-        let below = fs.dir_names(&path).into_iter().filter(|name| is_kubepods(name));
-        groups.extend(below.map(|name| (format!("{path}/{name}"), 0)));
-    }
+    let found = pods::kubepods_below(CGROUP_DIR, &mut |dir| fs.dir_names(dir));
+    let mut groups: Vec<(String, usize)> = found.into_iter().map(|path| (path, 0)).collect();
     let mut cpus = CpuSet::new();
     while let Some((path, depth)) = groups.pop() {
         if depth < CONTAINER_DEPTH_MAX {
@@ -444,10 +440,10 @@ sys/kernel/btf/vmlinux x
         let devices = snapshot.devices.iter().map(|device| format!("{device:?}\n"));
         let kernel = format!("{:?}\n", snapshot.kernel);
         expect![[r#"
-            DeviceFacts { address: PciAddress { domain: 0, bus: 1, device: 0, function: 0 }, class: 131072, vendor: None, device: None, node: Some(NodeId(0)), local_cpus: Some(CpuSet(0-1)), physical: None, driver: Some("ice"), interfaces: ["enx0011223344ff"], dev_nodes: [] }
-            DeviceFacts { address: PciAddress { domain: 0, bus: 1, device: 1, function: 0 }, class: 131072, vendor: None, device: None, node: None, local_cpus: None, physical: Some(PciAddress { domain: 0, bus: 1, device: 0, function: 0 }), driver: Some("vfio-pci"), interfaces: [], dev_nodes: ["vfio/42"] }
-            DeviceFacts { address: PciAddress { domain: 0, bus: 2, device: 0, function: 0 }, class: 197120, vendor: None, device: None, node: None, local_cpus: None, physical: None, driver: None, interfaces: [], dev_nodes: ["dri/renderD128", "nvidia3"] }
-            DeviceFacts { address: PciAddress { domain: 0, bus: 3, device: 0, function: 0 }, class: 67586, vendor: None, device: None, node: None, local_cpus: None, physical: None, driver: None, interfaces: [], dev_nodes: ["nvme0n1"] }
+            DeviceFacts { address: PciAddress { domain: 0, bus: 1, device: 0, function: 0 }, class: 131072, vendor: None, device: None, node: Some(NodeId(0)), local_cpus: Some(CpuSet(0-1)), physical: None, driver: Some("ice"), interfaces: ["enx0011223344ff"], dev_nodes: [], memory_node: None }
+            DeviceFacts { address: PciAddress { domain: 0, bus: 1, device: 1, function: 0 }, class: 131072, vendor: None, device: None, node: None, local_cpus: None, physical: Some(PciAddress { domain: 0, bus: 1, device: 0, function: 0 }), driver: Some("vfio-pci"), interfaces: [], dev_nodes: ["vfio/42"], memory_node: None }
+            DeviceFacts { address: PciAddress { domain: 0, bus: 2, device: 0, function: 0 }, class: 197120, vendor: None, device: None, node: None, local_cpus: None, physical: None, driver: None, interfaces: [], dev_nodes: ["dri/renderD128", "nvidia3"], memory_node: None }
+            DeviceFacts { address: PciAddress { domain: 0, bus: 3, device: 0, function: 0 }, class: 67586, vendor: None, device: None, node: None, local_cpus: None, physical: None, driver: None, interfaces: [], dev_nodes: ["nvme0n1"], memory_node: None }
             KernelFacts { release: Some("6.8.0"), cpu_options: ["isolcpus=1", "nohz_full=1"], controllers: Some(["cpuset", "cpu", "io", "memory"]), has_psi: true, has_btf: true, resctrl: Some(ResctrlFacts { caches: [CacheControl { name: "L3", mask: Some(2047), bits_min: Some(1), groups: Some(16), shareable: Some(1536), is_sparse: None }], bandwidths: [BandwidthControl { name: "MB", min: Some(10), step: Some(10), groups: Some(8) }], monitoring: Some(ResctrlMonitoring { features: ["llc_occupancy", "mbm_total_bytes"], groups: Some(160) }) }), uncores: [UncoreFacts { name: "package_00_die_00", package: Some(PackageId(0)) }], cpufreq_driver: None, cpuidle_driver: Some("intel_idle"), idle_states: ["POLL"], has_speed_select: true }
         "#]]
         .assert_eq(&devices.chain([kernel]).collect::<String>());

@@ -11,6 +11,7 @@ use bayplan_topology::{
 use bayplan_types::{Bytes, CpuId, CpuSet, DieId, PackageId};
 
 use crate::kernel_files::{Entry, KernelFiles};
+use crate::read_snapshot::{NVIDIA_DIR, PODS_RECORDED};
 
 const CPU_DIR: &str = "sys/devices/system/cpu";
 const NODE_DIR: &str = "sys/devices/system/node";
@@ -31,6 +32,9 @@ pub fn write_snapshot(snapshot: &Snapshot) -> KernelFiles {
             files.text(format!("{CPU_DIR}/cpufreq/policy{}/scaling_driver", policy.id), driver);
         }
     }
+    let (cpus, mems) = (&snapshot.pods_cpus, &snapshot.pods_mems);
+    files.maybe(format!("{PODS_RECORDED}/cpuset.cpus.effective"), cpus.as_ref());
+    files.maybe(format!("{PODS_RECORDED}/cpuset.mems.effective"), mems.as_ref());
     files.0
 }
 
@@ -225,6 +229,10 @@ impl Writer {
         if let Some(driver) = &device.driver {
             let target = format!("../../../bus/pci/drivers/{driver}");
             self.0.insert(format!("{dir}/driver"), Entry::Link(target));
+        }
+        if let Some(node) = device.memory_node {
+            let dir = format!("{NVIDIA_DIR}/{address}");
+            self.text(format!("{dir}/numa_status"), format_args!("Node: {node}"));
         }
         for interface in &device.interfaces {
             self.0.insert(format!("{dir}/net/{interface}"), Entry::Dir);

@@ -31,7 +31,10 @@ fn check_root(topology: &Topology, breaches: &mut Vec<String>) {
     let belongs: NodeSet = topology
         .nodes()
         .iter()
-        .filter(|node| node.has_memory() && (!node.cpus.is_empty() || node.near.is_some()))
+        .filter(|node| {
+            let stands_in = topology.stand_ins().iter().any(|it| it.mems.contains(node.id));
+            node.has_memory() && (!node.cpus.is_empty() || node.near.is_some() || stands_in)
+        })
         .map(|node| node.id)
         .collect();
     if root.mems != belongs {

@@ -18,15 +18,18 @@ use crate::caches::{Facts, contradiction, derive_caches};
 use crate::device::derive_devices;
 use crate::fold::{fold_short, name_cpus};
 use crate::kinds::{derive_kinds, derive_policies, derive_priorities, packages_of};
+use crate::mems::set_mems;
 use crate::nest::{Candidate, LeftOut, nest};
 use crate::numa::{Numa, derive_numa};
 use crate::snapshot::{Oddity, Snapshot};
-use crate::topology::{Cache, Level, Object, Parts, Topology, index_cpus};
+use crate::topology::{Cache, Level, NumaNode, Parts, Topology};
 
 /// The largest CPU number that is believed, twice what Linux allows (`CONFIG_NR_CPUS`). The sets of every CPU have a bit for every
 /// smaller number, so memory grows with the square.
 const CPU_MAX: u32 = 16_383;
 const CPU_DIR: &str = "/sys/devices/system/cpu";
+const PODS_CPUS: &str = "/sys/fs/cgroup/**/cpuset.cpus.effective";
+const PODS_MEMS: &str = "/sys/fs/cgroup/**/cpuset.mems.effective";
 
 /// Why there is no topology.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,7 +73,8 @@ pub fn derive(snapshot: &Snapshot) -> Result<Topology, DeriveError> {
     candidates.extend(node_and_core_objects(&numa, &cores, &facts));
     let (mut objects, left_out) = nest(&online, candidates);
     oddities.extend(left_out.iter().map(oddity_of_left_out));
-    set_mems(&mut objects, &numa);
+    let pods_mems = usable_by_pods(snapshot.pods_mems.as_ref(), &numa.nodes, &mut oddities);
+    let stand_ins = set_mems(&mut objects, &online, &numa, pods_mems.as_ref());
 
     let kinds = derive_kinds(snapshot, &facts, &online, &mut oddities);
     let policies = derive_policies(&snapshot.policies, &online);
@@ -86,6 +90,9 @@ pub fn derive(snapshot: &Snapshot) -> Result<Topology, DeriveError> {
         partitioned: running(&snapshot.partitioned).unwrap_or_default(),
         allowed_cpus: running(&snapshot.allowed_cpus),
         allowed_mems: snapshot.allowed_mems.clone(),
+        pods_cpus: usable_cpus(snapshot.pods_cpus.as_ref(), &online, &mut oddities),
+        pods_mems,
+        stand_ins,
         offline: has.difference(&online),
         cores,
         caches,
@@ -99,6 +106,38 @@ pub fn derive(snapshot: &Snapshot) -> Result<Topology, DeriveError> {
         kernel: snapshot.kernel.clone(),
         oddities,
     }))
+}
+
+/// The online CPUs that the group around all pods may use; `None` where that is all of them, or none at all, which cannot be.
+fn usable_cpus(
+    allowed: Option<&CpuSet>,
+    online: &CpuSet,
+    oddities: &mut Vec<Oddity>,
+) -> Option<CpuSet> {
+    let allowed = allowed?;
+    let usable = allowed.intersection(online);
+    if usable.is_empty() {
+        let found = format!("`{allowed}`, of which none is online");
+        oddities.push(Oddity::new(PODS_CPUS, found, "containers may use every CPU"));
+    }
+    Some(usable).filter(|usable| !usable.is_empty() && usable != online)
+}
+
+/// The same of memory nodes.
+fn usable_by_pods(
+    allowed: Option<&NodeSet>,
+    nodes: &[NumaNode],
+    oddities: &mut Vec<Oddity>,
+) -> Option<NodeSet> {
+    let allowed = allowed.filter(|_| !nodes.is_empty())?;
+    let with_memory: NodeSet =
+        nodes.iter().filter(|node| node.has_memory()).map(|node| node.id).collect();
+    let usable = allowed.intersection(&with_memory);
+    if usable.is_empty() {
+        let found = format!("`{allowed}`, of which none has memory");
+        oddities.push(Oddity::new(PODS_MEMS, found, "containers may use every node"));
+    }
+    Some(usable).filter(|usable| !usable.is_empty() && *usable != with_memory)
 }
 
 fn node_and_core_objects(numa: &Numa, cores: &[CpuSet], facts: &Facts<'_>) -> Vec<Candidate> {
@@ -315,30 +354,4 @@ fn oddity_of_left_out(left_out: &LeftOut) -> Oddity {
         fold_short(cpus)
     );
     Oddity::new(path, found, format!("{level} {id} has no place in the tree"))
-}
-
-/// An object has the memory of the nodes to which its CPUs belong, and what hangs on those nodes.
-fn set_mems(objects: &mut [Object], numa: &Numa) {
-    let position = |id| numa.nodes.binary_search_by_key(&id, |node| node.id).ok();
-    let mut mems = vec![NodeSet::new(); numa.nodes.len()];
-    for (at, node) in numa.nodes.iter().enumerate().filter(|(_, node)| node.has_memory()) {
-        let owner = if node.cpus.is_empty() { node.near.and_then(position) } else { Some(at) };
-        if let Some(mems) = owner.and_then(|owner| mems.get_mut(owner)) {
-            mems.insert(node.id);
-        }
-    }
-    let node_at = index_cpus(numa.nodes.iter().enumerate().map(|(at, node)| (at, &node.cpus)));
-    for object in objects {
-        let mut last = None;
-        for cpu in object.cpus.iter() {
-            let node = node_at.get(cpu.0 as usize).copied().flatten();
-            // Neighbours mostly belong to the same node.
-            if node != last
-                && let Some(mems) = node.and_then(|node| mems.get(node))
-            {
-                object.mems.union_with(mems);
-            }
-            last = node;
-        }
-    }
 }

@@ -37,6 +37,8 @@ pub struct Device {
     pub interfaces: Vec<String>,
     /// Paths below `/dev`.
     pub dev_nodes: Vec<String>,
+    /// The NUMA node that its own memory makes up.
+    pub memory_node: Option<NodeId>,
 }
 
 /// What a device is for, from its PCI class (PCI Code and ID Assignment Specification, "Class Codes").
@@ -150,6 +152,7 @@ pub(crate) fn derive_devices(
             driver: facts.driver.clone(),
             interfaces: facts.interfaces.clone(),
             dev_nodes: facts.dev_nodes.clone(),
+            memory_node: facts.memory_node,
         }
     });
     devices.collect()

@@ -21,6 +21,8 @@ Fields of -o json (sets of CPUs and nodes are texts such as \"0-3,8\"; null: the
                 sets of CPUs: online; isolcpus; in isolated cpuset partitions; tickless; present but offline
   allowed_cpus, allowed_mems
                 what the cgroup of this process allows, or null
+  pods_cpus, pods_mems
+                what the groups around all pods allow; absent where that is everything
   objects[]     the tree, parents first: idx, level (Machine, Package, Die, NumaNode, L3, Cluster, L2, Core), id (the
                 kernel's), parent (an idx or null), cpus, mems
   cores[]       the CPUs of each core
@@ -28,11 +30,11 @@ Fields of -o json (sets of CPUs and nodes are texts such as \"0-3,8\"; null: the
   core_kinds[]  of a hybrid machine: kind (Performance, Efficient), cpus
   priorities    cpus with High, Normal and Low priority
   frequencies[] per policy: id, cpus, base_khz, min_khz, max_khz, preference
-  nodes[]       id, cpus, memory_bytes, kind (Dram, Hbm, Pmem, Cxl), evidence (what told the kind), movable_only, near (for a
+  nodes[]       id, cpus, memory_bytes, kind (Dram, Hbm, Pmem, Cxl, Gpu), evidence (what told the kind), movable_only, near (for a
                 node without CPUs), tier, read_bandwidth_mbps, read_latency_ns, side_cache_bytes[], huge_pages[] (size_bytes,
                 total, free), distances[] (in the order of nodes)
   devices[]     address, kind, class, vendor, device, node, cpus, physical (of a virtual function), driver, interfaces[],
-                dev_nodes[]
+                dev_nodes[], memory_node (of a GPU whose memory is a NUMA node)
   kernel        release, cpu_options[], controllers[], psi, btf, resctrl, cpufreq_driver, cpuidle_driver, idle_states[],
                 uncores[], speed_select
   oddities[]    path, found, assumed";
@@ -50,6 +52,10 @@ pub struct TopologyJson {
     pub offline: String,
     pub allowed_cpus: Option<String>,
     pub allowed_mems: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods_cpus: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods_mems: Option<String>,
     pub objects: Vec<ObjectJson>,
     pub cores: Vec<String>,
     pub caches: Vec<CacheJson>,
@@ -162,6 +168,8 @@ pub struct DeviceJson {
     pub driver: Option<String>,
     pub interfaces: Vec<String>,
     pub dev_nodes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_node: Option<u32>,
 }
 
 /// What the kernel can do.
@@ -246,6 +254,8 @@ pub fn to_json(topology: &Topology) -> TopologyJson {
         offline: topology.offline().to_string(),
         allowed_cpus: topology.allowed_cpus().map(CpuSet::to_string),
         allowed_mems: topology.allowed_mems().map(ToString::to_string),
+        pods_cpus: topology.pods_cpus().map(CpuSet::to_string),
+        pods_mems: topology.pods_mems().map(ToString::to_string),
         objects: topology.objects().iter().map(object).collect(),
         cores: topology.cores().iter().map(ToString::to_string).collect(),
         caches: topology.caches().iter().map(cache).collect(),
@@ -332,6 +342,7 @@ fn device(device: &Device) -> DeviceJson {
         driver: device.driver.clone(),
         interfaces: device.interfaces.clone(),
         dev_nodes: device.dev_nodes.clone(),
+        memory_node: device.memory_node.map(|node| node.0),
     }
 }
 

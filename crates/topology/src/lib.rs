@@ -15,6 +15,7 @@ mod json;
 mod kinds;
 mod map;
 mod memory;
+mod mems;
 mod nest;
 mod numa;
 mod picture;
@@ -46,5 +47,6 @@ pub use snapshot::{
 };
 pub use synthetic::{SYNTHETIC_HELP, SyntheticError, parse_machine};
 pub use topology::{
-    Cache, FrequencyPolicy, KindEvidence, Level, MemorySpeed, NumaNode, Object, ObjectIdx, Topology,
+    Cache, FrequencyPolicy, KindEvidence, Level, MemorySpeed, NumaNode, Object, ObjectIdx, StandIn,
+    Topology,
 };

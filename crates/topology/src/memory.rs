@@ -3,6 +3,7 @@
 //!
 //! A node with CPUs has DRAM, unless all its memory came as a device. For one without, the first rule that says something counts:
 //!
+//! 0. A GPU's driver names it: the GPU's own.
 //! 1. It came as a device: persistent memory, a CXL region, or memory set aside by the firmware (HBM, unless it is slow).
 //! 2. Its bandwidth: well above that of the node near it is HBM, below it is slow memory.
 //! 3. Its memory tier: a faster one is HBM, a slower one is slow memory (`Documentation/ABI/testing/sysfs-kernel-mm-memory-tiers`).
@@ -46,7 +47,10 @@ pub(crate) fn set_kinds(snapshot: &Snapshot, nodes: &mut [NumaNode], oddities: &
     let known: Vec<NumaNode> = nodes.to_vec();
     // Ordinary nodes, too, have no CPU left when theirs are offline.
     let has_offline = snapshot.present != snapshot.online;
-    let is_device = |node: &NumaNode| node.is_movable_only && origin(snapshot, node.id).is_some();
+    let is_device = |node: &NumaNode| {
+        node.is_movable_only
+            && (is_of_gpu(snapshot, node.id) || origin(snapshot, node.id).is_some())
+    };
     for node in nodes.iter_mut().filter(|node| node.cpus.is_empty() || is_device(node)) {
         let near = node.near.and_then(|near| known.iter().find(|other| other.id == near));
         (node.kind, node.evidence) = kind_of(snapshot, node, near, slow);
@@ -64,6 +68,9 @@ fn kind_of(
     near: Option<&NumaNode>,
     slow: MemoryKind,
 ) -> (MemoryKind, KindEvidence) {
+    if is_of_gpu(snapshot, node.id) {
+        return (MemoryKind::Gpu, KindEvidence::Device);
+    }
     let by_bandwidth = near.and_then(|near| compare_bandwidths(node, near));
     match origin(snapshot, node.id) {
         Some(DaxOrigin::Pmem) => return (MemoryKind::Pmem, KindEvidence::Device),
@@ -91,6 +98,10 @@ fn kind_of(
 fn is_larger(node: &NumaNode, near: Option<&NumaNode>) -> bool {
     let sizes = near.and_then(|near| Some((node.memory?, near.memory?)));
     sizes.is_some_and(|(own, other)| own.0 / 2 > other.0)
+}
+
+fn is_of_gpu(snapshot: &Snapshot, node: NodeId) -> bool {
+    snapshot.devices.iter().any(|device| device.memory_node == Some(node))
 }
 
 fn origin(snapshot: &Snapshot, node: NodeId) -> Option<DaxOrigin> {

@@ -118,7 +118,7 @@ fn derive_nodes(
     if !homeless.is_empty() {
         let found = format!("{} in no node", name_cpus(&homeless));
         let path = format!("{NODE_DIR}/node*/cpulist");
-        oddities.push(Oddity::new(path, found, "no memory is local to them"));
+        oddities.push(Oddity::new(path, found, "the memory of their package is nearest to them"));
     }
     nodes
 }

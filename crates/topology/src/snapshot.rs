@@ -62,6 +62,11 @@ pub struct Snapshot {
     pub allowed_cpus: Option<CpuSet>,
     /// `cpuset.mems.effective` of our own cgroup.
     pub allowed_mems: Option<NodeSet>,
+    /// CPUs that containers may use at most: what `cpuset.cpus.effective` (version 1: `cpuset.effective_cpus`) of the root and of the group around all pods, kubelet's
+    /// `kubepods`, leave to them. CPUs of isolated partitions of containers count as left.
+    pub pods_cpus: Option<CpuSet>,
+    /// Memory nodes that containers may use at most: `cpuset.mems.effective` of the same groups.
+    pub pods_mems: Option<NodeSet>,
     /// What the reader could not make sense of.
     pub oddities: Vec<Oddity>,
 }

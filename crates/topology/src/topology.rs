@@ -103,7 +103,16 @@ pub struct Object {
     pub children: Vec<ObjectIdx>,
     /// Its online CPUs, never empty.
     pub cpus: CpuSet,
-    /// NUMA nodes with memory whose CPUs are among its own, and the CPU-less ones that hang on those.
+    /// NUMA nodes with memory whose CPUs are among its own, the CPU-less ones that hang on those, and what stands in for nodes without memory.
+    pub mems: NodeSet,
+}
+
+/// Memory for CPUs that have none of their own: they are in no NUMA node, or theirs has no memory that can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StandIn {
+    /// These CPUs.
+    pub cpus: CpuSet,
+    /// The nearest nodes with memory, all that are equally near.
     pub mems: NodeSet,
 }
 
@@ -253,6 +262,9 @@ pub(crate) struct Parts {
     pub(crate) offline: CpuSet,
     pub(crate) allowed_cpus: Option<CpuSet>,
     pub(crate) allowed_mems: Option<NodeSet>,
+    pub(crate) pods_cpus: Option<CpuSet>,
+    pub(crate) pods_mems: Option<NodeSet>,
+    pub(crate) stand_ins: Vec<StandIn>,
     pub(crate) cores: Vec<CpuSet>,
     pub(crate) caches: Vec<Cache>,
     /// Empty where all cores are alike.
@@ -321,6 +333,31 @@ impl Topology {
     /// The memory nodes that our own cgroup may use; `None` where it says nothing.
     pub fn allowed_mems(&self) -> Option<&NodeSet> {
         self.parts.allowed_mems.as_ref()
+    }
+
+    /// The online CPUs that containers may use at most, because the groups around their pods allow no others; `None`: all. The tree has all CPUs.
+    pub fn pods_cpus(&self) -> Option<&CpuSet> {
+        self.parts.pods_cpus.as_ref()
+    }
+
+    /// The memory nodes that containers may use at most; `None`: all.
+    pub fn pods_mems(&self) -> Option<&NodeSet> {
+        self.parts.pods_mems.as_ref()
+    }
+
+    /// Online CPUs that containers may not use, whatever their cpuset says.
+    pub fn withheld(&self) -> CpuSet {
+        self.pods_cpus().map(|allowed| self.cpus().difference(allowed)).unwrap_or_default()
+    }
+
+    /// Whether containers may use the memory of this node.
+    pub fn may_hold_pods(&self, node: &NumaNode) -> bool {
+        node.has_memory() && self.pods_mems().is_none_or(|allowed| allowed.contains(node.id))
+    }
+
+    /// CPUs without memory of their own, and the memory nodes that stand in for it.
+    pub fn stand_ins(&self) -> &[StandIn] {
+        &self.parts.stand_ins
     }
 
     /// CPUs that the machine has but that do not run.

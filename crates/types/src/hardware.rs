@@ -14,17 +14,24 @@ pub enum MemoryKind {
     Pmem,
     /// Memory behind a CXL link.
     Cxl,
+    /// Memory of a GPU that its driver shows as a NUMA node. It is the device's: a container gets it only where it asks for this kind.
+    Gpu,
 }
 
 impl MemoryKind {
+    /// Memory of a device, which is no part of the machine's own memory.
+    pub fn is_of_device(self) -> bool {
+        self == MemoryKind::Gpu
+    }
+
     /// Slower than DRAM, and mostly larger.
     pub fn is_slow(self) -> bool {
         matches!(self, MemoryKind::Pmem | MemoryKind::Cxl)
     }
 
     /// Every kind.
-    pub const ALL: [MemoryKind; 4] =
-        [MemoryKind::Dram, MemoryKind::Hbm, MemoryKind::Pmem, MemoryKind::Cxl];
+    pub const ALL: [MemoryKind; 5] =
+        [MemoryKind::Dram, MemoryKind::Hbm, MemoryKind::Pmem, MemoryKind::Cxl, MemoryKind::Gpu];
 
     /// The name as it stands in messages and files.
     pub fn name(self) -> &'static str {
@@ -33,6 +40,7 @@ impl MemoryKind {
             MemoryKind::Hbm => "Hbm",
             MemoryKind::Pmem => "Pmem",
             MemoryKind::Cxl => "Cxl",
+            MemoryKind::Gpu => "Gpu",
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Automation of the project: `cargo xtask setup`, `test`, `nightly`, `lab`, `tidy` and `package`.
+//! Automation of the project: `cargo xtask setup`, `test`, `fuzz`, `deny`, `nightly`, `lab`, `tidy` and `package`.
 
 #![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
 
+mod fuzz;
 mod lab;
 mod links;
 mod nightly;
@@ -16,11 +17,15 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, ensure};
 
+/// Installed as what makes packages is.
+const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
+
 const HELP: &str = "\
 cargo xtask setup        install what the tests need: Debian packages, and kernels for virtual machines
 cargo xtask test         setup, then every test of the workspace, then the guest tests in one virtual machine with each kernel,
                          and some of them under systemd
 cargo xtask tidy         check the layers, that the pure crates stay pure, the checksums of the protocol files, and the systemd units
+cargo xtask deny         check licences, sources and bans of all dependencies with cargo-deny
 ";
 
 fn main() -> ExitCode {
@@ -31,6 +36,8 @@ fn main() -> ExitCode {
         ["test"] => test().map(Some),
         ["tidy"] => tidy::run().map(Some),
         ["package"] => package::run().map(Some),
+        ["deny"] => deny().map(Some),
+        ["fuzz", args @ ..] => fuzz::run(args),
         ["nightly", wanted @ ..] => nightly::run(wanted).map(Some),
         ["lab", args @ ..] => lab::run(args),
         _ => Ok(None),
@@ -38,7 +45,7 @@ fn main() -> ExitCode {
     match done {
         Ok(Some(())) => ExitCode::SUCCESS,
         Ok(None) => {
-            print!("{HELP}{}{}{}", nightly::HELP, package::HELP, lab::HELP);
+            print!("{HELP}{}{}{}{}", fuzz::HELP, nightly::HELP, package::HELP, lab::HELP);
             if args == ["help"] { ExitCode::SUCCESS } else { ExitCode::from(64) }
         }
         Err(error) => {
@@ -54,6 +61,15 @@ fn test() -> anyhow::Result<()> {
         Command::new(cargo()).args(["test", "--workspace", "--locked"]).current_dir(workspace()),
     )?;
     lab::test()
+}
+
+/// Without advisories: their database is a repository of git, which is not to be had where only packages are.
+fn deny() -> anyhow::Result<()> {
+    let (name, version) = CARGO_DENY;
+    run_program(&mut package::install(name, version))?;
+    let mut command = Command::new(package::tools().join(name));
+    command.args(["--workspace", "--all-features", "check", "bans", "licenses", "sources"]);
+    run_program(command.current_dir(workspace()))
 }
 
 fn cargo() -> String {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::{cargo, package, workspace};
+use crate::fuzz::{self, Effort};
+use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
@@ -27,9 +28,6 @@ const SOAK_MINUTES: &str = "30";
 const FUZZ_SECONDS: u32 = 600;
 /// What takes longer hangs: twice the longest.
 const LIMIT: &str = "6h";
-
-/// Installed as what makes packages is.
-const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
 
 /// One program, with the name of its log.
 struct Part {
@@ -55,7 +53,7 @@ struct Verdict {
 
 pub(crate) fn run(wanted: &[&str]) -> anyhow::Result<()> {
     let parts = parts(wanted)?;
-    for target in fuzz_targets()? {
+    for target in fuzz::targets()? {
         fs::create_dir_all(corpus(&target))?;
     }
     let dir = workspace().join("target/nightly");
@@ -117,21 +115,15 @@ fn choose(mut parts: Vec<Part>, wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// What runs them, and one for each target; what they find lies in `tests/fuzz/artifacts`.
+/// What runs them, and one for each target.
 fn fuzz_parts() -> anyhow::Result<Vec<Part>> {
-    let fuzz = workspace().join("tests/fuzz");
+    let effort = Effort { seconds: FUZZ_SECONDS, seed: None };
     let part = |target: &String| {
-        let mut command = Command::new(package::tools().join(CARGO_FUZZ.0));
-        command.args(["fuzz", "run", "--sanitizer", "none", "--fuzz-dir"]).arg(&fuzz).arg(target);
-        command.arg(corpus(target)).arg(fuzz.join("seeds").join(target)).arg("--");
-        command.arg(format!("-dict={}", fuzz.join("dictionary.txt").display()));
-        command.args(["-timeout=10", "-rss_limit_mb=2048"]);
-        command.arg(format!("-max_total_time={FUZZ_SECONDS}"));
+        let command = fuzz::command(target, corpus(target), effort);
         Part::new(format!("fuzz-{target}"), command)
     };
-    let (name, version) = CARGO_FUZZ;
-    let install = Part::new("fuzz-install", package::install(name, version));
-    Ok(std::iter::once(install).chain(fuzz_targets()?.iter().map(part)).collect())
+    let install = Part::new("fuzz-install", fuzz::install());
+    Ok(std::iter::once(install).chain(fuzz::targets()?.iter().map(part)).collect())
 }
 
 /// Makes the packages, tests what the Debian one installs in a guest under systemd, and what the RPM one does to a root of its own.
@@ -149,15 +141,6 @@ fn package_parts() -> anyhow::Result<Vec<Part>> {
         Part::new("package-guest", guest),
         Part { must_say: "check-rpm: installed", ..Part::new("package-rpm", rpm) },
     ])
-}
-
-fn fuzz_targets() -> anyhow::Result<Vec<String>> {
-    let mut targets = Vec::new();
-    for entry in fs::read_dir(workspace().join("tests/fuzz/targets"))? {
-        targets.extend(entry?.path().file_stem().map(|it| it.to_string_lossy().into_owned()));
-    }
-    targets.sort();
-    Ok(targets)
 }
 
 /// Where a target keeps what it has found to be new.

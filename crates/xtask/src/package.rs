@@ -8,11 +8,15 @@ use std::process::Command;
 use crate::{cargo, make_empty, program, run_program, workspace};
 
 pub(crate) const HELP: &str = "\
-cargo xtask package      build a static bayplan, laid out for what it does most, and its Debian and RPM packages, into target/package
+cargo xtask package      build a static bayplan, laid out for what it does most, its bill of materials (CycloneDX), and its Debian and RPM packages, into
+                         target/package
 ";
 
 /// What makes the packages, installed below `target/tools`; pinned, because others may make other packages.
-const TOOLS: [(&str, &str); 2] = [("cargo-deb", "3.8.0"), ("cargo-generate-rpm", "0.21.1")];
+const TOOLS: [(&str, &str); 3] =
+    [("cargo-cyclonedx", "0.5.9"), ("cargo-deb", "3.8.0"), ("cargo-generate-rpm", "0.21.1")];
+/// What the program is made of, in CycloneDX's JSON; the tool writes it beside the manifest.
+const BILL_OF_MATERIALS: &str = "bayplan.cdx";
 const COMPLETIONS: [(&str, &str); 3] =
     [("bash", "bayplan.bash"), ("zsh", "_bayplan"), ("fish", "bayplan.fish")];
 
@@ -30,6 +34,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         fs::write(out.join("completions").join(file), script.stdout)?;
     }
     let tools = install_tools()?;
+    write_bill_of_materials(&tools, &out)?;
     let package = |tool: &str, args: &[&str]| {
         let mut command = Command::new(tools.join(tool));
         // Each is a sub-command of cargo, and expects its own name first.
@@ -39,6 +44,25 @@ pub(crate) fn run() -> anyhow::Result<()> {
     package("cargo-deb", &["--no-build", "--no-strip", "--package", "bayplan-cli"])?;
     package("cargo-generate-rpm", &["--package", "crates/cli"])?;
     list(&out)
+}
+
+/// What the program is made of: every crate, with version, checksum and licence.
+fn write_bill_of_materials(tools: &Path, out: &Path) -> anyhow::Result<()> {
+    let mut command = Command::new(tools.join("cargo-cyclonedx"));
+    command.args(["cyclonedx", "--format", "json", "--manifest-path", "crates/cli/Cargo.toml"]);
+    command.args(["--override-filename", BILL_OF_MATERIALS]).current_dir(workspace());
+    run_program(&mut command)?;
+    // The tool writes one for each member of the workspace.
+    for entry in fs::read_dir(workspace().join("crates"))? {
+        let file = entry?.path().join(BILL_OF_MATERIALS).with_extension("cdx.json");
+        if file.ends_with("cli/bayplan.cdx.json") {
+            fs::copy(&file, out.join("bayplan.cdx.json"))?;
+        }
+        if file.exists() {
+            fs::remove_file(&file)?;
+        }
+    }
+    Ok(())
 }
 
 /// Where the tools are.

@@ -46,6 +46,8 @@ pub fn pools(topology: &Topology, policy: Policy, reserved: &CpuSet) -> Result<P
         let (missing, online) = (Box::new(missing), Box::new(online.clone()));
         return Err(PoolsError::ReservedNotOnline { missing, online });
     }
+    // No container can run on reserved CPUs that are not allowed to containers.
+    let reserved = &reserved.difference(&topology.withheld());
     let isolated = kept_out(topology).difference(reserved);
     let pools = with_classes(topology, policy, reserved.clone(), isolated);
     if pools.allocatable().is_empty() {
@@ -64,14 +66,15 @@ pub fn pools(topology: &Topology, policy: Policy, reserved: &CpuSet) -> Result<P
 pub fn surviving_pools(topology: &Topology, policy: Policy, reserved: &CpuSet) -> Pools {
     let online = topology.cpus();
     let isolated = kept_out(topology);
-    let mut kept = reserved.intersection(online);
-    if kept.is_empty() {
+    let withheld = topology.withheld();
+    let mut kept = reserved.intersection(online).difference(&withheld);
+    if kept.is_empty() && !reserved.intersects(&withheld) {
         let candidates = online.difference(&isolated);
         kept = candidates.iter().take(reserved.len().min(candidates.len() / 2)).collect();
     }
     let mut isolated = isolated.difference(&kept);
     if online.difference(&kept).is_subset(&isolated) {
-        match (kept.last(), isolated.first()) {
+        match (kept.last(), isolated.difference(&withheld).first().or(isolated.first())) {
             (Some(cpu), _) => kept.remove(cpu),
             (None, Some(cpu)) => isolated.remove(cpu),
             (None, None) => false,
@@ -80,9 +83,14 @@ pub fn surviving_pools(topology: &Topology, policy: Policy, reserved: &CpuSet) -
     with_classes(topology, policy, kept, isolated)
 }
 
-/// Online CPUs that are isolated by the kernel's command line, or belong to an isolated cpuset partition: no other cgroup can run there.
+/// Online CPUs that are isolated by the kernel's command line, that belong to an isolated cpuset partition, or that the groups around all pods do not allow.
 fn kept_out(topology: &Topology) -> CpuSet {
-    topology.isolated().union(topology.partitioned()).intersection(topology.cpus())
+    topology.isolated().union(&taken(topology)).intersection(topology.cpus())
+}
+
+/// CPUs on which no container can run, whatever it is told: those of an isolated cpuset partition, and those that the groups around all pods do not allow.
+fn taken(topology: &Topology) -> CpuSet {
+    topology.partitioned().union(&topology.withheld())
 }
 
 fn with_classes(topology: &Topology, policy: Policy, reserved: CpuSet, isolated: CpuSet) -> Pools {
@@ -118,7 +126,8 @@ fn with_classes(topology: &Topology, policy: Policy, reserved: CpuSet, isolated:
         nodes: derive_nodes(topology),
         huge: derive_huge(topology),
         reserved,
-        partitioned: topology.partitioned().intersection(&isolated),
+        partitioned: taken(topology).intersection(&isolated),
+        stand_ins: topology.stand_ins().to_vec(),
         isolated,
         kinds: topology.core_kinds().to_vec(),
         high_priority: topology.cpus_of_priority(CpuPriority::High),
@@ -281,7 +290,8 @@ fn largest_distance(topology: &Topology, nodes: &NodeSet) -> u32 {
 }
 
 fn derive_nodes(topology: &Topology) -> Vec<Node> {
-    let with_memory: Vec<_> = topology.nodes().iter().filter(|node| node.has_memory()).collect();
+    let with_memory: Vec<_> =
+        topology.nodes().iter().filter(|node| topology.may_hold_pods(node)).collect();
     let nearest = |from: NodeId| {
         let mut others: Vec<(u32, bool, NodeId)> = with_memory
             .iter()
@@ -312,7 +322,7 @@ fn counted_domains(topology: &Topology, domains: &[(Level, CpuSet)]) -> Vec<(Lev
 }
 
 fn derive_huge(topology: &Topology) -> Vec<Huge> {
-    let nodes = topology.nodes().iter().filter(|node| node.has_memory());
+    let nodes = topology.nodes().iter().filter(|node| topology.may_hold_pods(node));
     let of_node = |node: &NumaNode| {
         let id = node.id;
         let huge = |pages: &HugePages| Huge { node: id, size: pages.size, capacity: bytes(pages) };

@@ -22,6 +22,7 @@ impl<'q> Search<'q, '_> {
         found: &Candidate<'q>,
     ) -> Option<Candidate<'q>> {
         let (nodes, split) = (found.score.nodes_taken.0, found.score.split_cores.0);
+        let doubled = self.doubled(pool, found.view);
         let picker = self.picker(found)?;
         let is_uniform = picker.supply.uniform_whole_cpus(pool.id).is_some();
         let is_odd = !picker.count.is_multiple_of(self.ledger.pools().width);
@@ -32,7 +33,7 @@ impl<'q> Search<'q, '_> {
         let nobody = vec![Load::default(); self.ledger.loads().len()];
         let ideal = self.picker_with(picker.supply, &nobody, (picker.count, &picker.spread));
         let cost = ideal.cost(pool.id)?;
-        if (cost.nodes as usize, cost.split_cores as usize) >= (nodes, split) {
+        if (cost.nodes as usize, cost.split_cores as usize) >= (nodes, split - doubled) {
             return None;
         }
         let is_whole = cost.split_cores == 0 && is_uniform && !is_odd;

@@ -35,11 +35,13 @@ enum Op {
 
 /// Half of the containers wish nothing.
 fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
-    const WISHES: [&str; 32] = [
+    const WISHES: [&str; 34] = [
         "idle",
         "shared",
         "spread",
         "whole",
+        "each-core",
+        "priority:Low!",
         "apart:Core",
         "apart:Core!",
         "apart:L3",

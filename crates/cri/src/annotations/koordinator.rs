@@ -285,10 +285,16 @@ fn set_cpu_policy(asked: &mut Asked, field: &str, value: &str) -> Result<Outcome
         ("requiredCPUBindPolicy", "FullPCPUs") => {
             (cpus.packing, cpus.only_whole_cores) = (Packing::Packed, true);
         }
+        // What is required goes before what is preferred, whichever comes first.
+        ("preferredCPUBindPolicy", "FullPCPUs" | "SpreadByPCPUs")
+            if cpus.only_whole_cores || cpus.packing == Packing::OnePerCore => {}
         ("preferredCPUBindPolicy", "FullPCPUs") => {
             cpus.packing = Packing::Packed;
         }
-        ("requiredCPUBindPolicy" | "preferredCPUBindPolicy", "SpreadByPCPUs") => {
+        ("requiredCPUBindPolicy", "SpreadByPCPUs") => {
+            cpus.packing = Packing::OnePerCore;
+        }
+        ("preferredCPUBindPolicy", "SpreadByPCPUs") => {
             cpus.packing = Packing::Spread;
         }
         ("requiredCPUBindPolicy" | "preferredCPUBindPolicy", "ConstrainedBurst") => {

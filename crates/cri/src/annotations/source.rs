@@ -56,17 +56,23 @@ fn keys_behind(rejection: &Rejection, request: &Request) -> Vec<&'static str> {
     let (cpus, memory) = (&request.wishes.cpus, &request.wishes.memory);
     let is_required = |wish: Option<Strictness>| wish == Some(Strictness::Required);
     let mut keys = match rejection {
-        Rejection::NotWholeCores { .. } => vec![("whole-cores-only", true)],
+        Rejection::NotWholeCores { .. } | Rejection::Unmet(Requirement::WholeCores) => {
+            vec![("whole-cores-only", true)]
+        }
         Rejection::WiderThan(_)
         | Rejection::MoreDomains { .. }
         | Rejection::TooSmallForPod { .. }
+        | Rejection::NoRoomForRest { .. }
+        | Rejection::Unmet(Requirement::Within(_))
         | Rejection::AwayFromPod => vec![("within", true)],
         Rejection::TooFarFrom(_) => vec![("strict.topologyhints", true)],
         Rejection::TooLittleMemoryNear { .. } | Rejection::TooFewHugePages { .. } => {
             vec![("memory-bound", true), ("memory-type", !memory.kinds.is_empty())]
         }
         Rejection::TooLittleMemory { .. } => vec![("memory-type", !memory.kinds.is_empty())],
-        Rejection::TooFewCpus { .. } => vec![
+        Rejection::TooFewCpus { .. } | Rejection::Unmet(_) => vec![
+            ("whole-cores-only", cpus.only_whole_cores),
+            ("packing", cpus.packing == Packing::OnePerCore),
             ("require-isolated-cpus", is_required(cpus.isolated)),
             ("require-core-kind", is_required(cpus.core_kind.map(|(_, strictness)| strictness))),
             ("require-cpu-priority", is_required(cpus.priority.map(|(_, strictness)| strictness))),
@@ -108,7 +114,7 @@ mod tests {
 
     #[test]
     fn what_narrows_is_named_as_the_pod_names_it() {
-        let few = Rejection::TooFewCpus { needed: 2, free: 1 };
+        let few = Rejection::TooFewCpus { needed: 2, free: 1, most: 8, required: Vec::new() };
         let wide = Rejection::WiderThan(Level::NumaNode);
         check(&[("bayplan.dev/within", "numa")], &few, "");
         check(&[("bayplan.dev/within", "numa")], &wide, "annotation `bayplan.dev/within`");

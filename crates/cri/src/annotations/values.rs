@@ -78,6 +78,7 @@ const MEMORY: &Words<MemoryKind> = &[
     ("hbm", MemoryKind::Hbm),
     ("pmem", MemoryKind::Pmem),
     ("cxl", MemoryKind::Cxl),
+    ("gpu", MemoryKind::Gpu),
 ];
 
 /// The meaning of one of these words, in any case.
@@ -105,12 +106,12 @@ pub(super) fn parse_apart(value: &str) -> Result<Option<(Level, Strictness)>, Mi
     Ok(word(level, APART)?.map(|level| (level, strictness)))
 }
 
-/// Kinds of memory in the order of [`MemoryKind`]; `mixed` is all of them.
+/// Kinds of memory in the order of [`MemoryKind`]; `mixed` is all of them but the memory of devices.
 pub(super) fn parse_memory_kinds(value: &str) -> Result<Vec<MemoryKind>, Misread> {
     let mut kinds = Vec::new();
     for part in parts(value) {
         match part.eq_ignore_ascii_case("mixed") {
-            true => kinds.extend(MemoryKind::ALL),
+            true => kinds.extend(MemoryKind::ALL.into_iter().filter(|kind| !kind.is_of_device())),
             false => kinds.push(word(part, MEMORY)?),
         }
     }

@@ -26,6 +26,9 @@ pub struct FilePlanView {
     pub impossible: Vec<ImpossibleView>,
     /// What else cannot be had here, a sentence each.
     pub problems: Vec<String>,
+    /// Containers that have not what they were told, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holds: Vec<String>,
     /// What could not be written at the last try and is tried again: what and why, with the kernel's answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<String>,
@@ -183,6 +186,7 @@ impl From<Outcome> for FilePlanView {
             changed: outcome.changed,
             failing: outcome.failing.len(),
             failures: outcome.failing,
+            holds: Vec::new(),
             contested: outcome.contested,
         }
     }
@@ -210,6 +214,9 @@ pub fn render_file_plan_view(view: &FilePlanView) -> String {
     }
     for problem in &view.problems {
         text.push_str(&format!("cannot: {problem}\n"));
+    }
+    for holds in &view.holds {
+        text.push_str(&format!("differs: {holds}\n"));
     }
     for failure in &view.failures {
         text.push_str(&format!("failed, tried again: {failure}\n"));

@@ -9,7 +9,8 @@ use crate::event::Note;
 use crate::record::{AllocationForm, ContainerForm, PlacedRecord, RECORD_VERSION, Record};
 use crate::state::NodeState;
 use crate::status::{
-    ClassedCpus, ContainerStatus, Explanation, LEFT_ALONE, NarrowingStatus, PoolStatus, Status,
+    ClassedCpus, ContainerStatus, Explanation, HeldSets, LEFT_ALONE, NarrowingStatus, PoolStatus,
+    Status,
 };
 
 impl NodeState {
@@ -116,6 +117,8 @@ impl NodeState {
         // Memory that the rebalancer has brought home has these nodes already.
         let is_new = |it: &&Narrowing| it.container == id && it.to != pinning.mems;
         let narrowing = narrowings.iter().find(is_new);
+        let held = container.runtime_id.as_ref().and_then(|id| self.held.get(id));
+        let held = held.filter(|held| !pinning.cpus.is_empty() && held.cpus != pinning.cpus);
         Some(ContainerStatus {
             id: container.runtime_id.clone(),
             namespace: spec.pod.namespace.clone(),
@@ -135,6 +138,13 @@ impl NodeState {
                 true => "reserved".to_owned(),
                 false => self.ledger.pools().get(allocation.pool)?.name.clone(),
             },
+            held: held.map(|held| HeldSets {
+                cpus: held.cpus.to_string(),
+                mems: held.mems.to_string(),
+                why: "the runtime has not taken the update; it is told again".to_owned(),
+                is_expected: false,
+            }),
+            intruders: Vec::new(),
             narrowing: narrowing.map(|it| NarrowingStatus {
                 to: it.to.to_string(),
                 moves_bytes: it.moves_memory.map(|bytes| bytes.0),

@@ -17,7 +17,8 @@ const CLASS_DIR: &str = "sys/class";
 /// Classes whose members are device nodes that containers ask for.
 const CLASSES: [&str; 7] =
     ["accel", "block", "drm", "habanalabs", "infiniband_verbs", "nvme", "uio"];
-const NVIDIA_DIR: &str = "proc/driver/nvidia/gpus";
+/// Where the driver tells of each GPU.
+pub(crate) const NVIDIA_DIR: &str = "proc/driver/nvidia/gpus";
 
 /// Reads every PCI function that may matter for placement.
 pub(super) fn read(fs: &mut KernelFs, snapshot: &mut Snapshot) {
@@ -138,6 +139,10 @@ fn read_nvidia(fs: &mut KernelFs, found: &mut BTreeMap<PciAddress, DeviceFacts>)
             line.strip_prefix("Device Minor:")?.trim().parse::<u32>().ok()
         });
         device.dev_nodes.extend(minor.map(|minor| format!("nvidia{minor}")));
+        // `-1`: its memory is no node. The file exists on machines that can show it as one.
+        device.memory_node = fs
+            .line(&dir, "numa_status", |line| line.strip_prefix("Node:")?.trim().parse().ok())
+            .map(NodeId);
     }
 }
 

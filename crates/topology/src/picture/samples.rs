@@ -48,6 +48,7 @@ pub(crate) fn device(address: &str, class: u32, node: Option<u32>, names: &[&str
         node: node.map(NodeId),
         interfaces: if is_network { names.clone() } else { Vec::new() },
         dev_nodes: if is_network { Vec::new() } else { names },
+        memory_node: None,
         ..facts
     }
 }

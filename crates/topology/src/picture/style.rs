@@ -164,9 +164,9 @@ impl Style {
             Style::Memory(MemoryKind::Hbm) => "#f7d3cd",
             Style::Memory(MemoryKind::Pmem) => "#dbd2ee",
             Style::Memory(MemoryKind::Cxl) | Style::Device(DeviceKind::Memory) => "#cbe3f4",
+            Style::Memory(MemoryKind::Gpu) | Style::Device(DeviceKind::Accelerator) => "#e9ddf6",
             Style::Device(DeviceKind::Network) => "#d9e8fb",
             Style::Device(DeviceKind::Storage) => "#fbe6c9",
-            Style::Device(DeviceKind::Accelerator) => "#e9ddf6",
             Style::Device(DeviceKind::Other) => "#efefef",
         }
     }
@@ -192,7 +192,9 @@ impl Style {
             Style::Memory(MemoryKind::Cxl) => "cxl",
             Style::Device(DeviceKind::Network) => "network",
             Style::Device(DeviceKind::Storage) => "storage",
-            Style::Device(DeviceKind::Accelerator) => "accelerator",
+            Style::Memory(MemoryKind::Gpu) | Style::Device(DeviceKind::Accelerator) => {
+                "accelerator"
+            }
             Style::Device(DeviceKind::Memory) => "cxl",
             Style::Device(DeviceKind::Other) => "other",
             Style::Offline => "offline",

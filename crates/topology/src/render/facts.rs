@@ -20,6 +20,7 @@ pub(super) fn machine(topology: &Topology, lines: &mut Lines) {
     kernel(topology, lines);
     let all = topology.cpus();
     let allowed = topology.allowed_cpus().filter(|allowed| *allowed != all);
+    let withheld = topology.withheld();
     let of_priority = |priority| {
         let cpus = topology.cpus_of_priority(priority);
         if cpus == *all { CpuSet::new() } else { cpus }
@@ -32,6 +33,7 @@ pub(super) fn machine(topology: &Topology, lines: &mut Lines) {
         ("offline", topology.offline()),
         ("high priority", &high),
         ("low priority", &low),
+        ("not allowed to containers", &withheld),
         ("allowed to this process", allowed.unwrap_or(&CpuSet::new())),
     ] {
         if !cpus.is_empty() {
@@ -129,6 +131,9 @@ fn describe(device: &Device, functions: usize) -> String {
     for name in device.interfaces.iter().chain(&device.dev_nodes) {
         // Writing to a String cannot fail.
         let _ = write!(line, " {name}");
+    }
+    if let Some(node) = device.memory_node {
+        let _ = write!(line, ", memory on node {node}");
     }
     let driver = device.driver.iter().map(|driver| format!(", {driver}")).collect::<String>();
     let _ = write!(line, " ({}{driver})", device.address);

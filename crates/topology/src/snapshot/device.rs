@@ -78,6 +78,8 @@ pub struct DeviceFacts {
     pub interfaces: Vec<String>,
     /// Paths below `/dev` that belong to it, such as `nvme0n1` or `dri/renderD128`.
     pub dev_nodes: Vec<String>,
+    /// Of a GPU: the NUMA node that its own memory makes up (`/proc/driver/nvidia/gpus/ADDRESS/numa_status`).
+    pub memory_node: Option<NodeId>,
 }
 
 impl DeviceFacts {
@@ -94,6 +96,7 @@ impl DeviceFacts {
             driver: None,
             interfaces: Vec::new(),
             dev_nodes: Vec::new(),
+            memory_node: None,
         }
     }
 }

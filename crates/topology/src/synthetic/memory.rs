@@ -37,6 +37,8 @@ fn figures(kind: MemoryKind) -> (u32, u32, u32, u32, u32) {
         MemoryKind::Hbm => (13, 23, 800_000, 120, 3),
         MemoryKind::Pmem => (17, 28, 30_000, 300, 22),
         MemoryKind::Cxl => (14, 24, 50_000, 220, 5),
+        // GH200: on the other end of NVLink.
+        MemoryKind::Gpu => (80, 120, 400_000, 600, 4),
     }
 }
 

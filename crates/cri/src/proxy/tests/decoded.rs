@@ -257,6 +257,39 @@ async fn what_cannot_be_read_is_forwarded_unchanged() {
     }
 }
 
+/// Kubelet 1.31 to 1.33 can send them; containerd takes them.
+#[tokio::test]
+async fn arguments_that_are_no_text_are_kept_and_the_container_is_placed() {
+    let seen = Arc::default();
+    let house = note_requests(&seen);
+    let mut create = create("p", "main");
+    create.config.as_mut().unwrap().args = vec!["ARG".to_owned()];
+    let mut message = create.encode_to_vec();
+    let at = message.windows(3).position(|it| it == b"ARG").unwrap();
+    message[at..at + 3].copy_from_slice(b"\xff\xfe\x80");
+    house.send(CREATE, HeaderMap::new(), frame::wrap(&message, &[]).unwrap()).await;
+    let (_, forwarded) = seen.lock().unwrap().pop().unwrap();
+    let delta = crate::delta::for_create(&pinning("2-5", "1"), &[]);
+    assert_eq!(frame::parse(&forwarded).unwrap(), [message, delta].concat());
+    assert_eq!(house.agent.heard()[0], "admit #1 pod/main");
+}
+
+#[tokio::test]
+async fn an_unreadable_creation_is_refused_where_none_may_pass() {
+    let seen = Arc::default();
+    let house = note_requests(&seen);
+    house.agent.set_admission(Admission::Refuse(String::new()));
+    let body = Bytes::from_static(b"\0\0\0\0\x03\xff\xff\xff");
+    for path in DECODED {
+        let answer = house.send(path, HeaderMap::new(), body.clone()).await;
+        let is_refused = seen.lock().unwrap().pop().is_none();
+        let asks_for_cpus =
+            path.ends_with("/CreateContainer") || path.ends_with("/UpdateContainerResources");
+        assert_eq!(is_refused, asks_for_cpus, "{path} {:?}", answer.headers);
+    }
+    assert_eq!(house.agent.heard().len(), DECODED.len() - 2, "those that passed are told");
+}
+
 #[tokio::test]
 async fn a_pinned_create_keeps_unknown_fields_and_has_the_right_length() {
     let seen = Arc::default();
