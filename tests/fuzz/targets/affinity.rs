@@ -9,7 +9,7 @@ use bayplan_cri::translate::NewContainer;
 use bayplan_fuzz::{check_request, container, rules};
 use libfuzzer_sys::fuzz_target;
 
-/// What ARCHITECTURE and `bayplan annotations` promise.
+/// What `bayplan annotations` promises.
 const WEIGHT_MAX: i32 = 1000;
 
 fuzz_target!(|text: &str| {
