@@ -69,7 +69,7 @@ fn every_mistake_is_listed_with_line_and_column() {
             config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
             config.yaml:7:3: `onFailure` is a list, expected one of open, closed
             config.yaml:8:25: `reservedNamespaces` is not only names, expected a list of names such as [kube-system, monitoring]
-            config.yaml:9:4: `log` is empty, expected a filter such as info or bayplan_cri=debug,info
+            config.yaml:9:4: `log` is empty, expected off, error, warn, info, debug or trace, or levels by crate such as bayplan_cri=debug,info
             config.yaml:10:1: `socket` stands twice"#]],
     );
 }
