@@ -97,7 +97,7 @@ pub(crate) enum Command {
     /// restarts of the daemon too, until `bayplan resume`; the places are kept for it.
     ///
     /// While no daemon runs, this command does the same itself, with the journal of the last one and through the runtime's socket; name no
-    /// --control then. With --files-only, and only while no daemon runs, it gives back only what is left in kernel files, and asks no runtime.
+    /// other --control than that of the configuration then. With --files-only, and only while no daemon runs, it gives back only what is left in kernel files, and asks no runtime.
     Restore(RestoreOptions),
     /// End `drain` and `restore`: place containers again
     ///

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use bayplan_daemon::mode::{Mode, ModePlan, ModeReport};
 use bayplan_daemon::{Offline, RestoredFiles, is_stopped, post_control, query_control};
 
-use crate::args::{ModeOptions, Output};
+use crate::args::{ControlOptions, ModeOptions, Output};
 use crate::node_config::NodeConfig;
 use crate::status::control_socket;
 use crate::{render_table, table};
@@ -23,7 +23,7 @@ pub(crate) fn run(
     let path = format!("/api/v1/mode?to={}", to.name());
     let plan = match tokio.block_on(query_control::<ModePlan>(&socket, &path)) {
         Err(error)
-            if to == Mode::Restored && options.control.control.is_none() && is_stopped(&error) =>
+            if to == Mode::Restored && is_stopped(&error) && is_own(config, &options.control)? =>
         {
             errln!("bayplan: no daemon listens at {}; restoring without it", socket.display());
             return tokio.block_on(restore_offline(config, options));
@@ -35,6 +35,14 @@ pub(crate) fn run(
     }
     let report = tokio.block_on(post_control::<ModeReport>(&socket, &path, String::new()))?;
     print_report(&report, options.output.output)
+}
+
+/// Whether the socket is that of the daemon that the configuration is of, whose journal is known therefore.
+fn is_own(config: &NodeConfig, options: &ControlOptions) -> anyhow::Result<bool> {
+    match &options.control {
+        Some(named) => Ok(*named == config.usable()?.control_socket),
+        None => Ok(true),
+    }
 }
 
 /// Prints a plan. An exit code if it is not to be carried out.

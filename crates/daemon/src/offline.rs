@@ -4,12 +4,15 @@
 //! Approach: the daemon's own core (journal, state, writer) is started without any socket, told to restore as a running daemon is, and
 //! stopped. So what is written, read back and kept is the same: also the mode, in which a daemon that starts again goes on.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use bayplan_host::journal::Journal;
+use bayplan_types::CpuSet;
 use tokio::sync::watch;
 
 use crate::config::Config;
+use crate::control::ControlError;
 use crate::event::{Answer, Event};
 use crate::hotplug::Machine;
 use crate::mode::{Mode, ModePlan, ModeReport};
@@ -21,6 +24,8 @@ use crate::sync::Syncer;
 pub struct Offline {
     core: Core,
     syncer: Syncer,
+    /// Tasks wait for another configuration as long as this is there.
+    live: watch::Sender<Arc<Config>>,
 }
 
 impl Offline {
@@ -36,12 +41,12 @@ impl Offline {
         let mut config = config.clone();
         // What is wrong with them must not keep containers where they are; nothing is placed.
         if check_reserved(machine.topology(), &config.reserved_cpus).is_err() {
-            config.reserved_cpus = Default::default();
+            config.reserved_cpus = CpuSet::new();
         }
-        let (_live, current) = watch::channel(Arc::new(config.clone()));
+        let (live, current) = watch::channel(Arc::new(config.clone()));
         let core = Core::start(&config, &machine, &current).await?;
         let syncer = core.syncer(&config);
-        Ok(Some(Offline { core, syncer }))
+        Ok(Some(Offline { core, syncer, live }))
     }
 
     /// What [`Self::restore`] would do with the containers of the journal. `None`: what decides has ended by a bug.
@@ -62,23 +67,22 @@ impl Offline {
 
     /// Comes back when everything is on disk.
     pub async fn close(self) {
-        let Offline { core, syncer } = self;
+        let Offline { core, syncer, live } = self;
         drop(syncer);
         core.stop.cancel();
         core.kill.cancel();
         end(core.tasks).await;
-        drop(core.forwarder);
+        drop((core.forwarder, live));
     }
 }
 
 /// Whether no daemon listens on a control socket, as far as an error tells: there is no such socket, nothing listens there, or what did has gone.
-pub fn is_stopped(error: &crate::ControlError) -> bool {
-    use std::io::ErrorKind;
+pub fn is_stopped(error: &ControlError) -> bool {
     match error {
-        crate::ControlError::Connect { source, .. } => {
+        ControlError::Connect { source, .. } => {
             matches!(source.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
         }
-        crate::ControlError::Http { .. } => true,
-        crate::ControlError::Refused { .. } | crate::ControlError::Form(_) => false,
+        ControlError::Http { .. } => true,
+        ControlError::Refused { .. } | ControlError::Form(_) => false,
     }
 }

@@ -248,6 +248,14 @@ mod tests {
                 "policy:\n  Active: topology-aware\n  ReservedResources:\n    CPU: 750m\nlogger:\n  Debug: policy\n",
                 expect!["f:1:1: this is the configuration of CRI Resource Manager, .."],
             ),
+        ] {
+            check(text, expected);
+        }
+    }
+
+    #[test]
+    fn so_is_one_of_the_systems_around_a_scheduler() {
+        for (text, expected) in [
             (
                 "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nspec: {}\n",
                 expect!["f:1:1: this is a custom resource of Koordinator (kind NodeSLO), .."],
