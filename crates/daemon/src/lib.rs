@@ -23,6 +23,7 @@ mod historian;
 pub mod history;
 mod holdings;
 mod hotplug;
+mod huge_pages;
 mod inbox;
 mod keeper;
 mod lookups;
