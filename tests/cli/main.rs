@@ -6,6 +6,7 @@ mod config;
 mod journal;
 mod replay;
 mod simulate;
+mod when_needed;
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -48,7 +49,8 @@ fn the_demo_plays_its_story_and_moves_nobody() {
 
 #[test]
 fn the_demo_also_plays_on_other_machines() {
-    for machine in ["xeon-8480-snc4", "epyc-9654", "core:8 pu:2", "pack:4 numa:1 core:4"] {
+    for machine in ["xeon-8480-snc4", "epyc-9654", "core:8 pu:2", "pack:4 numa:1 core:4", "one-cpu"]
+    {
         let output = bayplan(&["demo", "--machine", machine]);
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{machine}: {text}");
@@ -135,7 +137,7 @@ fn every_mistake_of_a_configuration_is_listed_and_the_exit_code_is_that_of_wrong
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config.yaml");
     std::fs::write(&path, "socket: relative\nreservedCpus: [0]\nonFailure: maybe\n").unwrap();
-    let output = bayplan(&["check", "--config", path.to_str().unwrap()]);
+    let output = bayplan(&["run", "--config", path.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stderr).replace(path.to_str().unwrap(), "FILE");
     assert_eq!(output.status.code(), Some(64));
     expect![[r#"

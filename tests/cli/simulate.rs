@@ -98,7 +98,8 @@ fn the_summary_for_programs_and_the_placement_repeat_byte_for_byte() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let run = |file: &str| {
-        let args = ["simulate", "--machine", MACHINE, "--trace", TRACE, "-o", "json", "--output"];
+        let args =
+            ["simulate", "--machine", MACHINE, "--trace", TRACE, "-o", "json", "--placement"];
         let output = bayplan(&[&args[..], &[file]].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         (String::from_utf8(output.stdout).unwrap(), std::fs::read_to_string(file).unwrap())
@@ -166,6 +167,27 @@ fn every_command_takes_a_machine_in_json() {
 }
 
 #[test]
+fn output_is_the_form_as_everywhere_and_still_takes_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("placed.json");
+    let old = file.to_str().unwrap();
+    let run = |args: &[&str]| {
+        let output =
+            bayplan(&[&["simulate", "--machine", MACHINE, "--trace", TRACE], args].concat());
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        (output.stdout, String::from_utf8_lossy(&output.stderr).replace(old, "FILE"))
+    };
+    let (json, silent) = run(&["-o", "json"]);
+    assert!(json.starts_with(b"{") && silent.is_empty(), "{silent}");
+    assert_eq!(run(&["--output", "json"]).0, json);
+    assert_eq!(run(&["--summary", "json"]).0, json);
+    let (again, hint) = run(&["-o", "json", "--output", old]);
+    assert_eq!(again, json);
+    assert_eq!(hint, "bayplan: warning: --output FILE is written --placement FILE now\n");
+    assert!(file.exists());
+}
+
+#[test]
 fn what_cannot_be_replayed_is_explained() {
     let run = |args: &[&str]| bayplan(&[&["simulate"], args].concat());
     let dir = tempfile::tempdir().unwrap();
@@ -179,7 +201,7 @@ fn what_cannot_be_replayed_is_explained() {
         &["--machine", MACHINE, "--trace", "nowhere.json"],
         &["--machine", MACHINE, "--trace", MACHINE],
         &["--machine", TRACE, "--trace", TRACE],
-        &["--machine", "core:4", "--trace", TRACE, "--output", "json"],
+        &["--machine", "core:4", "--trace", TRACE, "--output", "a", "--compare", "b", "c"],
         &["--machine", "core:2", "--trace", TRACE, "--config", "simulate/half.yaml"],
         &["--machine", "core:4", "--trace", TRACE, "--svg", TRACE],
     ] {
@@ -192,7 +214,8 @@ fn what_cannot_be_replayed_is_explained() {
         bayplan: cannot read nowhere.json: No such file or directory (os error 2)
         bayplan: simulate/machine.json: `format` is `bayplan-bench-machine/1`, expected `bayplan-bench-trace/1`
         bayplan: simulate/trace.json: `format` is `bayplan-bench-trace/1`, expected `bayplan-bench-machine/1`
-        bayplan: --output json would write the placement into a file `json`; the form of the summary is -o json (for such a file write --output ./json)
+        bayplan: warning: --output a is written --placement a now
+        bayplan: --compare writes no placement; leave --output a out
         bayplan: warning: simulate/trace.json was made for the machine `two-nodes`, and is replayed on `core:2`
         bayplan: simulate/half.yaml does not suit the machine core:2: reserved CPUs 2-3,8-11 are not online; this machine has 0-1
         bayplan: warning: simulate/trace.json was made for the machine `two-nodes`, and is replayed on `core:4`

@@ -2,6 +2,8 @@
 //! pages. Huge pages are memory of their own: a node's ordinary memory is counted without them. Memory that is only expected to be used
 //! is counted apart: it makes a node less attractive, and keeps nobody from it.
 
+use std::collections::BTreeMap;
+
 use bayplan_types::{Bytes, NodeId};
 
 use crate::ledger::Allocation;
@@ -24,13 +26,16 @@ pub(crate) struct Charged {
     memory: Vec<Bytes>,
     expected: Vec<Bytes>,
     huge: Vec<Bytes>,
+    /// What others use.
+    huge_taken: Vec<Bytes>,
 }
 
 impl Charged {
     /// Nothing at all.
     pub(crate) fn new(pools: &Pools) -> Charged {
         let memory = vec![Bytes::ZERO; pools.nodes.len()];
-        Charged { expected: memory.clone(), memory, huge: vec![Bytes::ZERO; pools.huge.len()] }
+        let huge = vec![Bytes::ZERO; pools.huge.len()];
+        Charged { expected: memory.clone(), memory, huge_taken: huge.clone(), huge }
     }
 
     pub(crate) fn add(&mut self, pools: &Pools, held: &Allocation) {
@@ -84,9 +89,23 @@ impl Charged {
         index.and_then(|index| self.huge.get(index).copied()).unwrap_or_default()
     }
 
-    /// Huge pages that are free on a node.
-    pub(crate) fn huge_free_on(&self, pools: &Pools, node: NodeId, size: Bytes) -> Bytes {
+    /// From now on no more huge pages can be set aside on a node than these; what is beyond, others use. A node that is not named has all of its own.
+    pub(crate) fn limit_huge(&mut self, pools: &Pools, left: &BTreeMap<(NodeId, Bytes), Bytes>) {
+        for (taken, huge) in self.huge_taken.iter_mut().zip(&pools.huge) {
+            let left = left.get(&(huge.node, huge.size)).copied().unwrap_or(huge.capacity);
+            *taken = huge.capacity.saturating_sub(left);
+        }
+    }
+
+    /// Huge pages of a node that are not set aside, others' use or not.
+    pub(crate) fn huge_unset_on(&self, pools: &Pools, node: NodeId, size: Bytes) -> Bytes {
         let Some((index, huge)) = pools.huge(node, size) else { return Bytes::ZERO };
         huge.capacity.saturating_sub(self.huge.get(index).copied().unwrap_or_default())
+    }
+
+    /// Huge pages that are free on a node: neither set aside nor used by others.
+    pub(crate) fn huge_free_on(&self, pools: &Pools, node: NodeId, size: Bytes) -> Bytes {
+        let taken = pools.huge(node, size).and_then(|(index, _)| self.huge_taken.get(index));
+        self.huge_unset_on(pools, node, size).saturating_sub(taken.copied().unwrap_or_default())
     }
 }

@@ -250,6 +250,11 @@ impl Ledger {
         &self.holdings.loads
     }
 
+    /// No more huge pages are set aside than these, by node and size of a page: others use the rest. What is set aside already stays so.
+    pub fn limit_huge_pages(&mut self, left: &BTreeMap<(NodeId, Bytes), Bytes>) {
+        self.holdings.charged.limit_huge(&self.pools, left);
+    }
+
     pub(crate) fn charged(&self) -> &Charged {
         &self.holdings.charged
     }
@@ -449,7 +454,7 @@ impl Ledger {
         }
         allocation.charges.retain(|(_, charge)| *charge > Bytes::ZERO);
         for HugeCharge { node, size, bytes } in &mut allocation.huge_charges {
-            *bytes = (*bytes).min(self.charged().huge_free_on(&self.pools, *node, *size));
+            *bytes = (*bytes).min(self.charged().huge_unset_on(&self.pools, *node, *size));
         }
         allocation.huge_charges.retain(|charge| charge.bytes > Bytes::ZERO);
         if allocation.is_reserved && self.pools.reserved().is_empty() {

@@ -30,8 +30,8 @@ struct Entry {
 /// Prints the table.
 pub(crate) fn run(options: &OutputOptions) -> anyhow::Result<()> {
     match options.output {
-        Output::Text => print!("{}", render_text()),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&reference())?),
+        Output::Text => out!("{}", render_text())?,
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&reference())?)?,
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bayplan_allocator::policy::Policy;
@@ -21,8 +21,8 @@ use crate::top::Sort;
 #[derive(Debug, Parser)]
 #[command(name = "bayplan", version, propagate_version = true)]
 pub(crate) struct Args {
-    /// Configuration file [default: /etc/bayplan/config.yaml, if it is there]
-    #[arg(long, global = true, value_name = "FILE", env = "BAYPLAN_CONFIG")]
+    /// Configuration file [default: BAYPLAN_CONFIG of the environment, else /etc/bayplan/config.yaml, if it is there]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -96,7 +96,8 @@ pub(crate) enum Command {
     /// that bayplan has changed get back what they said before. What was written is read back, and who does not run everywhere is named, with exit code 1. It stays so, through
     /// restarts of the daemon too, until `bayplan resume`; the places are kept for it.
     ///
-    /// With --files-only, and only while no daemon runs: gives back what is left in kernel files of one that ended without restoring them.
+    /// While no daemon runs, this command does the same itself, with the journal of the last one and through the runtime's socket; name no
+    /// other --control than that of the configuration then. With --files-only, and only while no daemon runs, it gives back only what is left in kernel files, and asks no runtime.
     Restore(RestoreOptions),
     /// End `drain` and `restore`: place containers again
     ///
@@ -159,8 +160,9 @@ pub(crate) enum ConfigCommand {
     Show(ShowConfigOptions),
     /// List every mistake of a file, with line and column, and what of it this machine lacks
     ///
-    /// The exit code is 64 if there are mistakes, and 0 if not; warnings about this machine do not count, because the file may be for
-    /// another.
+    /// What `bayplan run` would refuse is a mistake, found by the same code: also reserved CPUs that the machine does not have. For a file
+    /// that is for another machine, name that one with --machine. The exit code is 64 if there are mistakes, and 0 if not; warnings do not
+    /// count.
     Check(CheckConfigOptions),
     /// Ask the daemon what a file would change: keys, which of them need a restart, and which containers would move
     ///
@@ -215,6 +217,9 @@ pub(crate) struct ReloadConfigOptions {
 pub(crate) struct CheckConfigOptions {
     /// The file [default: that of --config]
     pub(crate) file: Option<PathBuf>,
+    /// The machine that the file is for, instead of this one
+    #[arg(long, value_name = "FILE|SPEC", long_help = machine_help())]
+    pub(crate) machine: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputOptions,
 }
@@ -328,6 +333,9 @@ pub(crate) struct PastOptions {
 pub(crate) struct JournalOptions {
     #[command(flatten)]
     pub(crate) past: PastOptions,
+    /// Of the daemon behind this control socket, which says where its history is
+    #[arg(long, value_name = "SOCKET", conflicts_with = "state_dir")]
+    pub(crate) control: Option<PathBuf>,
     /// From this time on: 2026-11-21T03:10:00Z, or 10m, 2h, 3d before now
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub(crate) since: Option<Moment>,
@@ -359,7 +367,8 @@ pub(crate) struct JournalOptions {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ReplayOptions {
-    /// A state directory of the daemon, or one file of its history [default: stateDir of the configuration in /etc]
+    /// A state directory of the daemon, or one file of its history [default: stateDir of the configuration of this node: that
+    /// of BAYPLAN_CONFIG, else that in /etc]
     #[arg(value_name = "HISTORY")]
     history: Option<PathBuf>,
     /// How the machine is divided [default: as `policy` of the configuration says]
@@ -381,8 +390,8 @@ impl ReplayOptions {
 
 /// What is replayed, and what not.
 const REPLAY_HELP: &str = "\
-The history has the machine and the configuration that it was recorded with. --config FILE is the configuration to try, --policy stands in
-for the policy in it; without both, and without --machine, the replay has to come to the same decisions, and says so. With --machine, that machine stays as it is.
+The history has the machine and the configuration that it was recorded with. --config FILE is the configuration to try (BAYPLAN_CONFIG
+names that of this node, where the history is), --policy stands in for the policy in it; without both, and without --machine, the replay has to come to the same decisions, and says so. With --machine, that machine stays as it is.
 
 What came to the daemon is replayed, what it did is done anew: creations with all that kubelet said, ends, resizes, changes of the machine,
 starts. Not in any history, and so not replayed, are how long the runtime took, writes that it refused, and creations that overlapped.
@@ -401,7 +410,7 @@ Examples:
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TopOptions {
     /// Show so many containers [default: all that fit the terminal]
-    #[arg(short = 'n', long, value_name = "COUNT")]
+    #[arg(short = 'n', long, value_name = "COUNT", value_parser = parse_rows)]
     pub(crate) number: Option<usize>,
     /// Time between two readings
     #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = parse_delay)]
@@ -439,6 +448,11 @@ CPUS       every CPU that it may run on
 probes, CPI and MISSES also a processor that shows its counters, STALL, IO and FAR cgroup v2. JSON has everything, null for what is not known: `cpu_usage` in CPUs,
 `throttled`, `stalled` (`cpu`, `memory`, `io`) and `memory_far` from 0 to 1, `waiting`, `run_delay_p99_seconds`, `preemptions` and `migrations` per second, `io_bytes` per second,
 `cycles_per_instruction` and `cache_misses`.";
+
+fn parse_rows(text: &str) -> Result<usize, String> {
+    let rows = text.parse().ok().filter(|rows| *rows > 0);
+    rows.ok_or_else(|| "expected a number of containers, at least 1".to_owned())
+}
 
 fn parse_delay(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|it| (0.1..=3600.0).contains(it));
@@ -542,8 +556,8 @@ pub(crate) struct TopologyOptions {
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t = TopologyOutput::Text)]
     pub(crate) output: TopologyOutput,
-    /// Ask the daemon who sits where, and show it in the tree's map and in the SVG picture
-    #[arg(long)]
+    /// Show the daemon's machine, and in the tree's map and in the SVG picture what it has placed where
+    #[arg(long, conflicts_with_all = ["machine", "root"])]
     pub(crate) ledger: bool,
     #[command(flatten)]
     pub(crate) control: ControlOptions,
@@ -576,16 +590,42 @@ pub(crate) struct SimulateOptions {
     pub(crate) policy: Option<PolicyName>,
     /// Write what became of each event, JSON of format `bayplan-bench-placement/1`
     #[arg(long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    placement: Option<PathBuf>,
     /// Replay it under two configurations, and set the figures side by side
-    #[arg(long, num_args = 2, value_names = ["A.yaml", "B.yaml"], conflicts_with_all = ["output", "svg"])]
+    #[arg(long, num_args = 2, value_names = ["A.yaml", "B.yaml"], conflicts_with_all = ["placement", "svg"])]
     pub(crate) compare: Vec<PathBuf>,
     /// Draw the bare machine and who sits where at the end: before.svg and after.svg in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
-    /// Form of the summary
-    #[arg(short = 'o', long = "summary", value_enum, value_name = "FORM", default_value_t = Output::Text)]
-    pub(crate) summary: Output,
+    /// Form of the summary: text or json [default: text]
+    // A file that is named here is that of `--placement`, as it was called earlier.
+    #[arg(short, long, value_name = "OUTPUT")]
+    output: Vec<PathBuf>,
+    /// As `--output`
+    #[arg(long, value_enum, value_name = "OUTPUT", hide = true)]
+    summary: Option<Output>,
+}
+
+impl SimulateOptions {
+    /// Form of the summary.
+    pub(crate) fn form(&self) -> Output {
+        let named = self.output.iter().rev().find_map(|it| form(it));
+        named.or(self.summary).unwrap_or(Output::Text)
+    }
+
+    /// Where the placement is written.
+    pub(crate) fn placement(&self) -> Option<&Path> {
+        self.placement.as_deref().or(self.old_placement())
+    }
+
+    /// The same, under the name that it had earlier.
+    pub(crate) fn old_placement(&self) -> Option<&Path> {
+        self.output.iter().map(PathBuf::as_path).find(|it| form(it).is_none())
+    }
+}
+
+fn form(name: &Path) -> Option<Output> {
+    Output::from_str(name.to_str()?, false).ok()
 }
 
 /// How a machine is divided.
@@ -632,7 +672,7 @@ The same trace on the same machine gives the same file, byte for byte.
 
 Examples:
   bayplan simulate --machine epyc-9654 --trace morning.json
-  bayplan simulate --machine m16.json --trace morning.json --output placed.json --svg pictures
+  bayplan simulate --machine m16.json --trace morning.json --placement placed.json --svg pictures
   bayplan simulate --trace morning.json --compare today.yaml tomorrow.yaml";
 
 #[derive(Debug, ClapArgs)]

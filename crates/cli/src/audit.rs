@@ -1,12 +1,12 @@
 //! `bayplan audit`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use anyhow::bail;
 use bayplan_daemon::{AuditView, ContainerAudit, query_control};
 
 use crate::args::{AuditOptions, Output};
+use crate::node_config::NodeConfig;
 use crate::status::control_socket;
 use crate::{render_table, table};
 
@@ -14,7 +14,7 @@ use crate::{render_table, table};
 const INTRUDERS_MAX: usize = 30;
 
 /// Asks the daemon what its probes have counted.
-pub(crate) fn run(config: Option<&Path>, options: &AuditOptions) -> anyhow::Result<()> {
+pub(crate) fn run(config: &NodeConfig, options: &AuditOptions) -> anyhow::Result<()> {
     let socket = control_socket(config, &options.control)?;
     let asked = query_control::<AuditView>(&socket, "/api/v1/audit");
     let mut view = tokio::runtime::Runtime::new()?.block_on(asked)?;
@@ -27,9 +27,9 @@ pub(crate) fn run(config: Option<&Path>, options: &AuditOptions) -> anyhow::Resu
         }
     }
     match options.output.output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&view)?),
-        Output::Text if options.name.is_some() => print!("{}", render_details(&view)),
-        Output::Text => print!("{}", render(&view)),
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&view)?)?,
+        Output::Text if options.name.is_some() => out!("{}", render_details(&view))?,
+        Output::Text => out!("{}", render(&view))?,
     }
     Ok(())
 }

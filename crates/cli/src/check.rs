@@ -1,24 +1,36 @@
 //! `bayplan check`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use bayplan_daemon::check::{Finding, Severity, check_node};
-use bayplan_daemon::config::read_config;
+use bayplan_daemon::config::{ConfigErrors, ConfigFile};
 
 use crate::args::{Output, OutputOptions};
+use crate::node_config::NodeConfig;
 use crate::{has_colour, render_table, table};
 
 /// Prints what was found; fails when something would not work.
-pub(crate) fn run(config: Option<&Path>, options: &OutputOptions) -> anyhow::Result<ExitCode> {
-    let config = read_config(config)?;
-    let findings = tokio::runtime::Runtime::new()?.block_on(check_node(&config));
+pub(crate) fn run(config: &NodeConfig, options: &OutputOptions) -> anyhow::Result<ExitCode> {
+    let usable = config.usable()?;
+    let read = ConfigFile::read_usable(config.path())?;
+    let mut findings = read.problem.as_ref().map(broken).unwrap_or_default();
+    findings.extend(tokio::runtime::Runtime::new()?.block_on(check_node(usable)));
     match options.output {
-        Output::Text => print!("{}", render(&findings, has_colour())),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&findings)?),
+        Output::Text => out!("{}", render(&findings, has_colour()))?,
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&findings)?)?,
     }
     let has_failed = findings.iter().any(|finding| finding.severity == Severity::Failure);
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Every mistake of the file. What can be understood of it is checked all the same.
+fn broken(problem: &anyhow::Error) -> Vec<Finding> {
+    let failure =
+        |message| Finding { check: "configuration", severity: Severity::Failure, message };
+    match problem.downcast_ref::<ConfigErrors>() {
+        Some(errors) => errors.to_string().lines().map(|it| failure(it.to_owned())).collect(),
+        None => vec![failure(format!("{problem:#}"))],
+    }
 }
 
 fn render(findings: &[Finding], has_colour: bool) -> String {

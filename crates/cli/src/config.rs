@@ -4,22 +4,27 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use bayplan_daemon::check::{Finding, Severity, check_machine};
+use bayplan_daemon::check::{
+    Finding, Severity, check_machine, check_topology, read_checked_machine,
+};
 use bayplan_daemon::config::{CONFIG_PATH, ConfigErrors, ConfigFile, Settings, schema};
 use bayplan_daemon::{ConfigDiff, Position, post_control};
+use bayplan_topology::derive;
 use serde::Serialize;
 
 use crate::args::{
     CheckConfigOptions, ConfigCommand, ConfigForm, DiffConfigOptions, Output, ShowConfigOptions,
 };
 use crate::explain::encode;
+use crate::machine::named_machine;
+use crate::node_config::NodeConfig;
 use crate::status::control_socket;
 use crate::{EXIT_USAGE, render_table, table};
 
 /// Runs a sub-command; `config` is what `--config` names.
-pub(crate) fn run(config: Option<&Path>, command: &ConfigCommand) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(config: &NodeConfig, command: &ConfigCommand) -> anyhow::Result<ExitCode> {
     match command {
-        ConfigCommand::Schema => println!("{}", serde_json::to_string_pretty(&schema())?),
+        ConfigCommand::Schema => outln!("{}", serde_json::to_string_pretty(&schema())?)?,
         ConfigCommand::Show(options) => show(config, options)?,
         ConfigCommand::Check(options) => return check(config, options),
         ConfigCommand::Diff(options) => diff(config, options)?,
@@ -43,23 +48,26 @@ struct Shown<'a> {
     settings: &'a Settings,
 }
 
-fn show(config: Option<&Path>, options: &ShowConfigOptions) -> anyhow::Result<()> {
-    let settings = ConfigFile::read(config)?.settings();
+fn show(config: &NodeConfig, options: &ShowConfigOptions) -> anyhow::Result<()> {
+    let settings = ConfigFile::read(config.path())?.settings();
     match options.output {
-        ConfigForm::Yaml => print!("{settings}"),
+        ConfigForm::Yaml => out!("{settings}")?,
         ConfigForm::Json => {
-            let shown =
-                Shown { format: "bayplan-config/1", file: existing(config), settings: &settings };
-            println!("{}", serde_json::to_string_pretty(&shown)?);
+            let shown = Shown {
+                format: "bayplan-config/1",
+                file: existing(config.path()),
+                settings: &settings,
+            };
+            outln!("{}", serde_json::to_string_pretty(&shown)?)?;
         }
     }
     Ok(())
 }
 
 /// The file that is read.
-fn existing(config: Option<&Path>) -> Option<PathBuf> {
+fn existing(path: Option<&Path>) -> Option<PathBuf> {
     let usual = Path::new(CONFIG_PATH);
-    config.or(usual.exists().then_some(usual)).map(Path::to_owned)
+    path.or(usual.exists().then_some(usual)).map(Path::to_owned)
 }
 
 /// What was found; format `bayplan-config-check/1`.
@@ -70,7 +78,9 @@ struct Checked {
     file: Option<PathBuf>,
     /// The file cannot be used because of these.
     mistakes: Vec<Mistake>,
-    /// It can, but not on this machine, or not to the full.
+    /// The machine that it was held against.
+    machine: String,
+    /// It can, but on this machine not to the full.
     warnings: Vec<Finding>,
 }
 
@@ -81,17 +91,17 @@ struct Mistake {
     message: String,
 }
 
-fn check(config: Option<&Path>, options: &CheckConfigOptions) -> anyhow::Result<ExitCode> {
-    let path = options.file.as_deref().or(config);
+fn check(config: &NodeConfig, options: &CheckConfigOptions) -> anyhow::Result<ExitCode> {
+    let path = options.file.as_deref().or(config.path());
     let mut checked = Checked {
         format: "bayplan-config-check/1",
         file: existing(path),
         mistakes: Vec::new(),
+        machine: options.machine.clone().unwrap_or_else(|| "this machine".to_owned()),
         warnings: Vec::new(),
     };
-    match ConfigFile::read(path) {
-        Ok(file) => {
-            let findings = check_machine(&file.config);
+    match check_file(path, options.machine.as_deref()) {
+        Ok(findings) => {
             checked.warnings =
                 findings.into_iter().filter(|it| it.severity != Severity::Ok).collect();
         }
@@ -102,11 +112,27 @@ fn check(config: Option<&Path>, options: &CheckConfigOptions) -> anyhow::Result<
         }
     }
     match options.output.output {
-        Output::Text => print!("{}", render(&checked)),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&checked)?),
+        Output::Text => out!("{}", render(&checked))?,
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&checked)?)?,
     }
     let is_good = checked.mistakes.is_empty();
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(EXIT_USAGE) })
+}
+
+/// As `bayplan run` checks it on this machine, or on another one; what is a warning to it is found.
+fn check_file(path: Option<&Path>, machine: Option<&str>) -> anyhow::Result<Vec<Finding>> {
+    let file = ConfigFile::read(path)?;
+    let shown = path.unwrap_or(Path::new(CONFIG_PATH));
+    if let Some(machine) = machine {
+        let topology = derive(&named_machine(machine)?.snapshot)?;
+        file.check_on(shown, &topology)?;
+        return Ok(check_topology(&file.config, &topology));
+    }
+    // Without a machine, the findings say why there is none.
+    if let Ok((topology, _)) = read_checked_machine(&file.config) {
+        file.check_on(shown, &topology)?;
+    }
+    Ok(check_machine(&file.config))
 }
 
 fn render(checked: &Checked) -> String {
@@ -120,8 +146,8 @@ fn render(checked: &Checked) -> String {
     }
     for warning in &checked.warnings {
         text.push_str(&format!(
-            "warning: {}, on this machine: {}\n",
-            warning.check, warning.message
+            "warning: {}, on {}: {}\n",
+            warning.check, checked.machine, warning.message
         ));
     }
     text.push_str(&match (checked.mistakes.len(), &checked.file) {
@@ -133,8 +159,8 @@ fn render(checked: &Checked) -> String {
     text
 }
 
-fn diff(config: Option<&Path>, options: &DiffConfigOptions) -> anyhow::Result<()> {
-    let usual = config.unwrap_or(Path::new(CONFIG_PATH));
+fn diff(config: &NodeConfig, options: &DiffConfigOptions) -> anyhow::Result<()> {
+    let usual = config.path().unwrap_or(Path::new(CONFIG_PATH));
     let file = options.file.as_deref().unwrap_or(usual);
     let text =
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -154,8 +180,8 @@ const DID: Words = ["WAS", "IS", "no container has moved"];
 
 fn print_diff(diff: &ConfigDiff, output: Output, words: Words) -> anyhow::Result<()> {
     match output {
-        Output::Text => print!("{}", render_diff(diff, words)),
-        Output::Json => println!("{}", serde_json::to_string_pretty(diff)?),
+        Output::Text => out!("{}", render_diff(diff, words))?,
+        Output::Json => outln!("{}", serde_json::to_string_pretty(diff)?)?,
     }
     Ok(())
 }

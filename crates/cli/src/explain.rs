@@ -1,7 +1,5 @@
 //! `bayplan explain`.
 
-use std::path::Path;
-
 use anyhow::bail;
 use bayplan_daemon::decision::{Decision, PoolVerdict, Verdict};
 use bayplan_daemon::history::{Entry, Who, past_proposals};
@@ -10,6 +8,7 @@ use bayplan_daemon::{HeldFile, ProposalView, query_control};
 
 use crate::args::{ExplainOptions, Output, PastOptions};
 use crate::journal::Columns;
+use crate::node_config::NodeConfig;
 use crate::past::Past;
 use crate::status::control_socket;
 use crate::{render_table, table};
@@ -18,7 +17,7 @@ use crate::{render_table, table};
 const REBALANCE_MAX: usize = 8;
 
 /// Asks the daemon and prints every pool that was considered.
-pub(crate) fn run(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Result<()> {
+pub(crate) fn run(config: &NodeConfig, options: &ExplainOptions) -> anyhow::Result<()> {
     let socket = control_socket(config, &options.control)?;
     let path = format!("/api/v1/explain?name={}", encode(&options.name));
     let asked = query_control::<Vec<Explanation>>(&socket, &path);
@@ -28,15 +27,23 @@ pub(crate) fn run(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Re
     }
     if found.iter().any(|it| it.rebalance.len() < REBALANCE_MAX) {
         // Without a history, or the right to read it, what the daemon remembers is all there is.
-        let past = Past::open(config, &PastOptions { state_dir: None });
+        let past = past(config, options);
         let entries = past.and_then(|mut past| past.read(false)).unwrap_or_default();
         found.iter_mut().for_each(|explanation| add_past(explanation, &entries));
     }
     match options.output.output {
-        Output::Text => found.iter().for_each(|explanation| print!("{}", render(explanation))),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&found)?),
+        Output::Text => out!("{}", found.iter().map(render).collect::<String>())?,
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&found)?)?,
     }
     Ok(())
+}
+
+/// The history of the daemon that is asked.
+fn past(config: &NodeConfig, options: &ExplainOptions) -> anyhow::Result<Past> {
+    match &options.control.control {
+        Some(socket) => Past::of_daemon(socket),
+        None => Past::open(config, &PastOptions { state_dir: None }),
+    }
 }
 
 /// Proposals of before the daemon's own, up to as many as are shown.
@@ -53,9 +60,9 @@ fn add_past(explanation: &mut Explanation, entries: &[Entry]) {
 
 /// What the history knows of a container that the daemon does not remember: not every pool that was considered, but everything that
 /// happened to it.
-fn explain_past(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Result<()> {
+fn explain_past(config: &NodeConfig, options: &ExplainOptions) -> anyhow::Result<()> {
     let name = &options.name;
-    let entries = match Past::open(config, &PastOptions { state_dir: None }) {
+    let entries = match past(config, options) {
         Ok(mut past) => past.read(false)?,
         Err(error) => {
             bail!("no container is called `{name}`; `bayplan status` lists them ({error:#})")
@@ -92,9 +99,9 @@ fn explain_past(config: Option<&Path>, options: &ExplainOptions) -> anyhow::Resu
                     && entry.who.as_ref().map(Who::full_name) == Some(who.full_name())
             };
             let told: Vec<Entry> = entries.iter().filter(|it| of_it(it)).cloned().collect();
-            print!("{}\n{}", render(&explanation), Columns::default().render(&told));
+            out!("{}\n{}", render(&explanation), Columns::default().render(&told))?;
         }
-        Output::Json => println!("{}", serde_json::to_string_pretty(&[explanation])?),
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&[explanation])?)?,
     }
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! `bayplan journal`. In: the files of the history. Out: a line per entry, newest last.
 
-use std::io::{self, Write as _};
-use std::path::Path;
 use std::time::Duration;
 
 use bayplan_cri::annotations::matches_glob;
@@ -9,7 +7,9 @@ use bayplan_daemon::history::{Entry, Kind, Place};
 use jiff::Timestamp;
 
 use crate::args::{JournalOptions, Moment, Output};
+use crate::node_config::NodeConfig;
 use crate::past::Past;
+use crate::stdout::stream;
 
 /// How often whoever follows looks for more.
 const POLL: Duration = Duration::from_millis(300);
@@ -17,46 +17,44 @@ const POLL: Duration = Duration::from_millis(300);
 const WIDTH_MAX: usize = 48;
 
 /// Prints what happened.
-pub(crate) fn run(config: Option<&Path>, options: &JournalOptions) -> anyhow::Result<()> {
-    let mut past = Past::open(config, &options.past)?;
+pub(crate) fn run(config: &NodeConfig, options: &JournalOptions) -> anyhow::Result<()> {
+    let mut past = match &options.control {
+        Some(socket) => Past::of_daemon(socket)?,
+        None => Past::open(config, &options.past)?,
+    };
     let filter = Filter::new(options, Timestamp::now());
     let mut columns = Columns::default();
     let mut entries = past.read(options.follow)?;
     entries.retain(|entry| filter.shows(entry));
     let skipped = options.last.map_or(0, |last| entries.len().saturating_sub(last));
     entries.drain(..skipped);
-    // Whoever reads may have seen enough, as `head` has.
-    if write(&entries, options.output.output, &mut columns).is_err() {
-        return Ok(());
-    }
+    write(&entries, options.output.output, &mut columns)?;
     if options.follow {
         loop {
             std::thread::sleep(POLL);
             let mut entries = past.read(true)?;
             entries.retain(|entry| filter.shows(entry));
-            if write(&entries, options.output.output, &mut columns).is_err() {
-                return Ok(());
-            }
+            write(&entries, options.output.output, &mut columns)?;
         }
     }
     if let Some(damage) = past.render_damage() {
-        eprintln!("bayplan: {damage}");
+        errln!("bayplan: {damage}");
     }
     Ok(())
 }
 
-fn write(entries: &[Entry], output: Output, columns: &mut Columns) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+fn write(entries: &[Entry], output: Output, columns: &mut Columns) -> anyhow::Result<()> {
     match output {
-        Output::Text => out.write_all(columns.render(entries).as_bytes())?,
+        Output::Text => stream(columns.render(entries).as_bytes()),
         Output::Json => {
+            let mut lines = Vec::new();
             for entry in entries {
-                serde_json::to_writer(&mut out, entry)?;
-                out.write_all(b"\n")?;
+                serde_json::to_writer(&mut lines, entry)?;
+                lines.push(b'\n');
             }
+            stream(&lines)
         }
     }
-    out.flush()
 }
 
 /// What is asked for.

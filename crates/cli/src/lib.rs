@@ -1,6 +1,9 @@
 //! The command line of bayplan: arguments in, text and exit codes out. One file per sub-command.
 
-#![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+#[macro_use]
+mod stdout;
 
 mod annotations;
 mod args;
@@ -14,6 +17,7 @@ mod json_file;
 mod machine;
 mod machine_file;
 mod mode;
+mod node_config;
 mod past;
 mod plan;
 mod rebalance;
@@ -26,7 +30,7 @@ mod status;
 mod top;
 mod topology;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -35,6 +39,8 @@ use bayplan_host::disk::Disks;
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::args::{Args, Command};
+use crate::node_config::NodeConfig;
+use crate::stdout::Closed;
 
 /// Exit code for a command line or configuration that cannot be used (`EX_USAGE` of sysexits.h).
 const EXIT_USAGE: u8 = 64;
@@ -48,8 +54,9 @@ pub fn main() -> ExitCode {
 pub fn main_on(disks: Disks) -> ExitCode {
     match run(Args::parse(), disks) {
         Ok(code) => code,
+        Err(error) if error.is::<Closed>() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bayplan: {error:#}");
+            errln!("bayplan: {error:#}");
             let is_usage = error.is::<bayplan_daemon::config::ConfigErrors>();
             if is_usage { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
         }
@@ -57,7 +64,7 @@ pub fn main_on(disks: Disks) -> ExitCode {
 }
 
 fn run(args: Args, disks: Disks) -> anyhow::Result<ExitCode> {
-    let config = args.config.as_deref();
+    let config = &NodeConfig::new(args.config, std::env::var_os(node_config::VARIABLE));
     match args.command {
         Command::Run(options) => run::run(config, &options, disks)?,
         Command::Demo(options) => demo::run(&options)?,
@@ -81,11 +88,11 @@ fn run(args: Args, disks: Disks) -> anyhow::Result<ExitCode> {
         Command::Annotations(options) => annotations::run(&options)?,
         Command::Check(options) => return check::run(config, &options),
         Command::Config(command) => return config::run(config, &command),
-        Command::Version => println!("bayplan {}", env!("CARGO_PKG_VERSION")),
+        Command::Version => outln!("bayplan {}", env!("CARGO_PKG_VERSION"))?,
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "bayplan", &mut text);
-            std::io::stdout().write_all(&text)?;
+            stdout::print_bytes(&text)?;
         }
         Command::Man { dir } => clap_mangen::generate_to(Args::command(), &dir)
             .with_context(|| format!("cannot write manual pages into {}", dir.display()))?,

@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use bayplan_daemon::config::{Config, read_config};
+use bayplan_daemon::config::Config;
 use bayplan_daemon::{AsItWas, capture_own, read_own_snapshot};
 use bayplan_host::kernel_files::KernelFiles;
 use bayplan_host::{Depth, capture, read_files, read_snapshot, read_snapshot_file, write_snapshot};
@@ -14,6 +14,7 @@ use bayplan_types::CpuSet;
 use crate::args::MachineOptions;
 use crate::json_file::is_json;
 use crate::machine_file::{MachineFile, parse_machine_file};
+use crate::node_config::NodeConfig;
 
 /// What a machine in JSON may have: ten times what 8,192 CPUs need.
 const BYTES_MAX: u64 = 16 << 20;
@@ -30,7 +31,7 @@ pub(crate) struct NamedMachine {
 
 /// The facts of the machine.
 pub(crate) fn load_snapshot(
-    config: Option<&Path>,
+    config: &NodeConfig,
     options: &MachineOptions,
     depth: Depth,
 ) -> anyhow::Result<Snapshot> {
@@ -42,32 +43,25 @@ pub(crate) fn load_snapshot(
 
 /// The facts of the machine below a root, without what a daemon has set there.
 pub(crate) fn load_root(
-    config: Option<&Path>,
+    config: &NodeConfig,
     root: &Path,
     depth: Depth,
 ) -> anyhow::Result<Snapshot> {
-    match state_dir(config, root) {
+    match state_dir(config, root)? {
         Some(state_dir) => Ok(warned(read_own_snapshot(root, &state_dir, depth)?)),
         None => Ok(read_snapshot(root, depth)?),
     }
 }
 
 /// Where a daemon on the machine below a root keeps what was before; `None`: no daemon works on a captured one.
-fn state_dir(config: Option<&Path>, root: &Path) -> Option<PathBuf> {
-    let Config { host_root, state_dir, .. } = read_config(config).unwrap_or_else(|_| {
-        let default = Config::default();
-        let dir = default.state_dir.display();
-        eprintln!(
-            "bayplan: warning: the configuration cannot be read (see `bayplan config check`); what a daemon has changed is looked up in {dir}"
-        );
-        default
-    });
-    (root == Path::new("/") || root == host_root).then_some(state_dir)
+fn state_dir(config: &NodeConfig, root: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let Config { host_root, state_dir, .. } = config.usable()?;
+    Ok((root == Path::new("/") || root == host_root).then(|| state_dir.clone()))
 }
 
 fn warned<T>(AsItWas { read, unknown }: AsItWas<T>) -> T {
     if let Some(why) = unknown {
-        eprintln!(
+        errln!(
             "bayplan: warning: {why}; energy preferences are left out, because a daemon may have set them (root may read that)"
         );
     }
@@ -95,11 +89,11 @@ pub(crate) fn named_machine(name: &str) -> anyhow::Result<NamedMachine> {
 
 /// The kernel files of the machine.
 pub(crate) fn load_files(
-    config: Option<&Path>,
+    config: &NodeConfig,
     options: &MachineOptions,
 ) -> anyhow::Result<KernelFiles> {
     let Some(name) = &options.machine else {
-        return match state_dir(config, &options.root) {
+        return match state_dir(config, &options.root)? {
             Some(state_dir) => Ok(warned(capture_own(&options.root, &state_dir)?)),
             None => Ok(capture(&options.root)?),
         };

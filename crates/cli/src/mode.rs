@@ -1,49 +1,101 @@
 //! `bayplan drain`, `bayplan restore` and `bayplan resume`: each shows what it will do, asks, and does it.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::bail;
-use bayplan_daemon::config::read_config;
+use anyhow::{Context as _, bail};
 use bayplan_daemon::mode::{Mode, ModePlan, ModeReport};
-use bayplan_daemon::{RestoredFiles, post_control, query_control};
+use bayplan_daemon::{Offline, RestoredFiles, is_stopped, post_control, query_control};
 
-use crate::args::{ModeOptions, Output};
+use crate::args::{ControlOptions, ModeOptions, Output};
+use crate::node_config::NodeConfig;
 use crate::status::control_socket;
 use crate::{render_table, table};
 
 /// Changes the mode of the daemon; fails when somebody does not run where he should afterwards.
 pub(crate) fn run(
-    config: Option<&Path>,
+    config: &NodeConfig,
     to: Mode,
     options: &ModeOptions,
 ) -> anyhow::Result<ExitCode> {
     let socket = control_socket(config, &options.control)?;
     let tokio = tokio::runtime::Runtime::new()?;
     let path = format!("/api/v1/mode?to={}", to.name());
-    let plan = tokio.block_on(query_control::<ModePlan>(&socket, &path))?;
+    let plan = match tokio.block_on(query_control::<ModePlan>(&socket, &path)) {
+        Err(error)
+            if to == Mode::Restored && is_stopped(&error) && is_own(config, &options.control)? =>
+        {
+            errln!("bayplan: no daemon listens at {}; restoring without it", socket.display());
+            return tokio.block_on(restore_offline(config, options));
+        }
+        other => other?,
+    };
+    if let Some(code) = unless_wanted(&plan, options)? {
+        return Ok(code);
+    }
+    let report = tokio.block_on(post_control::<ModeReport>(&socket, &path, String::new()))?;
+    print_report(&report, options.output.output)
+}
+
+/// Whether the socket is that of the daemon that the configuration is of, whose journal is known therefore.
+fn is_own(config: &NodeConfig, options: &ControlOptions) -> anyhow::Result<bool> {
+    match &options.control {
+        Some(named) => Ok(*named == config.usable()?.control_socket),
+        None => Ok(true),
+    }
+}
+
+/// Prints a plan. An exit code if it is not to be carried out.
+fn unless_wanted(plan: &ModePlan, options: &ModeOptions) -> anyhow::Result<Option<ExitCode>> {
     let is_json = options.output.output == Output::Json;
     if options.dry_run {
         match is_json {
-            true => println!("{}", serde_json::to_string_pretty(&plan)?),
-            false => print!("{}", render_plan(&plan)),
+            true => outln!("{}", serde_json::to_string_pretty(&plan)?)?,
+            false => out!("{}", render_plan(plan))?,
         }
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Some(ExitCode::SUCCESS));
     }
     match is_json {
         // What programs read is the report.
-        true => eprint!("{}", render_plan(&plan)),
-        false => print!("{}", render_plan(&plan)),
+        true => err!("{}", render_plan(plan)),
+        false => out!("{}", render_plan(plan))?,
     }
     if !options.yes && !is_confirmed()? {
-        println!("nothing was done");
-        return Ok(ExitCode::FAILURE);
+        outln!("nothing was done")?;
+        return Ok(Some(ExitCode::FAILURE));
     }
-    let report = tokio.block_on(post_control::<ModeReport>(&socket, &path, String::new()))?;
-    match is_json {
-        true => println!("{}", serde_json::to_string_pretty(&report)?),
-        false => print!("{}", render_report(&report)),
+    Ok(None)
+}
+
+/// As a running daemon does it, from what the journal says.
+async fn restore_offline(config: &NodeConfig, options: &ModeOptions) -> anyhow::Result<ExitCode> {
+    let config = config.usable()?;
+    let Some(mut offline) = Offline::open(config).await? else {
+        let dir = config.state_dir.display();
+        errln!(
+            "bayplan: no daemon has ever run with the state directory {dir}; there is nothing to give back"
+        );
+        return Ok(ExitCode::SUCCESS);
+    };
+    let done = restore_opened(&mut offline, options).await;
+    offline.close().await;
+    done
+}
+
+async fn restore_opened(offline: &mut Offline, options: &ModeOptions) -> anyhow::Result<ExitCode> {
+    const ENDED: &str = "what decides has ended; this is a bug";
+    let plan = offline.plan().await.context(ENDED)?;
+    if let Some(code) = unless_wanted(&plan, options)? {
+        return Ok(code);
+    }
+    let report = offline.restore().await.context(ENDED)?;
+    print_report(&report, options.output.output)
+}
+
+fn print_report(report: &ModeReport, output: Output) -> anyhow::Result<ExitCode> {
+    match output {
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&report)?)?,
+        Output::Text => out!("{}", render_report(report))?,
     }
     let is_done = report.not_in_place.is_empty()
         && report.unchecked.is_none()
@@ -53,11 +105,11 @@ pub(crate) fn run(
 }
 
 /// Gives kernel files back without a daemon; fails when some of them cannot be.
-pub(crate) fn restore_files(config: Option<&Path>, output: Output) -> anyhow::Result<ExitCode> {
-    let restored = bayplan_daemon::restore_files(&read_config(config)?)?;
+pub(crate) fn restore_files(config: &NodeConfig, output: Output) -> anyhow::Result<ExitCode> {
+    let restored = bayplan_daemon::restore_files(config.usable()?)?;
     match output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&restored)?),
-        Output::Text => print!("{}", render_restored(&restored)),
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&restored)?)?,
+        Output::Text => out!("{}", render_restored(&restored))?,
     }
     Ok(if restored.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -76,7 +128,7 @@ fn is_confirmed() -> anyhow::Result<bool> {
             "nobody can be asked whether to do it; say --yes, or --dry-run to see only what would be done"
         );
     }
-    eprint!("Do it? [y/N] ");
+    err!("Do it? [y/N] ");
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;

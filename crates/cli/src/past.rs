@@ -4,11 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use bayplan_daemon::config::read_config;
 use bayplan_daemon::history::{Entry, HISTORY_DIR, parse_entries};
+use bayplan_daemon::query_control;
+use bayplan_daemon::status::Status;
 use bayplan_host::history::{Dropped, Piece, Reader, segments};
 
 use crate::args::PastOptions;
+use crate::node_config::NodeConfig;
 
 /// Damaged lines that are listed.
 const LISTED_MAX: usize = 5;
@@ -25,12 +27,27 @@ pub(crate) struct Past {
 }
 
 impl Past {
+    /// The history of the daemon behind a control socket, where it says that it keeps it.
+    pub(crate) fn of_daemon(socket: &Path) -> anyhow::Result<Past> {
+        let asked = query_control::<Status>(socket, "/api/v1/status");
+        let status = tokio::runtime::Runtime::new()?.block_on(asked)?;
+        let state_dir = status.config.and_then(|it| it.state_dir);
+        let state_dir = state_dir.with_context(|| {
+            let socket = socket.display();
+            format!(
+                "the daemon at {socket} does not say where its history is; name it with --state-dir"
+            )
+        })?;
+        let path = find(Path::new(&state_dir))?;
+        Ok(Past { reader: Reader::new(&path), path, damaged: Vec::new(), strange: 0 })
+    }
+
     /// The history that was named, or else that of the configuration.
-    pub(crate) fn open(config: Option<&Path>, options: &PastOptions) -> anyhow::Result<Past> {
+    pub(crate) fn open(config: &NodeConfig, options: &PastOptions) -> anyhow::Result<Past> {
         let path = match &options.state_dir {
             Some(named) => find(named)?,
             None => {
-                let path = read_config(config)?.state_dir.join(HISTORY_DIR);
+                let path = config.usable()?.state_dir.join(HISTORY_DIR);
                 let message = || {
                     format!("cannot read {}: has a daemon run with this stateDir?", path.display())
                 };

@@ -1,20 +1,19 @@
 //! `bayplan plan`.
 
-use std::path::Path;
-
 use bayplan_daemon::{FilePlanView, query_control, render_file_plan_view};
 
 use crate::args::{Output, StatusOptions};
+use crate::node_config::NodeConfig;
 use crate::status::control_socket;
 
 /// Asks the daemon what it would write into kernel files.
-pub(crate) fn run(config: Option<&Path>, options: &StatusOptions) -> anyhow::Result<()> {
+pub(crate) fn run(config: &NodeConfig, options: &StatusOptions) -> anyhow::Result<()> {
     let socket = control_socket(config, &options.control)?;
     let asked = query_control::<FilePlanView>(&socket, "/api/v1/plan");
     let view = tokio::runtime::Runtime::new()?.block_on(asked)?;
     match options.output.output {
-        Output::Text => print!("{}", render_file_plan_view(&view)),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&view)?),
+        Output::Text => out!("{}", render_file_plan_view(&view))?,
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&view)?)?,
     }
     Ok(())
 }

@@ -1,15 +1,14 @@
 //! `bayplan rebalance`: what the rebalancer does, and the switch that stops it.
 
-use std::path::Path;
-
-use bayplan_daemon::{ProposalView, RebalanceView, post_control, query_control};
+use bayplan_daemon::{ProposalView, RebalanceView, UnhelpedView, post_control, query_control};
 
 use crate::args::{Output, RebalanceCommand};
+use crate::node_config::NodeConfig;
 use crate::status::control_socket;
 use crate::{render_table, table};
 
 /// Asks the daemon, or switches it, and prints what it does then.
-pub(crate) fn run(config: Option<&Path>, command: &RebalanceCommand) -> anyhow::Result<()> {
+pub(crate) fn run(config: &NodeConfig, command: &RebalanceCommand) -> anyhow::Result<()> {
     let (paused, options) = match command {
         RebalanceCommand::Status(options) => (None, options),
         RebalanceCommand::Pause(options) => (Some(true), options),
@@ -25,11 +24,15 @@ pub(crate) fn run(config: Option<&Path>, command: &RebalanceCommand) -> anyhow::
         }
     };
     match options.output.output {
-        Output::Text => print!("{}", render(&view)),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&view)?),
+        Output::Text => out!("{}", render(&view))?,
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&view)?)?,
     }
     Ok(())
 }
+
+/// Why a container that `bayplan top` shows as stalled may be named nowhere.
+const UNSEEN: &str = "No container waited for CPU time, was stopped by its limit, had memory elsewhere or ran more slowly than usual because of others at \
+    the last look. Stalls for lack of memory or of block I/O are no signs that are looked at.\n";
 
 fn render(view: &RebalanceView) -> String {
     let mut text = match (view.mode.as_str(), view.is_paused) {
@@ -46,6 +49,9 @@ fn render(view: &RebalanceView) -> String {
     if let Some(unrest) = view.unrest.as_ref().filter(|_| !view.is_paused) {
         text.push_str(&format!("Nothing is changed now: {unrest}.\n"));
     }
+    for UnhelpedView { container, why } in &view.unhelped {
+        text.push_str(&format!("{}: {}.\n", plain(container), plain(why)));
+    }
     let in_force = view.proposals.iter().filter(|it| it.state.is_in_force()).count();
     if in_force > 0 {
         text.push_str(&format!(
@@ -54,6 +60,10 @@ fn render(view: &RebalanceView) -> String {
     }
     let Some(last) = view.proposals.last() else {
         text.push_str("No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.\n");
+        let has_looked = view.sampled > 0 && !view.is_paused && view.unrest.is_none();
+        if view.mode != "off" && has_looked && view.unhelped.is_empty() {
+            text.push_str(UNSEEN);
+        }
         return text;
     };
     let mut rows = table(&["TIME (UTC)", "STATE", "WHAT"]);

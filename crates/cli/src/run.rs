@@ -1,11 +1,11 @@
 //! `bayplan run`.
 
 use std::io::IsTerminal as _;
-use std::path::Path;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use crate::args::RunOptions;
+use crate::node_config::NodeConfig;
 use anyhow::Context as _;
 use bayplan_daemon::config::Config;
 use bayplan_daemon::systemd::Systemd;
@@ -24,13 +24,14 @@ const THREADS_MAX: usize = 4;
 const BROKEN_STOP: Duration = Duration::from_secs(5);
 
 /// Runs until SIGTERM or SIGINT; a second signal ends the process at once.
-pub(crate) fn run(config: Option<&Path>, options: &RunOptions, disks: Disks) -> anyhow::Result<()> {
+pub(crate) fn run(config: &NodeConfig, options: &RunOptions, disks: Disks) -> anyhow::Result<()> {
     // Before there is another thread, because it changes the environment.
     let systemd = Systemd::from_env()?;
-    let followed = Followed::read(config)?;
+    let followed = Followed::read(config.path())?;
     let log = init_log(&followed.config().log)?;
     let Config { host_root, state_dir, .. } = followed.config();
     let machine = Machine::of_host(host_root, state_dir)?.with_disks(disks);
+    followed.check_on(&machine)?;
     let followed = followed.with_log(log).with_dry_run(options.dry_run);
     raise_file_limit();
     let runtime = runtime()?;
@@ -100,6 +101,8 @@ fn init_log(filter: &str) -> anyhow::Result<LogFilter> {
     let is_journald = std::env::var_os("JOURNAL_STREAM").is_some();
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
+        // It would say so on standard error, with a panic where that is what cannot be written.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     let lines = match is_journald {
         true => lines.without_time().boxed(),
@@ -116,7 +119,7 @@ fn init_log(filter: &str) -> anyhow::Result<LogFilter> {
 }
 
 fn parse_filter(text: &str) -> anyhow::Result<EnvFilter> {
-    text.parse().with_context(|| {
+    bayplan_daemon::config::parse_filter(text).with_context(|| {
         format!("log: `{text}` is not a filter such as info or bayplan_cri=debug,info")
     })
 }

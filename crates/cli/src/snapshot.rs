@@ -12,18 +12,20 @@ use bayplan_types::Bytes;
 
 use crate::args::SnapshotOptions;
 use crate::machine::load_files;
+use crate::node_config::NodeConfig;
+use crate::stdout::print_bytes;
 
 const DEFAULT_FILE: &str = "bayplan-snapshot.gz";
 
 /// Writes the machine down.
-pub(crate) fn run(config: Option<&Path>, options: &SnapshotOptions) -> anyhow::Result<()> {
+pub(crate) fn run(config: &NodeConfig, options: &SnapshotOptions) -> anyhow::Result<()> {
     let files = load_files(config, &options.machine)?;
     // What cannot be read again is of no use to anybody.
     let topology = derive(&read_files(files.clone(), Depth::Cpus)?)?;
     let what = format!("{} files of {} CPUs", files.iter().count(), topology.cpus().len());
     if let Some(dir) = &options.tree {
         write_tree(&files, dir)?;
-        eprintln!("wrote {what} below {}", dir.display());
+        errln!("wrote {what} below {}", dir.display());
         return Ok(());
     }
     let bytes = match &options.output {
@@ -33,14 +35,13 @@ pub(crate) fn run(config: Option<&Path>, options: &SnapshotOptions) -> anyhow::R
         Some(path) => write_file(&files, path, true)?,
     };
     let path = options.output.as_deref().unwrap_or(Path::new(DEFAULT_FILE)).display();
-    eprintln!("wrote {path}: {what} in {bytes}; `bayplan topology --machine {path}` reads it");
+    errln!("wrote {path}: {what} in {bytes}; `bayplan topology --machine {path}` reads it");
     Ok(())
 }
 
 fn write_to_stdout(files: &KernelFiles) -> anyhow::Result<()> {
     let is_packed = !io::stdout().is_terminal();
-    io::stdout().write_all(&pack_snapshot(files, is_packed)?)?;
-    Ok(())
+    print_bytes(&pack_snapshot(files, is_packed)?)
 }
 
 fn write_file(files: &KernelFiles, path: &Path, may_replace: bool) -> anyhow::Result<Bytes> {

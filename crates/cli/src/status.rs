@@ -1,34 +1,35 @@
 //! `bayplan status`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use bayplan_daemon::config::read_config;
 use bayplan_daemon::mode::Mode;
 use bayplan_daemon::query_control;
 use bayplan_daemon::status::{ConfigStatus, Status};
 
 use crate::args::{ControlOptions, Output, StatusOptions};
+use crate::node_config::NodeConfig;
 use crate::{render_table, table};
 
-/// Asks the daemon and prints who has which CPUs.
-pub(crate) fn run(config: Option<&Path>, options: &StatusOptions) -> anyhow::Result<()> {
+/// Asks the daemon and prints which container has which CPUs.
+pub(crate) fn run(config: &NodeConfig, options: &StatusOptions) -> anyhow::Result<()> {
     let socket = control_socket(config, &options.control)?;
     let asked = query_control::<Status>(&socket, "/api/v1/status");
     let status = tokio::runtime::Runtime::new()?.block_on(asked)?;
     match options.output.output {
-        Output::Text => print!("{}", render(&status)),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&status)?),
+        Output::Text => out!("{}", render(&status))?,
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&status)?)?,
     }
     Ok(())
 }
 
+/// Where the daemon listens for commands. Of the configuration only that key has to be right.
 pub(crate) fn control_socket(
-    config: Option<&Path>,
+    config: &NodeConfig,
     options: &ControlOptions,
 ) -> anyhow::Result<PathBuf> {
     match &options.control {
         Some(socket) => Ok(socket.clone()),
-        None => Ok(read_config(config)?.control_socket),
+        None => Ok(config.usable()?.control_socket.clone()),
     }
 }
 

@@ -1,46 +1,55 @@
 //! `bayplan topology`.
 
-use std::path::Path;
-
 use anyhow::Context as _;
-use bayplan_daemon::query_control;
 use bayplan_daemon::status::Status;
+use bayplan_daemon::{MachineView, parse_recorded_machine, query_control};
 use bayplan_host::Depth;
 use bayplan_topology::{Device, Topology, derive, render_dot, render_svg, render_tree, to_json};
 
 use crate::args::{TopologyOptions, TopologyOutput};
 use crate::has_colour;
 use crate::machine::load_snapshot;
+use crate::node_config::NodeConfig;
 use crate::seats::Seats;
 use crate::status::control_socket;
 
 /// Prints one machine.
-pub(crate) fn run(config: Option<&Path>, options: &TopologyOptions) -> anyhow::Result<()> {
+pub(crate) fn run(config: &NodeConfig, options: &TopologyOptions) -> anyhow::Result<()> {
+    if options.ledger {
+        return show_ledger(config, options);
+    }
     let topology = derive(&load_snapshot(config, &options.machine, Depth::Cores)?)?;
     if let Some(name) = &options.device {
-        println!("{}", locate(&topology, name)?);
+        outln!("{}", locate(&topology, name)?)?;
         return Ok(());
     }
-    let seats = match options.ledger {
-        true => {
-            let socket = control_socket(config, &options.control)?;
-            let asked = query_control::<Status>(&socket, "/api/v1/status");
-            Some(Seats::new(&tokio::runtime::Runtime::new()?.block_on(asked)?))
-        }
-        false => None,
-    };
-    match options.output {
+    show(&topology, None, options.output)
+}
+
+/// The machine of the daemon that is asked, which need not be the one that this command runs on, and what it has placed where.
+fn show_ledger(config: &NodeConfig, options: &TopologyOptions) -> anyhow::Result<()> {
+    let socket = control_socket(config, &options.control)?;
+    let (machine, status) = tokio::runtime::Runtime::new()?.block_on(async {
+        let machine: MachineView = query_control(&socket, "/api/v1/machine").await?;
+        let status: Status = query_control(&socket, "/api/v1/status").await?;
+        anyhow::Ok((machine, status))
+    })?;
+    show(&parse_recorded_machine(&machine.files)?, Some(&Seats::new(&status)), options.output)
+}
+
+fn show(topology: &Topology, seats: Option<&Seats>, output: TopologyOutput) -> anyhow::Result<()> {
+    match output {
         TopologyOutput::Text => {
-            print!("{}", render_tree(&topology));
-            if let Some(seats) = &seats {
-                println!("\n{}", seats.render_map(&topology, has_colour()).trim_end());
+            out!("{}", render_tree(topology))?;
+            if let Some(seats) = seats {
+                outln!("\n{}", seats.render_map(topology, has_colour()).trim_end())?;
             }
         }
-        TopologyOutput::Json => println!("{}", serde_json::to_string_pretty(&to_json(&topology))?),
+        TopologyOutput::Json => outln!("{}", serde_json::to_string_pretty(&to_json(topology))?)?,
         TopologyOutput::Svg => {
-            print!("{}", render_svg(&topology, &|cpu| seats.as_ref()?.seat(cpu)));
+            out!("{}", render_svg(topology, &|cpu| seats?.seat(cpu)))?;
         }
-        TopologyOutput::Dot => print!("{}", render_dot(&topology)),
+        TopologyOutput::Dot => out!("{}", render_dot(topology))?,
     }
     Ok(())
 }

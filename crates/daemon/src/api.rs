@@ -23,6 +23,7 @@ use crate::metrics::{Metrics, OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, p
 use crate::mode::{Mode, ModeReport};
 use crate::prober::Sightings;
 use crate::rebalancer::Told;
+use crate::recorded_machine::MachineView;
 use crate::reload::{ConfigDiff, Reloader};
 use crate::status::{ContainerStatus, Explanation, Status};
 use crate::sync::Syncer;
@@ -85,7 +86,7 @@ fn serialize_reach<S: Serializer>(reach: &Reach, to: S) -> Result<S::Ok, S::Erro
 
 /// How long a change of the mode waits for a write that reclaims memory: one that lasts longer waits for a disk that hangs.
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(10);
-const ROUTES: [Route; 14] = [
+const ROUTES: [Route; 15] = [
     Route {
         method: "GET",
         path: "/metrics",
@@ -125,6 +126,14 @@ const ROUTES: [Route; 14] = [
         reach: Reach::Loopback,
         answer: "`bayplan-status/1`: the mode, CPUs by class, pools, containers",
         handler: || get(status),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/machine",
+        parameters: "",
+        reach: Reach::Socket,
+        answer: "`bayplan-machine/1`: the machine that the daemon places on, in the text form of `bayplan snapshot`",
+        handler: || get(machine),
     },
     Route {
         method: "GET",
@@ -250,6 +259,18 @@ async fn status(State(api): State<Api>) -> Response {
             Json(Status { config: Some(api.reloader.status()), ..*status }).into_response()
         }
         _ => stopping(),
+    }
+}
+
+async fn machine(State(api): State<Api>) -> Response {
+    match api.reloader.machine_files().await {
+        Some(files) => {
+            let (format, files) = ("bayplan-machine/1".to_owned(), files.to_string());
+            Json(MachineView { format, files }).into_response()
+        }
+        None => {
+            (StatusCode::NOT_FOUND, "nothing was read of this daemon's machine\n").into_response()
+        }
     }
 }
 

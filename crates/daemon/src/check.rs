@@ -11,11 +11,12 @@ use bayplan_host::{
 };
 use bayplan_probes::{Probe, ProbeState, Probes};
 use bayplan_topology::{Topology, derive};
+use bayplan_types::CpuSet;
 use serde::Serialize;
 
 use crate::config::Config;
 use crate::control::query_control;
-use crate::enforcer::patterns_of;
+use crate::enforcer::{check_classes, patterns_of};
 use crate::neighbours::{check_driver, check_neighbours};
 use crate::read_machine::{AsItWas, read_own_snapshot};
 use crate::socket::find_group;
@@ -121,16 +122,35 @@ fn check_probes(config: &Config) -> Vec<Finding> {
     table.into_iter().map(row).collect()
 }
 
+/// The machine below `hostRoot`, and why its energy preferences are not known, if they are not.
+///
+/// # Errors
+/// It cannot be read, or there is no CPU.
+pub fn read_checked_machine(config: &Config) -> anyhow::Result<(Topology, Option<String>)> {
+    // Every file, to see contradictions that a quick reading would not.
+    let AsItWas { read, unknown } =
+        read_own_snapshot(&config.host_root, &config.state_dir, Depth::Cpus)?;
+    Ok((derive(&read)?, unknown))
+}
+
 /// What is odd about the machine, and what the configuration wants that it does not have.
 pub fn check_machine(config: &Config) -> Vec<Finding> {
-    // Every file, to see contradictions that a quick reading would not.
-    let read = read_own_snapshot(&config.host_root, &config.state_dir, Depth::Cpus);
-    let derived = read.map_err(anyhow::Error::from);
-    let derived = derived.and_then(|AsItWas { read, unknown }| Ok((derive(&read)?, unknown)));
-    let (topology, unknown) = match derived {
-        Ok(derived) => derived,
+    let (topology, unknown) = match read_checked_machine(config) {
+        Ok(read) => read,
         Err(error) => return vec![finding("machine", Severity::Failure, format!("{error:#}"))],
     };
+    let mut findings = check_topology(config, &topology);
+    findings.extend(unknown.map(|why| {
+        let message = format!("{why}; which energy preferences are the machine's own is not known");
+        finding("machine", Severity::Warning, message)
+    }));
+    findings.extend(check_weights(config));
+    findings.extend(check_resctrl(config));
+    findings
+}
+
+/// The same of a machine that need not be this one: nothing that lies in files is looked at.
+pub fn check_topology(config: &Config, topology: &Topology) -> Vec<Finding> {
     let shape = format!("{} CPUs, {} NUMA nodes", topology.cpus().len(), topology.nodes().len());
     let mut findings = match topology.oddities() {
         [] => vec![finding("machine", Severity::Ok, shape)],
@@ -139,15 +159,31 @@ pub fn check_machine(config: &Config) -> Vec<Finding> {
             .map(|oddity| finding("machine", Severity::Warning, oddity.to_string()))
             .collect(),
     };
-    findings.extend(unknown.map(|why| {
-        let message = format!("{why}; which energy preferences are the machine's own is not known");
-        finding("machine", Severity::Warning, message)
-    }));
-    findings.extend(check_limits(&topology));
-    findings.push(check_reserved(config, &topology));
-    findings.extend(check_wants(config, &topology));
-    findings.extend(check_weights(config));
+    findings.extend(check_limits(topology));
+    findings.push(check_reserved(config, topology));
+    let isolated = isolated_reserved(topology, &config.reserved_cpus);
+    findings.extend(isolated.map(|message| finding("reserved", Severity::Warning, message)));
+    findings.extend(check_wants(config, topology));
     findings
+}
+
+/// What is wrong with several reserved CPUs that are isolated: the kernel does not spread threads over those (`isolcpus` in
+/// `Documentation/admin-guide/kernel-parameters.txt`).
+pub(crate) fn isolated_reserved(topology: &Topology, reserved: &CpuSet) -> Option<String> {
+    let isolated = reserved.intersection(topology.isolated());
+    (isolated.len() > 1).then(|| {
+        format!(
+            "reservedCpus: {isolated} are isolated, and the kernel does not balance load among isolated CPUs: threads of system pods stay on \
+             one of them; reserve others, or take them out of isolcpus"
+        )
+    })
+}
+
+/// Classes of caches and bandwidth that cannot be had here.
+fn check_resctrl(config: &Config) -> Vec<Finding> {
+    let Ok(mut kernel) = DiskKernel::open(&config.host_root) else { return Vec::new() };
+    let found = check_classes(&mut kernel, &config.resctrl).into_iter();
+    found.map(|message| finding("resctrl", Severity::Warning, message)).collect()
 }
 
 /// Weights for all disks that do nothing on some.

@@ -5,6 +5,8 @@
 
 mod block_io;
 mod cpu_classes;
+mod fit;
+mod foreign;
 mod kind;
 mod read;
 mod rebalance;
@@ -13,6 +15,7 @@ mod requests;
 mod resctrl;
 mod schema;
 mod settings;
+mod sockets;
 mod table;
 
 use std::collections::BTreeMap;
@@ -33,7 +36,10 @@ use jiff::SignedDuration;
 use tokio::sync::watch;
 
 pub use self::cpu_classes::{CpuClasses, CpuUse, Turn};
-pub use self::read::{ConfigError, ConfigErrors, ConfigFile, parse_config, read_config};
+pub use self::kind::parse_filter;
+pub use self::read::{
+    ConfigError, ConfigErrors, ConfigFile, UsableConfig, parse_config, read_config,
+};
 pub(crate) use self::rebalance::KNOBS;
 pub use self::rebalance::RebalanceConfig;
 pub use self::requests::{Requests, TopologyPolicy};

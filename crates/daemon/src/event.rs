@@ -12,6 +12,7 @@ use bayplan_topology::{Device, Topology};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
 use crate::history::{By, Entry, Kind, ProposalForm};
+use crate::huge_pages::HugePagesNow;
 use crate::mode::{Mode, ModePlan, NotInPlace};
 use crate::occupancy::Occupancy;
 use crate::reconfigure::{ChangedConfig, Shift};
@@ -48,6 +49,8 @@ pub enum Event {
     Resize(String, Resources),
     /// Kubelet's change of resources was forwarded and has ended; false: without an answer of the runtime.
     Resized(String, bool),
+    /// Huge pages as they are now, before a container that asks for some is placed.
+    HugePagesRead(Box<HugePagesNow>),
     /// Some writes of an earlier plan failed.
     WritesFailed(Vec<FailedWrite>),
     /// Writes to these containers, by the runtime's ids, succeeded after others to them had failed.

@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::config::{EnforcementMode, LiveConfig, OnFailure};
 use crate::enforcer::{Enforcement, asks_for_isolation, has_isolcpus_only};
 use crate::event::{Answer, Event};
+use crate::huge_pages::read_huge_pages;
 use crate::inbox::{NoPlace, Place};
 use crate::metrics::Metrics;
 use crate::resources_dir::mounted_dir;
@@ -191,6 +192,28 @@ impl Gate {
         container.lacks_partition = matches!(found, Ok(Ok(true)));
     }
 
+    /// Reads which huge pages others use, before a container that asks for some is placed. Where that is not known in time, what was known last counts.
+    async fn find_huge_pages(&self, container: &NewContainer) {
+        if container.huge_pages.is_empty() {
+            return;
+        }
+        let patience = self.config.borrow().decision_timeout / 4;
+        let found = timeout(patience, async {
+            let answer = self.syncer.inbox.ask(Event::Occupancy).await;
+            let Some(Answer::Occupancy(occupancy)) = answer else { return };
+            let root = self.syncer.host_root.clone();
+            let read = tokio::task::spawn_blocking(move || read_huge_pages(&root, &occupancy));
+            if let Ok(now) = read.await {
+                self.syncer.inbox.ask(Event::HugePagesRead(Box::new(now))).await;
+            }
+        });
+        if found.await.is_err() {
+            self.metrics.failed("late_huge_pages");
+            let (pod, name) = (&container.pod.name, &container.name);
+            tracing::warn!(pod, name, "placed without knowing which huge pages others use now");
+        }
+    }
+
     /// The runtime, or kubelet around it, writes the files of this container, or has just done so.
     fn note_call(&self, container_id: &str) {
         self.enforcement.calls.note(container_id, Instant::now());
@@ -231,6 +254,7 @@ impl Agent for Gate {
         };
         self.find_disks(&mut container).await;
         self.find_isolation(&mut container).await;
+        self.find_huge_pages(&container).await;
         let container = Box::new(container);
         let (first, last) =
             (Event::TryAdmit(ticket, container.clone()), Event::Admit(ticket, container));

@@ -26,7 +26,7 @@ use anyhow::Context as _;
 use bayplan_allocator::policy::Policy;
 use bayplan_host::disk::Disks;
 use bayplan_host::{CLAIMS_FILE, pods_limit_files, read_claimed_cpus};
-use bayplan_topology::Topology;
+use bayplan_topology::{Snapshot, Topology, derive};
 use bayplan_types::CpuSet;
 use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
@@ -36,6 +36,7 @@ use crate::event::{ChangedMachine, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::read_machine::{AsItWas, read_own_machine};
+use crate::recorded_machine::render_machine;
 
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(1);
@@ -107,6 +108,15 @@ impl Machine {
     /// A machine that stays as it is and is nowhere looked up, as in the demo and in tests.
     pub fn fixed(topology: Topology) -> Machine {
         Machine { topology, files: None, watched: None, disks: Disks::default() }
+    }
+
+    /// The same for what is known as the facts of a machine, so that it can be shown, too.
+    ///
+    /// # Errors
+    /// There is no CPU in it.
+    pub fn of_snapshot(snapshot: &Snapshot) -> anyhow::Result<Machine> {
+        let files = Some(render_machine(snapshot).into());
+        Ok(Machine { files, ..Machine::fixed(derive(snapshot)?) })
     }
 
     /// The same with other disks under the state directory, for tests.
@@ -203,6 +213,8 @@ impl Settling {
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) topology: Topology,
+    /// What was read of it; `None` for a fixed one.
+    pub(crate) files: Option<Arc<str>>,
     pub(crate) policy: Policy,
     pub(crate) reserved: CpuSet,
 }
@@ -212,6 +224,7 @@ impl Ground {
     pub(crate) fn new(machine: &Machine, config: &Config) -> Arc<Mutex<Ground>> {
         let mut ground = Ground {
             topology: machine.topology.clone(),
+            files: machine.files(),
             policy: Policy::default(),
             reserved: CpuSet::new(),
         };
@@ -285,7 +298,7 @@ impl Watch {
         }
         let mut ground = self.ground.lock().await;
         let machine = ChangedMachine::new(&topology, ground.policy, &ground.reserved);
-        let machine = Box::new(machine.with_files(Some(files)));
+        let machine = Box::new(machine.with_files(Some(Arc::clone(&files))));
         // The others have been logged.
         let is_new = |oddity| !ground.topology.oddities().contains(oddity);
         for oddity in topology.oddities().iter().filter(|oddity| is_new(oddity)) {
@@ -293,6 +306,7 @@ impl Watch {
         }
         if self.inbox.ask(Event::MachineChanged(machine)).await.is_some() {
             ground.topology = topology;
+            ground.files = Some(files);
             self.settling = Settling { in_use: texts, seen: None };
             self.told.clear();
         }

@@ -29,7 +29,7 @@ use crate::turned::Turned;
 pub(crate) use carry_out::take_back;
 pub(crate) use task::{RebalancerTask, run_rebalancer};
 pub(crate) use view::Told;
-pub use view::{ProposalState, ProposalView, RebalanceView};
+pub use view::{ProposalState, ProposalView, RebalanceView, UnhelpedView};
 
 impl NodeState {
     /// Until an operator says the contrary, also through restarts.

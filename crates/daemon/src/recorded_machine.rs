@@ -3,6 +3,7 @@
 use bayplan_host::kernel_files::KernelFiles;
 use bayplan_host::{Depth, read_files, write_snapshot};
 use bayplan_topology::{Snapshot, Topology, derive};
+use serde::{Deserialize, Serialize};
 
 /// Files that say once more, as a mask or under an older name, what another one says as a list: four fifths of the text.
 const SAID_TWICE: [&str; 8] = [
@@ -15,6 +16,15 @@ const SAID_TWICE: [&str; 8] = [
     "thread_siblings",
     "thread_siblings_list",
 ];
+
+/// The machine that a daemon runs on; format `bayplan-machine/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineView {
+    /// Names the format.
+    pub format: String,
+    /// What placement depends on, in the text form of `bayplan snapshot`; [`parse_recorded_machine`] reads it.
+    pub files: String,
+}
 
 /// What placement depends on, in the text form of `bayplan snapshot`.
 pub(crate) fn render_machine(snapshot: &Snapshot) -> String {

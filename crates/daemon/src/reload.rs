@@ -22,7 +22,7 @@ use tokio::time::MissedTickBehavior;
 
 use bayplan_cri::upstream::Upstream;
 
-use crate::config::{CONFIG_PATH, Change, Config, ConfigFile, changes};
+use crate::config::{CONFIG_PATH, Change, Config, ConfigErrors, ConfigFile, changes};
 use crate::event::{Answer, Event};
 use crate::hotplug::{Ground, Machine, Watch};
 use crate::inbox::Inbox;
@@ -58,6 +58,8 @@ impl fmt::Debug for LogFilter {
 pub struct Followed {
     pub(crate) config: Config,
     file: Option<FollowedFile>,
+    /// What the file said, with the places of its keys.
+    said: ConfigFile,
     log: Option<LogFilter>,
     /// Kernel files are not written, whatever the file says.
     pub(crate) is_dry_run: bool,
@@ -72,7 +74,8 @@ struct FollowedFile {
 
 impl From<Config> for Followed {
     fn from(config: Config) -> Followed {
-        Followed { config, file: None, log: None, is_dry_run: false }
+        let said = ConfigFile::default();
+        Followed { config, file: None, said, log: None, is_dry_run: false }
     }
 }
 
@@ -85,9 +88,22 @@ impl Followed {
         let followed = path.unwrap_or(Path::new(CONFIG_PATH)).to_owned();
         // Before it is read, so that no change is missed.
         let stamp = Stamp::of(&followed);
-        let config = ConfigFile::read(path)?.config;
+        let said = ConfigFile::read(path)?;
+        let config = said.config.clone();
         let file = Some(FollowedFile { path: followed, stamp });
-        Ok(Followed { config, file, log: None, is_dry_run: false })
+        Ok(Followed { config, file, said, log: None, is_dry_run: false })
+    }
+
+    /// Checks what the file says against the machine, as [`ConfigFile::check_on`] does. Nothing is checked of a configuration without a
+    /// file.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_on(&self, machine: &Machine) -> Result<(), ConfigErrors> {
+        match &self.file {
+            Some(file) => self.said.check_on(&file.path, machine.topology()),
+            None => Ok(()),
+        }
     }
 
     /// What the file said.
@@ -196,6 +212,7 @@ impl Reloader {
             read_at: Timestamp::now(),
             problem: None,
             restart_for: Vec::new(),
+            state_dir: Some(config.state_dir.display().to_string()),
         };
         let known = std::sync::Mutex::new(Known { stamp, status });
         Reloader(Arc::new(Inner { path, log, started: config, parts, known }))
@@ -218,8 +235,10 @@ impl Reloader {
     /// # Errors
     /// It has mistakes, or does not fit the machine.
     pub(crate) async fn preview(&self, path: &Path, text: &str) -> anyhow::Result<ConfigDiff> {
-        let new = ConfigFile::parse(path, text)?.config;
+        let file = ConfigFile::parse(path, text)?;
         let ground = self.0.parts.ground.lock().await;
+        file.check_on(path, &ground.topology)?;
+        let new = file.config;
         let changes = self.changes(&new);
         let moves = self.shifts(&new, &ground, Event::PreviewConfig).await?;
         Ok(ConfigDiff::new(changes, moves))
@@ -228,6 +247,11 @@ impl Reloader {
     /// What holds, and what is wrong with what does not.
     pub(crate) fn status(&self) -> ConfigStatus {
         self.known(|known| known.status.clone())
+    }
+
+    /// What was read of the machine in use; `None` for a fixed one.
+    pub(crate) async fn machine_files(&self) -> Option<Arc<str>> {
+        self.0.parts.ground.lock().await.files.clone()
     }
 
     /// What the rebalancer does now, as the file says it.
@@ -264,18 +288,21 @@ impl Reloader {
         };
         let mut ground = self.0.parts.ground.lock().await;
         let had_file = self.known(|known| known.status.file.is_some());
+        let followed = path.clone();
         let read = tokio::task::spawn_blocking(move || {
-            let stamp = Stamp::of(&path);
+            let stamp = Stamp::of(&followed);
             // Without a file at the start, there need not be one now.
             let read = match had_file || stamp.is_some() {
-                true => ConfigFile::read(Some(&path)),
+                true => ConfigFile::read(Some(&followed)),
                 false => Ok(ConfigFile::default()),
             };
             (stamp, read)
         });
         let (stamp, read) = read.await?;
         self.known(|known| known.stamp = stamp);
-        let new = read?.config;
+        let file = read?;
+        file.check_on(&path, &ground.topology)?;
+        let new = file.config;
         let changes = self.changes(&new);
         let needs_step = changes.iter().any(|change| !change.needs_restart);
         let moves = match needs_step {
@@ -347,9 +374,9 @@ impl Reloader {
                     metrics.config_read("unchanged");
                 }
                 self.known(|known| {
-                    let ConfigStatus { file, .. } = known.status.clone();
-                    let read_at = Timestamp::now();
-                    known.status = ConfigStatus { file, read_at, problem: None, restart_for };
+                    let ConfigStatus { file, state_dir, .. } = known.status.clone();
+                    let (read_at, problem) = (Timestamp::now(), None);
+                    known.status = ConfigStatus { file, read_at, problem, restart_for, state_dir };
                 });
             }
         }

@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Reach, routes};
+use crate::check::isolated_reserved;
 use crate::config::{Config, LiveConfig};
 use crate::enforcer::{
     BOOT_ID, Enforcement, Enforcer, EnforcerTask, Originals, Questions, RestoredFiles,
@@ -122,27 +123,27 @@ pub struct Daemon {
 }
 
 /// What decides and what writes, and the ways to both.
-struct Core {
-    inbox: Inbox,
-    forwarder: Forwarder,
+pub(crate) struct Core {
+    pub(crate) inbox: Inbox,
+    pub(crate) forwarder: Forwarder,
     upstream: Upstream,
     metrics: Arc<Metrics>,
     losses: Losses,
     sync_soon: Arc<Notify>,
     enforcement: Enforcement,
-    enforcer: Enforcer,
+    pub(crate) enforcer: Enforcer,
     questions: Questions,
     /// What looks at containers, and is to be started.
     looking: RebalancerTask,
-    stop: CancellationToken,
-    kill: CancellationToken,
+    pub(crate) stop: CancellationToken,
+    pub(crate) kill: CancellationToken,
     broken: CancellationToken,
-    tasks: Vec<JoinHandle<()>>,
+    pub(crate) tasks: Vec<JoinHandle<()>>,
 }
 
 impl Core {
     /// Reads the journal, and decides from then on. Nobody else does anything yet.
-    async fn start(
+    pub(crate) async fn start(
         config: &Config,
         machine: &Machine,
         current: &LiveConfig,
@@ -218,6 +219,36 @@ impl Core {
     }
 }
 
+impl Core {
+    /// What asks the runtime.
+    pub(crate) fn syncer(&self, config: &Config) -> Syncer {
+        Syncer {
+            upstream: self.upstream.clone(),
+            inbox: self.inbox.clone(),
+            host_root: config.host_root.clone(),
+            metrics: Arc::clone(&self.metrics),
+            health: Arc::clone(&self.losses.health),
+            turn: Arc::default(),
+        }
+    }
+}
+
+/// Waits until everything is on disk, but not for ever.
+pub(crate) async fn end(tasks: Vec<JoinHandle<()>>) {
+    let deadline = Instant::now() + DRAIN;
+    for task in tasks {
+        let abort = task.abort_handle();
+        match timeout_at(deadline, task).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "a task ended badly"),
+            Err(_) => {
+                tracing::warn!("the runtime does not answer; stopping without it");
+                abort.abort();
+            }
+        }
+    }
+}
+
 fn warn_of_oddities(machine: &Machine) {
     for oddity in machine.topology().oddities() {
         tracing::warn!("odd hardware description: {oddity}");
@@ -247,15 +278,8 @@ impl Daemon {
         let (live, current) = watch::channel(Arc::new(followed.config.clone()));
         let config = Arc::clone(&current.borrow());
         let core = Core::start(&config, &machine, &current).await?;
+        let syncer = core.syncer(&config);
         let Core { inbox, metrics, losses, sync_soon, enforcement, stop, broken, .. } = core;
-        let syncer = Syncer {
-            upstream: core.upstream.clone(),
-            inbox: inbox.clone(),
-            host_root: config.host_root.clone(),
-            metrics: Arc::clone(&metrics),
-            health: Arc::clone(&losses.health),
-            turn: Arc::default(),
-        };
         let has_synced = first_sync(&syncer).await;
         let soon = Arc::clone(&sync_soon);
         let synced = syncer.clone().run(current.clone(), has_synced, soon, stop.clone());
@@ -432,18 +456,7 @@ impl Daemon {
             let _gone = std::fs::remove_file(socket);
         }
         self.kill.cancel();
-        let deadline = Instant::now() + DRAIN;
-        for task in self.tasks {
-            let abort = task.abort_handle();
-            match timeout_at(deadline, task).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(%error, "a task ended badly"),
-                Err(_) => {
-                    tracing::warn!("the runtime does not answer; stopping without it");
-                    abort.abort();
-                }
-            }
-        }
+        end(self.tasks).await;
         tracing::info!("stopped");
     }
 }
@@ -517,6 +530,9 @@ fn pools_at_start(topology: &Topology, config: &Config) -> Result<Pools, StartEr
             "reservedCpus: {missing} are offline; {} are reserved until they are back",
             pools.reserved()
         );
+    }
+    if let Some(message) = isolated_reserved(topology, reserved) {
+        tracing::warn!("{message}");
     }
     Ok(pools)
 }

@@ -277,6 +277,7 @@ impl NodeState {
             Event::Resize(id, resources) => self.resize(&id, resources, true, now),
             Event::Resized(id, is_answered) => self.resized(&id, is_answered),
             Event::WritesFailed(failed) => self.writes_failed(&failed, now),
+            Event::HugePagesRead(now) => self.huge_pages_read(&now),
             Event::WritesLanded(landed) => self.writes_landed(&landed),
             Event::MachineChanged(machine) => self.machine_changed(*machine, now),
             Event::ConfigChanged(config) => self.config_changed(*config, now),

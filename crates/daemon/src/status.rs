@@ -46,6 +46,9 @@ pub struct ConfigStatus {
     /// Keys that the file has other values for than the daemon was started with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restart_for: Vec<String>,
+    /// Where the daemon keeps its journal and history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_dir: Option<String>,
 }
 
 /// CPU lists by class; together they are the machine.

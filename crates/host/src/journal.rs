@@ -72,6 +72,11 @@ impl Journal {
         Journal::open_on(Arc::new(SoundDisk), dir)
     }
 
+    /// Whether there is one in `dir`, also one that is damaged. What cannot be looked up counts as there.
+    pub fn is_in(dir: &Path) -> bool {
+        dir.join(FILE).try_exists().unwrap_or(true)
+    }
+
     /// As [`Self::open`], on a disk that may say no.
     ///
     /// # Errors

@@ -148,7 +148,7 @@ impl Judge<'_> {
     }
 
     /// Wants more than all of its CPUs have, so that it would wait without anybody else, too.
-    fn crowds_itself(&self, id: ContainerId, resident: &Resident) -> bool {
+    pub(crate) fn crowds_itself(&self, id: ContainerId, resident: &Resident) -> bool {
         self.lately(id).map_or(0.0, Sample::wanted) > resident.cpus.len() as f64
     }
 

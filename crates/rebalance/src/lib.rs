@@ -17,6 +17,7 @@ mod sample;
 mod scene;
 mod settings;
 mod standing;
+mod unhelped;
 mod verdict;
 mod windows;
 
@@ -31,3 +32,4 @@ pub use render::{NameOf, render_evidence, render_proposal, render_verdict};
 pub use sample::{Round, Sample, Signal};
 pub use scene::{Mode, Resident, Scene, Unrest, Workload};
 pub use settings::{Parts, Settings, Threshold, Thresholds};
+pub use unhelped::{Reason, Unhelped};

@@ -18,6 +18,7 @@ use crate::sample::{Round, Sample, Signal};
 use crate::scene::{Mode, Resident, Scene};
 use crate::settings::Settings;
 use crate::standing::{Budget, Pair, Stage, Standing, Tried, lasting};
+use crate::unhelped::Unhelped;
 use crate::verdict::{self, Look, SEVERITY_MAX};
 use crate::windows::Windows;
 
@@ -91,6 +92,20 @@ impl Rebalancer {
     /// How many suffer from others, as far as the last round shows, without those for whose sake nothing is changed.
     pub fn victims(&self) -> usize {
         self.victims
+    }
+
+    /// Containers that showed a sign of suffering in the last round and for which nothing stands or was proposed lately, each with the reason. None in
+    /// unrest, and where nothing was measured: that is the reason for all.
+    pub fn unhelped(&self, scene: &Scene, now: Duration) -> Vec<Unhelped> {
+        if scene.unrest.is_some() || self.windows.is_blind() {
+            return Vec::new();
+        }
+        let is_helped = |id: &ContainerId| {
+            self.told.contains_key(id) || self.standing().any(|it| it.evidence.victim == *id)
+        };
+        let mut found = self.eyes(&scene.topology, now).unhelped(scene);
+        found.retain(|it| !is_helped(&it.container));
+        found
     }
 
     /// Somebody else has taken back all that stood. It is forgotten, and nothing is learned from it.

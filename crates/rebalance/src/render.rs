@@ -107,9 +107,14 @@ pub fn render_verdict(verdict: &Verdict, name_of: NameOf<'_>) -> String {
 
 fn render_finding(finding: &Finding) -> String {
     let Finding { signal, short, limit, usual, .. } = *finding;
-    let mut line = format!("{} {} > {}", signal.name(), value(signal, short), value(signal, limit));
+    let mut line = format!(
+        "{} {} > {}",
+        signal.name(),
+        render_value(signal, short),
+        render_value(signal, limit)
+    );
     if let Some(usual) = usual {
-        let _ = write!(line, ", usually {}", value(signal, usual));
+        let _ = write!(line, ", usually {}", render_value(signal, usual));
     }
     line
 }
@@ -118,7 +123,7 @@ fn excess(finding: &Finding) -> f64 {
     finding.short / finding.limit
 }
 
-fn value(signal: Signal, value: f64) -> String {
+pub(crate) fn render_value(signal: Signal, value: f64) -> String {
     match signal {
         Signal::Delay => format!("{} ms", number(value * 1e3)),
         Signal::Throttled | Signal::CpuPressure | Signal::FarMemory => percent(value),
@@ -147,7 +152,7 @@ mod tests {
     use super::*;
 
     fn check_value(signal: Signal, given: f64, expected: &str) {
-        assert_eq!(value(signal, given), expected);
+        assert_eq!(render_value(signal, given), expected);
     }
 
     #[test]

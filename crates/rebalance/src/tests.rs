@@ -21,6 +21,7 @@ mod in_the_way;
 mod judging;
 mod properties;
 mod suffering;
+mod unhelped;
 
 use harness::{check, check_with, parse_knobs, play, victims_after};
 

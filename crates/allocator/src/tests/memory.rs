@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_types::NodeSet;
+use bayplan_types::{NodeId, NodeSet};
 
 use super::*;
 
@@ -366,6 +366,29 @@ fn who_is_bound_needs_huge_pages_on_his_own_nodes() {
             6 1 huge1G:1 bound: refused: needs 1 GiB in huge pages of 1 GiB on its own NUMA nodes, 0 B are free; 1 GiB more would have to be freed
         "#]],
     );
+}
+
+/// Found with kubelet's memory manager (kubernetes#134395), which counts pages that others use as free.
+#[test]
+fn huge_pages_that_others_use_are_not_free() {
+    let size = Bytes(2 << 20);
+    for (left, step, expected) in [
+        ([0, 2], "1 1 huge2M:1", "owns [4] of 4, mems 1"),
+        ([0, 2], "1 1 huge2M:1 bound", "owns [4] of 4, mems 1"),
+        ([2, 0], "1 1 huge2M:1 bound", "owns [1] of 1, mems 0"),
+        ([1, 1], "1 1 huge2M:2", "mems 0-1"),
+        ([1, 1], "1 1 huge2M:2 bound", "1 GiB more would have to be freed"),
+        // More than there were when the machine was read.
+        ([9, 9], "1 1 huge2M:3 bound", "1 GiB more would have to be freed"),
+    ] {
+        let mut ledger = machine("pack:2 numa:1 core:4 pu:1 mem:10 huge:2M=1024", "").unwrap();
+        let left = (0..).zip(left).map(|(node, gib)| ((NodeId(node), size), Bytes::gib(gib)));
+        ledger.limit_huge_pages(&left.collect());
+        let found = play(&mut ledger, step);
+        assert!(found.contains(expected), "{step}: {found}");
+        ledger.release(parse_step(step).0.id);
+        assert_eq!(check_ledger(&ledger), [""; 0]);
+    }
 }
 
 #[test]

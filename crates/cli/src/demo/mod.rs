@@ -19,25 +19,31 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<()> {
     let pause = options.pause.unwrap_or(pause);
     tokio::runtime::Runtime::new()?.block_on(async {
         let mut stage = Stage::build(&options.machine).await?;
-        story::play(&mut stage, pause).await?;
-        if options.keep {
-            keep(&stage).await?;
-        }
+        // However it ends, also where no program reads any more, the daemon is stopped and its directory removed.
+        let told = tell(&mut stage, options, pause).await;
         stage.close().await;
-        Ok(())
+        told
     })
+}
+
+async fn tell(stage: &mut Stage, options: &DemoOptions, pause: Duration) -> anyhow::Result<()> {
+    story::play(stage, pause).await?;
+    if options.keep {
+        keep(stage).await?;
+    }
+    Ok(())
 }
 
 async fn keep(stage: &Stage) -> anyhow::Result<()> {
     let socket = stage.control_socket();
     let socket = socket.display();
-    println!("The daemon keeps running. In another terminal:");
-    println!("  bayplan status --control {socket}");
-    println!("  bayplan explain inference --control {socket}");
+    sayln!("The daemon keeps running. In another terminal:")?;
+    sayln!("  bayplan status --control {socket}")?;
+    sayln!("  bayplan explain inference --control {socket}")?;
     if let Some(address) = stage.metrics_address() {
-        println!("  curl http://{address}/metrics");
+        sayln!("  curl http://{address}/metrics")?;
     }
-    println!("Ctrl-C ends it.");
+    sayln!("Ctrl-C ends it.")?;
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         done = tokio::signal::ctrl_c() => done?,

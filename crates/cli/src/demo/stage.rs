@@ -9,7 +9,7 @@ use bayplan_cri::kubelet::Kubelet;
 use bayplan_daemon::config::Config;
 use bayplan_daemon::status::{ContainerStatus, Explanation, Status};
 use bayplan_daemon::{Daemon, Machine, query_control};
-use bayplan_topology::{Topology, derive, render_map};
+use bayplan_topology::{Snapshot, Topology, derive, render_map};
 use bayplan_types::{CpuId, CpuSet};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
@@ -20,6 +20,7 @@ use crate::{has_colour, paint};
 /// Everything that runs during the demo.
 pub(crate) struct Stage {
     dir: TempDir,
+    snapshot: Snapshot,
     topology: Topology,
     runtime: EmbeddedRuntime,
     daemon: Option<Daemon>,
@@ -32,7 +33,8 @@ pub(crate) struct Stage {
 impl Stage {
     /// Starts the runtime and the daemon in a new temporary directory.
     pub(crate) async fn build(machine: &str) -> anyhow::Result<Stage> {
-        let topology = derive(&named_machine(machine)?.snapshot)?;
+        let snapshot = named_machine(machine)?.snapshot;
+        let topology = derive(&snapshot)?;
         let dir =
             TempDir::with_prefix("bayplan-demo-").context("cannot make a temporary directory")?;
         let runtime = EmbeddedRuntime::new();
@@ -41,7 +43,7 @@ impl Stage {
         tokio::spawn(async move { server.serve(listener, std::future::pending()).await });
         let kubelet = Kubelet::new(dir.path().join("bayplan.sock"), "demo/app:1", &[], "");
         let mut stage =
-            Stage { dir, topology, runtime, daemon: None, kubelet, letters: Vec::new() };
+            Stage { dir, snapshot, topology, runtime, daemon: None, kubelet, letters: Vec::new() };
         stage.start_daemon().await?;
         Ok(stage)
     }
@@ -59,7 +61,7 @@ impl Stage {
             reserved_cpus: if is_large { first_core } else { CpuSet::new() },
             ..Config::default()
         };
-        let machine = Machine::fixed(self.topology.clone());
+        let machine = Machine::of_snapshot(&self.snapshot)?;
         self.daemon = Some(Daemon::start(config, machine).await?);
         Ok(())
     }

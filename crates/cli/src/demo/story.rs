@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::bail;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec, RunningPod};
 use bayplan_daemon::decision::Verdict;
 use bayplan_types::{Bytes, QosClass};
+use tonic::Code;
 
 use crate::demo::stage::Stage;
 
@@ -13,9 +14,9 @@ use crate::demo::stage::Stage;
 pub(crate) async fn play(stage: &mut Stage, pause: Duration) -> anyhow::Result<()> {
     let started = Instant::now();
     let cpus = stage.topology().cpus().len();
-    println!(
+    sayln!(
         "A machine with {cpus} CPUs, the bayplan daemon, and a client that speaks as kubelet does.\n"
-    );
+    )?;
 
     let system =
         PodSpec { namespace: "kube-system".into(), ..PodSpec::new("coredns", QosClass::Burstable) };
@@ -49,9 +50,11 @@ pub(crate) async fn play(stage: &mut Stage, pause: Duration) -> anyhow::Result<(
     let headline = format!("Another {quarter} whole CPUs: the shared ones let go of them first.");
     launch(stage, &headline, &guaranteed("inference"), &inference, pause).await?;
 
-    leave(stage, "The database leaves; its CPUs are shared again.", database, pause).await?;
+    if let Some(database) = database {
+        leave(stage, "The database leaves; its CPUs are shared again.", database, pause).await?;
+    }
     restart(stage, pause).await?;
-    println!("The story took {:.1} s.", started.elapsed().as_secs_f64());
+    sayln!("The story took {:.1} s.", started.elapsed().as_secs_f64())?;
     Ok(())
 }
 
@@ -61,17 +64,22 @@ async fn launch(
     pod: &PodSpec,
     container: &ContainerSpec,
     pause: Duration,
-) -> anyhow::Result<(RunningPod, String)> {
-    println!("== {headline}");
-    let running = stage
-        .kubelet
-        .launch(pod, container)
-        .await
-        .map_err(|status| anyhow::anyhow!("{}", status.message()))
-        .with_context(|| format!("the runtime did not start {}", container.name))?;
+) -> anyhow::Result<Option<(RunningPod, String)>> {
+    sayln!("== {headline}")?;
+    let running = match stage.kubelet.launch(pod, container).await {
+        Ok(running) => Some(running),
+        // How the daemon refuses; kubelet shows the text with the pod, and tries again.
+        Err(status) if status.code() == Code::ResourceExhausted => {
+            sayln!("  {} is refused: {}", container.name, status.message())?;
+            None
+        }
+        Err(status) => {
+            bail!("the runtime did not start {}: {}", container.name, status.message())
+        }
+    };
     show(stage).await?;
     explain(stage, &container.name).await?;
-    println!();
+    sayln!()?;
     tokio::time::sleep(pause).await;
     Ok(running)
 }
@@ -82,39 +90,39 @@ async fn leave(
     (pod, id): (RunningPod, String),
     pause: Duration,
 ) -> anyhow::Result<()> {
-    println!("== {headline}");
+    sayln!("== {headline}")?;
     let status = |status: tonic::Status| anyhow::anyhow!("{}", status.message());
     stage.kubelet.stop(&id).await.map_err(status)?;
     stage.kubelet.remove(&id).await.map_err(status)?;
     stage.kubelet.end_pod(&pod).await.map_err(status)?;
     show(stage).await?;
-    println!();
+    sayln!()?;
     tokio::time::sleep(pause).await;
     Ok(())
 }
 
 async fn restart(stage: &mut Stage, pause: Duration) -> anyhow::Result<()> {
-    println!("== The daemon is restarted; containers keep running.");
+    sayln!("== The daemon is restarted; containers keep running.")?;
     let before = stage.pinned();
     stage.restart_daemon().await?;
     show(stage).await?;
     let after = stage.pinned();
     let moved = before.iter().filter(|container| !after.contains(container)).count();
-    println!("  {moved} of {} containers moved.\n", before.len());
+    sayln!("  {moved} of {} containers moved.\n", before.len())?;
     tokio::time::sleep(pause).await;
     Ok(())
 }
 
 async fn show(stage: &mut Stage) -> anyhow::Result<()> {
     let status = stage.status().await?;
-    print!("{}", stage.render(&status));
+    say!("{}", stage.render(&status))?;
     Ok(())
 }
 
 /// Where it went, and why not elsewhere: one line per reason.
 async fn explain(stage: &Stage, container: &str) -> anyhow::Result<()> {
     for explanation in stage.explain(container).await? {
-        println!("  why: {}", explanation.decision.outcome);
+        sayln!("  why: {}", explanation.decision.outcome)?;
         let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
         for pool in explanation.decision.pools.iter().filter(|pool| pool.verdict != Verdict::Won) {
             match reasons.iter_mut().find(|(why, _)| *why == pool.why) {
@@ -123,7 +131,7 @@ async fn explain(stage: &Stage, container: &str) -> anyhow::Result<()> {
             }
         }
         for (why, pools) in reasons {
-            println!("       not {}: {why}", pools.join(", "));
+            sayln!("       not {}: {why}", pools.join(", "))?;
         }
     }
     Ok(())

@@ -10,8 +10,6 @@ mod story;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
-
 use anyhow::Context as _;
 use bayplan_daemon::config::{Config, read_config};
 use bayplan_daemon::history::Entry;
@@ -21,6 +19,7 @@ use clap::ValueEnum as _;
 
 use crate::args::{Output, ReplayOptions};
 use crate::machine::named_machine;
+use crate::node_config::NodeConfig;
 use crate::past::Past;
 use crate::replay::played::{Played, Setting};
 use crate::replay::player::play;
@@ -31,27 +30,29 @@ use crate::simulate::tally::Tally;
 use crate::simulate::times::Times;
 
 /// Replays the history, and says what would be different.
-pub(crate) fn run(config: Option<&Path>, options: &ReplayOptions) -> anyhow::Result<()> {
-    let mut past = Past::open(None, &options.history())?;
+pub(crate) fn run(config: &NodeConfig, options: &ReplayOptions) -> anyhow::Result<()> {
+    let mut past = Past::open(&config.of_node(), &options.history())?;
     let entries = past.read(false)?;
     if let Some(damage) = past.render_damage() {
-        eprintln!("bayplan: warning: {damage}");
+        errln!("bayplan: warning: {damage}");
     }
     let machine = options.machine.as_deref().map(machine).transpose()?;
     let setting = Setting {
-        config: config.map(|path| read_config(Some(path))).transpose()?,
+        config: config.tried().map(|path| read_config(Some(path))).transpose()?,
         policy: options.policy.map(Into::into),
         topology: machine,
     };
-    let name = config.map_or("as it would have been".to_owned(), |path| path.display().to_string());
+    let name = config
+        .tried()
+        .map_or("as it would have been".to_owned(), |path| path.display().to_string());
     let name = match options.policy.and_then(|it| it.to_possible_value()) {
         Some(policy) => format!("{name}, {}", policy.get_name()),
         None => name,
     };
     let report = replay(&entries, &setting, name)?;
     match options.output.output {
-        Output::Text => print!("{}", render_text(&report)),
-        Output::Json => print!("{}", render_json(&report)?),
+        Output::Text => out!("{}", render_text(&report))?,
+        Output::Json => out!("{}", render_json(&report)?)?,
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! What the daemon tells of itself is what the replay makes of it: random histories through the daemon's state, whose entries are replayed.
 
+use std::path::Path;
+
 use bayplan_allocator::policy::Policy;
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::translate::{NewContainer, Resources};

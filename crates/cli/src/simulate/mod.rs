@@ -30,6 +30,7 @@ use bayplan_types::CpuSet;
 
 use crate::args::{MachineOptions, Output, SimulateOptions};
 use crate::machine::{load_root, named_machine};
+use crate::node_config::NodeConfig;
 use crate::seats::Seats;
 use crate::simulate::placement::{PlacementRow, render_placement};
 use crate::simulate::progress::Progress;
@@ -41,12 +42,12 @@ use crate::simulate::times::{Times, clock_cost, thread_cpu_time};
 use crate::simulate::trace::{Trace, parse_trace};
 
 /// Replays the trace once, or under each of two configurations.
-pub(crate) fn run(config: Option<&Path>, options: &SimulateOptions) -> anyhow::Result<()> {
-    check_output(options)?;
+pub(crate) fn run(config: &NodeConfig, options: &SimulateOptions) -> anyhow::Result<()> {
+    hint_at_placement(options)?;
     let machine = load_machine(config, &options.machine)?;
     let trace = load_trace(&options.trace)?;
     if !trace.machine.is_empty() && trace.machine != machine.name {
-        eprintln!(
+        errln!(
             "bayplan: warning: {} was made for the machine `{}`, and is replayed on `{}`",
             options.trace.display(),
             trace.machine,
@@ -56,11 +57,11 @@ pub(crate) fn run(config: Option<&Path>, options: &SimulateOptions) -> anyhow::R
     let mut runs = Vec::new();
     match options.compare.as_slice() {
         [] => {
-            let read = match config.is_some() || machine.is_this {
-                true => read_config(config)?,
+            let read = match config.path().is_some() || machine.is_this {
+                true => config.strict()?,
                 false => Config::default(),
             };
-            let name = config.map(|path| path.display().to_string());
+            let name = config.path().map(|path| path.display().to_string());
             let done = simulate(&machine, &trace, &under(read, options), name)?;
             write_files(options, &machine, &trace, &done)?;
             runs.push(done.run);
@@ -80,22 +81,21 @@ pub(crate) fn run(config: Option<&Path>, options: &SimulateOptions) -> anyhow::R
         events: trace.events.len(),
         runs,
     };
-    match options.summary {
-        Output::Text => print!("{}", render_text(&summary)),
-        Output::Json => print!("{}", render_json(&summary)?),
+    match options.form() {
+        Output::Text => out!("{}", render_text(&summary))?,
+        Output::Json => out!("{}", render_json(&summary)?)?,
     }
     Ok(())
 }
 
-/// `-o` and `--output` are two things here.
-fn check_output(options: &SimulateOptions) -> anyhow::Result<()> {
-    if let Some(path) = &options.output {
-        let is_form = path == Path::new("json") || path == Path::new("text");
-        let name = path.display();
+/// `--output` was the name of `--placement`, and still takes files.
+fn hint_at_placement(options: &SimulateOptions) -> anyhow::Result<()> {
+    if let Some(path) = options.old_placement() {
+        let path = path.display();
+        errln!("bayplan: warning: --output {path} is written --placement {path} now");
         ensure!(
-            !is_form,
-            "--output {name} would write the placement into a file `{name}`; the form of the summary is -o {name} (for such a \
-             file write --output ./{name})"
+            options.compare.is_empty(),
+            "--compare writes no placement; leave --output {path} out"
         );
     }
     Ok(())
@@ -109,7 +109,7 @@ struct Machine {
     is_this: bool,
 }
 
-fn load_machine(config: Option<&Path>, options: &MachineOptions) -> anyhow::Result<Machine> {
+fn load_machine(config: &NodeConfig, options: &MachineOptions) -> anyhow::Result<Machine> {
     match &options.machine {
         Some(name) => {
             let named = named_machine(name)?;
@@ -198,7 +198,7 @@ fn write_files(
     let write = |path: &Path, text: String| {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     };
-    if let Some(path) = &options.output {
+    if let Some(path) = options.placement() {
         write(path, render_placement(&trace.name, &done.rows)?)?;
     }
     let Some(dir) = &options.svg else { return Ok(()) };

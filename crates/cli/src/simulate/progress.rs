@@ -30,7 +30,7 @@ impl Progress {
         if self.is_terminal && Instant::now() >= self.next {
             self.next = Instant::now() + BETWEEN_DRAWINGS;
             self.is_drawn = true;
-            eprint!("{}", render(self.done, self.total));
+            err!("{}", render(self.done, self.total));
         }
     }
 }
@@ -38,7 +38,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.is_drawn {
-            eprint!("\r\u{1b}[K");
+            err!("\r\u{1b}[K");
             // Nobody is left to be told.
             let _ = std::io::stderr().flush();
         }

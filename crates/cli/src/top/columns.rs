@@ -134,8 +134,9 @@ impl Sort {
     }
 }
 
-/// A title, and so many rows.
-pub(super) fn render(reading: &Reading, rows: usize) -> String {
+/// A title, and so many rows, in lines of at most so many characters: columns that do not fit are left out whole, from the right, but the one
+/// that rows are sorted by last.
+pub(super) fn render(reading: &Reading, rows: usize, sort: Sort, width: usize) -> String {
     let count = reading.containers.len();
     let known = || reading.containers.iter().filter_map(|row| row.cpu_usage);
     let use_of_all = match known().next() {
@@ -149,26 +150,66 @@ pub(super) fn render(reading: &Reading, rows: usize) -> String {
     }
     let is_there =
         |column: &&Column| reading.containers.iter().any(|row| (column.value)(row).is_some());
-    let columns: Vec<&Column> = COLUMNS.iter().filter(is_there).collect();
-    let mut titles = vec!["CONTAINER", "CLASS"];
-    titles.extend(columns.iter().map(|column| column.title));
-    titles.push("CPUS");
-    let mut lines = table(&titles);
-    for row in reading.containers.iter().take(rows) {
-        let mut cells = vec![row.container.clone(), row.class.clone()];
-        cells.extend(
-            columns
-                .iter()
-                .map(|column| (column.value)(row).map_or_else(|| "-".to_owned(), column.text)),
-        );
-        cells.push(row.cpus.clone());
-        lines.add_row(cells);
+    let mut columns: Vec<&Column> = COLUMNS.iter().filter(is_there).collect();
+    let shown = &reading.containers[..rows.min(count)];
+    let mut texts = TEXTS.to_vec();
+    let mut lines = render_rows(shown, &columns, &texts);
+    while lines.lines().any(|line| line.chars().count() > width) {
+        let last = columns.iter().rposition(|column| column.sort != sort);
+        match (last, texts.len()) {
+            (Some(last), _) if last > 0 || columns.len() == 1 => drop(columns.remove(last)),
+            (_, 2..) => drop(texts.pop()),
+            (Some(last), _) => drop(columns.remove(last)),
+            (None, _) => break,
+        }
+        lines = render_rows(shown, &columns, &texts);
     }
-    text.push_str(&render_table(&lines));
+    text.push_str(&lines);
     if let Some(unread) = &reading.unread {
         text.push_str(&format!("not all could be read: {unread}\n"));
     }
-    text
+    text.lines().map(|line| cut(line, width) + "\n").collect()
+}
+
+/// A column of text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Text {
+    Container,
+    Cpus,
+    Class,
+}
+
+/// Those that are left out first come last.
+const TEXTS: [Text; 3] = [Text::Container, Text::Cpus, Text::Class];
+
+fn render_rows(rows: &[Row], columns: &[&Column], texts: &[Text]) -> String {
+    let has = |text: Text| texts.contains(&text);
+    let mut titles = vec!["CONTAINER"];
+    titles.extend(has(Text::Class).then_some("CLASS"));
+    titles.extend(columns.iter().map(|column| column.title));
+    titles.extend(has(Text::Cpus).then_some("CPUS"));
+    let mut lines = table(&titles);
+    for row in rows {
+        let number =
+            |column: &&Column| (column.value)(row).map_or_else(|| "-".to_owned(), column.text);
+        let mut cells = vec![row.container.clone()];
+        cells.extend(has(Text::Class).then(|| row.class.clone()));
+        cells.extend(columns.iter().map(number));
+        cells.extend(has(Text::Cpus).then(|| row.cpus.clone()));
+        lines.add_row(cells);
+    }
+    render_table(&lines)
+}
+
+/// A line that is too long ends with a whole word, if it has several.
+fn cut(line: &str, width: usize) -> String {
+    let Some((end, _)) = line.char_indices().nth(width) else { return line.to_owned() };
+    let kept: String = line[..end].chars().take(width.saturating_sub(1)).collect();
+    let is_word_end = line[kept.len()..].starts_with(' ');
+    let whole =
+        if is_word_end { Some(kept.as_str()) } else { kept.rsplit_once(' ').map(|it| it.0) };
+    let whole = whole.map(str::trim_end).filter(|whole| !whole.trim().is_empty());
+    format!("{}\u{2026}", whole.unwrap_or(&kept))
 }
 
 #[cfg(test)]
@@ -201,7 +242,25 @@ mod tests {
             containers,
             unread: Some("cannot read /a: denied".to_owned()),
         };
-        expected.assert_eq(&render(&reading, rows));
+        expected.assert_eq(&render(&reading, rows, sort, usize::MAX));
+        for width in 1..=200 {
+            check_width(&reading, rows, sort, width);
+        }
+    }
+
+    /// No line is longer, and every title is whole.
+    fn check_width(reading: &Reading, rows: usize, sort: Sort, width: usize) {
+        let text = render(reading, rows, sort, width);
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+        let known: Vec<&str> = COLUMNS.iter().map(|column| column.title).collect();
+        let header = text.lines().find(|line| line.trim_start().starts_with("CONTAINER "));
+        let words = header.iter().flat_map(|it| it.split("  ")).map(str::trim);
+        for word in words.filter(|it| !it.is_empty()) {
+            let word = word.trim_end_matches('\u{2026}');
+            let is_whole =
+                ["CONTAINER", "CLASS", "CPUS", ""].contains(&word) || known.contains(&word);
+            assert!(is_whole, "{width}: `{word}` in\n{text}");
+        }
     }
 
     #[test]

@@ -315,8 +315,9 @@ impl ProbeRates {
 fn taken(container: &ContainerAudit, recent_seconds: f64) -> Option<f64> {
     let owned: CpuSet = container.owned.parse().ok()?;
     let owned = u32::try_from(owned.len()).ok().filter(|count| *count > 0)?;
-    Some(container.recent.as_ref()?.taken_seconds / (recent_seconds * f64::from(owned)))
-        .filter(|share| share.is_finite())
+    let share = container.recent.as_ref()?.taken_seconds / (recent_seconds * f64::from(owned));
+    // The probes count by one clock and the window is measured by another.
+    share.is_finite().then(|| share.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]

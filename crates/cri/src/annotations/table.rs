@@ -288,9 +288,9 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "memory-type",
-        values: Values::Text("dram, pmem, hbm and cxl with commas, or mixed"),
-        default: "every kind but hbm",
-        meaning: "kinds of memory that it may have; mixed is every kind",
+        values: Values::Text("dram, pmem, hbm, cxl and gpu with commas, or mixed"),
+        default: "every kind but hbm and gpu",
+        meaning: "kinds of memory that it may have; mixed is every kind of the machine's own, gpu that of GPUs which the driver shows as NUMA nodes",
         older: BOTH,
         fills: &[Field::MemoryKinds],
         set: |asked, said| {

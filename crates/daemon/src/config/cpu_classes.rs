@@ -149,6 +149,17 @@ const FIELDS: [(&str, &str); 9] = [
 ];
 /// Fields that nri-plugins have and that need what bayplan does not do.
 const SPEED_SELECT: [&str; 4] = ["pctPriority", "pctMinFreq", "pctMaxFreq", "sstClosID"];
+
+/// Where a frequency lies between the lowest (0) and the highest (100) of any CPU; `None` where that depends on the CPU.
+fn place_in_range(frequency: Frequency) -> Option<u8> {
+    match frequency {
+        Frequency::Min => Some(0),
+        Frequency::Percent(percent) => Some(percent),
+        Frequency::Max => Some(100),
+        Frequency::Base | Frequency::Exactly(_) | Frequency::BelowMax(_) => None,
+    }
+}
+
 const EXPECTED: &str = "names of classes, each with lines such as `minFreq: base`";
 
 #[derive(Default)]
@@ -215,7 +226,32 @@ impl Reader {
                 }
             }
         }
+        self.bounds(name, "minFreq", "maxFreq", [class.min, class.max], entries);
+        let uncore = [class.uncore_min, class.uncore_max];
+        self.bounds(name, "uncoreMinFreq", "uncoreMaxFreq", uncore, entries);
         class
+    }
+
+    /// A lowest frequency above the highest is a mistake on every machine where both are of one kind.
+    fn bounds(
+        &mut self,
+        name: &str,
+        low: &str,
+        high: &str,
+        bounds: [Option<Frequency>; 2],
+        entries: &[(Position, String, Node)],
+    ) {
+        let [Some(min), Some(max)] = bounds else { return };
+        let is_above = match (min, max) {
+            (Frequency::Exactly(min), Frequency::Exactly(max)) => min > max,
+            _ => place_in_range(min).zip(place_in_range(max)).is_some_and(|(min, max)| min > max),
+        };
+        if is_above {
+            let at = entries.iter().find(|(_, key, _)| key == low).map(|(.., value)| value.at);
+            let message =
+                format!("`{name}.{low}` is {min}, above `{high}`, {max}; expected at most that");
+            self.wrong(at.unwrap_or_default(), message);
+        }
     }
 
     fn upper(&mut self, what: &str, value: &Node) -> Option<Frequency> {

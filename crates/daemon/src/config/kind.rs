@@ -108,6 +108,8 @@ pub(super) struct Field<'a> {
 const DURATION_MIN: Duration = Duration::from_millis(10);
 const DURATION_MAX: Duration = Duration::from_secs(3600);
 const UNITS: [(&str, u32); 4] = [("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
+const FILTER: &str =
+    "off, error, warn, info, debug or trace, or levels by crate such as bayplan_cri=debug,info";
 const PORTS: &str = "IP:PORT such as 127.0.0.1:9478, or off";
 
 impl Kind {
@@ -134,7 +136,7 @@ impl Kind {
             Kind::Word(choice) => format!("one of {}", choice.words().join(", ")),
             Kind::Always(_) => "true".to_owned(),
             Kind::Group(_) => "the name or number of a group".to_owned(),
-            Kind::Filter(_) => "a filter such as info or bayplan_cri=debug,info".to_owned(),
+            Kind::Filter(_) => FILTER.to_owned(),
             Kind::Tree(tree) => tree.expected(),
         }
     }
@@ -191,8 +193,7 @@ impl Kind {
                 put(place(config), is_name.then(|| text.clone()))
             }
             Kind::Filter(place) => {
-                let is_filter = text.parse::<EnvFilter>().is_ok();
-                put(place(config), is_filter.then(|| text.clone()))
+                put(place(config), parse_filter(text).is_some().then(|| text.clone()))
             }
         };
         if is_read { Ok(()) } else { Err(self.wrong(field, &format!("`{text}`"))) }
@@ -360,6 +361,23 @@ fn parse_address(text: &str) -> Option<Option<SocketAddr>> {
         "off" | "false" => Some(None),
         _ => text.parse().ok().map(Some),
     }
+}
+
+/// What is logged, or `None` where a word is no level: `loud` alone would be taken for the name of a crate, of which everything is logged, and
+/// of all others nothing. At least one part must be about everything or about a crate of ours.
+pub fn parse_filter(text: &str) -> Option<EnvFilter> {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    let is_level = |word: &str| {
+        LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level))
+            || word.parse::<u8>().is_ok_and(|number| number <= 5)
+    };
+    let is_ours = |part: &str| part.starts_with("bayplan") || part.starts_with('[');
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    let is_understood = |part: &&str| is_level(part) || is_ours(part) || part.contains('=');
+    let says_something = parts.iter().any(|part| is_level(part) || is_ours(part));
+    let filter = text.parse::<EnvFilter>().ok()?;
+    // Fields of spans may hold commas; what is in braces is left to the library.
+    (says_something && (text.contains('[') || parts.iter().all(is_understood))).then_some(filter)
 }
 
 pub(super) fn parse_duration(text: &str) -> Option<Duration> {

@@ -4,8 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::cpu_classes::unknown_classes;
+use super::foreign::foreign;
 use super::kind::{Field, Kind};
 use super::requests::exclusions;
+use super::sockets::shared_paths;
 use super::table::{KEYS, Key, keys_of};
 use super::{CONFIG_PATH, Config, Settings};
 use crate::yaml::{Node, Position, Value, parse_yaml};
@@ -49,7 +51,16 @@ pub struct ConfigFile {
     /// What it means.
     pub config: Config,
     /// Whole names of the keys that it has, and where each begins.
-    stands: Vec<(&'static str, Position)>,
+    pub(super) stands: Vec<(&'static str, Position)>,
+}
+
+/// What can be used of a file that may have mistakes.
+#[derive(Debug, Default)]
+pub struct UsableConfig {
+    /// What it says where it can be understood, and defaults elsewhere.
+    pub config: Config,
+    /// Why it cannot be used as a whole: [`ConfigErrors`], or it cannot be read.
+    pub problem: Option<anyhow::Error>,
 }
 
 impl ConfigFile {
@@ -75,16 +86,64 @@ impl ConfigFile {
     /// # Errors
     /// [`ConfigErrors`] with every mistake at once.
     pub fn parse(path: &Path, text: &str) -> Result<ConfigFile, ConfigErrors> {
-        let mut reader = Reader::default();
-        match parse_yaml(text) {
-            Ok(root) => reader.root(&root),
-            Err((at, message)) => reader.mistake(at, format!("not YAML: {message}")),
+        let Reader { file, mut errors } = Reader::of(text);
+        errors.sort_by_key(|error| error.at);
+        match errors.is_empty() {
+            true => Ok(file),
+            false => Err(ConfigErrors { path: path.to_owned(), errors }),
         }
-        reader.errors.sort_by_key(|error| error.at);
-        match reader.errors.is_empty() {
-            true => Ok(reader.file),
-            false => Err(ConfigErrors { path: path.to_owned(), errors: reader.errors }),
+    }
+
+    /// Reads as much of a file as can be understood, as [`ConfigFile::parse_usable`] does. Meant for what has to work when a file is
+    /// broken, such as finding the control socket of a daemon that runs under an earlier version of the file.
+    ///
+    /// # Errors
+    /// A file that was named is not there or cannot be read. The usual one need not be.
+    pub fn read_usable(path: Option<&Path>) -> anyhow::Result<UsableConfig> {
+        let usual = Path::new(CONFIG_PATH);
+        match std::fs::read_to_string(path.unwrap_or(usual)) {
+            Ok(text) => Ok(ConfigFile::parse_usable(path.unwrap_or(usual), &text)),
+            Err(error) => {
+                match (path, error.kind()) {
+                    (Some(path), _) => Err(anyhow::Error::new(error)
+                        .context(format!("cannot read {}", path.display()))),
+                    (None, std::io::ErrorKind::NotFound) => Ok(UsableConfig::default()),
+                    (None, _) => {
+                        let problem =
+                            anyhow::Error::new(error).context(format!("cannot read {CONFIG_PATH}"));
+                        Ok(UsableConfig { problem: Some(problem), ..UsableConfig::default() })
+                    }
+                }
+            }
         }
+    }
+
+    /// What can be understood of a text, and its mistakes. A text that is no YAML is read key by key: each line that begins a key at the
+    /// margin, with those that belong to it, counts if it is YAML by itself.
+    pub fn parse_usable(path: &Path, text: &str) -> UsableConfig {
+        let errors = match ConfigFile::parse(path, text) {
+            Ok(file) => return UsableConfig { config: file.config, problem: None },
+            Err(errors) => errors,
+        };
+        let config = match parse_yaml(text) {
+            Ok(_) => Reader::of(text).file.config,
+            Err(_) => {
+                let mut reader = Reader::default();
+                for piece in pieces(text) {
+                    if let Ok(Node { value: Value::Map(entries), .. }) = parse_yaml(&piece) {
+                        reader.entries("", &entries);
+                    }
+                }
+                reader.file.config
+            }
+        };
+        UsableConfig { config, problem: Some(errors.into()) }
+    }
+
+    /// Where a key stands; the beginning of the file if it has its default.
+    pub(super) fn place(&self, key: &str) -> Position {
+        let place = self.stands.iter().find(|(name, _)| *name == key).map(|(_, at)| *at);
+        place.unwrap_or(Position { line: 1, column: 1 })
     }
 
     /// Every key with its value, and whether the file says so.
@@ -116,7 +175,35 @@ struct Reader {
     errors: Vec<ConfigError>,
 }
 
+/// Lines that begin a key at the margin, each with the lines that belong to it.
+fn pieces(text: &str) -> Vec<String> {
+    let mut pieces: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let begins = line.starts_with(|it: char| !it.is_whitespace() && !"#-]}".contains(it));
+        match pieces.last_mut().filter(|_| !begins) {
+            Some(piece) => piece.push_str(&format!("{line}\n")),
+            None => pieces.push(format!("{line}\n")),
+        }
+    }
+    pieces
+}
+
 impl Reader {
+    fn of(text: &str) -> Reader {
+        let mut reader = Reader::default();
+        match parse_yaml(text) {
+            Ok(root) => match foreign(&root) {
+                Some((at, message)) => reader.mistake(at, message),
+                None => reader.root(&root),
+            },
+            Err((at, message)) => match foreign_piece(text) {
+                Some((at, message)) => reader.mistake(at, message),
+                None => reader.mistake(at, format!("not YAML: {message}")),
+            },
+        }
+        reader
+    }
+
     /// What the file says is shown on terminals, which must not obey it.
     fn mistake(&mut self, at: Position, message: impl AsRef<str>) {
         self.errors.push(ConfigError { at, message: without_controls(message.as_ref()) });
@@ -133,6 +220,9 @@ impl Reader {
             self.mistake(at, message);
         }
         for (at, message) in unknown_classes(&self.file.config, &self.file.stands) {
+            self.mistake(at, message);
+        }
+        for (at, message) in shared_paths(&self.file.config, &self.file.stands) {
             self.mistake(at, message);
         }
     }
@@ -160,6 +250,13 @@ impl Reader {
             }
         }
     }
+}
+
+/// The same for the first of several documents in one file, which is how objects of Kubernetes often come.
+fn foreign_piece(text: &str) -> Option<(Position, String)> {
+    let documents = text.split("\n---");
+    let roots = documents.filter_map(|document| parse_yaml(document).ok());
+    roots.filter_map(|root| foreign(&root)).next()
 }
 
 fn without_controls(message: &str) -> String {

@@ -33,6 +33,79 @@ fn a_terminal_obeys_nothing_in_a_mistake() {
 }
 
 #[test]
+fn a_filter_that_logs_nothing_of_ours_is_a_mistake() {
+    for good in [
+        "info",
+        "off",
+        "WARN",
+        "3",
+        "bayplan_cri=debug,info",
+        "bayplan_daemon",
+        "h2=warn,info",
+        "info,h2=off",
+        "bayplan_daemon[step]=debug,warn",
+        "bayplan=trace",
+    ] {
+        assert!(parse_filter(good).is_some(), "{good}");
+    }
+    for bad in ["loud", "", "infos", "info,loud", "h2=debug", "a=b=c", "6", "quiet=info"] {
+        assert!(parse_filter(bad).is_none(), "{bad}");
+    }
+}
+
+#[test]
+fn what_can_be_understood_of_a_broken_file_is_used() {
+    let check = |text: &str| {
+        let UsableConfig { config, problem } = ConfigFile::parse_usable(Path::new("f"), text);
+        (config.differences(), problem.is_some())
+    };
+    let said = |text: &str, is_broken: bool| (text.to_owned(), is_broken);
+    assert_eq!(check("controlSocket: /a\n"), said("{controlSocket: /a}", false));
+    for broken in [
+        "controlSocket: /a\nsokket: /b\n",
+        "log: loud\ncontrolSocket: /a\n",
+        "controlSocket: /a\nlog: \"info\n",
+        "# a comment\nrequests: {siblings: [pair\ncontrolSocket: /a\n",
+        "controlSocket: /a\n\tlog: info\n",
+        "resctrl:\n  partitions: {a: {mbAllocation: [fast]}}\ncontrolSocket: /a\n",
+    ] {
+        let (differences, is_broken) = check(broken);
+        assert!(differences.contains("controlSocket: /a") && is_broken, "{broken}: {differences}");
+    }
+    for none in ["controlSocket: [\n", "kind: BalloonsPolicy\ncontrolSocket: /a\n", "- a\n"] {
+        assert_eq!(check(none), said("{}", true), "{none}");
+    }
+}
+
+#[test]
+fn a_lowest_frequency_above_the_highest_is_a_mistake_where_both_are_comparable() {
+    let check = |bounds: &str| {
+        let text = format!("cpuClasses: {{classes: {{c: {{{bounds}}}}}}}\n");
+        parse_config(Path::new("f"), &text).is_ok()
+    };
+    for good in [
+        "minFreq: 2GHz, maxFreq: 2GHz",
+        "minFreq: min, maxFreq: 0%",
+        "minFreq: 50%, maxFreq: max",
+        "minFreq: 3GHz, maxFreq: 50%",
+        "minFreq: base, maxFreq: 1GHz",
+        "minFreq: maxFreq-200MHz, maxFreq: 2GHz",
+        "uncoreMinFreq: 1GHz, uncoreMaxFreq: 2GHz",
+    ] {
+        assert!(check(good), "{good}");
+    }
+    for bad in [
+        "minFreq: 2100MHz, maxFreq: 2GHz",
+        "maxFreq: 20%, minFreq: 21%",
+        "minFreq: max, maxFreq: 99%",
+        "minFreq: 1%, maxFreq: min",
+        "uncoreMinFreq: 2GHz, uncoreMaxFreq: 1GHz",
+    ] {
+        assert!(!check(bad), "{bad}");
+    }
+}
+
+#[test]
 fn directories_in_containers_are_absolute_and_each_is_named_once() {
     for wrong in ["[.bayplan]", "[/]", "[/a/../etc]", "[/a, /b, /a]", "[[/a]]", "/a", ""] {
         let text = format!("resourcesDirectories: {wrong}\n");
@@ -69,7 +142,7 @@ fn every_mistake_is_listed_with_line_and_column() {
             config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
             config.yaml:7:3: `onFailure` is a list, expected one of open, closed
             config.yaml:8:25: `reservedNamespaces` is not only names, expected a list of names such as [kube-system, monitoring]
-            config.yaml:9:4: `log` is empty, expected a filter such as info or bayplan_cri=debug,info
+            config.yaml:9:4: `log` is empty, expected off, error, warn, info, debug or trace, or levels by crate such as bayplan_cri=debug,info
             config.yaml:10:1: `socket` stands twice"#]],
     );
 }

@@ -21,7 +21,7 @@ pub(crate) use cgroups::{
 };
 pub(crate) use isolation::Isolations;
 pub(super) use power::{PowerCache, gather_power};
-pub(crate) use resctrl::{ClassesKnown, SCARCE};
+pub(crate) use resctrl::{ClassesKnown, SCARCE, check_classes};
 pub(crate) use turned::TurnedSlots;
 
 use crate::config::Config;

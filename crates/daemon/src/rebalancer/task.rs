@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use bayplan_allocator::ContainerId;
 use bayplan_host::disk::Disk;
-use bayplan_rebalance::{Decision, Mode, Rebalancer, Round, Sample, Scene, Settings, Unrest};
+use bayplan_rebalance::{
+    Decision, Mode, Rebalancer, Round, Sample, Scene, Settings, Unhelped, Unrest,
+};
 use bayplan_types::NodeSet;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +17,7 @@ use super::baselines::BaselineFile;
 use super::reach::{FilesSeen, Reach, Writing};
 use super::sampler::Sampler;
 use super::scene::{Bounds, Stays, note_drift, scene_of};
-use super::view::Told;
+use super::view::{Told, UnhelpedView};
 use crate::config::{Config, LiveConfig, RebalanceConfig};
 use crate::enforcer::Enforcement;
 use crate::event::{Answer, Event};
@@ -253,6 +255,7 @@ impl RebalancerTask {
         self.told.looked(samples.len(), self.hindrance(&scene, &reach, config));
         let round = Round { at: now, period, samples };
         let decisions = looker.rebalancer.look(&scene, &round);
+        self.told.unhelped(unhelped(looker.rebalancer.unhelped(&scene, now), &scene));
         self.follow(looker, &scene, decisions).await
     }
 
@@ -310,6 +313,14 @@ fn tell_samples(scene: &Scene, samples: &BTreeMap<ContainerId, Sample>) {
         let container = scene.residents.get(id).map_or("", |it| it.name.as_str());
         tracing::debug!(container, ?sample, "rebalance: seen");
     }
+}
+
+fn unhelped(found: Vec<Unhelped>, scene: &Scene) -> Vec<UnhelpedView> {
+    let view = |it: Unhelped| {
+        let container = scene.residents.get(&it.container)?.name.clone();
+        Some(UnhelpedView { container, why: it.render() })
+    };
+    found.into_iter().filter_map(view).collect()
 }
 
 fn unrest_text(unrest: Unrest) -> &'static str {

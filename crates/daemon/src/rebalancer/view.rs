@@ -27,8 +27,20 @@ pub struct RebalanceView {
     /// Why the last look changed nothing whatever it saw; absent where it was free to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unrest: Option<String>,
+    /// Containers that showed signs of suffering at the last look and for which nothing is proposed, with the reason.
+    #[serde(default)]
+    pub unhelped: Vec<UnhelpedView>,
     /// The last ones, oldest first.
     pub proposals: Vec<ProposalView>,
+}
+
+/// One container for which nothing is proposed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnhelpedView {
+    /// `namespace/pod/container`.
+    pub container: String,
+    /// Its worst sign, and why.
+    pub why: String,
 }
 
 /// One proposal.
@@ -131,6 +143,7 @@ struct Kept {
     proposals: VecDeque<Remembered>,
     sampled: usize,
     unrest: Option<String>,
+    unhelped: Vec<UnhelpedView>,
 }
 
 /// A proposal as it was told, with what names do not say.
@@ -173,6 +186,12 @@ impl Told {
     pub(super) fn looked(&self, sampled: usize, unrest: Option<String>) {
         let mut kept = self.kept();
         (kept.sampled, kept.unrest) = (sampled, unrest);
+        kept.unhelped.clear();
+    }
+
+    /// What nothing is proposed for, at the look that [`Self::looked`] was told of.
+    pub(super) fn unhelped(&self, unhelped: Vec<UnhelpedView>) {
+        self.kept().unhelped = unhelped;
     }
 
     /// One more; the oldest that is neither in force nor in a file goes.
@@ -269,6 +288,7 @@ impl Told {
             is_paused,
             sampled: kept.sampled,
             unrest: kept.unrest.clone(),
+            unhelped: kept.unhelped.clone(),
             proposals: kept.proposals.iter().map(|it| it.view.clone()).collect(),
         }
     }

@@ -1193,6 +1193,33 @@ fn whose_write_failed_is_forgiven_when_the_kernel_was_asked() {
     assert_eq!(step.forgiven, [id]);
 }
 
+/// What `status` says that a container has instead of what it was told.
+fn held(state: &NodeState, name: &str) -> Option<String> {
+    let status = state.clone().status();
+    let found = status.containers.into_iter().find(|it| it.container == name)?;
+    found.held.map(|held| held.cpus)
+}
+
+#[test]
+fn a_container_whose_update_the_runtime_refuses_is_shown_where_it_is() {
+    let mut state = state("core:4");
+    let sharer = make(&mut state, 0, new_container("1", "sharer", 0, 0));
+    assert_eq!(held(&state, "sharer"), None);
+    make(&mut state, 1, new_container("2", "owner", 0, 2));
+    // As long as nothing is known to have failed, what was told holds.
+    assert_eq!(held(&state, "sharer"), None);
+    let failed = || vec![FailedWrite { container: sharer.clone(), is_gone: false }];
+    state.step(Event::WritesFailed(failed()), Timestamp::UNIX_EPOCH);
+    let before = held(&state, "sharer").unwrap();
+    // It stays there however often it is tried again, and wherever it is told to be meanwhile.
+    make(&mut state, 2, new_container("3", "second", 0, 1));
+    assert_eq!(held(&state, "sharer").as_ref(), Some(&before));
+    state.step(Event::WritesFailed(failed()), Timestamp::UNIX_EPOCH);
+    assert_eq!(held(&state, "sharer"), Some(before));
+    state.step(Event::WritesLanded(vec![sharer]), Timestamp::UNIX_EPOCH);
+    assert_eq!(held(&state, "sharer"), None);
+}
+
 #[test]
 fn a_refused_resize_is_not_the_last_word_and_leaves_everything() {
     let mut state = state("core:4");

@@ -178,6 +178,7 @@ pub fn check_config(config: &ResctrlConfig) -> Vec<Problem> {
             problems.extend(share.iter().flat_map(|it| named_twice(&of, what, it)));
         }
         problems.extend(partition.mb.iter().flat_map(|it| named_twice(&of, "mbAllocation", it)));
+        problems.extend(partition.mb.iter().flat_map(|it| without_bound(&of, it)));
     }
     for (partition, class) in config.classes() {
         let of = format!("class `{}`", class.name);
@@ -195,11 +196,29 @@ pub fn check_config(config: &ResctrlConfig) -> Vec<Problem> {
             }
         }
         problems.extend(class.mb.iter().flat_map(|it| named_twice(&of, "mbAllocation", it)));
+        problems.extend(class.mb.iter().flat_map(|it| without_bound(&of, it)));
         if class.mb.is_some() && partition.mb.is_none() {
             problems.push(missing_above(&of, "mbAllocation", &partition.name));
         }
     }
     problems
+}
+
+/// Lists of which no value can be understood, on whatever machine: goresctrl refuses them, too.
+fn without_bound(of: &str, mb: &PerCache<Vec<Bandwidth>>) -> Vec<Problem> {
+    let lists = mb.all.iter().chain(mb.some.iter().map(|(_, list)| list));
+    let is_unknown = |list: &&Vec<Bandwidth>| {
+        !list.is_empty() && list.iter().all(|value| matches!(value, Bandwidth::Unknown(_)))
+    };
+    let problem = |list: &Vec<Bandwidth>| {
+        let said: Vec<String> = list.iter().map(ToString::to_string).collect();
+        let text = format!(
+            "mbAllocation: [{}] has neither a percentage from 0% to 100% (\"50%\") nor a rate (\"1500MBps\"); add one",
+            said.join(", ")
+        );
+        Problem::new(of, &text)
+    };
+    lists.filter(is_unknown).map(problem).collect()
 }
 
 fn missing_above(of: &str, what: &str, partition: &str) -> Problem {

@@ -12,7 +12,7 @@ use super::config::{
     CacheShares, CdpShares, ClassName, ResctrlClass, ResctrlConfig, ResctrlPartition, check_config,
 };
 use super::info::{BandwidthInfo, CacheInfo, ResctrlInfo};
-use super::share::{Bandwidth, CacheShare};
+use super::share::{Bandwidth, CacheIds, CacheShare};
 
 /// Something that keeps a configuration from holding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,8 +76,10 @@ pub struct ResolvedClass {
 pub struct ResolvedClasses {
     /// In the order of the configuration.
     pub classes: Vec<ResolvedClass>,
-    /// What holds otherwise than somebody may think.
+    /// What is asked for and does nothing here.
     pub notes: Vec<Problem>,
+    /// What holds otherwise than it may seem: bits that devices use, too.
+    pub remarks: Vec<Problem>,
 }
 
 /// What every class gets on this machine.
@@ -113,7 +115,8 @@ pub fn resolve(
         schemata: lines.remove(&class.name).unwrap_or_default(),
     });
     let notes = found.notes.into_iter().map(with_ids).collect();
-    Ok(ResolvedClasses { classes: classes.collect(), notes })
+    let remarks = found.remarks.into_iter().map(with_ids).collect();
+    Ok(ResolvedClasses { classes: classes.collect(), notes, remarks })
 }
 
 /// What of the configuration and of the machine is about one level.
@@ -189,6 +192,7 @@ const EVERYTHING: CdpShares = CdpShares { unified: CacheShare::Percent(100), cod
 struct Found {
     problems: BTreeMap<Problem, BTreeSet<u32>>,
     notes: BTreeMap<Problem, BTreeSet<u32>>,
+    remarks: BTreeMap<Problem, BTreeSet<u32>>,
 }
 
 impl Found {
@@ -354,7 +358,55 @@ impl<'a> Resolver<'a> {
             let schemata = self.lines.entry(class.name.clone()).or_default();
             schemata.insert("MB", SchemaLine::Bandwidth(bounds));
         }
+        self.check_partitions_bandwidth(machine);
         self.note_unknown_bandwidth();
+    }
+
+    /// What partitions say that have no class here: they would be found wrong only with their first class.
+    fn check_partitions_bandwidth(&mut self, machine: &BandwidthInfo) {
+        let config = self.config;
+        for partition in config.partitions.iter().filter(|it| it.classes.is_empty()) {
+            let of = format!("partition `{}`", partition.name);
+            for id in &machine.ids {
+                let bounds = partition.mb.as_ref().and_then(|it| it.of(*id));
+                if let Err(why) = class_bandwidth(machine, None, bounds) {
+                    self.found.problem(&of, &format!("mbAllocation: {why}"), Some(*id));
+                }
+            }
+        }
+        let known: BTreeSet<u32> = machine.ids.iter().copied().collect();
+        let partitions = config.partitions.iter();
+        let rows = partitions.map(|it| (format!("partition `{}`", it.name), &it.mb));
+        let rows =
+            rows.chain(config.classes().map(|(_, it)| (format!("class `{}`", it.name), &it.mb)));
+        for (of, mb) in rows {
+            let named = mb.iter().flat_map(|it| &it.some).map(|(ids, _)| ids);
+            self.note_lacking(&of, "mbAllocation", "L3", &known, named);
+        }
+    }
+
+    /// Caches that are named and that the machine lacks, in whole or in part.
+    fn note_lacking<'i>(
+        &mut self,
+        of: &str,
+        key: &str,
+        level: &str,
+        known: &BTreeSet<u32>,
+        named: impl Iterator<Item = &'i CacheIds>,
+    ) {
+        let shown: Vec<String> = known.iter().map(ToString::to_string).collect();
+        for ids in named {
+            let here = known.iter().filter(|id| ids.contains(**id)).count() as u64;
+            if here < ids.len() {
+                let lack = if here == 0 { "no such" } else { "not all of these" };
+                let text = format!(
+                    "{key} `{ids}`: this machine has {lack} {level} cache{}, but {}",
+                    if here == 0 { "" } else { "s" },
+                    shown.join(", ")
+                );
+                self.found.note(of, &text, None);
+            }
+        }
     }
 
     fn without_bandwidth(&mut self) {
@@ -401,31 +453,22 @@ impl<'a> Resolver<'a> {
                     "{}: devices use the bits 0x{shared:x} of 0x{mask}, too (info/{}/shareable_bits)",
                     level.key, level.name
                 );
-                self.found.note(&of, &text, Some(id));
+                self.found.remarks.entry(Problem::new(&of, &text)).or_default().insert(id);
             }
         }
     }
 
     /// Caches that the configuration names and the machine lacks.
     fn note_strangers(&mut self, level: &Level, cache: &CacheInfo) {
+        let known: BTreeSet<u32> = cache.caches.keys().copied().collect();
         let partitions = self.config.partitions.iter();
         let rows = partitions.map(|it| (format!("partition `{}`", it.name), (level.partition)(it)));
         let classes = self.config.classes();
         let rows =
             rows.chain(classes.map(|(_, it)| (format!("class `{}`", it.name), (level.class)(it))));
         for (of, shares) in rows {
-            for (ids, _) in shares.iter().flat_map(|it| &it.some) {
-                if !cache.caches.keys().any(|id| ids.contains(*id)) {
-                    let known: Vec<String> = cache.caches.keys().map(ToString::to_string).collect();
-                    let text = format!(
-                        "{} `{ids}`: this machine has no such {} cache, but {}",
-                        level.key,
-                        level.name,
-                        known.join(", ")
-                    );
-                    self.found.note(&of, &text, None);
-                }
-            }
+            let named = shares.iter().flat_map(|it| &it.some).map(|(ids, _)| ids);
+            self.note_lacking(&of, level.key, level.name, &known, named);
         }
     }
 }

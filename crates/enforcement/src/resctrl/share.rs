@@ -122,6 +122,16 @@ impl CacheIds {
         self.0.iter().any(|(low, high)| (*low..=*high).contains(&id))
     }
 
+    /// How many ids it names; one that stands in two ranges counts twice.
+    pub fn len(&self) -> u64 {
+        self.0.iter().map(|(low, high)| u64::from(*high) - u64::from(*low) + 1).sum()
+    }
+
+    /// Whether it names none, which no text can say.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether both name the same cache.
     pub fn overlaps(&self, other: &CacheIds) -> bool {
         let overlaps = |a: &(u32, u32), b: &(u32, u32)| a.0 <= b.1 && b.0 <= a.1;

@@ -40,6 +40,17 @@ pub(crate) fn victims_after(scene: &str, script: &str) -> usize {
     play_with(Settings::default(), scene, script).rebalancer.victims()
 }
 
+/// What nothing is proposed for at the end, and why.
+pub(crate) fn unhelped_after(scene: &str, script: &str) -> String {
+    let play = play_with(Settings::default(), scene, script);
+    let found = play.rebalancer.unhelped(&play.scene, play.now);
+    let line = |it: &crate::Unhelped| {
+        let name = play.scene.residents.get(&it.container).map_or("?", |it| it.name.as_str());
+        format!("{name}: {}\n", it.render())
+    };
+    found.iter().map(line).collect()
+}
+
 fn play_with(settings: Settings, scene: &str, script: &str) -> Play {
     let (scene, ids) = parse_scene(scene);
     let rebalancer = Rebalancer::new(settings);

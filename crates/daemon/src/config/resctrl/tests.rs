@@ -49,14 +49,14 @@ fn every_form_of_goresctrl_is_understood() {
           l3Schema: '0x3'
           mbSchema:
             all: [80%]
-            0,1: [50, 1GBps]
+            0,1: [50, 1GBps, 30%]
         besteffort: {l3Allocation: 0-3, kubernetes: {denyPodAnnotation: true}}
         DEFAULT: {}
 ",
         expect![[r#"
             monitor: "off"
             options: {"l2":{"optional":true},"mb":{"optional":true}}
-            partitions: {"exclusive":{"classes":{"guaranteed":{}},"l3Allocation":{"all":"60%"},"mbAllocation":{"all":["100%"]}},"shared":{"classes":{"besteffort":{"kubernetes":{"denyPodAnnotation":true},"l3Allocation":{"all":"0xf"}},"burstable":{"l3Allocation":{"all":"0x3"},"mbAllocation":{"0,1":["50","1GBps"],"all":["80%"]}},"system/default":{}},"l3Allocation":{"2-3":{"code":"15%","data":"25%","unified":"20%"},"all":"40%"},"mbAllocation":{"all":["50%","1500MBps"]}}}
+            partitions: {"exclusive":{"classes":{"guaranteed":{}},"l3Allocation":{"all":"60%"},"mbAllocation":{"all":["100%"]}},"shared":{"classes":{"besteffort":{"kubernetes":{"denyPodAnnotation":true},"l3Allocation":{"all":"0xf"}},"burstable":{"l3Allocation":{"all":"0x3"},"mbAllocation":{"0,1":["50","1GBps","30%"],"all":["80%"]}},"system/default":{}},"l3Allocation":{"2-3":{"code":"15%","data":"25%","unified":"20%"},"all":"40%"},"mbAllocation":{"all":["50%","1500MBps"]}}}
         "#]],
     );
     for text in ["resctrl:\n", "resctrl: {}\n", "resctrl: {partitions: , options: }\n"] {

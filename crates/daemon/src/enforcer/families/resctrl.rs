@@ -60,6 +60,7 @@ pub(super) fn gather_resctrl(
             return;
         }
     };
+    gathered.problems.extend(resolved.notes.iter().map(|it| format!("resctrl: {it}")));
     let classes: BTreeMap<&str, &ResctrlClass> =
         config.resctrl.classes().map(|(_, class)| (class.name.as_str(), class)).collect();
     let members = occupancy.occupants.iter();
@@ -244,6 +245,21 @@ fn mounted(kernel: &mut dyn Kernel) -> Result<Resctrl, String> {
         }
         Err(errno) => Err(format!("resctrl: /{RESCTRL} cannot be read: {}", errno.desc())),
     }
+}
+
+/// What of the classes of a configuration does nothing on this machine, or keeps all of them from being used.
+pub(crate) fn check_classes(kernel: &mut dyn Kernel, config: &ResctrlConfig) -> Vec<String> {
+    if config.partitions.is_empty() {
+        return Vec::new();
+    }
+    let problems = match mounted(kernel) {
+        Ok(resctrl) => match resolve(config, &resctrl.info) {
+            Ok(resolved) => resolved.notes,
+            Err(problems) => problems,
+        },
+        Err(problem) => return vec![problem],
+    };
+    problems.iter().map(|it| format!("resctrl: {it}")).collect()
 }
 
 /// Classes of a configuration on this machine; `None` where there are none or they cannot be had.

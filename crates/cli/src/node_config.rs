@@ -1,0 +1,120 @@
+//! Which configuration file a command is about, and how much of it has to be right.
+//!
+//! `--config` names it, else `BAYPLAN_CONFIG` of the environment, else it is the usual one. A command that does what the file says needs all
+//! of it ([`NodeConfig::strict`]). One that only has to find a daemon, its socket or its directories, must work while somebody has left a
+//! mistake in the file: it takes what can be understood, and says once that the rest cannot ([`NodeConfig::usable`]).
+
+use std::cell::OnceCell;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use bayplan_daemon::config::{CONFIG_PATH, Config, ConfigErrors, ConfigFile, read_config};
+
+/// The variable that names the file of this node.
+pub(crate) const VARIABLE: &str = "BAYPLAN_CONFIG";
+
+/// The file, and what was read of it.
+#[derive(Debug, Default)]
+pub(crate) struct NodeConfig {
+    /// What `--config` names.
+    argument: Option<PathBuf>,
+    /// What the environment names.
+    environment: Option<PathBuf>,
+    usable: OnceCell<Config>,
+}
+
+impl NodeConfig {
+    /// An empty variable names nothing.
+    pub(crate) fn new(argument: Option<PathBuf>, environment: Option<OsString>) -> NodeConfig {
+        let environment = environment.filter(|it| !it.is_empty()).map(PathBuf::from);
+        NodeConfig { argument, environment, usable: OnceCell::new() }
+    }
+
+    /// The file that is named, if one is.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.argument.as_deref().or(self.environment.as_deref())
+    }
+
+    /// The configuration to try, for commands in which `--config` names that: the argument only.
+    pub(crate) fn tried(&self) -> Option<&Path> {
+        self.argument.as_deref()
+    }
+
+    /// The configuration of this node, for commands in which `--config` names one to try: that of the environment or the usual one. Where
+    /// there is neither, it is the one to try.
+    pub(crate) fn of_node(&self) -> NodeConfig {
+        let has_usual = Path::new(CONFIG_PATH).exists();
+        let argument = self.argument.clone();
+        let argument = argument.filter(|_| self.environment.is_none() && !has_usual);
+        NodeConfig { argument, environment: self.environment.clone(), usable: OnceCell::new() }
+    }
+
+    /// All of it.
+    ///
+    /// # Errors
+    /// It cannot be read, or has mistakes.
+    pub(crate) fn strict(&self) -> anyhow::Result<Config> {
+        read_config(self.path())
+    }
+
+    /// As much as can be understood. That there is more is told the first time.
+    ///
+    /// # Errors
+    /// A file that was named cannot be read.
+    pub(crate) fn usable(&self) -> anyhow::Result<&Config> {
+        if let Some(config) = self.usable.get() {
+            return Ok(config);
+        }
+        let read = ConfigFile::read_usable(self.path())?;
+        if let Some(problem) = &read.problem {
+            errln!("bayplan: warning: {}", render_problem(problem));
+        }
+        Ok(self.usable.get_or_init(|| read.config))
+    }
+}
+
+/// The first mistake in one line, and where all of them are listed.
+fn render_problem(problem: &anyhow::Error) -> String {
+    let Some(ConfigErrors { path, errors }) = problem.downcast_ref() else {
+        return format!("{problem:#}; going on with the defaults");
+    };
+    let path = path.display();
+    let first = errors.first().map_or(String::new(), |first| {
+        let message = first.message.lines().next().unwrap_or_default();
+        // Names of all keys are for whoever mends the file.
+        let message = message.split("known are ").next().unwrap_or_default();
+        let message = message.trim_end_matches([' ', ';']);
+        format!("{path}:{}:{}: {message}: ", first.at.line, first.at.column)
+    });
+    format!(
+        "{first}the file is broken, and only what can be understood of it is used; `bayplan config check {path}` lists all mistakes"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn an_argument_goes_before_the_environment_and_is_never_the_nodes_file_beside_it() {
+        let path = |name: &str| Some(PathBuf::from(name));
+        let both = NodeConfig::new(path("a"), Some("e".into()));
+        assert_eq!(both.path(), Some(Path::new("a")));
+        assert_eq!(both.tried(), Some(Path::new("a")));
+        assert_eq!(both.of_node().path(), Some(Path::new("e")));
+        let environment = NodeConfig::new(None, Some("e".into()));
+        assert_eq!(environment.path(), Some(Path::new("e")));
+        assert_eq!(environment.tried(), None);
+        let empty = NodeConfig::new(None, Some(OsString::new()));
+        assert_eq!(empty.path(), None);
+    }
+
+    #[test]
+    fn a_broken_file_is_one_line() {
+        let errors = ConfigFile::parse(Path::new("f"), "sokket: /a\nlog: loud\n").unwrap_err();
+        expect![[r#"f:1:1: unknown key `sokket`; did you mean `socket`?: the file is broken, and only what can be understood of it is used; `bayplan config check f` lists all mistakes"#]]
+        .assert_eq(&render_problem(&errors.into()));
+    }
+}
