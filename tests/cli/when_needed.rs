@@ -362,18 +362,42 @@ fn what_run_refuses_a_check_refuses_with_the_same_words_and_places() {
     stdout(&["snapshot", "--machine", "core:2", "--tree", tree.to_str().unwrap()]);
     check_refusal(
         "socket: /a.sock\nruntimeSocket: /a.sock\ncontrolSocket: /a.sock\n",
-        expect![[r#""#]],
+        expect![[r#"
+            FILE:2:16: `runtimeSocket` is `/a.sock`, which is `socket` already; expected a path of its own for each socket
+            FILE:3:16: `controlSocket` is `/a.sock`, which is `socket` already; expected a path of its own for each socket"#]],
     );
-    check_refusal("log: loud\n", expect![[r#""#]]);
+    check_refusal(
+        "log: loud\n",
+        expect![
+            "FILE:1:6: `log` is `loud`, expected off, error, warn, info, debug or trace, or levels by crate such as bayplan_cri=debug,info"
+        ],
+    );
     check_refusal(
         "cpuClasses:\n  classes:\n    fast: {minFreq: 3GHz, maxFreq: 2GHz}\n",
-        expect![[r#""#]],
+        expect![
+            "FILE:3:21: `cpuClasses.classes.fast.minFreq` is 3000MHz, above `maxFreq`, 2000MHz; expected at most that"
+        ],
     );
-    check_refusal("resctrl:\n  partitions:\n    all: {mbAllocation: [fast]}\n", expect![[r#""#]]);
-    check_refusal("controlGroup: no-such-group-here\n", expect![[r#""#]]);
+    check_refusal(
+        "resctrl:\n  partitions:\n    all: {mbAllocation: [fast]}\n",
+        expect![[
+            r#"FILE:3:5: `resctrl`: partition `all`: mbAllocation: [fast] has neither a percentage from 0% to 100% ("50%") nor a rate ("1500MBps"); add one"#
+        ]],
+    );
+    check_refusal(
+        "controlGroup: no-such-group-here\n",
+        expect![
+            "FILE:1:15: `controlGroup`: there is no group `no-such-group-here` in /etc/group or /usr/lib/group; make it with `groupadd --system no-such-group-here`, or give a number, as a group of a directory service needs"
+        ],
+    );
     let tree = tree.display();
     let text = format!("reservedCpus: \"0-63\"\nhostRoot: {tree}\n");
-    check_refusal(&text, expect![[r#""#]]);
+    check_refusal(
+        &text,
+        expect![
+            "FILE:1:15: `reservedCpus`: reserved CPUs 2-63 are not online; this machine has 0-1"
+        ],
+    );
 }
 
 #[test]
@@ -387,8 +411,25 @@ fn a_file_for_another_machine_is_checked_against_that() {
         let shown = String::from_utf8_lossy(&output.stdout).replace(name, "FILE");
         format!("exit {}\n{shown}", output.status.code().unwrap())
     };
-    expect![[r#""#]].assert_eq(&check("core:64"));
-    expect![[r#""#]].assert_eq(&check("core:64 isolated:2-3"));
-    expect![[r#""#]].assert_eq(&check("core:8"));
-    expect![[r#""#]].assert_eq(&check("core:64 offline:63"));
+    expect![[r#"
+        exit 0
+        FILE: no mistakes
+    "#]]
+    .assert_eq(&check("core:64"));
+    expect![[r#"
+        exit 0
+        warning: reserved, on core:64 isolated:2-3: reservedCpus: 2-3 are isolated, and the kernel does not balance load among isolated CPUs: threads of system pods stay on one of them; reserve others, or take them out of isolcpus
+        FILE: no mistakes
+    "#]].assert_eq(&check("core:64 isolated:2-3"));
+    expect![[r#"
+        exit 64
+        FILE:1:15: `reservedCpus`: reserved CPUs 60-63 are not online; this machine has 0-7
+        1 mistake
+    "#]]
+    .assert_eq(&check("core:8"));
+    expect![[r#"
+        exit 0
+        warning: reserved, on core:64 offline:63: reservedCpus: 63 are offline; others stand in for them
+        FILE: no mistakes
+    "#]].assert_eq(&check("core:64 offline:63"));
 }

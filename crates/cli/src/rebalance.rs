@@ -117,6 +117,20 @@ mod tests {
                 The mode is observe: what would be done is said, and not done.
                 The last look had samples of 2 containers.
                 No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.
+                No container waited for CPU time, was stopped by its limit, had memory elsewhere or ran more slowly than usual because of others at the last look. Stalls for lack of memory or of block I/O are no signs that are looked at.
+            "#]],
+        );
+        let unhelped = vec![UnhelpedView {
+            container: "shop/web/main".to_owned(),
+            why: "cpu-pressure 89 % > 20 %, and nothing is proposed: its mode is off".to_owned(),
+        }];
+        check(
+            RebalanceView { unhelped, ..view.clone() },
+            expect![[r#"
+                The mode is observe: what would be done is said, and not done.
+                The last look had samples of 2 containers.
+                shop/web/main: cpu-pressure 89 % > 20 %, and nothing is proposed: its mode is off.
+                No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.
             "#]],
         );
         let unrest = Some("everything is restored".to_owned());

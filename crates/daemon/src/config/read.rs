@@ -119,7 +119,7 @@ impl ConfigFile {
     }
 
     /// What can be understood of a text, and its mistakes. A text that is no YAML is read key by key: each line that begins a key at the
-    /// margin, with those that belong to it, counts if it is YAML by itself.
+    /// margin, with those that belong to it or alone, counts if it is YAML by itself.
     pub fn parse_usable(path: &Path, text: &str) -> UsableConfig {
         let errors = match ConfigFile::parse(path, text) {
             Ok(file) => return UsableConfig { config: file.config, problem: None },
@@ -130,7 +130,9 @@ impl ConfigFile {
             Err(_) => {
                 let mut reader = Reader::default();
                 for piece in pieces(text) {
-                    if let Ok(Node { value: Value::Map(entries), .. }) = parse_yaml(&piece) {
+                    let first = piece.lines().next().unwrap_or_default();
+                    let parsed = parse_yaml(&piece).or_else(|_| parse_yaml(first));
+                    if let Ok(Node { value: Value::Map(entries), .. }) = parsed {
                         reader.entries("", &entries);
                     }
                 }
