@@ -24,6 +24,7 @@ mod request;
 mod room;
 mod score;
 mod search;
+mod together;
 mod view;
 mod wishes;
 
@@ -43,8 +44,8 @@ pub use request::{ContainerId, Demand, Preferences, Previous, Request, derive_de
 pub use room::{Move, plan_way};
 pub use score::{Rejection, Score};
 pub use wishes::{
-    ColdStart, CpuWishes, MemoryWishes, Near, Owner, Packing, PlaceWishes, PodWishes, Preserve,
-    Siblings, Strictness, Wishes, Within,
+    ColdStart, CpuWishes, MemoryWishes, Near, Owner, Packing, Part, PlaceWishes, PodWishes,
+    Preserve, Siblings, Strictness, Wishes, Within,
 };
 
 #[cfg(test)]
