@@ -21,7 +21,7 @@ use crate::pool::{PoolId, Pools};
 use crate::request::{ContainerId, Request};
 use crate::room::Move;
 use crate::view::{around, one_per_core};
-use crate::wishes::{Owner, Preserve};
+use crate::wishes::{Owner, Part, Preserve};
 
 /// What one container holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub struct Terms {
     pub memory_is_expected: bool,
     /// What bayplan leaves alone.
     pub preserve: Preserve,
+    /// Whether its CPUs are its pod's.
+    pub part: Part,
 }
 
 impl Allocation {
@@ -107,9 +109,9 @@ impl Allocation {
         lacking.filter(|(_, bytes)| *bytes > Bytes::ZERO).collect()
     }
 
-    /// The class of the container as metrics count it; a mixed one counts as exclusive.
+    /// The class of the container as metrics count it; a mixed one counts as exclusive, and so does one on the exclusive CPUs of its pod.
     pub fn class(&self) -> CpuClass {
-        match (self.is_reserved, self.exclusive.is_empty()) {
+        match (self.is_reserved, self.exclusive.is_empty() && self.terms.part != Part::Joined) {
             (true, _) => CpuClass::Reserved,
             (false, false) => CpuClass::Exclusive,
             (false, true) => CpuClass::Shared,
@@ -170,16 +172,16 @@ pub struct Holdings {
     /// Whose each exclusive CPU is, by CPU number.
     owners: Vec<Option<Owner>>,
     loads: Vec<Load>,
-    charged: Charged,
-    allocations: BTreeMap<ContainerId, Allocation>,
+    pub(crate) charged: Charged,
+    pub(crate) allocations: BTreeMap<ContainerId, Allocation>,
 }
 
 /// Who holds what on one machine.
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    pools: Arc<Pools>,
+    pub(crate) pools: Arc<Pools>,
     version: u64,
-    holdings: Holdings,
+    pub(crate) holdings: Holdings,
 }
 
 impl Ledger {
@@ -308,6 +310,12 @@ impl Ledger {
         if allocation.is_reserved {
             return self.pools.reserved().clone();
         }
+        if allocation.terms.part == Part::Joined {
+            return match self.holder_of(allocation.terms.owner) {
+                Some((_, holder)) => self.cpus_of(holder),
+                None => self.shared_or_refuge(PoolId::MACHINE),
+            };
+        }
         let mut own = allocation.exclusive.clone();
         let mut shared = match allocation.shared {
             Some(_) => self.shared_or_refuge(allocation.pool),
@@ -430,7 +438,8 @@ impl Ledger {
         let Some(pool) = self.pools.get(allocation.pool) else {
             return Err(AdoptError::UnknownPool(allocation.pool));
         };
-        if allocation.exclusive.is_empty() && allocation.shared.is_none() {
+        let is_joined = allocation.terms.part == Part::Joined;
+        if allocation.exclusive.is_empty() && allocation.shared.is_none() && !is_joined {
             return Err(AdoptError::Empty);
         }
         let mut available = self.pools.ownable(&allocation.exclusive);
@@ -493,8 +502,17 @@ impl Ledger {
         Some(starved.name.clone())
     }
 
-    /// Gives back what a container holds; `None` when it holds nothing.
+    /// Gives back what a container holds; `None` when it holds nothing. Exclusive CPUs of its pod go to the next of the pod that runs on
+    /// them.
     pub fn release(&mut self, id: ContainerId) -> Option<Allocation> {
+        match self.heir_of(id) {
+            Some(heir) => self.bequeath(id, heir),
+            None => self.lift(id),
+        }
+    }
+
+    /// The same for one that is placed anew or put back at once: nobody takes over what it held for its pod.
+    pub fn lift(&mut self, id: ContainerId) -> Option<Allocation> {
         let allocation = self.holdings.allocations.remove(&id)?;
         self.open_up(&allocation);
         self.set_owner(&allocation.exclusive, None);
@@ -526,7 +544,7 @@ impl Ledger {
         if self.allocation(made.container) != Some(&made.from) {
             return Err(RelocateError::Changed(made.container));
         }
-        self.release(made.container);
+        self.lift(made.container);
         self.move_sharers(&made.sharers);
         let taken = self.adopt(made.container, made.to.clone());
         taken.map_err(|why| RelocateError::NotTaken(made.container, why))
@@ -590,7 +608,7 @@ impl Ledger {
         }
     }
 
-    fn changed(&mut self) {
+    pub(crate) fn changed(&mut self) {
         self.version += 1;
         debug_assert_eq!(check_ledger(self), Vec::<String>::new());
     }

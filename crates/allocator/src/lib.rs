@@ -25,6 +25,7 @@ mod requirement;
 mod room;
 mod score;
 mod search;
+mod together;
 mod view;
 mod wishes;
 
@@ -45,8 +46,8 @@ pub use requirement::Requirement;
 pub use room::{Move, plan_way};
 pub use score::{Rejection, Score};
 pub use wishes::{
-    ColdStart, CpuWishes, MemoryWishes, Near, Owner, Packing, PlaceWishes, PodWishes, Preserve,
-    Siblings, Strictness, Wishes, Within,
+    ColdStart, CpuWishes, MemoryWishes, Near, Owner, Packing, Part, PlaceWishes, PodWishes,
+    Preserve, Siblings, Strictness, Wishes, Within,
 };
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::request::{ContainerId, Demand, Request};
 use crate::room::Move;
 use crate::score::{Rejection, Score};
 use crate::search::{Candidate, Question, Search, Short, Standing};
+use crate::together::offer_beside;
 use crate::wishes::Within;
 
 /// What became of one pool.
@@ -33,7 +34,7 @@ pub struct Offer {
 
 impl Offer {
     /// One without moves, for which no pools were compared.
-    fn new(ledger: &Ledger, request: &Request, allocation: Allocation) -> Offer {
+    pub(crate) fn new(ledger: &Ledger, request: &Request, allocation: Allocation) -> Offer {
         Offer {
             made_at: ledger.version(),
             container: request.id,
@@ -76,6 +77,9 @@ pub fn offer(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
     }
     if request.wishes.has_no_choice() {
         return offer_preserved(ledger, request);
+    }
+    if let Some(beside) = offer_beside(ledger, request) {
+        return beside;
     }
     let question = Question::new(ledger, request);
     let search = Search::new(&question);

@@ -8,7 +8,7 @@ use bayplan_types::{Bytes, CpuSet, MilliCpu, QosClass};
 
 use crate::ledger::Terms;
 use crate::pool::PoolId;
-use crate::wishes::{Near, Owner, Preserve, Siblings, Strictness, Wishes};
+use crate::wishes::{Near, Owner, Part, Preserve, Siblings, Strictness, Wishes};
 
 /// The ledger's own name of a container; given out by the daemon, never used twice in one ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,6 +150,14 @@ impl Request {
         }
     }
 
+    /// Whether the CPUs that it gets are its pod's; not where it gets none, unless it is to run on those of its pod.
+    pub fn part(&self) -> Part {
+        match self.wishes.pod.part {
+            Part::Holder if self.demand.exclusive() == 0 => Part::Alone,
+            part => part,
+        }
+    }
+
     /// What is agreed with the container for as long as it lives.
     pub fn terms(&self) -> Terms {
         let wishes = &self.wishes;
@@ -171,6 +179,8 @@ impl Request {
                 || wishes.place.near.iter().any(is_strict),
             memory_is_expected: self.memory_is_expected,
             preserve: Preserve { cpus: wishes.has_no_choice(), ..wishes.preserve },
+            // Only an offer beside the pod's holder makes one that joined it.
+            part: if self.part() == Part::Holder { Part::Holder } else { Part::Alone },
         }
     }
 }

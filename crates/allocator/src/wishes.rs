@@ -163,6 +163,19 @@ pub struct PlaceWishes {
     pub burst_level: Option<Level>,
 }
 
+/// How a container has CPUs of its own together with others of its pod: one of them holds the set in the ledger, and the others run
+/// on it. Where the holder goes, the oldest of the others holds it from then on, so that the set lives as long as the last of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// Its CPUs are its own.
+    #[default]
+    Alone,
+    /// Its CPUs are its pod's, and others of the pod may run on them.
+    Holder,
+    /// It runs on the CPUs that a container of its pod holds as [`Part::Holder`]; where none does, on the machine's shared CPUs.
+    Joined,
+}
+
 /// The other containers of the pod. Nothing is wished where nothing is known of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodWishes {
@@ -176,6 +189,8 @@ pub struct PodWishes {
     pub is_rest_sure: bool,
     /// What [`CpuWishes::within`] says holds for all exclusive CPUs of the pod together.
     pub is_one: bool,
+    /// Whether its exclusive CPUs are its pod's.
+    pub part: Part,
 }
 
 /// What bayplan leaves alone.

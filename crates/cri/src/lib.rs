@@ -10,6 +10,7 @@
 //! | [`translate`] | CRI messages to requests; pure |
 //! | [`annotations`] | what a pod asks for beyond amounts; pure |
 //! | [`mates`] | what is still to come of a container's pod; pure |
+//! | [`silent`] | containers that have their settings from their pod's figure; pure |
 //! | [`delta`], [`frame`], [`deadline`] | the wire formats the proxy reads and edits; pure |
 //! | [`kubelet`] | a client that asks as kubelet does, for the demo and for tests |
 //! | [`embedded`] | a CRI runtime without processes, for the demo and for tests |
@@ -33,6 +34,7 @@ pub mod proxy;
 mod quiet;
 mod resources;
 mod server;
+pub mod silent;
 mod stream;
 mod tolerant;
 pub mod translate;

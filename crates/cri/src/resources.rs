@@ -93,8 +93,7 @@ impl Resources {
         let mut exact = found;
         if let Some(cpu) = said.cpu {
             let shares = positive(self.cpu_shares).unwrap_or(SHARES_MIN);
-            let would_be = (cpu.0.saturating_mul(1024) / 1000).clamp(SHARES_MIN, SHARES_MAX);
-            if shares != would_be {
+            if shares != shares_of(cpu) {
                 return Err(format!("says {cpu} CPUs, cpu.shares of {shares} say {}", found.cpu));
             }
             exact.cpu = cpu;
@@ -142,6 +141,11 @@ pub struct ExactRequests {
 /// `MinShares` and `MaxShares` of kubelet's cgroup manager.
 const SHARES_MIN: u64 = 2;
 const SHARES_MAX: u64 = 262_144;
+
+/// Kubelet's `MilliCPUToShares`.
+pub(crate) fn shares_of(cpu: MilliCpu) -> u64 {
+    (cpu.0.saturating_mul(1024) / 1000).clamp(SHARES_MIN, SHARES_MAX)
+}
 
 pub(crate) fn positive(value: i64) -> Option<u64> {
     u64::try_from(value).ok().filter(|value| *value > 0)

@@ -19,6 +19,7 @@ use crate::devices::{device_names, has_claimed_cpus, mounted_devices, volume_sou
 use crate::mates::pod_wishes;
 use crate::resources::positive;
 pub use crate::resources::{ExactRequests, Requests, Resources};
+use crate::silent::{Member, Share, share};
 use crate::v1;
 
 /// A pod as its sandbox configuration describes it.
@@ -43,6 +44,8 @@ pub struct Pod {
     /// What its containers request and may use together, without the sandbox's own overhead; all zero where kubelet (before 1.23) does
     /// not say.
     pub resources: Resources,
+    /// Huge pages that its containers may use together, where kubelet says it: bytes by size of a page.
+    pub huge_pages: BTreeMap<Bytes, Bytes>,
 }
 
 impl Pod {
@@ -98,6 +101,8 @@ pub struct NewContainer {
     pub volumes: BTreeMap<String, Vec<String>>,
     /// It asks for an isolated partition of CPUs, and none could be had on the machine when it was created; false until that was looked up.
     pub lacks_partition: bool,
+    /// It says nothing of its CPUs itself, and has its settings from its pod's ([`crate::silent`]); false until that was found.
+    pub is_silent: bool,
 }
 
 /// A sandbox configuration as a pod; `id` is the runtime's sandbox id.
@@ -116,7 +121,13 @@ pub fn pod(id: &str, config: &v1::PodSandboxConfig) -> Pod {
         annotations: relevant(&config.annotations),
         labels: config.labels.clone(),
         resources: summed.map(resources).unwrap_or_default(),
+        huge_pages: summed.map(|it| huge_pages(limits(it))).unwrap_or_default(),
     }
+}
+
+/// Limits of huge pages by the name of their size.
+fn limits(linux: &v1::LinuxContainerResources) -> impl Iterator<Item = (&str, u64)> {
+    linux.hugepage_limits.iter().map(|it| (it.page_size.as_str(), it.limit))
 }
 
 /// A create call as a container. Everything that is missing in the message is empty.
@@ -138,8 +149,7 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
     let (devices, mounts) = (device_names(paths, cdi, variables), mounted_devices(sources));
     let metadata = config.metadata.clone().unwrap_or_default();
     let linux = config.linux.as_ref().and_then(|linux| linux.resources.as_ref());
-    let limits = linux.map(|linux| linux.hugepage_limits.as_slice()).unwrap_or_default();
-    let limits: Vec<_> = limits.iter().map(|it| (it.page_size.as_str(), it.limit)).collect();
+    let limits: Vec<_> = linux.into_iter().flat_map(limits).collect();
     NewContainer {
         pod: pod(&request.pod_sandbox_id, sandbox),
         name: metadata.name,
@@ -152,6 +162,7 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         mounts,
         volumes: sources_of_volumes.into_iter().map(|path| (path, Vec::new())).collect(),
         lacks_partition: false,
+        is_silent: false,
     }
 }
 
@@ -282,7 +293,13 @@ pub fn derive_request<'a>(
     let cpu = requests.cpu;
     let qos = pod.qos.unwrap_or(QosClass::Burstable);
     let preferences = Preferences { prefer_shared_cpus: asked.prefer_shared_cpus };
-    let demand = derive_demand(qos, cpu, preferences);
+    let others = others.into_iter();
+    let share = pod_share(id, container, others.clone());
+    let demand = match share.demand() {
+        Some(of_pod) if asked.prefer_shared_cpus == Some(true) => of_pod.all_shared(),
+        Some(of_pod) => of_pod,
+        None => derive_demand(qos, cpu, preferences),
+    };
     let mut wishes = asked.wishes;
     let is_isolated_by_rule = rules.prefer_isolated_cpus && demand.exclusive() == 1;
     // Who shares CPUs has no partition anywhere; who would be spread for it is better off near its memory and devices.
@@ -296,10 +313,10 @@ pub fn derive_request<'a>(
     if has_claimed_cpus(&container.devices) {
         wishes.preserve = Preserve { cpus: true, memory: true };
     }
-    let others = others.into_iter();
     wishes.place.near = nears(&asked.hints, container, hardware.devices);
     wishes.place.affinity = affinities(&asked.affinity, container, others.clone());
     wishes.pod = pod_wishes(container, others, wishes.pod.is_one);
+    wishes.pod.part = share.part;
     let is_claimed = !wishes.claimed.is_empty();
     let (demand, wishes) = match is_claimed {
         true => (Demand::new(0, None), as_claimed(wishes)),
@@ -311,14 +328,37 @@ pub fn derive_request<'a>(
         owner: pod.owner(),
         ceiling: resources.cpu_limit(),
         is_reserved: !is_claimed && asked.prefer_reserved_cpus.unwrap_or(is_system),
-        memory: requests.memory,
+        memory: share.memory.unwrap_or(requests.memory),
         memory_is_expected: !is_guaranteed,
         memory_limit: memory_limit.filter(|_| !is_guaranteed),
-        huge_pages: container.huge_pages.clone(),
+        huge_pages: with_share(&container.huge_pages, &share),
         wishes,
         ..Request::new(id, demand)
     };
     (request, warnings)
+}
+
+/// What of its pod's figure it counts, where that is not its own.
+fn pod_share<'a>(
+    id: ContainerId,
+    container: &NewContainer,
+    others: impl Iterator<Item = (ContainerId, &'a NewContainer)>,
+) -> Share {
+    let mates = others.filter(|(_, other)| other.pod.is(&container.pod));
+    let mates: Vec<Member<'a>> = mates.collect();
+    let mut members: Vec<Member<'_>> = mates;
+    if members.is_empty() && !container.is_silent {
+        return Share::default();
+    }
+    members.push((id, container));
+    members.sort_by_key(|(id, _)| *id);
+    share(id, &members).unwrap_or_default()
+}
+
+/// Huge pages that it counts; a size of which it counts none is left out.
+fn with_share(own: &BTreeMap<Bytes, Bytes>, share: &Share) -> BTreeMap<Bytes, Bytes> {
+    let counted = own.iter().map(|(size, own)| (*size, *share.huge_pages.get(size).unwrap_or(own)));
+    counted.filter(|(_, bytes)| *bytes > Bytes::ZERO).collect()
 }
 
 /// Where CPUs were chosen for the pod, nothing else that it wishes of CPUs, of its place and of its mates counts.

@@ -1,7 +1,8 @@
 //! Why a container is where it is, in words that outlive the ledger. In: an offer or a refusal. Out: a row per pool.
 
 use bayplan_allocator::{
-    Allocation, Considered, Offer, Pools, Preserve, Refusal, Rejection, Request, Score, Wishes,
+    Allocation, Considered, Offer, Part, Pools, Preserve, Refusal, Rejection, Request, Score,
+    Wishes,
 };
 use bayplan_cri::annotations::{Sources, Warning, WarningKind};
 use bayplan_cri::translate::NewContainer;
@@ -148,9 +149,11 @@ pub(crate) fn unread_requirement(warnings: &[Warning]) -> Option<String> {
 /// What it asks for in CPUs.
 pub(crate) fn render_cpus(request: &Request) -> String {
     let claimed = &request.wishes.claimed;
-    match claimed.is_empty() {
-        true => request.demand.to_string(),
-        false => format!("CPUs {} that were chosen for its pod", shown_cpus(claimed)),
+    match (claimed.is_empty(), request.part()) {
+        (true, Part::Holder) => format!("{} of its pod", request.demand),
+        (true, Part::Joined) => "exclusive CPUs of its pod".to_owned(),
+        (true, Part::Alone) => request.demand.to_string(),
+        (false, _) => format!("CPUs {} that were chosen for its pod", shown_cpus(claimed)),
     }
 }
 
@@ -197,6 +200,12 @@ pub(crate) fn render_place(pools: &Pools, allocation: &Allocation) -> String {
     let place = match pools.get(allocation.pool) {
         _ if preserve.cpus => format!("CPUs {LEFT_ALONE}"),
         _ if allocation.is_reserved => "placed on the reserved CPUs".to_owned(),
+        pool if allocation.terms.part != Part::Alone => {
+            format!(
+                "on exclusive CPUs of its pod in {}",
+                pool.map_or("?", |pool| pool.name.as_str())
+            )
+        }
         pool => format!("placed in {}", pool.map_or("?", |pool| pool.name.as_str())),
     };
     with_memory(place, preserve)

@@ -5,7 +5,9 @@
 //! adopted where it runs, exclusive only if it provably has exactly the CPUs that it would be given; one whose creation is still
 //! under way, or that changed after the view was taken, is left alone, and so is one that has ended without ever having been started.
 
-use bayplan_allocator::{Allocation, ContainerId, PoolId, Request};
+use std::sync::Arc;
+
+use bayplan_allocator::{Allocation, ContainerId, Part, PoolId, Request, Terms};
 use bayplan_cri::annotations::may_claim;
 use bayplan_types::{CpuSet, MilliCpu, NodeSet, Pinning};
 use jiff::Timestamp;
@@ -231,13 +233,36 @@ impl NodeState {
             warnings: texts(warnings),
         };
         let phase = if seen.is_running { Phase::Running } else { Phase::Created };
-        let spec = details.container.clone();
+        let mut spec = details.container.clone();
+        let held = self.ledger.allocation(id);
+        spec.is_silent = held.is_some_and(|held| held.terms.part == Part::Joined);
         step.notes.push(Note::Adopted { container: full_name(&spec), how });
         let found = &details.pinning;
         self.insert(id, spec, Some(runtime_id.to_owned()), phase, decision);
         self.observed.insert(runtime_id.to_owned(), details.pinning.clone());
         step.records.extend(self.placed_record(id));
         step.history.extend(self.arrival(id, Some(found)));
+    }
+
+    /// Two of a pod that were found running on the very CPUs that each of them would be given alone have them together.
+    fn join_found(&mut self, request: &Request, cpus: &CpuSet) -> bool {
+        let has_them = |(_, held): &(ContainerId, &Allocation)| {
+            held.terms.owner == request.owner
+                && held.shared.is_none()
+                && held.terms.part != Part::Joined
+                && held.exclusive == *cpus
+        };
+        let Some((holder, held)) = self.ledger.allocations().find(has_them) else { return false };
+        let terms = Terms { part: Part::Joined, ..request.terms() };
+        let joined = Allocation { mems: held.mems.clone(), terms, ..Allocation::new(held.pool) };
+        if self.ledger.adopt(request.id, joined).is_err() {
+            return false;
+        }
+        self.ledger.set_holder(holder, true);
+        if let Some(container) = self.containers.get_mut(&holder) {
+            Arc::make_mut(&mut container.spec).is_silent = true;
+        }
+        true
     }
 
     fn adopt_details(
@@ -262,6 +287,9 @@ impl NodeState {
             if self.ledger.adopt(request.id, allocation).is_ok() {
                 return Some(format!("keeps CPUs {cpus} for itself"));
             }
+        }
+        if may_own && wanted == cpus.len() && self.join_found(request, cpus) {
+            return Some(format!("shares CPUs {cpus} with its pod"));
         }
         let claimed = &request.wishes.claimed;
         let mems = match mems.is_empty() && !claimed.is_empty() {

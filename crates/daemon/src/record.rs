@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Not;
 
 use bayplan_allocator::{
-    Allocation, ContainerId, HugeCharge, Owner, PoolId, Pools, Preserve, Terms,
+    Allocation, ContainerId, HugeCharge, Owner, Part, PoolId, Pools, Preserve, Terms,
 };
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use bayplan_topology::Level;
@@ -108,6 +108,9 @@ pub struct ContainerForm {
     /// What the pod needs as a whole, where kubelet says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pod_needs: Option<ResourcesForm>,
+    /// Bytes by size of a page, of the pod as a whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pod_huge_pages: Vec<(u64, u64)>,
     name: String,
     attempt: u32,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -129,6 +132,8 @@ pub struct ContainerForm {
     volumes: BTreeMap<String, Vec<String>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     lacks_partition: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_silent: bool,
 }
 
 /// [`Resources`] as JSON.
@@ -162,6 +167,14 @@ impl From<ResourcesForm> for Resources {
     }
 }
 
+fn by_size(pages: &BTreeMap<Bytes, Bytes>) -> Vec<(u64, u64)> {
+    pages.iter().map(|(size, bytes)| (size.0, bytes.0)).collect()
+}
+
+fn from_sizes(pages: Vec<(u64, u64)>) -> BTreeMap<Bytes, Bytes> {
+    pages.into_iter().map(|(size, bytes)| (Bytes(size), Bytes(bytes))).collect()
+}
+
 impl From<&NewContainer> for ContainerForm {
     fn from(container: &NewContainer) -> ContainerForm {
         let (pod, resources) = (&container.pod, container.resources);
@@ -174,6 +187,7 @@ impl From<&NewContainer> for ContainerForm {
             cgroup_parent: pod.cgroup_parent.clone(),
             annotations: pod.annotations.clone(),
             labels: pod.labels.clone(),
+            pod_huge_pages: by_size(&pod.huge_pages),
             pod_needs: (pod.resources != Resources::default()).then(|| pod.resources.into()),
             name: container.name.clone(),
             attempt: container.attempt,
@@ -183,15 +197,12 @@ impl From<&NewContainer> for ContainerForm {
             cpu_period: resources.cpu_period,
             memory_limit: resources.memory_limit,
             oom_score_adj: resources.oom_score_adj,
-            huge_pages: container
-                .huge_pages
-                .iter()
-                .map(|(size, bytes)| (size.0, bytes.0))
-                .collect(),
+            huge_pages: by_size(&container.huge_pages),
             devices: container.devices.clone(),
             mounts: container.mounts.clone(),
             volumes: container.volumes.clone(),
             lacks_partition: container.lacks_partition,
+            is_silent: container.is_silent,
         }
     }
 }
@@ -210,6 +221,7 @@ impl From<ContainerForm> for NewContainer {
                 annotations: form.annotations,
                 labels: form.labels,
                 resources: form.pod_needs.map(Resources::from).unwrap_or_default(),
+                huge_pages: from_sizes(form.pod_huge_pages),
             },
             name: form.name,
             attempt: form.attempt,
@@ -221,16 +233,13 @@ impl From<ContainerForm> for NewContainer {
                 memory_limit: form.memory_limit,
                 oom_score_adj: form.oom_score_adj,
             },
-            huge_pages: form
-                .huge_pages
-                .into_iter()
-                .map(|(size, bytes)| (Bytes(size), Bytes(bytes)))
-                .collect(),
+            huge_pages: from_sizes(form.huge_pages),
             odd_page_sizes: Vec::new(),
             devices: form.devices,
             mounts: form.mounts,
             volumes: form.volumes,
             lacks_partition: form.lacks_partition,
+            is_silent: form.is_silent,
         }
     }
 }
@@ -270,6 +279,12 @@ pub struct TermsForm {
     memory_is_expected: bool,
     preserves_cpus: bool,
     preserves_memory: bool,
+    /// It holds its exclusive CPUs for its pod.
+    #[serde(skip_serializing_if = "Not::not")]
+    holds_for_pod: bool,
+    /// It runs on the exclusive CPUs that another container holds for its pod.
+    #[serde(skip_serializing_if = "Not::not")]
+    runs_on_pods: bool,
 }
 
 impl From<Terms> for TermsForm {
@@ -285,6 +300,8 @@ impl From<Terms> for TermsForm {
             memory_is_expected: terms.memory_is_expected,
             preserves_cpus: terms.preserve.cpus,
             preserves_memory: terms.preserve.memory,
+            holds_for_pod: terms.part == Part::Holder,
+            runs_on_pods: terms.part == Part::Joined,
         }
     }
 }
@@ -301,6 +318,11 @@ impl From<&TermsForm> for Terms {
             is_place_bound: form.is_place_bound,
             memory_is_expected: form.memory_is_expected,
             preserve: Preserve { cpus: form.preserves_cpus, memory: form.preserves_memory },
+            part: match (form.holds_for_pod, form.runs_on_pods) {
+                (true, _) => Part::Holder,
+                (false, true) => Part::Joined,
+                (false, false) => Part::Alone,
+            },
         }
     }
 }

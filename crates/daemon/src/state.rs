@@ -19,15 +19,17 @@ mod refused;
 mod resizing;
 mod sets_changed;
 mod starting;
+mod together;
 pub(crate) mod view;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bayplan_allocator::{ContainerId, Ledger, Move, Pools, Request};
+use bayplan_allocator::{ContainerId, Ledger, Move, Part, Pools, Request};
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::annotations::Warning;
 use bayplan_cri::mates::has_ended_mates;
+use bayplan_cri::silent::Member;
 use bayplan_cri::translate::{Hardware, NewContainer, RequestRules, derive_request};
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
 use bayplan_topology::Device;
@@ -168,6 +170,8 @@ pub struct NodeState {
     before: ObservedState,
     /// What those have of which the last update failed: not what they were told.
     pub(crate) held: ObservedState,
+    /// Pods of which a container has ended, or whose figure is another, by [`Owner::pod`](bayplan_allocator::Owner::pod); none between two steps.
+    unsettled: BTreeSet<u64>,
     history: VecDeque<(String, Decision)>,
     next_id: u64,
     pub(crate) steps: u64,
@@ -204,6 +208,7 @@ impl NodeState {
             observed: ObservedState::new(),
             before: ObservedState::new(),
             held: ObservedState::new(),
+            unsettled: BTreeSet::new(),
             history: VecDeque::new(),
             next_id: 0,
             steps: 0,
@@ -301,6 +306,7 @@ impl NodeState {
             Event::Occupancy => Step::new(Answer::Occupancy(Box::new(self.occupancy()))),
             Event::Explain(name) => Step::new(Answer::Explanations(self.explain(&name))),
         };
+        self.settle_pods(now, &mut step);
         self.settle_claims(now, &mut step);
         self.end_cold_starts(now, &mut step);
         // A failed write is repeated with the next change or after the next sync: at once it would fail again.
@@ -372,8 +378,18 @@ impl NodeState {
 
     /// What a container asks for, also by annotation, and with everybody else as its neighbours.
     pub(crate) fn request(&self, id: ContainerId, spec: &NewContainer) -> (Request, Vec<Warning>) {
+        self.request_beside(id, spec, None)
+    }
+
+    /// The same beside a newcomer that is not placed yet.
+    fn request_beside(
+        &self,
+        id: ContainerId,
+        spec: &NewContainer,
+        newcomer: Option<Member<'_>>,
+    ) -> (Request, Vec<Warning>) {
         let others = self.containers.iter().filter(|(other, _)| **other != id);
-        let others = others.map(|(id, container)| (*id, &*container.spec));
+        let others = others.map(|(id, container)| (*id, &*container.spec)).chain(newcomer);
         let hardware = Hardware {
             devices: &self.devices,
             memory: self.ledger.pools().memory(),
@@ -391,7 +407,7 @@ impl NodeState {
     fn admit(
         &mut self,
         ticket: Ticket,
-        spec: NewContainer,
+        mut spec: NewContainer,
         is_final: bool,
         now: Timestamp,
     ) -> Step {
@@ -410,6 +426,25 @@ impl NodeState {
         let mut step = Step::new(Answer::Done);
         self.release_earlier(&spec, now, &mut step);
         let id = self.take_id();
+        let way = self.make_way(id, &mut spec, now, &mut step);
+        let mut step = self.admit_new(ticket, id, spec, is_final, now, step);
+        match self.containers.contains_key(&id) {
+            true => NodeState::keep(way, &mut step),
+            false => self.undo(way, &mut step),
+        }
+        step
+    }
+
+    /// Places one that has not been here before.
+    fn admit_new(
+        &mut self,
+        ticket: Ticket,
+        id: ContainerId,
+        spec: NewContainer,
+        is_final: bool,
+        now: Timestamp,
+        mut step: Step,
+    ) -> Step {
         let (request, mut warnings) = self.request(id, &spec);
         let (request, cold) = self.as_cold(request, &spec, &mut warnings, now);
         let (asked, notes) = (render_asked(&request), warning_notes(&spec, &warnings));
@@ -668,7 +703,10 @@ impl NodeState {
         self.refusals_over(id, "has no container any more", step);
         let Some(container) = self.containers.remove(&id) else { return };
         step.history.push(departure);
+        let heir = self.heir_of(id);
         self.ledger.release(id);
+        step.records.extend(heir.and_then(|heir| self.placed_record(heir)));
+        self.unsettle(&container.spec);
         self.by_ticket.retain(|_, (other, _)| *other != id);
         if let Some(runtime_id) = &container.runtime_id {
             self.by_runtime_id.remove(runtime_id);
@@ -681,6 +719,12 @@ impl NodeState {
         step.records.push(Record::Released { id: id.0, why: why.to_owned(), at: now });
         step.notes.push(Note::Released { container: container.full_name(), why: why.to_owned() });
         self.remember(container.full_name(), container.decision);
+    }
+
+    /// The one that takes over the exclusive CPUs that this one holds for its pod.
+    fn heir_of(&self, id: ContainerId) -> Option<ContainerId> {
+        let terms = self.ledger.allocation(id)?.terms;
+        (terms.part == Part::Holder).then(|| self.ledger.joined_of(terms.owner).next()).flatten()
     }
 
     fn remember(&mut self, name: String, decision: Decision) {

@@ -250,6 +250,7 @@ impl Syncer {
                 labels: pod.map(|pod| pod.labels.clone()).unwrap_or_default(),
                 // What the pod needs comes with its next container.
                 resources: Resources::default(),
+                huge_pages: BTreeMap::new(),
             },
             name: listed.name.clone(),
             attempt: listed.attempt,
@@ -268,6 +269,7 @@ impl Syncer {
             // Who runs already is near what it uses, or not: only at its creation it is placed by that.
             volumes: BTreeMap::new(),
             lacks_partition: false,
+            is_silent: false,
         };
         SeenDetails { container, pinning: self.pinning(details) }
     }

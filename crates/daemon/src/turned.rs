@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use bayplan_allocator::{Allocation, ContainerId, NoHome};
 use bayplan_rebalance::{Knob, Proposal};
-use bayplan_types::{CpuSet, MilliCpu, NodeSet};
+use bayplan_types::{CpuClass, CpuSet, MilliCpu, NodeSet};
 
 use crate::event::{Answer, Step};
 use crate::occupancy::Occupancy;
@@ -132,7 +132,8 @@ impl NodeState {
         }
         let cpus = self.ledger.cpus_of(allocation);
         let is_held = self.is_rebalance_paused || self.is_restored();
-        if is_held || !allocation.exclusive.is_empty() || allocation.terms.preserve.cpus {
+        let is_owner = allocation.class() == CpuClass::Exclusive;
+        if is_held || is_owner || allocation.terms.preserve.cpus {
             return cpus;
         }
         let left = cpus.difference(&self.turned.left_by(id));

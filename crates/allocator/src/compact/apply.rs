@@ -54,7 +54,7 @@ pub(super) fn try_move(
     container: ContainerId,
     Previous { pool: target, exclusive: kept }: Previous,
 ) -> Option<Relocation> {
-    let from = ledger.release(container)?;
+    let from = ledger.lift(container)?;
     let mut request = movable.get(&container)?.clone();
     // Who was in this pool before is preferred there above all else, so the offer goes where the plan says.
     let pool = match from.shared {

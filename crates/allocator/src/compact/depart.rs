@@ -29,7 +29,7 @@ pub fn plan_departure(
         return None;
     }
     let mut others = ledger.clone();
-    others.release(id);
+    others.lift(id);
     let pools = ledger.pools();
     let nodes = pools.nodes_of(&held.exclusive);
     let is_allowed = |made: &Relocation| {

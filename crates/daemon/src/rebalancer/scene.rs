@@ -9,7 +9,7 @@ use bayplan_cri::annotations::RebalanceWish;
 use bayplan_cri::translate::Pod;
 use bayplan_rebalance::{Knob, Mode, Resident, Scene, Unrest, Workload};
 use bayplan_topology::Topology;
-use bayplan_types::{CpuSet, NodeId, NodeSet, QosClass};
+use bayplan_types::{CpuClass, CpuSet, NodeId, NodeSet, QosClass};
 
 use super::reach::Reach;
 use crate::config::RebalanceConfig;
@@ -147,7 +147,8 @@ fn may_turn(
 /// What could be turned for it or on it. Not its weight: a container's and a pod's count among those of their QoS class only, and those of the classes are
 /// kubelet's, which writes them every minute.
 fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
-    let shares = it.exclusive.is_empty() && !it.is_left_alone;
+    // One that runs on exclusive CPUs of its pod is of that class, and has no others to go to.
+    let shares = it.exclusive.is_empty() && it.class != CpuClass::Exclusive && !it.is_left_alone;
     let is_best_effort = it.spec.pod.qos == Some(QosClass::BestEffort);
     let is_limited = it.spec.resources.cpu_quota > 0;
     let owns_all = !it.exclusive.is_empty() && it.cpus.is_subset(&it.exclusive);

@@ -36,7 +36,7 @@ impl NodeState {
         step
     }
 
-    /// Nobody moves for it; it counts when one of the pod's containers comes or is resized.
+    /// Where containers count together what the pod asked for, they do so at once. Else nobody moves for it; it counts when one of the pod's containers comes or is resized.
     pub(super) fn pod_resized(&mut self, pod_id: &str, needs: Resources) -> Step {
         let mut step = Step::new(Answer::Done);
         let of_pod = self.containers.iter_mut().filter(|(_, it)| it.spec.pod.id == pod_id);
@@ -47,6 +47,10 @@ impl NodeState {
                 Arc::make_mut(&mut container.spec).pod.resources = now_needed;
                 changed.push(*id);
             }
+        }
+        if let Some(spec) = changed.first().and_then(|id| self.containers.get(id)) {
+            let spec = Arc::clone(&spec.spec);
+            self.unsettle(&spec);
         }
         step.history.extend(changed.first().and_then(|id| self.pod_resizing(*id, needs)));
         step.records.extend(changed.into_iter().filter_map(|id| self.placed_record(id)));

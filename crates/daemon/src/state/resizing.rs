@@ -27,8 +27,14 @@ impl NodeState {
         spec.resources = spec.resources.updated_by(update);
         if spec.resources == container.spec.resources {
             self.refusals_over(id, "is taken back", &mut step);
+        } else if self.is_together(id, &spec) {
+            match self.resize_together(id, spec, update, is_final, now) {
+                Ok(resized) => step = resized,
+                Err(refused) => return refused,
+            }
+            self.refusals_over(id, "is made", &mut step);
         } else {
-            let Some(held) = self.ledger.release(id) else { return step };
+            let Some(held) = self.ledger.lift(id) else { return step };
             let before = self.place_before(id, &held);
             let (mut request, warnings) = self.request(id, &spec);
             if held.exclusive.is_empty() {
@@ -84,7 +90,7 @@ impl NodeState {
         step
     }
 
-    fn put_back(&mut self, id: ContainerId, held: Allocation, step: &mut Step) {
+    pub(super) fn put_back(&mut self, id: ContainerId, held: Allocation, step: &mut Step) {
         if let Err(error) = self.ledger.adopt(id, held) {
             let message = format!("{id} lost its place in a refused resize: {error}");
             step.notes.push(Note::Failure { kind: "put_back", message });

@@ -14,6 +14,7 @@ mod reconfigured;
 mod refused;
 mod sets_changed;
 mod starting;
+mod together;
 mod turned;
 mod wishes;
 
@@ -845,7 +846,13 @@ impl World {
             let cpus = &real.pinning.cpus;
             let due = state.pinning(*id).unwrap_or_default();
             prop_assert_eq!(cpus, &due.cpus, "{}", runtime_id);
-            let own = &state.ledger.allocation(*id).unwrap().exclusive;
+            let held = state.ledger.allocation(*id).unwrap();
+            let holder = state.ledger.holder_of(held.terms.owner).filter(|_| !state.is_restored());
+            if let Some((_, holder)) = holder.filter(|_| held.terms.part == Part::Joined) {
+                prop_assert_eq!(cpus, &state.ledger.cpus_of(holder), "{}", runtime_id);
+                continue;
+            }
+            let own = &held.exclusive;
             prop_assert!(own.is_subset(cpus) && own.is_disjoint(&owned));
             owned.union_with(own);
             shared.union_with(&cpus.difference(own));
