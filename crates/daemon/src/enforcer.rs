@@ -41,7 +41,6 @@ use crate::config::{Config, EnforcementMode};
 use crate::enforcer::cpu_sets::CpuSets;
 pub(crate) use crate::enforcer::families::{
     ClassesKnown, NO_RECLAIM_CLASS, SCARCE, asks_for_isolation, has_isolcpus_only, patterns_of,
-    tuning,
 };
 use crate::enforcer::families::{
     Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_power,

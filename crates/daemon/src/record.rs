@@ -9,6 +9,7 @@ use std::ops::Not;
 use bayplan_allocator::{
     Allocation, ContainerId, HugeCharge, Owner, PoolId, Pools, Preserve, Terms,
 };
+use bayplan_cri::annotations::left_out;
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use bayplan_topology::Level;
 use bayplan_types::{Bytes, MilliCpu, NodeId, ParseSetError, QosClass};
@@ -159,6 +160,28 @@ impl From<ResourcesForm> for Resources {
     fn from(form: ResourcesForm) -> Resources {
         let ResourcesForm { cpu_shares, cpu_quota, cpu_period, memory_limit, oom_score_adj } = form;
         Resources { cpu_shares, cpu_quota, cpu_period, memory_limit, oom_score_adj }
+    }
+}
+
+impl ContainerForm {
+    /// Namespace of its pod.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Bytes of the pod's annotations and labels.
+    pub(crate) fn bytes_said(&self) -> usize {
+        let said = self.annotations.iter().chain(&self.labels);
+        said.map(|(name, value)| name.len() + value.len()).sum()
+    }
+
+    /// The same without annotations and labels, but for a note of how many they were.
+    pub(crate) fn leave_out_said(&mut self) {
+        for said in [&mut self.annotations, &mut self.labels] {
+            if !said.is_empty() {
+                *said = left_out(said.len());
+            }
+        }
     }
 }
 
