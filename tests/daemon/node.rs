@@ -10,6 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bayplan_cri::annotations::Rule;
 use bayplan_cri::embedded::{ContainerSnapshot, EmbeddedRuntime};
 use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec, RunningPod};
 use bayplan_cri::upstream::{ContainerState, Upstream};
@@ -180,6 +181,7 @@ impl Node {
             reserved_cpus: set(RESERVED),
             resync_interval: self.resync,
             host_root: self.host_root(),
+            permissions: vec![Rule::everything()],
             ..Config::default()
         };
         (self.adjust)(&mut config);

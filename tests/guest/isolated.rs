@@ -21,7 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
             true => Err("no CPU isolated at boot"),
             false => Ok(()),
         },
-        config: "",
+        config: "permissions: [{namespaces: [\"*\"], allow: [isolatedPartitions]}]\n",
         run: cpus_isolated_at_boot_are_for_who_asks_for_them,
     },
     Test {

@@ -308,7 +308,11 @@ impl Ledger {
     /// Every CPU that a container holding `allocation` may run on now.
     pub fn cpus_of(&self, allocation: &Allocation) -> CpuSet {
         if allocation.is_reserved {
-            return self.pools.reserved().clone();
+            let reserved = self.pools.reserved();
+            return match allocation.terms.hides_hyperthreads {
+                true => one_per_core(&self.pools, reserved),
+                false => reserved.clone(),
+            };
         }
         if allocation.terms.part == Part::Joined {
             return match self.holder_of(allocation.terms.owner) {
@@ -577,6 +581,11 @@ impl Ledger {
             Some(level) => around(&self.pools, level, &allocation.exclusive),
             None => CpuSet::new(),
         }
+    }
+
+    /// CPUs beside its own that it keeps from other owners, closed or idle.
+    pub fn kept_by(&self, allocation: &Allocation) -> CpuSet {
+        allocation.idle.union(&self.closed_by(allocation)).difference(&allocation.exclusive)
     }
 
     /// Its CPUs are shared again, and open to newcomers unless somebody else closes them.

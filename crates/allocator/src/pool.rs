@@ -268,6 +268,11 @@ impl Pools {
         self.isolated.difference(&self.partitioned)
     }
 
+    /// Threads of the core that has most.
+    pub fn threads_max(&self) -> usize {
+        self.cores.iter().map(|core| core.threads.len()).max().unwrap_or(1)
+    }
+
     /// CPUs that are neither reserved nor isolated.
     pub fn allocatable(&self) -> CpuSet {
         let mut cpus = self.cpus();

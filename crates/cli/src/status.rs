@@ -45,6 +45,11 @@ pub(crate) fn render(status: &Status) -> String {
     ] {
         classes.add_row([class, dash(cpus)]);
     }
+    for (class, cpus) in [("of these idle", &cpus.idle), ("of these closed", &cpus.closed)] {
+        if !cpus.is_empty() {
+            classes.add_row([class, cpus]);
+        }
+    }
     let mut containers =
         table(&["CONTAINER", "QOS", "ASKED", "POOL", "EXCLUSIVE", "CPUS", "MEMS", "PHASE"]);
     for container in &status.containers {

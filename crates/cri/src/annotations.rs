@@ -7,11 +7,13 @@
 //! keeps its own pod from being placed.
 
 mod affinity;
+pub(crate) mod effect;
 mod field;
 mod hints;
 mod koordinator;
 mod names;
 mod page;
+mod permissions;
 mod source;
 mod table;
 mod tuning;
@@ -24,20 +26,22 @@ use std::collections::BTreeMap;
 use bayplan_allocator::Wishes;
 
 pub use affinity::{Affinity, affinities};
+pub use effect::ClassNames;
 pub use field::Field;
 pub use hints::{HintSource, Hints, nears};
 pub use koordinator::{FOREIGN, Foreign, may_claim};
 pub use page::{render_page, render_text};
+pub use permissions::{GROUPS, Group, Item, Rule, Wish, allowed, is_allowed_by_rule};
 pub use source::Sources;
 pub use table::{KEYS, Key, Values};
 pub use tuning::{
     CpuPartition, INTERRUPTS, InterruptRule, PARTITION, RebalanceWish, Tuning, WakeUp,
 };
-pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, matches_glob};
+pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, known_as, matches_glob};
 pub use webhook::parse_quantity;
 
 use crate::resources::ExactRequests;
-use crate::translate::{NewContainer, RequestRules};
+use crate::translate::{NewContainer, Pod, RequestRules};
 use names::look_up;
 pub use values::shown;
 use values::{Misread, VALUE_MAX, word};
@@ -48,6 +52,13 @@ const SHOWN_MAX: usize = 40;
 const NAME_MAX: usize = 317;
 /// More about one container are only counted.
 const WARNINGS_MAX: usize = 20;
+
+/// Bytes of names and values of a pod's annotations that are kept, and the same of its labels.
+const KEPT_MAX: usize = 64 << 10;
+/// Kubernetes allows 63 characters.
+const LABEL_MAX: usize = 256;
+/// Stands among what was kept where something was left out, with the number of these. No annotation can be called so.
+const CUT: &str = "#left-out";
 
 /// What a container asks for, all sources together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,6 +81,17 @@ pub struct Asked {
     pub tuning: Tuning,
 }
 
+impl Asked {
+    /// What holds for a container whose pod says nothing.
+    fn usual(rules: &RequestRules) -> Asked {
+        Asked {
+            prefer_shared_cpus: rules.prefer_shared_cpus.then_some(true),
+            wishes: rules.wishes.clone(),
+            ..Asked::default()
+        }
+    }
+}
+
 /// Something about a pod that an operator should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
@@ -88,6 +110,14 @@ pub enum WarningKind {
     RequirementNotUnderstood,
     /// It was understood, and does nothing.
     NoEffect,
+    /// The configuration does not let the namespace ask for it.
+    NotAllowed,
+    /// It names a class that the configuration lacks.
+    UnknownClass,
+    /// It would keep more CPUs from others than a pod or a namespace may.
+    OverCeiling,
+    /// The reserved CPUs are too few for those that run there.
+    ReservedFull,
 }
 
 impl WarningKind {
@@ -96,6 +126,10 @@ impl WarningKind {
         match self {
             WarningKind::NotUnderstood | WarningKind::RequirementNotUnderstood => "not_understood",
             WarningKind::NoEffect => "no_effect",
+            WarningKind::NotAllowed => "not_allowed",
+            WarningKind::UnknownClass => "unknown_class",
+            WarningKind::OverCeiling => "over_ceiling",
+            WarningKind::ReservedFull => "reserved_full",
         }
     }
 }
@@ -113,7 +147,7 @@ impl Said<'_> {
 }
 
 /// Annotations that bayplan reads or warns of. Values that are too long to be read are cut, so that they can be warned of; names that
-/// Kubernetes would not take are nobody's.
+/// Kubernetes would not take are left out, and so are the longest of those that are together over [`KEPT_MAX`].
 pub fn relevant<'a>(
     annotations: impl IntoIterator<Item = (&'a String, &'a String)>,
 ) -> BTreeMap<String, String> {
@@ -122,7 +156,38 @@ pub fn relevant<'a>(
             && (names::has_prefix(name) || koordinator::is_known(name) || tuning::is_known(name))
     };
     let pairs = annotations.into_iter().filter(|(name, _)| is_relevant(name));
-    pairs.map(|(name, value)| (name.clone(), cut(value, VALUE_MAX + 1).to_owned())).collect()
+    capped(pairs.map(|(name, value)| (name.as_str(), cut(value, VALUE_MAX + 1))))
+}
+
+/// Labels of a pod, without the longest of those that are together over [`KEPT_MAX`].
+pub fn kept_labels<'a>(
+    labels: impl IntoIterator<Item = (&'a String, &'a String)>,
+) -> BTreeMap<String, String> {
+    let pairs = labels.into_iter().filter(|(name, _)| name.len() <= NAME_MAX);
+    capped(pairs.map(|(name, value)| (name.as_str(), cut(value, LABEL_MAX))))
+}
+
+/// What stands for annotations or labels that were not kept.
+pub fn left_out(count: usize) -> BTreeMap<String, String> {
+    [(CUT.to_owned(), count.to_string())].into()
+}
+
+/// The shortest first, until [`KEPT_MAX`] is reached; the note [`CUT`] says how many are missing.
+fn capped<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, String> {
+    let mut pairs: Vec<_> = pairs.filter(|(name, _)| *name != CUT).collect();
+    pairs.sort_by_key(|(name, value)| (name.len() + value.len(), *name));
+    let mut left = KEPT_MAX;
+    let fitting = pairs.iter().take_while(|(name, value)| {
+        let rest = left.checked_sub(name.len() + value.len());
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    });
+    let fitting = fitting.count();
+    let kept = pairs.iter().take(fitting);
+    let kept = kept.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let missing = pairs.len() - fitting;
+    let note = (missing > 0).then(|| (CUT.to_owned(), missing.to_string()));
+    kept.chain(note).collect()
 }
 
 /// At most so many bytes of it, in whole characters, and at least one byte more than `VALUE_MAX` of what was longer.
@@ -132,15 +197,45 @@ fn cut(text: &str, bytes_max: usize) -> &str {
 
 /// Reads everything that a pod says about one of its containers.
 pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Asked, Vec<Warning>) {
-    let mut asked = Asked {
-        prefer_shared_cpus: rules.prefer_shared_cpus.then_some(true),
-        wishes: rules.wishes.clone(),
-        ..Asked::default()
-    };
+    let usual = Asked::usual(rules);
+    let mut asked = usual.clone();
     let mut warnings = Warnings::default();
+    warnings.left_out(&container.pod);
     webhook::read(container, &mut asked, &mut warnings);
     koordinator::read(&container.pod, &mut asked, &mut warnings);
     tuning::read(container, &mut asked, &mut warnings);
+    read_keys(container, &mut asked, &mut warnings);
+    take_back(container, rules, &usual, &mut asked, &mut warnings);
+    if asked.affinity.is_empty() {
+        asked.affinity = affinity::implicit(rules);
+    }
+    (asked, warnings.finish())
+}
+
+/// Takes back what the namespace may not ask for.
+fn take_back(
+    container: &NewContainer,
+    rules: &RequestRules,
+    usual: &Asked,
+    asked: &mut Asked,
+    warnings: &mut Warnings,
+) {
+    if asked == usual {
+        return;
+    }
+    let namespace = &container.pod.namespace;
+    let sources = Sources::new(container);
+    for wish in permissions::wishes(asked, usual) {
+        if !allowed(&wish, namespace, rules) {
+            wish.field.copy(usual, asked);
+            let what = sources.of_field(wish.field).unwrap_or_else(|| wish.field.path().to_owned());
+            warnings.not_allowed(&what, namespace);
+        }
+    }
+}
+
+/// Reads the keys of [`KEYS`].
+fn read_keys(container: &NewContainer, asked: &mut Asked, warnings: &mut Warnings) {
     let lookup = look_up(&container.pod.annotations, &container.name, table::is_known);
     for name in lookup.unknown {
         warnings.unknown(name);
@@ -151,9 +246,9 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
     for (key, found) in said {
         let before = asked.clone();
         let said = Said { value: found.value, container: &container.name };
-        let done = check_length(found.value).and_then(|()| (key.set)(&mut asked, &said));
+        let done = check_length(found.value).and_then(|()| (key.set)(asked, &said));
         if let Err(misread) = done {
-            asked = before;
+            *asked = before;
             let (name, expected) = (annotation(found.name), key.values.text());
             match key.requires(found.value) {
                 true => warnings.misread_requirement(&name, found.value, &expected, &misread),
@@ -161,10 +256,6 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
             }
         }
     }
-    if asked.affinity.is_empty() {
-        asked.affinity = affinity::implicit(rules);
-    }
-    (asked, warnings.finish())
 }
 
 fn annotation(name: &str) -> String {
@@ -219,6 +310,30 @@ impl Warnings {
 
     fn no_effect(&mut self, what: &str) {
         self.push(WarningKind::NoEffect, format!("{what} has no effect"));
+    }
+
+    /// Annotations and labels that were not kept.
+    fn left_out(&mut self, pod: &Pod) {
+        for (what, all) in [("annotations", &pod.annotations), ("labels", &pod.labels)] {
+            if let Some(count) = all.get(CUT) {
+                let kib = KEPT_MAX >> 10;
+                let count = shown(count, SHOWN_MAX);
+                self.push(
+                    WarningKind::NotUnderstood,
+                    format!(
+                        "{count} {what} of the pod are left out, the longest of more than {kib} KiB"
+                    ),
+                );
+            }
+        }
+    }
+
+    fn not_allowed(&mut self, what: &str, namespace: &str) {
+        let namespace = shown(namespace, SHOWN_MAX);
+        let text = format!(
+            "{what} is not allowed in namespace `{namespace}` (`permissions` in the configuration); ignored"
+        );
+        self.push(WarningKind::NotAllowed, text);
     }
 
     fn finish(mut self) -> Vec<Warning> {

@@ -12,8 +12,10 @@ use bayplan_allocator::{
 use bayplan_topology::Device;
 use bayplan_types::{Bytes, QosClass};
 
+use crate::annotations::effect::without_effect;
 use crate::annotations::{
-    Asked, Warning, WarningKind, affinities, matches_glob, nears, read_annotations, relevant, shown,
+    Asked, ClassNames, Rule, Warning, WarningKind, affinities, kept_labels, matches_glob, nears,
+    read_annotations, relevant, shown,
 };
 use crate::devices::{device_names, has_claimed_cpus, mounted_devices, volume_sources};
 use crate::mates::pod_wishes;
@@ -39,7 +41,7 @@ pub struct Pod {
     pub cgroup_parent: String,
     /// Those annotations of the pod that bayplan could understand; others may be large and are nobody's business here.
     pub annotations: BTreeMap<String, String>,
-    /// All its labels; they are small.
+    /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// What its containers request and may use together, without the sandbox's own overhead; all zero where kubelet (before 1.23) does
     /// not say.
@@ -119,7 +121,7 @@ pub fn pod(id: &str, config: &v1::PodSandboxConfig) -> Pod {
         qos: parse_qos(&cgroup_parent),
         cgroup_parent,
         annotations: relevant(&config.annotations),
-        labels: config.labels.clone(),
+        labels: kept_labels(&config.labels),
         resources: summed.map(resources).unwrap_or_default(),
         huge_pages: summed.map(|it| huge_pages(limits(it))).unwrap_or_default(),
     }
@@ -249,6 +251,34 @@ pub struct RequestRules {
     pub colocate_namespaces: bool,
     /// Wishes of a container that says nothing itself.
     pub wishes: Wishes,
+    /// What the pods of a namespace may ask for, where that is not as usual; later ones count more.
+    pub permissions: Vec<Rule>,
+    /// Classes that pods can name.
+    pub classes: ClassNames,
+    /// How many CPUs may be kept from others.
+    pub ceilings: Ceilings,
+}
+
+/// How many CPUs may be closed to other owners, or idle, beside those that a container owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ceilings {
+    /// For a pod, in percent of the CPUs that it owns, and one core more.
+    pub pod_percent: usize,
+    /// For a namespace, in percent of the CPUs that containers can own; one core at least.
+    pub namespace_percent: usize,
+}
+
+impl Default for Ceilings {
+    fn default() -> Ceilings {
+        Ceilings { pod_percent: 100, namespace_percent: 25 }
+    }
+}
+
+impl RequestRules {
+    /// Whether pods of this namespace run on the reserved CPUs.
+    pub fn is_reserved_namespace(&self, namespace: &str) -> bool {
+        self.reserved_namespaces.iter().any(|it| matches_glob(it, namespace))
+    }
 }
 
 /// What of the machine a request depends on.
@@ -288,7 +318,7 @@ pub fn derive_request<'a>(
             shown(size, 200)
         ),
     }));
-    let is_system = rules.reserved_namespaces.iter().any(|it| matches_glob(it, &pod.namespace));
+    let is_system = rules.is_reserved_namespace(&pod.namespace);
     let requests = requests(container, &asked, hardware, &mut warnings);
     let cpu = requests.cpu;
     let qos = pod.qos.unwrap_or(QosClass::Burstable);
@@ -300,7 +330,7 @@ pub fn derive_request<'a>(
         Some(of_pod) => of_pod,
         None => derive_demand(qos, cpu, preferences),
     };
-    let mut wishes = asked.wishes;
+    let mut wishes = asked.wishes.clone();
     let is_isolated_by_rule = rules.prefer_isolated_cpus && demand.exclusive() == 1;
     // Who shares CPUs has no partition anywhere; who would be spread for it is better off near its memory and devices.
     let lacks_partition = container.lacks_partition
@@ -335,6 +365,7 @@ pub fn derive_request<'a>(
         wishes,
         ..Request::new(id, demand)
     };
+    warnings.extend(without_effect(container, &asked, &request, rules));
     (request, warnings)
 }
 
@@ -431,6 +462,7 @@ mod tests {
         };
         let rules = RequestRules {
             reserved_namespaces: vec!["kube-system".into()],
+            permissions: vec![Rule::everything()],
             ..RequestRules::default()
         };
         let hardware = Hardware { memory: Some(Bytes::gib(100)), ..Hardware::default() };
@@ -618,6 +650,7 @@ mod tests {
                 NewContainer { pod, resources: cpu(2048, 200_000), ..NewContainer::default() };
             let rules = RequestRules {
                 reserved_namespaces: vec!["kube-*".into()],
+                permissions: vec![Rule::everything()],
                 ..RequestRules::default()
             };
             let (request, warnings) =
@@ -733,6 +766,7 @@ mod tests {
     fn the_configuration_decides_where_the_pod_says_nothing() {
         let rules = RequestRules {
             reserved_namespaces: vec!["kube-*".into()],
+            permissions: vec![Rule::everything()],
             prefer_isolated_cpus: true,
             ..RequestRules::default()
         };

@@ -8,6 +8,7 @@ mod cpu_classes;
 mod fit;
 mod foreign;
 mod kind;
+mod permissions;
 mod read;
 mod rebalance;
 mod reclaim;
@@ -26,14 +27,17 @@ use std::time::Duration;
 
 use bayplan_allocator::Limits;
 use bayplan_allocator::policy::Policy;
-use bayplan_cri::annotations::{CpuPartition, InterruptRule};
-use bayplan_cri::translate::RequestRules;
+use bayplan_cri::annotations::{ClassNames, CpuPartition, InterruptRule, Rule};
+use bayplan_cri::translate::{Ceilings, RequestRules};
+use bayplan_enforcement::power::profile_names;
 use bayplan_enforcement::resctrl::ResctrlConfig;
 use bayplan_enforcement::{BlockIoClass, MemoryQos, ReclaimClass};
 use bayplan_probes::CounterChoice;
 use bayplan_types::{Bytes, CpuSet};
 use jiff::SignedDuration;
 use tokio::sync::watch;
+
+use crate::enforcer::NO_RECLAIM_CLASS;
 
 pub use self::cpu_classes::{CpuClasses, CpuUse, Turn};
 pub use self::kind::parse_filter;
@@ -134,6 +138,10 @@ pub struct Config {
     pub policy: Policy,
     /// Pods of these namespaces run on the reserved CPUs; `*` and `?` stand for any text and any character.
     pub reserved_namespaces: Vec<String>,
+    /// What pods may ask for where that is not as usual; later rules count more.
+    pub permissions: Vec<Rule>,
+    /// How many CPUs may be kept from others.
+    pub ceilings: Ceilings,
     /// What holds for containers that say nothing themselves.
     pub requests: Requests,
     /// How long kubelet's call waits for bayplan's decision.
@@ -210,6 +218,8 @@ impl Default for Config {
             reserved_cpus: CpuSet::new(),
             policy: Policy::default(),
             reserved_namespaces: vec!["kube-system".to_owned()],
+            permissions: Vec::new(),
+            ceilings: Ceilings::default(),
             requests: Requests::default(),
             decision_timeout: Duration::from_secs(5),
             runtime_timeout: Duration::from_secs(10),
@@ -248,7 +258,26 @@ impl Default for Config {
 impl Config {
     /// What is derived of a container that says nothing itself.
     pub fn rules(&self) -> RequestRules {
-        self.requests.rules(&self.reserved_namespaces)
+        RequestRules {
+            permissions: self.permissions.clone(),
+            ceilings: self.ceilings,
+            classes: self.class_names(),
+            ..self.requests.rules(&self.reserved_namespaces)
+        }
+    }
+
+    /// Classes that pods can name.
+    fn class_names(&self) -> ClassNames {
+        const ROOTS: [&str; 3] = ["", "DEFAULT", "system/default"];
+        let resctrl = self.resctrl.classes().map(|(_, class)| class.name.as_str());
+        let profiles = profile_names().flat_map(|name| [name.to_owned(), name.replace('-', "_")]);
+        let reclaim = self.reclaim_classes.keys().cloned();
+        ClassNames {
+            cpu: self.cpu_classes.classes.keys().cloned().chain(profiles).collect(),
+            resctrl: resctrl.chain(ROOTS).map(str::to_owned).collect(),
+            block_io: self.block_io_classes.keys().cloned().collect(),
+            reclaim: reclaim.chain([NO_RECLAIM_CLASS.to_owned()]).collect(),
+        }
     }
 
     /// How long a creation in doubt keeps its place although the runtime does not list the container: until it is asked again.

@@ -35,6 +35,8 @@ pub struct Decision {
     pub warnings: Vec<String>,
 }
 
+/// Begins what the outcome says of shared CPUs that are gone.
+const SQUEEZED: &str = "; squeezed from CPUs ";
 /// Begins what the outcome says of a move.
 const MOVED: &str = "; moved from ";
 
@@ -47,6 +49,14 @@ impl Decision {
         now: Timestamp,
     ) -> Decision {
         Decision { at: now, asked, outcome: why, pools: Vec::new(), warnings: texts(warnings) }
+    }
+
+    /// Adds to the outcome that it shares fewer CPUs than before; `None`: it no longer does. Only the last time stays.
+    pub(crate) fn note_squeeze(&mut self, how: Option<&str>) {
+        self.outcome.truncate(self.outcome.find(SQUEEZED).unwrap_or(self.outcome.len()));
+        if let Some(how) = how {
+            self.outcome.push_str(&format!("{SQUEEZED}{how}"));
+        }
     }
 
     /// Adds to the outcome where the container was moved from and to, and why. Only the last move stays: who lives long is moved often.

@@ -4,6 +4,7 @@
 //! is logged once, counted, and told by the history itself as soon as it can be written again; what cannot even be handed over is only counted.
 //! Then a new segment says where everybody is.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,9 +77,39 @@ pub(crate) fn start_history(
     (Historian { sender, wants_opening, metrics }, written)
 }
 
+/// What annotations and labels of one namespace may take in one segment is this part of the whole history.
+const SHARES: u64 = 16;
+/// Of one container, this much is always kept.
+const SAID_MIN: usize = 1 << 10;
+
+/// How much of a segment the annotations and labels of each namespace take, so that none of them pushes out what others did.
+struct Shares {
+    bytes_max: u64,
+    taken: BTreeMap<String, u64>,
+}
+
+impl Shares {
+    /// Leaves out what goes too far.
+    fn bound(&mut self, entries: &mut [Entry]) {
+        for spec in entries.iter_mut().filter_map(|entry| entry.spec.as_deref_mut()) {
+            let bytes = spec.bytes_said();
+            if bytes <= SAID_MIN {
+                continue;
+            }
+            let taken = self.taken.entry(spec.namespace().to_owned()).or_default();
+            let all = taken.saturating_add(bytes as u64);
+            match all > self.bytes_max / SHARES {
+                true => spec.leave_out_said(),
+                false => *taken = all,
+            }
+        }
+    }
+}
+
 /// Who writes.
 struct Scribe {
     history: History,
+    shares: Shares,
     /// Entries that could not be written since the last that could.
     lost: usize,
     /// Something was lost since the last opening.
@@ -96,12 +127,14 @@ impl Scribe {
         found: Vec<Entry>,
     ) -> Scribe {
         let (history, recovered) = History::open_on(disk, dir, bytes_max);
-        let mut scribe = Scribe { history, lost: 0, has_gap: false, failure: None };
+        let shares = Shares { bytes_max, taken: BTreeMap::new() };
+        let mut scribe = Scribe { history, shares, lost: 0, has_gap: false, failure: None };
         let told = match scribe.history.wants_segment() {
             true => Vec::new(),
             false => parse_entries(&recovered).0,
         };
-        let entries: Vec<Entry> = news(opening, &told).into_iter().chain(found).collect();
+        let mut entries: Vec<Entry> = news(opening, &told).into_iter().chain(found).collect();
+        scribe.shares.bound(&mut entries);
         let count = entries.len();
         let lines = lines(&entries);
         let written = match scribe.history.wants_segment() {
@@ -156,7 +189,11 @@ impl Scribe {
             entries.insert(0, lost);
         }
         let is_opening = opening.is_some();
+        if is_opening {
+            self.shares.taken.clear();
+        }
         entries.extend(opening.into_iter().flatten());
+        self.shares.bound(&mut entries);
         let written = match is_opening {
             true => self.history.begin(&lines(&entries)),
             false => self.history.append(&lines(&entries)),

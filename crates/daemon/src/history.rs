@@ -39,6 +39,8 @@ pub enum Kind {
     Adopted,
     /// A container that kubelet did not touch has another place; `by` says what for.
     Moved,
+    /// A container that shares CPUs has fewer of them, because a neighbour came or grew; `why` names it.
+    Squeezed,
     /// Kubelet changed what a container may have to `resources`.
     Resized,
     /// Kubelet said that the pod of the container needs `resources` as a whole from now on.
@@ -68,7 +70,7 @@ pub enum Kind {
 
 impl Kind {
     /// All that this version writes.
-    pub const ALL: [Kind; 19] = [
+    pub const ALL: [Kind; 20] = [
         Kind::Started,
         Kind::Continued,
         Kind::Machine,
@@ -77,6 +79,7 @@ impl Kind {
         Kind::Refused,
         Kind::Adopted,
         Kind::Moved,
+        Kind::Squeezed,
         Kind::Resized,
         Kind::PodResized,
         Kind::Ended,
@@ -101,6 +104,7 @@ impl Kind {
             Kind::Refused => "refused",
             Kind::Adopted => "adopted",
             Kind::Moved => "moved",
+            Kind::Squeezed => "squeezed",
             Kind::Resized => "resized",
             Kind::PodResized => "pod_resized",
             Kind::Ended => "ended",

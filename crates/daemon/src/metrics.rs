@@ -117,6 +117,11 @@ struct Cpus {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kept {
+    how: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct InMode {
     mode: &'static str,
 }
@@ -159,6 +164,7 @@ pub(crate) struct Metrics {
     memory_narrowable: Gauge<i64, AtomicI64>,
     containers: Family<Containers, Gauge<i64, AtomicI64>>,
     cpus: Family<Cpus, Gauge<i64, AtomicI64>>,
+    kept: Family<Kept, Gauge<i64, AtomicI64>>,
     findings: Family<OfCheck, Gauge<i64, AtomicI64>>,
     modes: Family<InMode, Gauge<i64, AtomicI64>>,
     journal: Gauge<u64, AtomicU64>,
@@ -199,6 +205,7 @@ impl Metrics {
             memory_narrowable: Gauge::default(),
             containers: Family::default(),
             cpus: Family::default(),
+            kept: Family::default(),
             findings: Family::default(),
             modes: Family::default(),
             journal: Gauge::default(),
@@ -274,6 +281,11 @@ impl Metrics {
             self.findings.clone(),
         );
         registry.register("cpus", "CPUs by class", self.cpus.clone());
+        registry.register(
+            "cpus_kept",
+            "CPUs that containers keep from others beside their own: idle, or closed to other owners",
+            self.kept.clone(),
+        );
         registry.register_with_unit(
             "journal_size",
             "Size of the journal on disk",
@@ -534,6 +546,10 @@ impl Metrics {
         for class in CpuClass::ALL {
             let count = state.ledger().cpus_in_class(class);
             self.cpus.get_or_create(&Cpus { class: class.name() }).set(gauge(count));
+        }
+        let (idle, closed) = state.kept_by_all();
+        for (how, cpus) in [("idle", idle), ("closed", closed)] {
+            self.kept.get_or_create(&Kept { how }).set(gauge(cpus.len()));
         }
         for mode in Mode::ALL {
             let is_it = i64::from(mode == state.mode());

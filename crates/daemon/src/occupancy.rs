@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bayplan_allocator::{ContainerId, NoHome};
-use bayplan_cri::translate::NewContainer;
+use bayplan_cri::annotations::{Tuning, read_annotations};
+use bayplan_cri::translate::{NewContainer, RequestRules};
 use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
 
 use crate::state::NodeState;
@@ -41,6 +42,8 @@ pub struct Occupant {
     pub runtime_id: String,
     /// What kubelet said of it, with those annotations that bayplan knows.
     pub spec: Arc<NewContainer>,
+    /// What its pod asks for beside its place, as far as its namespace may.
+    pub tuning: Arc<Tuning>,
     /// Class of its CPUs.
     pub class: CpuClass,
     /// All CPUs that it may run on.
@@ -75,6 +78,14 @@ impl Occupant {
     }
 }
 
+/// What a pod asks for beside its place; most ask for nothing.
+pub(crate) fn tuning_of(container: &NewContainer, rules: &RequestRules) -> Tuning {
+    match container.pod.annotations.is_empty() {
+        true => Tuning::default(),
+        false => read_annotations(container, rules).0.tuning,
+    }
+}
+
 impl Occupancy {
     /// CPUs that BestEffort containers may run on; of one whose CPU set nobody says, all that nobody owns.
     pub(crate) fn best_effort_cpus(&self) -> CpuSet {
@@ -101,6 +112,7 @@ impl NodeState {
                     name: container.full_name(),
                     runtime_id: container.runtime_id.clone()?,
                     spec: Arc::clone(&container.spec),
+                    tuning: Arc::new(tuning_of(&container.spec, &self.rules)),
                     class: allocation.class(),
                     cpus: self.cpus_of(*id, allocation),
                     exclusive: allocation.exclusive.clone(),

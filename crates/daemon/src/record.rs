@@ -9,6 +9,7 @@ use std::ops::Not;
 use bayplan_allocator::{
     Allocation, ContainerId, HugeCharge, Owner, Part, PoolId, Pools, Preserve, Terms,
 };
+use bayplan_cri::annotations::left_out;
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use bayplan_topology::Level;
 use bayplan_types::{Bytes, MilliCpu, NodeId, ParseSetError, QosClass};
@@ -173,6 +174,28 @@ fn by_size(pages: &BTreeMap<Bytes, Bytes>) -> Vec<(u64, u64)> {
 
 fn from_sizes(pages: Vec<(u64, u64)>) -> BTreeMap<Bytes, Bytes> {
     pages.into_iter().map(|(size, bytes)| (Bytes(size), Bytes(bytes))).collect()
+}
+
+impl ContainerForm {
+    /// Namespace of its pod.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Bytes of the pod's annotations and labels.
+    pub(crate) fn bytes_said(&self) -> usize {
+        let said = self.annotations.iter().chain(&self.labels);
+        said.map(|(name, value)| name.len() + value.len()).sum()
+    }
+
+    /// The same without annotations and labels, but for a note of how many they were.
+    pub(crate) fn leave_out_said(&mut self) {
+        for said in [&mut self.annotations, &mut self.labels] {
+            if !said.is_empty() {
+                *said = left_out(said.len());
+            }
+        }
+    }
 }
 
 impl From<&NewContainer> for ContainerForm {

@@ -13,11 +13,13 @@
 //! `observed` holds what every container was last told; a write counts as done when it is planned, and is forgotten when it fails,
 //! so that the next plan repeats it.
 
+mod ceilings;
 mod entries;
 mod pods;
 mod refused;
 mod resizing;
 mod sets_changed;
+mod squeezed;
 mod starting;
 mod together;
 pub(crate) mod view;
@@ -312,6 +314,7 @@ impl NodeState {
         // A failed write is repeated with the next change or after the next sync: at once it would fail again.
         if self.ledger.version() != version || !step.records.is_empty() || has_observed {
             self.plan(&mut step);
+            self.note_squeezed(&mut step);
             self.note_files(&mut step);
         }
         self.note_holes(&mut step, is_creation_over);
@@ -458,13 +461,23 @@ impl NodeState {
                 return self.refuse_unasked(step, &spec, decision, is_final);
             }
         };
-        let offered = self.offer_with_room(&request, &full_name(&spec), is_final, &mut step);
+        let bounded = self.offer_bounded(request, &spec, is_final, &mut warnings, &mut step);
+        let notes = warning_notes(&spec, &warnings);
+        let (request, offered) = match bounded {
+            Ok(bounded) => bounded,
+            Err(why) => {
+                step.notes.extend(notes.into_iter().filter(|_| is_final));
+                let decision = Decision::refused(asked, why, warnings, now);
+                return self.refuse_unasked(step, &spec, decision, is_final);
+            }
+        };
         let mut decision = self.decision(&spec, &request, offered.as_ref(), warnings, now);
         if is_drained && offered.is_ok() {
             decision.outcome.push_str(DRAINED);
         }
         if offered.is_err() && !is_final {
-            step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
+            let why = self.without_names(&decision.outcome, &spec);
+            step.answer = Answer::Admission(Admission::Refuse(why));
             return step;
         }
         step.notes.extend(notes);

@@ -62,6 +62,12 @@ pub struct ClassedCpus {
     pub reserved: String,
     /// Kept out by the kernel.
     pub isolated: String,
+    /// Of these, left idle for containers that own others.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub idle: String,
+    /// Of these, shared, and closed to other owners.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub closed: String,
 }
 
 /// One pool.

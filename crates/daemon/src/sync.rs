@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_cri::annotations::relevant;
+use bayplan_cri::annotations::{kept_labels, relevant};
 use bayplan_cri::translate::{NewContainer, Pod, Resources, parse_qos};
 use bayplan_cri::upstream::{
     ContainerDetails, ContainerState, ListedContainer, PodDetails, RuntimeError, Upstream,
@@ -247,7 +247,7 @@ impl Syncer {
                 qos,
                 cgroup_parent: parent.unwrap_or_default(),
                 annotations: pod.map(|pod| relevant(&pod.annotations)).unwrap_or_default(),
-                labels: pod.map(|pod| pod.labels.clone()).unwrap_or_default(),
+                labels: pod.map(|pod| kept_labels(&pod.labels)).unwrap_or_default(),
                 // What the pod needs comes with its next container.
                 resources: Resources::default(),
                 huge_pages: BTreeMap::new(),

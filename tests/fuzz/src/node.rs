@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use bayplan_allocator::policy::Policy;
 use bayplan_allocator::{ContainerId, Ledger, check_ledger, offer};
+use bayplan_cri::annotations::Rule;
 use bayplan_cri::translate::{Hardware, NewContainer, Pod, RequestRules, derive_request};
 use bayplan_daemon::NodeState;
 use bayplan_daemon::event::ChangedMachine;
@@ -29,6 +30,7 @@ pub fn rules() -> RequestRules {
         reserved_namespaces: vec!["kube-*".to_owned()],
         prefer_isolated_cpus: true,
         colocate_pods: true,
+        permissions: vec![Rule::everything()],
         ..RequestRules::default()
     }
 }

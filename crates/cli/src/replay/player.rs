@@ -217,6 +217,7 @@ impl Player<'_> {
             // Replayed is one configuration; which places changed because of another is told by who was moved.
             Kind::Configured
             | Kind::Adopted
+            | Kind::Squeezed
             | Kind::RuntimeBack
             | Kind::Proposed
             | Kind::Judged

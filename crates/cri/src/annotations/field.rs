@@ -1,5 +1,7 @@
 //! What annotations and the configuration can fill in a request.
 
+use super::Asked;
+
 /// A field of [`Asked`](super::Asked) or of the request that is made from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
@@ -75,7 +77,151 @@ pub enum Field {
     Rebalance,
 }
 
+/// Which containers a wish counts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Those with CPUs of their own.
+    Owners,
+    /// Those that have no other CPUs.
+    PureOwners,
+    /// Every container; exclusive CPUs are for Guaranteed pods only.
+    Guaranteed,
+    /// Those with a CPU limit.
+    Limited,
+    /// Those without a CPU limit.
+    Unlimited,
+    /// Every container.
+    All,
+}
+
+impl Reach {
+    /// What it does to a container that shares all of its CPUs, for the reference page.
+    pub(super) const fn on_shared(self) -> &'static str {
+        match self {
+            Reach::Owners | Reach::PureOwners => "nothing, which is told",
+            Reach::Guaranteed => {
+                "true: nothing more; false where it has no whole CPU or its pod is not Guaranteed: nothing, which is told"
+            }
+            Reach::Limited => "the same; without a CPU limit nothing, which is told",
+            Reach::Unlimited => "the same; with a CPU limit nothing, which is told",
+            Reach::All => "the same",
+        }
+    }
+}
+
 impl Field {
+    /// Every field.
+    pub const ALL: [Field; 35] = [
+        Field::Requests,
+        Field::PreferSharedCpus,
+        Field::IsReserved,
+        Field::Siblings,
+        Field::Packing,
+        Field::OnlyWholeCores,
+        Field::Apart,
+        Field::Isolated,
+        Field::CoreKind,
+        Field::Priority,
+        Field::Within,
+        Field::IsEven,
+        Field::HidesHyperthreads,
+        Field::MemoryKinds,
+        Field::MemoryIsBound,
+        Field::ColdStart,
+        Field::Near,
+        Field::IsNearEach,
+        Field::Affinity,
+        Field::BurstLevel,
+        Field::PreserveCpus,
+        Field::PreserveMemory,
+        Field::Claimed,
+        Field::IsImmovable,
+        Field::Partition,
+        Field::Quota,
+        Field::CpuBurst,
+        Field::Interrupts,
+        Field::BlockIoClass,
+        Field::ReclaimClass,
+        Field::ResctrlClass,
+        Field::CpuClass,
+        Field::CpuGovernor,
+        Field::WakeUp,
+        Field::Rebalance,
+    ];
+
+    /// Gives `to` what `from` has in this field.
+    pub(super) fn copy(self, from: &Asked, to: &mut Asked) {
+        match self {
+            Field::Requests => to.requests.clone_from(&from.requests),
+            Field::PreferSharedCpus => to.prefer_shared_cpus = from.prefer_shared_cpus,
+            Field::IsReserved => to.prefer_reserved_cpus = from.prefer_reserved_cpus,
+            Field::Siblings => to.wishes.cpus.siblings = from.wishes.cpus.siblings,
+            Field::Packing => to.wishes.cpus.packing = from.wishes.cpus.packing,
+            Field::OnlyWholeCores => {
+                to.wishes.cpus.only_whole_cores = from.wishes.cpus.only_whole_cores
+            }
+            Field::Apart => to.wishes.cpus.apart = from.wishes.cpus.apart,
+            Field::Isolated => {
+                to.prefer_isolated_cpus = from.prefer_isolated_cpus;
+                to.wishes.cpus.isolated = from.wishes.cpus.isolated;
+            }
+            Field::CoreKind => to.wishes.cpus.core_kind = from.wishes.cpus.core_kind,
+            Field::Priority => to.wishes.cpus.priority = from.wishes.cpus.priority,
+            Field::Within => to.wishes.cpus.within = from.wishes.cpus.within,
+            Field::IsEven => to.wishes.cpus.is_even = from.wishes.cpus.is_even,
+            Field::HidesHyperthreads => {
+                to.wishes.cpus.hides_hyperthreads = from.wishes.cpus.hides_hyperthreads
+            }
+            Field::MemoryKinds => to.wishes.memory.kinds.clone_from(&from.wishes.memory.kinds),
+            Field::MemoryIsBound => to.wishes.memory.is_bound = from.wishes.memory.is_bound,
+            Field::ColdStart => to.tuning.cold_start = from.tuning.cold_start,
+            Field::Near => to.hints.clone_from(&from.hints),
+            Field::IsNearEach => to.wishes.place.is_near_each = from.wishes.place.is_near_each,
+            Field::Affinity => to.affinity.clone_from(&from.affinity),
+            Field::BurstLevel => to.wishes.place.burst_level = from.wishes.place.burst_level,
+            Field::PreserveCpus => to.wishes.preserve.cpus = from.wishes.preserve.cpus,
+            Field::PreserveMemory => to.wishes.preserve.memory = from.wishes.preserve.memory,
+            Field::Claimed => to.wishes.claimed.clone_from(&from.wishes.claimed),
+            Field::IsImmovable => to.wishes.is_immovable = from.wishes.is_immovable,
+            Field::Partition => to.tuning.partition = from.tuning.partition,
+            Field::Quota => to.tuning.is_quota_lifted = from.tuning.is_quota_lifted,
+            Field::CpuBurst => to.tuning.burst_percent = from.tuning.burst_percent,
+            Field::Interrupts => to.tuning.interrupts = from.tuning.interrupts,
+            Field::BlockIoClass => to.tuning.block_io_class.clone_from(&from.tuning.block_io_class),
+            Field::ReclaimClass => to.tuning.reclaim_class.clone_from(&from.tuning.reclaim_class),
+            Field::ResctrlClass => to.tuning.resctrl_class.clone_from(&from.tuning.resctrl_class),
+            Field::CpuClass => to.tuning.cpu_class.clone_from(&from.tuning.cpu_class),
+            Field::CpuGovernor => to.tuning.cpu_governor.clone_from(&from.tuning.cpu_governor),
+            Field::WakeUp => to.tuning.wake_up = from.tuning.wake_up,
+            Field::Rebalance => to.tuning.rebalance = from.tuning.rebalance,
+        }
+    }
+
+    /// Which containers it counts for.
+    pub(super) const fn reach(self) -> Reach {
+        match self {
+            Field::Siblings
+            | Field::Packing
+            | Field::OnlyWholeCores
+            | Field::Apart
+            | Field::Isolated
+            | Field::CoreKind
+            | Field::Priority
+            | Field::Within
+            | Field::IsEven
+            | Field::IsNearEach
+            | Field::CpuClass
+            | Field::CpuGovernor
+            | Field::WakeUp
+            | Field::Interrupts => Reach::Owners,
+            Field::Partition | Field::Quota => Reach::PureOwners,
+            Field::PreferSharedCpus => Reach::Guaranteed,
+            Field::CpuBurst => Reach::Limited,
+            Field::BurstLevel => Reach::Unlimited,
+            _ => Reach::All,
+        }
+    }
+
     /// The field as it is called in the code.
     pub const fn path(self) -> &'static str {
         match self {

@@ -30,6 +30,8 @@ const RESOURCE_SPEC: &str = "scheduling.koordinator.sh/resource-spec";
 const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
 const NUMA_SPEC: &str = "scheduling.koordinator.sh/numa-topology-spec";
 const ENHANCEMENT: &str = "katalyst.kubewharf.io/cpu_enhancement";
+const MEMORY_ENHANCEMENT: &str = "katalyst.kubewharf.io/memory_enhancement";
+const QOS_LEVEL: &str = "katalyst.kubewharf.io/qos_level";
 
 /// What is shown of why a list of CPUs cannot be read.
 const DETAIL_MAX: usize = 100;
@@ -39,7 +41,7 @@ pub static FOREIGN: &[Foreign] = &[
     Foreign {
         name: QOS,
         values: "label; LSE, LSR, LS, BE, SYSTEM",
-        meaning: "LSE: exclusive CPUs and idle siblings; LSR: exclusive CPUs; LS, BE: shared CPUs; SYSTEM: reserved CPUs",
+        meaning: "LSE: exclusive CPUs and idle siblings; LSR: exclusive CPUs; LS, BE: shared CPUs; SYSTEM: reserved CPUs, where `permissions` allow it",
         fills: &[Field::PreferSharedCpus, Field::Siblings, Field::IsReserved],
     },
     Foreign {
@@ -52,7 +54,7 @@ pub static FOREIGN: &[Foreign] = &[
     Foreign {
         name: RESOURCE_STATUS,
         values: "JSON, written by Koordinator's scheduler; cpuset: a list such as 0-3",
-        meaning: "every container of a Guaranteed, LSE or LSR pod runs on these CPUs, and nobody else does; or it is refused",
+        meaning: "every container of a Guaranteed, LSE or LSR pod runs on these CPUs, and no other pod does, where `permissions` allow it; or it is refused",
         fills: &[Field::Claimed],
     },
     Foreign {
@@ -66,6 +68,18 @@ pub static FOREIGN: &[Foreign] = &[
         values: "JSON; full_pcpus_pairing, distribute_evenly_across_numa",
         meaning: "as whole-cores-only and even-across-numa",
         fills: &[Field::OnlyWholeCores, Field::IsEven],
+    },
+    Foreign {
+        name: MEMORY_ENHANCEMENT,
+        values: "JSON; numa_binding, numa_exclusive",
+        meaning: "numa_binding: as within fewest-numa and memory-bound; numa_exclusive: as apart numa",
+        fills: &[Field::Within, Field::MemoryIsBound, Field::Apart],
+    },
+    Foreign {
+        name: QOS_LEVEL,
+        values: "dedicated_cores, shared_cores, reclaimed_cores, system_cores",
+        meaning: "dedicated_cores: exclusive CPUs; shared_cores, reclaimed_cores: shared CPUs; system_cores: reserved CPUs, where `permissions` allow it",
+        fills: &[Field::PreferSharedCpus, Field::IsReserved],
     },
     Foreign {
         name: webhook::NAMES[0],
@@ -128,8 +142,8 @@ const WEBHOOK_VALUES: &str =
 
 /// Whether it is an annotation that is read here.
 pub(super) fn is_known(name: &str) -> bool {
-    [RESOURCE_SPEC, RESOURCE_STATUS, NUMA_SPEC, ENHANCEMENT].contains(&name)
-        || webhook::NAMES.contains(&name)
+    let json = [RESOURCE_SPEC, RESOURCE_STATUS, NUMA_SPEC, ENHANCEMENT, MEMORY_ENHANCEMENT];
+    json.contains(&name) || name == QOS_LEVEL || webhook::NAMES.contains(&name)
 }
 
 /// What became of one field of one of these.
@@ -144,8 +158,16 @@ type Reader = fn(&mut Asked, &str, &str) -> Result<Outcome, &'static str>;
 
 /// Applies all of it; Koordinator's word counts more than Katalyst's.
 pub(super) fn read(pod: &Pod, asked: &mut Asked, warnings: &mut Warnings) {
-    let readers: [(&str, Reader); 3] =
-        [(ENHANCEMENT, enhance), (NUMA_SPEC, set_numa_policy), (RESOURCE_SPEC, set_cpu_policy)];
+    let readers: [(&str, Reader); 4] = [
+        (ENHANCEMENT, enhance),
+        (MEMORY_ENHANCEMENT, enhance_memory),
+        (NUMA_SPEC, set_numa_policy),
+        (RESOURCE_SPEC, set_cpu_policy),
+    ];
+    if let Some(value) = pod.annotations.get(QOS_LEVEL) {
+        let what = format!("annotation `{QOS_LEVEL}`");
+        warn(&what, "", value, set_qos_level(asked, value), warnings);
+    }
     for (name, reader) in readers {
         if let Some(value) = pod.annotations.get(name) {
             read_json(name, value, reader, asked, warnings);
@@ -172,6 +194,9 @@ fn set_claimed(pod: &Pod, text: &str, asked: &mut Asked, warnings: &mut Warnings
     let is_guaranteed = pod.qos == Some(QosClass::Guaranteed);
     let class = pod.labels.get(QOS).map(String::as_str);
     match read_claimed(text) {
+        Ok(none) if none.is_empty() && names_nodes(text) => {
+            warnings.no_effect(&format!("{what}: numaNodeResources without cpuset"));
+        }
         Ok(none) if none.is_empty() => {}
         Ok(cpus) if is_guaranteed || matches!(class, Some("LSE" | "LSR")) => {
             asked.wishes.claimed = cpus;
@@ -214,6 +239,12 @@ fn read_claimed(text: &str) -> Result<CpuSet, Misread> {
         }
         Some(_) => Err(Misread::because("cpuset is no text")),
     }
+}
+
+/// Whether a value that can be read lists NUMA nodes.
+fn names_nodes(text: &str) -> bool {
+    let fields = serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
+    fields.get("numaNodeResources").and_then(Value::as_array).is_some_and(|it| !it.is_empty())
 }
 
 /// Each field counts by itself, so that one that is wrong does not take the others with it.
@@ -273,6 +304,18 @@ fn set_qos(asked: &mut Asked, value: &str) -> Result<Outcome, &'static str> {
         "SYSTEM" => asked.prefer_reserved_cpus = Some(true),
         "" => {}
         _ => return Err("LSE, LSR, LS, BE or SYSTEM"),
+    }
+    Ok(Outcome::Done)
+}
+
+/// Katalyst's levels (katalyst-api, `pkg/consts/qos.go`); an exclusive CPU is for a whole one that is requested, as with Koordinator.
+fn set_qos_level(asked: &mut Asked, value: &str) -> Result<Outcome, &'static str> {
+    match value.trim() {
+        "dedicated_cores" => asked.prefer_shared_cpus = Some(false),
+        "shared_cores" | "reclaimed_cores" => asked.prefer_shared_cpus = Some(true),
+        "system_cores" => asked.prefer_reserved_cpus = Some(true),
+        "" => {}
+        _ => return Err("dedicated_cores, shared_cores, reclaimed_cores or system_cores"),
     }
     Ok(Outcome::Done)
 }
@@ -362,4 +405,23 @@ fn enhance(asked: &mut Asked, field: &str, value: &str) -> Result<Outcome, &'sta
         | "numa_ids" => Ok(Outcome::NoEffect),
         _ => Err("a field of Katalyst's cpu_enhancement"),
     }
+}
+
+/// Katalyst binds a container to one NUMA node, or to as few as hold it, and may keep others from these nodes.
+fn enhance_memory(asked: &mut Asked, field: &str, value: &str) -> Result<Outcome, &'static str> {
+    let flag = || word(value, FLAG).map_err(|_| "true or false");
+    let wishes = &mut asked.wishes;
+    match field {
+        "numa_binding" if flag()? => {
+            wishes.cpus.within = Some(Within::Fewest(Level::NumaNode));
+            wishes.memory.is_bound = true;
+        }
+        "numa_exclusive" if flag()? => {
+            wishes.cpus.apart = Some((Level::NumaNode, Strictness::Preferred));
+        }
+        "numa_binding" | "numa_exclusive" => {}
+        "rss_overuse_threshold" | "oom_priority" => return Ok(Outcome::NoEffect),
+        _ => return Err("a field of Katalyst's memory_enhancement"),
+    }
+    Ok(Outcome::Done)
 }

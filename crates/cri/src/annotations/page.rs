@@ -6,16 +6,17 @@ use super::table::KEYS;
 /// Markdown: one table of keys, one of what other systems say.
 pub fn render_page() -> String {
     let mut text =
-        "| Annotation | Values | Default | Meaning | Older names |\n|---|---|---|---|---|\n"
+        "| Annotation | Values | Default | Meaning | On shared containers | Older names |\n|---|---|---|---|---|---|\n"
             .to_owned();
     for key in KEYS {
         let older: Vec<String> = key.older_names().iter().map(|it| format!("`{it}`")).collect();
         text.push_str(&format!(
-            "| `{}` | {} | {} | {} | {} |\n",
+            "| `{}` | {} | {} | {} | {} | {} |\n",
             key.annotation(),
             key.values.text(),
             key.default,
             key.meaning,
+            key.on_shared(),
             older.join(", "),
         ));
     }
@@ -42,6 +43,7 @@ pub fn render_text() -> String {
             ("values", key.values.text().as_str()),
             ("default", key.default),
             ("meaning", key.meaning),
+            ("shared", key.on_shared()),
             ("older", &key.older_names().join(", ")),
         ] {
             text.push_str(&line(name, value));
@@ -85,7 +87,7 @@ mod tests {
     #[test]
     fn nothing_in_the_table_breaks_a_table() {
         for line in render_page().lines().filter(|line| line.starts_with("| `")) {
-            assert!([4, 6].contains(&line.matches('|').count()), "{line}");
+            assert!([4, 7].contains(&line.matches('|').count()), "{line}");
         }
         assert!(render_text().lines().all(|line| line.len() < 200));
     }

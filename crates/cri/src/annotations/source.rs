@@ -4,7 +4,8 @@ use std::cell::OnceCell;
 
 use bayplan_allocator::{Rejection, Request, Siblings, Strictness};
 
-use super::koordinator::{self, FOREIGN, Foreign};
+use super::field::Field;
+use super::koordinator::{FOREIGN, Foreign};
 use super::names::{Lookup, look_up};
 use super::table::{self, KEYS};
 use crate::translate::NewContainer;
@@ -30,24 +31,48 @@ impl<'a> Sources<'a> {
         (!sources.is_empty()).then(|| sources.join(", "))
     }
 
-    /// The name under which the pod says it.
-    fn source(&self, key: &str) -> String {
+    /// The name under which the pod fills a field; `None`: it does not.
+    pub(super) fn of_field(&self, field: Field) -> Option<String> {
+        let lookup = self.lookup();
+        let fills = |fills: &[Field]| fills.contains(&field);
+        let mut keys = KEYS.iter().rev().filter(|key| fills(key.fills));
+        if let Some(found) = keys.find_map(|key| lookup.found.get(key.name)) {
+            return Some(super::annotation(found.name));
+        }
+        let mut foreign = FOREIGN.iter().filter(|it| fills(it.fills));
+        foreign.find_map(|it| self.said_by(it))
+    }
+
+    fn lookup(&self) -> &Lookup<'a> {
         let pod = &self.container.pod;
         let look_up = || look_up(&pod.annotations, &self.container.name, table::is_known);
-        if let Some(found) = self.lookup.get_or_init(look_up).found.get(key) {
+        self.lookup.get_or_init(look_up)
+    }
+
+    /// The name of another system under which the pod says it for this container.
+    fn said_by(&self, foreign: &Foreign) -> Option<String> {
+        let pod = &self.container.pod;
+        let (name, own) = (foreign.name, &self.container.name);
+        let names = [
+            format!("{name}/{own}"),
+            format!("{name}/container.{own}"),
+            format!("{name}/pod"),
+            name.to_owned(),
+        ];
+        let annotated = names.iter().find(|it| pod.annotations.contains_key(*it));
+        let label = || pod.labels.contains_key(name).then(|| format!("label `{name}`"));
+        annotated.map(|it| super::annotation(it)).or_else(label)
+    }
+
+    /// The name under which the pod says it.
+    fn source(&self, key: &str) -> String {
+        if let Some(found) = self.lookup().found.get(key) {
             return super::annotation(found.name);
         }
         let fills = KEYS.iter().find(|it| it.name == key).map(|it| it.fills).unwrap_or_default();
-        let says = |foreign: &&Foreign| match koordinator::is_known(foreign.name) {
-            true => pod.annotations.contains_key(foreign.name),
-            false => pod.labels.contains_key(foreign.name),
-        };
         let fits = |foreign: &&Foreign| foreign.fills.iter().any(|field| fills.contains(field));
-        match FOREIGN.iter().filter(fits).find(says) {
-            Some(said) if koordinator::is_known(said.name) => super::annotation(said.name),
-            Some(said) => format!("label `{}`", said.name),
-            None => "`requests` in the configuration".to_owned(),
-        }
+        let said = FOREIGN.iter().filter(fits).find_map(|it| self.said_by(it));
+        said.unwrap_or_else(|| "`requests` in the configuration".to_owned())
     }
 }
 

@@ -61,6 +61,11 @@ impl Key {
         }
     }
 
+    /// What it does to a container that shares all of its CPUs.
+    pub fn on_shared(&self) -> &'static str {
+        self.fills.first().map_or("the same", |field| field.reach().on_shared())
+    }
+
     /// The usual way to write it.
     pub fn annotation(&self) -> String {
         format!("{OWN}/{}", self.name)
@@ -125,7 +130,7 @@ pub static KEYS: &[Key] = &[
         name: "prefer-reserved-cpus",
         values: FLAG,
         default: "as reservedNamespaces says",
-        meaning: "on the reserved CPUs, or not although the namespace says so",
+        meaning: "on the reserved CPUs, or not although the namespace says so; elsewhere only where `permissions` allow it",
         older: BOTH,
         fills: &[Field::IsReserved],
         set: |asked, said| put(&mut asked.prefer_reserved_cpus, Some(said.flag()?)),
@@ -263,7 +268,7 @@ pub static KEYS: &[Key] = &[
         name: "within",
         values: Values::Words(&["numa", "package", "fewest-numa", "fewest-package", "none"]),
         default: "none",
-        meaning: "its CPUs within one NUMA node or package, or on as few of them as on an empty machine, or no place",
+        meaning: "its CPUs within one NUMA node or package, or on as few of them as on an empty machine, or no place; socket is package",
         older: &[],
         fills: &[Field::Within],
         set: |asked, said| put(&mut asked.wishes.cpus.within, word(said.value, values::WITHIN)?),
@@ -320,7 +325,7 @@ pub static KEYS: &[Key] = &[
         name: "unlimited-burstable",
         values: Values::Words(&["system", "package", "die", "numa", "l3cache", "none"]),
         default: "as requests.unlimitedBurstable says",
-        meaning: "without a CPU limit: the domain over which it bursts",
+        meaning: "without a CPU limit: the domain over which it bursts; socket is package",
         older: &[NRI],
         fills: &[Field::BurstLevel],
         set: |asked, said| {
@@ -331,7 +336,7 @@ pub static KEYS: &[Key] = &[
         name: "cpu.preserve",
         values: FLAG,
         default: "false",
-        meaning: "bayplan leaves cpuset.cpus alone: it runs where the runtime puts it, also where others own CPUs",
+        meaning: "bayplan leaves cpuset.cpus alone: it runs where the runtime puts it, also where others own CPUs; only where `permissions` allow it",
         older: &[NRI],
         fills: &[Field::PreserveCpus],
         set: |asked, said| put(&mut asked.wishes.preserve.cpus, said.flag()?),
@@ -434,7 +439,7 @@ pub static KEYS: &[Key] = &[
         name: "cpu-partition",
         values: Values::Words(&["root", "isolated", "none"]),
         default: "as isolation.partition says",
-        meaning: "where all its CPUs are its own: nothing else in the system runs there; isolated: nor are its own threads moved among them, so it has to place them itself",
+        meaning: "where all its CPUs are its own: nothing else in the system runs there; isolated: nor are its own threads moved among them, so it has to place them itself; only where `permissions` allow it",
         older: &[],
         fills: &[Field::Partition],
         set: |asked, said| put(&mut asked.tuning.partition, Some(word(said.value, PARTITION)?)),
@@ -443,7 +448,7 @@ pub static KEYS: &[Key] = &[
         name: "irq-load-balancing",
         values: Values::Words(&["enable", "disable", "housekeeping"]),
         default: "as isolation.interrupts says",
-        meaning: "interrupts and work of the kernel's on its own CPUs: as they come, not at all, or on its first core only",
+        meaning: "interrupts and work of the kernel's on its own CPUs: as they come, not at all, or on its first core only; only where `permissions` allow it",
         older: &[],
         fills: &[Field::Interrupts],
         set: |asked, said| put(&mut asked.tuning.interrupts, Some(word(said.value, INTERRUPTS)?)),

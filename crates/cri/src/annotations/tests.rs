@@ -28,9 +28,14 @@ fn container(pairs: &[(&str, &str)]) -> NewContainer {
     }
 }
 
+/// Rules that allow every wish.
+fn everything() -> RequestRules {
+    RequestRules { permissions: vec![Rule::everything()], ..RequestRules::default() }
+}
+
 /// What is not as without annotations, one line each, and what was warned of.
 fn check(pairs: &[(&str, &str)], expected: Expect) {
-    let (asked, warnings) = read_annotations(&container(pairs), &RequestRules::default());
+    let (asked, warnings) = read_annotations(&container(pairs), &everything());
     let lines = |asked: &Asked| {
         let text = format!("{asked:#?}").replace(",\n", "\n");
         text.lines().map(str::to_owned).collect::<Vec<_>>()
@@ -205,10 +210,8 @@ fn a_cold_start_lasts_an_hour_at_most() {
     check(&[("bayplan.dev/cold-start", "0s")], expect![[r#""#]]);
     for nonsense in ["61m", "-5s", "", "60", "duration:", "duration: a: b", "99999999999999999999h"]
     {
-        let (asked, warnings) = read_annotations(
-            &container(&[("bayplan.dev/cold-start", nonsense)]),
-            &RequestRules::default(),
-        );
+        let (asked, warnings) =
+            read_annotations(&container(&[("bayplan.dev/cold-start", nonsense)]), &everything());
         assert_eq!((asked.tuning.cold_start, warnings.len()), (None, 1), "{nonsense}");
     }
 }
@@ -357,7 +360,7 @@ fn of_preferred_and_required_the_more_specific_counts() {
     ] {
         let pairs: Vec<(&str, &str)> =
             pairs.iter().map(|(name, value)| (&**name, *value)).collect();
-        let (asked, _) = read_annotations(&container(&pairs), &RequestRules::default());
+        let (asked, _) = read_annotations(&container(&pairs), &everything());
         assert_eq!(format!("{:?}", asked.wishes.cpus.isolated), expected, "{pairs:?}");
     }
 }
@@ -501,12 +504,18 @@ fn cpus_that_koordinators_scheduler_has_chosen_count_for_who_pays_for_them() {
         (Some(Burstable), "", r#"{"cpuset":7}"#, "", Some(WarningKind::NotUnderstood)),
         (Some(Guaranteed), "", r#"{"cpuset":""}"#, "", None),
         (Some(Guaranteed), "", r#"{"cpuset":null}"#, "", None),
-        (Some(Guaranteed), "", r#"{"numaNodeResources":[{"node":0}]}"#, "", None),
+        (
+            Some(Guaranteed),
+            "",
+            r#"{"numaNodeResources":[{"node":0}]}"#,
+            "",
+            Some(WarningKind::NoEffect),
+        ),
     ] {
         let mut container = container(&[(RESOURCE_STATUS, value)]);
         container.pod.qos = qos;
         container.pod.labels = [("koordinator.sh/qosClass".to_owned(), class.to_owned())].into();
-        let (asked, warnings) = read_annotations(&container, &RequestRules::default());
+        let (asked, warnings) = read_annotations(&container, &everything());
         let row = (qos, class, value);
         assert_eq!(asked.wishes.claimed.to_string(), expected, "{row:?}");
         assert_eq!(warnings.first().map(|it| it.kind), warning, "{row:?} {warnings:?}");
@@ -517,7 +526,7 @@ fn cpus_that_koordinators_scheduler_has_chosen_count_for_who_pays_for_them() {
 #[test]
 fn a_requirement_that_cannot_be_read_is_told_first_and_from_the_rest() {
     let read = |pairs: &[(&str, &str)]| {
-        let (asked, warnings) = read_annotations(&container(pairs), &RequestRules::default());
+        let (asked, warnings) = read_annotations(&container(pairs), &everything());
         assert_eq!(asked, Asked::default());
         let is_required = |it: &Warning| it.kind == WarningKind::RequirementNotUnderstood;
         (warnings.first().is_some_and(is_required), warnings)
@@ -531,7 +540,7 @@ fn a_requirement_that_cannot_be_read_is_told_first_and_from_the_rest() {
         (vec![("bayplan.dev/apart", "nume")], false),
         (vec![("require-isolated-cpus.resource-policy.nri.io/container.c", "yes")], true),
         (vec![("require-isolated-cpus.resource-policy.nri.io/container.d", "yes")], false),
-        (vec![("bayplan.dev/siblings", "x"), ("bayplan.dev/within", "socket")], true),
+        (vec![("bayplan.dev/siblings", "x"), ("bayplan.dev/within", "plug")], true),
     ] {
         assert_eq!(read(&pairs).0, expected, "{pairs:?}");
     }
@@ -584,7 +593,7 @@ fn absurd_values_are_ignored_and_cut() {
         let container = container(&[(name, value)]);
         let kept: usize = container.pod.annotations.values().map(String::len).sum();
         assert!(kept <= VALUE_MAX + 4, "{kept}");
-        let (asked, warnings) = read_annotations(&container, &RequestRules::default());
+        let (asked, warnings) = read_annotations(&container, &everything());
         let start: String = value.chars().take(40).collect();
         assert_eq!(asked, Asked::default(), "{start:?}");
         assert_eq!(warnings.len(), 1, "{start:?} {warnings:?}");
@@ -607,7 +616,7 @@ fn keys_that_say_or_no_place_are_those_that_refuse_what_cannot_be_read() {
 fn a_hundred_unknown_annotations_are_twenty_warnings_and_a_count() {
     let names: Vec<String> = (0..100).map(|number| format!("bayplan.dev/k{number}")).collect();
     let pairs: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
-    let (_, warnings) = read_annotations(&container(&pairs), &RequestRules::default());
+    let (_, warnings) = read_annotations(&container(&pairs), &everything());
     assert_eq!(warnings.len(), 21);
     assert_eq!(warnings[20].text, "80 more warnings");
 }
@@ -638,7 +647,7 @@ proptest! {
         ];
         let name = KEYS.get(key).map_or_else(|| foreign[key - KEYS.len()].to_owned(), Key::annotation);
         let container = container(&[(&name, &pieces.concat())]);
-        let (asked, warnings) = read_annotations(&container, &RequestRules::default());
+        let (asked, warnings) = read_annotations(&container, &everything());
         let is_misread = warnings.iter().any(|it| it.kind != WarningKind::NoEffect);
         prop_assert!(!is_misread || asked == Asked::default() || key >= KEYS.len());
         prop_assert!(warnings.iter().all(|it| !it.text.contains(char::is_control)));
@@ -647,4 +656,110 @@ proptest! {
             prop_assert!((-1000..=1000).contains(&weight));
         }
     }
+}
+
+/// What others own and the reserved CPUs are safe from any pod under the rules that hold without configuration.
+#[test]
+fn without_rules_no_word_of_a_pod_reaches_the_cpus_of_others() {
+    let json = |text: &'static str| text;
+    for (name, value) in [
+        ("bayplan.dev/cpu.preserve", "true"),
+        ("cpu.preserve.resource-policy.nri.io/container.c", "true"),
+        ("bayplan.dev/prefer-reserved-cpus", "true"),
+        ("prefer-reserved-cpus.cri-resource-manager.intel.com/pod", "true"),
+        ("label koordinator.sh/qosClass", "SYSTEM"),
+        ("katalyst.kubewharf.io/qos_level", "system_cores"),
+        ("scheduling.koordinator.sh/resource-status", json(r#"{"cpuset":"0-1"}"#)),
+        ("bayplan.dev/cpu-partition", "root"),
+        ("cpu-load-balancing.crio.io", "disable"),
+        ("bayplan.dev/irq-load-balancing", "disable"),
+        ("irq-load-balancing.crio.io/c", "housekeeping"),
+    ] {
+        for qos in QosClass::ALL {
+            let mut container = container(&[(name, value)]);
+            container.pod.qos = Some(qos);
+            container.pod.namespace = "shop".to_owned();
+            let plain = RequestRules::default();
+            let (asked, warnings) = read_annotations(&container, &plain);
+            assert_eq!(asked, Asked::default(), "{name}={value}");
+            let text = &warnings.last().unwrap().text;
+            let is_unpaid = text.contains("neither Guaranteed nor");
+            let name = name.trim_start_matches("label ");
+            assert!(text.contains(name), "{text}");
+            assert!(is_unpaid || text.contains("not allowed in namespace `shop`"), "{text}");
+            let allowing = RequestRules { permissions: vec![Rule::everything()], ..plain };
+            let allowed = read_annotations(&container, &allowing).0;
+            assert_eq!(allowed == Asked::default(), is_unpaid, "{name}={value}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn without_rules_random_words_of_a_pod_never_harm(
+        words in proptest::collection::vec((0..KEYS.len() + FOREIGN.len(), 0..9_usize, 0..3_usize), 0..6),
+        qos in 0..3_usize,
+    ) {
+        const VALUES: [&str; 9] = [
+            "true", "disable", "isolated", "housekeeping", "root", "SYSTEM", "system_cores",
+            r#"{"cpuset":"0-3"}"#, "LSE",
+        ];
+        let mut container = NewContainer { name: "c".to_owned(), ..NewContainer::default() };
+        container.pod.qos = Some(QosClass::ALL[qos]);
+        for (key, value, scope) in words {
+            let name = match KEYS.get(key) {
+                Some(key) if scope == 0 => key.annotation(),
+                Some(key) => format!("{}.bayplan.dev/{}", key.name, ["pod", "container.c"][scope - 1]),
+                None => format!("{}{}", FOREIGN[key - KEYS.len()].name, ["", "/c", "/pod"][scope]),
+            };
+            container.pod.labels.insert(name.clone(), VALUES[value].to_owned());
+            container.pod.annotations.insert(name, VALUES[value].to_owned());
+        }
+        let (asked, _) = read_annotations(&container, &RequestRules::default());
+        prop_assert!(asked.wishes.claimed.is_empty() && !asked.wishes.preserve.cpus);
+        prop_assert!(asked.prefer_reserved_cpus != Some(true));
+        let Tuning { partition, interrupts, .. } = asked.tuning;
+        prop_assert!(partition.is_none_or(|it| it == CpuPartition::None));
+        prop_assert!(interrupts.is_none_or(|it| it == InterruptRule::Allowed));
+    }
+
+    #[test]
+    fn what_is_kept_of_a_pod_is_bounded(sizes in proptest::collection::vec(0..40_000_usize, 0..40)) {
+        let name = |index: usize| format!("bayplan.dev/key-{index}");
+        let all: BTreeMap<String, String> = sizes.iter().enumerate()
+            .map(|(index, size)| (name(index), "x".repeat(*size)))
+            .collect();
+        let kept = relevant(&all);
+        let bytes = |it: &BTreeMap<String, String>| it.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+        prop_assert!(bytes(&kept) <= KEPT_MAX + 32, "{}", bytes(&kept));
+        let left_out = all.keys().filter(|it| !kept.contains_key(*it)).count();
+        let told = kept.get(CUT).map_or(0, |it| it.parse().unwrap());
+        prop_assert_eq!(left_out, told);
+        prop_assert_eq!(relevant(&kept).contains_key(CUT), false);
+    }
+}
+
+#[test]
+fn sockets_are_packages_and_what_katalyst_says_of_memory_counts() {
+    check(&[("bayplan.dev/within", "socket")], expect![""]);
+    check(&[("unlimited-burstable.resource-policy.nri.io", "socket")], expect![""]);
+    check(
+        &[
+            ("katalyst.kubewharf.io/qos_level", "dedicated_cores"),
+            (
+                "katalyst.kubewharf.io/memory_enhancement",
+                r#"{"numa_binding":"true","numa_exclusive":"true","oom_priority":"1","more":1}"#,
+            ),
+        ],
+        expect![""],
+    );
+    check(&[("katalyst.kubewharf.io/qos_level", "gold")], expect![""]);
+    check(
+        &[(
+            "scheduling.koordinator.sh/resource-status",
+            r#"{"numaNodeResources":[{"node":0,"resources":{"cpu":"2"}}]}"#,
+        )],
+        expect![""],
+    );
+    check(&[("intel.com/resources", r#"{"c":{"requests":{"cpu":"2"}}}"#)], expect![""]);
 }

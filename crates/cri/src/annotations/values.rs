@@ -81,9 +81,18 @@ const MEMORY: &Words<MemoryKind> = &[
     ("gpu", MemoryKind::Gpu),
 ];
 
+/// What Bayplan calls a package, others call a socket.
+pub fn known_as(word: &str) -> &str {
+    match word {
+        "socket" => "package",
+        "fewest-socket" => "fewest-package",
+        other => other,
+    }
+}
+
 /// The meaning of one of these words, in any case.
 pub(super) fn word<T: Clone>(value: &str, words: &Words<T>) -> Result<T, Misread> {
-    let value = value.trim();
+    let value = known_as(value.trim());
     let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(value));
     found.map(|(_, meaning)| meaning.clone()).ok_or_else(Misread::default)
 }

@@ -48,8 +48,11 @@ fn requests_of(
     let pod: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
         Misread::because(format!("line {}, column {}", error.line(), error.column()))
     })?;
-    let mut lists = ["containers", "initContainers"].into_iter();
-    let Some(found) = lists.find_map(|list| pod.get(list)?.get(container)) else {
+    let lists = ["containers", "initContainers"];
+    if !lists.iter().any(|list| pod.get(*list).is_some_and(Value::is_object)) {
+        return Err(Misread::because("neither `containers` nor `initContainers`"));
+    }
+    let Some(found) = lists.into_iter().find_map(|list| pod.get(list)?.get(container)) else {
         return Ok((None, None));
     };
     let amount = |resource: &str, per_unit: u128| {
@@ -161,7 +164,7 @@ mod tests {
             let found = found.map(|(requests, _)| requests);
             assert_eq!(found, expected.map_err(str::to_owned), "{container}");
         }
-        for text in ["", "{", "[]", "7"] {
+        for text in ["", "{", "[]", "7", "{}", r#"{"containers":[]}"#, r#"{"a":{"requests":{}}}"#] {
             assert!(requests_of("a", text).is_err(), "{text}");
         }
     }

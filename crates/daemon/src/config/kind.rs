@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Component, PathBuf};
 use std::time::Duration;
 
-use bayplan_cri::annotations::Words;
+use bayplan_cri::annotations::{Words, known_as};
 use bayplan_types::{Bytes, CpuSet};
 use serde_json::{Value as Json, json};
 use tracing_subscriber::EnvFilter;
@@ -85,6 +85,7 @@ impl<T: Clone + PartialEq + Sync> Choice for OneOf<T> {
     }
 
     fn set(&self, config: &mut Config, word: &str) -> bool {
+        let word = known_as(word);
         let found = self.0.iter().find(|(known, _)| *known == word);
         if let Some((_, meaning)) = found {
             *self.1(config) = meaning.clone();

@@ -93,6 +93,7 @@ impl Requests {
             colocate_pods: self.colocate_pods,
             colocate_namespaces: self.colocate_namespaces,
             wishes,
+            ..RequestRules::default()
         }
     }
 }

@@ -8,6 +8,7 @@ use bayplan_types::Bytes;
 use super::block_io::BlockIoClasses;
 use super::cpu_classes::{ClassOf, Classes, CpuUse, Schedule, Zone};
 use super::kind::{Kind, OneOf};
+use super::permissions::Permissions;
 use super::rebalance::{ForbiddenKnobs, MODES, NamespaceModes};
 use super::reclaim::ReclaimClasses;
 use super::requests::{POLICIES, SCOPES};
@@ -178,6 +179,36 @@ pub(super) const KEYS: &[Key] = &[
         when: When::Now,
         kind: Kind::Names(|it| &mut it.reserved_namespaces),
         text: "Pods of these namespaces run on the reserved CPUs; * and ? stand for any text and any character.",
+    },
+    Key {
+        name: "permissions",
+        when: When::Now,
+        kind: Kind::Tree(&Permissions),
+        text: "What the pods of a namespace may ask for by annotation and label: rules with namespaces (names; * and ? stand for any text and any \
+               character), allow and deny, of which the last that names both decides. Named are *, groups (interrupts, isolatedPartitions, \
+               preserve, reservedCpus, fixedCpus, closedCpus, priorities, classes), and annotations, also one value (rdtclass=gold). Without \
+               a rule, the first five groups are not allowed, because they can harm others, and everything else is; pods of \
+               reservedNamespaces may have reservedCpus. What is not allowed is ignored, and told.",
+    },
+    Key {
+        name: "closedCpus",
+        when: When::Now,
+        kind: Kind::Section,
+        text: "CPUs that no other container can own because of one (apart with required, siblings: shared), or that are left idle for it \
+               (siblings: idle). A container that requires more is refused; of others the wish is ignored, and told. Where permissions \
+               allow closedCpus there is no bound.",
+    },
+    Key {
+        name: "closedCpus.podPercent",
+        when: When::Now,
+        kind: Kind::Count(0, 100_000, |it| &mut it.ceilings.pod_percent),
+        text: "At most for a pod, in percent of the CPUs that it owns, and one core more.",
+    },
+    Key {
+        name: "closedCpus.namespacePercent",
+        when: When::Now,
+        kind: Kind::Count(0, 100, |it| &mut it.ceilings.namespace_percent),
+        text: "At most for all pods of a namespace together, in percent of the CPUs that containers can own; one core at least.",
     },
     Key {
         name: "requests",

@@ -16,9 +16,7 @@ use bayplan_host::kernel::Kernel;
 
 pub(crate) use arrivals::Arrivals;
 pub(super) use cgroups::KnownFiles;
-pub(crate) use cgroups::{
-    NO_RECLAIM_CLASS, asks_for_isolation, has_isolcpus_only, patterns_of, tuning,
-};
+pub(crate) use cgroups::{NO_RECLAIM_CLASS, asks_for_isolation, has_isolcpus_only, patterns_of};
 pub(crate) use isolation::Isolations;
 pub(super) use power::{PowerCache, gather_power};
 pub(crate) use resctrl::{ClassesKnown, SCARCE, check_classes};

@@ -170,3 +170,22 @@ fn every_kind_has_the_name_that_files_have() {
     }
     assert_eq!(serde_json::from_str::<Kind>("\"from_the_future\"").unwrap(), Kind::Unknown);
 }
+
+#[test]
+fn annotations_of_one_namespace_take_their_share_of_the_history_and_no_more() {
+    let entry = |namespace: &str, bytes: usize| {
+        let mut container = bayplan_cri::translate::NewContainer::default();
+        container.pod.namespace = namespace.to_owned();
+        container.pod.annotations.insert("a".to_owned(), "x".repeat(bytes));
+        let spec = Some(Box::new(crate::record::ContainerForm::from(&container)));
+        Entry { spec, ..Entry::new(crate::history::Kind::Placed) }
+    };
+    let mut shares = Shares { bytes_max: 16 << 20, taken: BTreeMap::new() };
+    let mut entries: Vec<Entry> = (0..70).map(|_| entry("loud", 64 << 10)).collect();
+    entries.extend([entry("quiet", 60 << 10), entry("loud", 100)]);
+    shares.bound(&mut entries);
+    let bytes: Vec<usize> =
+        entries.iter().filter_map(|it| Some(it.spec.as_ref()?.bytes_said())).collect();
+    assert!(bytes[..70].iter().sum::<usize>() < (1 << 20) + 70 * 16, "{bytes:?}");
+    assert_eq!(bytes[70..], [(60 << 10) + 1, 101]);
+}

@@ -1,7 +1,7 @@
 //! The kinds of `bayplan_failures_total`. All are there from the start: what appears with its first value cannot be alerted on.
 
 /// A kind, and what has happened; as in `docs/metrics.md`.
-pub(super) const FAILURES: [(&str, &str); 31] = [
+pub(super) const FAILURES: [(&str, &str); 35] = [
     (
         "undecided",
         "no decision in time; what `onFailure` says was done. Or a bug has ended the task that decides, and the call was refused",
@@ -22,7 +22,14 @@ pub(super) const FAILURES: [(&str, &str); 31] = [
     ("no_capacity", "shares because there was no room for CPUs of its own (`onNoCapacity`)"),
     ("huge_pages", "placed although the machine has too few huge pages"),
     ("not_understood", "an annotation, a label or a cgroup parent"),
-    ("no_effect", "a value of another system's annotation that placement does nothing about"),
+    ("no_effect", "an annotation or a label does nothing for a container; `explain` says why"),
+    ("not_allowed", "an annotation or a label that `permissions` do not let the namespace have"),
+    ("unknown_class", "an annotation names a class that the configuration lacks"),
+    (
+        "over_ceiling",
+        "a wish to keep more CPUs from others than `closedCpus` lets a pod or a namespace",
+    ),
+    ("reserved_full", "containers on the reserved CPUs request more than these are"),
     ("journal", "the journal could not be written; it is tried again at the next change"),
     (
         "originals",

@@ -32,6 +32,7 @@ pub(crate) fn occupant(name: &str, attempt: u32, runtime_id: &str) -> Occupant {
         name: format!("default/web/{name}"),
         runtime_id: runtime_id.to_owned(),
         spec: Arc::new(spec),
+        tuning: Arc::default(),
         class: CpuClass::Shared,
         cpus: "0-3".parse().unwrap(),
         exclusive: "".parse().unwrap(),

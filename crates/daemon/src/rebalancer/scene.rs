@@ -13,7 +13,7 @@ use bayplan_types::{CpuClass, CpuSet, NodeId, NodeSet, QosClass};
 
 use super::reach::Reach;
 use crate::config::RebalanceConfig;
-use crate::enforcer::{Drift, SCARCE, tuning};
+use crate::enforcer::{Drift, SCARCE};
 use crate::occupancy::{Occupancy, Occupant};
 use crate::turned::Turned;
 
@@ -112,7 +112,7 @@ fn modes_of(occupancy: &Occupancy, bounds: Bounds<'_>) -> BTreeMap<ContainerId, 
     let Bounds { config, reach } = bounds;
     let most = if reach.knobs.is_empty() { Mode::Observe } else { Mode::Act };
     let mode =
-        |it: &Occupant| config.mode_of(&it.spec.pod.namespace, tuning(it).rebalance).min(most);
+        |it: &Occupant| config.mode_of(&it.spec.pod.namespace, it.tuning.rebalance).min(most);
     occupancy.occupants.iter().map(|it| (it.id, mode(it))).collect()
 }
 
@@ -137,9 +137,9 @@ fn may_turn(
         // Where their time can be limited, they keep the choice of CPUs.
         Knob::Confine => !reach.knobs.contains(&Knob::Suppress),
         // Who has said how much it may save up has decided that.
-        Knob::Burst => tuning(of).burst_percent.is_none(),
+        Knob::Burst => of.tuning.burst_percent.is_none(),
         // CPUs of one's own are a promise: only who gave its pod the annotation has agreed to others.
-        Knob::MoveOwner => tuning(of).rebalance == Some(RebalanceWish::Act),
+        Knob::MoveOwner => of.tuning.rebalance == Some(RebalanceWish::Act),
         _ => true,
     }
 }

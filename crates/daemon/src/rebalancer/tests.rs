@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bayplan_allocator::{ContainerId, NoHome};
-use bayplan_cri::translate::{NewContainer, Pod};
+use bayplan_cri::translate::{NewContainer, Pod, RequestRules};
 use bayplan_host::counters::{GroupCounters, MonitorCounters, Pressure, Stall};
 use bayplan_probes::Rates;
 use bayplan_rebalance::{Decision, Knob, Mode, Rebalancer, Round, Sample, Scene, Settings};
@@ -23,7 +23,7 @@ use super::scene::{Bounds, Stays, note_drift, owner_of, scene_of};
 use crate::config::RebalanceConfig;
 use crate::enforcer::Drift;
 use crate::observer::{GroupsRead, Placed};
-use crate::occupancy::{Occupancy, Occupant};
+use crate::occupancy::{Occupancy, Occupant, tuning_of};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -141,6 +141,7 @@ fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {
         name: format!("n/{name}/main"),
         runtime_id: format!("id-{name}"),
         spec: Arc::new(NewContainer { pod, name: "main".to_owned(), ..NewContainer::default() }),
+        tuning: Arc::default(),
         class: CpuClass::Shared,
         cpus: cpus.parse().unwrap(),
         exclusive: "".parse().unwrap(),
@@ -172,6 +173,7 @@ fn annotated(wish: &str, occupant: Occupant) -> Occupant {
     let mut occupant = occupant;
     let key = "bayplan.dev/rebalance".to_owned();
     Arc::make_mut(&mut occupant.spec).pod.annotations.insert(key, wish.to_owned());
+    occupant.tuning = Arc::new(tuning_of(&occupant.spec, &RequestRules::default()));
     occupant
 }
 
@@ -203,6 +205,7 @@ fn who_is_to_be_acted_on_is_offered_what_touches_nobody_who_is_not() {
         .pod
         .annotations
         .insert("bayplan.dev/cpu-burst".to_owned(), "0".to_owned());
+    decided.tuning = Arc::new(tuning_of(&decided.spec, &RequestRules::default()));
     check_offer(
         vec![hog(1, "a"), hog(2, "b"), limited, decided],
         expect![[r#"

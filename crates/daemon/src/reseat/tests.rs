@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use bayplan_allocator::policy::{Policy, pools};
 use bayplan_allocator::{Ledger, check_ledger};
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
+use bayplan_cri::annotations::Rule;
 use bayplan_cri::translate::{NewContainer, Pod, RequestRules, Resources};
 use bayplan_enforcement::render_plan;
 use bayplan_topology::{Topology, derive, parse_machine};
@@ -203,8 +204,11 @@ impl Node {
 }
 
 fn fresh(pools: Pools, fingerprint: String, namespaces: &[String]) -> NodeState {
-    let rules =
-        RequestRules { reserved_namespaces: namespaces.to_vec(), ..RequestRules::default() };
+    let rules = RequestRules {
+        reserved_namespaces: namespaces.to_vec(),
+        permissions: vec![Rule::everything()],
+        ..RequestRules::default()
+    };
     NodeState::new(Ledger::new(pools.into()), rules, fingerprint)
 }
 
@@ -556,7 +560,7 @@ fn a_second_node_that_appears_spreads_nobody() {
             > machine pack:1 numa:2 core:4 pu:1 mem:8
             machine 0-7: came [4-7] went [], moved 0, displaced 0
             own exclusive on 1-2 mems 0 in numa 0: placed in machine
-            s shared on 0,3 mems 0 in numa 0: placed in machine
+            s shared on 0,3 mems 0 in numa 0: placed in machine; squeezed from CPUs 0-3 to 0,3 because of default/own/app
             > restart: same true
         "#]],
     );

@@ -12,7 +12,16 @@ use crate::record::{AllocationForm, ContainerForm};
 use crate::state::{Container, NodeState};
 
 /// Failures that the entry of the container tells of as warnings.
-const OF_CONTAINER: [&str; 4] = ["not_understood", "no_effect", "no_capacity", "huge_pages"];
+const OF_CONTAINER: [&str; 8] = [
+    "not_understood",
+    "no_effect",
+    "not_allowed",
+    "unknown_class",
+    "over_ceiling",
+    "reserved_full",
+    "no_capacity",
+    "huge_pages",
+];
 
 impl NodeState {
     /// Names a container that is there.
@@ -33,7 +42,7 @@ impl NodeState {
         self.place_of(held, told.unwrap_or_default())
     }
 
-    fn place_of(&self, held: &Allocation, Pinning { cpus, mems }: Pinning) -> Place {
+    pub(crate) fn place_of(&self, held: &Allocation, Pinning { cpus, mems }: Pinning) -> Place {
         let pool = self.ledger.pools().get(held.pool);
         Place {
             pool: match held.is_reserved {
@@ -134,6 +143,13 @@ impl NodeState {
         let why = format!("{why}: somebody else has changed that; the runtime is told again");
         let after = self.place_now(id);
         Some(Entry { who: Some(self.who(id)?), after, ..Entry::failure(why) })
+    }
+
+    /// It shares fewer CPUs than before.
+    pub(crate) fn squeezing(&self, id: ContainerId, before: Place, why: &str) -> Entry {
+        let (who, after) = (self.who(id), self.place_now(id));
+        let before = Some(before);
+        Entry { who, before, after, why: why.to_owned(), ..Entry::new(Kind::Squeezed) }
     }
 
     /// It is about to give everything back.

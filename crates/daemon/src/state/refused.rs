@@ -16,13 +16,13 @@ pub(crate) struct RefusedResize {
     times: u64,
 }
 
-/// What kubelet is told.
-fn render_refusal(spec: &NewContainer, decision: &Decision) -> String {
-    let name = full_name(spec);
-    format!("bayplan: {name} {}; `bayplan explain {name}` lists every pool", decision.outcome)
-}
-
 impl NodeState {
+    /// What kubelet is told.
+    fn render_refusal(&self, spec: &NewContainer, decision: &Decision) -> String {
+        let (name, why) = (full_name(spec), self.without_names(&decision.outcome, spec));
+        format!("bayplan: {name} {why}; `bayplan explain {name}` lists every pool")
+    }
+
     /// A refusal for which no pool was asked.
     pub(super) fn refuse_unasked(
         &mut self,
@@ -32,7 +32,8 @@ impl NodeState {
         is_final: bool,
     ) -> Step {
         if !is_final {
-            step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
+            let why = self.without_names(&decision.outcome, spec);
+            step.answer = Answer::Admission(Admission::Refuse(why));
             return step;
         }
         step.history.push(self.refusal(None, spec, &decision, None));
@@ -45,7 +46,7 @@ impl NodeState {
         spec: &NewContainer,
         decision: Decision,
     ) -> Step {
-        let why = render_refusal(spec, &decision);
+        let why = self.render_refusal(spec, &decision);
         self.remember(full_name(spec), decision);
         step.notes.push(Note::Refused { container: full_name(spec), why: why.clone() });
         step.answer = Answer::Admission(Admission::Refuse(why));
@@ -74,7 +75,7 @@ impl NodeState {
             step.history.push(self.refusal(Some(id), spec, &decision, Some(update)));
             return self.refuse(step, spec, decision);
         }
-        let (container, why) = (full_name(spec), render_refusal(spec, &decision));
+        let (container, why) = (full_name(spec), self.render_refusal(spec, &decision));
         step.notes.push(Note::RefusedAgain { container, why: why.clone(), times });
         step.answer = Answer::Admission(Admission::Refuse(why));
         step

@@ -51,7 +51,8 @@ impl NodeState {
             let Some(moves) = committed else {
                 self.put_back(id, held, &mut step);
                 if !is_final {
-                    step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
+                    let why = self.without_names(&decision.outcome, &spec);
+                    step.answer = Answer::Admission(Admission::Refuse(why));
                     return step;
                 }
                 return self.refuse_resize(id, &spec, decision, update, step);

@@ -1,6 +1,7 @@
 //! Random histories on random machines, against a runtime that is a few maps: it carries plans out, or not, it forgets answers, loses
 //! containers and makes others up.
 
+mod allowed;
 mod annotations;
 mod claims;
 mod cold_start;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 use bayplan_allocator::check_ledger;
 use bayplan_allocator::policy::{Policy, pools};
+use bayplan_cri::annotations::Rule;
 use bayplan_cri::translate::{Pod, Resources};
 use bayplan_rebalance::Knob;
 use bayplan_topology::{Topology, derive, parse_machine};
@@ -1061,10 +1063,15 @@ fn a_clock_that_is_put_back_starts_the_wait_for_a_creation_in_doubt_anew() {
     assert_eq!(owned_in_doubt(&[-3600, -3571, -3569]), ["1-3", "1-3", ""]);
 }
 
+/// Rules that allow every wish.
+pub(crate) fn everything() -> RequestRules {
+    RequestRules { permissions: vec![Rule::everything()], ..RequestRules::default() }
+}
+
 pub(crate) fn state(line: &str) -> NodeState {
     let topology = derive(&parse_machine(line).unwrap()).unwrap();
     let pools = pools(&topology, Policy::default(), &CpuSet::new()).unwrap();
-    NodeState::new(Ledger::new(Arc::new(pools)), RequestRules::default(), String::new())
+    NodeState::new(Ledger::new(Arc::new(pools)), everything(), String::new())
 }
 
 pub(crate) fn new_container(pod_id: &str, name: &str, attempt: u32, cpus: i64) -> NewContainer {

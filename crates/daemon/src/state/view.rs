@@ -78,6 +78,7 @@ impl NodeState {
         let pools = ledger.pools();
         let owned = pools.allocatable().difference(ledger.free());
         let narrowings = self.narrowings();
+        let (idle, closed) = self.kept_by_all();
         let ids = self.containers.keys();
         let mut containers: Vec<ContainerStatus> =
             ids.filter_map(|id| self.container_status(*id, &narrowings)).collect();
@@ -91,6 +92,8 @@ impl NodeState {
                 shared: ledger.free().to_string(),
                 reserved: pools.reserved().to_string(),
                 isolated: pools.isolated().to_string(),
+                idle: idle.to_string(),
+                closed: closed.to_string(),
             },
             pools: pools
                 .iter()

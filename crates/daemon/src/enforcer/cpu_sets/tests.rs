@@ -19,6 +19,7 @@ fn occupant() -> Occupant {
         name: "n/p/c".to_owned(),
         runtime_id: "id".to_owned(),
         spec: Arc::new(NewContainer { pod, ..NewContainer::default() }),
+        tuning: Arc::default(),
         class: CpuClass::Shared,
         cpus: "0-1".parse().unwrap(),
         exclusive: CpuSet::new(),

@@ -4,10 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_allocator::ContainerId;
-use bayplan_cri::annotations::{
-    CpuPartition, InterruptRule, Tuning, matches_glob, read_annotations,
-};
-use bayplan_cri::translate::{NewContainer, RequestRules, Resources};
+use bayplan_cri::annotations::{CpuPartition, InterruptRule, matches_glob};
+use bayplan_cri::translate::{NewContainer, Resources};
 use bayplan_enforcement::{
     BlockIoClass, BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants, Original,
     PartitionKind, PartitionOffer, PartitionWants, ReclaimMember, Slot, Unmovable,
@@ -25,7 +23,7 @@ use bayplan_types::{Bytes, CpuClass, CpuSet, QosClass};
 use super::Gathered;
 use super::isolation::{Isolation, isolated_at_boot};
 use crate::config::{Config, EnforcementMode};
-use crate::occupancy::{Occupancy, Occupant};
+use crate::occupancy::{Occupancy, Occupant, tuning_of};
 use crate::turned::Turned;
 
 /// In place of a class: none.
@@ -199,7 +197,7 @@ pub(crate) fn patterns_of<'a>(
 
 /// Who asks for a partition, by itself or by configuration.
 pub(super) fn asks_for_partition(config: &Config, occupant: &Occupant) -> bool {
-    tuning(occupant).partition.unwrap_or(config.partition) != CpuPartition::None
+    occupant.tuning.partition.unwrap_or(config.partition) != CpuPartition::None
 }
 
 /// Interrupts and work queues away from CPUs of those who do not want them.
@@ -213,7 +211,7 @@ pub(super) fn gather_interrupts(
 ) {
     let mut away = CpuSet::new();
     for occupant in occupancy.occupants.iter().filter(|it| !it.exclusive.is_empty()) {
-        let rule = tuning(occupant).interrupts.unwrap_or(config.interrupts);
+        let rule = occupant.tuning.interrupts.unwrap_or(config.interrupts);
         let kept = match rule {
             InterruptRule::Allowed => continue,
             InterruptRule::Away => CpuSet::new(),
@@ -236,22 +234,10 @@ fn first_core(kernel: &mut dyn Kernel, cpus: &CpuSet) -> CpuSet {
     core.map_or_else(|| CpuSet::from(first), |core| core.intersection(cpus))
 }
 
-/// What a pod says; most say nothing.
-pub(crate) fn tuning(occupant: &Occupant) -> Tuning {
-    tuning_of(&occupant.spec)
-}
-
-fn tuning_of(container: &NewContainer) -> Tuning {
-    match container.pod.annotations.is_empty() {
-        true => Tuning::default(),
-        false => read_annotations(container, &RequestRules::default()).0.tuning,
-    }
-}
-
 /// Who asks by himself to be kept from everybody else, and that his threads are not moved among his CPUs; CPUs that are isolated at boot are so, too. What the
 /// configuration gives everybody (`isolation.partition`) is no such wish: it would use up these CPUs.
 pub(crate) fn asks_for_isolation(config: &Config, container: &NewContainer) -> bool {
-    let asked = tuning_of(container).partition;
+    let asked = tuning_of(container, &config.rules()).partition;
     config.enforcement != EnforcementMode::Off && asked == Some(CpuPartition::Isolated)
 }
 
@@ -334,7 +320,7 @@ impl<'a> Member<'a> {
         pods: &BTreeMap<&str, PodLimits>,
         turned: &Turned,
     ) -> Member<'a> {
-        let tuning = tuning(occupant);
+        let tuning = &*occupant.tuning;
         let Occupant { spec, cpus, exclusive, is_left_alone, .. } = occupant;
         let owns_all = !exclusive.is_empty() && exclusive == cpus && !is_left_alone;
         let qos = spec.pod.qos;
@@ -359,8 +345,9 @@ impl<'a> Member<'a> {
             },
             block_io_class: tuning
                 .block_io_class
+                .clone()
                 .or_else(|| of_qos(config.block_io_classes.contains_key(name))),
-            reclaim_class: match tuning.reclaim_class {
+            reclaim_class: match tuning.reclaim_class.clone() {
                 None if is_system(occupant, config) => None,
                 None => of_qos(config.reclaim_classes.contains_key(name)),
                 asked => asked.filter(|class| class != NO_RECLAIM_CLASS),

@@ -12,7 +12,6 @@ use bayplan_types::CpuSet;
 use jiff::civil::Time;
 
 use super::Gathered;
-use super::cgroups::tuning;
 use crate::config::{Config, CpuUse};
 use crate::occupancy::{Occupancy, Occupant};
 
@@ -90,7 +89,7 @@ impl Assigned {
     fn containers(&mut self, config: &Config, occupancy: &Occupancy, time: Time) {
         let usual = config.cpu_classes.uses_at(time).remove(&CpuUse::Exclusive);
         for occupant in &occupancy.occupants {
-            let Tuning { cpu_class, cpu_governor, wake_up, .. } = tuning(occupant);
+            let Tuning { cpu_class, cpu_governor, wake_up, .. } = &*occupant.tuning;
             let asks = cpu_class.is_some() || cpu_governor.is_some() || wake_up.is_some();
             if occupant.exclusive.is_empty() {
                 if asks {
@@ -100,7 +99,7 @@ impl Assigned {
                 }
                 continue;
             }
-            let chosen = cpu_class.and_then(|name| self.known(config, occupant, name));
+            let chosen = cpu_class.clone().and_then(|name| self.known(config, occupant, name));
             let name = chosen.or_else(|| usual.clone());
             let class = name.as_ref().and_then(|name| config.cpu_classes.class(name));
             let Some(class) = class.or_else(|| asks.then(PowerClass::default)) else { continue };
@@ -110,7 +109,7 @@ impl Assigned {
                 continue;
             }
             let class = PowerClass {
-                governor: cpu_governor.or(class.governor),
+                governor: cpu_governor.clone().or(class.governor),
                 latency: wake_up.map(latency).or(class.latency),
                 ..class
             };

@@ -10,8 +10,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use bayplan_cri::annotations::read_annotations;
-use bayplan_cri::translate::RequestRules;
 use bayplan_enforcement::resctrl::{
     ClassName, ClassesHere, GroupPlan, MonitorInfo, MonitoredContainer, ObservedGroups, RESCTRL,
     ResctrlClass, ResctrlConfig, ResctrlInfo, ResolvedClasses, Scarce, WantedGroups, control_dir,
@@ -306,11 +304,7 @@ fn class_of(
     if classes.is_empty() {
         return ClassName::root();
     }
-    let asked = match occupant.spec.pod.annotations.is_empty() {
-        true => None,
-        false => read_annotations(&occupant.spec, &RequestRules::default()).0.tuning.resctrl_class,
-    };
-    if let Some(name) = asked {
+    if let Some(name) = &occupant.tuning.resctrl_class {
         let parsed: Option<ClassName> = name.parse().ok();
         match parsed.as_ref().and_then(|it| classes.get(it.as_str())) {
             Some(class) if !class.refuses.pod_annotations => return class.name.clone(),

@@ -137,6 +137,7 @@ mod tests {
             name: format!("n/{name}/c"),
             runtime_id: format!("id-{name}"),
             spec: Arc::new(spec),
+            tuning: Arc::default(),
             class: CpuClass::Shared,
             cpus: "0-3".parse().unwrap(),
             exclusive: CpuSet::new(),

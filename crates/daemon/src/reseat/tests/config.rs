@@ -90,9 +90,9 @@ fn under_one_shared_pool_all_who_share_leave_their_nodes_and_owners_stay() {
             > tree
             configured: moved 0
             a exclusive on 1 mems 0 in numa 0: placed in numa 0
-            b shared on 2-3,7 mems 1 in machine: placed in numa 1
+            b shared on 2-3,7 mems 1 in machine: placed in numa 1; squeezed from CPUs 2-7 to 2-3,7 because of default/c/app
             c exclusive on 4-6 mems 1 in numa 1: placed in numa 1
-            s shared on 2-3,7 mems 0 in machine: placed in numa 0
+            s shared on 2-3,7 mems 0 in machine: placed in numa 0; squeezed from CPUs 2-7 to 2-3,7 because of default/c/app
             t shared on 2-3,7 mems 0-1 in machine: placed in machine
             dns reserved on 0 mems 0 in reserved: placed on the reserved CPUs
             > restart: same true

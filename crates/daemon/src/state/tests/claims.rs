@@ -173,14 +173,14 @@ fn cpus_that_cannot_be_had_are_refused_with_who_is_in_the_way() {
         expect![[r#"
             owner/a 2000: owner/a 1-2 mem 0
             k/a 2000 @2-3: owner/a 1-2 mem 0
-              bayplan: default/k/a refused: CPUs 2-3 were chosen for its pod, but CPUs 2 are owned by default/owner/a; `bayplan explain default/k/a` lists every pool
+              bayplan: default/k/a refused: CPUs 2-3 were chosen for its pod, but CPUs 2 are owned by a container of another pod; `bayplan explain default/k/a` lists every pool
             absent/a 2000 @7-8: owner/a 1-2 mem 0
               bayplan: default/absent/a refused: CPUs 7-8 were chosen for its pod, but CPUs 8 are not online; `bayplan explain default/absent/a` lists every pool
             reserved/a 1000 @0: owner/a 1-2 mem 0
               bayplan: default/reserved/a refused: CPUs 0 were chosen for its pod, but CPUs 0 are reserved; `bayplan explain default/reserved/a` lists every pool
             l/a 2000 @5-6: l/a 5-6 mem 1, owner/a 1-2 mem 0
             m/a 2000 @6-7: l/a 5-6 mem 1, owner/a 1-2 mem 0
-              bayplan: default/m/a refused: CPUs 6-7 were chosen for its pod, but CPUs 6 were chosen for the pod of default/l/a, too; `bayplan explain default/m/a` lists every pool
+              bayplan: default/m/a refused: CPUs 6-7 were chosen for its pod, but CPUs 6 were chosen for the pod of a container of another pod, too; `bayplan explain default/m/a` lists every pool
             long/a 2000 @9,11,13,15,17,19,21,23,25,27,29,31,33,35,37,39,41,43,45,47,49,51,53,55: l/a 5-6 mem 1, owner/a 1-2 mem 0
               bayplan: default/long/a refused: CPUs 9,11,13,15,17,19,21,23,25,27,29,31,33,35,37,39,41,43,45,47,4... were chosen for its pod, but CPUs 9,11,13,15,17,19,21,23,25,27,29,31,33,35,37,39,41,43,45,47,4... are not online; `bayplan explain default/long/a` lists every pool
         "#]],
@@ -502,7 +502,7 @@ fn a_newcomer_takes_no_owners_cpus_by_claiming_what_he_shares() {
             m/a 1500 bayplan.dev/within=numa: m/a 0-3 mem 0
             o/a 3000: m/a 0-3 mem 0, o/a 4-6 mem 1
             k/a 3000 @0,2-3: m/a 0-3 mem 0, o/a 4-6 mem 1
-              bayplan: default/k/a refused: CPUs 0,2-3 were chosen for its pod, but default/m/a would lose CPUs of their own; `bayplan explain default/k/a` lists every pool
+              bayplan: default/k/a refused: CPUs 0,2-3 were chosen for its pod, but a container of another pod would lose CPUs of their own; `bayplan explain default/k/a` lists every pool
             k/a 2000 @2-3: k/a 2-3 mem 0, m/a 0-1 mem 0, o/a 4-6 mem 1
         "#]],
     );
@@ -518,7 +518,11 @@ fn a_newcomer_does_not_claim_what_an_owner_closes() {
     let asked = Box::new(asks(&["k/a", "1000", "@2"]));
     let step = state.step(Event::Admit(Ticket(1), asked), Timestamp::UNIX_EPOCH);
     let Answer::Admission(Admission::Refuse(why)) = step.answer else { panic!("{step:?}") };
-    assert!(why.contains("but CPUs 2 are owned by default/c/a;"), "{why}");
+    assert!(why.contains("but CPUs 2 are owned by a container of another pod;"), "{why}");
+    let explained = state.step(Event::Explain("k/a".to_owned()), Timestamp::UNIX_EPOCH);
+    let Answer::Explanations(explained) = explained.answer else { panic!("{explained:?}") };
+    let outcome = &explained[0].decision.outcome;
+    assert!(outcome.contains("but CPUs 2 are owned by default/c/a"), "{outcome}");
 }
 
 /// Of a journal of a daemon that knew nothing of claims and resized the container.

@@ -22,6 +22,7 @@ impl Machine {
                 true => OnNoCapacity::Share,
                 false => OnNoCapacity::Refuse,
             },
+            permissions: vec![Rule::everything()],
             ..Config::default()
         };
         config.compaction.enabled = self.compacts;

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bayplan_allocator::NoHome;
-use bayplan_cri::translate::{NewContainer, Pod};
+use bayplan_cri::annotations::Rule;
+use bayplan_cri::translate::{NewContainer, Pod, RequestRules};
 use bayplan_enforcement::{files_to_read, plan_files, render_file_plan};
 use bayplan_host::disk::SoundDisk;
 use bayplan_host::fake_kernel::FakeKernel;
@@ -41,16 +42,14 @@ pub(crate) fn occupant(
         resources,
         ..Pod::default()
     };
+    let spec = NewContainer { pod, name: "c".to_owned(), resources, ..NewContainer::default() };
+    let rules = RequestRules { permissions: vec![Rule::everything()], ..RequestRules::default() };
     Occupant {
         id: ContainerId(0),
         name: format!("n/{name}/c"),
         runtime_id: format!("id-{name}"),
-        spec: Arc::new(NewContainer {
-            pod,
-            name: "c".to_owned(),
-            resources,
-            ..NewContainer::default()
-        }),
+        tuning: Arc::new(tuning_of(&spec, &rules)),
+        spec: Arc::new(spec),
         class: CpuClass::Exclusive,
         cpus: cpus.parse().unwrap(),
         exclusive: exclusive.parse().unwrap(),

@@ -2,23 +2,26 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bayplan_allocator::NoHome;
-use bayplan_cri::translate::{NewContainer, Pod};
+use bayplan_cri::translate::{NewContainer, Pod, RequestRules};
 use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_types::CpuClass;
 use expect_test::{Expect, expect};
 
 use super::*;
 use crate::config::parse_config;
+use crate::occupancy::tuning_of;
 
 /// A container: CPUs that it may run on, those that it owns, and annotations.
 fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)]) -> Occupant {
     let annotations = annotations.iter().map(|(name, value)| ((*name).into(), (*value).into()));
     let pod = Pod { annotations: annotations.collect(), ..Pod::default() };
+    let spec = NewContainer { pod, name: "c".to_owned(), ..NewContainer::default() };
     Occupant {
         id: bayplan_allocator::ContainerId(0),
         name: format!("n/{name}/c"),
         runtime_id: format!("id-{name}"),
-        spec: Arc::new(NewContainer { pod, name: "c".to_owned(), ..NewContainer::default() }),
+        tuning: Arc::new(tuning_of(&spec, &RequestRules::default())),
+        spec: Arc::new(spec),
         class: CpuClass::Exclusive,
         cpus: cpus.parse().unwrap(),
         exclusive: exclusive.parse().unwrap(),

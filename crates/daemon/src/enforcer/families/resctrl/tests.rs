@@ -2,7 +2,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bayplan_cri::translate::NewContainer;
+use bayplan_cri::translate::{NewContainer, RequestRules};
 use bayplan_host::disk::SoundDisk;
 use bayplan_host::fake_resctrl::FakeResctrl;
 use bayplan_types::QosClass;
@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use super::*;
 use crate::config::{EnforcementMode, parse_config};
 use crate::enforcer::{Enforcer, FilePlanView, Originals, render_file_plan_view};
+use crate::occupancy::tuning_of;
 
 const CLASSES: &str = "
 resctrl:
@@ -60,11 +61,13 @@ impl Node {
                 let key = "rdt.resources.beta.kubernetes.io/pod".to_owned();
                 spec.pod.annotations.insert(key, (*class).to_owned());
             }
+            let tuning = tuning_of(&spec, &RequestRules::default());
             occupancy.occupants.push(Occupant {
                 id: bayplan_allocator::ContainerId(u64::from(first)),
                 name: format!("ns/{name}/{name}"),
                 runtime_id: format!("{name}-id"),
                 spec: Arc::new(spec),
+                tuning: Arc::new(tuning),
                 class: bayplan_types::CpuClass::Shared,
                 cpus: Default::default(),
                 mems: Default::default(),
