@@ -40,7 +40,8 @@ pub use view::{FilePlanView, render_file_plan_view};
 use crate::config::{Config, EnforcementMode};
 use crate::enforcer::cpu_sets::CpuSets;
 pub(crate) use crate::enforcer::families::{
-    ClassesKnown, NO_RECLAIM_CLASS, SCARCE, asks_for_isolation, check_classes, has_isolcpus_only, patterns_of,
+    ClassesKnown, NO_RECLAIM_CLASS, SCARCE, asks_for_isolation, check_classes, has_isolcpus_only,
+    patterns_of,
 };
 use crate::enforcer::families::{
     Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_power,

@@ -437,7 +437,10 @@ mod tests {
             ),
         ] {
             let (gate, _events) = gate(impatient(on_failure));
-            assert_eq!(gate.may_pass("/runtime.v1.RuntimeService/CreateContainer", "long"), expected);
+            assert_eq!(
+                gate.may_pass("/runtime.v1.RuntimeService/CreateContainer", "long"),
+                expected
+            );
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use bayplan_allocator::{Rejection, Request, Siblings, Strictness};
+use bayplan_allocator::{Packing, Rejection, Request, Requirement, Siblings, Strictness};
 
 use super::field::Field;
 use super::koordinator::{FOREIGN, Foreign};
