@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use bayplan_allocator::{ContainerId, Ledger, Move, Pools, Request};
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
-use bayplan_cri::annotations::Warning;
+use bayplan_cri::annotations::{Warning, WarningKind};
 use bayplan_cri::mates::has_ended_mates;
 use bayplan_cri::translate::{Hardware, NewContainer, RequestRules, derive_request};
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
@@ -38,7 +38,9 @@ use crate::claims::Claim;
 use crate::cold_start::Cold;
 use crate::compactor::Compactor;
 use crate::config::{CompactionConfig, OnNoCapacity};
-use crate::decision::{Decision, render_asked, render_lacking, unread_requirement};
+use crate::decision::{
+    Decision, render_asked, render_lacking, render_unused_kinds, unread_requirement,
+};
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
 use crate::history::{Entry, Kind};
 use crate::mode::{DRAINED, Mode};
@@ -434,6 +436,11 @@ impl NodeState {
         if let Some(lacking) = render_lacking(&request, offer.allocation()) {
             let message = format!("{name}: {lacking}");
             step.notes.push(Note::Failure { kind: "huge_pages", message });
+        }
+        let unused = render_unused_kinds(self.ledger.pools(), &request, offer.allocation());
+        if let Some(unused) = unused {
+            let message = format!("{name}: {unused}");
+            step.notes.push(Note::Failure { kind: WarningKind::NoEffect.name(), message });
         }
         let moves = offer.moves().to_vec();
         if let Err(stale) = self.ledger.commit(offer) {

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use bayplan_allocator::{Rejection, Request, Siblings, Strictness};
+use bayplan_allocator::{Packing, Rejection, Request, Requirement, Siblings, Strictness};
 
 use super::koordinator::{self, FOREIGN, Foreign};
 use super::names::{Lookup, look_up};
