@@ -24,7 +24,7 @@ pub(crate) mod view;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bayplan_allocator::{ContainerId, Ledger, Move, Pools, Request};
+use bayplan_allocator::{Allocation, ContainerId, Ledger, Move, Pools, Request};
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
 use bayplan_cri::annotations::{Warning, WarningKind};
 use bayplan_cri::mates::has_ended_mates;
@@ -132,6 +132,15 @@ pub(crate) fn warning_notes(spec: &NewContainer, warnings: &[Warning]) -> Vec<No
         message: format!("{}: {}", full_name(spec), warning.text),
     };
     warnings.iter().map(note).collect()
+}
+
+/// What of the memory that was asked for is not given.
+fn memory_notes(pools: &Pools, name: &str, request: &Request, held: &Allocation) -> Vec<Note> {
+    let lacking = render_lacking(request, held).map(|text| ("huge_pages", text));
+    let unused = render_unused_kinds(pools, request, held);
+    let unused = unused.map(|text| (WarningKind::NoEffect.name(), text));
+    let texts = lacking.into_iter().chain(unused);
+    texts.map(|(kind, text)| Note::Failure { kind, message: format!("{name}: {text}") }).collect()
 }
 
 /// What the history is told of where the state comes from.
@@ -433,15 +442,7 @@ impl NodeState {
                 }
             },
         };
-        if let Some(lacking) = render_lacking(&request, offer.allocation()) {
-            let message = format!("{name}: {lacking}");
-            step.notes.push(Note::Failure { kind: "huge_pages", message });
-        }
-        let unused = render_unused_kinds(self.ledger.pools(), &request, offer.allocation());
-        if let Some(unused) = unused {
-            let message = format!("{name}: {unused}");
-            step.notes.push(Note::Failure { kind: WarningKind::NoEffect.name(), message });
-        }
+        step.notes.extend(memory_notes(self.ledger.pools(), &name, &request, offer.allocation()));
         let moves = offer.moves().to_vec();
         if let Err(stale) = self.ledger.commit(offer) {
             step.notes.push(Note::Failure { kind: "stale_offer", message: stale.to_string() });
