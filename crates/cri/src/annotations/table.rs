@@ -236,7 +236,7 @@ pub static KEYS: &[Key] = &[
         name: "packing",
         values: Values::Words(&["packed", "spread", "one-per-core"]),
         default: "packed",
-        meaning: "exclusive CPUs as whole cores; one thread of each core, and second threads where the cores of a NUMA node or package run out; or one thread of each core or no place",
+        meaning: "exclusive CPUs as whole cores; one thread of each core, and second threads where the cores of a NUMA node or package run out; or never second threads",
         older: &[],
         fills: &[Field::Packing],
         set: |asked, said| put(&mut asked.wishes.cpus.packing, word(said.value, values::PACKING)?),
