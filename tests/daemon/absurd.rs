@@ -110,8 +110,8 @@ async fn what_does_not_fit_is_refused_with_the_shortage_and_changes_nothing() {
     let before = node.status().await;
     // 16 CPUs, 2 of them reserved, 4 owned; who requests nothing can flee to the reserved ones.
     for (cpus, gib, shortage) in [
-        (12, 1, "needs 12 CPUs of its own, 10 can be given"),
-        (1_000_000, 1, "CPUs of its own, 10 can be given"),
+        (12, 1, "needs 12 exclusive CPUs; 10 are free"),
+        (1_000_000, 1, "exclusive CPUs; 14 could be given if all were free"),
         (1, 99, "99 GiB"),
     ] {
         let container = ContainerSpec::guaranteed("big", cpus * 1000, Bytes::gib(gib));

@@ -77,9 +77,9 @@ async fn a_life_is_told_from_the_first_start_to_the_last_stop() {
             started - - -
             placed database - numa 0:1,9/1,9 placed in numa 0
             placed batch - numa 1:/4-7,12-15 placed in numa 1
-            refused big - - refused: needs 99 CPUs of its own, 11 can be given; 88 more would have to be freed
+            refused big - - refused: needs 99 exclusive CPUs; 14 could be given if all were free
             resized database numa 0:1,9/1,9 numa 0:1-2,9-10/1-2,9-10 placed in numa 0
-            refused database numa 0:1-2,9-10/1-2,9-10 - refused: needs 40 CPUs of its own, 13 can be given; 27 more would have to be freed
+            refused database numa 0:1-2,9-10/1-2,9-10 - refused: needs 40 exclusive CPUs; 14 could be given if all were free
             machine - - -
             moved database numa 0:1-2,9-10/1-2,9-10 numa 0:2-3,9-10/2-3,9-10 lost CPUs 1; placed in numa 0
             started - - -

@@ -72,6 +72,9 @@ pub(crate) struct Spread {
     pub(crate) each: NodeSet,
 }
 
+/// Of more CPUs over several NUMA nodes the first way that is found is taken: a better one takes too long to find.
+const COUNT_OVER_NODES_MAX: usize = 256;
+
 type Parts = SmallVec<[Part; 8]>;
 
 /// One question: so many units from what there is.
@@ -370,8 +373,10 @@ impl<'a> Picker<'a> {
         let is_best = match is_spread {
             true => found.split_cores == 0,
             false => {
-                let is_small = !self.splits_needlessly(found, count) && domains <= 2;
-                is_small || !self.is_inside_node(pool)
+                let is_inside = self.is_inside_node(pool);
+                let has_fewest = domains <= 2 || !is_inside;
+                let is_too_large = !is_inside && count > COUNT_OVER_NODES_MAX;
+                is_too_large || (has_fewest && !self.splits_needlessly(found, count))
             }
         };
         if is_best {

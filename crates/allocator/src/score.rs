@@ -288,7 +288,7 @@ fn too_few_cpus(
         write!(f, "{joint}{requirement}")?;
     }
     match needed.saturating_sub(free) {
-        _ if most == 0 => f.write_str("; there are none here"),
+        _ if most == 0 && !required.is_empty() => f.write_str("; there are none here"),
         _ if most < needed => write!(f, "; {most} could be given if all were free"),
         0 => write!(f, "; {free} are free, but cannot be had together"),
         missing => {

@@ -6,7 +6,7 @@ use bayplan_allocator::{
 };
 use bayplan_cri::annotations::{Sources, Warning, WarningKind};
 use bayplan_cri::translate::NewContainer;
-use bayplan_types::{Bytes, MilliCpu};
+use bayplan_types::{Bytes, MemoryKind, MilliCpu};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -130,6 +130,8 @@ impl NodeState {
         };
         let mut warnings = texts(warnings);
         warnings.extend(offered.ok().and_then(|offer| render_lacking(request, offer.allocation())));
+        let held = offered.ok().map(Offer::allocation);
+        warnings.extend(held.and_then(|held| render_unused_kinds(pools, request, held)));
         let winner = considered.iter().filter_map(|row| row.outcome.as_ref().ok()).max();
         let rows = considered.iter().map(|row| render_row(pools, row, winner, why));
         Decision { at: now, asked: render_asked(request), outcome, pools: rows.collect(), warnings }
@@ -143,6 +145,28 @@ pub(crate) fn render_lacking(request: &Request, held: &Allocation) -> Option<Str
         lacking.map(|(size, bytes)| format!("{bytes} in huge pages of {size}")).collect();
     let lacking = texts.join(" and ");
     (!texts.is_empty()).then(|| format!("of what it asks for, the machine lacks {lacking}"))
+}
+
+/// Which of several kinds of memory that a container may have it was not given, because what is near its CPUs suffices.
+pub(crate) fn render_unused_kinds(
+    pools: &Pools,
+    request: &Request,
+    held: &Allocation,
+) -> Option<String> {
+    let wishes = &request.wishes.memory;
+    let is_listed = |kind: &MemoryKind| wishes.kinds.contains(kind);
+    if wishes.kinds.len() < 2 || MemoryKind::ALL.iter().all(is_listed) || held.mems.is_empty() {
+        return None;
+    }
+    let is_unused = |kind: &&MemoryKind| {
+        let nodes = pools.memory_of_kind(**kind);
+        !nodes.is_empty() && !nodes.intersects(&held.mems)
+    };
+    let unused: Vec<&str> = wishes.kinds.iter().filter(is_unused).map(|it| it.name()).collect();
+    let unused = unused.join(" and ");
+    (!unused.is_empty()).then(|| {
+        format!("of the kinds of memory that it may have it is given no {unused}: what is near its CPUs suffices")
+    })
 }
 
 /// For `explain`.

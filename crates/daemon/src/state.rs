@@ -27,9 +27,9 @@ pub(crate) mod view;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bayplan_allocator::{ContainerId, Ledger, Move, Part, Pools, Request};
+use bayplan_allocator::{Allocation, ContainerId, Ledger, Move, Part, Pools, Request};
 use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
-use bayplan_cri::annotations::Warning;
+use bayplan_cri::annotations::{Warning, WarningKind};
 use bayplan_cri::mates::has_ended_mates;
 use bayplan_cri::silent::Member;
 use bayplan_cri::translate::{Hardware, NewContainer, RequestRules, derive_request};
@@ -42,7 +42,9 @@ use crate::claims::Claim;
 use crate::cold_start::Cold;
 use crate::compactor::Compactor;
 use crate::config::{CompactionConfig, OnNoCapacity};
-use crate::decision::{Decision, render_asked, render_lacking, unread_requirement};
+use crate::decision::{
+    Decision, render_asked, render_lacking, render_unused_kinds, unread_requirement,
+};
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
 use crate::history::{Entry, Kind};
 use crate::mode::{DRAINED, Mode};
@@ -134,6 +136,15 @@ pub(crate) fn warning_notes(spec: &NewContainer, warnings: &[Warning]) -> Vec<No
         message: format!("{}: {}", full_name(spec), warning.text),
     };
     warnings.iter().map(note).collect()
+}
+
+/// What of the memory that was asked for is not given.
+fn memory_notes(pools: &Pools, name: &str, request: &Request, held: &Allocation) -> Vec<Note> {
+    let lacking = render_lacking(request, held).map(|text| ("huge_pages", text));
+    let unused = render_unused_kinds(pools, request, held);
+    let unused = unused.map(|text| (WarningKind::NoEffect.name(), text));
+    let texts = lacking.into_iter().chain(unused);
+    texts.map(|(kind, text)| Note::Failure { kind, message: format!("{name}: {text}") }).collect()
 }
 
 /// What the history is told of where the state comes from.
@@ -492,10 +503,7 @@ impl NodeState {
                 }
             },
         };
-        if let Some(lacking) = render_lacking(&request, offer.allocation()) {
-            let message = format!("{name}: {lacking}");
-            step.notes.push(Note::Failure { kind: "huge_pages", message });
-        }
+        step.notes.extend(memory_notes(self.ledger.pools(), &name, &request, offer.allocation()));
         let moves = offer.moves().to_vec();
         if let Err(stale) = self.ledger.commit(offer) {
             step.notes.push(Note::Failure { kind: "stale_offer", message: stale.to_string() });

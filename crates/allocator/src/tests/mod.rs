@@ -787,7 +787,7 @@ fn cpus_in_a_partition_of_somebody_else_are_nobodys() {
         Ledger::new(Arc::new(pools(&topology, Policy::default(), &CpuSet::new()).unwrap()));
     assert_eq!(play(&mut ledger, "1 0+100"), "machine, owns [] of 0-4, mems ");
     assert_eq!(play(&mut ledger, "2 1 isolated!"), "machine, owns [7] of 7, mems ");
-    let refused = "refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed";
+    let refused = "refused: needs 1 exclusive CPU isolated by the kernel; 0 are free; 1 more would have to be freed";
     assert_eq!(play(&mut ledger, "3 1 isolated!"), refused);
 }
 
@@ -801,7 +801,7 @@ fn claimed_cpus_are_nobodys_and_memory_near_them_is_set_aside() {
         ("1 0+0 claimed:6 mem:3", "machine, owns [] of 0-1,4-5,7, mems 1"),
         ("2 0+0 claimed:2-3 mem:9", "machine, owns [] of 0-1,4-5,7, mems 0-1"),
         ("3 4", "machine, owns [1,4-5,7] of 1,4-5,7, mems 0-1"),
-        ("4 1", "refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed"),
+        ("4 1", "refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed"),
     ] {
         assert_eq!(play(&mut ledger, step), expected, "{step}");
     }

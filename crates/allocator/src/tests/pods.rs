@@ -180,7 +180,7 @@ fn who_has_to_be_with_his_pod_goes_nowhere_else() {
         "3 1 within:Numa mate:1 one!",
         expect![[r#"
             machine: is wider than one NumaNode
-            numa 0: needs 1 exclusive CPU within one NUMA node; 0 are free; 1 more would have to be freed
+            numa 0: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed
             numa 1: is away from the CPUs of the pod
         "#]],
     );

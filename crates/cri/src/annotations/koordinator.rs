@@ -48,7 +48,7 @@ pub static FOREIGN: &[Foreign] = &[
         name: RESOURCE_SPEC,
         values: "JSON; requiredCPUBindPolicy, preferredCPUBindPolicy: FullPCPUs, SpreadByPCPUs; preferredCPUExclusivePolicy: PCPULevel, \
                  NUMANodeLevel",
-        meaning: "as packing, whole-cores-only (required FullPCPUs) and apart (of all other owners)",
+        meaning: "as packing (required SpreadByPCPUs: one-per-core), whole-cores-only (required FullPCPUs) and apart (of all other owners)",
         fills: &[Field::Packing, Field::OnlyWholeCores, Field::Apart],
     },
     Foreign {

@@ -31,8 +31,11 @@ pub const FLAG: &Words<bool> = &[("true", true), ("false", false)];
 pub const SIBLINGS: &Words<Siblings> =
     &[("pair", Siblings::Pair), ("shared", Siblings::Shared), ("idle", Siblings::Idle)];
 
-pub(super) const PACKING: &Words<Packing> =
-    &[("packed", Packing::Packed), ("spread", Packing::Spread)];
+pub(super) const PACKING: &Words<Packing> = &[
+    ("packed", Packing::Packed),
+    ("spread", Packing::Spread),
+    ("one-per-core", Packing::OnePerCore),
+];
 
 /// `none` undoes what the configuration says.
 pub const PRIORITY: &Words<Option<CpuPriority>> = &[

@@ -260,9 +260,9 @@ fn an_owner_without_room_shares_and_stays_there_when_the_cpu_returns() {
             shrink a cpus 1-2 -> 2
             grow   a cpus 2 -> 0,2
             grow   s cpus 0 -> 0,2
-            displaced: default/a/app: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed; it shares from now on
+            displaced: default/a/app: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
             machine 0,2-3: came [] went [1], moved 0, displaced 1
-            a shared on 0,2 mems 0 in machine: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed; it shares from now on
+            a shared on 0,2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
             b exclusive on 3 mems 0 in machine: placed in machine
             s shared on 0,2 mems 0 in machine: placed in machine
             > restart: same true
@@ -270,7 +270,7 @@ fn an_owner_without_room_shares_and_stays_there_when_the_cpu_returns() {
             grow   a cpus 0,2 -> 0-2
             grow   s cpus 0,2 -> 0-2
             machine 0-3: came [1] went [], moved 0, displaced 0
-            a shared on 0-2 mems 0 in machine: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed; it shares from now on
+            a shared on 0-2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
             b exclusive on 3 mems 0 in machine: placed in machine
             s shared on 0-2 mems 0 in machine: placed in machine
             > restart: same true
@@ -300,11 +300,11 @@ fn who_lost_nothing_never_makes_room() {
             shrink large cpus 0,3-4 -> 0,3
             move   s cpus 5-6 -> 0,3 mems 1 -> 0
             move   t cpus 5-6 -> 0,3 mems 1 -> 0
-            displaced: default/large/app: lost CPUs 4; refused: needs 3 CPUs of its own, 1 can be given; 2 more would have to be freed; it shares from now on
+            displaced: default/large/app: lost CPUs 4; refused: needs 3 exclusive CPUs; 2 could be given if all were free; it shares from now on
             placed default/s/app in machine: 0,3
             placed default/t/app in machine: 0,3
             machine 0-1,3: came [] went [4-6], moved 2, displaced 1
-            large shared on 0,3 mems 0-1 in machine: lost CPUs 4; refused: needs 3 CPUs of its own, 1 can be given; 2 more would have to be freed; it shares from now on
+            large shared on 0,3 mems 0-1 in machine: lost CPUs 4; refused: needs 3 exclusive CPUs; 2 could be given if all were free; it shares from now on
             s shared on 0,3 mems 0 in machine: lost all CPUs of numa 1; placed in machine
             small exclusive on 1 mems 0 in machine: placed in numa 0
             t shared on 0,3 mems 0 in machine: lost all CPUs of numa 1; placed in machine
@@ -345,9 +345,9 @@ fn a_machine_whose_owners_have_everything_that_is_left_keeps_one_cpu_to_share() 
         expect![[r#"
             > off 0
             move   s cpus 0 -> 1
-            displaced: default/a/app: pool `machine` would have no shared CPU left; refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed; it shares from now on
+            displaced: default/a/app: pool `machine` would have no shared CPU left; refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed; it shares from now on
             machine 1-3: came [] went [0], moved 0, displaced 1
-            a shared on 1 mems 0 in machine: pool `machine` would have no shared CPU left; refused: needs 1 CPUs of its own, 0 can be given; 1 more would have to be freed; it shares from now on
+            a shared on 1 mems 0 in machine: pool `machine` would have no shared CPU left; refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed; it shares from now on
             b exclusive on 2-3 mems 0 in machine: placed in machine
             s shared on 1 mems 0 in machine: placed in machine
             > restart: same true
