@@ -209,7 +209,8 @@ fn cut(line: &str, width: usize) -> String {
     let whole =
         if is_word_end { Some(kept.as_str()) } else { kept.rsplit_once(' ').map(|it| it.0) };
     let whole = whole.map(str::trim_end).filter(|whole| !whole.trim().is_empty());
-    format!("{}\u{2026}", whole.unwrap_or(&kept))
+    let whole = whole.unwrap_or(&kept).trim_end_matches([',', ';', ':']);
+    format!("{whole}\u{2026}")
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! keys. Approach: such a file is recognised by its `kind` and `apiVersion`, by the name of a ConfigMap, or by keys that only one system
 //! has, and is one mistake that names it and the page with the counterparts of its keys.
 
+use super::table::keys_of;
 use crate::yaml::{Node, Position, Value};
 
 /// The page that lists the counterparts.
@@ -163,18 +164,25 @@ fn has_sign(entries: &Entries, sign: &Sign) -> bool {
             };
             let theirs = entries.iter().filter(is_theirs).count();
             let named = entries.iter().filter(|(_, key, _)| names.contains(&key.as_str())).count();
-            theirs > 0 && named > 1
+            // A mistake in a file of ours does not make it another system's.
+            let is_known = |key: &str| keys_of("").any(|it| it.is_called(key));
+            let has_ours =
+                entries.iter().any(|(_, key, value)| is_known(key) && is_ours(key, value));
+            theirs > 0 && named > 1 && !has_ours
         }
     }
 }
 
-/// Keys of other systems that we have, too, in another form.
+/// Whether a key that other systems have, too, is in the form that it has with us, or in one that no other system has.
 fn is_ours(key: &str, value: &Node) -> bool {
+    let is_map = matches!(value.value, Value::Map(_));
     match key {
-        // A word with us, a mapping in CRI Resource Manager.
-        "policy" => matches!(value.value, Value::Scalar(_)),
-        "cpu" => keys(value).iter().all(|key| ["liftQuota", "burstPercent"].contains(key)),
-        _ => false,
+        // A word with us, a mapping in CRI Resource Manager and nri-plugins.
+        "policy" | "log" => !is_map,
+        "cpu" => !keys(value).contains(&"classes"),
+        // Mappings in CMK; with us they stand below `cpuClasses`.
+        "exclusive" | "shared" => !is_map,
+        _ => keys_of("").any(|it| it.is_called(key)),
     }
 }
 
@@ -301,6 +309,14 @@ mod tests {
     fn our_own_file_is_ours_with_mistakes_too() {
         check("policy: one-shared-pool\ncpu: {liftQuota: false}\n", expect!["ours"]);
         check("cpu: {burstPercent: 5}\n", expect!["ours"]);
+        for (text, first) in [
+            ("policy: topology-aware\ncpu: {burst: 5}\n", "f:2:7: unknown key `cpu.burst`"),
+            ("exclusive: fast\nshared: slow\n", "f:1:1: `exclusive` stands below `cpuClasses:`"),
+            ("rdt: {}\nblockio: {}\nsocket: /a\n", "f:1:1: unknown key `rdt`"),
+        ] {
+            let said = ConfigFile::parse(Path::new("f"), text).unwrap_err().to_string();
+            assert!(said.starts_with(first), "{text}: {said}");
+        }
         check(
             "shared: 1\nlog: info\n",
             expect![[r#"
