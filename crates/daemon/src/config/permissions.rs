@@ -158,10 +158,17 @@ mod tests {
     fn rules_are_read_and_mistakes_are_named() {
         check(
             "- {namespaces: [telco-*, 5g], allow: [interrupts, rdtclass=gold], deny: [preserve]}\n- namespaces: [\"*\"]\n  deny: [cpu-class=power]\n",
-            expect![[r#"{"permissions":[{"allow":["interrupts","rdtclass=gold"],"deny":["preserve"],"namespaces":["telco-*","5g"]},{"deny":["cpu-class=power"],"namespaces":["*"]}]}"#]],
+            expect![[
+                r#"{"permissions":[{"allow":["interrupts","rdtclass=gold"],"deny":["preserve"],"namespaces":["telco-*","5g"]},{"deny":["cpu-class=power"],"namespaces":["*"]}]}"#
+            ]],
         );
         check("", expect!["{}"]);
-        check("  x\n", expect!["f:2:3: `permissions`: is no list, expected a list of rules such as {namespaces: [telco-*], allow: [interrupts]}"]);
+        check(
+            "  x\n",
+            expect![
+                "f:2:3: `permissions`: is no list, expected a list of rules such as {namespaces: [telco-*], allow: [interrupts]}"
+            ],
+        );
         check(
             "- {allow: [interupts, 5, [a]], also: 1}\n- {namespaces: all, deny: [\"apart=core\"]}\n- x\n",
             expect![[r#"

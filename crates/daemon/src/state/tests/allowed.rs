@@ -112,7 +112,11 @@ fn cpus_kept_from_others_have_a_ceiling() {
     );
     let lse: Vec<String> = (0..6).map(|it| format!("shop/{it}")).collect();
     let lse: Vec<Asks<'_>> = lse.iter().map(|pod| (pod.as_str(), Guaranteed, 1000, IDLE)).collect();
-    check("pack:1 numa:1 core:8 pu:2", "", &lse, expect![[r#"
+    check(
+        "pack:1 numa:1 core:8 pu:2",
+        "",
+        &lse,
+        expect![[r#"
         shop/0: on 1
         shop/1: on 2
         shop/2: on 3
@@ -121,7 +125,8 @@ fn cpus_kept_from_others_have_a_ceiling() {
           over_ceiling: shop/4/c: its wish for idle siblings has no effect: its namespace would keep 5 CPUs from others beside those that it owns (at most 4, closedCpus.namespacePercent)
         shop/5: on 13
           over_ceiling: shop/5/c: its wish for idle siblings has no effect: its namespace would keep 5 CPUs from others beside those that it owns (at most 4, closedCpus.namespacePercent)
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
