@@ -116,6 +116,9 @@ struct Cpus {
     class: &'static str,
 }
 
+const KEPT_HELP: &str =
+    "CPUs that containers keep from others beside their own: idle, or closed to other owners";
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kept {
     how: &'static str,
@@ -281,11 +284,7 @@ impl Metrics {
             self.findings.clone(),
         );
         registry.register("cpus", "CPUs by class", self.cpus.clone());
-        registry.register(
-            "cpus_kept",
-            "CPUs that containers keep from others beside their own: idle, or closed to other owners",
-            self.kept.clone(),
-        );
+        registry.register("cpus_kept", KEPT_HELP, self.kept.clone());
         registry.register_with_unit(
             "journal_size",
             "Size of the journal on disk",

@@ -418,6 +418,17 @@ impl NodeState {
         (request, warnings)
     }
 
+    /// The same container, if its creation is under way or in doubt.
+    fn in_creation(&self, spec: &NewContainer) -> Option<ContainerId> {
+        let mut containers = self.containers.iter();
+        let found = containers.find(|(_, container)| {
+            container.runtime_id.is_none()
+                && container.is(&spec.pod.id, &spec.name, spec.attempt)
+                && container.spec.resources == spec.resources
+        });
+        found.map(|(id, _)| *id)
+    }
+
     fn admit(
         &mut self,
         ticket: Ticket,
@@ -425,13 +436,7 @@ impl NodeState {
         is_final: bool,
         now: Timestamp,
     ) -> Step {
-        let retried = self.containers.iter().find(|(_, container)| {
-            container.runtime_id.is_none()
-                && container.is(&spec.pod.id, &spec.name, spec.attempt)
-                && container.spec.resources == spec.resources
-        });
-        if let Some((id, _)) = retried {
-            let id = *id;
+        if let Some(id) = self.in_creation(&spec) {
             return self.admit_again(ticket, id);
         }
         if !is_final && self.has_ended_mates(&spec) {
@@ -461,20 +466,16 @@ impl NodeState {
     ) -> Step {
         let (request, mut warnings) = self.request(id, &spec);
         let (request, cold) = self.as_cold(request, &spec, &mut warnings, now);
-        let (asked, notes) = (render_asked(&request), warning_notes(&spec, &warnings));
+        let asked = render_asked(&request);
         let barred =
             unread_requirement(&warnings).or_else(|| self.claim_refused(&spec, &request, now));
-        let (request, is_drained) = match barred.map_or_else(|| self.as_mode_allows(request), Err) {
-            Ok(allowed) => allowed,
-            Err(why) => {
-                step.notes.extend(notes.into_iter().filter(|_| is_final));
-                let decision = Decision::refused(asked, why, warnings, now);
-                return self.refuse_unasked(step, &spec, decision, is_final);
-            }
-        };
-        let bounded = self.offer_bounded(request, &spec, is_final, &mut warnings, &mut step);
+        let allowed = barred.map_or_else(|| self.as_mode_allows(request), Err);
+        let bounded = allowed.and_then(|(request, is_drained)| {
+            let bounded = self.offer_bounded(request, &spec, is_final, &mut warnings, &mut step);
+            bounded.map(|(request, offered)| (request, offered, is_drained))
+        });
         let notes = warning_notes(&spec, &warnings);
-        let (request, offered) = match bounded {
+        let (request, offered, is_drained) = match bounded {
             Ok(bounded) => bounded,
             Err(why) => {
                 step.notes.extend(notes.into_iter().filter(|_| is_final));

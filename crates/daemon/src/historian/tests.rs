@@ -178,7 +178,7 @@ fn annotations_of_one_namespace_take_their_share_of_the_history_and_no_more() {
         container.pod.namespace = namespace.to_owned();
         container.pod.annotations.insert("a".to_owned(), "x".repeat(bytes));
         let spec = Some(Box::new(crate::record::ContainerForm::from(&container)));
-        Entry { spec, ..Entry::new(crate::history::Kind::Placed) }
+        Entry { spec, ..Entry::new(Kind::Placed) }
     };
     let mut shares = Shares { bytes_max: 16 << 20, taken: BTreeMap::new() };
     let mut entries: Vec<Entry> = (0..70).map(|_| entry("loud", 64 << 10)).collect();
