@@ -17,6 +17,7 @@ mod engine;
 mod exits;
 mod faults;
 mod history;
+mod hostile;
 mod hotplug;
 mod knobs;
 mod modes;

@@ -248,6 +248,7 @@ impl<A: Agent> Call<A> {
                 }
                 Admission::PassThrough => None,
                 Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
+                Admission::Unavailable(text) => return Err(Status::unavailable(text)),
             };
             let is_pinned = pinned.is_some();
             let exchange = self.forward(pinned).await;
@@ -273,6 +274,7 @@ impl<A: Agent> Call<A> {
                 Admission::Place(pinning) => frame::wrap(&message, &delta::for_update(&pinning)),
                 Admission::PassThrough => None,
                 Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
+                Admission::Unavailable(text) => return Err(Status::unavailable(text)),
             };
             Ok(self.forward(pinned).await)
         };
