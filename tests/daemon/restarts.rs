@@ -294,15 +294,15 @@ async fn check_late(damage: impl FnOnce(&Node)) {
     let (_, shared) = node.burstable("shared", 100).await;
     node.wait_until_in_line().await;
     let (own, around) = (node.cpus(&old), node.cpus(&shared));
+    let pod = PodSpec::new("new", QosClass::Guaranteed);
+    let pod = soon(node.kubelet.run_pod(&pod)).await.unwrap();
     node.kill_daemon();
     damage(&node);
     node.runtime.inject("ListContainers", Fault::Fail(2));
-    let pod = PodSpec::new("new", QosClass::Guaranteed);
     let asked = ContainerSpec::guaranteed("new", 2000, Bytes::gib(1));
     // The second start finds a journal that the first has written.
     for _ in 0..2 {
         node.start_daemon().await;
-        let pod = soon(node.kubelet.run_pod(&pod)).await.unwrap();
         let refused = soon(node.kubelet.create(&pod, &asked, 0)).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused}");
         assert!(refused.message().contains("has not told yet what runs"), "{refused}");
@@ -314,7 +314,6 @@ async fn check_late(damage: impl FnOnce(&Node)) {
     }
     node.start_daemon().await;
     node.runtime.clear_faults();
-    let pod = soon(node.kubelet.run_pod(&pod)).await.unwrap();
     // Kubelet tries again, and need not wait for the next sync.
     let new = soon(node.kubelet.create(&pod, &asked, 0)).await.unwrap();
     soon(node.kubelet.start(&new)).await.unwrap();
@@ -372,17 +371,19 @@ async fn an_owner_that_runs_goes_before_what_a_cut_journal_has_granted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn owners_come_back_to_their_cpus_after_one_start_on_another_machine() {
+async fn an_owner_comes_back_to_its_cpus_after_one_start_on_another_machine() {
     let mut node = Node::start().await;
-    populate(&mut node).await;
-    let before = node.status().await;
-    node.kill_daemon();
-    let machine = "pack:1 numa:1 core:4 pu:1 mem:64";
-    node.set_machine(machine);
-    start_and_sync(&mut node).await;
-    assert_ne!(node.wait_until_in_line().await.cpus, before.cpus);
-    node.kill_daemon();
-    node.set_machine(crate::node::MACHINE);
-    start_and_sync(&mut node).await;
-    assert_eq!(node.wait_until_in_line().await.cpus, before.cpus);
+    let (_, big) = node.guaranteed("big", 8000).await;
+    node.wait_until_in_line().await;
+    let own = node.cpus(&big);
+    for (machine, class) in
+        [("pack:1 numa:3 core:3 pu:1 mem:64", "shared"), (crate::node::MACHINE, "exclusive")]
+    {
+        node.kill_daemon();
+        node.set_machine(machine);
+        start_and_sync(&mut node).await;
+        node.wait_until_in_line().await;
+        assert_eq!(node.held("big").await.class, class);
+    }
+    assert_eq!(node.cpus(&big), own);
 }
