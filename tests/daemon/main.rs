@@ -18,6 +18,7 @@ mod exits;
 mod faults;
 mod history;
 mod holds;
+mod hostile;
 mod hotplug;
 mod knobs;
 mod modes;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_cri::v1;
 use bayplan_daemon::status::Status;
@@ -234,7 +235,7 @@ async fn a_kill_in_the_middle_of_a_creation_leaks_nothing() {
     let pod = PodSpec::new("stuck", QosClass::Guaranteed);
     let pod = soon(node.kubelet.run_pod(&pod)).await.unwrap();
     let before = node.status().await;
-    node.runtime.inject("CreateContainer", bayplan_cri::embedded::Fault::Hang);
+    node.runtime.inject("CreateContainer", Fault::Hang);
     let mut kubelet = node.kubelet.clone();
     let container = ContainerSpec::guaranteed("stuck", 4000, Bytes::gib(1));
     let call = tokio::spawn(async move { kubelet.create(&pod, &container, 0).await });
@@ -283,4 +284,106 @@ async fn many_kills_in_a_row_move_nobody() {
     }
     assert_eq!(node.wait_until_in_line().await.cpus, before.cpus);
     assert_eq!(records(&node), pinned);
+}
+
+/// Kills the daemon, lets `damage` do what it does to the state directory, and starts it while the runtime does not tell what runs, though
+/// it creates what it is asked to. Whatever was in the journal: no CPU has two owners, and none of the first owner's is lost.
+async fn check_late(damage: impl FnOnce(&Node)) {
+    let mut node = Node::start().await;
+    let (_, old) = node.guaranteed("old", 4000).await;
+    let (_, shared) = node.burstable("shared", 100).await;
+    node.wait_until_in_line().await;
+    let (own, around) = (node.cpus(&old), node.cpus(&shared));
+    let pod = PodSpec::new("new", QosClass::Guaranteed);
+    let pod = soon(node.kubelet.run_pod(&pod)).await.unwrap();
+    node.kill_daemon();
+    damage(&node);
+    node.runtime.inject("ListContainers", Fault::Fail(2));
+    let asked = ContainerSpec::guaranteed("new", 2000, Bytes::gib(1));
+    // The second start finds a journal that the first has written.
+    for _ in 0..2 {
+        node.start_daemon().await;
+        let refused = soon(node.kubelet.create(&pod, &asked, 0)).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused}");
+        assert!(refused.message().contains("has not told yet what runs"), "{refused}");
+        let grown = ContainerSpec::guaranteed("old", 6000, Bytes::gib(1));
+        let refused = soon(node.kubelet.resize(&old, &grown)).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused}");
+        assert_eq!((node.cpus(&old), node.cpus(&shared)), (own.clone(), around.clone()));
+        node.kill_daemon();
+    }
+    node.start_daemon().await;
+    node.runtime.clear_faults();
+    // Kubelet tries again, and need not wait for the next sync.
+    let new = soon(node.kubelet.create(&pod, &asked, 0)).await.unwrap();
+    soon(node.kubelet.start(&new)).await.unwrap();
+    node.wait_until_in_line().await;
+    assert_eq!(node.cpus(&old), own);
+    assert!(node.cpus(&new).is_disjoint(&own));
+    assert_eq!(node.held("old").await.class, "exclusive");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_journal_nothing_is_placed_before_the_runtime_has_told_what_runs() {
+    check_late(|node| fs::remove_dir_all(node.state_dir()).unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_with_a_flipped_bit_places_nothing_before_the_runtime_has_told_what_runs() {
+    check_late(|node| {
+        let text = fs::read_to_string(node.journal()).unwrap();
+        let at = text.find("\"old\"").unwrap();
+        let mut bytes = text.into_bytes();
+        bytes[at + 1] ^= 1;
+        fs::write(node.journal(), bytes).unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_file_as_journal_places_nothing_before_the_runtime_has_told_what_runs() {
+    check_late(|node| fs::write(node.journal(), "{\"policyName\":\"none\"}\n").unwrap()).await;
+}
+
+/// Cut off between two records, a journal looks whole; the runtime is asked all the same, and what it creates without having told is placed
+/// anew when it tells.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_runs_goes_before_what_a_cut_journal_has_granted() {
+    let mut node = Node::start().await;
+    let (_, old) = node.guaranteed("old", 4000).await;
+    node.wait_until_in_line().await;
+    let own = node.cpus(&old);
+    node.kill_daemon();
+    let text = fs::read_to_string(node.journal()).unwrap();
+    let kept = text.lines().filter(|line| !line.contains("\"old\""));
+    let kept: String = kept.map(|line| format!("{line}\n")).collect();
+    fs::write(node.journal(), kept).unwrap();
+    node.runtime.inject("ListContainers", Fault::Fail(2));
+    node.start_daemon().await;
+    let (_, new) = node.guaranteed("new", 4000).await;
+    node.runtime.clear_faults();
+    node.wait_until_in_line().await;
+    assert_eq!(node.cpus(&old), own);
+    assert!(node.cpus(&new).is_disjoint(&own));
+    for name in ["old", "new"] {
+        assert_eq!(node.held(name).await.class, "exclusive", "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_comes_back_to_its_cpus_after_one_start_on_another_machine() {
+    let mut node = Node::start().await;
+    let (_, big) = node.guaranteed("big", 8000).await;
+    node.wait_until_in_line().await;
+    let own = node.cpus(&big);
+    for (machine, class) in
+        [("pack:1 numa:3 core:3 pu:1 mem:64", "shared"), (crate::node::MACHINE, "exclusive")]
+    {
+        node.kill_daemon();
+        node.set_machine(machine);
+        start_and_sync(&mut node).await;
+        node.wait_until_in_line().await;
+        assert_eq!(node.held("big").await.class, class);
+    }
+    assert_eq!(node.cpus(&big), own);
 }

@@ -8,6 +8,7 @@ use bayplan_daemon::{AuditView, ContainerAudit, query_control};
 use crate::args::{AuditOptions, Output};
 use crate::node_config::NodeConfig;
 use crate::status::control_socket;
+use crate::visible::visible;
 use crate::{render_table, table};
 
 /// Lines of intruders that are shown to people, most time first.
@@ -81,6 +82,10 @@ pub(crate) fn render(view: &AuditView) -> String {
 
 /// Everything about containers.
 fn render_details(view: &AuditView) -> String {
+    visible(&render_containers(view))
+}
+
+fn render_containers(view: &AuditView) -> String {
     let mut text = render_probes(view);
     for container in &view.containers {
         text.push_str(&render_container(container, view.recent_seconds));

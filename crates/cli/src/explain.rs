@@ -11,6 +11,7 @@ use crate::journal::Columns;
 use crate::node_config::NodeConfig;
 use crate::past::Past;
 use crate::status::control_socket;
+use crate::visible::visible;
 use crate::{render_table, table};
 
 /// More proposals of the rebalancer are in the journal.
@@ -119,6 +120,10 @@ pub(crate) fn encode(name: &str) -> String {
 
 /// One container in text.
 pub(crate) fn render(explanation: &Explanation) -> String {
+    visible(&render_explanation(explanation))
+}
+
+fn render_explanation(explanation: &Explanation) -> String {
     let decision = &explanation.decision;
     let mut text = format!("{}: {}\n", explanation.container, decision.outcome);
     text.push_str(&format!("  asked    {}\n", decision.asked));

@@ -10,6 +10,7 @@ use crate::args::{JournalOptions, Moment, Output};
 use crate::node_config::NodeConfig;
 use crate::past::Past;
 use crate::stdout::stream;
+use crate::visible::visible_cell;
 
 /// How often whoever follows looks for more.
 const POLL: Duration = Duration::from_millis(300);
@@ -111,7 +112,11 @@ impl Columns {
     pub(crate) fn render(&mut self, entries: &[Entry]) -> String {
         let header = (!self.has_header).then(|| HEADER.map(str::to_owned));
         self.has_header = true;
-        let rows: Vec<[String; 6]> = header.into_iter().chain(entries.iter().map(row)).collect();
+        let rows: Vec<[String; 6]> = header
+            .into_iter()
+            .chain(entries.iter().map(row))
+            .map(|row| row.map(|cell| visible_cell(&cell)))
+            .collect();
         for row in &rows {
             for (width, cell) in self.widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.chars().count().min(WIDTH_MAX));

@@ -29,6 +29,7 @@ mod snapshot;
 mod status;
 mod top;
 mod topology;
+mod visible;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ use clap::{CommandFactory as _, Parser as _};
 use crate::args::{Args, Command};
 use crate::node_config::NodeConfig;
 use crate::stdout::Closed;
+use crate::visible::visible;
 
 /// Exit code for a command line or configuration that cannot be used (`EX_USAGE` of sysexits.h).
 const EXIT_USAGE: u8 = 64;
@@ -56,7 +58,7 @@ pub fn main_on(disks: Disks) -> ExitCode {
         Ok(code) => code,
         Err(error) if error.is::<Closed>() => ExitCode::SUCCESS,
         Err(error) => {
-            errln!("bayplan: {error:#}");
+            errln!("bayplan: {}", visible(&format!("{error:#}")));
             let is_usage = error.is::<bayplan_daemon::config::ConfigErrors>();
             if is_usage { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
         }
@@ -125,5 +127,5 @@ fn table(header: &[&str]) -> comfy_table::Table {
 
 /// The table without the blanks at the ends of its lines.
 fn render_table(table: &comfy_table::Table) -> String {
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    table.lines().map(|line| format!("{}\n", visible(line.trim_end()))).collect()
 }

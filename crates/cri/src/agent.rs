@@ -22,6 +22,8 @@ pub enum Admission {
     PassThrough,
     /// Answer kubelet with `RESOURCE_EXHAUSTED` and this text; the runtime is not called.
     Refuse(String),
+    /// Answer kubelet with `UNAVAILABLE` and this text, so that it tries again; the runtime is not called.
+    Unavailable(String),
 }
 
 /// A directory of the host that a container sees, and cannot change.

@@ -272,6 +272,7 @@ impl<A: Agent> Call<A> {
                 }
                 Admission::PassThrough => None,
                 Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
+                Admission::Unavailable(text) => return Err(Status::unavailable(text)),
             };
             let is_pinned = pinned.is_some();
             let exchange = self.forward(pinned).await;
@@ -297,6 +298,7 @@ impl<A: Agent> Call<A> {
                 Admission::Place(pinning) => frame::wrap(&message, &delta::for_update(&pinning)),
                 Admission::PassThrough => None,
                 Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
+                Admission::Unavailable(text) => return Err(Status::unavailable(text)),
             };
             Ok(self.forward(pinned).await)
         };

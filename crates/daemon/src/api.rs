@@ -8,17 +8,21 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
 use serde::{Deserialize, Serialize, Serializer};
+use tokio::sync::Semaphore;
 use tokio::time::{Duration, timeout};
 
 use crate::enforcer::Enforcement;
 use crate::event::{Answer, Event};
 use crate::holdings::Holdings;
+use crate::http_server::Rounds;
+use crate::inbox::{Look, Looker};
 use crate::metrics::{Metrics, OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
 use crate::mode::{Mode, ModeReport};
 use crate::prober::Sightings;
@@ -64,6 +68,43 @@ pub(crate) struct Api {
     pub(crate) sightings: Sightings,
     pub(crate) told: Told,
     pub(crate) holdings: Holdings,
+    pub(crate) looker: Looker,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// Answers that are made once for all that ask at a time, and what bounds the rest.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    alive: Rounds<bool>,
+    status: Rounds<Option<Bytes>>,
+    /// Plain and OpenMetrics, without and with metrics by container.
+    metrics: [[Rounds<Bytes>; 2]; 2],
+    /// Places in the queue of decisions that questions over HTTP may take; all others are kubelet's.
+    places: Semaphore,
+}
+
+impl Default for Shared {
+    fn default() -> Shared {
+        Shared {
+            alive: Rounds::default(),
+            status: Rounds::default(),
+            metrics: Default::default(),
+            places: Semaphore::new(PLACES_MAX),
+        }
+    }
+}
+
+impl Api {
+    /// Asks the state through the queue; for the control socket only.
+    async fn ask(&self, event: Event) -> Option<Answer> {
+        let _place = self.shared.places.acquire().await.ok()?;
+        self.syncer.inbox.ask(event).await
+    }
+
+    async fn is_alive(&self) -> bool {
+        let look = async { self.looker.look(Look::Alive).await.is_some() };
+        self.shared.alive.get(look).await
+    }
 }
 
 /// One thing that can be asked.
@@ -83,6 +124,9 @@ struct Route {
 fn serialize_reach<S: Serializer>(reach: &Reach, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(reach.text())
 }
+
+/// Questions over HTTP that wait for the state at a time.
+const PLACES_MAX: usize = 4;
 
 /// How long a change of the mode waits for a write that reclaims memory: one that lasts longer waits for a disk that hangs.
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(10);
@@ -223,23 +267,26 @@ async fn metrics(
 ) -> Response {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|it| it.to_str().ok());
     let is_open = accepted.into_iter().any(asks_for_open_metrics);
-    let text = api.metrics.render(reach >= Reach::Loopback);
-    match is_open {
-        true => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
-        false => ([(header::CONTENT_TYPE, PLAIN_TEXT)], plain_text(&text)).into_response(),
-    }
+    let is_by_container = reach >= Reach::Loopback;
+    let render = async {
+        let text = api.metrics.render(is_by_container);
+        Bytes::from(if is_open { text } else { plain_text(&text) })
+    };
+    let rounds = &api.shared.metrics[usize::from(is_open)][usize::from(is_by_container)];
+    let form = if is_open { OPEN_METRICS } else { PLAIN_TEXT };
+    ([(header::CONTENT_TYPE, form)], rounds.get(render).await).into_response()
 }
 
 /// The state answers, so the daemon decides.
 async fn health(State(api): State<Api>) -> Response {
-    match api.syncer.inbox.ask(Event::Ping).await {
-        Some(_) => "ok\n".into_response(),
-        None => stopping(),
+    match api.is_alive().await {
+        true => "ok\n".into_response(),
+        false => stopping(),
     }
 }
 
 async fn readiness(State(api): State<Api>) -> Response {
-    if api.syncer.inbox.ask(Event::Ping).await.is_none() {
+    if !api.is_alive().await {
         return stopping();
     }
     let lacking = api.syncer.health.lacking();
@@ -253,12 +300,15 @@ async fn readiness(State(api): State<Api>) -> Response {
 }
 
 async fn status(State(api): State<Api>) -> Response {
-    match api.syncer.inbox.ask(Event::Status).await {
-        Some(Answer::Status(mut status)) => {
-            api.holdings.tell(&mut status.containers).await;
-            Json(Status { config: Some(api.reloader.status()), ..*status }).into_response()
-        }
-        _ => stopping(),
+    let render = async {
+        let mut status = api.looker.look(Look::Status).await?;
+        api.holdings.tell(&mut status.containers).await;
+        let status = Status { config: Some(api.reloader.status()), ..*status };
+        serde_json::to_vec(&status).ok().map(Bytes::from)
+    };
+    match api.shared.status.get(render).await {
+        Some(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        None => stopping(),
     }
 }
 
@@ -280,7 +330,7 @@ struct Named {
 }
 
 async fn explain(State(api): State<Api>, Query(named): Query<Named>) -> Response {
-    match api.syncer.inbox.ask(Event::Explain(named.name)).await {
+    match api.ask(Event::Explain(named.name)).await {
         Some(Answer::Explanations(mut found)) => {
             tell_holds(&api, &mut found).await;
             for explanation in &mut found {
@@ -338,7 +388,7 @@ async fn audit(State(api): State<Api>) -> Response {
 
 async fn rebalance(State(api): State<Api>) -> Response {
     let mode = api.reloader.rebalance_mode();
-    match api.syncer.inbox.ask(Event::Occupancy).await {
+    match api.ask(Event::Occupancy).await {
         Some(Answer::Occupancy(it)) => {
             Json(api.told.view(mode, it.is_rebalance_paused)).into_response()
         }
@@ -352,14 +402,14 @@ struct Paused {
 }
 
 async fn pause_rebalance(State(api): State<Api>, Query(it): Query<Paused>) -> Response {
-    match api.syncer.inbox.ask(Event::PauseRebalance(it.paused)).await {
+    match api.ask(Event::PauseRebalance(it.paused)).await {
         Some(_) => rebalance(State(api)).await,
         None => stopping(),
     }
 }
 
 async fn plan_mode(State(api): State<Api>, Query(To { to }): Query<To>) -> Response {
-    match api.syncer.inbox.ask(Event::PlanMode(to)).await {
+    match api.ask(Event::PlanMode(to)).await {
         Some(Answer::ModePlan(plan)) => Json(*plan).into_response(),
         _ => stopping(),
     }

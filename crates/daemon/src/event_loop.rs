@@ -16,7 +16,7 @@ use crate::event::{Answer, Event, Note, Step};
 use crate::health::Health;
 use crate::historian::Historian;
 use crate::history::Entry;
-use crate::inbox::{Envelope, Events};
+use crate::inbox::{Envelope, Events, Look};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::prober::Sightings;
@@ -44,6 +44,8 @@ pub(crate) struct EventLoop {
     pub(crate) enforcement: Enforcement,
     /// Probes watch those who are there.
     pub(crate) sightings: Sightings,
+    /// From HTTP.
+    pub(crate) looks: mpsc::Receiver<Look>,
 }
 
 impl EventLoop {
@@ -61,6 +63,10 @@ impl EventLoop {
                     // Any step does what is due.
                     batch.push(Envelope { event: Event::Ping, answer: oneshot::channel().0 });
                     1
+                }
+                Some(look) = self.looks.recv() => {
+                    self.show(look);
+                    continue;
                 }
                 () = stop.cancelled(), if !events.0.is_closed() => {
                     events.0.close();
@@ -105,6 +111,14 @@ impl EventLoop {
                 warming = self.state.next_warming();
             }
         }
+    }
+
+    fn show(&self, look: Look) {
+        // The client may have gone.
+        let _gone = match look {
+            Look::Alive(answer) => answer.send(()).is_err(),
+            Look::Status(answer) => answer.send(Box::new(self.state.status())).is_err(),
+        };
     }
 
     fn step(&mut self, event: Event, now: Timestamp) -> Step {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bayplan_cri::agent::{Admission, Agent, CreateOutcome, Mount, Ticket};
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
+use bayplan_cri::upstream::RuntimeError;
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::read_volumes;
 use tokio::sync::Notify;
@@ -33,6 +34,8 @@ pub(crate) struct Gate {
     pub(crate) enforcement: Enforcement,
     /// Methods in versions of CRI that are not read, of which the log has told.
     versions_told: Arc<Mutex<BTreeSet<String>>>,
+    /// When a call was held back for the first time although the runtime answers.
+    held_since: Arc<OnceLock<Instant>>,
 }
 
 /// Why there is no decision.
@@ -48,6 +51,9 @@ enum Undecided {
 
 /// A start waits this long at most for kernel files. Some milliseconds are usual; the rest is for slow disks, on which the way back is kept first.
 const FILES_PATIENCE: Duration = Duration::from_millis(250);
+
+/// The longest time for which calls are held back while the runtime answers but does not list what runs; `runtimeRequestTimeout` of kubelet.
+const HELD_MAX: Duration = Duration::from_mins(2);
 
 /// Nine methods are read, and versions of CRI are few; what is named beyond is no version.
 const VERSIONS_TOLD_MAX: usize = 100;
@@ -68,8 +74,8 @@ impl Gate {
         mounts: Arc<Mounts>,
         enforcement: Enforcement,
     ) -> Gate {
-        let versions_told = Arc::default();
-        Gate { syncer, config, metrics, sync_soon, mounts, enforcement, versions_told }
+        let (versions_told, held_since) = (Arc::default(), Arc::default());
+        Gate { syncer, config, metrics, sync_soon, mounts, enforcement, versions_told, held_since }
     }
 
     /// Sends an event although whoever asked may give up waiting: what happened must not be lost.
@@ -94,13 +100,16 @@ impl Gate {
     ) -> Result<Admission, Undecided> {
         let (asked, limit) = (Instant::now(), self.config.borrow().decision_timeout);
         let first = match decide(place, first, asked + limit).await? {
-            Answer::Admission(refused @ Admission::Refuse(_)) => Some(refused),
+            Answer::Admission(refused @ (Admission::Refuse(_) | Admission::Unavailable(_))) => {
+                Some(refused)
+            }
             Answer::Admission(admission) => return Ok(admission),
             _ => None,
         };
         // Who is not refused does not need the runtime's answer.
         let patience = if first.is_some() { limit } else { limit / 4 };
         let synced = timeout_at(asked + patience, self.syncer.sync()).await;
+        let is_reached = !matches!(synced, Ok(Err(RuntimeError::Unavailable { .. })));
         if !matches!(synced, Ok(Ok(()))) {
             tracing::warn!("the runtime could not be asked what has ended");
         }
@@ -109,9 +118,33 @@ impl Gate {
             Err(why) => Err(why),
         };
         match last {
+            Ok(Answer::Admission(held @ Admission::Unavailable(_))) => {
+                Ok(self.hold(held, is_reached))
+            }
             Ok(Answer::Admission(admission)) => Ok(admission),
             Ok(_) => first.ok_or(Undecided::Late),
             Err(why) => first.ok_or(why),
+        }
+    }
+
+    /// A call that came before it is known what runs. A container that passed through would run on all CPUs, those of running owners among
+    /// them, so it is held back with either `onFailure`; with `open` it passes once the runtime has created containers, but not listed
+    /// them, for [`HELD_MAX`]. A runtime that cannot be reached creates none, so that time does not count.
+    fn hold(&self, held: Admission, is_reached: bool) -> Admission {
+        self.metrics.failed("not_known");
+        if !is_reached {
+            return held;
+        }
+        let since = *self.held_since.get_or_init(Instant::now);
+        let on_failure = self.config.borrow().on_failure;
+        match is_held_too_long(since, Instant::now(), on_failure) {
+            true => {
+                tracing::error!(
+                    "the runtime has not told for {HELD_MAX:?} what runs; the call passes, see onFailure"
+                );
+                Admission::PassThrough
+            }
+            false => held,
         }
     }
 
@@ -228,6 +261,11 @@ impl Gate {
     }
 }
 
+/// With `onFailure: closed` nothing is ever held too long.
+fn is_held_too_long(since: Instant, now: Instant, on_failure: OnFailure) -> bool {
+    on_failure == OnFailure::Open && now.saturating_duration_since(since) >= HELD_MAX
+}
+
 /// Asks and waits for the answer.
 async fn decide(place: Place, question: Event, deadline: Instant) -> Result<Answer, Undecided> {
     let answered = timeout_at(deadline, place.ask(question)).await;
@@ -260,7 +298,7 @@ impl Agent for Gate {
             (Event::TryAdmit(ticket, container.clone()), Event::Admit(ticket, container));
         let decided = self.decide_twice(place, first, last).await;
         let admission = decided.unwrap_or_else(|why| self.undecided(why));
-        if matches!(admission, Admission::Refuse(_)) {
+        if matches!(admission, Admission::Refuse(_) | Admission::Unavailable(_)) {
             // Should it be placed late, nobody will come for the place.
             self.send(Event::CreateEnded(ticket, CreateOutcome::Failed));
         }
@@ -320,7 +358,7 @@ impl Agent for Gate {
         let decided = self.decide_twice(place, first, last).await;
         let decided = decided.unwrap_or_else(|why| self.undecided(why));
         // Kubelet asks every second for what is refused, and the runtime hears nothing of it.
-        if !matches!(decided, Admission::Refuse(_)) {
+        if !matches!(decided, Admission::Refuse(_) | Admission::Unavailable(_)) {
             self.note_call(container_id);
         }
         decided
@@ -493,6 +531,19 @@ mod tests {
         assert_eq!(gate.versions_told.lock().unwrap().len(), VERSIONS_TOLD_MAX);
         let counted = "bayplan_failures_total{kind=\"other_version\"} 2000";
         assert!(gate.metrics.render(true).contains(counted));
+    }
+
+    #[test]
+    fn calls_are_held_back_for_a_bounded_time_where_the_configuration_is_open() {
+        let since = Instant::now();
+        for (after, on_failure, expected) in [
+            (HELD_MAX - Duration::from_millis(1), OnFailure::Open, false),
+            (HELD_MAX, OnFailure::Open, true),
+            (HELD_MAX * 100, OnFailure::Closed, false),
+        ] {
+            let told = is_held_too_long(since, since + after, on_failure);
+            assert_eq!(told, expected, "{after:?} {on_failure:?}");
+        }
     }
 
     const LATE: &str = "bayplan_failures_total{kind=\"late_files\"} 1";

@@ -7,6 +7,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::event::{Answer, Event};
+use crate::status::Status;
 
 /// An event, and who waits for its answer.
 pub(crate) struct Envelope {
@@ -61,6 +62,37 @@ impl Place {
         self.0.send(Envelope { event, answer });
         async { answered.await.ok() }
     }
+}
+
+/// A look at the state that takes no place in the queue, so that however many ask over HTTP, kubelet's calls have theirs.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// Whether the task that decides has a turn.
+    Alive(oneshot::Sender<()>),
+    /// What is where.
+    Status(oneshot::Sender<Box<Status>>),
+}
+
+/// Looks that may wait: each kind is made once for all that ask.
+const LOOKS_MAX: usize = 4;
+
+/// Asks for looks.
+#[derive(Clone, Debug)]
+pub(crate) struct Looker(mpsc::Sender<Look>);
+
+impl Looker {
+    /// `None` when the daemon is stopping.
+    pub(crate) async fn look<T>(&self, what: impl FnOnce(oneshot::Sender<T>) -> Look) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        self.0.send(what(answer)).await.ok()?;
+        answered.await.ok()
+    }
+}
+
+/// A way to look, and what the task that decides receives.
+pub(crate) fn looker() -> (Looker, mpsc::Receiver<Look>) {
+    let (sender, receiver) = mpsc::channel(LOOKS_MAX);
+    (Looker(sender), receiver)
 }
 
 /// The receiving end of an [`Inbox`].

@@ -1,6 +1,5 @@
 //! The HTTP server of `metricsAddress`. In: an address. Out: answers there, sooner or later: whoever has the port now does not keep kubelet waiting.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::api::{Api, Reach, routes};
 use crate::health::Health;
+use crate::http_server::{self, for_local_hosts};
 use crate::tasks::Losses;
 
 /// A port that somebody else has is tried again after this time.
@@ -47,13 +47,20 @@ impl MetricsPort {
     }
 
     /// Serves, once there is a port.
-    pub(crate) async fn serve(self, api: Api) -> io::Result<()> {
+    pub(crate) async fn serve(self, api: Api) {
         let listener = match self.listener {
             Some(listener) => listener,
             None => bind_when_free(self.wanted).await,
         };
         self.health.set_metrics_port_lacking(false);
-        axum::serve(listener, routes(Reach::of(self.wanted.ip()), api)).await
+        let reach = Reach::of(self.wanted.ip());
+        let routes = routes(reach, api);
+        let routes = match reach {
+            // What a page of a browser on this node may try.
+            Reach::Loopback => for_local_hosts(routes),
+            _ => routes,
+        };
+        http_server::serve(listener, routes, http_server::TCP).await;
     }
 }
 

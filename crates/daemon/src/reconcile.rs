@@ -69,6 +69,7 @@ impl NodeState {
         }
         self.note_not_alone(&not_alone, &mut step);
         self.forget_unstarted(view);
+        self.note_known(view, now, &mut step);
         self.ended.retain(|_, step| *step > view.basis);
         self.note_kept_files(view, &mut step);
         let is_due = self.compactor.is_due() || self.narrower.is_due();
@@ -98,6 +99,22 @@ impl NodeState {
                 None if self.is_superseded(seen, view) || self.is_restored() => {}
                 None => self.adopt_seen(runtime_id, seen, now, step),
             }
+        }
+    }
+
+    /// From the first view that describes what runs, everything is known.
+    fn note_known(&mut self, view: &RuntimeView, now: Timestamp, step: &mut Step) {
+        let has_undescribed = view.containers.iter().any(|(runtime_id, seen)| {
+            seen.is_alive
+                && seen.details.is_none()
+                && !self.by_runtime_id.contains_key(runtime_id)
+                && !self.is_over(runtime_id, seen, view.basis)
+                && !self.is_superseded(seen, view)
+        });
+        let was_partial = self.known.is_partial();
+        self.known = self.known.after_view(has_undescribed, now);
+        if was_partial && !self.known.is_partial() {
+            step.records.push(self.machine_record());
         }
     }
 
@@ -223,7 +240,7 @@ impl NodeState {
         };
         let id = self.take_id();
         let (request, warnings) = self.request(id, &details.container);
-        let Some(how) = self.adopt_details(&request, &details.pinning, step) else { return };
+        let Some(how) = self.adopt_details(&request, &details.pinning, now, step) else { return };
         step.notes.extend(warning_notes(&details.container, &warnings));
         let decision = Decision {
             at: now,
@@ -265,10 +282,48 @@ impl NodeState {
         true
     }
 
+    /// Adopts an owner that runs; what was granted its CPUs before the runtime was asked is placed anew, or shares. False: its CPUs have
+    /// an owner by the journal, or cannot be owned.
+    fn adopt_before_provisional(
+        &mut self,
+        id: ContainerId,
+        allocation: &Allocation,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> bool {
+        if self.ledger.adopt(id, allocation.clone()).is_ok() {
+            return true;
+        }
+        let cpus = &allocation.exclusive;
+        let holds = |id: &ContainerId| {
+            self.ledger
+                .allocation(*id)
+                .is_some_and(|held| held.exclusive.union(&held.idle).intersects(cpus))
+        };
+        let holders: Vec<ContainerId> = self.containers.keys().copied().filter(holds).collect();
+        if holders.is_empty() || !holders.iter().all(|id| self.known.is_provisional(*id)) {
+            return false;
+        }
+        let places: Vec<_> =
+            holders.iter().filter_map(|id| Some((*id, self.place(*id)?))).collect();
+        let held: Vec<_> =
+            holders.iter().filter_map(|id| Some((*id, self.ledger.release(*id)?))).collect();
+        if self.ledger.adopt(id, allocation.clone()).is_err() {
+            for (holder, held) in held {
+                self.put_back(holder, held, step);
+            }
+            return false;
+        }
+        let why = format!("CPUs {cpus} are owned by a container that the journal did not have");
+        self.seat_anew(&places, &why, now, step);
+        true
+    }
+
     fn adopt_details(
         &mut self,
         request: &Request,
         pinning: &Pinning,
+        now: Timestamp,
         step: &mut Step,
     ) -> Option<String> {
         let Pinning { cpus, mems } = pinning;
@@ -284,7 +339,7 @@ impl NodeState {
                 terms: request.terms(),
                 ..Allocation::new(pool.unwrap_or(PoolId::MACHINE))
             };
-            if self.ledger.adopt(request.id, allocation).is_ok() {
+            if self.adopt_before_provisional(request.id, &allocation, now, step) {
                 return Some(format!("keeps CPUs {cpus} for itself"));
             }
         }

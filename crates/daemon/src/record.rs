@@ -34,6 +34,9 @@ pub enum Record {
         version: u32,
         /// Shape of the machine.
         fingerprint: String,
+        /// The writer did not know yet all that runs: an earlier journal was lost, and the runtime had not been asked.
+        #[serde(default, skip_serializing_if = "Not::not")]
+        is_partial: bool,
     },
     /// An operator has chosen another mode.
     Mode {
@@ -91,6 +94,19 @@ pub struct PlacedRecord {
     /// How far its start on slow memory is.
     #[serde(default, skip_serializing_if = "Cold::is_no")]
     pub cold: Cold,
+    /// What it held before a start on a machine of another shape took it away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elsewhere: Option<Box<Elsewhere>>,
+}
+
+/// A place on a machine of another shape. Taken again by the first start on that machine, so that one start with CPUs offline, or with
+/// another root of the machine's files, does not make an exclusive container a shared one for good.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Elsewhere {
+    /// Shape of that machine.
+    pub fingerprint: String,
+    /// What it held there.
+    pub allocation: AllocationForm,
 }
 
 /// [`NewContainer`] as JSON.
@@ -384,6 +400,11 @@ impl AllocationForm {
         }
     }
 
+    /// It has CPUs of its own.
+    pub(crate) fn has_exclusive(&self) -> bool {
+        !self.exclusive.is_empty()
+    }
+
     /// Name of its pool.
     pub fn pool(&self) -> &str {
         &self.pool
@@ -424,6 +445,8 @@ pub struct Live {
     pub next_id: u64,
     /// Shape of the machine that the journal is about.
     pub fingerprint: Option<String>,
+    /// Its writer did not know yet all that ran.
+    pub is_partial: bool,
     /// The last mode that an operator has chosen, and when.
     pub mode: Option<(Mode, Timestamp)>,
     /// The rebalancer is paused.
@@ -439,8 +462,10 @@ pub fn replay<'a>(lines: impl IntoIterator<Item = &'a String>) -> Live {
     let mut live = Live::default();
     for line in lines {
         match serde_json::from_str::<Record>(line) {
-            Ok(Record::Machine { version, fingerprint }) if version <= RECORD_VERSION => {
-                live.fingerprint = Some(fingerprint);
+            Ok(Record::Machine { version, fingerprint, is_partial })
+                if version <= RECORD_VERSION =>
+            {
+                (live.fingerprint, live.is_partial) = (Some(fingerprint), is_partial);
             }
             Ok(Record::Machine { .. }) | Err(_) => live.unreadable += 1,
             Ok(Record::Mode { mode, at }) => live.mode = Some((mode, at)),

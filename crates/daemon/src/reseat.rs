@@ -27,8 +27,11 @@ use jiff::Timestamp;
 use crate::decision::Decision;
 use crate::event::{Answer, ChangedMachine, Note, Step};
 use crate::history::By;
-use crate::record::{AllocationForm, Live};
+use crate::record::{AllocationForm, Elsewhere, Live};
 use crate::state::{NodeState, Phase};
+
+/// Added to the decision about a container that takes its earlier place again.
+const BACK: &str = "; its earlier place counts again: the machine has its earlier shape";
 
 /// How many could not stay.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,6 +71,7 @@ impl NodeState {
         self.is_rebalance_paused = live.is_rebalance_paused;
         self.unstarted = live.unstarted;
         let mut places = Vec::new();
+        let before = live.fingerprint.filter(|before| *before != self.fingerprint);
         for (id, placed) in live.containers {
             let phase = match placed.runtime_id {
                 Some(_) => Phase::Created,
@@ -76,13 +80,45 @@ impl NodeState {
             let spec = placed.container.into();
             self.insert(id, spec, placed.runtime_id, phase, placed.decision);
             self.set_cold(id, placed.cold);
-            places.push((id, placed.allocation));
+            let here = match placed.elsewhere {
+                Some(it) if it.fingerprint == self.fingerprint => {
+                    if let Some(container) = self.containers.get_mut(&id) {
+                        container.decision.outcome.push_str(BACK);
+                    }
+                    it.allocation
+                }
+                elsewhere => {
+                    if let Some(container) = self.containers.get_mut(&id) {
+                        container.elsewhere = elsewhere.map(|it| *it);
+                    }
+                    placed.allocation
+                }
+            };
+            places.push((id, here));
         }
         self.take_claims();
         self.reseat(&places, &BTreeMap::new(), "not_restored", now, &mut step);
+        if let Some(before) = before {
+            self.note_elsewhere(&places, &before);
+        }
         step.history.extend(self.reseated(&places, By::Restart));
         NodeState::finish_entries(&mut step, now);
         step
+    }
+
+    /// Remembers the places of containers that owned CPUs on the machine of this shape and own none here; the first such machine counts.
+    fn note_elsewhere(&mut self, places: &[(ContainerId, AllocationForm)], fingerprint: &str) {
+        for (id, had) in places {
+            let owns = self.ledger.allocation(*id).is_some_and(|it| !it.exclusive.is_empty());
+            if owns || !had.has_exclusive() {
+                continue;
+            }
+            let Some(container) = self.containers.get_mut(id) else { continue };
+            container.elsewhere.get_or_insert_with(|| Elsewhere {
+                fingerprint: fingerprint.to_owned(),
+                allocation: had.clone(),
+            });
+        }
     }
 
     /// Goes on with the machine as it is now.
@@ -155,6 +191,23 @@ impl NodeState {
             }
         }
         reseated
+    }
+
+    /// Places containers anew that are in no ledger any more, because of `why`.
+    pub(crate) fn seat_anew(
+        &mut self,
+        places: &[(ContainerId, AllocationForm)],
+        why: &str,
+        now: Timestamp,
+        step: &mut Step,
+    ) {
+        for (id, form) in places {
+            let mut seat = Seat::new(*id, form, self.ledger.pools());
+            seat.sent_away = Some(why.to_owned());
+            self.find_place(&seat, why, "displaced", now, step);
+            step.records.extend(self.placed_record(*id));
+        }
+        step.history.extend(self.reseated(places, By::Restart));
     }
 
     /// Fills an empty ledger. `kind` counts those who can only share.

@@ -38,8 +38,10 @@ use crate::historian::start_history;
 use crate::history::Entry;
 use crate::holdings::Holdings;
 use crate::hotplug::{Ground, Machine, Watch};
-use crate::inbox::{Inbox, inbox};
+use crate::http_server;
+use crate::inbox::{Inbox, Looker, inbox, looker};
 use crate::keeper::Keeper;
+use crate::known::Known;
 use crate::metrics::Metrics;
 use crate::metrics_port::MetricsPort;
 use crate::neighbours::watch_neighbours;
@@ -51,7 +53,7 @@ use crate::reconfigure::check_reserved;
 use crate::record::replay;
 use crate::reload::{Followed, Parts, Reloader};
 use crate::resources_dir::{ResourcesDir, has_files, resources_root};
-use crate::socket::{Access, listen_unix};
+use crate::socket::{Access, SocketLock, listen_unix};
 use crate::state::{NodeState, Origin};
 use crate::sync::Syncer;
 use crate::systemd::{Ear, Systemd, feed_watchdog};
@@ -111,7 +113,7 @@ pub struct Daemon {
     /// Ends after them: they call the runtime through it.
     forwarder: Forwarder,
     /// Those that it has made.
-    sockets: Vec<PathBuf>,
+    sockets: Vec<(PathBuf, SocketLock)>,
     metrics_address: Option<SocketAddr>,
     ear: Ear,
     config: LiveConfig,
@@ -125,6 +127,7 @@ pub struct Daemon {
 /// What decides and what writes, and the ways to both.
 pub(crate) struct Core {
     pub(crate) inbox: Inbox,
+    looker: Looker,
     pub(crate) forwarder: Forwarder,
     upstream: Upstream,
     metrics: Arc<Metrics>,
@@ -159,6 +162,7 @@ impl Core {
         let forwarder = Forwarder::start().map_err(StartError::Forwarder)?;
         let upstream = forwarder.upstream(&config.runtime_socket, config.runtime_timeout);
         let (inbox, events) = inbox(config.waiting_max);
+        let (looker, looks) = looker();
         let (writer, batches) = mpsc::unbounded_channel();
         let (failed, failures) = mpsc::unbounded_channel();
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
@@ -174,6 +178,7 @@ impl Core {
             sync_soon: Arc::clone(&sync_soon),
             enforcement: enforcement.clone(),
             sightings: sightings.clone(),
+            looks,
         };
         let resources = ResourcesDir::new(resources_root(&config.socket));
         let (limits, counts) = (current.clone(), Arc::clone(&metrics));
@@ -202,6 +207,7 @@ impl Core {
         };
         Ok(Core {
             inbox,
+            looker,
             forwarder,
             upstream,
             metrics,
@@ -335,11 +341,16 @@ impl Daemon {
         };
         let mounts = mounts_of(&config);
         let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement);
-        daemon.serve_or_stop(gate, systemd).await
+        daemon.serve_or_stop(gate, core.looker, systemd).await
     }
 
-    async fn serve_or_stop(mut self, gate: Gate, systemd: Systemd) -> Result<Daemon, StartError> {
-        match self.serve(gate, systemd).await {
+    async fn serve_or_stop(
+        mut self,
+        gate: Gate,
+        looker: Looker,
+        systemd: Systemd,
+    ) -> Result<Daemon, StartError> {
+        match self.serve(gate, looker, systemd).await {
             Ok(()) => Ok(self),
             Err(error) => {
                 self.stop().await;
@@ -363,7 +374,12 @@ impl Daemon {
         self.broken.cancelled().await;
     }
 
-    async fn serve(&mut self, gate: Gate, systemd: Systemd) -> Result<(), StartError> {
+    async fn serve(
+        &mut self,
+        gate: Gate,
+        looker: Looker,
+        systemd: Systemd,
+    ) -> Result<(), StartError> {
         let config = Arc::clone(&gate.config.borrow());
         let inbox = gate.syncer.inbox.clone();
         let neighbours =
@@ -378,17 +394,19 @@ impl Daemon {
             sightings: self.sightings.clone(),
             told: self.told.clone(),
             holdings: Holdings::new(config.host_root.clone()),
+            looker,
+            shared: Arc::default(),
         };
         if let Some(address) = config.metrics_address {
             let bound = MetricsPort::bind(address, &self.losses).await;
             self.metrics_address = bound.address();
-            let served = until(self.kill.clone(), quietly(bound.serve(api.clone())));
+            let served = until(self.kill.clone(), bound.serve(api.clone()));
             self.tasks.push(self.losses.spare(Part::Server, served));
         }
         let access = Access::Group(&config.control_group);
         let listener = self.listen(systemd.control, &config.control_socket, access).await?;
-        let served = axum::serve(listener, routes(Reach::Socket, api)).into_future();
-        let served = until(self.kill.clone(), quietly(served));
+        let served = http_server::serve(listener, routes(Reach::Socket, api), http_server::CONTROL);
+        let served = until(self.kill.clone(), served);
         self.tasks.push(self.losses.spare(Part::Server, served));
         let listener = self.listen(systemd.cri, &config.socket, Access::Owner).await?;
         let listener = self.forwarder.take_over(listener).map_err(StartError::Forwarder)?;
@@ -397,7 +415,9 @@ impl Daemon {
         let images = images.map(|it| self.forwarder.upstream(&it, config.runtime_timeout));
         let live = self.config.clone();
         let drain = move || live.borrow().drain_timeout;
-        let proxy = Proxy::new(gate.syncer.upstream.clone(), images, gate);
+        // Calls that clients leave half open must not hold up those of the daemon: a runtime may bound the calls of a connection.
+        let upstream = self.forwarder.upstream(&config.runtime_socket, config.runtime_timeout);
+        let proxy = Proxy::new(upstream, images, gate);
         let served = proxy::serve(listener, proxy, close.cancelled_owned(), drain);
         self.proxy = vital_on(self.forwarder.handle(), &self.broken, served);
         self.ear.ready();
@@ -422,8 +442,8 @@ impl Daemon {
     ) -> Result<UnixListener, StartError> {
         let listen = |source| StartError::Listen { what: path.display().to_string(), source };
         let Some(passed) = passed else {
-            let listener = listen_unix(path, access).await.map_err(listen)?;
-            self.sockets.push(path.to_owned());
+            let (listener, lock) = listen_unix(path, access).await.map_err(listen)?;
+            self.sockets.push((path.to_owned(), lock));
             return Ok(listener);
         };
         let address = passed.local_addr().map_err(listen)?;
@@ -452,7 +472,7 @@ impl Daemon {
         take_back(&self.inbox, &self.enforcement).await;
         self.stop.cancel();
         // Before the journal is free: a successor makes sockets of its own at these paths.
-        for socket in self.sockets {
+        for (socket, _lock) in self.sockets {
             let _gone = std::fs::remove_file(socket);
         }
         self.kill.cancel();
@@ -506,12 +526,6 @@ async fn follow(machine: Option<Watch>, reloader: Reloader) {
         }
     };
     tokio::join!(machine, reloader.watch());
-}
-
-async fn quietly(served: impl Future<Output = std::io::Result<()>>) {
-    if let Err(error) = served.await {
-        tracing::error!(%error, "an HTTP server ended");
-    }
 }
 
 /// Where containers find their CPUs and memory nodes.
@@ -570,7 +584,16 @@ async fn restore(
         tracing::warn!(line = dropped.line, why = dropped.why, "a journal record was dropped");
     }
     let live = replay(&recovered.records);
-    if !recovered.dropped.is_empty() || live.unreadable > 0 {
+    let is_torn = !recovered.dropped.is_empty();
+    let known = Known::after_reading(is_torn, &live, &fingerprint(topology));
+    if known.is_partial() {
+        tracing::warn!(
+            "no whole journal of this machine is in {}: containers are created once the runtime has told what runs",
+            config.state_dir.display()
+        );
+    }
+    state = state.with_known(known);
+    if is_torn || live.unreadable > 0 {
         match journal.set_aside() {
             Ok(old) => tracing::warn!("the journal as it was is in {}", old.display()),
             Err(error) => tracing::warn!(%error, "the journal as it was could not be kept"),
@@ -632,7 +655,9 @@ async fn first_sync(syncer: &Syncer) -> bool {
     });
     let has_synced = tried.await.is_ok();
     if !has_synced {
-        tracing::warn!("the runtime does not answer; serving with what the journal says");
+        tracing::warn!(
+            "the runtime does not answer; it is asked again with each creation and every few seconds"
+        );
     }
     has_synced
 }

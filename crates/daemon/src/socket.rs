@@ -1,6 +1,7 @@
 //! Unix sockets that the daemon makes itself. In: a path, and who may connect. Out: a listener.
 
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
+use std::fs::TryLockError;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt, chown};
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -15,11 +16,38 @@ pub(crate) enum Access<'a> {
     Group(&'a str),
 }
 
+/// The right to a path: two daemons with state directories of their own may be given one socket, and the second one would take
+/// it away from the first. Held until it is dropped, or the process ends; the file stays, since a removed one may be a successor's.
+#[derive(Debug)]
+pub(crate) struct SocketLock {
+    _file: std::fs::File,
+}
+
+fn lock(path: &Path) -> std::io::Result<SocketLock> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(name)?;
+    match file.try_lock() {
+        Ok(()) => Ok(SocketLock { _file: file }),
+        Err(TryLockError::WouldBlock) => Err(std::io::ErrorKind::AddrInUse.into()),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
 /// Listens on a path, taking over a socket that a dead process left.
-pub(crate) async fn listen_unix(path: &Path, access: Access<'_>) -> std::io::Result<UnixListener> {
+///
+/// # Errors
+/// `AddrInUse`: another daemon has it, or is about to.
+pub(crate) async fn listen_unix(
+    path: &Path,
+    access: Access<'_>,
+) -> std::io::Result<(UnixListener, SocketLock)> {
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;
     }
+    let lock = lock(path)?;
     if UnixStream::connect(path).await.is_ok() {
         return Err(std::io::ErrorKind::AddrInUse.into());
     }
@@ -36,7 +64,7 @@ pub(crate) async fn listen_unix(path: &Path, access: Access<'_>) -> std::io::Res
         let path = path.display();
         tracing::warn!("controlGroup: {error:#}; only root can connect to {path}");
     }
-    Ok(listener)
+    Ok((listener, lock))
 }
 
 fn open_to_group(path: &Path, group: &str) -> anyhow::Result<()> {
@@ -102,7 +130,7 @@ mod tests {
     async fn check(access: Access<'_>, expected: (u32, u32)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("below/socket");
-        let _listener = listen_unix(&path, access).await.unwrap();
+        let _listening = listen_unix(&path, access).await.unwrap();
         let metadata = std::fs::metadata(&path).unwrap();
         assert_eq!((metadata.mode() & 0o777, metadata.gid()), expected, "{access:?}");
     }
@@ -114,6 +142,23 @@ mod tests {
         check(Access::Group(&own.to_string()), (0o660, own)).await;
         check(Access::Group("root"), (0o660, 0)).await;
         check(Access::Group("no such group"), (0o600, own)).await;
+    }
+
+    /// Of daemons that start at the same time on one path, whatever their state directories, one gets it.
+    #[tokio::test]
+    async fn one_of_several_that_start_together_gets_the_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        for _ in 0..20 {
+            let starts = (0..4).map(|_| listen_unix(&path, Access::Owner));
+            let started = futures::future::join_all(starts).await;
+            let (got, refused): (Vec<_>, Vec<_>) = started.into_iter().partition(Result::is_ok);
+            assert_eq!((got.len(), refused.len()), (1, 3));
+            for error in refused {
+                assert_eq!(error.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+            }
+            UnixStream::connect(&path).await.unwrap();
+        }
     }
 
     #[test]

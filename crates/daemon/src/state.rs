@@ -47,9 +47,10 @@ use crate::decision::{
 };
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
 use crate::history::{Entry, Kind};
+use crate::known::Known;
 use crate::mode::{DRAINED, Mode};
 use crate::narrowing::Narrower;
-use crate::record::Record;
+use crate::record::{Elsewhere, Record};
 use crate::resources_file::Tellings;
 use crate::sent::Sent;
 use crate::state::refused::RefusedResize;
@@ -107,6 +108,8 @@ pub(crate) struct Container {
     pub(crate) cold: Cold,
     /// What somebody else has chosen for its pod.
     pub(crate) claim: Claim,
+    /// What it held before a start on a machine of another shape.
+    pub(crate) elsewhere: Option<Elsewhere>,
 }
 
 impl Container {
@@ -200,6 +203,7 @@ pub struct NodeState {
     pub(crate) is_rebalance_paused: bool,
     pub(crate) turned: Turned,
     pub(crate) sent: Sent,
+    pub(crate) known: Known,
 }
 
 impl NodeState {
@@ -235,7 +239,13 @@ impl NodeState {
             is_rebalance_paused: false,
             turned: Turned::default(),
             sent: Sent::default(),
+            known: Known::default(),
         }
+    }
+
+    /// With what a journal that was just read says of what runs.
+    pub(crate) fn with_known(self, known: Known) -> NodeState {
+        NodeState { known, ..self }
     }
 
     /// A creation in doubt keeps its place for at least this long although the runtime does not list it.
@@ -273,7 +283,42 @@ impl NodeState {
                 | Event::SetsChanged(..)
         );
         let is_creation_over = matches!(event, Event::CreateEnded(..));
-        let mut step = match event {
+        let mut step = match self.not_yet(&event) {
+            Some(answer) => Step::new(answer),
+            None => self.take(event, now),
+        };
+        self.settle_pods(now, &mut step);
+        self.settle_claims(now, &mut step);
+        self.end_cold_starts(now, &mut step);
+        // A failed write is repeated with the next change or after the next sync: at once it would fail again.
+        if self.ledger.version() != version || !step.records.is_empty() || has_observed {
+            self.plan(&mut step);
+            self.note_squeezed(&mut step);
+            self.note_files(&mut step);
+        }
+        self.note_holes(&mut step, is_creation_over);
+        self.note_room(&mut step, is_creation_over);
+        step.answers_after_plan |= self.corrects_new(&step);
+        NodeState::finish_entries(&mut step, now);
+        step
+    }
+
+    /// The answer to a call that cannot be decided before the runtime has told what runs.
+    fn not_yet(&self, event: &Event) -> Option<Answer> {
+        let is_final = match event {
+            Event::TryAdmit(..) | Event::TryResize(..) => false,
+            Event::Admit(..) | Event::Resize(..) => true,
+            _ => return None,
+        };
+        // Nothing is placed then.
+        if self.is_restored() {
+            return None;
+        }
+        self.known.answer(is_final)
+    }
+
+    fn take(&mut self, event: Event, now: Timestamp) -> Step {
+        match event {
             Event::PodStarted(pod) => self.pod_started(&pod, now),
             Event::PodEnded(pod_id) => self.pod_ended(&pod_id, now),
             Event::TryAdmit(_, container) | Event::Admit(_, container) if self.is_restored() => {
@@ -318,21 +363,7 @@ impl NodeState {
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
             Event::Occupancy => Step::new(Answer::Occupancy(Box::new(self.occupancy()))),
             Event::Explain(name) => Step::new(Answer::Explanations(self.explain(&name))),
-        };
-        self.settle_pods(now, &mut step);
-        self.settle_claims(now, &mut step);
-        self.end_cold_starts(now, &mut step);
-        // A failed write is repeated with the next change or after the next sync: at once it would fail again.
-        if self.ledger.version() != version || !step.records.is_empty() || has_observed {
-            self.plan(&mut step);
-            self.note_squeezed(&mut step);
-            self.note_files(&mut step);
         }
-        self.note_holes(&mut step, is_creation_over);
-        self.note_room(&mut step, is_creation_over);
-        step.answers_after_plan |= self.corrects_new(&step);
-        NodeState::finish_entries(&mut step, now);
-        step
     }
 
     /// A container that was told of CPUs that have found an owner since must not be started there.
@@ -346,6 +377,9 @@ impl NodeState {
     }
 
     fn plan(&mut self, step: &mut Step) {
+        if self.known.is_partial() {
+            return;
+        }
         step.plan = plan_pinnings(&self.desired(), &self.observed);
         for write in &step.plan.writes {
             self.note_rewritten(&write.container);
@@ -506,6 +540,7 @@ impl NodeState {
         };
         step.notes.extend(memory_notes(self.ledger.pools(), &name, &request, offer.allocation()));
         let moves = offer.moves().to_vec();
+        self.known.note_grant(id);
         if let Err(stale) = self.ledger.commit(offer) {
             step.notes.push(Note::Failure { kind: "stale_offer", message: stale.to_string() });
             step.answer = Answer::Admission(Admission::PassThrough);
@@ -611,6 +646,7 @@ impl NodeState {
             touched: self.steps,
             cold: Cold::No,
             claim,
+            elsewhere: None,
         };
         self.containers.insert(id, container);
         self.remember_home(id);

@@ -6,10 +6,12 @@
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
+
+use nix::fcntl::OFlag;
 
 /// What is about to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,26 +115,30 @@ impl Files {
     /// To append to; it must be there.
     pub(crate) fn open_end(&self, path: &Path) -> io::Result<File> {
         self.before(Operation::Open)?;
-        OpenOptions::new().append(true).open(path)
+        regular(OpenOptions::new().append(true).custom_flags(AT_ONCE).open(path)?)
     }
 
     /// To append to; it must not be there yet, and nobody but its owner may read it.
     pub(crate) fn create(&self, path: &Path) -> io::Result<File> {
         self.before(Operation::Open)?;
-        OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
+        let mut options = OpenOptions::new();
+        regular(options.append(true).create_new(true).mode(0o600).open(path)?)
     }
 
     /// To read and write, made if it is missing.
     pub(crate) fn open(&self, path: &Path) -> io::Result<File> {
         self.before(Operation::Open)?;
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        regular(options.custom_flags(AT_ONCE).open(path)?)
     }
 
     /// To write, and empty; nobody but its owner may read it.
     pub(crate) fn open_new(&self, path: &Path) -> io::Result<File> {
         self.before(Operation::Open)?;
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
+        let options = options.read(true).write(true).create(true).truncate(true).mode(0o600);
+        regular(options.custom_flags(AT_ONCE).open(path)?)
     }
 
     pub(crate) fn lock(&self, file: &File) -> Result<(), TryLockError> {
@@ -142,7 +148,10 @@ impl Files {
 
     pub(crate) fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.before(Operation::Read)?;
-        fs::read(path)
+        let file = OpenOptions::new().read(true).custom_flags(AT_ONCE).open(path)?;
+        let mut bytes = Vec::new();
+        regular(file)?.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// All of it, if the disk does not refuse in between.
@@ -193,8 +202,28 @@ impl Files {
 
     pub(crate) fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.before(Operation::Copy)?;
+        regular(OpenOptions::new().read(true).custom_flags(AT_ONCE).open(from)?)?;
         fs::copy(from, to).map(|_| ())
     }
+}
+
+/// An open of a FIFO comes back at once, so that it can be refused. Regular files do not know it (open(2)).
+const AT_ONCE: i32 = OFlag::O_NONBLOCK.bits();
+
+/// Refuses what is no regular file: a FIFO, a device or a socket may never give an end, or block.
+fn regular(file: File) -> io::Result<File> {
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() {
+        return Ok(file);
+    }
+    let found = match () {
+        () if kind.is_fifo() => "a FIFO",
+        () if kind.is_dir() => "a directory",
+        () if kind.is_char_device() || kind.is_block_device() => "a device",
+        () => "not a file",
+    };
+    let text = format!("it is {found}, and a regular file is expected; move it away");
+    Err(io::Error::new(ErrorKind::InvalidInput, text))
 }
 
 #[cfg(test)]

@@ -412,6 +412,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let makes: [(&str, fn(&Path)); 3] = [
+            ("a FIFO", |path| {
+                nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+            }),
+            ("a directory", |path| fs::create_dir(path).unwrap()),
+            ("a device", |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap()),
+        ];
+        for (what, make) in makes {
+            for name in [FILE, LOCK] {
+                let dir = tempfile::tempdir().unwrap();
+                make(&dir.path().join(name));
+                let error = anyhow_text(&Journal::open(dir.path()).unwrap_err());
+                // A directory cannot be opened to be written, which the kernel says.
+                let is_told = error.contains(what) || error.contains("s a directory");
+                assert!(is_told, "{what} as {name}: {error}");
+            }
+        }
+    }
+
+    fn anyhow_text(error: &dyn std::error::Error) -> String {
+        let sources = std::iter::successors(Some(error), |error| error.source());
+        sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    }
+
+    #[test]
     fn a_foreign_file_is_dropped_and_replaced() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(FILE), b"{\"policyName\":\"none\"}\n\xff\xfe\n").unwrap();

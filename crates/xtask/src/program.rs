@@ -42,9 +42,16 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
 /// One of the two programs: `profile` is `generate` or `use`. The target is named so that build scripts and macros are made without these flags: they cannot be linked statically,
 /// and are not to be counted.
 fn compile(target: &str, dir: &str, profile: &str, counts: &Path) -> anyhow::Result<PathBuf> {
-    let flags =
-        ["-Ctarget-feature=+crt-static", &format!("-Cprofile-{profile}={}", counts.display())]
-            .join("\x1f");
+    let mut flags = vec![
+        "-Ctarget-feature=+crt-static".to_owned(),
+        format!("-Cprofile-{profile}={}", counts.display()),
+    ];
+    flags.extend(remaps(
+        &workspace(),
+        env_dir("CARGO_HOME", ".cargo"),
+        env_dir("RUSTUP_HOME", ".rustup"),
+    ));
+    let flags = flags.join("\x1f");
     run_program(
         Command::new(cargo())
             .args(["build", "--locked", "--profile", "dist", "--bin", "bayplan"])
@@ -53,6 +60,22 @@ fn compile(target: &str, dir: &str, profile: &str, counts: &Path) -> anyhow::Res
             .current_dir(workspace()),
     )?;
     Ok(workspace().join(dir).join(target).join("dist/bayplan"))
+}
+
+/// Where cargo and rustup keep things, or the usual place in the home directory.
+fn env_dir(variable: &str, usual: &str) -> Option<PathBuf> {
+    let set = std::env::var_os(variable).map(PathBuf::from);
+    set.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(usual)))
+}
+
+/// So that messages of panics name files as they are in the sources, and not where a machine that makes packages has them. The last that
+/// fits counts.
+fn remaps(workspace: &Path, cargo: Option<PathBuf>, rustup: Option<PathBuf>) -> Vec<String> {
+    let places = [(rustup, "rust"), (cargo, "cargo"), (Some(workspace.to_owned()), "bayplan")];
+    let remap = |(from, to): (Option<PathBuf>, &str)| {
+        Some(format!("--remap-path-prefix={}={to}", from?.display()))
+    };
+    places.into_iter().filter_map(remap).collect()
 }
 
 /// Makes one file of what each process has counted.
@@ -93,5 +116,20 @@ fn host() -> anyhow::Result<String> {
     match told.lines().find_map(|line| line.strip_prefix("host: ")) {
         Some(host) if host.ends_with("-linux-gnu") => Ok(host.to_owned()),
         other => bail!("packages are made on Linux with glibc; rustc says {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_named_without_the_places_of_the_machine_that_makes_packages() {
+        let flags = remaps(Path::new("/home/me/bayplan"), Some("/home/me/.cargo".into()), None);
+        let expected = [
+            "--remap-path-prefix=/home/me/.cargo=cargo",
+            "--remap-path-prefix=/home/me/bayplan=bayplan",
+        ];
+        assert_eq!(flags, expected);
     }
 }

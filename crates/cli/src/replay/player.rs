@@ -308,6 +308,7 @@ impl Player<'_> {
                 decision,
                 // A cold start under way goes on for as long as it is played: the history does not say when it ends.
                 cold: Default::default(),
+                elsewhere: None,
             };
             live.containers.insert(bayplan_allocator::ContainerId(id), placed);
             self.tell(number, 0, Fate::Placed(entry.after.clone().unwrap_or_default()));

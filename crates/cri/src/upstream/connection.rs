@@ -19,8 +19,9 @@ use crate::cork::Corked;
 use crate::quiet::Quiet;
 use crate::server::CONNECTION_WINDOW;
 
-/// What the runtime may send before bayplan has read it. A kubelet relists a few hundred kilobytes at once.
-const STREAM_WINDOW: u32 = 4 << 20;
+/// What the runtime may send before bayplan has read it, for each call: of large answers that no client reads, hundreds are held at once. A kubelet relists a few hundred
+/// kilobytes.
+const STREAM_WINDOW: u32 = 256 << 10;
 
 /// Cancelled calls whose late answers are still told from nonsense.
 const CANCELLED_MAX: usize = 1000;

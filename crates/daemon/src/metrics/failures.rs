@@ -1,13 +1,17 @@
 //! The kinds of `bayplan_failures_total`. All are there from the start: what appears with its first value cannot be alerted on.
 
 /// A kind, and what has happened; as in `docs/metrics.md`.
-pub(super) const FAILURES: [(&str, &str); 35] = [
+pub(super) const FAILURES: [(&str, &str); 36] = [
     (
         "undecided",
         "no decision in time; what `onFailure` says was done. Or a bug has ended the task that decides, and the call was refused",
     ),
     ("crowded", "refused because too many calls waited (`maxWaitingCalls`)"),
     ("late", "an event of kubelet's waited too long for its turn"),
+    (
+        "not_known",
+        "a creation or a resize was answered with `UNAVAILABLE` because no whole journal was found and the runtime had not told yet what runs",
+    ),
     ("late_disks", "a container was placed before it was known which disks its volumes are on"),
     ("late_files", "a container was started before its kernel files were written"),
     (

@@ -25,7 +25,8 @@ use crate::record::replay;
 /// - `stop NAME`;
 /// - `off LIST`: these CPUs are offline, and no others; `isolate LIST` the same for isolated ones; `machine LINE`: it is another;
 /// - `reserve LIST`: other CPUs are configured as reserved, `system NAMES` other namespaces for them, and `one-pool` and `tree` another policy;
-/// - `restart`: killed, and back with the journal; `same` if all have the places that they had.
+/// - `restart`: killed, and back with the journal; `same` if all have the places that they had; `start LIST`: killed, and back on a machine on
+///   which these CPUs are offline.
 #[track_caller]
 fn check(line: &str, reserved: &str, steps: &[&str], expected: Expect) {
     let mut node = Node::new(line, reserved);
@@ -116,19 +117,28 @@ impl Node {
                 }
                 format!("> {step}\n{}", self.configure())
             }
-            "restart" => {
+            "restart" | "start" => {
+                if words[0] == "start" {
+                    self.write_journal();
+                    self.offline = rest();
+                }
                 let ChangedMachine { pools, fingerprint, .. } =
                     ChangedMachine::new(&self.topology(), self.policy, &self.reserved);
                 let before = self.state.ledger.holdings().clone();
                 let live = replay(&self.journal);
-                assert_eq!(live.fingerprint.as_ref(), Some(&fingerprint));
+                if words[0] == "restart" {
+                    assert_eq!(live.fingerprint.as_ref(), Some(&fingerprint));
+                }
                 let again = fresh(pools, fingerprint, &self.namespaces);
                 let observed = std::mem::replace(&mut self.state, again).observed;
                 let step = self.state.restore(live, Timestamp::UNIX_EPOCH);
                 // As the first sync finds it.
                 self.state.observed = observed;
                 let is_same = *self.state.ledger.holdings() == before;
-                format!("> restart: same {is_same}\n{}", notes(&step))
+                if words[0] == "restart" {
+                    return format!("> restart: same {is_same}\n{}", notes(&step));
+                }
+                format!("> {}\n{}", words.join(" "), self.show(&step))
             }
             name => {
                 self.begin(name, &words[1..]);
@@ -136,6 +146,13 @@ impl Node {
                 String::new()
             }
         }
+    }
+
+    /// As the daemon does at its start.
+    fn write_journal(&mut self) {
+        let records = self.state.snapshot_records();
+        let lines = records.iter().map(|record| serde_json::to_string(record).unwrap());
+        self.journal = lines.collect();
     }
 
     fn step(&mut self, event: Event) -> Step {
@@ -275,6 +292,47 @@ fn an_owner_without_room_shares_and_stays_there_when_the_cpu_returns() {
             s shared on 0-2 mems 0 in machine: placed in machine
             > restart: same true
         "#]],
+    );
+}
+
+#[test]
+fn one_start_on_a_machine_of_another_shape_does_not_demote_an_owner_for_good() {
+    check(
+        "pack:1 numa:1 core:4 pu:1 mem:8",
+        "",
+        &["a 2", "b 1", "s ~0.5", "start 1", "start 1,2", "start", "start"],
+        expect![[r#"
+            > start 1
+            not_restored: default/a/app: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed; it shares from now on
+            a shared on 0,2 mems 0 in machine: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed; it shares from now on
+            b exclusive on 3 mems 0 in machine: placed in machine
+            s shared on 0,2 mems 0 in machine: placed in machine
+            > start 1,2
+            a shared on 0 mems 0 in machine: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed; it shares from now on
+            b exclusive on 3 mems 0 in machine: placed in machine
+            s shared on 0 mems 0 in machine: placed in machine
+            > start
+            a exclusive on 1-2 mems 0 in machine: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed; it shares from now on
+            b exclusive on 3 mems 0 in machine: placed in machine
+            s shared on 0 mems 0 in machine: placed in machine
+            > start
+            a exclusive on 1-2 mems 0 in machine: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed; it shares from now on
+            b exclusive on 3 mems 0 in machine: placed in machine
+            s shared on 0 mems 0 in machine: placed in machine
+        "#]],
+    );
+    // With CPUs of its own elsewhere it stays there.
+    check(
+        "pack:1 numa:1 core:6 pu:1 mem:8",
+        "",
+        &["a 2", "start 1,2", "start"],
+        expect![[r#"
+        > start 1,2
+        placed default/a/app in machine: 3-4
+        a exclusive on 3-4 mems 0 in machine: lost CPUs 1-2; placed in machine
+        > start
+        a exclusive on 3-4 mems 0 in machine: lost CPUs 1-2; placed in machine
+    "#]],
     );
 }
 

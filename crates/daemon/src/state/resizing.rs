@@ -57,11 +57,14 @@ impl NodeState {
                 }
                 return self.refuse_resize(id, &spec, decision, update, step);
             };
+            self.known.note_grant(id);
             self.refusals_over(id, "is made", &mut step);
             self.note_moves(&moves, id, &mut step);
             if let Some(container) = self.containers.get_mut(&id) {
                 container.spec = Arc::new(spec);
                 container.decision = decision;
+                // For other resources.
+                container.elsewhere = None;
                 container.touched = self.steps;
             }
             self.remember_home(id);
@@ -91,7 +94,7 @@ impl NodeState {
         step
     }
 
-    pub(super) fn put_back(&mut self, id: ContainerId, held: Allocation, step: &mut Step) {
+    pub(crate) fn put_back(&mut self, id: ContainerId, held: Allocation, step: &mut Step) {
         if let Err(error) = self.ledger.adopt(id, held) {
             let message = format!("{id} lost its place in a refused resize: {error}");
             step.notes.push(Note::Failure { kind: "put_back", message });

@@ -7,6 +7,7 @@ mod claims;
 mod cold_start;
 mod compaction;
 mod huge_pages;
+mod known;
 mod modes;
 mod narrowing;
 mod overflow;

@@ -23,6 +23,7 @@ impl NodeState {
             allocation: self.place(id)?,
             decision: container.decision.clone(),
             cold: container.cold,
+            elsewhere: container.elsewhere.clone().map(Box::new),
         })))
     }
 
@@ -32,7 +33,11 @@ impl NodeState {
     }
 
     pub(crate) fn machine_record(&self) -> Record {
-        Record::Machine { version: RECORD_VERSION, fingerprint: self.fingerprint.clone() }
+        Record::Machine {
+            version: RECORD_VERSION,
+            fingerprint: self.fingerprint.clone(),
+            is_partial: self.known.is_partial(),
+        }
     }
 
     pub(crate) fn placed_note(&self, id: ContainerId) -> Option<Note> {
@@ -73,7 +78,7 @@ impl NodeState {
         counts
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         let ledger = &self.ledger;
         let pools = ledger.pools();
         let owned = pools.allocatable().difference(ledger.free());

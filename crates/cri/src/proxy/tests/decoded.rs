@@ -103,13 +103,18 @@ async fn a_passed_creation_reaches_the_runtime_as_it_came() {
 #[tokio::test]
 async fn a_refusal_never_reaches_the_runtime() {
     let text = "kein Platz für 8 CPUs: 100% vergeben";
-    let house = House::new(Admission::Refuse(text.to_owned()));
+    check_refusal(Admission::Refuse(text.to_owned()), Code::ResourceExhausted, text).await;
+    check_refusal(Admission::Unavailable(text.to_owned()), Code::Unavailable, text).await;
+}
+
+async fn check_refusal(admission: Admission, code: Code, text: &str) {
+    let house = House::new(admission);
     let mut client = house.client();
     let status = soon(client.create_container(create("p", "main"))).await.unwrap_err();
-    assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, text));
+    assert_eq!((status.code(), status.message()), (code, text));
     let update = v1::UpdateContainerResourcesRequest::default();
     let status = soon(client.update_container_resources(update)).await.unwrap_err();
-    assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, text));
+    assert_eq!((status.code(), status.message()), (code, text));
     assert_eq!(house.runtime.calls("CreateContainer"), 0);
     assert_eq!(house.runtime.calls("UpdateContainerResources"), 0);
     let expected = [

@@ -1,0 +1,118 @@
+//! Text from pods, files and other programs as a terminal may show it. In: any text. Out: the same, with every character that moves the
+//! cursor, changes the terminal or the direction of writing shown as its code.
+
+use std::fmt::Write as _;
+
+/// As [`visible_cell`], with line breaks, tabs and the colours of [`crate::paint`].
+pub(crate) fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let len = match first {
+            '\u{1b}' => colour_len(rest),
+            '\n' | '\t' => Some(1),
+            _ => None,
+        };
+        let len = len.unwrap_or_else(|| {
+            push_visible(&mut shown, first);
+            0
+        });
+        let (kept, after) = rest.split_at(len);
+        shown.push_str(kept);
+        rest = if len == 0 { &rest[first.len_utf8()..] } else { after };
+    }
+    shown
+}
+
+/// One line of text, without anything that a terminal acts on.
+pub(crate) fn visible_cell(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    text.chars().for_each(|c| push_visible(&mut shown, c));
+    shown
+}
+
+fn push_visible(shown: &mut String, c: char) {
+    match is_harmful(c) {
+        // Writing to a string does not fail.
+        true => drop(write!(shown, "\\u{{{:x}}}", u32::from(c))),
+        false => shown.push(c),
+    }
+}
+
+/// Controls (C0, DEL, C1), separators of lines, what has no width or changes the direction (UAX #9, and what Unicode calls ignorable).
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+/// Length of a colour as [`crate::paint`] makes it, at the beginning of a text.
+fn colour_len(text: &str) -> Option<usize> {
+    let inside = text.strip_prefix("\u{1b}[")?;
+    let (number, _) = inside.split_once('m')?;
+    let is_colour = matches!(number.as_bytes(), b"0" | b"1;90" | [b'1', b';', b'3', b'0'..=b'7']);
+    is_colour.then_some(number.len() + 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_acts_on_is_shown_as_its_code() {
+        for (text, expected) in [
+            ("plain, ümlaut, 数", "plain, ümlaut, 数"),
+            ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+            ("\u{1b}[2J\u{1b}]0;title\u{7}", "\\u{1b}[2J\\u{1b}]0;title\\u{7}"),
+            ("\u{1b}[1;31mred\u{1b}[0m", "\u{1b}[1;31mred\u{1b}[0m"),
+            ("\u{1b}[8mhidden", "\\u{1b}[8mhidden"),
+            ("\u{1b}[1;31;8mhidden", "\\u{1b}[1;31;8mhidden"),
+            ("over\rwritten\u{8}", "over\\u{d}written\\u{8}"),
+            ("\u{9b}31mC1", "\\u{9b}31mC1"),
+            ("abc\u{202e}txt.exe", "abc\\u{202e}txt.exe"),
+            ("\u{2066}isolate\u{2069}", "\\u{2066}isolate\\u{2069}"),
+            ("zero\u{200b}width\u{feff}", "zero\\u{200b}width\\u{feff}"),
+            ("line\u{2028}break\u{85}", "line\\u{2028}break\\u{85}"),
+            ("\u{1b}", "\\u{1b}"),
+            ("\u{1b}[", "\\u{1b}["),
+        ] {
+            assert_eq!(visible(text), expected, "{text:?}");
+        }
+        assert_eq!(visible_cell("a\nb\u{1b}[0m"), "a\\u{a}b\\u{1b}[0m");
+    }
+
+    proptest! {
+        #[test]
+        fn a_cell_has_nothing_that_a_terminal_acts_on(text in ".*") {
+            let shown = visible_cell(&text);
+            prop_assert!(!shown.chars().any(is_harmful), "{shown:?}");
+            prop_assert_eq!(visible_cell(&shown), shown);
+        }
+
+        #[test]
+        fn a_text_keeps_its_lines_and_nothing_else(text in "(?s).*") {
+            let shown = visible(&text);
+            prop_assert_eq!(shown.matches('\n').count(), text.matches('\n').count());
+            let rest = shown.replace(['\n', '\t'], "");
+            prop_assert!(!rest.chars().any(|c| c != '\u{1b}' && is_harmful(c)), "{rest:?}");
+        }
+    }
+}

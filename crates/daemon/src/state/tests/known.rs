@@ -1,0 +1,229 @@
+//! The time between a start and the first sync: what is granted, what is written, and what a view of the runtime makes of it.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::known::Known;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// Plays on four CPUs, of which containers may own three:
+///
+/// - `ask NAME CPUS`: kubelet asks for a container, and again where the runtime is to be asked first; `resize NAME CPUS` likewise;
+/// - `end NAME`: the runtime has stopped it;
+/// - `view NAME=LIST ...`: the runtime tells what runs, `NAME=?` without describing it;
+/// - `wait SECONDS`.
+#[track_caller]
+fn check(known: Known, journaled: &[&str], steps: &[&str], expected: Expect) {
+    let mut stage = Stage { state: state("core:4"), tickets: 0, now: NOW };
+    for line in journaled {
+        stage.play(&format!("ask {line}"));
+    }
+    stage.state = stage.state.with_known(known);
+    let shown: String = steps.iter().map(|step| stage.play(step)).collect();
+    expected.assert_eq(&shown);
+}
+
+struct Stage {
+    state: NodeState,
+    tickets: u64,
+    now: Timestamp,
+}
+
+fn named(name: &str, cpus: &str) -> NewContainer {
+    let mut container = new_container(name, "app", 0, cpus.parse().unwrap());
+    container.pod.uid = name.to_owned();
+    container
+}
+
+fn render_answer(answer: Answer) -> String {
+    match answer {
+        Answer::Admission(Admission::Place(told)) => format!("on {}", told.cpus),
+        Answer::Admission(Admission::Refuse(_)) => "refused".to_owned(),
+        Answer::Admission(Admission::Unavailable(_)) => "unavailable".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+impl Stage {
+    fn play(&mut self, line: &str) -> String {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["ask", name, cpus] => self.ask(name, cpus),
+            ["resize", name, cpus] => {
+                let resources = named(name, cpus).resources;
+                let id = name.to_owned();
+                let last = Event::Resize(id.clone(), resources);
+                let told = self.decide(Event::TryResize(id, resources), last);
+                format!("resize {name} {cpus}: {told}\n")
+            }
+            ["end", name] => {
+                let step = self.step(Event::Ended(name.to_owned()));
+                format!("end {name}: {} writes\n", step.plan.writes.len())
+            }
+            ["wait", seconds] => {
+                self.now += SignedDuration::from_secs(seconds.parse().unwrap());
+                String::new()
+            }
+            _ => self.view(line, &words[1..]),
+        }
+    }
+
+    fn step(&mut self, event: Event) -> Step {
+        self.state.step(event, self.now)
+    }
+
+    fn decide(&mut self, first: Event, last: Event) -> String {
+        match self.step(first).answer {
+            Answer::AskFirst => {
+                format!("asks first, then {}", render_answer(self.step(last).answer))
+            }
+            answer => render_answer(answer),
+        }
+    }
+
+    fn ask(&mut self, name: &str, cpus: &str) -> String {
+        self.tickets += 1;
+        let (ticket, spec) = (Ticket(self.tickets), Box::new(named(name, cpus)));
+        let first = Event::TryAdmit(ticket, spec.clone());
+        let told = self.decide(first, Event::Admit(ticket, spec));
+        let created = CreateOutcome::Created { id: name.to_owned(), pinned: true };
+        self.step(Event::CreateEnded(ticket, created));
+        format!("ask {name} {cpus}: {told}\n")
+    }
+
+    fn view(&mut self, line: &str, listed: &[&str]) -> String {
+        let Answer::SyncBasis { basis, .. } = self.step(Event::SyncStarted).answer else {
+            panic!("no basis")
+        };
+        let containers = listed.iter().map(|it| {
+            let (name, cpus) = it.split_once('=').unwrap();
+            let details = cpus.parse::<CpuSet>().ok().map(|cpus| {
+                let container = named(name, &cpus.len().to_string());
+                Box::new(SeenDetails { container, pinning: Pinning { cpus, ..Pinning::default() } })
+            });
+            let seen = Seen {
+                pod_id: name.to_owned(),
+                name: "app".to_owned(),
+                attempt: 0,
+                is_alive: true,
+                is_running: true,
+                details,
+            };
+            (name.to_owned(), seen)
+        });
+        let containers = containers.collect();
+        let step = self.step(Event::Synced(RuntimeView { basis, containers }));
+        assert_eq!(check_ledger(&self.state.ledger), Vec::<String>::new(), "{line}");
+        let mut shown = format!("{line}: {} writes\n", step.plan.writes.len());
+        for (id, container) in &self.state.containers {
+            let allocation = self.state.ledger.allocation(*id).unwrap();
+            let cpus = self.state.cpus_of(*id, allocation);
+            let class = allocation.class().name();
+            shown.push_str(&format!("  {} {class} on {cpus}\n", container.spec.pod.id));
+        }
+        shown
+    }
+}
+
+#[test]
+fn without_a_whole_journal_nothing_is_granted_and_nothing_written_before_the_first_sync() {
+    check(
+        Known::Partial { first_view: None },
+        &["a 1"],
+        &[
+            "ask new 2",
+            "resize a 2",
+            "resize unknown 2",
+            "end a",
+            "view old=1-2",
+            "ask new 2",
+            "ask small 1",
+        ],
+        expect![[r#"
+            ask new 2: unavailable
+            resize a 2: unavailable
+            resize unknown 2: unavailable
+            end a: 0 writes
+            view old=1-2: 0 writes
+              old exclusive on 1-2
+            ask new 2: refused
+            ask small 1: on 3
+        "#]],
+    );
+}
+
+#[test]
+fn a_holder_that_runs_goes_before_what_was_granted_by_the_journal_alone() {
+    let journaled = || Known::Journaled { granted: BTreeSet::new() };
+    check(
+        journaled(),
+        &["a 1"],
+        &["ask new 1", "view a=1 new=2 old=2", "ask later 1"],
+        expect![[r#"
+            ask new 1: asks first, then on 2
+            view a=1 new=2 old=2: 1 writes
+              a exclusive on 1
+              new exclusive on 3
+              old exclusive on 2
+            ask later 1: refused
+        "#]],
+    );
+    // Without room it shares, and the one of the journal keeps its CPU against another claim.
+    check(
+        journaled(),
+        &["a 1"],
+        &["ask new 1", "view a=1 new=2 old=2-3 other=1"],
+        expect![[r#"
+        ask new 1: asks first, then on 2
+        view a=1 new=2 old=2-3 other=1: 2 writes
+          a exclusive on 1
+          new shared on 0
+          old exclusive on 2-3
+          other shared on 0
+    "#]],
+    );
+}
+
+#[test]
+fn a_container_that_the_runtime_cannot_describe_holds_the_grants_up_for_a_bounded_time() {
+    check(
+        Known::Partial { first_view: None },
+        &[],
+        &["view odd=?", "ask a 1", "wait 30", "view odd=?", "ask a 1"],
+        expect![[r#"
+            view odd=?: 0 writes
+            ask a 1: unavailable
+            view odd=?: 0 writes
+            ask a 1: on 1
+        "#]],
+    );
+    check(
+        Known::Partial { first_view: None },
+        &[],
+        &["view odd=?", "view odd=1", "ask a 1"],
+        expect![[r#"
+            view odd=?: 0 writes
+            view odd=1: 0 writes
+              odd exclusive on 1
+            ask a 1: on 2
+        "#]],
+    );
+}
+
+/// The journal that such a state writes says so, or the next start would take it for a whole one.
+#[test]
+fn a_journal_that_was_written_before_the_first_sync_is_not_a_whole_one() {
+    let mut stage = Stage {
+        state: state("core:4").with_known(Known::Partial { first_view: None }),
+        tickets: 0,
+        now: NOW,
+    };
+    let known = |state: &NodeState| {
+        let lines: Vec<String> = state.snapshot_records().iter().map(to_line).collect();
+        Known::after_reading(false, &replay(&lines), "")
+    };
+    assert!(known(&stage.state).is_partial());
+    stage.play("view old=1-2");
+    assert!(!known(&stage.state).is_partial());
+}
