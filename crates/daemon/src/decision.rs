@@ -302,7 +302,37 @@ fn render_row(
 
 #[cfg(test)]
 mod tests {
+    use bayplan_types::CpuSet;
+
     use super::*;
+
+    #[test]
+    fn kinds_of_memory_that_are_listed_and_not_given_are_told() {
+        use MemoryKind::{Dram, Hbm, Pmem};
+        let machine = bayplan_topology::parse_machine("pack:2 numa:1 core:4 mem:10 hbm:4");
+        let topology = bayplan_topology::derive(&machine.unwrap()).unwrap();
+        let policy = bayplan_allocator::policy::Policy::default();
+        let pools = bayplan_allocator::policy::pools(&topology, policy, &CpuSet::new()).unwrap();
+        let demand = bayplan_allocator::Demand::new(1, None);
+        let mut request = Request::new(bayplan_allocator::ContainerId(1), demand);
+        let mut held = Allocation::new(bayplan_allocator::PoolId::MACHINE);
+        let no_hbm = "of the kinds of memory that it may have it is given no Hbm: what is near its CPUs suffices";
+        for (kinds, mems, expected) in [
+            (vec![Hbm, Dram], "0", no_hbm),
+            (vec![Hbm, Dram], "0,2", ""),
+            (vec![Hbm], "0", ""),
+            // The machine has none.
+            (vec![Pmem, Dram], "0", ""),
+            // Any kind will do.
+            (MemoryKind::ALL.to_vec(), "0", ""),
+            (vec![], "0", ""),
+        ] {
+            request.wishes.memory.kinds = kinds;
+            held.mems = mems.parse().unwrap();
+            let told = render_unused_kinds(&pools, &request, &held).unwrap_or_default();
+            assert_eq!(told, expected, "{:?} {mems}", request.wishes.memory.kinds);
+        }
+    }
 
     #[test]
     fn what_is_said_of_moves_does_not_grow_with_their_number() {

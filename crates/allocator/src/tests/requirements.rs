@@ -64,114 +64,151 @@ fn render(ledger: &Ledger, wanted: &Request) -> String {
 }
 
 /// Each line: machine | reserved | taken | request | outcome.
-#[test]
-fn cases_that_went_wrong() {
-    let cases = [
-        // Two halves are no whole core; of four threads as well.
-        ("numa:1 core:4 pu:2", "0,4", "5-7", "2 whole"),
-        ("numa:1 core:4 pu:2", "0,4", "5", "4 whole"),
-        ("numa:1 l3:1 core:6 pu:2", "0-1", "2-5,8-11", "2 whole"),
-        (
-            "pack:4 numa:1 core:18 pu:4",
-            "",
-            "0,4-19,21-52,54-72,75-91,93-124,126-144,146-163,165-196,198-216,218-235,237-268,270-287",
-            "12 whole",
-        ),
-        ("numa:1 core:4 pu:4", "", "0,5,10", "4 whole"),
-        ("numa:1 core:4 pu:4", "", "0,5,10,15", "4 whole"),
-        ("numa:1 core:2 pu:2 ecore:2", "", "1", "3 whole"),
-        ("numa:1 core:4 pu:2 offline:6", "0,4", "", "5 whole"),
-        ("numa:1 core:4 pu:2", "0,4", "5-7", "2 whole spread"),
-        // One thread of each core, as far as there are cores; in one package.
-        ("numa:1 core:4 pu:2", "0", "", "5 spread"),
-        ("numa:1 core:4 pu:2", "0", "", "5 each-core"),
-        ("numa:1 core:4 pu:2", "", "", "4 spread idle"),
-        ("numa:1 core:4 pu:2", "", "", "7 spread idle"),
-        ("numa:1 core:4 pu:2", "", "", "6 spread shared"),
-        ("pack:2 numa:1 core:4 pu:2", "", "", "6 spread"),
-        ("pack:2 core:4 pu:2", "", "", "6 spread"),
-        ("pack:2 numa:1 core:4 pu:2", "", "", "6 spread within:Numa"),
-        ("pack:2 numa:1 core:4 pu:2", "", "", "6 spread idle"),
-        ("numa:1 l3:2 core:4 pu:2", "", "", "6 spread"),
-        ("numa:1 l3:2 core:4 pu:2", "", "", "10 spread"),
-        ("pack:2 numa:1 core:4 pu:2", "", "", "10 spread"),
-        // As many of each node.
-        ("numa:3 core:8 pu:2", "", "0-3,24-27", "20 even"),
-        ("numa:4 core:2 pu:2", "", "", "5 even"),
-        ("numa:4 core:4", "", "1-2,4,6-9,13", "6 even"),
-        ("numa:1 l3:2 core:4 pu:2", "", "2,9-10,13", "10 even"),
-        ("numa:2 core:4 pu:2", "", "", "12 even whole"),
-        ("pack:2 numa:2 core:4", "", "0-2", "5 even"),
-        // Whole cores of the same node go before one L3.
-        ("numa:1 l3:2 core:4 pu:2", "", "1-3,7,9-11,13-15", "4"),
-        // Nothing on this machine can be what is required.
-        ("core:4", "", "", "1 priority:High!"),
-        ("core:4", "", "", "1 priority:Low!"),
-        ("core:4", "", "", "1 priority:Normal!"),
-        ("core:4", "", "", "1 priority:High"),
-        ("core:4", "", "", "1 kind:Efficient!"),
-        ("core:4", "", "", "1 kind:Performance!"),
-        ("core:4", "", "", "1 isolated!"),
-        // Efficient cores are of low priority.
-        ("numa:1 core:2 pu:2 ecore:3", "", "", "2 priority:Low"),
-        ("numa:1 core:2 pu:2 ecore:3", "", "", "4 priority:Low!"),
-        // Texts.
-        ("numa:1 core:4 pu:2", "", "", "8"),
-        ("numa:1 core:4 pu:2", "", "", "9"),
-        ("numa:1 core:4 pu:2", "", "1", "7"),
-        ("numa:1 core:4 pu:2", "", "1", "7 shared"),
-        ("numa:1 core:4 pu:2", "", "1-2", "5 idle"),
-    ];
+#[track_caller]
+fn check_cases(cases: &[(&str, &str, &str, &str)], expected: Expect) {
     let mut text = String::new();
     for (line, reserved, taken, wanted) in cases {
         let ledger = with_taken(line, reserved, &[taken.parse().unwrap()]).unwrap();
         let outcome = render(&ledger, &parse_wanted(wanted));
         text.push_str(&format!("{line} | {reserved} | {taken} | {wanted} | {outcome}\n"));
     }
-    expect![[r#"
-        numa:1 core:4 pu:2 | 0,4 | 5-7 | 2 whole | needs 2 exclusive CPUs in whole cores; 0 are free; 2 more would have to be freed
-        numa:1 core:4 pu:2 | 0,4 | 5 | 4 whole | 2-3,6-7 (4, 0 split)
-        numa:1 l3:1 core:6 pu:2 | 0-1 | 2-5,8-11 | 2 whole | needs 2 exclusive CPUs in whole cores; 0 are free; 2 more would have to be freed
-        pack:4 numa:1 core:18 pu:4 |  | 0,4-19,21-52,54-72,75-91,93-124,126-144,146-163,165-196,198-216,218-235,237-268,270-287 | 12 whole | 1,20,53,73,92,125,145,164,197,217,236,269 (4+4+4, 0 split)
-        numa:1 core:4 pu:4 |  | 0,5,10 | 4 whole | 3,7,11,15 (4, 0 split)
-        numa:1 core:4 pu:4 |  | 0,5,10,15 | 4 whole | needs 4 exclusive CPUs in whole cores; 0 are free; 4 more would have to be freed
-        numa:1 core:2 pu:2 ecore:2 |  | 1 | 3 whole | 0,2,4 (3, 0 split)
-        numa:1 core:4 pu:2 offline:6 | 0,4 |  | 5 whole | 1-3,5,7 (5, 0 split)
-        numa:1 core:4 pu:2 | 0,4 | 5-7 | 2 whole spread | needs 2 exclusive CPUs in whole cores; 0 are free; 2 more would have to be freed
-        numa:1 core:4 pu:2 | 0 |  | 5 spread | 1-5 (5, 3 split)
-        numa:1 core:4 pu:2 | 0 |  | 5 each-core | needs 5 exclusive CPUs on a core each; 4 could be given if all were free
-        numa:1 core:4 pu:2 |  |  | 4 spread idle | 1-3,5 (4, 2 split)
-        numa:1 core:4 pu:2 |  |  | 7 spread idle | needs 8 exclusive CPUs with idle siblings; 6 could be given if all were free
-        numa:1 core:4 pu:2 |  |  | 6 spread shared | 0-3,5-6 (6, 2 split)
-        pack:2 numa:1 core:4 pu:2 |  |  | 6 spread | 0-3,9-10 (6, 2 split)
-        pack:2 core:4 pu:2 |  |  | 6 spread | 0-3,9-10 (, 2 split)
-        pack:2 numa:1 core:4 pu:2 |  |  | 6 spread within:Numa | 0-3,9-10 (6, 2 split)
-        pack:2 numa:1 core:4 pu:2 |  |  | 6 spread idle | 0-3,9-10 (6, 2 split)
-        numa:1 l3:2 core:4 pu:2 |  |  | 6 spread | 0-5 (6, 6 split)
-        numa:1 l3:2 core:4 pu:2 |  |  | 10 spread | 0-7,9-10 (10, 6 split)
-        pack:2 numa:1 core:4 pu:2 |  |  | 10 spread | 0-7,9,12 (5+5, 6 split)
-        numa:3 core:8 pu:2 |  | 0-3,24-27 | 20 even | 8-12,16-20,32-36,40-44 (10+10, 0 split)
-        numa:4 core:2 pu:2 |  |  | 5 even | 0-2,9-10 (3+2, 1 split)
-        numa:4 core:4 |  | 1-2,4,6-9,13 | 6 even | 0,3,10-12,14 (2+2+2, 0 split)
-        numa:1 l3:2 core:4 pu:2 |  | 2,9-10,13 | 10 even | 0,3-4,6-8,11-12,14-15 (10, 0 split)
-        numa:2 core:4 pu:2 |  |  | 12 even whole | 1-6,9-14 (6+6, 0 split)
-        pack:2 numa:2 core:4 |  | 0-2 | 5 even | 8-10,12-13 (3+2, 0 split)
-        numa:1 l3:2 core:4 pu:2 |  | 1-3,7,9-11,13-15 | 4 | 0,4,8,12 (4, 0 split)
-        core:4 |  |  | 1 priority:High! | needs 1 exclusive CPU of high priority; there are none here
-        core:4 |  |  | 1 priority:Low! | needs 1 exclusive CPU of low priority; there are none here
-        core:4 |  |  | 1 priority:Normal! | 1 (, 0 split)
-        core:4 |  |  | 1 priority:High | 1 (, 0 split)
-        core:4 |  |  | 1 kind:Efficient! | needs 1 exclusive CPU on efficient cores; there are none here
-        core:4 |  |  | 1 kind:Performance! | 1 (, 0 split)
-        core:4 |  |  | 1 isolated! | needs 1 exclusive CPU isolated by the kernel; there are none here
-        numa:1 core:2 pu:2 ecore:3 |  |  | 2 priority:Low | 4-5 (2, 0 split)
-        numa:1 core:2 pu:2 ecore:3 |  |  | 4 priority:Low! | needs 4 exclusive CPUs of low priority; 3 could be given if all were free
-        numa:1 core:4 pu:2 |  |  | 8 | needs 8 exclusive CPUs; 7 could be given if all were free
-        numa:1 core:4 pu:2 |  |  | 9 | needs 9 exclusive CPUs; 7 could be given if all were free
-        numa:1 core:4 pu:2 |  | 1 | 7 | needs 7 exclusive CPUs; 6 are free; 1 more would have to be freed
-        numa:1 core:4 pu:2 |  | 1 | 7 shared | needs 7 exclusive CPUs on cores without other owners; 6 are free; 1 more would have to be freed
-        numa:1 core:4 pu:2 |  | 1-2 | 5 idle | needs 6 exclusive CPUs with idle siblings; 4 are free; 2 more would have to be freed
-    "#]].assert_eq(&text);
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn whole_cores_are_whole_cores_or_no_place() {
+    check_cases(
+        &[
+            // Two halves are no whole core; of four threads as well.
+            ("numa:1 core:4 pu:2", "0,4", "5-7", "2 whole"),
+            ("numa:1 core:4 pu:2", "0,4", "5", "4 whole"),
+            ("numa:1 l3:1 core:6 pu:2", "0-1", "2-5,8-11", "2 whole"),
+            (
+                "pack:4 numa:1 core:18 pu:4",
+                "",
+                "0,4-19,21-52,54-72,75-91,93-124,126-144,146-163,165-196,198-216,218-235,237-268,270-287",
+                "12 whole",
+            ),
+            ("numa:1 core:4 pu:4", "", "0,5,10", "4 whole"),
+            ("numa:1 core:4 pu:4", "", "0,5,10,15", "4 whole"),
+            ("numa:1 core:2 pu:2 ecore:2", "", "1", "3 whole"),
+            ("numa:1 core:4 pu:2 offline:6", "0,4", "", "5 whole"),
+            ("numa:1 core:4 pu:2", "0,4", "5-7", "2 whole spread"),
+        ],
+        expect![[r#"
+            numa:1 core:4 pu:2 | 0,4 | 5-7 | 2 whole | needs 2 exclusive CPUs in whole cores; 0 are free; 2 more would have to be freed
+            numa:1 core:4 pu:2 | 0,4 | 5 | 4 whole | 2-3,6-7 (4, 0 split)
+            numa:1 l3:1 core:6 pu:2 | 0-1 | 2-5,8-11 | 2 whole | needs 2 exclusive CPUs in whole cores; 0 are free; 2 more would have to be freed
+            pack:4 numa:1 core:18 pu:4 |  | 0,4-19,21-52,54-72,75-91,93-124,126-144,146-163,165-196,198-216,218-235,237-268,270-287 | 12 whole | 1,20,53,73,92,125,145,164,197,217,236,269 (4+4+4, 0 split)
+            numa:1 core:4 pu:4 |  | 0,5,10 | 4 whole | 3,7,11,15 (4, 0 split)
+            numa:1 core:4 pu:4 |  | 0,5,10,15 | 4 whole | needs 4 exclusive CPUs in whole cores; 0 are free; 4 more would have to be freed
+            numa:1 core:2 pu:2 ecore:2 |  | 1 | 3 whole | 0,2,4 (3, 0 split)
+            numa:1 core:4 pu:2 offline:6 | 0,4 |  | 5 whole | 1-3,5,7 (5, 0 split)
+            numa:1 core:4 pu:2 | 0,4 | 5-7 | 2 whole spread | needs 2 exclusive CPUs in whole cores; 0 are free; 2 more would have to be freed
+        "#]],
+    );
+}
+
+#[test]
+fn one_thread_of_each_core_as_far_as_there_are_cores_in_one_package() {
+    check_cases(
+        &[
+            // One thread of each core, as far as there are cores; in one package.
+            ("numa:1 core:4 pu:2", "0", "", "5 spread"),
+            ("numa:1 core:4 pu:2", "0", "", "5 each-core"),
+            ("numa:1 core:4 pu:2", "", "", "4 spread idle"),
+            ("numa:1 core:4 pu:2", "", "", "7 spread idle"),
+            ("numa:1 core:4 pu:2", "", "", "6 spread shared"),
+            ("pack:2 numa:1 core:4 pu:2", "", "", "6 spread"),
+            ("pack:2 core:4 pu:2", "", "", "6 spread"),
+            ("pack:2 numa:1 core:4 pu:2", "", "", "6 spread within:Numa"),
+            ("pack:2 numa:1 core:4 pu:2", "", "", "6 spread idle"),
+            ("numa:1 l3:2 core:4 pu:2", "", "", "6 spread"),
+            ("numa:1 l3:2 core:4 pu:2", "", "", "10 spread"),
+            ("pack:2 numa:1 core:4 pu:2", "", "", "10 spread"),
+        ],
+        expect![[r#"
+            numa:1 core:4 pu:2 | 0 |  | 5 spread | 1-5 (5, 3 split)
+            numa:1 core:4 pu:2 | 0 |  | 5 each-core | needs 5 exclusive CPUs on a core each; 4 could be given if all were free
+            numa:1 core:4 pu:2 |  |  | 4 spread idle | 1-3,5 (4, 2 split)
+            numa:1 core:4 pu:2 |  |  | 7 spread idle | needs 8 exclusive CPUs with idle siblings; 6 could be given if all were free
+            numa:1 core:4 pu:2 |  |  | 6 spread shared | 0-3,5-6 (6, 2 split)
+            pack:2 numa:1 core:4 pu:2 |  |  | 6 spread | 0-3,9-10 (6, 2 split)
+            pack:2 core:4 pu:2 |  |  | 6 spread | 0-3,9-10 (, 2 split)
+            pack:2 numa:1 core:4 pu:2 |  |  | 6 spread within:Numa | 0-3,9-10 (6, 2 split)
+            pack:2 numa:1 core:4 pu:2 |  |  | 6 spread idle | 0-3,9-10 (6, 2 split)
+            numa:1 l3:2 core:4 pu:2 |  |  | 6 spread | 0-5 (6, 6 split)
+            numa:1 l3:2 core:4 pu:2 |  |  | 10 spread | 0-7,9-10 (10, 6 split)
+            pack:2 numa:1 core:4 pu:2 |  |  | 10 spread | 0-7,9,12 (5+5, 6 split)
+        "#]],
+    );
+}
+
+#[test]
+fn as_many_of_each_node_and_whole_cores_before_one_l3() {
+    check_cases(
+        &[
+            // As many of each node.
+            ("numa:3 core:8 pu:2", "", "0-3,24-27", "20 even"),
+            ("numa:4 core:2 pu:2", "", "", "5 even"),
+            ("numa:4 core:4", "", "1-2,4,6-9,13", "6 even"),
+            ("numa:1 l3:2 core:4 pu:2", "", "2,9-10,13", "10 even"),
+            ("numa:2 core:4 pu:2", "", "", "12 even whole"),
+            ("pack:2 numa:2 core:4", "", "0-2", "5 even"),
+            // Whole cores of the same node go before one L3.
+            ("numa:1 l3:2 core:4 pu:2", "", "1-3,7,9-11,13-15", "4"),
+        ],
+        expect![[r#"
+            numa:3 core:8 pu:2 |  | 0-3,24-27 | 20 even | 8-12,16-20,32-36,40-44 (10+10, 0 split)
+            numa:4 core:2 pu:2 |  |  | 5 even | 0-2,9-10 (3+2, 1 split)
+            numa:4 core:4 |  | 1-2,4,6-9,13 | 6 even | 0,3,10-12,14 (2+2+2, 0 split)
+            numa:1 l3:2 core:4 pu:2 |  | 2,9-10,13 | 10 even | 0,3-4,6-8,11-12,14-15 (10, 0 split)
+            numa:2 core:4 pu:2 |  |  | 12 even whole | 1-6,9-14 (6+6, 0 split)
+            pack:2 numa:2 core:4 |  | 0-2 | 5 even | 8-10,12-13 (3+2, 0 split)
+            numa:1 l3:2 core:4 pu:2 |  | 1-3,7,9-11,13-15 | 4 | 0,4,8,12 (4, 0 split)
+        "#]],
+    );
+}
+
+#[test]
+fn what_no_cpu_can_be_is_refused_and_the_text_says_so() {
+    check_cases(
+        &[
+            // Nothing on this machine can be what is required.
+            ("core:4", "", "", "1 priority:High!"),
+            ("core:4", "", "", "1 priority:Low!"),
+            ("core:4", "", "", "1 priority:Normal!"),
+            ("core:4", "", "", "1 priority:High"),
+            ("core:4", "", "", "1 kind:Efficient!"),
+            ("core:4", "", "", "1 kind:Performance!"),
+            ("core:4", "", "", "1 isolated!"),
+            // Efficient cores are of low priority.
+            ("numa:1 core:2 pu:2 ecore:3", "", "", "2 priority:Low"),
+            ("numa:1 core:2 pu:2 ecore:3", "", "", "4 priority:Low!"),
+            // Texts.
+            ("numa:1 core:4 pu:2", "", "", "8"),
+            ("numa:1 core:4 pu:2", "", "", "9"),
+            ("numa:1 core:4 pu:2", "", "1", "7"),
+            ("numa:1 core:4 pu:2", "", "1", "7 shared"),
+            ("numa:1 core:4 pu:2", "", "1-2", "5 idle"),
+        ],
+        expect![[r#"
+            core:4 |  |  | 1 priority:High! | needs 1 exclusive CPU of high priority; there are none here
+            core:4 |  |  | 1 priority:Low! | needs 1 exclusive CPU of low priority; there are none here
+            core:4 |  |  | 1 priority:Normal! | 1 (, 0 split)
+            core:4 |  |  | 1 priority:High | 1 (, 0 split)
+            core:4 |  |  | 1 kind:Efficient! | needs 1 exclusive CPU on efficient cores; there are none here
+            core:4 |  |  | 1 kind:Performance! | 1 (, 0 split)
+            core:4 |  |  | 1 isolated! | needs 1 exclusive CPU isolated by the kernel; there are none here
+            numa:1 core:2 pu:2 ecore:3 |  |  | 2 priority:Low | 4-5 (2, 0 split)
+            numa:1 core:2 pu:2 ecore:3 |  |  | 4 priority:Low! | needs 4 exclusive CPUs of low priority; 3 could be given if all were free
+            numa:1 core:4 pu:2 |  |  | 8 | needs 8 exclusive CPUs; 7 could be given if all were free
+            numa:1 core:4 pu:2 |  |  | 9 | needs 9 exclusive CPUs; 7 could be given if all were free
+            numa:1 core:4 pu:2 |  | 1 | 7 | needs 7 exclusive CPUs; 6 are free; 1 more would have to be freed
+            numa:1 core:4 pu:2 |  | 1 | 7 shared | needs 7 exclusive CPUs on cores without other owners; 6 are free; 1 more would have to be freed
+            numa:1 core:4 pu:2 |  | 1-2 | 5 idle | needs 6 exclusive CPUs with idle siblings; 4 are free; 2 more would have to be freed
+        "#]],
+    );
 }
 
 #[test]
@@ -187,7 +224,8 @@ fn half_a_pod_does_not_start() {
         // More than one node has.
         ("5 fewest:Numa rest:4 one!", "0-2,9-10 (5, 1 split)"),
     ] {
-        let ledger = with_taken("pack:2 numa:1 core:4 pu:2", "", &[taken.clone()]).unwrap();
+        let ledger =
+            with_taken("pack:2 numa:1 core:4 pu:2", "", std::slice::from_ref(&taken)).unwrap();
         assert_eq!(render(&ledger, &parse_wanted(rest)), expected, "{rest}");
     }
 }

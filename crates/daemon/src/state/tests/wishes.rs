@@ -150,7 +150,7 @@ fn cpus_stay_within_a_node_or_lie_evenly_on_both() {
         line,
         &[ask("a", "5", &[("within", "numa")])],
         expect![[r#"
-            a: bayplan: default/a/c refused: needs 5 CPUs of its own, 4 can be given; 1 more would have to be freed; the machine is wider than one NumaNode (annotation `bayplan.dev/within`); `bayplan explain default/a/c` lists every pool
+            a: bayplan: default/a/c refused: needs 5 exclusive CPUs; 4 could be given if all were free; the machine is wider than one NumaNode (annotation `bayplan.dev/within`); `bayplan explain default/a/c` lists every pool
         "#]],
     );
     check(
@@ -275,7 +275,7 @@ fn priorities_and_core_kinds_can_be_required() {
         line,
         &[ask("a", "3", &[("require-cpu-priority", "high")])],
         expect![[r#"
-            a: bayplan: default/a/c refused: needs 3 CPUs of its own, 2 can be given; 1 more would have to be freed (annotation `bayplan.dev/require-cpu-priority`); `bayplan explain default/a/c` lists every pool
+            a: bayplan: default/a/c refused: needs 3 exclusive CPUs of high priority; 2 could be given if all were free (annotation `bayplan.dev/require-cpu-priority`); `bayplan explain default/a/c` lists every pool
         "#]],
     );
     check(
@@ -304,7 +304,7 @@ fn priorities_and_core_kinds_can_be_required() {
         line,
         &[ask("a", "5", &[("require-core-kind", "efficient")])],
         expect![[r#"
-            a: bayplan: default/a/c refused: needs 5 CPUs of its own, 4 can be given; 1 more would have to be freed (annotation `bayplan.dev/require-core-kind`); `bayplan explain default/a/c` lists every pool
+            a: bayplan: default/a/c refused: needs 5 exclusive CPUs on efficient cores; 4 could be given if all were free (annotation `bayplan.dev/require-core-kind`); `bayplan explain default/a/c` lists every pool
         "#]],
     );
 }
@@ -395,8 +395,8 @@ fn containers_are_placed_near_their_devices() {
         line,
         &[Ask { cpus: "5", says: &strict, ..near }],
         expect![[r#"
-        a: bayplan: default/a/c refused: needs 5 CPUs of its own, 4 can be given; 1 more would have to be freed; the machine is not near `/dev/nvme1n1` (annotation `bayplan.dev/strict.topologyhints`); `bayplan explain default/a/c` lists every pool
-    "#]],
+            a: bayplan: default/a/c refused: needs 5 exclusive CPUs; 4 could be given if all were free; the machine is not near `/dev/nvme1n1` (annotation `bayplan.dev/strict.topologyhints`); `bayplan explain default/a/c` lists every pool
+        "#]],
     );
     check(
         line,
