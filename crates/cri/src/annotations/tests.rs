@@ -741,8 +741,24 @@ proptest! {
 
 #[test]
 fn sockets_are_packages_and_what_katalyst_says_of_memory_counts() {
-    check(&[("bayplan.dev/within", "socket")], expect![""]);
-    check(&[("unlimited-burstable.resource-policy.nri.io", "socket")], expect![""]);
+    check(
+        &[("bayplan.dev/within", "socket")],
+        expect![[r#"
+        within: Some(
+        One(
+        Package
+        )
+        )
+    "#]],
+    );
+    check(
+        &[("unlimited-burstable.resource-policy.nri.io", "socket")],
+        expect![[r#"
+        burst_level: Some(
+        Package
+        )
+    "#]],
+    );
     check(
         &[
             ("katalyst.kubewharf.io/qos_level", "dedicated_cores"),
@@ -751,15 +767,45 @@ fn sockets_are_packages_and_what_katalyst_says_of_memory_counts() {
                 r#"{"numa_binding":"true","numa_exclusive":"true","oom_priority":"1","more":1}"#,
             ),
         ],
-        expect![""],
+        expect![[r#"
+            prefer_shared_cpus: Some(
+            false
+            )
+            apart: Some(
+            (
+            NumaNode
+            Preferred
+            )
+            )
+            within: Some(
+            Fewest(
+            NumaNode
+            )
+            )
+            is_bound: true
+            ! annotation `katalyst.kubewharf.io/memory_enhancement`: more is `1`, expected a field of Katalyst's memory_enhancement; ignored
+            ! annotation `katalyst.kubewharf.io/memory_enhancement`: oom_priority 1 has no effect
+        "#]],
     );
-    check(&[("katalyst.kubewharf.io/qos_level", "gold")], expect![""]);
+    check(
+        &[("katalyst.kubewharf.io/qos_level", "gold")],
+        expect![[r#"
+        ! annotation `katalyst.kubewharf.io/qos_level` is `gold`, expected dedicated_cores, shared_cores, reclaimed_cores or system_cores; ignored
+    "#]],
+    );
     check(
         &[(
             "scheduling.koordinator.sh/resource-status",
             r#"{"numaNodeResources":[{"node":0,"resources":{"cpu":"2"}}]}"#,
         )],
-        expect![""],
+        expect![[r#"
+            ! annotation `scheduling.koordinator.sh/resource-status`: numaNodeResources without cpuset has no effect
+        "#]],
     );
-    check(&[("intel.com/resources", r#"{"c":{"requests":{"cpu":"2"}}}"#)], expect![""]);
+    check(
+        &[("intel.com/resources", r#"{"c":{"requests":{"cpu":"2"}}}"#)],
+        expect![[r#"
+        ! annotation `intel.com/resources` is `{"c":{"requests":{"cpu":"2"}}}` (neither `containers` nor `initContainers`), expected requests by container as JSON; ignored
+    "#]],
+    );
 }
