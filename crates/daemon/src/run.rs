@@ -159,8 +159,7 @@ impl Core {
         let (historian, history) = start_history(config, &state, found, &metrics, machine.disks());
         let forwarder = Forwarder::start().map_err(StartError::Forwarder)?;
         let upstream = forwarder.upstream(&config.runtime_socket, config.runtime_timeout);
-        let (inbox, events) = inbox(config.waiting_max);
-        let (looker, looks) = looker();
+        let ((inbox, events), (looker, looks)) = (inbox(config.waiting_max), looker());
         let (writer, batches) = mpsc::unbounded_channel();
         let (failed, failures) = mpsc::unbounded_channel();
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
