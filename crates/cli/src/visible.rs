@@ -1,8 +1,6 @@
 //! Text from pods, files and other programs as a terminal may show it. In: any text. Out: the same, with every character that moves the
 //! cursor, changes the terminal or the direction of writing shown as its code.
 
-use std::fmt::Write as _;
-
 /// As [`visible_cell`], with line breaks, tabs and the colours of [`crate::paint`].
 pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -33,8 +31,7 @@ pub(crate) fn visible_cell(text: &str) -> String {
 
 fn push_visible(shown: &mut String, c: char) {
     match is_harmful(c) {
-        // Writing to a string does not fail.
-        true => drop(write!(shown, "\\u{{{:x}}}", u32::from(c))),
+        true => shown.push_str(&format!("\\u{{{:x}}}", u32::from(c))),
         false => shown.push(c),
     }
 }

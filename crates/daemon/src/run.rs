@@ -16,7 +16,8 @@ use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_topology::Topology;
 use jiff::Timestamp;
 use tokio::net::UnixListener;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::mpsc::unbounded_channel as channel;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -156,17 +157,14 @@ impl Core {
         let metrics = Metrics::new(sightings.clone()).with_readings(shown.clone());
         let metrics = Arc::new(metrics.with_health(&health));
         let (state, keeper, found) = restore(config, machine, &metrics).await?;
-        let calls = RuntimeCalls::default();
+        let (calls, sync_soon) = (RuntimeCalls::default(), Arc::new(Notify::new()));
         let enforcer = new_enforcer(config, machine.disks())?.with_calls(calls.clone());
         let (historian, history) = start_history(config, &state, found, &metrics, machine.disks());
         let forwarder = Forwarder::start().map_err(StartError::Forwarder)?;
         let upstream = forwarder.upstream(&config.runtime_socket, config.runtime_timeout);
-        let (inbox, events) = inbox(config.waiting_max);
-        let (looker, looks) = looker();
-        let (writer, batches) = mpsc::unbounded_channel();
-        let (failed, failures) = mpsc::unbounded_channel();
+        let ((inbox, events), (looker, looks)) = (inbox(config.waiting_max), looker());
+        let ((writer, batches), (failed, failures)) = (channel(), channel());
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
-        let sync_soon = Arc::new(Notify::new());
         let (enforcement, questions) = Enforcement::new(calls.clone());
         let event_loop = EventLoop {
             state,
