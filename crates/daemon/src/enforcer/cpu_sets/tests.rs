@@ -28,6 +28,7 @@ fn occupant() -> Occupant {
         is_immovable: false,
         is_claimed: false,
         may_share_elsewhere: false,
+        is_together: false,
     }
 }
 

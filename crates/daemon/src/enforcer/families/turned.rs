@@ -146,6 +146,7 @@ mod tests {
             is_immovable: false,
             is_claimed: false,
             may_share_elsewhere: false,
+            is_together: false,
         }
     }
 
