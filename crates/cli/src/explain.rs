@@ -131,7 +131,9 @@ fn render_explanation(explanation: &Explanation) -> String {
     match &explanation.now {
         Some(now) => {
             text.push_str(&format!("  now      {} on CPUs {}", now.phase, now.cpus_text()));
-            if !now.exclusive.is_empty() {
+            if !now.exclusive_of_pod.is_empty() {
+                text.push_str(&format!(", which its pod owns: {}", now.exclusive_of_pod));
+            } else if !now.exclusive.is_empty() {
                 text.push_str(&format!(", owns {}", now.exclusive));
             }
             if !now.mems_text().is_empty() {

@@ -58,7 +58,7 @@ pub(crate) fn render(status: &Status) -> String {
             container.qos.as_deref().unwrap_or("?"),
             &container.asked,
             &container.pool,
-            dash(&container.exclusive),
+            dash(&container.exclusive_text()),
             container.cpus_text(),
             dash(container.mems_text()),
             &container.phase,

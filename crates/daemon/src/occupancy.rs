@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bayplan_allocator::{ContainerId, NoHome};
+use bayplan_allocator::{ContainerId, NoHome, Part};
 use bayplan_cri::annotations::{Tuning, read_annotations};
 use bayplan_cri::translate::{NewContainer, RequestRules};
 use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
@@ -62,6 +62,8 @@ pub struct Occupant {
     pub is_immovable: bool,
     /// It can share CPUs of other NUMA nodes: nothing binds it to its place.
     pub may_share_elsewhere: bool,
+    /// Its exclusive CPUs are its pod's, and others of the pod may run on them.
+    pub is_together: bool,
 }
 
 impl Occupant {
@@ -123,8 +125,10 @@ impl NodeState {
                     home: self.home_of(*id, allocation),
                     is_left_alone: allocation.terms.preserve.cpus,
                     is_claimed: container.claim.is_pinned(),
-                    is_immovable: allocation.terms.is_immovable,
+                    is_immovable: allocation.terms.is_immovable
+                        || allocation.terms.part == Part::Joined,
                     may_share_elsewhere: allocation.may_share_elsewhere(),
+                    is_together: allocation.terms.part != Part::Alone,
                 })
             })
             .collect();

@@ -109,6 +109,9 @@ pub struct ContainerStatus {
     pub exclusive: String,
     /// Every CPU it may run on; empty where `cpus_left_alone`.
     pub cpus: String,
+    /// Exclusive CPUs that containers of its pod have together, this one among them; `exclusive` of one of them has them. Empty for any other.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub exclusive_of_pod: String,
     /// Memory nodes; empty where `mems_left_alone`.
     pub mems: String,
     /// Its CPUs are not bayplan's to say.
@@ -164,6 +167,14 @@ fn is_false(flag: &bool) -> bool {
 pub(crate) const LEFT_ALONE: &str = "left alone";
 
 impl ContainerStatus {
+    /// Exclusive CPUs in words; empty where it has none.
+    pub fn exclusive_text(&self) -> String {
+        match self.exclusive_of_pod.as_str() {
+            "" => self.exclusive.clone(),
+            cpus => format!("{cpus} of its pod"),
+        }
+    }
+
     /// The CPUs that it runs on, for people.
     pub fn cpus_text(&self) -> &str {
         match &self.held {

@@ -1,7 +1,7 @@
 //! The kinds of `bayplan_failures_total`. All are there from the start: what appears with its first value cannot be alerted on.
 
 /// A kind, and what has happened; as in `docs/metrics.md`.
-pub(super) const FAILURES: [(&str, &str); 36] = [
+pub(super) const FAILURES: [(&str, &str); 37] = [
     (
         "undecided",
         "no decision in time; what `onFailure` says was done. Or a bug has ended the task that decides, and the call was refused",
@@ -58,6 +58,10 @@ pub(super) const FAILURES: [(&str, &str); 36] = [
     ("isolated_shared", "nothing is online but isolated CPUs, which are shared now"),
     ("not_adopted", "a container that runs could not be taken over where it is"),
     ("not_restored", "a container of the journal could not be given its place again"),
+    (
+        "pod_share",
+        "containers that share what their pod asked for could not have all of it, after one of them had ended or the pod was resized; the next such occasion tries again",
+    ),
     ("put_back", "a container lost its place in a resize that was refused: a bug"),
     ("stale_offer", "the ledger had changed under an offer: a bug"),
     ("not_moved", "a plan of compaction did not fit the ledger: a bug"),

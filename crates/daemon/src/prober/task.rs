@@ -248,8 +248,12 @@ impl Prober {
             namespace: occupant.spec.pod.namespace.clone(),
             pod: occupant.spec.pod.name.clone(),
             name: occupant.spec.name.clone(),
-            // While everything is restored, nobody is promised anything.
-            owned: if is_restored { CpuSet::new() } else { occupant.exclusive.clone() },
+            // While everything is restored, nothing is promised; where containers of a pod have CPUs together, each runs among the others.
+            owned: if is_restored || occupant.is_together {
+                CpuSet::new()
+            } else {
+                occupant.exclusive.clone()
+            },
         })
     }
 }

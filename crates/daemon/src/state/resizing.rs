@@ -28,9 +28,10 @@ impl NodeState {
         if spec.resources == container.spec.resources {
             self.refusals_over(id, "is taken back", &mut step);
         } else if self.is_together(id, &spec) {
-            match self.resize_together(id, spec, update, is_final, now) {
-                Ok(resized) => step = resized,
-                Err(refused) => return refused,
+            let (is_made, resized) = self.resize_together(id, spec, update, is_final, now);
+            step = resized;
+            if !is_made {
+                return step;
             }
             self.refusals_over(id, "is made", &mut step);
         } else {

@@ -217,7 +217,8 @@ impl NodeState {
         Ok(())
     }
 
-    /// A resize in a pod whose containers count together: all of them count what is theirs then, or all stays.
+    /// A resize in a pod whose containers count together: all of them count what is theirs then (true), or all
+    /// stays.
     pub(super) fn resize_together(
         &mut self,
         id: ContainerId,
@@ -225,11 +226,11 @@ impl NodeState {
         update: Resources,
         is_final: bool,
         now: Timestamp,
-    ) -> Result<Step, Step> {
+    ) -> (bool, Step) {
         let mut step = Step::new(Answer::Admission(Admission::PassThrough));
         let pod = spec.pod.owner().pod;
-        let Some(held) = self.ledger.allocation(id).cloned() else { return Err(step) };
-        let Some(container) = self.containers.get_mut(&id) else { return Err(step) };
+        let Some(held) = self.ledger.allocation(id).cloned() else { return (false, step) };
+        let Some(container) = self.containers.get_mut(&id) else { return (false, step) };
         let old = container.clone();
         container.spec = Arc::new(spec.clone());
         let before = self.place_before(id, &held);
@@ -239,9 +240,9 @@ impl NodeState {
             self.undo(done, &mut step);
             if !is_final {
                 step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
-                return Err(step);
+                return (false, step);
             }
-            return Err(self.refuse_resize(id, &spec, decision, update, step));
+            return (false, self.refuse_resize(id, &spec, decision, update, step));
         }
         if let Some(container) = self.containers.get_mut(&id) {
             container.touched = self.steps;
@@ -249,7 +250,7 @@ impl NodeState {
         NodeState::keep(done, &mut step);
         step.notes.extend(self.placed_note(id));
         step.history.extend(self.resizing(id, before, update));
-        Ok(step)
+        (true, step)
     }
 
     /// Remembers that what the others of this container's pod count may be something else now.

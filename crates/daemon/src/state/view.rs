@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_allocator::{ContainerId, Narrowing};
-use bayplan_types::{CpuClass, QosClass};
+use bayplan_allocator::{Allocation, ContainerId, Narrowing, Part};
+use bayplan_types::{CpuClass, CpuSet, QosClass};
 
 use crate::event::Note;
 use crate::record::{AllocationForm, ContainerForm, PlacedRecord, RECORD_VERSION, Record};
@@ -139,6 +139,7 @@ impl NodeState {
             asked: container.decision.asked.clone(),
             exclusive: allocation.exclusive.to_string(),
             cpus: pinning.cpus.to_string(),
+            exclusive_of_pod: self.exclusive_of_pod(allocation).to_string(),
             mems: pinning.mems.to_string(),
             cpus_left_alone: allocation.terms.preserve.cpus && !container.claim.is_pinned(),
             mems_left_alone: allocation.terms.preserve.memory,
@@ -158,6 +159,12 @@ impl NodeState {
                 moves_bytes: it.moves_memory.map(|bytes| bytes.0),
             }),
         })
+    }
+
+    fn exclusive_of_pod(&self, held: &Allocation) -> CpuSet {
+        let holder = self.ledger.holder_of(held.terms.owner);
+        let holder = holder.filter(|_| held.terms.part != Part::Alone);
+        holder.map(|(_, holder)| holder.exclusive.clone()).unwrap_or_default()
     }
 
     /// Everything about containers whose name, pod, `namespace/pod/container` or runtime id begins with `name`; live ones first, then

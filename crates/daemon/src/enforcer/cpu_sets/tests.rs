@@ -29,6 +29,7 @@ fn occupant() -> Occupant {
         is_immovable: false,
         is_claimed: false,
         may_share_elsewhere: false,
+        is_together: false,
     }
 }
 

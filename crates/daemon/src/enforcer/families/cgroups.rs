@@ -321,8 +321,9 @@ impl<'a> Member<'a> {
         turned: &Turned,
     ) -> Member<'a> {
         let tuning = &*occupant.tuning;
-        let Occupant { spec, cpus, exclusive, is_left_alone, .. } = occupant;
-        let owns_all = !exclusive.is_empty() && exclusive == cpus && !is_left_alone;
+        let Occupant { spec, cpus, exclusive, is_left_alone, is_together, .. } = occupant;
+        // In a partition of one container no other could run.
+        let owns_all = !exclusive.is_empty() && exclusive == cpus && !is_left_alone && !is_together;
         let qos = spec.pod.qos;
         let burst = u64::try_from(config.burst_percent).unwrap_or_default();
         // A class of everybody's is no mistake where there is none.

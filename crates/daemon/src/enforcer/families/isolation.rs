@@ -71,6 +71,7 @@ pub(super) fn add_plain_owners(
         !it.exclusive.is_empty()
             && it.exclusive == it.cpus
             && !it.is_left_alone
+            && !it.is_together
             && !gathered.isolations.contains_key(&it.name)
     };
     let plain: Vec<&Occupant> = occupancy.occupants.iter().filter(is_plain).collect();

@@ -147,6 +147,7 @@ mod tests {
             is_immovable: false,
             is_claimed: false,
             may_share_elsewhere: false,
+            is_together: false,
         }
     }
 

@@ -59,6 +59,7 @@ pub(crate) fn occupant(
         is_immovable: false,
         is_claimed: false,
         may_share_elsewhere: false,
+        is_together: false,
     }
 }
 

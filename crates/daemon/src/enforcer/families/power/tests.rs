@@ -31,6 +31,7 @@ fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)
         is_immovable: false,
         is_claimed: false,
         may_share_elsewhere: false,
+        is_together: false,
     }
 }
 

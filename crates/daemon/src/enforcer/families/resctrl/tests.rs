@@ -77,6 +77,7 @@ impl Node {
                 is_immovable: false,
                 is_claimed: false,
                 may_share_elsewhere: false,
+                is_together: false,
             });
         }
         let state = tempfile::tempdir().unwrap();
