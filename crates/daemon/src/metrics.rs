@@ -157,6 +157,7 @@ pub(crate) struct Metrics {
     compaction_moves: Counter,
     memory_narrowings: Counter,
     memory_narrowable: Gauge<i64, AtomicI64>,
+    containers_elsewhere: Gauge<i64, AtomicI64>,
     containers: Family<Containers, Gauge<i64, AtomicI64>>,
     cpus: Family<Cpus, Gauge<i64, AtomicI64>>,
     findings: Family<OfCheck, Gauge<i64, AtomicI64>>,
@@ -197,6 +198,7 @@ impl Metrics {
             compaction_moves: Counter::default(),
             memory_narrowings: Counter::default(),
             memory_narrowable: Gauge::default(),
+            containers_elsewhere: Gauge::default(),
             containers: Family::default(),
             cpus: Family::default(),
             findings: Family::default(),
@@ -262,6 +264,11 @@ impl Metrics {
             "memory_narrowable",
             "Containers that could do with fewer memory nodes",
             self.memory_narrowable.clone(),
+        );
+        registry.register(
+            "containers_elsewhere",
+            "Containers that run where they were before the last update, because the runtime has not taken it",
+            self.containers_elsewhere.clone(),
         );
         registry.register(
             "containers",
@@ -499,6 +506,11 @@ impl Metrics {
             let file = write.slot.file_name().to_owned();
             self.file_drifts.get_or_create(&OfFile { file, by: by.name() }).inc();
         }
+    }
+
+    /// Sets the gauge of containers that are not where they were told to be.
+    pub(crate) fn show_elsewhere(&self, count: usize) {
+        self.containers_elsewhere.set(gauge(count));
     }
 
     /// Sets the gauge of containers that could do with fewer memory nodes.
