@@ -177,6 +177,8 @@ impl Default for Metrics {
     }
 }
 
+const ELSEWHERE: &str = "Containers that run where they were before the last update, because the runtime has not taken it";
+
 impl Metrics {
     /// `sightings` is what the probes tell.
     pub(crate) fn new(sightings: Sightings) -> Metrics {
@@ -265,11 +267,7 @@ impl Metrics {
             "Containers that could do with fewer memory nodes",
             self.memory_narrowable.clone(),
         );
-        registry.register(
-            "containers_elsewhere",
-            "Containers that run where they were before the last update, because the runtime has not taken it",
-            self.containers_elsewhere.clone(),
-        );
+        registry.register("containers_elsewhere", ELSEWHERE, self.containers_elsewhere.clone());
         registry.register(
             "containers",
             "Containers in the ledger, by class of their CPUs and QoS class; with CPUs of their own: exclusive",
