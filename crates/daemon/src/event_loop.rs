@@ -97,6 +97,7 @@ impl EventLoop {
             if has_changed {
                 self.metrics.show(&self.state, self.journal.bytes());
             }
+            self.metrics.show_elsewhere(self.state.held.len());
             let is_moved = steps.iter().any(|(step, _)| !step.plan.is_empty());
             for (step, answer) in steps {
                 self.carry_out(step, answer);

@@ -21,8 +21,11 @@ const FRESH: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub(crate) struct Holdings {
     root: PathBuf,
-    last: Arc<Mutex<Option<(Instant, Arc<Read>)>>>,
+    last: Arc<Mutex<Option<Last>>>,
 }
+
+/// When it was read, and what.
+type Last = (Instant, Arc<Read>);
 
 /// What the kernel says.
 #[derive(Debug, Default)]

@@ -165,6 +165,7 @@ pub(crate) struct Metrics {
     compaction_moves: Counter,
     memory_narrowings: Counter,
     memory_narrowable: Gauge<i64, AtomicI64>,
+    containers_elsewhere: Gauge<i64, AtomicI64>,
     containers: Family<Containers, Gauge<i64, AtomicI64>>,
     cpus: Family<Cpus, Gauge<i64, AtomicI64>>,
     kept: Family<Kept, Gauge<i64, AtomicI64>>,
@@ -184,6 +185,8 @@ impl Default for Metrics {
         Metrics::new(Sightings::default())
     }
 }
+
+const ELSEWHERE: &str = "Containers that run where they were before the last update, because the runtime has not taken it";
 
 impl Metrics {
     /// `sightings` is what the probes tell.
@@ -206,6 +209,7 @@ impl Metrics {
             compaction_moves: Counter::default(),
             memory_narrowings: Counter::default(),
             memory_narrowable: Gauge::default(),
+            containers_elsewhere: Gauge::default(),
             containers: Family::default(),
             cpus: Family::default(),
             kept: Family::default(),
@@ -273,6 +277,7 @@ impl Metrics {
             "Containers that could do with fewer memory nodes",
             self.memory_narrowable.clone(),
         );
+        registry.register("containers_elsewhere", ELSEWHERE, self.containers_elsewhere.clone());
         registry.register(
             "containers",
             "Containers in the ledger, by class of their CPUs and QoS class; with CPUs of their own: exclusive",
@@ -510,6 +515,11 @@ impl Metrics {
             let file = write.slot.file_name().to_owned();
             self.file_drifts.get_or_create(&OfFile { file, by: by.name() }).inc();
         }
+    }
+
+    /// Sets the gauge of containers that are not where they were told to be.
+    pub(crate) fn show_elsewhere(&self, count: usize) {
+        self.containers_elsewhere.set(gauge(count));
     }
 
     /// Sets the gauge of containers that could do with fewer memory nodes.

@@ -13,6 +13,7 @@ use bayplan_host::counters::{
     GroupCounters, GroupFiles, MonitorCounters, Monitored, Monitors, NodeCounters, NodeFiles,
 };
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
+use bayplan_host::read_holding;
 use bayplan_rebalance::Mode;
 use bayplan_types::{Bytes, CpuClass, CpuId, NodeSet};
 use tokio::sync::Notify;
@@ -49,6 +50,8 @@ struct ContainerReading {
     name: ContainerLabels,
     /// CPUs of its own, and the others that it may run on, which are reserved ones or shared.
     cpus: [(CpuClass, usize); 2],
+    /// CPUs on which the kernel lets it run.
+    effective_cpus: Option<usize>,
     counters: GroupCounters,
     /// Memory on the nodes that it is to use, and elsewhere.
     placed: Option<Placed>,
@@ -227,6 +230,7 @@ impl Reader {
                     runtime_id: occupant.runtime_id.clone(),
                     name,
                     cpus: cpus_of(occupant),
+                    effective_cpus: self.effective_cpus(occupant),
                     placed: placed(&counters, &occupant.mems),
                     at_home: placed(&counters, occupant.home.as_ref().unwrap_or(&occupant.mems)),
                     counters,
@@ -281,6 +285,14 @@ impl Reader {
             tracing::warn!("{oddity}");
         }
         (counters != GroupCounters::default()).then_some(counters)
+    }
+
+    fn effective_cpus(&mut self, occupant: &Occupant) -> Option<usize> {
+        let kernel = self.kernel.as_mut()?;
+        let root = &self.config.borrow().host_root;
+        let parent = &occupant.spec.pod.cgroup_parent;
+        let holding = read_holding(root, kernel, parent, &occupant.runtime_id)?;
+        Some(holding.affinity.unwrap_or(holding.cpus).len())
     }
 
     fn add_energy(&mut self, node: &NodeCounters) {

@@ -385,6 +385,7 @@ proc/sys/kernel/osrelease 6.8.0
 proc/sys/kernel/hostname node17
 proc/pressure/cpu some avg10=0.00
 proc/driver/nvidia/gpus/0000:02:00.0/information Model: A100\\nGPU UUID: GPU-5e0c\\nDevice Minor: \x20 3
+proc/driver/nvidia/gpus/0000:02:00.0/numa_status Node: 1\\nStatus: online
 sys/fs/cgroup/cgroup.controllers cpuset cpu io memory
 sys/fs/cgroup/customer-4711/cpuset.cpus.partition member
 sys/fs/cgroup/kubepods.slice/kubepods-pod5e0c0815.slice/cpuset.cpus.effective 0
@@ -442,7 +443,7 @@ sys/kernel/btf/vmlinux x
         expect![[r#"
             DeviceFacts { address: PciAddress { domain: 0, bus: 1, device: 0, function: 0 }, class: 131072, vendor: None, device: None, node: Some(NodeId(0)), local_cpus: Some(CpuSet(0-1)), physical: None, driver: Some("ice"), interfaces: ["enx0011223344ff"], dev_nodes: [], memory_node: None }
             DeviceFacts { address: PciAddress { domain: 0, bus: 1, device: 1, function: 0 }, class: 131072, vendor: None, device: None, node: None, local_cpus: None, physical: Some(PciAddress { domain: 0, bus: 1, device: 0, function: 0 }), driver: Some("vfio-pci"), interfaces: [], dev_nodes: ["vfio/42"], memory_node: None }
-            DeviceFacts { address: PciAddress { domain: 0, bus: 2, device: 0, function: 0 }, class: 197120, vendor: None, device: None, node: None, local_cpus: None, physical: None, driver: None, interfaces: [], dev_nodes: ["dri/renderD128", "nvidia3"], memory_node: None }
+            DeviceFacts { address: PciAddress { domain: 0, bus: 2, device: 0, function: 0 }, class: 197120, vendor: None, device: None, node: None, local_cpus: None, physical: None, driver: None, interfaces: [], dev_nodes: ["dri/renderD128", "nvidia3"], memory_node: Some(NodeId(1)) }
             DeviceFacts { address: PciAddress { domain: 0, bus: 3, device: 0, function: 0 }, class: 67586, vendor: None, device: None, node: None, local_cpus: None, physical: None, driver: None, interfaces: [], dev_nodes: ["nvme0n1"], memory_node: None }
             KernelFacts { release: Some("6.8.0"), cpu_options: ["isolcpus=1", "nohz_full=1"], controllers: Some(["cpuset", "cpu", "io", "memory"]), has_psi: true, has_btf: true, resctrl: Some(ResctrlFacts { caches: [CacheControl { name: "L3", mask: Some(2047), bits_min: Some(1), groups: Some(16), shareable: Some(1536), is_sparse: None }], bandwidths: [BandwidthControl { name: "MB", min: Some(10), step: Some(10), groups: Some(8) }], monitoring: Some(ResctrlMonitoring { features: ["llc_occupancy", "mbm_total_bytes"], groups: Some(160) }) }), uncores: [UncoreFacts { name: "package_00_die_00", package: Some(PackageId(0)) }], cpufreq_driver: None, cpuidle_driver: Some("intel_idle"), idle_states: ["POLL"], has_speed_select: true }
         "#]]

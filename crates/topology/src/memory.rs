@@ -199,6 +199,17 @@ mod tests {
     }
 
     #[test]
+    fn the_driver_of_a_gpu_names_its_memory() {
+        let gpu = |it: &mut Snapshot| {
+            it.normal_memory = Some("0".parse().unwrap());
+            let mut device = DeviceFacts::new("3b:00.0".parse().unwrap(), 0x03_0200);
+            device.memory_node = Some(NodeId(1));
+            it.devices.push(device);
+        };
+        check(gpu, MemoryKind::Gpu, KindEvidence::Device);
+    }
+
+    #[test]
     fn bandwidth_tells_more_than_tiers() {
         use KindEvidence::{Bandwidth, Tier};
         for (bandwidths, kind) in [

@@ -239,6 +239,9 @@ fn pool(topology: &Topology, object: &Object, id: PoolId, parent: Option<PoolId>
         .filter(|node| node.cpus.is_empty() && node.near.is_some_and(|near| nodes.contains(near)));
     let mut memory = nodes.clone();
     memory.extend(attached.map(|node| node.id));
+    for it in topology.stand_ins().iter().filter(|it| it.cpus.intersects(&object.cpus)) {
+        memory.union_with(&it.mems);
+    }
     Pool {
         id,
         memory,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use bayplan_types::{NodeId, NodeSet};
 
+use bayplan_topology::{DeviceFacts, Snapshot};
+
 use super::*;
 
 /// Plays steps, and then narrows until nobody can do with fewer nodes: one line per plan.
@@ -366,6 +368,78 @@ fn who_is_bound_needs_huge_pages_on_his_own_nodes() {
             6 1 huge1G:1 bound: refused: needs 1 GiB in huge pages of 1 GiB on its own NUMA nodes, 0 B are free; 1 GiB more would have to be freed
         "#]],
     );
+}
+
+/// A ledger of a machine that was changed after its line was read.
+fn changed(line: &str, reserved: &str, change: impl FnOnce(&mut Snapshot)) -> Ledger {
+    let mut snapshot = parse_machine(line).unwrap();
+    change(&mut snapshot);
+    let pools = pools(&derive(&snapshot).unwrap(), Policy::default(), &reserved.parse().unwrap());
+    Ledger::new(Arc::new(pools.unwrap()))
+}
+
+/// Found as numactl#165: CPUs of a node without memory got the lowest node that has some.
+#[test]
+fn cpus_without_memory_get_the_nearest() {
+    let mut ledger = changed("pack:2 numa:2 core:4 mem:16", "", |snapshot| {
+        for node in [1, 3] {
+            snapshot.nodes[node].mem_total = Some(Bytes::ZERO);
+        }
+    });
+    for (step, expected) in [
+        ("1 4 near:3!", "mems 2"),
+        ("2 4 near:1! bound mem:2", "mems 0"),
+        ("3 4 mem:30", "mems 0,2"),
+    ] {
+        let found = play(&mut ledger, step);
+        assert!(found.contains(expected), "{step}: {found}");
+    }
+}
+
+/// Kubernetes#104147: whoever owned CPUs that the groups around pods do not allow ran nowhere near them.
+#[test]
+fn what_is_not_allowed_to_containers_is_given_to_none() {
+    for (allowed, reserved, shared) in [
+        ("2-5", "", "2-5"),
+        ("2-5", "0", "2-5"),
+        ("2-5", "2", "3-5"),
+        ("0-7", "0", "1-7"),
+        // One CPU is all that there is.
+        ("3", "", "3"),
+        // None of them is online: a kernel that says so is not believed.
+        ("9", "", "0-7"),
+    ] {
+        let limit = |snapshot: &mut Snapshot| snapshot.pods_cpus = Some(allowed.parse().unwrap());
+        let ledger = changed("numa:2 core:4 mem:16", reserved, limit);
+        assert_eq!(ledger.free().to_string(), shared, "{allowed}, {reserved} reserved");
+    }
+    let limit = |snapshot: &mut Snapshot| snapshot.pods_mems = Some("1".parse().unwrap());
+    let mut ledger = changed("numa:2 core:4 mem:16", "", limit);
+    assert!(play(&mut ledger, "1 2 near:0! mem:8").ends_with("mems 1"));
+    assert!(play(&mut ledger, "2 2 mem:9").starts_with("refused"));
+}
+
+/// GH200, GB200, POWER9: the driver shows the memory of GPUs as NUMA nodes.
+#[test]
+fn memory_of_a_gpu_is_given_only_where_it_is_asked_for() {
+    let gpu = |snapshot: &mut Snapshot| {
+        let mut device = DeviceFacts::new("01:00.0".parse().unwrap(), 0x03_0200);
+        device.memory_node = Some(NodeId(1));
+        snapshot.devices.push(device);
+    };
+    for (step, expected) in [
+        ("1 2 mem:8", "mems 0"),
+        // Kinds that the machine does not have leave it all of its own.
+        ("1 2 mem:30", "refused"),
+        ("1 2 mem:8 memory:Gpu", "mems 1"),
+    ] {
+        let mut ledger = changed("numa:1 core:4 mem:16 pmem:64", "", gpu);
+        assert_eq!(ledger.pools().memory_of_kind(MemoryKind::Gpu).to_string(), "1");
+        assert_eq!(ledger.pools().memory_nodes().to_string(), "0");
+        assert_eq!(ledger.pools().memory(), Some(Bytes::gib(16)));
+        let found = play(&mut ledger, step);
+        assert!(found.contains(expected), "{step}: {found}");
+    }
 }
 
 /// Found with kubelet's memory manager (kubernetes#134395), which counts pages that others use as free.

@@ -24,7 +24,7 @@ const fn gauge(
 }
 
 /// As in `docs/metrics.md`.
-pub(super) const METRICS: [Metric; 20] = [
+pub(super) const METRICS: [Metric; 21] = [
     gauge(
         "container_cpus",
         "CPUs that the container may run on, by what they are used for; exclusive: its own",
@@ -33,6 +33,12 @@ pub(super) const METRICS: [Metric; 20] = [
             let there = it.cpus.into_iter().filter(|(_, count)| *count > 0);
             there.map(|(class, count)| one("class", class.name(), Some(count as u64))).collect()
         }),
+    ),
+    gauge(
+        "container_effective_cpus",
+        "CPUs on which the kernel lets the container run: its effective set, less what the affinity of its first process leaves out",
+        None,
+        OfContainer(|it| vec![plain(it.effective_cpus.map(|count| number(count as u64)))]),
     ),
     counter(
         "container_cpu",

@@ -498,6 +498,7 @@ fn check_preserved(says: &[(&str, &str)], expected: Expect) {
     let containers = asks.into_iter().map(|ask| (ask.name.to_owned(), seen(ask))).collect();
     let view = RuntimeView { basis: state.steps, containers };
     shown.push_str(&plan("synced", &state.step(Event::Synced(view), NOW)));
+    state.step(Event::WritesLanded(vec![id.clone()]), NOW);
     let smaller = Machine::new("pack:2 numa:1 core:4 offline:7", "").changed().unwrap();
     let changed = state.step(Event::MachineChanged(Box::new(smaller)), NOW);
     shown.push_str(&plan("CPU 7 offline", &changed));
