@@ -4,7 +4,7 @@
 pub(super) const FAILURES: [(&str, &str); 37] = [
     (
         "undecided",
-        "no decision in time; what `onFailure` says was done. Or a bug has ended the task that decides, and the call was refused",
+        "no decision in time; what `onFailure` says was done. Or a call could not be read and `onFailure` is `closed`. Or a bug has ended the task that decides, and the call was refused",
     ),
     ("crowded", "refused because too many calls waited (`maxWaitingCalls`)"),
     ("late", "an event of kubelet's waited too long for its turn"),

@@ -303,20 +303,20 @@ fn one_start_on_a_machine_of_another_shape_does_not_demote_an_owner_for_good() {
         &["a 2", "b 1", "s ~0.5", "start 1", "start 1,2", "start", "start"],
         expect![[r#"
             > start 1
-            not_restored: default/a/app: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed; it shares from now on
-            a shared on 0,2 mems 0 in machine: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed; it shares from now on
+            not_restored: default/a/app: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
+            a shared on 0,2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
             b exclusive on 3 mems 0 in machine: placed in machine
             s shared on 0,2 mems 0 in machine: placed in machine
             > start 1,2
-            a shared on 0 mems 0 in machine: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed; it shares from now on
+            a shared on 0 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
             b exclusive on 3 mems 0 in machine: placed in machine
             s shared on 0 mems 0 in machine: placed in machine
             > start
-            a exclusive on 1-2 mems 0 in machine: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed; it shares from now on
+            a exclusive on 1-2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on; its earlier place counts again: the machine has its earlier shape
             b exclusive on 3 mems 0 in machine: placed in machine
             s shared on 0 mems 0 in machine: placed in machine
             > start
-            a exclusive on 1-2 mems 0 in machine: lost CPUs 1; refused: needs 2 CPUs of its own, 1 can be given; 1 more would have to be freed; it shares from now on
+            a exclusive on 1-2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on; its earlier place counts again: the machine has its earlier shape
             b exclusive on 3 mems 0 in machine: placed in machine
             s shared on 0 mems 0 in machine: placed in machine
         "#]],

@@ -117,11 +117,12 @@ async fn check_refusal(admission: Admission, code: Code, text: &str) {
     assert_eq!((status.code(), status.message()), (code, text));
     assert_eq!(house.runtime.calls("CreateContainer"), 0);
     assert_eq!(house.runtime.calls("UpdateContainerResources"), 0);
+    let code = code as u32;
     let expected = [
-        "admit #1 pod/main",
-        "call CreateContainer 8",
-        "resize  quota 0",
-        "call UpdateContainerResources 8",
+        "admit #1 pod/main".to_owned(),
+        format!("call CreateContainer {code}"),
+        "resize  quota 0".to_owned(),
+        format!("call UpdateContainerResources {code}"),
     ];
     assert_eq!(house.agent.lines(), expected);
 }

@@ -146,7 +146,7 @@ fn a_refusal_names_no_container_of_another_pod() {
         ],
         expect![[r#"
             bank/secret: on 1-2
-            shop/many: bayplan: shop/many/c refused: needs 4 CPUs of its own, 1 can be given; 3 more would have to be freed; `bayplan explain shop/many/c` lists every pool
+            shop/many: bayplan: shop/many/c refused: needs 4 exclusive CPUs; 3 could be given if all were free; `bayplan explain shop/many/c` lists every pool
             shop/shared: on 0,3
               no_effect: shop/shared/c: annotation `bayplan.dev/within` has no effect: its pod is Burstable, so it shares CPUs
               unknown_class: shop/shared/c: annotation `bayplan.dev/rdtclass` names class `gold`, which resctrl.partitions lacks (it has none); ignored
