@@ -21,9 +21,9 @@ fn write(path: &Path, text: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_are_placed_within_what_the_groups_around_them_allow() {
     for (file, first, second) in [
-        ("kubepods/cpuset.cpus.effective", "4-7,12-15", "2-3,10-11"),
-        ("cpuset.cpus.effective", "2-5", "6-7"),
-        ("cpuset/kubepods/cpuset.cpus", "1,3,5,7,9", "0,2,4,6"),
+        ("kubepods/cpuset.cpus.effective", "4-7,12-15", "2-3,10-13"),
+        ("cpuset.cpus.effective", "2-5", "6-7,9-13"),
+        ("cpuset/kubepods/cpuset.cpus", "1,3,5,7,9", "0,2,4,6,10-12"),
     ] {
         let mut node = Node::start_watching(TWO_NODES).await;
         let (_, before) = node.guaranteed("before", 2000).await;

@@ -82,7 +82,7 @@ async fn cpus_that_koordinators_scheduler_has_chosen_for_a_pod_are_left_to_it() 
     let taken = chosen("taken", &node.cpus(&owner));
     let refused = soon(node.kubelet.launch(&taken, &spec("two", 2000))).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
-    assert!(refused.message().contains("are owned by default/owner/owner"), "{refused}");
+    assert!(refused.message().contains("are owned by a container of another pod"), "{refused}");
 
     for is_lost in [false, true] {
         node.kill_daemon();

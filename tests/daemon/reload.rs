@@ -118,7 +118,7 @@ async fn a_bad_file_keeps_what_holds() {
     let before = places(&node.wait_until_in_line().await);
     for (bad, problem) in [
         ("reservedCpus: 1\nonFailure: ajar\n", "`onFailure` is `ajar`"),
-        ("reservedCpus: 0,64\n", "reservedCpus: reserved CPUs 64 are not online"),
+        ("reservedCpus: 0,64\n", "`reservedCpus`: reserved CPUs 64 are not online"),
         ("reservedCpus: [\n", "not YAML"),
     ] {
         rename_over(&node, &format!("{base}{bad}"));

@@ -67,9 +67,12 @@ fn unless_wanted(plan: &ModePlan, options: &ModeOptions) -> anyhow::Result<Optio
     Ok(None)
 }
 
+/// Keys that say where what is to be given back is kept.
+const STATE_KEYS: [&str; 2] = ["stateDir", "hostRoot"];
+
 /// As a running daemon does it, from what the journal says.
 async fn restore_offline(config: &NodeConfig, options: &ModeOptions) -> anyhow::Result<ExitCode> {
-    let config = config.usable()?;
+    let config = config.usable_with(&STATE_KEYS)?;
     let Some(mut offline) = Offline::open(config).await? else {
         let dir = config.state_dir.display();
         errln!(
@@ -106,7 +109,7 @@ fn print_report(report: &ModeReport, output: Output) -> anyhow::Result<ExitCode>
 
 /// Gives kernel files back without a daemon; fails when some of them cannot be.
 pub(crate) fn restore_files(config: &NodeConfig, output: Output) -> anyhow::Result<ExitCode> {
-    let restored = bayplan_daemon::restore_files(config.usable()?)?;
+    let restored = bayplan_daemon::restore_files(config.usable_with(&STATE_KEYS)?)?;
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&restored)?)?,
         Output::Text => out!("{}", render_restored(&restored))?,

@@ -71,6 +71,28 @@ impl NodeConfig {
         }
         Ok(self.usable.get_or_init(|| read.config))
     }
+
+    /// The same, where a wrong directory would be taken for one without anything to give back: refuses a file in which it is not clear
+    /// where these keys point.
+    ///
+    /// # Errors
+    /// As [`usable`](Self::usable), or a mistake is about one of the keys.
+    pub(crate) fn usable_with(&self, keys: &[&str]) -> anyhow::Result<&Config> {
+        let config = self.usable()?;
+        let problem = ConfigFile::read_usable(self.path())?.problem;
+        match problem.and_then(|it| it.downcast::<ConfigErrors>().ok()) {
+            Some(errors) if errors.errors.iter().any(|it| is_about(&it.message, keys)) => {
+                Err(errors.into())
+            }
+            _ => Ok(config),
+        }
+    }
+}
+
+/// Whether a mistake is about one of the keys, or what may have been meant as one.
+fn is_about(message: &str, keys: &[&str]) -> bool {
+    let message = message.split("known are ").next().unwrap_or_default();
+    keys.iter().any(|key| message.contains(&format!("`{key}`")))
 }
 
 /// The first mistake in one line, and where all of them are listed.

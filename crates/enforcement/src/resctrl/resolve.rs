@@ -203,6 +203,10 @@ impl Found {
     fn note(&mut self, of: &str, text: &str, id: Option<u32>) {
         self.notes.entry(Problem::new(of, text)).or_default().extend(id);
     }
+
+    fn remark(&mut self, of: &str, text: &str, id: Option<u32>) {
+        self.remarks.entry(Problem::new(of, text)).or_default().extend(id);
+    }
 }
 
 fn with_ids((Problem { of, text }, ids): (Problem, BTreeSet<u32>)) -> Problem {
@@ -319,7 +323,7 @@ impl<'a> Resolver<'a> {
         }
         for partition in self.config.partitions.iter().filter(|it| (level.partition)(it).is_some())
         {
-            self.ignored(partition, level.key);
+            self.ignored(partition, level.key, is_optional);
         }
     }
 
@@ -334,9 +338,14 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn ignored(&mut self, partition: &ResctrlPartition, key: &str) {
+    /// What a partition says is told as asked for in vain, unless an option says that it need not be had.
+    fn ignored(&mut self, partition: &ResctrlPartition, key: &str, is_optional: bool) {
         let of = format!("partition `{}`", partition.name);
-        self.found.note(&of, &format!("{key} does nothing on this machine"), None);
+        let text = format!("{key} does nothing on this machine");
+        match is_optional {
+            true => self.found.remark(&of, &text, None),
+            false => self.found.note(&of, &text, None),
+        }
     }
 
     fn bandwidth(&mut self, machine: &BandwidthInfo) {
@@ -415,7 +424,7 @@ impl<'a> Resolver<'a> {
             self.lacks(&class.name, "mbAllocation", "MB", is_optional);
         }
         for partition in self.config.partitions.iter().filter(|it| it.mb.is_some()) {
-            self.ignored(partition, "mbAllocation");
+            self.ignored(partition, "mbAllocation", is_optional);
         }
     }
 
@@ -453,7 +462,7 @@ impl<'a> Resolver<'a> {
                     "{}: devices use the bits 0x{shared:x} of 0x{mask}, too (info/{}/shareable_bits)",
                     level.key, level.name
                 );
-                self.found.remarks.entry(Problem::new(&of, &text)).or_default().insert(id);
+                self.found.remark(&of, &text, Some(id));
             }
         }
     }

@@ -170,8 +170,8 @@ fn what_a_machine_lacks_is_told_to_every_class_that_asks() {
         expect![[r#"
             b L3:0=fffff;1=fffff;2=fffff;3=fffff MB:0=100;1=100;2=100;3=100
             note: class `b`: l3Allocation `4,7`: this machine has no such L3 cache, but 0, 1, 2, 3
-            note: partition `a`: l2Allocation does nothing on this machine
             note: partition `a`: l3Allocation `9`: this machine has no such L3 cache, but 0, 1, 2, 3
+            note: partition `a`: l2Allocation does nothing on this machine
         "#]],
     );
 }

@@ -243,7 +243,6 @@ fn classes_in_use_come_first_and_a_failure_is_told_once() {
         set    /sys/fs/resctrl/bayplan.gold/schemata [L2] (none) -> 0=3ff;1=3ff;2=3ff;3=3ff  (class "gold": resctrl.partitions)
         set    /sys/fs/resctrl/schemata [L2] 0=ffff;1=ffff;2=ffff;3=ffff -> 0=fc00;1=fc00;2=fc00;3=fc00  (class "system/default": resctrl.partitions)
         move   2 threads to /sys/fs/resctrl/bayplan.gold  (ns/a/a)
-        cannot: resctrl: partition `slow`: mbAllocation does nothing on this machine
         cannot: resctrl: class `Guaranteed` gets no group, because the processor has 4 CLOSIDs, of which the root has one and others have 2; its containers stay in the root's group
         cannot: resctrl: class `besteffort` gets no group, because the processor has 4 CLOSIDs, of which the root has one and others have 2; its containers stay in the root's group
         cannot: resctrl: class `inner` gets no group, because the processor has 4 CLOSIDs, of which the root has one and others have 2; its containers stay in the root's group
