@@ -107,10 +107,14 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_view_says_whether_it_looks_and_what_it_would_do() {
+    fn observing() -> RebalanceView {
         let mode = "observe".to_owned();
-        let view = RebalanceView { mode, sampled: 2, ..RebalanceView::default() };
+        RebalanceView { mode, sampled: 2, ..RebalanceView::default() }
+    }
+
+    #[test]
+    fn a_view_without_proposals_says_why_there_are_none() {
+        let view = observing();
         check(
             view.clone(),
             expect![[r#"
@@ -152,12 +156,17 @@ mod tests {
             "#]],
         );
         check(
-            RebalanceView { mode: "off".to_owned(), ..view.clone() },
+            RebalanceView { mode: "off".to_owned(), ..view },
             expect![[r#"
                 OFF: `rebalance.mode` of the configuration
                 No proposals since the daemon was started; `bayplan journal --kind proposed` has those before.
             "#]],
         );
+    }
+
+    #[test]
+    fn a_view_says_what_was_proposed() {
+        let view = observing();
         let mut kept = proposal("idle on batch/hog/main, for shop/web/main: waiting 2.00 > 0.50");
         (kept.state, kept.outcome) =
             (ProposalState::Kept, "kept: closed 90 % of the gap".to_owned());

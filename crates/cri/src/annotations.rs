@@ -147,7 +147,7 @@ impl Said<'_> {
 }
 
 /// Annotations that bayplan reads or warns of. Values that are too long to be read are cut, so that they can be warned of; names that
-/// Kubernetes would not take are left out, and so are the longest of those that are together over [`KEPT_MAX`].
+/// Kubernetes would not take are left out, and so are the longest of those that are together over 64 KiB.
 pub fn relevant<'a>(
     annotations: impl IntoIterator<Item = (&'a String, &'a String)>,
 ) -> BTreeMap<String, String> {
@@ -159,7 +159,7 @@ pub fn relevant<'a>(
     capped(pairs.map(|(name, value)| (name.as_str(), cut(value, VALUE_MAX + 1))))
 }
 
-/// Labels of a pod, without the longest of those that are together over [`KEPT_MAX`].
+/// Labels of a pod, without the longest of those that are together over 64 KiB.
 pub fn kept_labels<'a>(
     labels: impl IntoIterator<Item = (&'a String, &'a String)>,
 ) -> BTreeMap<String, String> {

@@ -413,7 +413,8 @@ mod tests {
 
     #[test]
     fn what_is_no_regular_file_is_refused_at_once() {
-        let makes: [(&str, fn(&Path)); 3] = [
+        type Make = fn(&Path);
+        let makes: [(&str, Make); 3] = [
             ("a FIFO", |path| {
                 nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
             }),
