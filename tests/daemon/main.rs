@@ -28,6 +28,7 @@ mod node;
 mod observing;
 mod packages;
 mod placing;
+mod pod_level;
 mod power;
 mod prometheus;
 mod rebalancing;

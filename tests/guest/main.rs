@@ -10,6 +10,7 @@ mod cgroup;
 mod exclusive;
 mod files;
 mod hardware;
+mod held;
 mod isolated;
 mod killed;
 mod lifecycle;
@@ -67,6 +68,7 @@ fn tests() -> Vec<&'static Test> {
         exclusive::TESTS,
         shared::TESTS,
         cgroup::TESTS,
+        held::TESTS,
         arrival::TESTS,
         memory::TESTS,
         isolated::TESTS,

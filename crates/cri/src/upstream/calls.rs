@@ -184,7 +184,12 @@ impl Upstream {
         let mut client = self.runtime_client();
         let call = |r| async move { client.container_status(r).await };
         let answer = self.ask("ContainerStatus", id, request, call).await?;
-        Ok(info::parse_container(&answer.info))
+        let details = info::parse_container(&answer.info);
+        let resources = answer.status.and_then(|it| it.resources?.linux);
+        Ok(match resources {
+            Some(resources) => details.or_by_status(&resources),
+            None => details,
+        })
     }
 
     /// What the runtime remembers of a sandbox's configuration.

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::devices::{device_names, mounted_devices};
 use crate::translate::huge_pages;
+use crate::v1;
 
 /// A container as the runtime will run it or runs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,6 +87,34 @@ pub(super) fn parse_container(info: &BTreeMap<String, String>) -> ContainerDetai
     }
 }
 
+impl ContainerDetails {
+    /// With what CRI itself says of the container's resources (`ContainerStatus.resources`, since CRI of Kubernetes 1.26), where the runtime's own
+    /// account lacks it. Zero and the empty text are "not set".
+    pub(super) fn or_by_status(self, resources: &v1::LinuxContainerResources) -> ContainerDetails {
+        let number = |own: Option<i64>, told: i64| own.or((told != 0).then_some(told));
+        let limits = resources.hugepage_limits.iter();
+        let huge_pages = match self.huge_pages.is_empty() {
+            true => huge_pages(limits.map(|it| (it.page_size.as_str(), it.limit))),
+            false => self.huge_pages,
+        };
+        ContainerDetails {
+            cpus: self.cpus.or_else(|| filled(&resources.cpuset_cpus)?.parse().ok()),
+            mems: self.mems.or_else(|| filled(&resources.cpuset_mems)?.parse().ok()),
+            shares: number(self.shares, resources.cpu_shares),
+            quota: number(self.quota, resources.cpu_quota),
+            period: number(self.period, resources.cpu_period),
+            memory_limit: number(self.memory_limit, resources.memory_limit_in_bytes),
+            oom_score_adj: number(self.oom_score_adj, resources.oom_score_adj),
+            huge_pages,
+            ..self
+        }
+    }
+}
+
+fn filled(text: &str) -> Option<&str> {
+    Some(text.trim()).filter(|text| !text.is_empty())
+}
+
 fn list<'a>(info: &'a Value, pointer: &str) -> &'a [Value] {
     info.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
@@ -123,6 +152,41 @@ mod tests {
 
     fn info(text: &str) -> BTreeMap<String, String> {
         BTreeMap::from([("info".to_owned(), text.to_owned())])
+    }
+
+    #[test]
+    fn what_the_account_lacks_is_taken_from_the_status() {
+        let told = v1::LinuxContainerResources {
+            cpu_shares: 2048,
+            cpu_quota: 200_000,
+            cpu_period: 100_000,
+            memory_limit_in_bytes: 1 << 30,
+            oom_score_adj: -997,
+            cpuset_cpus: "1,17".to_owned(),
+            hugepage_limits: vec![v1::HugepageLimit {
+                page_size: "2MB".to_owned(),
+                limit: 1 << 21,
+            }],
+            ..Default::default()
+        };
+        let by_status = ContainerDetails {
+            cpus: Some("1,17".parse().unwrap()),
+            shares: Some(2048),
+            quota: Some(200_000),
+            period: Some(100_000),
+            memory_limit: Some(1 << 30),
+            oom_score_adj: Some(-997),
+            huge_pages: [(Bytes(1 << 21), Bytes(1 << 21))].into(),
+            ..ContainerDetails::default()
+        };
+        assert_eq!(ContainerDetails::default().or_by_status(&told), by_status);
+        // The account goes first, and "not set" says nothing.
+        let own = ContainerDetails { shares: Some(512), ..ContainerDetails::default() };
+        assert_eq!(
+            own.clone().or_by_status(&told),
+            ContainerDetails { shares: Some(512), ..by_status }
+        );
+        assert_eq!(own.clone().or_by_status(&v1::LinuxContainerResources::default()), own);
     }
 
     #[test]
