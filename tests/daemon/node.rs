@@ -485,8 +485,14 @@ impl Node {
                 return Some(format!("{name} runs on {}, holds {}", real.cpus, held.cpus));
             }
             let own = set(&held.exclusive);
-            let intruder =
-                live.iter().find(|other| other.id != real.id && set(&other.cpus).intersects(&own));
+            // Others of its pod may have them together with it.
+            let is_of_pod = |id: &String| {
+                let mut with_it = status.containers.iter();
+                with_it.any(|it| it.id.as_ref() == Some(id) && set(&it.exclusive_of_pod) == own)
+            };
+            let intruder = live.iter().find(|other| {
+                other.id != real.id && set(&other.cpus).intersects(&own) && !is_of_pod(&other.id)
+            });
             if let Some(other) = intruder {
                 return Some(format!("{} is on CPUs of {}", other.name, held.full_name()));
             }

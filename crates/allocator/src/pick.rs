@@ -144,6 +144,10 @@ impl<'a> Picker<'a> {
         if count == 0 {
             return Some(Cost::default());
         }
+        // Tables are as long as the count, which may be absurd.
+        if count > pool.cpus.len() {
+            return None;
+        }
         if self.supply.units.unit == Unit::Whole {
             return self.way_in_whole_cores(pool, count).map(|way| way.cost);
         }

@@ -10,7 +10,7 @@ use crate::wishes::{Owner, Part};
 impl Ledger {
     /// The container that holds the exclusive CPUs of a pod, with what it holds.
     pub fn holder_of(&self, owner: Owner) -> Option<(ContainerId, &Allocation)> {
-        self.allocations().find(|(_, it)| it.terms.part == Part::Holder && it.terms.owner == owner)
+        self.allocations().find(|(_, it)| is_holder(it) && it.terms.owner == owner)
     }
 
     /// Those that run on the exclusive CPUs of a pod without holding them, the oldest first.
@@ -27,8 +27,8 @@ impl Ledger {
     }
 
     pub(crate) fn heir_of(&self, id: ContainerId) -> Option<ContainerId> {
-        let terms = self.allocation(id)?.terms;
-        (terms.part == Part::Holder).then(|| self.joined_of(terms.owner).next()).flatten()
+        let held = self.allocation(id)?;
+        is_holder(held).then(|| self.joined_of(held.terms.owner).next()).flatten()
     }
 
     /// The CPUs stay those of the pod; the memory of the one that goes is given back.
@@ -39,6 +39,9 @@ impl Ledger {
             held.pool = left.pool;
             held.exclusive = left.exclusive.clone();
             held.idle = left.idle.clone();
+            // What the pool is charged for it stays charged.
+            held.shared = left.shared;
+            held.is_reserved = left.is_reserved;
             held.terms.part = Part::Holder;
             held.terms.closes = left.terms.closes;
             held.terms.hides_hyperthreads = left.terms.hides_hyperthreads;
@@ -47,6 +50,11 @@ impl Ledger {
         self.changed();
         Some(left)
     }
+}
+
+/// One that found no room for its pod's CPUs, and shares, holds nothing for the others.
+fn is_holder(held: &Allocation) -> bool {
+    held.terms.part == Part::Holder && !held.exclusive.is_empty()
 }
 
 /// A place on the exclusive CPUs of its pod; `None` where the pod has none.

@@ -80,13 +80,17 @@ impl NodeConfig {
     pub(crate) fn usable_with(&self, keys: &[&str]) -> anyhow::Result<&Config> {
         let config = self.usable()?;
         let problem = ConfigFile::read_usable(self.path())?.problem;
-        match problem.and_then(|it| it.downcast::<ConfigErrors>().ok()) {
-            Some(errors) if errors.errors.iter().any(|it| is_about(&it.message, keys)) => {
-                Err(errors.into())
-            }
-            _ => Ok(config),
-        }
+        let Some(problem) = problem else { return Ok(config) };
+        let is_clear = problem.downcast_ref().is_some_and(|ConfigErrors { errors, .. }| {
+            errors.iter().all(|it| is_about_one_key(&it.message) && !is_about(&it.message, keys))
+        });
+        if is_clear { Ok(config) } else { Err(problem) }
     }
+}
+
+/// Whether the rest of the file was read: it is YAML, and ours.
+fn is_about_one_key(message: &str) -> bool {
+    message.starts_with('`') || message.starts_with("unknown key `")
 }
 
 /// Whether a mistake is about one of the keys, or what may have been meant as one.
@@ -131,6 +135,29 @@ mod tests {
         assert_eq!(environment.tried(), None);
         let empty = NodeConfig::new(None, Some(OsString::new()));
         assert_eq!(empty.path(), None);
+    }
+
+    /// A wrong directory would be taken for one in which nothing was kept.
+    #[test]
+    fn where_state_is_kept_is_not_guessed() {
+        for (text, is_clear) in [
+            (&b"stateDir: /data\n"[..], true),
+            (b"log: loud\nstateDir: /data\n", true),
+            (b"sokket: /a\nstateDir: /data\n", true),
+            (b"stateDri: /data\n", false),
+            (b"stateDir: []\n", false),
+            (b"stateDir: \"/data\n", false),
+            (b"  stateDir: /data\n  log: [\n", false),
+            (b"stateDir: /data\nlog: \xff\n", false),
+            (b"apiVersion: config.nri/v1alpha1\nkind: BalloonsPolicy\n", false),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("config.yaml");
+            std::fs::write(&path, text).unwrap();
+            let config = NodeConfig::new(Some(path), None);
+            let found = config.usable_with(&["stateDir", "hostRoot"]).is_ok();
+            assert_eq!(found, is_clear, "{:?}", String::from_utf8_lossy(text));
+        }
     }
 
     #[test]

@@ -43,11 +43,11 @@ pub(crate) fn without(mut message: &[u8], fields: &Fields) -> Result<Vec<u8>, pr
         let inner =
             fields.inner.iter().find(|(it, _)| *it == number && wire == WireType::LengthDelimited);
         if let Some((_, inner)) = inner {
-            let length = usize::try_from(decode_varint(&mut message)?).unwrap_or(usize::MAX);
-            // One that is too long is told by what decodes it.
-            let (value, behind) = message.split_at_checked(length).unwrap_or((message, &[]));
-            message = behind;
-            let value = without(value, inner)?;
+            let mut value = message;
+            // Refuses one that is longer than what is there.
+            skip_field(wire, number, &mut message, DecodeContext::default())?;
+            let length = usize::try_from(decode_varint(&mut value)?).unwrap_or(usize::MAX);
+            let value = without(value.get(..length).unwrap_or_default(), inner)?;
             encode_key(number, wire, &mut rest);
             encode_varint(value.len() as u64, &mut rest);
             rest.put_slice(&value);

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use bayplan_allocator::{
-    Allocation, ContainerId, Demand, Offer, Refusal, Relocation, Request, offer,
+    Allocation, ContainerId, Demand, Offer, Part, Refusal, Relocation, Request, offer,
 };
 use bayplan_enforcement::plan_pinnings;
 use bayplan_rebalance::Knob;
@@ -144,6 +144,9 @@ impl NodeState {
             let observed = container.runtime_id.as_ref().and_then(|it| self.observed.get(it));
             observed.is_some_and(|it| Some(&it.cpus) == self.pinning(id).map(|it| it.cpus).as_ref())
         };
-        is_free && !held.is_reserved && container.is_settled() && is_in_place()
+        // The memory of others that run on its CPUs would stay behind.
+        let is_followed =
+            terms.part == Part::Holder && self.ledger.joined_of(terms.owner).next().is_some();
+        is_free && !is_followed && !held.is_reserved && container.is_settled() && is_in_place()
     }
 }

@@ -122,8 +122,10 @@ impl Gate {
                 Ok(self.hold(held, is_reached))
             }
             Ok(Answer::Admission(admission)) => Ok(admission),
-            Ok(_) => first.ok_or(Undecided::Late),
-            Err(why) => first.ok_or(why),
+            undecided => match first {
+                Some(held @ Admission::Unavailable(_)) => Ok(self.hold(held, is_reached)),
+                first => first.ok_or(undecided.err().unwrap_or(Undecided::Late)),
+            },
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! The kernel's word counts; where it cannot be asked (no cgroup is found), the runtime's: a container whose last update was refused has what it had before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,6 +30,8 @@ type Last = (Instant, Arc<Read>);
 /// What the kernel says.
 #[derive(Debug, Default)]
 struct Read {
+    /// The runtime's ids of all that was asked for; a container without a cgroup has no holding.
+    asked: BTreeSet<String>,
     /// By the runtime's id.
     holdings: BTreeMap<String, Holding>,
     /// The runtime, and its own affinity, where it has one.
@@ -61,7 +63,7 @@ impl Holdings {
         let known = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((at, read)) = known
             && at.elapsed() < FRESH
-            && groups.iter().all(|(id, _)| read.holdings.contains_key(id))
+            && groups.iter().all(|(id, _)| read.asked.contains(id))
         {
             return read;
         }
@@ -83,7 +85,8 @@ fn read_all(root: &Path, groups: &[(String, String)]) -> Read {
     // All processes are looked through for it.
     let is_narrow = holdings.values().any(|it| it.affinity.is_some());
     let runtime = is_narrow.then(|| read_runtime_affinity(root, &mut kernel)).flatten();
-    Read { holdings, runtime }
+    let asked = groups.iter().map(|(id, _)| id.clone()).collect();
+    Read { asked, holdings, runtime }
 }
 
 /// What the kernel lets it have; `None` where that is what was asked.

@@ -37,11 +37,16 @@ impl NodeState {
             has_choice && !cpus.is_empty() && cpus.is_subset(&pool.cpus) && pool.is_shared
         });
         let pool = around.min_by_key(|pool| pool.cpus.len()).map(|pool| pool.id);
+        // It owns nothing, so it holds nothing for its pod.
+        let part = match request.part() {
+            Part::Joined => Part::Joined,
+            Part::Alone | Part::Holder => Part::Alone,
+        };
         let allocation = |pool| Allocation {
             is_reserved: request.is_reserved,
             shared: Some(wanted),
             mems: mems.clone(),
-            terms: request.terms(),
+            terms: Terms { part, ..request.terms() },
             ..Allocation::new(pool)
         };
         let pools = pool.into_iter().chain([PoolId::MACHINE]);
@@ -262,7 +267,7 @@ impl NodeState {
     }
 
     /// Two of a pod that were found running on the very CPUs that each of them would be given alone have them together.
-    fn join_found(&mut self, request: &Request, cpus: &CpuSet) -> bool {
+    fn join_found(&mut self, request: &Request, cpus: &CpuSet, step: &mut Step) -> bool {
         let has_them = |(_, held): &(ContainerId, &Allocation)| {
             held.terms.owner == request.owner
                 && held.shared.is_none()
@@ -279,6 +284,7 @@ impl NodeState {
         if let Some(container) = self.containers.get_mut(&holder) {
             Arc::make_mut(&mut container.spec).is_silent = true;
         }
+        step.records.extend(self.placed_record(holder));
         true
     }
 
@@ -307,7 +313,7 @@ impl NodeState {
         let places: Vec<_> =
             holders.iter().filter_map(|id| Some((*id, self.place(*id)?))).collect();
         let held: Vec<_> =
-            holders.iter().filter_map(|id| Some((*id, self.ledger.release(*id)?))).collect();
+            holders.iter().filter_map(|id| Some((*id, self.ledger.lift(*id)?))).collect();
         if self.ledger.adopt(id, allocation.clone()).is_err() {
             for (holder, held) in held {
                 self.put_back(holder, held, step);
@@ -343,7 +349,7 @@ impl NodeState {
                 return Some(format!("keeps CPUs {cpus} for itself"));
             }
         }
-        if may_own && wanted == cpus.len() && self.join_found(request, cpus) {
+        if may_own && wanted == cpus.len() && self.join_found(request, cpus, step) {
             return Some(format!("shares CPUs {cpus} with its pod"));
         }
         let claimed = &request.wishes.claimed;

@@ -12,7 +12,7 @@ use bayplan_allocator::{
 use bayplan_cri::annotations::left_out;
 use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use bayplan_topology::Level;
-use bayplan_types::{Bytes, MilliCpu, NodeId, ParseSetError, QosClass};
+use bayplan_types::{Bytes, CpuSet, MilliCpu, NodeId, ParseSetError, QosClass};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -367,6 +367,12 @@ impl From<&TermsForm> for Terms {
 }
 
 impl AllocationForm {
+    /// The CPUs that nobody else could own beside it; none where they cannot be read.
+    pub(crate) fn taken(&self) -> CpuSet {
+        let set = |text: &str| text.parse::<CpuSet>().unwrap_or_default();
+        set(&self.exclusive).union(&set(&self.idle))
+    }
+
     /// An allocation in the pool of this name.
     pub fn new(allocation: &Allocation, pool: &str) -> AllocationForm {
         AllocationForm {

@@ -72,6 +72,11 @@ impl NodeState {
         self.unstarted = live.unstarted;
         let mut places = Vec::new();
         let before = live.fingerprint.filter(|before| *before != self.fingerprint);
+        let owned: Vec<(ContainerId, CpuSet)> =
+            live.containers.iter().map(|(id, it)| (*id, it.allocation.taken())).collect();
+        let is_free = |id: ContainerId, cpus: &CpuSet| {
+            owned.iter().all(|(other, taken)| *other == id || !taken.intersects(cpus))
+        };
         for (id, placed) in live.containers {
             let phase = match placed.runtime_id {
                 Some(_) => Phase::Created,
@@ -81,7 +86,12 @@ impl NodeState {
             self.insert(id, spec, placed.runtime_id, phase, placed.decision);
             self.set_cold(id, placed.cold);
             let here = match placed.elsewhere {
-                Some(it) if it.fingerprint == self.fingerprint => {
+                // It owns others by now.
+                Some(_) if placed.allocation.has_exclusive() => placed.allocation,
+                Some(it)
+                    if it.fingerprint == self.fingerprint
+                        && is_free(id, &it.allocation.taken()) =>
+                {
                     if let Some(container) = self.containers.get_mut(&id) {
                         container.decision.outcome.push_str(BACK);
                     }

@@ -110,6 +110,8 @@ pub(crate) struct Container {
     pub(crate) claim: Claim,
     /// What it held before a start on a machine of another shape.
     pub(crate) elsewhere: Option<Elsewhere>,
+    /// It was silent about its CPUs at some time since the daemon started (`bayplan_cri::silent`).
+    pub(crate) was_silent: bool,
 }
 
 impl Container {
@@ -377,7 +379,8 @@ impl NodeState {
     }
 
     fn plan(&mut self, step: &mut Step) {
-        if self.known.is_partial() {
+        // All CPUs for everybody take nobody's.
+        if self.known.is_partial() && !self.is_restored() {
             return;
         }
         step.plan = plan_pinnings(&self.desired(), &self.observed);
@@ -647,6 +650,7 @@ impl NodeState {
             cold: Cold::No,
             claim,
             elsewhere: None,
+            was_silent: false,
         };
         self.containers.insert(id, container);
         self.remember_home(id);

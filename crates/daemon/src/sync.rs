@@ -119,6 +119,12 @@ impl Syncer {
 
     /// Changes the mode, and looks whether everybody runs where he should then. `None` when the daemon is stopping.
     pub(crate) async fn change_mode(&self, mode: Mode) -> Option<ModeReport> {
+        // What the journal lacks is taken over as long as anything is: it is to be given all CPUs, too. That the runtime does not answer shows below.
+        if mode == Mode::Restored
+            && let Err(error) = self.sync().await
+        {
+            tracing::debug!(%error, "the runtime could not be asked before everything is restored");
+        }
         self.inbox.ask(Event::SetMode(mode)).await?;
         let mut report = ModeReport {
             format: "bayplan-mode/1".to_owned(),

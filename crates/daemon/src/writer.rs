@@ -73,7 +73,10 @@ pub(crate) async fn run_writer(
                 }
                 if let Err(error) = result {
                     elsewhere.insert(write.container.clone());
-                    failing.insert(write.container.clone());
+                    match is_gone {
+                        true => failing.remove(&write.container),
+                        false => failing.insert(write.container.clone()),
+                    };
                     report(&failures, write, is_gone, &error.to_string());
                 }
             }

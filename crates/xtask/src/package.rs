@@ -53,9 +53,12 @@ fn write_bill_of_materials(tools: &Path, out: &Path) -> anyhow::Result<()> {
     command.args(["--override-filename", BILL_OF_MATERIALS]).current_dir(workspace());
     run_program(&mut command)?;
     // The tool writes one for each member of the workspace.
-    for entry in fs::read_dir(workspace().join("crates"))? {
-        let file = entry?.path().join(BILL_OF_MATERIALS).with_extension("cdx.json");
-        if file.ends_with("cli/bayplan.cdx.json") {
+    let crates = fs::read_dir(workspace().join("crates"))?.map(|it| it.map(|it| it.path()));
+    let mut members = crates.collect::<Result<Vec<PathBuf>, _>>()?;
+    members.extend(["tests", "benches"].map(|it| workspace().join(it)));
+    for member in members {
+        let file = member.join(BILL_OF_MATERIALS).with_extension("cdx.json");
+        if member.ends_with("cli") {
             fs::copy(&file, out.join("bayplan.cdx.json"))?;
         }
         if file.exists() {

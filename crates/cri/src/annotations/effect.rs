@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use bayplan_allocator::Request;
+use bayplan_allocator::{Part, Request};
 use bayplan_types::{MilliCpu, QosClass};
 
 use super::field::{Field, Reach};
@@ -105,7 +105,8 @@ fn why_owns_nothing(container: &NewContainer, asked: &Asked, request: &Request) 
     if request.is_reserved {
         return Some("it runs on the reserved CPUs".to_owned());
     }
-    if request.demand.exclusive() > 0 {
+    // One that joined others runs on the exclusive CPUs of its pod.
+    if request.demand.exclusive() > 0 || request.wishes.pod.part == Part::Joined {
         return None;
     }
     let requested = request.demand.shared().unwrap_or_default();

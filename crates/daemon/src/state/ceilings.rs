@@ -48,7 +48,12 @@ impl NodeState {
     }
 
     /// By how much a place goes too far; `None`: it does not.
-    fn over(&self, request: &Request, spec: &NewContainer, place: &Allocation) -> Option<String> {
+    pub(super) fn over(
+        &self,
+        request: &Request,
+        spec: &NewContainer,
+        place: &Allocation,
+    ) -> Option<String> {
         let cpus = &request.wishes.cpus;
         let is_apart = matches!(cpus.apart, Some((_, Strictness::Required)));
         if !is_apart && cpus.siblings == self.rules.wishes.cpus.siblings {

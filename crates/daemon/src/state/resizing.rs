@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bayplan_allocator::{Allocation, ContainerId, Previous, offer};
 use bayplan_cri::agent::Admission;
 use bayplan_cri::translate::{NewContainer, Resources};
-use bayplan_types::Pinning;
+use bayplan_types::{CpuSet, Pinning};
 use jiff::Timestamp;
 
 use crate::event::{Answer, Note, Step};
@@ -44,8 +44,14 @@ impl NodeState {
             request.previous =
                 Some(Previous { pool: held.pool, exclusive: held.exclusive.clone() });
             let offered = offer(&self.ledger, &request);
-            let decision = self.decision(&spec, &request, offered.as_ref(), warnings, now);
-            let committed = offered.ok().and_then(|offer| {
+            let mut decision = self.decision(&spec, &request, offered.as_ref(), warnings, now);
+            let place = offered.as_ref().ok().map(|it| it.allocation());
+            let over = place.and_then(|it| self.over(&request, &spec, it));
+            if let Some(why) = &over {
+                decision.outcome = format!("refused: it keeps CPUs from others, and {why}");
+            }
+            let offered = offered.ok().filter(|_| over.is_none());
+            let committed = offered.and_then(|offer| {
                 let moves = offer.moves().to_vec();
                 self.ledger.commit(offer).ok().map(|()| moves)
             });
@@ -95,10 +101,16 @@ impl NodeState {
         step
     }
 
+    /// A container without any place would run unaccounted for, so one whose place is gone shares.
     pub(crate) fn put_back(&mut self, id: ContainerId, held: Allocation, step: &mut Step) {
-        if let Err(error) = self.ledger.adopt(id, held) {
-            let message = format!("{id} lost its place in a refused resize: {error}");
-            step.notes.push(Note::Failure { kind: "put_back", message });
+        let mems = held.mems.clone();
+        let Err(error) = self.ledger.adopt(id, held) else { return };
+        let message = format!("{id} lost its place in a refused resize, and shares: {error}");
+        step.notes.push(Note::Failure { kind: "put_back", message });
+        let Some(spec) = self.containers.get(&id).map(|it| Arc::clone(&it.spec)) else { return };
+        let (request, _) = self.request(id, &spec);
+        if self.adopt_shared(&request, mems, &CpuSet::new(), step) {
+            step.records.extend(self.placed_record(id));
         }
     }
 }

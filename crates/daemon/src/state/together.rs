@@ -47,7 +47,21 @@ impl NodeState {
     pub(super) fn is_together(&self, id: ContainerId, resized: &NewContainer) -> bool {
         let members = self.members(resized.pod.owner().pod, Some((id, resized)));
         let knows = members.iter().any(|(_, it)| it.is_silent);
-        knows || (members.len() > 1 && !silent(&members).is_empty())
+        knows || (members.len() > 1 && !self.silent_after_resize(id, &members).is_empty())
+    }
+
+    /// A resize alone makes no container silent: one that now asks for as much as its pod did before says so itself, and the pod's
+    /// figure follows. One that was silent may have seemed not to be while kubelet resized the pod before its containers.
+    fn silent_after_resize(
+        &self,
+        id: ContainerId,
+        members: &[Member<'_>],
+    ) -> BTreeSet<ContainerId> {
+        let mut found = silent(members);
+        if self.containers.get(&id).is_some_and(|it| !it.spec.is_silent && !it.was_silent) {
+            found.remove(&id);
+        }
+        found
     }
 
     /// Finds out whether a newcomer is silent, and lets the others of its pod count what is theirs beside it, so that it finds the CPUs
@@ -122,6 +136,7 @@ impl NodeState {
             if container.spec.is_silent != silent.contains(id) {
                 let held = self.ledger.allocation(*id).cloned();
                 done.before.push((*id, container.clone(), held));
+                container.was_silent = true;
                 Arc::make_mut(&mut container.spec).is_silent = silent.contains(id);
             }
         }
@@ -203,9 +218,12 @@ impl NodeState {
             self.put_back(id, held, &mut done.told);
             return Err(decision);
         };
+        self.known.note_grant(id);
         self.note_moves(&moves, id, &mut done.told);
         if let Some(container) = self.containers.get_mut(&id) {
             container.decision = decision;
+            // For what it counted before.
+            container.elsewhere = None;
             container.touched = self.steps;
         }
         self.remember_home(id);
@@ -235,11 +253,12 @@ impl NodeState {
         container.spec = Arc::new(spec.clone());
         let before = self.place_before(id, &held);
         let mut done = Regrouped { before: vec![(id, old, Some(held))], ..Regrouped::default() };
-        let found = silent(&self.members(pod, None));
+        let found = self.silent_after_resize(id, &self.members(pod, None));
         if let Err(decision) = self.regroup(pod, &found, None, &mut done, now) {
             self.undo(done, &mut step);
             if !is_final {
-                step.answer = Answer::Admission(Admission::Refuse(decision.outcome));
+                let why = self.without_names(&decision.outcome, &spec);
+                step.answer = Answer::Admission(Admission::Refuse(why));
                 return (false, step);
             }
             return (false, self.refuse_resize(id, &spec, decision, update, step));
@@ -266,6 +285,10 @@ impl NodeState {
     /// At the end of a step: pods that have lost a container, or whose figure is another. What cannot be had is left; the next
     /// occasion tries again.
     pub(super) fn settle_pods(&mut self, now: Timestamp, step: &mut Step) {
+        // Nothing is granted before it is known what runs.
+        if self.known.is_partial() {
+            return;
+        }
         for pod in std::mem::take(&mut self.unsettled) {
             let found = silent(&self.members(pod, None));
             let mut done = Regrouped::default();

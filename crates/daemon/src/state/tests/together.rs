@@ -103,7 +103,7 @@ impl Node {
     }
 }
 
-/// One line per step: `POD/NAME OWN of WHOLE` for a container, `-ID`, `resize ID TO`, `pod ID TO`, `restart`, and `show`.
+/// One line per step: `POD/NAME OWN of WHOLE` for a container, `-ID`, `resize ID TO`, `pod ID TO`, `machine LINE`, `restart`, and `show`.
 #[track_caller]
 fn check(line: &'static str, steps: &[&str], expected: Expect) {
     let mut node = Node::new(line);
@@ -125,6 +125,12 @@ fn check(line: &'static str, steps: &[&str], expected: Expect) {
             Some(("resize", rest)) => {
                 let (id, to) = rest.split_once(' ').unwrap();
                 node.resize(id, written(to))
+            }
+            Some(("machine", line)) => {
+                let topology = derive(&parse_machine(line).unwrap()).unwrap();
+                let machine = ChangedMachine::new(&topology, Policy::default(), &CpuSet::new());
+                node.step(Event::MachineChanged(Box::new(machine)));
+                None
             }
             Some(("pod", rest)) => {
                 let (id, to) = rest.split_once(' ').unwrap();
@@ -177,6 +183,71 @@ fn silent_containers_share_the_cpus_of_their_pod() {
             -p/c
             q/a 7000/7000 4 of 7000/7000 4
               q/a owns 7, cpus 0-3,5-7, mems 0, 4 GiB
+        "#]],
+    );
+}
+
+/// In a pod without a figure of its own, where one container then asks for as much as all had before.
+#[test]
+fn a_resize_alone_makes_no_container_silent() {
+    check(
+        "numa:1 core:4 pu:2 mem:64",
+        &[
+            "o/a 1000/1000 1 of 2000/2000 2",
+            "o/b 1000/1000 1 of 2000/2000 2",
+            "resize o/a 2000/2000 1",
+            "show",
+            "pod o 3000/3000 2",
+            "show",
+        ],
+        expect![[r#"
+            o/a 1000/1000 1 of 2000/2000 2
+            o/b 1000/1000 1 of 2000/2000 2
+            resize o/a 2000/2000 1
+              o/a owns 2, cpus 1-2, mems 0, 1 GiB
+              o/b owns 1, cpus 5, mems 0, 1 GiB
+            pod o 3000/3000 2
+              o/a owns 2, cpus 1-2, mems 0, 1 GiB
+              o/b owns 1, cpus 5, mems 0, 1 GiB
+        "#]],
+    );
+}
+
+#[test]
+fn one_that_lost_its_pods_cpus_leaves_a_place_to_the_next() {
+    check(
+        "numa:1 core:2 pu:2 mem:64",
+        &[
+            "p/a 3000/3000 4 of 3000/3000 4",
+            "p/b 3000/3000 4 of 3000/3000 4",
+            "machine numa:1 core:2 pu:2 mem:64 offline:2-3",
+            "show",
+            "-p/a",
+            "show",
+            "x/a 1000/1000 1 of 1000/1000 1",
+            "show",
+            "-x/a",
+            "machine numa:1 core:2 pu:2 mem:64",
+            "-p/b",
+            "q/a 3000/3000 4 of 3000/3000 4",
+            "show",
+        ],
+        expect![[r#"
+            p/a 3000/3000 4 of 3000/3000 4
+            p/b 3000/3000 4 of 3000/3000 4
+            machine numa:1 core:2 pu:2 mem:64 offline:2-3
+              p/a shares 3, cpus 0-1, mems 0, 0 B
+              p/b joined, cpus 0-1, mems 0, 0 B
+            -p/a
+              p/b joined, cpus 0-1, mems 0, 0 B
+            x/a 1000/1000 1 of 1000/1000 1
+              p/b joined, cpus 0, mems 0, 0 B
+              x/a owns 1, cpus 1, mems 0, 1 GiB
+            -x/a
+            machine numa:1 core:2 pu:2 mem:64
+            -p/b
+            q/a 3000/3000 4 of 3000/3000 4
+              q/a owns 3, cpus 0-1,3, mems 0, 4 GiB
         "#]],
     );
 }

@@ -185,10 +185,14 @@ fn bandwidth_needs_a_value_in_the_unit_of_the_machine() {
             class `c`: mbAllocation: [x] has neither a percentage from 0% to 100% ("50%") nor a rate ("1500MBps"); add one
         "#]],
     );
-    check("without L3", "partition a mb 100MBps\n class b\n class c mb 200MBps", expect![[r#"
+    check(
+        "without L3",
+        "partition a mb 100MBps\n class b\n class c mb 200MBps",
+        expect![[r#"
         class `b`: mbAllocation: its partition's [100MBps] has no percentage, which this machine needs; add one such as "50%" (on 0, 1, 2, 3)
         class `c`: mbAllocation: its partition's [100MBps] has no percentage, which this machine needs; add one such as "50%" (on 0, 1, 2, 3)
-    "#]]);
+    "#]],
+    );
     check(
         "without L3, MBps",
         "partition a mb 100%\n class b",
