@@ -266,9 +266,10 @@ impl<'q, 'a> Search<'q, 'a> {
             if supply.shared.is_none() {
                 return Err(refused());
             }
-            // What it costs is not known yet, but at least one node is taken and one sharer moves.
+            // What it costs is not known yet, but at least one node is taken, and one sharer moves unless a later view fits without that.
+            let moves = usize::from(view + 1 == self.pickers.len());
             let cost = Cost { nodes: u32::from(!pool.nodes.is_empty()), ..Cost::default() };
-            let at_best = self.at_cost(common, pool, view, (cost, (1, MilliCpu::ZERO)));
+            let at_best = self.at_cost(common, pool, view, (cost, (moves, MilliCpu::ZERO)));
             return Ok(Standing::Short(Short { at_best, view, lacking: refused() }));
         }
         let Some(cost) = picker.cost(pool.id) else { return Err(refused()) };
