@@ -115,6 +115,8 @@ pub(crate) enum Standing<'a> {
 pub(crate) struct Short {
     /// Its score will be no better than this.
     pub(crate) at_best: Score,
+    /// Its score in the view in which it is short, were one sharer to move.
+    short: Score,
     /// The view in which it is short.
     view: usize,
     /// What to say if nobody can make room.
@@ -175,14 +177,14 @@ impl<'q, 'a> Search<'q, 'a> {
         short: &Short,
     ) -> Result<Candidate<'q>, Rejection> {
         self.first_view(short.view, |view, picker| {
-            match self.score_view(pool, view, picker, &short.at_best)? {
+            match self.score_view(pool, view, picker, &short.short)? {
                 Standing::Fits(candidate) => Ok(candidate),
-                Standing::Short(Short { at_best, view, lacking }) => {
+                Standing::Short(Short { short, view, lacking, .. }) => {
                     let (supply, count) = (picker.supply, picker.count);
                     let wanted = Wanted { count, shared: self.request.demand.shared() };
                     let room = self.make_room(pool, &supply, wanted).ok_or(lacking.clone())?;
                     let pod_fits = self.rest_fits(pool, picker)?;
-                    let before = Candidate::without_moves(Score { pod_fits, ..at_best }, view);
+                    let before = Candidate::without_moves(Score { pod_fits, ..short }, view);
                     self.roomier(pool, (supply, count, &picker.spread), room, before).ok_or(lacking)
                 }
             }
@@ -266,11 +268,11 @@ impl<'q, 'a> Search<'q, 'a> {
             if supply.shared.is_none() {
                 return Err(refused());
             }
-            // What it costs is not known yet, but at least one node is taken, and one sharer moves unless a later view fits without that.
-            let moves = usize::from(view + 1 == self.pickers.len());
+            // What it costs is not known yet, but at least one node is taken and one sharer moves.
             let cost = Cost { nodes: u32::from(!pool.nodes.is_empty()), ..Cost::default() };
-            let at_best = self.at_cost(common, pool, view, (cost, (moves, MilliCpu::ZERO)));
-            return Ok(Standing::Short(Short { at_best, view, lacking: refused() }));
+            let short = self.at_cost(common, pool, view, (cost, (1, MilliCpu::ZERO)));
+            let at_best = self.bound(&short, view);
+            return Ok(Standing::Short(Short { at_best, short, view, lacking: refused() }));
         }
         let Some(cost) = picker.cost(pool.id) else { return Err(refused()) };
         let pod_fits = self.rest_fits(pool, picker)?;
@@ -278,6 +280,15 @@ impl<'q, 'a> Search<'q, 'a> {
         let common = Score { pod_fits, wishes, ..common };
         let score = self.at_cost(common, pool, view, (cost, (0, MilliCpu::ZERO)));
         Ok(Standing::Fits(Candidate::without_moves(score, view)))
+    }
+
+    /// A score that is no worse than that of any later view. Most of them meet fewer wishes; one that meets as many may fit without moves, in
+    /// other units, so only the wishes say something of it.
+    fn bound(&self, short: &Score, view: usize) -> Score {
+        let later = (view + 1..self.pickers.len()).map(|it| self.met_in(it)).max();
+        let met = later.filter(|met| *met >= self.met_in(view));
+        let even = usize::from(self.request.wishes.cpus.is_even);
+        Score { wishes: met.map_or(short.wishes, |met| met + even + 1), ..short.clone() }
     }
 
     /// Why a pool that can give so many units lacks CPUs; `unowned` are those of it without an owner that need not stay shared.
