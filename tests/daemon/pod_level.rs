@@ -35,7 +35,9 @@ async fn launch(
         let limit = of_pod.cpu_limit.unwrap();
         let name = format!("c{index}");
         let silent = ContainerSpec { name, cpu_request: limit, ..of_pod.clone() };
-        ids.push(soon(node.kubelet.create(&running, &silent, 0)).await.unwrap());
+        let id = soon(node.kubelet.create(&running, &silent, 0)).await.unwrap();
+        soon(node.kubelet.start(&id)).await.unwrap();
+        ids.push(id);
     }
     ids
 }
