@@ -212,7 +212,7 @@ fn asked_while_it_hangs(
     let too_many = ContainerSpec::guaranteed("app", 1_000_000, Bytes(64 << 20));
     let refused = node.answer(node.ask_to_create(big, &too_many, 0))?;
     let refused = refused.err().context("a container with a thousand CPUs")?;
-    ensure!(refused.message().contains("needs 1000 CPUs"), "{refused:?}");
+    ensure!(refused.message().contains("needs 1000 exclusive CPUs"), "{refused:?}");
     ensure!(!asked.is_answered(), "there is an answer of a runtime that hangs");
     Ok(asked)
 }

@@ -405,7 +405,7 @@ def resize_refused(world):
 
     # Kubelet has no event for it.
     message = wait("the condition", told, 90)[0]["message"]
-    check("needs 2 CPUs" in message, f"the condition says {message}")
+    check("needs 2 exclusive CPUs" in message, f"the condition says {message}")
     # As often as kubelet tries again meanwhile.
     time.sleep(5)
     check_unmoved(world, before)
