@@ -91,6 +91,10 @@ pub(crate) fn find_group(group: &str) -> anyhow::Result<u32> {
     if let Ok(gid) = group.parse() {
         return Ok(gid);
     }
+    // The default. Its number is 0 everywhere (credentials(7)), also on systems without these files.
+    if group == "root" {
+        return Ok(0);
+    }
     find_name(&GROUPS.map(Path::new), group)
 }
 
