@@ -34,7 +34,7 @@ const AROUND_ALL_PODS: &str = "../../../cpuset.cpus";
 
 fn containers_are_placed_within_what_kubepods_allows(
     node: &mut Node,
-    _: &Hardware,
+    hardware: &Hardware,
 ) -> anyhow::Result<()> {
     let spec = ContainerSpec::burstable("app", 200);
     let shared = node.launch(&PodSpec::new("shared", QosClass::Burstable), &spec)?;
@@ -44,8 +44,8 @@ fn containers_are_placed_within_what_kubepods_allows(
     let allowed = all.difference(&last);
     shared.write_cgroup_file(AROUND_ALL_PODS, &allowed.to_string())?;
     let checked = check_within(node, &allowed);
-    // The group outlives its pods; an empty line is no limit (cgroup-v2.rst, `cpuset.cpus`).
-    shared.write_cgroup_file(AROUND_ALL_PODS, "\n")?;
+    // The group outlives its pods.
+    shared.write_cgroup_file(AROUND_ALL_PODS, &hardware.cpus.to_string())?;
     checked?;
     node.end_pods()?;
     wait_for("all CPUs again", LIMIT, || Ok((node.status()?.cpus.shared == before).then_some(())))
