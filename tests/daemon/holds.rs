@@ -38,7 +38,7 @@ async fn containers_are_placed_within_what_the_groups_around_them_allow() {
                         && status.containers.iter().all(|it| is_within(&it.cpus))
                 })
                 .await;
-            // The others are nobody's.
+            // The others are given to no container.
             assert!(set(&status.cpus.isolated).is_disjoint(&allowed), "{status:#?}");
         }
         let (_, owner) = node.guaranteed("owner", 1000).await;

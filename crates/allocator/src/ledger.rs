@@ -515,7 +515,7 @@ impl Ledger {
         }
     }
 
-    /// The same for one that is placed anew or put back at once: nobody takes over what it held for its pod.
+    /// The same for a container that is placed anew or put back at once: no other one of its pod takes over what it held.
     pub fn lift(&mut self, id: ContainerId) -> Option<Allocation> {
         let allocation = self.holdings.allocations.remove(&id)?;
         self.open_up(&allocation);

@@ -150,7 +150,7 @@ pub(crate) fn views<'a>(
         (met, is_isolated, cpus)
     };
     let sets = || (0..=preferred.len()).rev().map(restricted);
-    // Whoever grows has one thread of each of its cores already.
+    // A container that grows has one thread of each of its cores already.
     let beside = if is_spread { around(pools, Level::Core, kept) } else { CpuSet::new() };
     let view = |(met, is_isolated, cpus): (usize, bool, CpuSet)| {
         let takeable = Cow::Owned(Counted::new(pools, &cpus.difference(&beside)));

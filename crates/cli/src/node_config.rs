@@ -1,7 +1,7 @@
 //! Which configuration file a command is about, and how much of it has to be right.
 //!
 //! `--config` names it, else `BAYPLAN_CONFIG` of the environment, else it is the usual one. A command that does what the file says needs all
-//! of it ([`NodeConfig::strict`]). One that only has to find a daemon, its socket or its directories, must work while somebody has left a
+//! of it ([`NodeConfig::strict`]). One that only has to find a daemon, its socket or its directories, must work while there is a
 //! mistake in the file: it takes what can be understood, and says once that the rest cannot ([`NodeConfig::usable`]).
 
 use std::cell::OnceCell;
@@ -107,7 +107,7 @@ fn render_problem(problem: &anyhow::Error) -> String {
     let path = path.display();
     let first = errors.first().map_or(String::new(), |first| {
         let message = first.message.lines().next().unwrap_or_default();
-        // Names of all keys are for whoever mends the file.
+        // Names of all keys are for `config check`.
         let message = message.split("known are ").next().unwrap_or_default();
         let message = message.trim_end_matches([' ', ';']);
         format!("{path}:{}:{}: {message}: ", first.at.line, first.at.column)

@@ -346,7 +346,7 @@ async fn explain(State(api): State<Api>, Query(named): Query<Named>) -> Response
     }
 }
 
-/// What holds of the containers that are there; for who else runs on their CPUs all are looked at.
+/// What holds of the containers that are there; for intruders on their CPUs all are looked at.
 async fn tell_holds(api: &Api, found: &mut [Explanation]) {
     if found.iter().all(|it| it.now.is_none()) {
         return;

@@ -1,5 +1,5 @@
 //! What holds beside what was asked. In: containers as the state has them, what the kernel lets each run on. Out: the same containers, each with what it really has where that differs,
-//! and with whoever else runs on its CPUs.
+//! and with the intruders on its CPUs.
 //!
 //! The kernel's word counts; where it cannot be asked (no cgroup is found), the runtime's: a container whose last update was refused has what it had before.
 
@@ -14,7 +14,7 @@ use bayplan_types::CpuSet;
 
 use crate::status::{ContainerStatus, HeldSets};
 
-/// A reading serves all who ask within this time, so that asking often costs little.
+/// A reading serves all questions within this time, so that asking often costs little.
 const FRESH: Duration = Duration::from_millis(500);
 
 /// What was read last, for everything that shows containers.
@@ -43,7 +43,7 @@ impl Holdings {
         Holdings { root, last: Arc::default() }
     }
 
-    /// Adds what holds, and who intrudes.
+    /// Adds what holds, and the intruders.
     pub(crate) async fn tell(&self, containers: &mut [ContainerStatus]) {
         let groups: Vec<(String, String)> = containers
             .iter()

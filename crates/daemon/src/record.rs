@@ -367,7 +367,7 @@ impl From<&TermsForm> for Terms {
 }
 
 impl AllocationForm {
-    /// The CPUs that nobody else could own beside it; none where they cannot be read.
+    /// The CPUs that no other container could own beside it; none where they cannot be read.
     pub(crate) fn taken(&self) -> CpuSet {
         let set = |text: &str| text.parse::<CpuSet>().unwrap_or_default();
         set(&self.exclusive).union(&set(&self.idle))

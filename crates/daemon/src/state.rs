@@ -379,7 +379,7 @@ impl NodeState {
     }
 
     fn plan(&mut self, step: &mut Step) {
-        // All CPUs for everybody take nobody's.
+        // Giving all CPUs to every container takes none away.
         if self.known.is_partial() && !self.is_restored() {
             return;
         }

@@ -396,7 +396,7 @@ fn cpus_without_memory_get_the_nearest() {
     }
 }
 
-/// Kubernetes#104147: whoever owned CPUs that the groups around pods do not allow ran nowhere near them.
+/// Kubernetes#104147: exclusive CPUs that the groups around pods do not allow were not those that the container ran on.
 #[test]
 fn what_is_not_allowed_to_containers_is_given_to_none() {
     for (allowed, reserved, shared) in [

@@ -36,7 +36,7 @@ impl NodeState {
         step
     }
 
-    /// Where containers count together what the pod asked for, they do so at once. Else nobody moves for it; it counts when one of the pod's containers comes or is resized.
+    /// Where containers count together what the pod asked for, they do so at once. Else no container moves for it; it counts when one of the pod's containers comes or is resized.
     pub(super) fn pod_resized(&mut self, pod_id: &str, needs: Resources) -> Step {
         let mut step = Step::new(Answer::Done);
         let of_pod = self.containers.iter_mut().filter(|(_, it)| it.spec.pod.id == pod_id);

@@ -115,7 +115,7 @@ impl NodeState {
         step.notes.extend(told.notes);
     }
 
-    /// Everybody of the pod counts what it should, given who is silent. Those that give way come first, and those on the pod's CPUs
+    /// Every container of the pod counts what it should, given which are silent. Those that give way come first, and those on the pod's CPUs
     /// after the one that holds them.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ fn container((pod, qos, milli, pairs): Asks<'_>) -> NewContainer {
     container
 }
 
-/// Under the rules of a fresh installation: where each of these comes to run, or what kubelet is told; then what is logged and counted, and who is squeezed.
+/// Under the rules of a fresh installation: where each of these comes to run, or what kubelet is told; then what is logged and counted, and which are squeezed.
 fn check(line: &str, reserved: &str, all: &[Asks<'_>], expected: Expect) {
     let topology = derive(&parse_machine(line).unwrap()).unwrap();
     let pools = pools(&topology, Policy::default(), &reserved.parse().unwrap()).unwrap();
