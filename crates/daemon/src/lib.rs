@@ -60,8 +60,8 @@ pub mod systemd;
 mod tasks;
 mod turned;
 mod writer;
-mod yaml;
 
+pub use bayplan_config::yaml::Position;
 pub use control::{ControlError, post_control, query_control};
 pub use enforcer::{FilePlanView, HeldFile, RestoredFiles, render_file_plan_view};
 pub use hotplug::Machine;
@@ -74,4 +74,3 @@ pub use recorded_machine::{MachineView, parse_recorded_machine};
 pub use reload::{ConfigDiff, Followed, LogFilter, Reloader};
 pub use run::{Daemon, StartError, new_state, restore_files};
 pub use state::NodeState;
-pub use yaml::Position;

@@ -5,7 +5,7 @@
 //! has, and is one mistake that names it and the page with the counterparts of its keys.
 
 use super::table::keys_of;
-use crate::yaml::{Node, Position, Value};
+use bayplan_config::yaml::{Node, Position, Value};
 
 /// The page that lists the counterparts.
 const PAGE: &str = "docs/migrating.md";
