@@ -65,7 +65,7 @@ pub enum DivideError {
     #[error("CPUs {cpus} cannot be in exclusive-non-isolcpus: {why}")]
     NotThere {
         /// The CPUs.
-        cpus: CpuSet,
+        cpus: String,
         /// The reason.
         why: &'static str,
     },
@@ -181,10 +181,10 @@ fn not_isolated(
     topology: &Topology,
     cpus: &CpuSet,
 ) -> Result<Vec<Core>, DivideError> {
-    let refuse = |cpus: CpuSet, why| Err(DivideError::NotThere { cpus, why });
+    let refuse = |cpus: &CpuSet, why| Err(DivideError::NotThere { cpus: cpus.to_string(), why });
     let missing = cpus.difference(topology.cpus());
     if !missing.is_empty() {
-        return refuse(missing, "they are not on this machine");
+        return refuse(&missing, "they are not on this machine");
     }
     let (chosen, rest): (Vec<Core>, Vec<Core>) =
         free.drain(..).partition(|core| core.cpus.intersects(cpus));
@@ -193,10 +193,10 @@ fn not_isolated(
     chosen.iter().for_each(|core| found.union_with(&core.cpus));
     let taken = cpus.difference(&found);
     if !taken.is_empty() {
-        return refuse(taken, "another pool has them");
+        return refuse(&taken, "another pool has them");
     }
     if let Some(core) = chosen.iter().find(|core| core.is_isolated) {
-        return refuse(core.cpus.clone(), "they are isolated");
+        return refuse(&core.cpus, "they are isolated");
     }
     Ok(chosen)
 }
