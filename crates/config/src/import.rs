@@ -109,7 +109,9 @@ pub fn import(inputs: &[Input], target: &Target<'_>) -> Result<Imported, ImportE
     let chosen = chosen(&documents, target);
     let mut walk = Walk::new(target.machine);
     let mut origins = Vec::new();
-    for (idx, document) in documents.iter().enumerate() {
+    let mut ordered: Vec<(usize, &Document)> = documents.iter().enumerate().collect();
+    ordered.sort_by_key(|(_, document)| document.order());
+    for (idx, document) in ordered {
         walk.begin(document);
         match &document.origin {
             None => walk.leave(document, "no configuration of a system that is known here"),

@@ -51,14 +51,14 @@ pub(super) enum PowerKind {
     Uncore,
 }
 
-/// Kinds of Kubernetes Power Manager.
+/// Kinds of Kubernetes Power Manager, those that define something before those that name it.
 const POWER: [(&str, PowerKind); 6] = [
     ("PowerConfig", PowerKind::Config),
     ("PowerProfile", PowerKind::Profile),
     ("PowerWorkload", PowerKind::Workload),
     ("CStates", PowerKind::CStates),
-    ("TimeOfDay", PowerKind::TimeOfDay),
     ("Uncore", PowerKind::Uncore),
+    ("TimeOfDay", PowerKind::TimeOfDay),
 ];
 
 impl Origin {
@@ -107,6 +107,16 @@ pub(super) struct Document {
 }
 
 impl Document {
+    /// Resources that define classes come before those that name them, whatever the order of files.
+    pub(super) fn order(&self) -> usize {
+        match &self.origin {
+            Some(Origin::Power(kind)) => {
+                POWER.iter().position(|(_, known)| known == kind).unwrap_or_default()
+            }
+            _ => 0,
+        }
+    }
+
     /// Documents of one family are alternatives for different nodes.
     pub(super) fn family(&self) -> Option<&'static str> {
         let origin = self.origin.as_ref()?;
