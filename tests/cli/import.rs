@@ -23,10 +23,6 @@ fn samples() -> Vec<PathBuf> {
 fn what_is_written_is_a_configuration() {
     let dir = tempfile::tempdir().unwrap();
     for sample in samples() {
-        let text = fs::read_to_string(sample.with_extension("out.yaml")).unwrap();
-        if text.contains("\ngroups:") {
-            continue;
-        }
         let name = sample.file_name().unwrap();
         let written = dir.path().join(name);
         let machine = "pack:4 numa:1 core:8 pu:2";

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use bayplan_config::import::{Counts, Fate, Imported, Input, Note, Target, import};
+use bayplan_config::import::{Counts, Fate, Imported, Input, Note, REFUSED, Target, import};
 use bayplan_daemon::config::ConfigFile;
 use bayplan_host::Depth;
 use bayplan_topology::{Topology, derive};
@@ -60,6 +60,7 @@ pub(crate) fn run(config: &NodeConfig, options: &ImportOptions) -> anyhow::Resul
         node: options.node.as_deref(),
         group: options.group.as_deref(),
         machine: topology.as_ref(),
+        refused: REFUSED,
     };
     let imported = import(&inputs, &target)?;
     if options.check {

@@ -62,7 +62,13 @@ pub struct Target<'a> {
     pub group: Option<&'a str>,
     /// The machine, for amounts of CPUs that have to become lists.
     pub machine: Option<&'a Topology>,
+    /// Keys of ours that are not to be written, because they are not carried out yet: `groups`, or `groups[].loads`. What has no counterpart but
+    /// them has none.
+    pub refused: &'a [&'a str],
 }
+
+/// Keys that this version does not carry out.
+pub const REFUSED: &[&str] = &["groups", "groupLoads"];
 
 /// What came of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +113,7 @@ pub fn import(inputs: &[Input], target: &Target<'_>) -> Result<Imported, ImportE
         documents.extend(split(input)?);
     }
     let chosen = chosen(&documents, target);
-    let mut walk = Walk::new(target.machine);
+    let mut walk = Walk::new(target);
     let mut origins = Vec::new();
     let mut ordered: Vec<(usize, &Document)> = documents.iter().enumerate().collect();
     ordered.sort_by_key(|(_, document)| document.order());

@@ -85,7 +85,7 @@ fn the_configuration_of_this_node_goes_before_that_of_its_group_and_the_default(
         (Some("n"), Some("g"), "c"),
         (Some("m"), None, "a"),
     ] {
-        let target = Target { node, group, machine: None };
+        let target = Target { node, group, ..Target::default() };
         let input = Input::Text { name: "f".to_owned(), text: text.clone() };
         let imported = import(&[input], &target).unwrap();
         let line = format!("  colocatePods: {expected}\n");
@@ -133,4 +133,19 @@ fn a_cmk_directory_is_imported() {
     let input = Input::CmkDirectory { name: "/etc/cmk".to_owned(), entries };
     let imported = import(&[input], &Target::default()).unwrap();
     expect_file!["samples/cmk_directory.out.yaml"].assert_eq(&imported.text);
+}
+
+/// What is not carried out yet is not written, and the keys that need it are noted.
+#[test]
+fn a_key_that_is_not_carried_out_is_not_written() {
+    let text = include_str!("samples/nri_balloons.yaml").to_owned();
+    let input = [Input::Text { name: "f".to_owned(), text }];
+    for (refused, gone) in [("groups", "groups:"), ("groups[].shareIdle", "shareIdle: system")] {
+        let all = import(&input, &Target::default()).unwrap();
+        let some = import(&input, &Target { refused: &[refused], ..Target::default() }).unwrap();
+        let has_line = |it: &Imported| it.text.lines().any(|line| line.trim() == gone);
+        assert!(has_line(&all) && !has_line(&some), "{}", some.text);
+        let why = Fate::Lost(format!("`{refused}` is not supported yet"));
+        assert!(some.notes.iter().any(|note| note.fate == why));
+    }
 }

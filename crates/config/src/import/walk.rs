@@ -5,10 +5,10 @@
 
 use bayplan_topology::Topology;
 
-use super::Imported;
 use super::document::{Document, entries};
 use super::output::{Step, Yaml, render_comment};
 use super::report::{Counts, Fate, Note, count_keys, shorten};
+use super::{Imported, Target};
 use crate::yaml::{Node, Position, Value};
 
 /// The name of a key, and what becomes of it.
@@ -96,12 +96,24 @@ pub(super) struct Walk<'a> {
     rest: Option<&'static str>,
     /// The first note of this document.
     first: usize,
+    /// Keys of ours that are not carried out yet.
+    refused: &'a [&'a str],
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(machine: Option<&'a Topology>) -> Walk<'a> {
+    pub(super) fn new(target: &Target<'a>) -> Walk<'a> {
         let (file, system) = (String::new(), "");
-        Walk { out: Yaml::Null, machine, notes: Vec::new(), file, system, rest: None, first: 0 }
+        let Target { machine, refused, .. } = *target;
+        Walk {
+            out: Yaml::Null,
+            machine,
+            notes: Vec::new(),
+            file,
+            system,
+            rest: None,
+            first: 0,
+            refused,
+        }
     }
 
     /// What follows is of this document.
@@ -185,6 +197,10 @@ impl<'a> Walk<'a> {
 
     /// Carries a key over to a path of ours, unless another value stands there already.
     pub(super) fn take(&mut self, place: &Place, node: &Node, to: Vec<Step>, value: Yaml) {
+        if let Some(fate) = self.refusal(&render_path(&to)) {
+            self.note(place, node, fate);
+            return;
+        }
         let comment = comment(place, node);
         let fate = match self.out.set(&to, value, Some(comment)) {
             true => Fate::Taken(render_path(&to)),
@@ -205,9 +221,26 @@ impl<'a> Walk<'a> {
 
     /// Sets a key of ours that no single key of theirs says; what stands there already stays.
     pub(super) fn put(&mut self, to: Vec<Step>, value: Yaml, why: &str) {
+        let key = render_path(&to);
+        if let Some(fate) = self.refusal(&key) {
+            self.note_text(&key, why, fate);
+            return;
+        }
         if self.out.get(&to).is_none() {
             self.out.set(&to, value, Some(why.to_owned()));
         }
+    }
+
+    /// Why a key of ours cannot be set, if it is not carried out yet.
+    fn refusal(&self, key: &str) -> Option<Fate> {
+        let is_digit = |c: char| c.is_ascii_digit();
+        let plain: String = key.split(is_digit).collect();
+        let is_below = |refused: &&&str| {
+            let rest = plain.strip_prefix(**refused);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        let refused = self.refused.iter().find(is_below)?;
+        Some(Fate::Lost(format!("`{refused}` is not supported yet")))
     }
 
     /// Writes down what became of a key. An empty one counts for nothing.
@@ -215,6 +248,11 @@ impl<'a> Walk<'a> {
         if matches!(node.value, Value::Null) && !matches!(fate, Fate::Taken(_)) {
             return;
         }
+        let refusal = match &fate {
+            Fate::Taken(key) => self.refusal(key),
+            _ => None,
+        };
+        let fate = refusal.unwrap_or(fate);
         let note = Note {
             file: self.file.clone(),
             at: node.at,
