@@ -9,6 +9,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::links::check_links;
+use crate::shape::check_cycles;
 use crate::units::check_units;
 use crate::{cargo, workspace};
 
@@ -41,6 +42,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let mut breaches = check_layers(&metadata);
     breaches.extend(check_purity(&metadata));
     breaches.extend(check_lints()?);
+    breaches.extend(check_cycles()?);
     breaches.extend(check_protocols()?);
     breaches.extend(check_units());
     breaches.extend(check_links()?);
