@@ -1,9 +1,10 @@
-//! `cmk isolate` in the command of a container. In: the command with its arguments. Out: the command without it, and what it asked for.
+//! What CMK's words in a container ask for. In: the container's command with its arguments, and its environment. Out: the command without `cmk isolate`, and the pool that is meant.
 //!
 //! `cmk isolate [FLAGS] COMMAND [-- ARGS]` stands either as the words of the command themselves, or in the script of a shell (`bash -c`). In a script exactly those words are cut out, and all else
-//! stays byte by byte. Programs called `cmk` and `kcm` count, wherever they are.
+//! stays byte by byte. Programs called `cmk` and `kcm` count, wherever they are. Pods of CRI Resource Manager's static-pools have the environment `STP_POOL`, `STP_SOCKET_ID` and
+//! `STP_NO_AFFINITY` instead.
 
-/// What `cmk isolate` asked for.
+/// What a container asks for in CMK's words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Isolate {
     /// `--pool`.
@@ -31,9 +32,28 @@ pub enum CommandError {
     /// Several in one script: a container has one CPU set.
     #[error("several `cmk isolate` in one script; a container has one CPU set")]
     Several,
-    /// `--socket-id` is no number.
-    #[error("--socket-id is `{0}`, expected a number, or -1 for any")]
+    /// `--socket-id` or `STP_SOCKET_ID` is no number.
+    #[error("the socket is `{0}`, expected a number, or -1 for any")]
     Socket(String),
+}
+
+/// What the environment asks for; `None` without `STP_POOL`.
+///
+/// # Errors
+/// `STP_SOCKET_ID` is no number.
+pub fn pool_of_environment<'a>(
+    variables: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<Option<Isolate>, CommandError> {
+    let mut asked = Isolate::default();
+    for (name, value) in variables {
+        match name {
+            "STP_POOL" => asked.pool = value.to_owned(),
+            "STP_SOCKET_ID" => asked.socket = socket(value)?,
+            "STP_NO_AFFINITY" => asked.no_affinity = !["", "0", "false"].contains(&value),
+            _ => {}
+        }
+    }
+    Ok((!asked.pool.is_empty()).then_some(asked))
 }
 
 /// A word and where it is in its script.
@@ -289,7 +309,7 @@ mod tests {
         check(&["cmk", "isolate", "--pool=x"], "`cmk isolate` without a command");
         check(
             &["cmk", "isolate", "--pool=x", "--socket-id=a", "app"],
-            "--socket-id is `a`, expected a number, or -1 for any",
+            "the socket is `a`, expected a number, or -1 for any",
         );
         check(
             &["cmk", "isolate", "--fast=1", "app"],
@@ -298,6 +318,30 @@ mod tests {
         check(
             &["bash", "-c", "cmk isolate --pool=a x & cmk isolate --pool=b y"],
             "several `cmk isolate` in one script; a container has one CPU set",
+        );
+    }
+
+    #[test]
+    fn the_environment_names_a_pool() {
+        let check =
+            |variables: &[(&str, &str)],
+             expected: Result<Option<(&str, Option<u32>, bool)>, &str>| {
+                let asked =
+                    pool_of_environment(variables.iter().copied()).map_err(|it| it.to_string());
+                let asked = asked.map(|it| it.map(|it| (it.pool, it.socket, it.no_affinity)));
+                let expected = expected
+                    .map(|it| it.map(|(pool, socket, flag)| (pool.to_owned(), socket, flag)));
+                assert_eq!(asked, expected.map_err(str::to_owned));
+            };
+        check(&[("PATH", "/bin"), ("STP_SOCKET_ID", "1")], Ok(None));
+        check(&[("STP_POOL", "exclusive")], Ok(Some(("exclusive", None, false))));
+        check(
+            &[("STP_POOL", "shared"), ("STP_SOCKET_ID", "1"), ("STP_NO_AFFINITY", "true")],
+            Ok(Some(("shared", Some(1), true))),
+        );
+        check(
+            &[("STP_POOL", "shared"), ("STP_SOCKET_ID", "one")],
+            Err("the socket is `one`, expected a number, or -1 for any"),
         );
     }
 }
