@@ -13,7 +13,7 @@ use crate::units::check_units;
 use crate::{cargo, workspace};
 
 /// Layer of each crate: it may depend on lower ones only.
-const LAYERS: [(&str, u8); 12] = [
+const LAYERS: [(&str, u8); 13] = [
     ("bayplan-types", 0),
     ("bayplan-topology", 1),
     ("bayplan-allocator", 2),
@@ -24,6 +24,7 @@ const LAYERS: [(&str, u8); 12] = [
     ("bayplan-host", 6),
     ("bayplan-cri", 6),
     ("bayplan-probes", 6),
+    ("bayplan-cluster", 6),
     ("bayplan-daemon", 7),
     ("bayplan-cli", 8),
 ];
