@@ -10,6 +10,7 @@
 mod absurd;
 mod bugs;
 mod chaos;
+mod cluster_config;
 mod compacting;
 mod disks;
 mod drift;

@@ -41,6 +41,12 @@ pub(crate) enum Command {
     /// Under systemd it serves the socket that it is given (FileDescriptorName=cri, and `control` if there is one), says when it serves
     /// (Type=notify), and feeds the watchdog (WatchdogSec=).
     Run(RunOptions),
+    /// Run the agent of this node: carry configuration from the cluster to the daemon, and the node's state and events back
+    ///
+    /// The API server is found as in every pod, or by the file that KUBECONFIG names. The agent needs no root and none of the node's files, only the
+    /// daemon's control socket. It ends at SIGTERM; the daemon works on without it.
+    #[cfg(feature = "cluster")]
+    Agent(AgentOptions),
     /// Watch bayplan place pods on a synthetic two-socket machine; needs no root, no Kubernetes, no network
     Demo(DemoOptions),
     /// Print the hardware of this machine, of a captured one, or of a synthetic one
@@ -186,6 +192,9 @@ pub(crate) enum ConfigCommand {
     ///
     /// With the YAML language server, the first line of the file names it: # yaml-language-server: $schema=/path/to/schema.json
     Schema,
+    /// Print the custom resources BayplanConfig and BayplanNode, for `kubectl apply --server-side -f -`
+    #[cfg(feature = "cluster")]
+    Crds,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -252,6 +261,26 @@ pub(crate) struct ControlOptions {
     /// The daemon's control socket [default: controlSocket of the configuration]
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
+}
+
+#[cfg(feature = "cluster")]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AgentOptions {
+    /// The name of this node's Node object
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    pub(crate) node: String,
+    /// Make the first call within this time, later on one node than on the next; 0s: at once
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_start_within)]
+    pub(crate) start_within: Duration,
+    #[command(flatten)]
+    pub(crate) control: ControlOptions,
+}
+
+#[cfg(feature = "cluster")]
+fn parse_start_within(text: &str) -> Result<Duration, String> {
+    let span: SignedDuration =
+        text.parse().map_err(|error| format!("{error}; expected a time such as 30s or 2m"))?;
+    Duration::try_from(span).map_err(|_| "expected a time that is not negative".to_owned())
 }
 
 #[derive(Debug, ClapArgs)]

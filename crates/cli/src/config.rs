@@ -26,6 +26,8 @@ use crate::{EXIT_USAGE, render_table, table};
 pub(crate) fn run(config: &NodeConfig, command: &ConfigCommand) -> anyhow::Result<ExitCode> {
     match command {
         ConfigCommand::Schema => outln!("{}", serde_json::to_string_pretty(&schema())?)?,
+        #[cfg(feature = "cluster")]
+        ConfigCommand::Crds => out!("{}", crate::agent::crds()?)?,
         ConfigCommand::Show(options) => show(config, options)?,
         ConfigCommand::Check(options) => return check(config, options),
         ConfigCommand::Diff(options) => diff(config, options)?,

@@ -5,6 +5,8 @@
 #[macro_use]
 mod stdout;
 
+#[cfg(feature = "cluster")]
+mod agent;
 mod annotations;
 mod args;
 mod audit;
@@ -71,6 +73,8 @@ fn run(args: Args, disks: Disks) -> anyhow::Result<ExitCode> {
     let config = &NodeConfig::new(args.config, std::env::var_os(node_config::VARIABLE));
     match args.command {
         Command::Run(options) => run::run(config, &options, disks)?,
+        #[cfg(feature = "cluster")]
+        Command::Agent(options) => agent::run(config, &options)?,
         Command::Demo(options) => demo::run(&options)?,
         Command::Topology(options) => topology::run(config, &options)?,
         Command::Snapshot(options) => snapshot::run(config, &options)?,

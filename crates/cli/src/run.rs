@@ -31,7 +31,7 @@ pub(crate) fn run(config: &NodeConfig, options: &RunOptions, disks: Disks) -> an
     let log = init_log(&followed.config().log)?;
     let Config { host_root, state_dir, .. } = followed.config();
     let machine = Machine::of_host(host_root, state_dir)?.with_disks(disks);
-    followed.check_on(&machine)?;
+    let followed = followed.fitted_to(&machine)?;
     let followed = followed.with_log(log).with_dry_run(options.dry_run);
     raise_file_limit();
     let runtime = runtime()?;

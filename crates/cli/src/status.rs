@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bayplan_daemon::query_control;
 use bayplan_node::mode::Mode;
-use bayplan_node::status::{ConfigStatus, Status};
+use bayplan_node::status::{ClusterConfigStatus, ConfigStatus, Status};
 
 use crate::args::{ControlOptions, Output, StatusOptions};
 use crate::node_config::NodeConfig;
@@ -103,9 +103,29 @@ fn render_config(config: &ConfigStatus) -> String {
         ));
         problem.lines().for_each(|line| text.push_str(&format!("  {line}\n")));
     }
+    if let Some(cluster) = &config.cluster {
+        text.push_str(&render_cluster(cluster));
+    }
     if !config.restart_for.is_empty() {
         let keys = config.restart_for.join(", ");
         text.push_str(&format!("a restart is needed for what the configuration says of {keys}\n"));
+    }
+    text
+}
+
+/// Which object of the cluster counts instead of the file, and why another one does not.
+fn render_cluster(cluster: &ClusterConfigStatus) -> String {
+    let ClusterConfigStatus { name, generation, since, problem } = cluster;
+    let mut text = String::new();
+    if let Some(name) = name {
+        let generation = generation.map(|it| format!(", generation {it},")).unwrap_or_default();
+        text.push_str(&format!(
+            "{name} of the cluster{generation} is the configuration since {since:.0}; of the file only the node's own keys count\n"
+        ));
+    }
+    if let Some(problem) = problem {
+        text.push_str("a configuration of the cluster is not used:\n");
+        problem.lines().for_each(|line| text.push_str(&format!("  {line}\n")));
     }
     text
 }
@@ -134,6 +154,7 @@ mod tests {
         let cpus = r#"{"exclusive": "", "shared": "0", "reserved": "", "isolated": ""}"#;
         let status = Status {
             format: String::new(),
+            version: String::new(),
             mode: Mode::Placing,
             mode_since: None,
             cpus: serde_json::from_str(cpus).unwrap(),
@@ -168,5 +189,12 @@ mod tests {
         "#]].assert_eq(&render_config(&serde_json::from_str(config).unwrap()));
         let good = r#"{"read_at": "2026-11-21T22:00:00Z"}"#;
         assert_eq!(render_config(&serde_json::from_str(good).unwrap()), "");
+        let of_cluster = r#"{"file": "/c", "read_at": "2026-11-21T22:00:00Z",
+            "cluster": {"name": "BayplanConfig/default", "generation": 4, "since": "2026-11-21T23:00:00Z", "problem": "a:1:1: b"}}"#;
+        expect![[r#"
+            BayplanConfig/default of the cluster, generation 4, is the configuration since 2026-11-21T23:00:00Z; of the file only the node's own keys count
+            a configuration of the cluster is not used:
+              a:1:1: b
+        "#]].assert_eq(&render_config(&serde_json::from_str(of_cluster).unwrap()));
     }
 }

@@ -12,7 +12,7 @@ use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Json, Router};
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::mode::{Mode, ModeReport};
@@ -21,7 +21,9 @@ use serde::{Deserialize, Serialize, Serializer};
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, timeout};
 
+use crate::cluster_config::ClusterConfig;
 use crate::enforcer::Enforcement;
+use crate::feed::Feed;
 use crate::holdings::Holdings;
 use crate::http_server::Rounds;
 use crate::inbox::{Look, Looker};
@@ -69,6 +71,7 @@ pub(crate) struct Api {
     pub(crate) told: Told,
     pub(crate) holdings: Holdings,
     pub(crate) looker: Looker,
+    pub(crate) feed: Feed,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -130,7 +133,7 @@ const PLACES_MAX: usize = 4;
 
 /// How long a change of the mode waits for a write that reclaims memory: one that lasts longer waits for a disk that hangs.
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(10);
-const ROUTES: [Route; 15] = [
+const ROUTES: [Route; 21] = [
     Route {
         method: "GET",
         path: "/metrics",
@@ -250,6 +253,54 @@ const ROUTES: [Route; 15] = [
         reach: Reach::Socket,
         answer: "`bayplan-config-diff/1`, after the change: what the file has changed; 422 and its mistakes where it cannot be used",
         handler: || post(reload_config),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/config/cluster",
+        parameters: "",
+        reach: Reach::Socket,
+        answer: "`bayplan-cluster-config/1`: the cluster's configuration that holds on this node; 404 where none does",
+        handler: || get(cluster_config),
+    },
+    Route {
+        method: "POST",
+        path: "/api/v1/config/cluster",
+        parameters: "`name`: kind and name of the object; `generation`: its generation; the body is the configuration",
+        reach: Reach::Socket,
+        answer: "`bayplan-config-diff/1`, after the change: what the cluster's configuration has changed; 422 and its mistakes where it cannot be used",
+        handler: || post(apply_cluster_config),
+    },
+    Route {
+        method: "DELETE",
+        path: "/api/v1/config/cluster",
+        parameters: "",
+        reach: Reach::Socket,
+        answer: "`bayplan-config-diff/1`, after the change: the node goes on under its file alone",
+        handler: || delete(drop_cluster_config),
+    },
+    Route {
+        method: "POST",
+        path: "/api/v1/config/cluster/diff",
+        parameters: "as of `POST /api/v1/config/cluster`",
+        reach: Reach::Socket,
+        answer: "`bayplan-config-diff/1`: what this configuration of the cluster would change; 422 and its mistakes where it cannot be used",
+        handler: || post(diff_cluster_config),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/config/cluster/diff",
+        parameters: "",
+        reach: Reach::Socket,
+        answer: "`bayplan-config-diff/1`: what going on under the file alone would change",
+        handler: || get(diff_no_cluster_config),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/events",
+        parameters: "`run`, `from`: `run` and `next` of the last answer, if any; `wait`: seconds to wait for the next event, at most 30",
+        reach: Reach::Socket,
+        answer: "`bayplan-events/1`: refusals, moves of exclusive CPUs, squeezes, drift and the rebalancer's verdicts, by pod",
+        handler: || get(events),
     },
 ];
 
@@ -443,6 +494,68 @@ async fn reload_config(State(api): State<Api>) -> Response {
         Ok(done) => or_why_not(done),
         Err(_) => stopping(),
     }
+}
+
+/// An object of the cluster.
+#[derive(Deserialize)]
+struct Object {
+    name: String,
+    generation: i64,
+}
+
+async fn cluster_config(State(api): State<Api>) -> Response {
+    match api.reloader.cluster() {
+        Some(held) => Json(held).into_response(),
+        None => (StatusCode::NOT_FOUND, "the cluster has no configuration for this node\n")
+            .into_response(),
+    }
+}
+
+async fn diff_cluster_config(
+    State(api): State<Api>,
+    Query(it): Query<Object>,
+    text: String,
+) -> Response {
+    let given = ClusterConfig::new(it.name, it.generation, text);
+    or_why_not(api.reloader.preview_cluster(Some(&given)).await)
+}
+
+async fn diff_no_cluster_config(State(api): State<Api>) -> Response {
+    or_why_not(api.reloader.preview_cluster(None).await)
+}
+
+async fn apply_cluster_config(
+    State(api): State<Api>,
+    Query(it): Query<Object>,
+    text: String,
+) -> Response {
+    take_from_cluster(api, Some(ClusterConfig::new(it.name, it.generation, text))).await
+}
+
+async fn drop_cluster_config(State(api): State<Api>) -> Response {
+    take_from_cluster(api, None).await
+}
+
+/// Goes on although the client may give up.
+async fn take_from_cluster(api: Api, given: Option<ClusterConfig>) -> Response {
+    match tokio::spawn(async move { api.reloader.apply_cluster(given).await }).await {
+        Ok(done) => or_why_not(done),
+        Err(_) => stopping(),
+    }
+}
+
+#[derive(Deserialize)]
+struct Since {
+    #[serde(default)]
+    run: String,
+    #[serde(default)]
+    from: u64,
+    #[serde(default)]
+    wait: u64,
+}
+
+async fn events(State(api): State<Api>, Query(it): Query<Since>) -> Response {
+    Json(api.feed.since(&it.run, it.from, Duration::from_secs(it.wait)).await).into_response()
 }
 
 fn or_why_not(done: anyhow::Result<ConfigDiff>) -> Response {

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use http_body_util::{BodyExt as _, Full};
-use hyper::Method;
 use hyper::body::Bytes;
 use hyper::header::HOST;
 use hyper_util::rt::TokioIo;
@@ -52,7 +51,7 @@ pub async fn query_control<T: DeserializeOwned>(
     socket: &Path,
     path: &str,
 ) -> Result<T, ControlError> {
-    send(socket, Method::GET, path, String::new()).await
+    send(socket, "GET", path, String::new()).await
 }
 
 /// As [`query_control`], for what changes something, such as `/api/v1/mode?to=draining`, or takes a file.
@@ -64,15 +63,19 @@ pub async fn post_control<T: DeserializeOwned>(
     path: &str,
     body: String,
 ) -> Result<T, ControlError> {
-    send(socket, Method::POST, path, body).await
+    send(socket, "POST", path, body).await
 }
 
-async fn send<T: DeserializeOwned>(
+/// Asks the daemon with any method of HTTP, and gives its status and body as they are, also those of a refusal.
+///
+/// # Errors
+/// [`ControlError::Connect`] and [`ControlError::Http`].
+pub async fn ask_control(
     socket: &Path,
-    method: Method,
+    method: &str,
     path: &str,
     body: String,
-) -> Result<T, ControlError> {
+) -> Result<(u16, Vec<u8>), ControlError> {
     let connect = |source| ControlError::Connect { socket: socket.to_owned(), source };
     let http = |source| ControlError::Http { socket: socket.to_owned(), source };
     let stream = UnixStream::connect(socket).await.map_err(connect)?;
@@ -86,12 +89,22 @@ async fn send<T: DeserializeOwned>(
         .body(Full::new(Bytes::from(body)))
         .map_err(|_| ControlError::Refused { status: 400, message: format!("`{path}`") })?;
     let answer = sender.send_request(request).await.map_err(http)?;
-    let status = answer.status();
+    let status = answer.status().as_u16();
     let body = answer.into_body().collect().await.map_err(http)?.to_bytes();
     connection.abort();
-    if !status.is_success() {
+    Ok((status, body.to_vec()))
+}
+
+async fn send<T: DeserializeOwned>(
+    socket: &Path,
+    method: &str,
+    path: &str,
+    body: String,
+) -> Result<T, ControlError> {
+    let (status, body) = ask_control(socket, method, path, body).await?;
+    if !(200..300).contains(&status) {
         let message = String::from_utf8_lossy(&body).trim().to_owned();
-        return Err(ControlError::Refused { status: status.as_u16(), message });
+        return Err(ControlError::Refused { status, message });
     }
     serde_json::from_slice(&body).map_err(ControlError::Form)
 }

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::enforcer::Enforcement;
+use crate::feed::Feed;
 use crate::health::Health;
 use crate::historian::Historian;
 use crate::inbox::{Envelope, Events, Look};
@@ -35,6 +36,7 @@ pub(crate) struct EventLoop {
     pub(crate) state: NodeState,
     pub(crate) journal: Keeper,
     pub(crate) historian: Historian,
+    pub(crate) feed: Feed,
     /// Unbounded: each batch comes from an event, and whoever makes events that matter waits for the batch.
     pub(crate) writer: mpsc::UnboundedSender<Batch>,
     pub(crate) metrics: Arc<Metrics>,
@@ -92,6 +94,7 @@ impl EventLoop {
             {
                 history.push(Entry { at: now, ..Entry::failure(format!("journal: {why}")) });
             }
+            self.feed.tell(&history, &self.state);
             self.historian.tell(history, &self.state, now);
             self.health.set_journal_behind(self.journal.is_behind());
             if has_changed {

@@ -4,11 +4,13 @@
 
 mod api;
 pub mod check;
+mod cluster_config;
 pub mod config;
 mod control;
 mod enforcer;
 mod event_loop;
 mod exits;
+mod feed;
 mod forwarder;
 mod gate;
 mod health;
@@ -42,8 +44,9 @@ mod test_support;
 mod writer;
 
 pub use bayplan_config::yaml::Position;
-pub use control::{ControlError, post_control, query_control};
+pub use control::{ControlError, ask_control, post_control, query_control};
 pub use enforcer::{FilePlanView, RestoredFiles, render_file_plan_view};
+pub use feed::{EventView, EventsView};
 pub use hotplug::Machine;
 pub use offline::{Offline, is_stopped};
 pub use prober::{AuditView, ContainerAudit, IntruderView, ProbeView, Recent};

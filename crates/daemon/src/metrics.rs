@@ -456,6 +456,11 @@ impl Metrics {
         self.config_is_good.set(i64::from(outcome != "failed"));
     }
 
+    /// Whether the file could be used when it was last read, after something else was applied.
+    pub(crate) fn set_config_file_good(&self, is_good: bool) {
+        self.config_is_good.set(i64::from(is_good));
+    }
+
     /// `failed`: it could not be read, and is tried again.
     pub(crate) fn machine_change(&self, outcome: &'static str) {
         self.machine_changes.get_or_create(&Outcome { outcome }).inc();

@@ -7,6 +7,10 @@
 //! The file is polled, like the files of the machine, by what `stat` says of it. Editors rename a new file over the old one, and mounted
 //! ConfigMaps change a link above it; to watch all of that would be more than one call a second costs. A file is read when it is another
 //! one and the same twice in a row, so nobody's half-written file is. One that has gone changes nothing: an empty file means the defaults.
+//!
+//! While the cluster has a configuration for the node (`cluster_config.rs`), only the node's own keys of the file count.
+
+mod cluster;
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt as _;
@@ -25,6 +29,7 @@ use bayplan_node::event::{Answer, Event};
 use bayplan_node::reconfigure::{ChangedConfig, Shift};
 use bayplan_node::status::ConfigStatus;
 
+use crate::cluster_config::{Kept, effective};
 use crate::config::{CONFIG_PATH, Change, Config, ConfigErrors, ConfigFile, changes};
 use crate::hotplug::{Ground, Machine, Watch};
 use crate::inbox::Inbox;
@@ -60,6 +65,8 @@ pub struct Followed {
     file: Option<FollowedFile>,
     /// What the file said, with the places of its keys.
     said: ConfigFile,
+    /// What the cluster said when it was last heard.
+    kept: Kept,
     log: Option<LogFilter>,
     /// Kernel files are not written, whatever the file says.
     pub(crate) is_dry_run: bool,
@@ -74,13 +81,15 @@ struct FollowedFile {
 
 impl From<Config> for Followed {
     fn from(config: Config) -> Followed {
-        let said = ConfigFile::default();
-        Followed { config, file: None, said, log: None, is_dry_run: false }
+        let mut said = ConfigFile::default();
+        said.config = config.clone();
+        let kept = Kept::default();
+        Followed { config, file: None, said, kept, log: None, is_dry_run: false }
     }
 }
 
 impl Followed {
-    /// Reads a file as [`ConfigFile::read`] does.
+    /// Reads a file as [`ConfigFile::read`] does, and what the cluster said last from the state directory that it names.
     ///
     /// # Errors
     /// As there.
@@ -89,24 +98,34 @@ impl Followed {
         // Before it is read, so that no change is missed.
         let stamp = Stamp::of(&followed);
         let said = ConfigFile::read(path)?;
-        let config = said.config.clone();
+        let kept = Kept::read(&said.config.state_dir);
+        let config = effective(&said.config, kept.file());
         let file = Some(FollowedFile { path: followed, stamp });
-        Ok(Followed { config, file, said, log: None, is_dry_run: false })
+        Ok(Followed { config, file, said, kept, log: None, is_dry_run: false })
     }
 
     /// Checks what the file says against the machine, as [`ConfigFile::check_on`] does. Nothing is checked of a configuration without a
-    /// file.
+    /// file. What the cluster said is left out where it does not fit the machine: a start must not fail by what is not in the file.
     ///
     /// # Errors
     /// As there.
-    pub fn check_on(&self, machine: &Machine) -> Result<(), ConfigErrors> {
-        match &self.file {
-            Some(file) => self.said.check_on(&file.path, machine.topology()),
-            None => Ok(()),
+    pub fn fitted_to(mut self, machine: &Machine) -> Result<Followed, ConfigErrors> {
+        if let Some(file) = &self.file {
+            self.said.check_on(&file.path, machine.topology())?;
         }
+        if let Some((held, file)) = &self.kept.held
+            && let Err(errors) = file.check_on(Path::new(&held.name), machine.topology())
+        {
+            self.kept = Kept { held: None, problem: Some(errors.to_string()) };
+            self.config = self.said.config.clone();
+        }
+        if let Some(problem) = &self.kept.problem {
+            tracing::error!("the configuration of the cluster is not used, the file is: {problem}");
+        }
+        Ok(self)
     }
 
-    /// What the file said.
+    /// What holds from the start on.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -160,6 +179,15 @@ impl ConfigDiff {
     fn new(changes: Vec<Change>, moves: Vec<Shift>) -> ConfigDiff {
         ConfigDiff { format: "bayplan-config-diff/1".to_owned(), changes, moves }
     }
+
+    fn log(&self) {
+        for Change { key, from, to, needs_restart } in &self.changes {
+            match needs_restart {
+                true => tracing::warn!(key, %from, %to, "configured, and needs a restart"),
+                false => tracing::info!(key, %from, %to, "configured"),
+            }
+        }
+    }
 }
 
 /// Gives a daemon another configuration. Cheap to clone; clones are about the same daemon.
@@ -195,16 +223,19 @@ struct Inner {
     known: std::sync::Mutex<Known>,
 }
 
-/// What was last read.
+/// What was last read, and what the cluster said last.
 #[derive(Debug)]
 struct Known {
     stamp: Option<Stamp>,
     status: ConfigStatus,
+    /// What the file said when it was last good.
+    node: Config,
+    kept: Kept,
 }
 
 impl Reloader {
     pub(crate) fn new(followed: Followed, parts: Parts) -> Reloader {
-        let Followed { config, file, log, .. } = followed;
+        let Followed { config, file, said, kept, log, .. } = followed;
         let stamp = file.as_ref().and_then(|file| file.stamp);
         let path = file.map(|file| file.path);
         let status = ConfigStatus {
@@ -213,8 +244,10 @@ impl Reloader {
             problem: None,
             restart_for: Vec::new(),
             state_dir: Some(config.state_dir.display().to_string()),
+            cluster: cluster::status(&kept, Timestamp::now()),
         };
-        let known = std::sync::Mutex::new(Known { stamp, status });
+        let known = Known { stamp, status, node: said.config, kept };
+        let known = std::sync::Mutex::new(known);
         Reloader(Arc::new(Inner { path, log, started: config, parts, known }))
     }
 
@@ -238,9 +271,13 @@ impl Reloader {
         let file = ConfigFile::parse(path, text)?;
         let ground = self.0.parts.ground.lock().await;
         file.check_on(path, &ground.topology)?;
-        let new = file.config;
-        let changes = self.changes(&new);
-        let moves = self.shifts(&new, &ground, Event::PreviewConfig).await?;
+        let new = self.known(|known| effective(&file.config, known.kept.file()));
+        self.diff(&new, &ground).await
+    }
+
+    async fn diff(&self, new: &Config, ground: &Ground) -> anyhow::Result<ConfigDiff> {
+        let changes = self.changes(new);
+        let moves = self.shifts(new, ground, Event::PreviewConfig).await?;
         Ok(ConfigDiff::new(changes, moves))
     }
 
@@ -302,17 +339,28 @@ impl Reloader {
         self.known(|known| known.stamp = stamp);
         let file = read?;
         file.check_on(&path, &ground.topology)?;
-        let new = file.config;
-        let changes = self.changes(&new);
-        let needs_step = changes.iter().any(|change| !change.needs_restart);
-        let moves = match needs_step {
-            true => self.apply(new, &mut ground).await?,
-            false => Vec::new(),
-        };
+        let new = self.known(|known| effective(&file.config, known.kept.file()));
+        let diff = self.go_on_under(new, &mut ground).await?;
         self.known(|known| {
             let path = self.0.path.as_ref().filter(|_| stamp.is_some());
             known.status.file = path.map(|it| it.display().to_string());
+            known.node = file.config;
         });
+        Ok(diff)
+    }
+
+    /// Applies it, unless all that differs waits for a restart.
+    async fn go_on_under(
+        &self,
+        new: Config,
+        ground: &mut MutexGuard<'_, Ground>,
+    ) -> anyhow::Result<ConfigDiff> {
+        let changes = self.changes(&new);
+        let needs_step = changes.iter().any(|change| !change.needs_restart);
+        let moves = match needs_step {
+            true => self.apply(new, ground).await?,
+            false => Vec::new(),
+        };
         Ok(ConfigDiff::new(changes, moves))
     }
 
@@ -362,21 +410,16 @@ impl Reloader {
                 self.known(|known| known.status.problem = Some(format!("{error:#}")));
             }
             Ok(diff) => {
-                for Change { key, from, to, needs_restart } in &diff.changes {
-                    match needs_restart {
-                        true => tracing::warn!(key, %from, %to, "configured, and needs a restart"),
-                        false => tracing::info!(key, %from, %to, "configured"),
-                    }
-                }
+                diff.log();
                 let restart_for = diff.changes.iter().filter(|it| it.needs_restart);
                 let restart_for: Vec<String> = restart_for.map(|it| it.key.clone()).collect();
                 if diff.changes.len() == restart_for.len() {
                     metrics.config_read("unchanged");
                 }
                 self.known(|known| {
-                    let ConfigStatus { file, state_dir, .. } = known.status.clone();
                     let (read_at, problem) = (Timestamp::now(), None);
-                    known.status = ConfigStatus { file, read_at, problem, restart_for, state_dir };
+                    let before = known.status.clone();
+                    known.status = ConfigStatus { read_at, problem, restart_for, ..before };
                 });
             }
         }

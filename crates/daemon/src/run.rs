@@ -37,6 +37,7 @@ use crate::enforcer::{
 };
 use crate::event_loop::{EventLoop, tell};
 use crate::exits::hear_exits;
+use crate::feed::Feed;
 use crate::forwarder::Forwarder;
 use crate::gate::{Gate, Mounts};
 use crate::health::{Health, Part};
@@ -122,6 +123,7 @@ pub struct Daemon {
     enforcement: Enforcement,
     sightings: Sightings,
     told: Told,
+    feed: Feed,
     reloader: Reloader,
 }
 
@@ -129,6 +131,7 @@ pub struct Daemon {
 pub(crate) struct Core {
     pub(crate) inbox: Inbox,
     looker: Looker,
+    feed: Feed,
     pub(crate) forwarder: Forwarder,
     upstream: Upstream,
     metrics: Arc<Metrics>,
@@ -166,10 +169,12 @@ impl Core {
         let ((writer, batches), (failed, failures)) = (channel(), channel());
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
         let (enforcement, questions) = Enforcement::new(calls.clone());
+        let feed = Feed::new(Timestamp::now());
         let event_loop = EventLoop {
             state,
             journal: keeper,
             historian,
+            feed: feed.clone(),
             writer,
             metrics: Arc::clone(&metrics),
             health: Arc::clone(&health),
@@ -206,6 +211,7 @@ impl Core {
         Ok(Core {
             inbox,
             looker,
+            feed,
             forwarder,
             upstream,
             metrics,
@@ -299,6 +305,7 @@ impl Daemon {
             inbox: inbox.clone(),
             config: current.clone(),
             metrics: Arc::clone(&metrics),
+            feed: core.feed.clone(),
             health: Arc::clone(&losses.health),
         };
         tasks.push(losses.spare(Part::Enforcer, run_enforcer(enforcing, stop.clone())));
@@ -329,6 +336,7 @@ impl Daemon {
             enforcement: enforcement.clone(),
             sightings,
             told,
+            feed: core.feed,
             reloader,
             close: CancellationToken::new(),
             stop,
@@ -393,6 +401,7 @@ impl Daemon {
             told: self.told.clone(),
             holdings: Holdings::new(config.host_root.clone()),
             looker,
+            feed: self.feed.clone(),
             shared: Arc::default(),
         };
         if let Some(address) = config.metrics_address {

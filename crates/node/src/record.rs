@@ -193,6 +193,11 @@ fn from_sizes(pages: Vec<(u64, u64)>) -> BTreeMap<Bytes, Bytes> {
 }
 
 impl ContainerForm {
+    /// Uid of its pod.
+    pub fn pod_uid(&self) -> &str {
+        &self.pod_uid
+    }
+
     /// Namespace of its pod.
     pub fn namespace(&self) -> &str {
         &self.namespace

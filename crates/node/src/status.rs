@@ -14,6 +14,9 @@ use crate::proposals::ProposalView;
 pub struct Status {
     /// Names the format.
     pub format: String,
+    /// The daemon's version; empty for one that did not tell it yet.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
     /// Whether containers are placed.
     #[serde(default)]
     pub mode: Mode,
@@ -48,6 +51,25 @@ pub struct ConfigStatus {
     /// Where the daemon keeps its journal and history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_dir: Option<String>,
+    /// The cluster's configuration, which counts instead of the file but for the node's own keys; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterConfigStatus>,
+}
+
+/// The configuration that the cluster has for this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterConfigStatus {
+    /// Kind and name of the object that holds, for example `BayplanConfig/default`; absent if none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// That object's `metadata.generation`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// When it was applied, or found at the daemon's start.
+    pub since: Timestamp,
+    /// Why the last one that came is not used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// CPU lists by class; together they are the machine.

@@ -2,7 +2,9 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
 
+mod chart;
 mod fuzz;
+mod image;
 mod lab;
 mod links;
 mod modules;
@@ -42,6 +44,9 @@ fn main() -> ExitCode {
         ["test"] => test::run().map(Some),
         ["tidy"] => tidy::run().map(Some),
         ["shape"] => shape::run().map(Some),
+        ["chart"] => chart::run().map(Some),
+        ["image"] => image::run(None).map(Some),
+        ["image", program] => image::run(Some(program)).map(Some),
         ["package"] => package::run().map(Some),
         ["deny"] => deny().map(Some),
         ["fuzz", args @ ..] => fuzz::run(args),
@@ -53,6 +58,7 @@ fn main() -> ExitCode {
         Ok(Some(())) => ExitCode::SUCCESS,
         Ok(None) => {
             print!("{HELP}{}{}{}{}", fuzz::HELP, nightly::HELP, package::HELP, lab::HELP);
+            print!("{}{}", chart::HELP, image::HELP);
             if args == ["help"] { ExitCode::SUCCESS } else { ExitCode::from(64) }
         }
         Err(error) => {

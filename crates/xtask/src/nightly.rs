@@ -13,7 +13,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), critest, kubelet, package (makes both and tests them), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), critest, kubelet, cluster (the agent with a real API server), package (makes both and tests them), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -97,6 +97,11 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.extend(fuzz_parts()?);
     parts.push(script("critest", &["--side-by-side"]));
     parts.push(script("kubelet", &[]));
+    // After the part that builds its programs.
+    let mut cluster = Command::new(cargo());
+    cluster.args(["test", "--locked", "-p", "bayplan-tests", "--test", "cluster"]);
+    cluster.env("BAYPLAN_CLUSTER", "required");
+    parts.push(Part { must_say: "test result: ok. 1 passed", ..Part::new("cluster", cluster) });
     parts.extend(package_parts()?);
     parts.push(Part::new("lab", lab));
     parts.push(Part::new("probes", probes));

@@ -14,7 +14,7 @@ use crate::units::check_units;
 use crate::{cargo, workspace};
 
 /// Layer of each crate: it may depend on lower ones only.
-const LAYERS: [(&str, u8); 13] = [
+const LAYERS: [(&str, u8); 14] = [
     ("bayplan-types", 0),
     ("bayplan-topology", 1),
     ("bayplan-allocator", 2),
@@ -26,6 +26,7 @@ const LAYERS: [(&str, u8); 13] = [
     ("bayplan-host", 6),
     ("bayplan-cri", 6),
     ("bayplan-probes", 6),
+    ("bayplan-cluster", 6),
     ("bayplan-daemon", 7),
     ("bayplan-cli", 8),
 ];

@@ -27,10 +27,6 @@ impl ConfigFile {
         if let Err(error) = find_group(&self.config.control_group) {
             wrong("controlGroup", format!("{error:#}"));
         }
-        errors.sort_by_key(|error| error.at);
-        match errors.is_empty() {
-            true => Ok(()),
-            false => Err(ConfigErrors { path: path.to_owned(), errors }),
-        }
+        ConfigErrors::none_of(path, errors)
     }
 }

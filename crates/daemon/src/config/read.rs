@@ -30,6 +30,17 @@ pub struct ConfigErrors {
     pub errors: Vec<ConfigError>,
 }
 
+impl ConfigErrors {
+    /// An error with these mistakes in the order of their positions, if there are any.
+    pub(super) fn none_of(path: &Path, mut errors: Vec<ConfigError>) -> Result<(), ConfigErrors> {
+        errors.sort_by_key(|error| error.at);
+        match errors.is_empty() {
+            true => Ok(()),
+            false => Err(ConfigErrors { path: path.to_owned(), errors }),
+        }
+    }
+}
+
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, error) in self.errors.iter().enumerate() {
@@ -86,12 +97,14 @@ impl ConfigFile {
     /// # Errors
     /// [`ConfigErrors`] with every mistake at once.
     pub fn parse(path: &Path, text: &str) -> Result<ConfigFile, ConfigErrors> {
-        let Reader { file, mut errors } = Reader::of(text);
-        errors.sort_by_key(|error| error.at);
-        match errors.is_empty() {
-            true => Ok(file),
-            false => Err(ConfigErrors { path: path.to_owned(), errors }),
-        }
+        let (file, errors) = ConfigFile::read_text(text);
+        ConfigErrors::none_of(path, errors).map(|()| file)
+    }
+
+    /// What can be understood of a text, and its mistakes in no order.
+    pub(super) fn read_text(text: &str) -> (ConfigFile, Vec<ConfigError>) {
+        let Reader { file, errors } = Reader::of(text);
+        (file, errors)
     }
 
     /// Reads as much of a file as can be understood, as [`ConfigFile::parse_usable`] does. Meant for what has to work when a file is

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bayplan_enforcement::{Author, Notice, Reclaim};
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::status::HeldFile;
+use jiff::Timestamp;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,7 @@ use crate::enforcer::held::Held;
 use crate::enforcer::view::render_groups;
 use crate::enforcer::watcher::Watcher;
 use crate::enforcer::{Enforcer, FilePlanView, Outcome, TurnedFiles};
+use crate::feed::Feed;
 use crate::health::Health;
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
@@ -243,6 +245,7 @@ pub(crate) struct EnforcerTask {
     pub(crate) inbox: Inbox,
     pub(crate) config: LiveConfig,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) feed: Feed,
     pub(crate) health: Arc<Health>,
 }
 
@@ -343,9 +346,9 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             if with_sets {
                 enforcer.look_at_sets(&occupancy, may_write, now, &mut outcome);
             }
-            (enforcer, outcome)
+            (enforcer, outcome, occupancy)
         });
-        let Some((enforcer, mut outcome)) = worked.await else { return };
+        let Some((enforcer, mut outcome, occupancy)) = worked.await else { return };
         task.enforcer = enforcer;
         // A question is no look: what is due stays due, however often somebody asks.
         if !is_preview {
@@ -368,6 +371,9 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             task.questions.done.send_replace(done);
         }
         told.tell(&outcome, is_dry, &task.metrics);
+        if !is_dry {
+            task.feed.tell_drift(&outcome.notices, &occupancy, Timestamp::now());
+        }
         if !outcome.elsewhere.is_empty() {
             let found = std::mem::take(&mut outcome.elsewhere);
             task.inbox.ask(Event::SetsChanged(step, found)).await;

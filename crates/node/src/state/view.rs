@@ -91,6 +91,7 @@ impl NodeState {
         containers.sort_by_key(ContainerStatus::full_name);
         Status {
             format: "bayplan-status/1".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             mode: self.mode,
             mode_since: self.mode_since,
             cpus: ClassedCpus {
@@ -113,6 +114,11 @@ impl NodeState {
             containers,
             config: None,
         }
+    }
+
+    /// The uid of a container's pod.
+    pub fn pod_uid(&self, id: ContainerId) -> Option<&str> {
+        Some(&self.containers.get(&id)?.spec.pod.uid)
     }
 
     fn container_status(

@@ -1,0 +1,64 @@
+//! `bayplan agent`, and the custom resources that it reads and writes.
+
+use std::path::PathBuf;
+
+use bayplan_cluster::{AgentOptions, Answer, Daemon, Method};
+use bayplan_daemon::ask_control;
+use bayplan_daemon::config::shared_schema;
+use tokio::runtime::Builder;
+use tracing_subscriber::EnvFilter;
+
+use crate::args;
+use crate::node_config::NodeConfig;
+use crate::status::control_socket;
+
+/// Levels of log lines unless `BAYPLAN_LOG` says others.
+const LOG: &str = "info,kube=warn";
+
+/// The daemon behind a control socket.
+struct Socket(PathBuf);
+
+impl Daemon for Socket {
+    async fn ask(&self, method: Method, path: &str, body: String) -> Result<Answer, String> {
+        let method = match method {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Delete => "DELETE",
+        };
+        match ask_control(&self.0, method, path, body).await {
+            Ok((status, body)) => Ok(Answer { status, body }),
+            Err(error) => Err(format!("{:#}", anyhow::Error::new(error))),
+        }
+    }
+}
+
+/// Runs until the process ends.
+pub(crate) fn run(config: &NodeConfig, options: &args::AgentOptions) -> anyhow::Result<()> {
+    let filter = std::env::var("BAYPLAN_LOG").unwrap_or_else(|_| LOG.to_owned());
+    let filter = EnvFilter::try_new(filter)?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let daemon = Socket(control_socket(config, &options.control)?);
+    let options = AgentOptions { node: options.node.clone(), start_within: options.start_within };
+    // It waits nearly always.
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(bayplan_cluster::run(options, daemon))
+}
+
+/// Definitions of the custom resources in YAML.
+pub(crate) fn crds() -> anyhow::Result<String> {
+    let mut text = String::new();
+    for crd in bayplan_cluster::crds(&shared_schema()) {
+        text.push_str(&format!("---\n{}", bayplan_cluster::render_yaml(&crd)?));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect_file;
+
+    #[test]
+    fn the_definitions_in_deploy_are_these() {
+        expect_file!["../../../deploy/crds/bayplan.yaml"].assert_eq(&super::crds().unwrap());
+    }
+}

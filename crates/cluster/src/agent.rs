@@ -1,0 +1,424 @@
+//! The agent of a node. In: the node's Node object, all BayplanConfigs, and the daemon's answers. Out: a daemon under the configuration that is for this
+//! node, the node's BayplanNode, and events on its pods.
+//!
+//! It keeps nothing but what it wrote last. Whatever ends it, at whatever write, the next start finds the same from API server and daemon. Without
+//! API server nothing changes on the node; without daemon the node's conditions say so.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use kube::runtime::watcher::{self, Event};
+use serde_json::Value as Json;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::api::{Cluster, node_object};
+use crate::brakes::{Decision, decide};
+use crate::conditions::{Applied, Condition};
+use crate::daemon::{Answer, Daemon, DaemonEvents, DaemonStatus, Diff, Method};
+use crate::event::EventSink;
+use crate::mistake::locate;
+use crate::object::{ConfigObject, NodeObject};
+use crate::precedence::{Choice, choose};
+use crate::report::NodeReport;
+
+/// How often the daemon is asked how it is.
+const LOOK: Duration = Duration::from_secs(15);
+/// How often the status is written although it has not changed; 20 % more or less by the node's name.
+const REPAIR: Duration = Duration::from_secs(600);
+/// Between attempts to write, doubled each time up to the last.
+const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// How long a question for events waits at the daemon, in seconds.
+const EVENTS_WAIT: u64 = 30;
+
+/// What an agent is told.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// The name of the node.
+    pub node: String,
+    /// The first call is made within this time, later on one node than on the next: a DaemonSet starts all agents at once.
+    pub start_within: Duration,
+}
+
+/// What is known of the cluster; `None`: nothing yet.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct World {
+    node: Option<NodeObject>,
+    configs: Option<BTreeMap<String, ConfigObject>>,
+}
+
+/// Runs until the process ends.
+///
+/// # Errors
+/// Nothing says where the API server is.
+pub async fn run(options: AgentOptions, daemon: impl Daemon) -> anyhow::Result<()> {
+    let cluster = Cluster::connect(&options.node).await?;
+    let delay = spread(&options.node, options.start_within);
+    tracing::info!(node = options.node, ?delay, "the agent begins");
+    sleep(delay).await;
+    let (world, known) = watch::channel(World::default());
+    let mut agent = Agent::new(&options.node, &cluster, &daemon, known);
+    tokio::join!(
+        watch_node(&cluster, &world),
+        watch_configs(&cluster, &world),
+        agent.run(),
+        carry_events(&options.node, &cluster, &daemon),
+    );
+    Ok(())
+}
+
+/// This node's part of a time.
+fn spread(node: &str, all: Duration) -> Duration {
+    let digest = Sha256::digest(node);
+    let number = digest.iter().take(4).fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
+    all.mul_f64(f64::from(number) / f64::from(u32::MAX))
+}
+
+async fn watch_node(cluster: &Cluster, world: &watch::Sender<World>) {
+    follow("the own Node", cluster.watch_node(), |event| match event {
+        Event::Apply(node) | Event::InitApply(node) => {
+            let node = node_object(&node);
+            world.send_if_modified(|world| {
+                let is_news = world.node.as_ref() != Some(&node);
+                world.node = Some(node);
+                is_news
+            });
+        }
+        Event::Delete(_) | Event::Init | Event::InitDone => {}
+    })
+    .await;
+}
+
+async fn watch_configs(cluster: &Cluster, world: &watch::Sender<World>) {
+    let mut listed = BTreeMap::new();
+    follow("BayplanConfigs", cluster.watch_configs(), |event| {
+        let read = |object: &kube::api::DynamicObject| {
+            let json = serde_json::to_value(object).unwrap_or(Json::Null);
+            (object.name_any(), ConfigObject::read(&json))
+        };
+        let edit = |change: &mut dyn FnMut(&mut BTreeMap<String, ConfigObject>)| {
+            world.send_if_modified(|world| {
+                let mut configs = world.configs.clone().unwrap_or_default();
+                change(&mut configs);
+                let is_news = world.configs.as_ref() != Some(&configs);
+                world.configs = Some(configs);
+                is_news
+            });
+        };
+        match event {
+            Event::Init => listed.clear(),
+            Event::InitApply(object) => listed.extend([read(&object)]),
+            Event::InitDone => edit(&mut |configs| *configs = std::mem::take(&mut listed)),
+            Event::Apply(object) => edit(&mut |configs| configs.extend([read(&object)])),
+            Event::Delete(object) => edit(&mut |configs| drop(configs.remove(&object.name_any()))),
+        }
+    })
+    .await;
+}
+
+/// Hands over what comes, and says once when nothing does.
+async fn follow<K>(
+    what: &str,
+    stream: impl Stream<Item = Result<Event<K>, watcher::Error>>,
+    mut take: impl FnMut(Event<K>),
+) {
+    let mut stream = std::pin::pin!(stream);
+    let mut is_failing = false;
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(event) => {
+                if matches!(event, Event::InitDone | Event::Apply(_)) && is_failing {
+                    tracing::info!("{what} can be watched again");
+                    is_failing = false;
+                }
+                take(event);
+            }
+            Err(error) if !is_failing => {
+                tracing::warn!("cannot watch {what}; trying again: {error}");
+                is_failing = true;
+            }
+            Err(error) => tracing::debug!("cannot watch {what}: {error}"),
+        }
+    }
+}
+
+/// What was written last.
+struct Written {
+    status: Json,
+    at: Instant,
+}
+
+struct Agent<'a, D> {
+    node: &'a str,
+    cluster: &'a Cluster,
+    daemon: &'a D,
+    world: watch::Receiver<World>,
+    /// Since when the chosen object has this name and generation.
+    seen: Option<((String, i64), Instant)>,
+    /// The object that the daemon was last found to have as it is.
+    held: Option<ConfigObject>,
+    conditions: Option<Vec<Condition>>,
+    written: Option<Written>,
+    /// Writes are not tried before.
+    retry: Option<(Instant, Duration)>,
+}
+
+impl<'a, D: Daemon> Agent<'a, D> {
+    fn new(
+        node: &'a str,
+        cluster: &'a Cluster,
+        daemon: &'a D,
+        world: watch::Receiver<World>,
+    ) -> Agent<'a, D> {
+        Agent {
+            node,
+            cluster,
+            daemon,
+            world,
+            seen: None,
+            held: None,
+            conditions: None,
+            written: None,
+            retry: None,
+        }
+    }
+
+    async fn run(&mut self) {
+        loop {
+            let world = self.world.borrow_and_update().clone();
+            let wait = self.round(&world).await;
+            // Ends by a change of the world, or by time.
+            let _changed = timeout(wait, self.world.changed()).await;
+        }
+    }
+
+    /// Brings daemon and BayplanNode to what the cluster says. Out: the time until the next round.
+    async fn round(&mut self, world: &World) -> Duration {
+        let status = self.daemon_status().await;
+        let objects: Vec<ConfigObject> =
+            world.configs.iter().flat_map(|it| it.values().cloned()).collect();
+        let (Some(node), true) = (&world.node, world.configs.is_some()) else { return LOOK };
+        let choice = choose(node, &objects);
+        let chosen = match &choice {
+            Choice::Object(object) => Some(*object),
+            Choice::Missing(_) | Choice::File => None,
+        };
+        let applied = match &status {
+            Ok(status) => self.configure(&choice, status).await,
+            Err(error) => Applied::DaemonAway(error.clone()),
+        };
+        let wait = match applied {
+            Applied::Waiting(seconds) => Duration::from_secs(seconds.max(1)).min(LOOK),
+            _ => LOOK,
+        };
+        // What was applied is shown as it is now.
+        let status = if status.is_ok() { self.daemon_status().await } else { status };
+        let lacking = match &status {
+            Ok(_) => self.lacking().await,
+            Err(_) => None,
+        };
+        let daemon = status.as_ref().ok();
+        let report =
+            NodeReport { node, chosen, applied: &applied, daemon, lacking: lacking.as_deref() };
+        self.write(&report).await;
+        wait
+    }
+
+    async fn daemon_status(&self) -> Result<DaemonStatus, String> {
+        let answer = self.daemon.ask(Method::Get, "/api/v1/status", String::new()).await?;
+        match answer.is_good() {
+            true => serde_json::from_slice(&answer.body)
+                .map_err(|error| format!("the daemon's status cannot be read: {error}")),
+            false => Err(answer.text()),
+        }
+    }
+
+    /// What the daemon lacks to be ready.
+    async fn lacking(&self) -> Option<String> {
+        match self.daemon.ask(Method::Get, "/readyz", String::new()).await {
+            Ok(answer) => (!answer.is_good()).then(|| answer.text()),
+            Err(error) => Some(error),
+        }
+    }
+
+    async fn configure(&mut self, choice: &Choice<'_>, status: &DaemonStatus) -> Applied {
+        let object = match choice {
+            Choice::Missing(name) => return Applied::Missing(name.clone()),
+            Choice::File if status.holds().is_none() => return Applied::File,
+            Choice::File => None,
+            Choice::Object(object) => Some(*object),
+        };
+        if let Some(problem) = object.and_then(|it| it.problem.clone()) {
+            return Applied::Invalid(problem);
+        }
+        let key = object.map(|it| (it.full_name(), it.generation));
+        if object.is_some() && self.held.as_ref() == object && status.holds() == key {
+            return Applied::Holds;
+        }
+        let waited = self.waited(key, status);
+        match self.bring(object, waited).await {
+            Ok(applied) => applied,
+            Err(error) => Applied::DaemonAway(error),
+        }
+    }
+
+    /// Since when this object is known; `None` where the node has no configuration of the cluster yet.
+    fn waited(&mut self, key: Option<(String, i64)>, status: &DaemonStatus) -> Option<Duration> {
+        let key = key.unwrap_or_default();
+        let since = match &self.seen {
+            Some((seen, since)) if *seen == key => *since,
+            _ => {
+                let now = Instant::now();
+                self.seen = Some((key, now));
+                now
+            }
+        };
+        status.holds().map(|_| since.elapsed())
+    }
+
+    /// Asks what it would change, and applies it if it may. `None`: the node's file alone.
+    async fn bring(
+        &mut self,
+        object: Option<&ConfigObject>,
+        waited: Option<Duration>,
+    ) -> Result<Applied, String> {
+        let asked = match object {
+            Some(object) => self.post("/api/v1/config/cluster/diff", object).await?,
+            None => {
+                let path = "/api/v1/config/cluster/diff";
+                self.daemon.ask(Method::Get, path, String::new()).await?
+            }
+        };
+        let diff: Diff = match judged(object, &asked) {
+            Some(refused) => return refused,
+            None => serde_json::from_slice(&asked.body).map_err(|error| error.to_string())?,
+        };
+        match decide(object, &diff, self.node, waited) {
+            Decision::Refuse(refusal) => return Ok(Applied::TooManyMoves(refusal.to_string())),
+            Decision::Wait(left) => return Ok(Applied::Waiting(left.as_secs() + 1)),
+            Decision::Apply => {}
+        }
+        let done = match object {
+            Some(object) => self.post("/api/v1/config/cluster", object).await?,
+            None => {
+                self.daemon.ask(Method::Delete, "/api/v1/config/cluster", String::new()).await?
+            }
+        };
+        if let Some(refused) = judged(object, &done) {
+            return refused;
+        }
+        self.held = object.cloned();
+        let name = object.map(ConfigObject::full_name);
+        tracing::info!(object = name, "the daemon goes on under another configuration");
+        Ok(if object.is_some() { Applied::Holds } else { Applied::File })
+    }
+
+    async fn post(&self, path: &str, object: &ConfigObject) -> Result<Answer, String> {
+        let (name, generation) = (object.full_name(), object.generation);
+        // Names of objects need no escapes.
+        let path = format!("{path}?name={name}&generation={generation}");
+        self.daemon.ask(Method::Post, &path, object.text.clone()).await
+    }
+
+    /// Writes what is new, and from time to time all. What fails is tried again later.
+    async fn write(&mut self, report: &NodeReport<'_>) {
+        let now = Instant::now();
+        if self.retry.is_some_and(|(until, _)| now < until) {
+            return;
+        }
+        match self.try_write(report).await {
+            Ok(()) => self.retry = None,
+            Err(error) => {
+                let [first, last] = RETRY;
+                let pause = self.retry.map_or(first, |(_, pause)| (pause * 2).min(last));
+                self.retry = Some((now + pause, pause));
+                self.written = None;
+                tracing::warn!(?pause, "{error:#}");
+            }
+        }
+    }
+
+    async fn try_write(&mut self, report: &NodeReport<'_>) -> anyhow::Result<()> {
+        let before = match &self.conditions {
+            Some(conditions) => conditions.clone(),
+            None => self.cluster.conditions().await?,
+        };
+        let (mut status, conditions) = report.status(&before, Timestamp::now());
+        let last_sync = status.as_object_mut().and_then(|it| it.remove("lastSync"));
+        let every = REPAIR.mul_f64(0.8) + spread(self.node, REPAIR.mul_f64(0.4));
+        let is_known = |it: &Written| it.status == status && it.at.elapsed() < every;
+        if self.written.as_ref().is_some_and(is_known) {
+            return Ok(());
+        }
+        let mut object = report.object();
+        if self.written.as_ref().is_none_or(|it| it.at.elapsed() >= every) {
+            self.cluster.apply_node(&object).await?;
+        }
+        let mut told = status.clone();
+        if let Some(last_sync) = last_sync {
+            told["lastSync"] = last_sync;
+        }
+        object["status"] = told;
+        // Of the metadata, the status' manager owns nothing.
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("ownerReferences");
+        }
+        self.cluster.apply_status(&object).await?;
+        self.conditions = Some(conditions);
+        let at = self.written.as_ref().map(|it| it.at).filter(|at| at.elapsed() < every);
+        self.written = Some(Written { status, at: at.unwrap_or_else(Instant::now) });
+        Ok(())
+    }
+}
+
+/// What a refusal of the daemon means; `None` where it refused nothing.
+fn judged(object: Option<&ConfigObject>, answer: &Answer) -> Option<Result<Applied, String>> {
+    let (name, text) = object.map(|it| (it.full_name(), it.text.as_str())).unwrap_or_default();
+    match answer.status {
+        200..300 => None,
+        422 => Some(Ok(Applied::Invalid(locate(&name, text, &answer.text())))),
+        404 => Some(Err(
+            "the daemon is older than the agent and knows no configuration of the cluster"
+                .to_owned(),
+        )),
+        _ => Some(Err(answer.text())),
+    }
+}
+
+/// Carries the daemon's events to the API server. What cannot be made is left out.
+async fn carry_events(node: &str, cluster: &Cluster, daemon: &impl Daemon) {
+    let mut sink = EventSink::new(node, Timestamp::now());
+    let (mut run, mut next) = (String::new(), 0);
+    loop {
+        let path = format!("/api/v1/events?run={}&from={next}&wait={EVENTS_WAIT}", escaped(&run));
+        let asked = daemon.ask(Method::Get, &path, String::new()).await;
+        let Some(told) =
+            asked.ok().and_then(|it| serde_json::from_slice::<DaemonEvents>(&it.body).ok())
+        else {
+            sleep(LOOK).await;
+            continue;
+        };
+        let first = told.next - u64::try_from(told.events.len()).unwrap_or_default();
+        for (number, event) in (first..).zip(&told.events) {
+            let Some(made) = sink.take(event, &told.run, number, Timestamp::now()) else {
+                continue;
+            };
+            if let Err(error) = cluster.create_event(made).await {
+                tracing::debug!("{error:#}");
+            }
+        }
+        if told.missed > 0 {
+            tracing::debug!(missed = told.missed, "events were not kept for so long");
+        }
+        (run, next) = (told.run, told.next);
+    }
+}
+
+/// A time as part of a query.
+fn escaped(run: &str) -> String {
+    run.replace('+', "%2B").replace(':', "%3A")
+}

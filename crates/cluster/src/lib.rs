@@ -1,0 +1,41 @@
+//! The Kubernetes API. The agent carries the node's configuration from the API server to the daemon, and the node's state and events back.
+//!
+//! Pure, values in and values out: which object configures the node ([`choose`]), whether what it would change goes too far ([`decide`]), what is
+//! shown of the node ([`NodeReport`]), what is told of pods ([`EventSink`]), and the custom resources ([`crds`]). The edge is [`run`]: it watches,
+//! asks the daemon through [`Daemon`], and writes objects of its own node only. It decides nothing about containers.
+
+mod agent;
+mod api;
+mod brakes;
+mod conditions;
+mod crd;
+mod daemon;
+mod event;
+mod mistake;
+mod object;
+mod precedence;
+mod report;
+
+pub use agent::{AgentOptions, run};
+pub use brakes::{Decision, Refusal, decide};
+pub use conditions::{Applied, Condition};
+pub use crd::crds;
+pub use daemon::{Answer, Daemon, Diff, Method};
+pub use event::{EventSink, PodEvent};
+pub use mistake::locate;
+pub use object::{ConfigObject, NodeObject};
+pub use precedence::{Choice, GROUP_LABEL, choose};
+pub use report::NodeReport;
+
+/// The group of the custom resources.
+pub const GROUP: &str = "bayplan.dev";
+/// Their version.
+pub const VERSION: &str = "v1alpha1";
+
+/// An object as a document of YAML.
+///
+/// # Errors
+/// A value that YAML has no form for, which JSON does not have.
+pub fn render_yaml(object: &serde_json::Value) -> anyhow::Result<String> {
+    Ok(serde_yaml::to_string(object)?)
+}

@@ -1,0 +1,159 @@
+//! Objects of the API server as the agent uses them. In: their JSON. Out: values, with what is wrong with an object that the API server's own checks
+//! have let pass.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+
+/// The annotation that lets one configuration move more exclusive containers than its `maxMoves`: a number, or `any`.
+pub(crate) const ALLOW_MOVES: &str = "bayplan.dev/allow-moves";
+
+/// What the agent needs of the Node object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeObject {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A BayplanConfig.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigObject {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// Labels that a node must have; `None`: the object counts by its name.
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Of several objects that select a node, the highest counts.
+    pub priority: i32,
+    /// Exclusive containers that may be moved.
+    pub max_moves: u32,
+    /// Nodes take it over within so many seconds.
+    pub rollout_seconds: u32,
+    /// Exclusive containers that the annotation lets it move instead of `max_moves`.
+    pub allowed: Option<u32>,
+    /// The configuration in YAML, keys in the order in which `kubectl` shows them.
+    pub text: String,
+    /// What is wrong with the object itself; it is chosen as any other, and not used.
+    pub problem: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Meta {
+    name: String,
+    #[serde(default)]
+    generation: i64,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    #[serde(default)]
+    node_selector: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    priority: i32,
+    #[serde(default)]
+    max_moves: u32,
+    #[serde(default)]
+    rollout_seconds: u32,
+    #[serde(default)]
+    config: Option<Json>,
+}
+
+impl ConfigObject {
+    /// Kind and name, as the daemon is told.
+    pub fn full_name(&self) -> String {
+        format!("BayplanConfig/{}", self.name)
+    }
+
+    /// Reads an object as far as it can be understood.
+    pub fn read(object: &Json) -> ConfigObject {
+        let mut problems = Vec::new();
+        let meta: Meta = part(object, "metadata", &mut problems);
+        let spec: Spec = part(object, "spec", &mut problems);
+        let allowed = meta.annotations.get(ALLOW_MOVES).and_then(|it| match it.trim() {
+            "any" => Some(u32::MAX),
+            number => number
+                .parse()
+                .map_err(|_| {
+                    problems.push(format!(
+                        "annotation {ALLOW_MOVES} is `{number}`, expected a number or any"
+                    ));
+                })
+                .ok(),
+        });
+        let text = match spec.config {
+            None | Some(Json::Null) => String::new(),
+            Some(config) => serde_yaml::to_string(&config).unwrap_or_else(|error| {
+                problems.push(format!("spec.config: {error}"));
+                String::new()
+            }),
+        };
+        ConfigObject {
+            name: meta.name,
+            generation: meta.generation,
+            node_selector: spec.node_selector,
+            priority: spec.priority,
+            max_moves: spec.max_moves,
+            rollout_seconds: spec.rollout_seconds,
+            allowed,
+            text,
+            problem: problems.into_iter().reduce(|all, one| format!("{all}\n{one}")),
+        }
+    }
+}
+
+/// One part of an object; its default where it has another form, which is told.
+fn part<T: Default + DeserializeOwned>(object: &Json, name: &str, problems: &mut Vec<String>) -> T {
+    let json = object.get(name).cloned().unwrap_or(Json::Null);
+    serde_json::from_value(json).unwrap_or_else(|error| {
+        problems.push(format!("{name}: {error}"));
+        T::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn check(json: &str, expected: Expect) {
+        let it = ConfigObject::read(&serde_json::from_str(json).unwrap());
+        let shown = it.problem.clone().unwrap_or_else(|| format!("{it:?}"));
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn objects_are_read_and_mistakes_told() {
+        check(
+            r#"{"metadata": {"name": "default", "generation": 2, "annotations": {"bayplan.dev/allow-moves": "any"}},
+                "spec": {"maxMoves": 1, "config": {"reservedCpus": "0", "compaction": {"enabled": true}}}}"#,
+            expect![[
+                r#"ConfigObject { name: "default", generation: 2, node_selector: None, priority: 0, max_moves: 1, rollout_seconds: 0, allowed: Some(4294967295), text: "compaction:\n  enabled: true\nreservedCpus: \"0\"\n", problem: None }"#
+            ]],
+        );
+        check(
+            r#"{"metadata": {"name": "node.a"}, "spec": {"nodeSelector": {"a": "b"}, "priority": -3, "rolloutSeconds": 60}}"#,
+            expect![[
+                r#"ConfigObject { name: "node.a", generation: 0, node_selector: Some({"a": "b"}), priority: -3, max_moves: 0, rollout_seconds: 60, allowed: None, text: "", problem: None }"#
+            ]],
+        );
+        check(
+            r#"{"metadata": {"name": "x"}, "spec": {"maxMoves": -1}}"#,
+            expect!["spec: invalid value: integer `-1`, expected u32"],
+        );
+        check(
+            r#"{"metadata": {"name": "x", "annotations": {"bayplan.dev/allow-moves": "all"}}, "spec": {}}"#,
+            expect!["annotation bayplan.dev/allow-moves is `all`, expected a number or any"],
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! `cargo xtask chart`: the chart and the plain manifests, both from `deploy/cluster/source`. In: YAML with marks, `deploy/crds`, the dashboard, and the
+//! values. Out: `deploy/chart/templates`, `deploy/chart/dashboards` and `deploy/cluster/bayplan.yaml`, which are committed.
+//!
+//! Marks: `${namespace}`; `${NAME}` for a value, `${NAME|int}` for a number that may be large; `${file:PATH}` for a file of the chart; lines between `#? NAME` and `#.` are there if that value is true, between `#? plain` and
+//! `#.` in the plain manifests only. So what is applied by `kubectl` and what Helm installs cannot differ but by values.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+use crate::{make_empty, workspace};
+
+pub(crate) const HELP: &str = "\
+cargo xtask chart        make the templates of deploy/chart and the plain manifests from deploy/cluster/source
+";
+
+/// The namespace of the plain manifests; Helm is told one.
+const NAMESPACE: &str = "bayplan-system";
+/// In the order in which they are applied.
+const SOURCES: [&str; 5] = ["namespace", "rights", "own-node", "agent", "dashboard"];
+
+pub(crate) fn run() -> anyhow::Result<()> {
+    make_empty(&workspace().join("deploy/chart/templates"))?;
+    make_empty(&workspace().join("deploy/chart/dashboards"))?;
+    for (path, text) in render()? {
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Every file that is made, with its text.
+fn render() -> anyhow::Result<BTreeMap<PathBuf, String>> {
+    let deploy = workspace().join("deploy");
+    let read = |path: &Path| {
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let values = parse_values(&read(&deploy.join("chart/values.yaml"))?)?;
+    let crds = read(&deploy.join("crds/bayplan.yaml"))?;
+    let mut plain = crds.clone();
+    let mut files = BTreeMap::from([
+        (deploy.join("chart/templates/crds.yaml"), kept_crds(&crds)),
+        (deploy.join("chart/dashboards/bayplan.json"), read(&deploy.join("grafana/bayplan.json"))?),
+    ]);
+    for name in SOURCES {
+        let source = read(&deploy.join(format!("cluster/source/{name}.yaml")))?;
+        let told = format!("deploy/cluster/source/{name}.yaml");
+        let shown = plainly(&source, &values).context(told.clone())?;
+        if !shown.trim().is_empty() {
+            plain.push_str(&format!("---\n{shown}"));
+        }
+        let template = template(&source).context(told)?;
+        if !template.trim().is_empty() {
+            files.insert(deploy.join(format!("chart/templates/{name}.yaml")), template);
+        }
+    }
+    files.insert(deploy.join("cluster/bayplan.yaml"), plain);
+    Ok(files)
+}
+
+/// Custom resources stay when the chart is removed, with all objects; and as templates, unlike those in `crds/`, they are upgraded.
+fn kept_crds(crds: &str) -> String {
+    crds.replace(
+        "\nmetadata:\n",
+        "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n",
+    )
+}
+
+/// Values by their names, `events.enabled` for those in a section. The file has one level of sections and plain scalars.
+fn parse_values(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
+    let (mut values, mut section) = (BTreeMap::new(), String::new());
+    let lines = text.lines().filter(|it| !it.trim().is_empty() && !it.trim().starts_with('#'));
+    for line in lines {
+        let (key, value) =
+            line.split_once(':').with_context(|| format!("values.yaml: no key in `{line}`"))?;
+        let value = value.trim();
+        match (key.strip_prefix("  "), value) {
+            (None, "") => section = key.to_owned(),
+            (None, _) => drop(values.insert(key.to_owned(), value.to_owned())),
+            (Some(name), _) => drop(values.insert(format!("{section}.{name}"), value.to_owned())),
+        }
+    }
+    Ok(values)
+}
+
+/// For `kubectl apply`.
+fn plainly(source: &str, values: &BTreeMap<String, String>) -> anyhow::Result<String> {
+    let value = |name: &str| match name {
+        "namespace" => Ok(NAMESPACE.to_owned()),
+        "plain" => Ok("true".to_owned()),
+        _ => {
+            let name = name.split('|').next().unwrap_or(name);
+            values.get(name).cloned().with_context(|| format!("values.yaml has no `{name}`"))
+        }
+    };
+    let (mut text, mut is_on) = (String::new(), true);
+    for line in source.lines() {
+        match line.strip_prefix("#? ") {
+            Some(name) => is_on = value(name)? == "true",
+            None if line == "#." => is_on = true,
+            None if is_on => text.push_str(&format!("{}\n", fill(line, value)?)),
+            None => {}
+        }
+    }
+    Ok(text)
+}
+
+/// For Helm.
+fn template(source: &str) -> anyhow::Result<String> {
+    let value = |name: &str| match name.strip_prefix("file:") {
+        Some(path) => Ok(format!("{{{{ .Files.Get \"{path}\" | indent 4 }}}}")),
+        None if name == "namespace" => Ok("{{ .Release.Namespace }}".to_owned()),
+        None => Ok(format!("{{{{ .Values.{} }}}}", name.replace('|', " | "))),
+    };
+    let (mut text, mut is_plain) = (String::new(), false);
+    for line in source.lines() {
+        match line.strip_prefix("#? ") {
+            Some("plain") => is_plain = true,
+            Some(name) => text.push_str(&format!("{{{{- if .Values.{name} }}}}\n")),
+            None if line == "#." && is_plain => is_plain = false,
+            None if line == "#." => text.push_str("{{- end }}\n"),
+            None if is_plain => {}
+            None => text.push_str(&format!("{}\n", fill(line, value)?)),
+        }
+    }
+    Ok(text)
+}
+
+/// A line with its marks replaced.
+fn fill(line: &str, value: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let mut rest = line;
+    while let Some((before, mark)) = rest.split_once("${") {
+        let Some((name, after)) = mark.split_once('}') else {
+            bail!("`{line}`: a mark has no end")
+        };
+        text.push_str(before);
+        text.push_str(&value(name)?);
+        rest = after;
+    }
+    text.push_str(rest);
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_values_in_one_and_expressions_in_the_other() {
+        let source = "#? plain\nns: ${namespace}\n#.\na: ${b|int}-${c.d}\n#? c.d\ne: 1\n#.\n#? f\ng: ${h}\n#.\n";
+        let values = parse_values("# of b\nb: x\n\nc:\n  # of d\n  d: true\nf: false\n").unwrap();
+        assert_eq!(plainly(source, &values).unwrap(), "ns: bayplan-system\na: x-true\ne: 1\n");
+        assert_eq!(
+            template(source).unwrap(),
+            "a: {{ .Values.b | int }}-{{ .Values.c.d }}\n{{- if .Values.c.d }}\ne: 1\n{{- end }}\n{{- if .Values.f }}\ng: {{ .Values.h }}\n{{- end }}\n"
+        );
+        assert!(plainly("a: ${missing}\n", &values).is_err());
+        assert!(plainly("a: ${b\n", &values).is_err());
+    }
+
+    #[test]
+    fn the_committed_files_are_as_made() {
+        for (path, text) in render().unwrap() {
+            let committed = fs::read_to_string(&path).unwrap_or_default();
+            assert!(committed == text, "{}: run `cargo xtask chart`", path.display());
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The agent with a real etcd and kube-apiserver: the manifests as they are in `deploy/cluster`, an agent with its own token, a daemon with containers.
+//!
+//! Both programs are built by `tests/kubelet/run --build-only`, or named by `BAYPLAN_ETCD` and `BAYPLAN_KUBE_APISERVER`. Without them nothing is tested, which is said; with
+//! `BAYPLAN_CLUSTER=required`, as in `cargo xtask nightly cluster`, that is a failure.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+#[allow(dead_code, reason = "the daemon's tests use more of it")]
+#[path = "../daemon/engine.rs"]
+mod engine;
+#[allow(dead_code, reason = "the daemon's tests use more of it")]
+#[path = "../daemon/node.rs"]
+mod node;
+mod servers;
+mod world;
+
+use serde_json::json;
+
+use crate::servers::Servers;
+use crate::world::World;
+
+/// One after the other with the same servers: they take longer to start than all of this.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_configures_its_node_and_no_other() {
+    let Some(servers) = Servers::start().await else { return };
+    let mut world = World::start(servers).await;
+    bad_objects_are_conditions(&mut world).await;
+    nearer_objects_count(&mut world).await;
+    brakes_hold(&mut world).await;
+    foreign_writes_are_refused(&world).await;
+    nothing_changes_without_api_server_or_agent(&mut world).await;
+}
+
+async fn bad_objects_are_conditions(world: &mut World) {
+    let (status, message) = world.apply_config("foo", json!({ "config": {} })).await;
+    assert!(status == 422 && message.contains("is named default"), "{status} {message}");
+    let (status, message) =
+        world.apply_config("default", json!({ "config": { "reservedCpus": [] } })).await;
+    assert!(status == 422 && message.contains("reservedCpus"), "{status} {message}");
+    let before = world.places().await;
+    for (config, reason, expected) in [
+        (
+            json!({ "onFailre": "open" }),
+            "Invalid",
+            "spec.config line 1, column 1 (onFailre: open): unknown key `onFailre`; did you mean `onFailure`?",
+        ),
+        (
+            json!({ "log": "debug", "stateDir": "/tmp" }),
+            "Invalid",
+            "spec.config line 2, column 11 (stateDir: /tmp): `stateDir` is the node's own",
+        ),
+        (
+            json!({ "reservedCpus": "99" }),
+            "Invalid",
+            "`reservedCpus`: reserved CPUs 99 are not online",
+        ),
+    ] {
+        world.configure("default", json!({ "config": config })).await;
+        let condition = world.applied(reason).await;
+        let message = condition["message"].as_str().unwrap();
+        assert!(message.contains(expected), "{message}");
+        assert_eq!(world.places().await, before);
+    }
+}
+
+async fn nearer_objects_count(world: &mut World) {
+    let reserves = |cpus: &str| json!({ "config": { "reservedCpus": cpus }, "maxMoves": 9 });
+    let selects = |cpus: &str| json!({ "config": { "reservedCpus": cpus }, "maxMoves": 9, "nodeSelector": { "pool": "x" } });
+    world.configure("default", reserves("0,8")).await;
+    world.holds("default", "0,8").await;
+    world.configure("group.a", reserves("1,9")).await;
+    world.label(json!({ "bayplan.dev/group": "a" })).await;
+    world.holds("group.a", "1,9").await;
+    world.configure("selecting", selects("2,10")).await;
+    world.label(json!({ "pool": "x" })).await;
+    world.holds("selecting", "2,10").await;
+    world.configure("node.n1", reserves("3,11")).await;
+    world.holds("node.n1", "3,11").await;
+    world.configure("node.n2", reserves("4,12")).await;
+    world.delete_config("node.n1").await;
+    world.holds("selecting", "2,10").await;
+    // A group without an object keeps what holds.
+    world.label(json!({ "pool": null, "bayplan.dev/group": "b" })).await;
+    world.applied("GroupMissing").await;
+    assert_eq!(world.node.status().await.cpus.reserved, "2,10");
+    world.label(json!({ "bayplan.dev/group": null })).await;
+    world.holds("default", "0,8").await;
+}
+
+async fn brakes_hold(world: &mut World) {
+    world.node.guaranteed("owner", 2000).await;
+    let before = world.places().await;
+    let [own, _] = &before["default/owner/owner"];
+    world.configure("default", json!({ "config": { "reservedCpus": own } })).await;
+    let condition = world.applied("TooManyMoves").await;
+    let message = condition["message"].as_str().unwrap();
+    assert!(
+        message.contains("default/owner/owner") && message.contains("maxMoves is 0"),
+        "{message}"
+    );
+    assert_eq!(world.places().await, before);
+    world.annotate("default", json!({ "bayplan.dev/allow-moves": "1" })).await;
+    world.holds("default", own).await;
+    world.event("ExclusiveCpusMoved", "owner").await;
+}
+
+async fn foreign_writes_are_refused(world: &World) {
+    let node = |name: &str| {
+        let kind = json!({ "apiVersion": "bayplan.dev/v1alpha1", "kind": "BayplanNode", "metadata": { "name": name } });
+        (format!("/apis/bayplan.dev/v1alpha1/bayplannodes/{name}"), kind)
+    };
+    let (own, object) = node("n1");
+    assert_eq!(world.as_agent("PATCH", &own, object.clone()).await.0, 200);
+    let (foreign, of_foreign) = node("n2");
+    let (status, message) = world.as_agent("PATCH", &foreign, of_foreign).await;
+    assert!(status == 422 && message.contains("of its own node only"), "{status} {message}");
+    // Bound to no node.
+    let (status, message) = world.as_unbound("PATCH", &own, object).await;
+    assert!(status == 422 && message.contains("is bound to no node"), "{status} {message}");
+    for (method, path) in [
+        ("PATCH", "/api/v1/nodes/n1"),
+        ("PATCH", "/apis/bayplan.dev/v1alpha1/bayplanconfigs/default"),
+        ("GET", "/api/v1/secrets"),
+        ("GET", "/api/v1/pods"),
+        ("DELETE", "/apis/bayplan.dev/v1alpha1/bayplannodes/n1"),
+    ] {
+        let (status, message) =
+            world.as_agent(method, path, json!({ "metadata": { "name": "n1" } })).await;
+        assert_eq!(status, 403, "{method} {path}: {message}");
+    }
+    let event = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": { "name": "e", "namespace": "default" },
+        "eventTime": "2026-01-01T00:00:00.000000Z", "action": "a", "reason": "r", "type": "Normal", "note": "n",
+        "reportingController": "bayplan.dev/agent", "reportingInstance": "n2",
+        "regarding": { "kind": "Pod", "namespace": "default", "name": "p" },
+    });
+    let path = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let (status, message) = world.as_agent("POST", path, event).await;
+    assert!(status == 422 && message.contains("events of its own node"), "{status} {message}");
+}
+
+async fn nothing_changes_without_api_server_or_agent(world: &mut World) {
+    let before = (world.places().await, world.node.status().await.cpus);
+    world.servers.stop_api();
+    world.restart_agent().await;
+    world.node.kill_daemon();
+    world.node.spawn_daemon("").await;
+    world.node.wait_until_in_line().await;
+    assert_eq!((world.places().await, world.node.status().await.cpus), before);
+    world.servers.start_api().await;
+    world
+        .configure("default", json!({ "config": { "reservedCpus": "2,10" }, "maxMoves": 9 }))
+        .await;
+    world.holds("default", "2,10").await;
+
+    // Changed while the agent is away, and found by the next one.
+    world.kill_agent();
+    world
+        .configure("default", json!({ "config": { "reservedCpus": "3,11" }, "maxMoves": 9 }))
+        .await;
+    assert_eq!(world.node.status().await.cpus.reserved, "2,10");
+    world.restart_agent().await;
+    world.holds("default", "3,11").await;
+}

@@ -1,0 +1,302 @@
+//! A cluster of one node: servers, the manifests of `deploy/cluster`, a daemon that serves a runtime without processes, and its agent as a process.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde::Deserialize as _;
+use serde_json::{Value as Json, json};
+use tokio::time::sleep;
+
+use crate::node::{DAEMON, MACHINE, Node};
+use crate::servers::{ADMIN, Servers};
+
+const MANIFESTS: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/bayplan.yaml"));
+const CONFIGS: &str = "/apis/bayplan.dev/v1alpha1/bayplanconfigs";
+const NODES: &str = "/apis/bayplan.dev/v1alpha1/bayplannodes";
+/// Far beyond anything that is waited for.
+const STUCK: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(100);
+
+pub(crate) struct World {
+    pub(crate) servers: Servers,
+    pub(crate) node: Node,
+    admin: Client,
+    /// Tokens of the agent: bound to the node n1, and to nothing.
+    tokens: [String; 2],
+    agent: Option<Child>,
+}
+
+/// What a client of this token reads.
+fn kubeconfig(address: &str, token: &str) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{ "name": "c", "cluster": { "server": address, "insecure-skip-tls-verify": true } }],
+        "users": [{ "name": "u", "user": { "token": token } }],
+        "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+    })
+    .to_string()
+}
+
+async fn client(address: &str, token: &str) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(&kubeconfig(address, token)).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+/// Status and object, or status and message. What is patched is applied by the server.
+async fn call(client: &Client, method: &str, path: &str, body: &Json) -> (u16, Json) {
+    let (path, form) = match method {
+        "PATCH" if path.contains('?') => (path.to_owned(), "application/merge-patch+json"),
+        "PATCH" => (format!("{path}?fieldManager=test&force=true"), "application/apply-patch+yaml"),
+        _ => (path.to_owned(), "application/json"),
+    };
+    let body = if method == "GET" { Vec::new() } else { body.to_string().into_bytes() };
+    let request = http::Request::builder().method(method).uri(path);
+    let request = request.header("Content-Type", form).body(body).unwrap();
+    match client.request::<Json>(request).await {
+        Ok(object) => (200, object),
+        Err(kube::Error::Api(status)) => (status.code, json!(status.message)),
+        Err(error) => (0, json!(error.to_string())),
+    }
+}
+
+/// Where an object is, for the kinds of the manifests.
+fn path_of(object: &Json) -> String {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Json::as_str).unwrap_or_default();
+    let (version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
+    let group =
+        if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
+    let plural = match kind {
+        "ValidatingAdmissionPolicy" => "validatingadmissionpolicies".to_owned(),
+        _ => format!("{}s", kind.to_lowercase()),
+    };
+    match text("/metadata/namespace") {
+        "" => format!("{group}/{plural}/{name}"),
+        namespace => format!("{group}/namespaces/{namespace}/{plural}/{name}"),
+    }
+}
+
+impl World {
+    pub(crate) async fn start(servers: Servers) -> World {
+        let admin = client(&servers.address(), ADMIN).await;
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" } });
+        until("the API server takes a Node", async || {
+            call(&admin, "PATCH", "/api/v1/nodes/n1", &node).await.0 == 200
+        })
+        .await;
+        let documents = serde_yaml::from_multiple::<Json>(MANIFESTS).unwrap();
+        for object in documents.iter().filter(|it| it.is_object()) {
+            let path = path_of(object);
+            // Objects of a new kind, or in a new namespace, are taken a moment later.
+            let mut last = (0, Json::Null);
+            let begun = Instant::now();
+            while last.0 != 200 {
+                assert!(begun.elapsed() < STUCK, "{path}: {last:?}");
+                last = call(&admin, "PATCH", &path, object).await;
+            }
+        }
+        let bound = call(&admin, "GET", "/api/v1/nodes/n1", &Json::Null).await.1;
+        let bound = json!({ "kind": "Node", "apiVersion": "v1", "name": "n1", "uid": bound["metadata"]["uid"] });
+        let tokens = [token(&admin, Some(bound)).await, token(&admin, None).await];
+        let mut node = Node::without_daemon(MACHINE);
+        node.spawn_daemon("").await;
+        let mut world = World { servers, node, admin, tokens, agent: None };
+        world.policy_holds().await;
+        world.restart_agent().await;
+        world
+    }
+
+    /// A new policy holds some moments after it was made.
+    async fn policy_holds(&self) {
+        let node = json!({ "apiVersion": "bayplan.dev/v1alpha1", "kind": "BayplanNode", "metadata": { "name": "n1" } });
+        until("the policy holds", async || {
+            self.as_unbound("PATCH", &format!("{NODES}/n1"), node.clone()).await.0 == 422
+        })
+        .await;
+    }
+
+    pub(crate) fn kill_agent(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            agent.kill().unwrap();
+            agent.wait().unwrap();
+        }
+    }
+
+    pub(crate) async fn restart_agent(&mut self) {
+        self.kill_agent();
+        let file = self.servers.path("agent.kubeconfig");
+        fs::write(&file, kubeconfig(&self.servers.address(), &self.tokens[0])).unwrap();
+        let log =
+            fs::File::options().create(true).append(true).open(self.servers.path("agent.log"));
+        let mut command = Command::new(DAEMON);
+        command.args(["agent", "--node", "n1", "--start-within", "0s", "--control"]);
+        command.arg(self.node.control_socket()).env("KUBECONFIG", file);
+        command.env("BAYPLAN_LOG", "debug,hyper_util=info");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.unwrap());
+        self.agent = Some(command.spawn().unwrap());
+    }
+
+    /// Own and all CPUs by container.
+    pub(crate) async fn places(&self) -> BTreeMap<String, [String; 2]> {
+        let containers = self.node.status().await.containers;
+        containers
+            .iter()
+            .map(|it| (it.full_name(), [it.exclusive.clone(), it.cpus.clone()]))
+            .collect()
+    }
+
+    /// Status and message.
+    pub(crate) async fn apply_config(&self, name: &str, spec: Json) -> (u16, String) {
+        let object = json!({
+            "apiVersion": "bayplan.dev/v1alpha1", "kind": "BayplanConfig",
+            "metadata": { "name": name }, "spec": spec,
+        });
+        let (status, told) =
+            call(&self.admin, "PATCH", &format!("{CONFIGS}/{name}"), &object).await;
+        (status, told.to_string())
+    }
+
+    pub(crate) async fn configure(&self, name: &str, spec: Json) {
+        let begun = Instant::now();
+        loop {
+            let (status, told) = self.apply_config(name, spec.clone()).await;
+            if status == 200 {
+                return;
+            }
+            // An API server that has just started takes nothing yet.
+            assert!(begun.elapsed() < STUCK && status != 422, "{name}: {status} {told}");
+            sleep(POLL).await;
+        }
+    }
+
+    pub(crate) async fn delete_config(&self, name: &str) {
+        let path = format!("{CONFIGS}/{name}");
+        assert_eq!(call(&self.admin, "DELETE", &path, &json!({})).await.0, 200);
+    }
+
+    async fn merge(&self, path: &str, metadata: Json) {
+        let path = format!("{path}?fieldManager=merge");
+        let (status, told) =
+            call(&self.admin, "PATCH", &path, &json!({ "metadata": metadata })).await;
+        assert_eq!(status, 200, "{path}: {told}");
+    }
+
+    pub(crate) async fn annotate(&self, name: &str, annotations: Json) {
+        self.merge(&format!("{CONFIGS}/{name}"), json!({ "annotations": annotations })).await;
+    }
+
+    pub(crate) async fn label(&self, labels: Json) {
+        self.merge("/api/v1/nodes/n1", json!({ "labels": labels })).await;
+    }
+
+    async fn own(&self) -> Json {
+        call(&self.admin, "GET", &format!("{NODES}/n1"), &Json::Null).await.1
+    }
+
+    /// The condition ConfigApplied, once it is about the object as it is now and has this reason.
+    pub(crate) async fn applied(&self, reason: &str) -> Json {
+        let begun = Instant::now();
+        loop {
+            let own = self.own().await;
+            let conditions = own.pointer("/status/conditions").and_then(Json::as_array);
+            let applied = conditions.into_iter().flatten().find(|it| it["type"] == "ConfigApplied");
+            let generation =
+                match reason {
+                    "GroupMissing" => None,
+                    _ => call(&self.admin, "GET", &format!("{CONFIGS}/default"), &Json::Null)
+                        .await
+                        .1["metadata"]["generation"]
+                        .as_i64(),
+                };
+            if let Some(applied) = applied
+                && applied["reason"] == reason
+                && generation.is_none_or(|it| applied["observedGeneration"].as_i64() == Some(it))
+            {
+                return applied.clone();
+            }
+            assert!(begun.elapsed() < STUCK, "{reason}: {own:#}\n{}", self.words());
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits until the daemon reserves these CPUs, and the BayplanNode says that it is because of this object.
+    pub(crate) async fn holds(&self, name: &str, reserved: &str) {
+        let begun = Instant::now();
+        loop {
+            let (own, status) = (self.own().await, self.node.status().await);
+            if own["status"]["configName"] == format!("BayplanConfig/{name}")
+                && status.cpus.reserved == reserved
+            {
+                assert_eq!(own["metadata"]["ownerReferences"][0]["name"], "n1", "{own:#}");
+                return;
+            }
+            assert!(begun.elapsed() < STUCK, "{name}: {own:#} {:?}\n{}", status.cpus, self.words());
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits for an event on a pod.
+    pub(crate) async fn event(&self, reason: &str, pod: &str) {
+        let path = "/apis/events.k8s.io/v1/namespaces/default/events";
+        until(reason, async || {
+            let list = call(&self.admin, "GET", path, &Json::Null).await.1;
+            let events = list["items"].as_array().cloned().unwrap_or_default();
+            events.iter().any(|it| it["reason"] == reason && it["regarding"]["name"] == pod)
+        })
+        .await;
+    }
+
+    pub(crate) async fn as_agent(&self, method: &str, path: &str, body: Json) -> (u16, String) {
+        self.by(&self.tokens[0], method, path, &body).await
+    }
+
+    pub(crate) async fn as_unbound(&self, method: &str, path: &str, body: Json) -> (u16, String) {
+        self.by(&self.tokens[1], method, path, &body).await
+    }
+
+    async fn by(&self, token: &str, method: &str, path: &str, body: &Json) -> (u16, String) {
+        let client = client(&self.servers.address(), token).await;
+        let (status, told) = call(&client, method, path, body).await;
+        (status, told.to_string())
+    }
+
+    /// Of the agent, for messages.
+    fn words(&self) -> String {
+        fs::read_to_string(self.servers.path("agent.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.kill_agent();
+    }
+}
+
+/// Of the agent's service account, bound to an object or to nothing.
+async fn token(admin: &Client, bound: Option<Json>) -> String {
+    let path = "/api/v1/namespaces/bayplan-system/serviceaccounts/bayplan-agent/token";
+    let mut spec = json!({ "expirationSeconds": 3600 });
+    if let Some(bound) = bound {
+        spec["boundObjectRef"] = bound;
+    }
+    let body =
+        json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec });
+    let (status, told) = call(admin, "POST", path, &body).await;
+    assert_eq!(status, 200, "{told}");
+    String::deserialize(&told["status"]["token"]).unwrap()
+}
+
+/// Waits for what must happen.
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < STUCK, "waited for: {what}");
+        sleep(POLL).await;
+    }
+}
