@@ -212,6 +212,67 @@ fn what_no_cpu_can_be_is_refused_and_the_text_says_so() {
 }
 
 #[test]
+fn fewest_counts_the_cpus_that_meet_the_requirements() {
+    let smt = "numa:2 core:4 pu:2";
+    check_cases(
+        &[
+            // One thread of each core: a node has four.
+            (smt, "", "", "6 fewest:Numa each-core"),
+            (smt, "", "", "4 fewest:Numa each-core"),
+            (smt, "", "4", "4 fewest:Numa each-core"),
+            (smt, "", "", "6 fewest:Numa idle each-core"),
+            // What is reserved breaks cores.
+            (smt, "0-2", "", "8 fewest:Numa whole"),
+            (smt, "0-2,4", "", "8 fewest:Numa whole"),
+            (smt, "0-2,4", "", "6 fewest:Numa whole"),
+            (smt, "0-2,4", "", "7 fewest:Numa idle"),
+            ("numa:2 core:4 isolated:2-3,6-7", "", "", "3 fewest:Numa isolated!"),
+            // Without a requirement all CPUs count.
+            (smt, "", "", "6 fewest:Numa"),
+            (smt, "", "1-2,4", "6 fewest:Numa"),
+        ],
+        expect![[r#"
+            numa:2 core:4 pu:2 |  |  | 6 fewest:Numa each-core | 0-5 (4+2, 6 split)
+            numa:2 core:4 pu:2 |  |  | 4 fewest:Numa each-core | 0-3 (4, 4 split)
+            numa:2 core:4 pu:2 |  | 4 | 4 fewest:Numa each-core | 5-7,12 (4, 4 split)
+            numa:2 core:4 pu:2 |  |  | 6 fewest:Numa idle each-core | 0-5 (4+2, 6 split)
+            numa:2 core:4 pu:2 | 0-2 |  | 8 fewest:Numa whole | 4-7,12-15 (8, 0 split)
+            numa:2 core:4 pu:2 | 0-2,4 |  | 8 fewest:Numa whole | 3,5-7,11,13-15 (2+6, 0 split)
+            numa:2 core:4 pu:2 | 0-2,4 |  | 6 fewest:Numa whole | 5-7,13-15 (6, 0 split)
+            numa:2 core:4 pu:2 | 0-2,4 |  | 7 fewest:Numa idle | 3,5-7,13-15 (1+6, 1 split)
+            numa:2 core:4 isolated:2-3,6-7 |  |  | 3 fewest:Numa isolated! | 2-3,6 (2+1, 0 split)
+            numa:2 core:4 pu:2 |  |  | 6 fewest:Numa | 1-3,9-11 (6, 0 split)
+            numa:2 core:4 pu:2 |  | 1-2,4 | 6 fewest:Numa | 5-7,13-15 (6, 0 split)
+        "#]],
+    );
+}
+
+#[test]
+fn no_preference_refuses_what_would_fit_in_the_fewest_nodes_without_it() {
+    let smt = "numa:2 core:4 pu:2";
+    check_cases(
+        &[
+            // Two isolated CPUs in each node: three of them would be of two.
+            ("numa:2 core:6 isolated:2-3,6-7", "", "", "3 fewest:Numa isolated"),
+            ("numa:2 core:6 isolated:2-3,6-7", "", "", "2 fewest:Numa isolated"),
+            // One thread of each core would be of two nodes.
+            (smt, "", "", "6 fewest:Numa spread"),
+            (smt, "", "", "4 fewest:Numa spread"),
+            (smt, "", "1,5", "6 fewest:Numa apart:Core"),
+            ("numa:2 core:4 fast:0-1,4-5", "", "", "3 fewest:Numa priority:High"),
+        ],
+        expect![[r#"
+            numa:2 core:6 isolated:2-3,6-7 |  |  | 3 fewest:Numa isolated | 1,4-5 (3, 0 split)
+            numa:2 core:6 isolated:2-3,6-7 |  |  | 2 fewest:Numa isolated | 2-3 (2, 0 split)
+            numa:2 core:4 pu:2 |  |  | 6 fewest:Numa spread | 0-3,9-10 (6, 2 split)
+            numa:2 core:4 pu:2 |  |  | 4 fewest:Numa spread | 0-3 (4, 4 split)
+            numa:2 core:4 pu:2 |  | 1,5 | 6 fewest:Numa apart:Core | 0,2-3,8,10-11 (6, 0 split)
+            numa:2 core:4 fast:0-1,4-5 |  |  | 3 fewest:Numa priority:High | 1-3 (3, 0 split)
+        "#]],
+    );
+}
+
+#[test]
 fn half_a_pod_does_not_start() {
     let taken: CpuSet = "3,7,11,15".parse().unwrap();
     for (rest, expected) in [
