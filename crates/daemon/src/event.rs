@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use bayplan_allocator::policy::{Policy, surviving_pools};
 use bayplan_allocator::{ContainerId, Pools};
-use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
-use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use bayplan_enforcement::Plan;
 use bayplan_topology::{Device, Topology};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
+use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, Resources, Ticket};
 
 use crate::history::{By, Entry, Kind, ProposalForm};
 use crate::huge_pages::HugePagesNow;
@@ -219,6 +218,11 @@ pub struct SeenDetails {
 pub enum Answer {
     /// Noted.
     Done,
+    /// To `Synced`.
+    Synced {
+        /// Containers run that nothing is known of, so creations wait.
+        is_partial: bool,
+    },
     /// To `Admit` and `Resize`.
     Admission(Admission),
     /// To `TryAdmit`: somebody of the pod must have ended, so the runtime is to be asked before this one is placed.

@@ -16,6 +16,7 @@ use crate::event::{Answer, Event, Note, Step};
 use crate::health::Health;
 use crate::historian::Historian;
 use crate::history::Entry;
+use crate::huge_pages::HugePageUsers;
 use crate::inbox::{Envelope, Events, Look};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
@@ -44,6 +45,8 @@ pub(crate) struct EventLoop {
     pub(crate) enforcement: Enforcement,
     /// Probes watch those who are there.
     pub(crate) sightings: Sightings,
+    /// For creations.
+    pub(crate) huge_page_users: HugePageUsers,
     /// From HTTP.
     pub(crate) looks: mpsc::Receiver<Look>,
 }
@@ -55,6 +58,7 @@ impl EventLoop {
         self.metrics.show(&self.state, self.journal.bytes());
         self.health.set_journal_behind(self.journal.is_behind());
         self.metrics.show_narrowable(self.state.narrowable_count());
+        self.huge_page_users.publish(&self.state);
         let mut warming = self.state.next_warming();
         loop {
             let count = tokio::select! {
@@ -96,8 +100,9 @@ impl EventLoop {
             self.health.set_journal_behind(self.journal.is_behind());
             if has_changed {
                 self.metrics.show(&self.state, self.journal.bytes());
+                self.huge_page_users.publish(&self.state);
             }
-            self.metrics.show_elsewhere(self.state.held.len());
+            self.metrics.show_elsewhere(self.state.elsewhere_count());
             let is_moved = steps.iter().any(|(step, _)| !step.plan.is_empty());
             for (step, answer) in steps {
                 self.carry_out(step, answer);

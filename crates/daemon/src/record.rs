@@ -9,10 +9,10 @@ use std::ops::Not;
 use bayplan_allocator::{
     Allocation, ContainerId, HugeCharge, Owner, Part, PoolId, Pools, Preserve, Terms,
 };
-use bayplan_cri::annotations::left_out;
-use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use bayplan_topology::Level;
 use bayplan_types::{Bytes, CpuSet, MilliCpu, NodeId, ParseSetError, QosClass};
+use bayplan_workload::annotations::left_out;
+use bayplan_workload::{NewContainer, Pod, Resources};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -151,6 +151,8 @@ pub struct ContainerForm {
     lacks_partition: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_silent: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    says_memory: bool,
 }
 
 /// [`Resources`] as JSON.
@@ -242,6 +244,7 @@ impl From<&NewContainer> for ContainerForm {
             volumes: container.volumes.clone(),
             lacks_partition: container.lacks_partition,
             is_silent: container.is_silent,
+            says_memory: container.says_memory,
         }
     }
 }
@@ -279,6 +282,7 @@ impl From<ContainerForm> for NewContainer {
             volumes: form.volumes,
             lacks_partition: form.lacks_partition,
             is_silent: form.is_silent,
+            says_memory: form.says_memory,
         }
     }
 }

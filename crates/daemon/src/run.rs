@@ -40,6 +40,7 @@ use crate::history::Entry;
 use crate::holdings::Holdings;
 use crate::hotplug::{Ground, Machine, Watch};
 use crate::http_server;
+use crate::huge_pages::HugePageUsers;
 use crate::inbox::{Inbox, Looker, inbox, looker};
 use crate::keeper::Keeper;
 use crate::known::Known;
@@ -135,6 +136,7 @@ pub(crate) struct Core {
     losses: Losses,
     sync_soon: Arc<Notify>,
     enforcement: Enforcement,
+    huge_page_users: HugePageUsers,
     pub(crate) enforcer: Enforcer,
     questions: Questions,
     /// What looks at containers, and is to be started.
@@ -166,6 +168,7 @@ impl Core {
         let ((writer, batches), (failed, failures)) = (channel(), channel());
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
         let (enforcement, questions) = Enforcement::new(calls.clone());
+        let huge_page_users = HugePageUsers::default();
         let event_loop = EventLoop {
             state,
             journal: keeper,
@@ -176,6 +179,7 @@ impl Core {
             sync_soon: Arc::clone(&sync_soon),
             enforcement: enforcement.clone(),
             sightings: sightings.clone(),
+            huge_page_users: huge_page_users.clone(),
             looks,
         };
         let resources = ResourcesDir::new(resources_root(&config.socket));
@@ -212,6 +216,7 @@ impl Core {
             losses,
             sync_soon,
             enforcement,
+            huge_page_users,
             enforcer,
             questions,
             looking,
@@ -338,7 +343,8 @@ impl Daemon {
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
         let mounts = mounts_of(&config);
-        let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement);
+        let users = core.huge_page_users;
+        let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement, users);
         daemon.serve_or_stop(gate, core.looker, systemd).await
     }
 

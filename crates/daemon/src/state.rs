@@ -28,14 +28,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Ledger, Move, Part, Pools, Request};
-use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
-use bayplan_cri::annotations::{Warning, WarningKind};
-use bayplan_cri::mates::has_ended_mates;
-use bayplan_cri::silent::Member;
-use bayplan_cri::translate::{Hardware, NewContainer, RequestRules, derive_request};
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
 use bayplan_topology::Device;
 use bayplan_types::{CpuSet, Pinning};
+use bayplan_workload::annotations::{Warning, WarningKind};
+use bayplan_workload::mates::has_ended_mates;
+use bayplan_workload::silent::Member;
+use bayplan_workload::{
+    Admission, CreateOutcome, Hardware, NewContainer, RequestRules, Resources, Ticket,
+    derive_request,
+};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::claims::Claim;
@@ -112,6 +114,8 @@ pub(crate) struct Container {
     pub(crate) elsewhere: Option<Elsewhere>,
     /// It was silent about its CPUs at some time since the daemon started (`bayplan_cri::silent`).
     pub(crate) was_silent: bool,
+    /// What its pod needed as a whole before kubelet said that anew.
+    pod_before: Option<Resources>,
 }
 
 impl Container {
@@ -651,6 +655,7 @@ impl NodeState {
             claim,
             elsewhere: None,
             was_silent: false,
+            pod_before: None,
         };
         self.containers.insert(id, container);
         self.remember_home(id);

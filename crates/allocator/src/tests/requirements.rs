@@ -7,6 +7,7 @@ use bayplan_types::CpuId;
 use proptest::prelude::*;
 
 use super::*;
+use crate::pick::ways::COMPARED;
 
 /// The ledger of a machine in which other containers own CPUs, each of the sets one container.
 fn with_taken(line: &str, reserved: &str, taken: &[CpuSet]) -> Option<Ledger> {
@@ -270,6 +271,57 @@ fn no_preference_refuses_what_would_fit_in_the_fewest_nodes_without_it() {
             numa:2 core:4 fast:0-1,4-5 |  |  | 3 fewest:Numa priority:High | 1-3 (3, 0 split)
         "#]],
     );
+}
+
+/// Ways that are compared for one request, beside containers that share (`0+500`) and keep some CPUs of each node.
+fn ways_compared(machine: &str, sharers: usize, wanted: &str) -> (u64, String) {
+    let mut ledger = with_taken(machine, "", &[]).unwrap();
+    for id in 1..=sharers {
+        play(&mut ledger, &format!("{id} 0+500"));
+    }
+    let before = COMPARED.get();
+    let outcome = render(&ledger, &parse_wanted(wanted));
+    (COMPARED.get() - before, outcome)
+}
+
+#[test]
+fn the_search_for_one_thread_of_each_core_is_bounded_on_large_machines() {
+    let many = "pack:2 numa:1 l3:12 core:16 pu:2";
+    let small_nodes = "pack:2 numa:4 l3:3 core:16 pu:2";
+    let mut text = String::new();
+    for machine in [many, small_nodes] {
+        for (sharers, wanted) in [
+            (0, "150 spread"),
+            (40, "150 spread"),
+            (0, "300 spread"),
+            (40, "300 spread"),
+            (40, "250 spread idle"),
+            (40, "370 spread"),
+            (40, "600 spread"),
+            (40, "300"),
+        ] {
+            let (compared, outcome) = ways_compared(machine, sharers, wanted);
+            text.push_str(&format!("{machine}, {sharers}, {wanted}: {compared}, {outcome}\n"));
+        }
+    }
+    expect![[r#"
+        pack:2 numa:1 l3:12 core:16 pu:2, 0, 150 spread: 52266, 0-149 (150, 150 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 150 spread: 52266, 0-149 (150, 150 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 0, 300 spread: 128138, 0-191,384-491 (300, 84 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 300 spread: 128138, 0-191,384-491 (300, 84 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 250 spread idle: 226318, 0-186,384-446 (250, 124 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 370 spread: 146363, 0-191,384-561 (370, 14 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 600 spread: 0, 0-565,576-609 (374+226, 168 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 300: 200541, 0-149,384-533 (300, 0 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 0, 150 spread: 99303, 0-149 (48+48+48+6, 150 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 150 spread: 97929, 0-149 (48+48+48+6, 150 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 0, 300 spread: 16542, 0-155,384-527 (96+96+96+12, 12 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 300 spread: 16542, 0-167,384-427,432-475,480-523 (92+92+92+24, 36 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 250 spread idle: 189830, 0-45,48-93,96-141,384-429,432-477,480-499 (92+92+66, 26 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 370 spread: 23369, 0-191,384-428,432-476,480-524,528-570 (93+93+93+91, 14 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 600 spread: 0, 0-335,384-427,432-475,480-523,528-571,576-619,624-667 (92+92+92+92+92+92+48, 72 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 300: 151281, 0-45,48-93,96-141,144-155,384-429,432-477,480-525,528-539 (92+92+92+24, 0 split)
+    "#]].assert_eq(&text);
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Previous, offer};
-use bayplan_cri::agent::Admission;
-use bayplan_cri::translate::{NewContainer, Resources};
 use bayplan_types::{CpuSet, Pinning};
+use bayplan_workload::silent::says_memory;
+use bayplan_workload::{Admission, NewContainer, Resources};
 use jiff::Timestamp;
 
 use crate::event::{Answer, Note, Step};
@@ -25,6 +25,7 @@ impl NodeState {
         let Some(container) = self.containers.get(&id) else { return step };
         let mut spec = NewContainer::clone(&container.spec);
         spec.resources = spec.resources.updated_by(update);
+        spec.says_memory = says_memory(&container.spec, spec.resources, container.pod_before);
         if spec.resources == container.spec.resources {
             self.refusals_over(id, "is taken back", &mut step);
         } else if self.is_together(id, &spec) {
