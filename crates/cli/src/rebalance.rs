@@ -1,10 +1,12 @@
 //! `bayplan rebalance`: what the rebalancer does, and the switch that stops it.
 
-use bayplan_daemon::{ProposalView, RebalanceView, UnhelpedView, post_control, query_control};
+use bayplan_daemon::{RebalanceView, UnhelpedView, post_control, query_control};
+use bayplan_node::proposals::ProposalView;
 
 use crate::args::{Output, RebalanceCommand};
 use crate::node_config::NodeConfig;
 use crate::status::control_socket;
+use crate::visible::print_json;
 use crate::{render_table, table};
 
 /// Asks the daemon, or switches it, and prints what it does then.
@@ -25,7 +27,7 @@ pub(crate) fn run(config: &NodeConfig, command: &RebalanceCommand) -> anyhow::Re
     };
     match options.output.output {
         Output::Text => out!("{}", render(&view))?,
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&view)?)?,
+        Output::Json => print_json(&view)?,
     }
     Ok(())
 }
@@ -84,7 +86,7 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bayplan_daemon::ProposalState;
+    use bayplan_node::proposals::ProposalState;
     use expect_test::{Expect, expect};
 
     use super::*;

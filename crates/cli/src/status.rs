@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use bayplan_daemon::mode::Mode;
 use bayplan_daemon::query_control;
-use bayplan_daemon::status::{ConfigStatus, Status};
+use bayplan_node::mode::Mode;
+use bayplan_node::status::{ConfigStatus, Status};
 
 use crate::args::{ControlOptions, Output, StatusOptions};
 use crate::node_config::NodeConfig;
+use crate::visible::print_json;
 use crate::{render_table, table};
 
 /// Asks the daemon and prints which container has which CPUs.
@@ -17,7 +18,7 @@ pub(crate) fn run(config: &NodeConfig, options: &StatusOptions) -> anyhow::Resul
     let status = tokio::runtime::Runtime::new()?.block_on(asked)?;
     match options.output.output {
         Output::Text => out!("{}", render(&status))?,
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&status)?)?,
+        Output::Json => print_json(&status)?,
     }
     Ok(())
 }
@@ -116,7 +117,7 @@ fn dash(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use bayplan_daemon::status::ContainerStatus;
+    use bayplan_node::status::ContainerStatus;
     use expect_test::expect;
 
     use super::*;

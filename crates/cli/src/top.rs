@@ -11,13 +11,14 @@ mod reader;
 use std::io::{self, IsTerminal as _};
 use std::time::Instant;
 
-use bayplan_daemon::status::Status;
 use bayplan_daemon::{AuditView, ControlError, query_control};
+use bayplan_node::status::Status;
 use tokio::runtime::Runtime;
 
 use crate::args::{Output, TopOptions};
 use crate::node_config::NodeConfig;
 use crate::status::control_socket;
+use crate::visible::visible_json;
 
 pub(crate) use columns::Sort;
 use columns::render;
@@ -84,7 +85,7 @@ fn print(reading: &Reading, options: &TopOptions, is_live: bool) -> anyhow::Resu
             unread: reading.unread.clone(),
             ..*reading
         };
-        return sayln!("{}", serde_json::to_string(&shown)?);
+        return sayln!("{}", visible_json(&serde_json::to_string(&shown)?));
     }
     let size = terminal_size::terminal_size();
     let height = size

@@ -6,23 +6,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bayplan_node::event::{Answer, Event, Note, Step};
+use bayplan_node::history::Entry;
+use bayplan_node::record::Record;
+use bayplan_node::state::NodeState;
 use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::enforcer::Enforcement;
-use crate::event::{Answer, Event, Note, Step};
 use crate::health::Health;
 use crate::historian::Historian;
-use crate::history::Entry;
-use crate::huge_pages::HugePageUsers;
 use crate::inbox::{Envelope, Events, Look};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::prober::Sightings;
-use crate::record::Record;
-use crate::state::NodeState;
+use crate::read_huge_pages::HugePageUsers;
 use crate::writer::Batch;
 
 /// Events that share one write to the journal.
@@ -102,7 +102,7 @@ impl EventLoop {
                 self.metrics.show(&self.state, self.journal.bytes());
                 self.huge_page_users.publish(&self.state);
             }
-            self.metrics.show_elsewhere(self.state.elsewhere_count());
+            self.metrics.show_elsewhere(self.state.failed_updates());
             let is_moved = steps.iter().any(|(step, _)| !step.plan.is_empty());
             for (step, answer) in steps {
                 self.carry_out(step, answer);

@@ -46,7 +46,7 @@ impl Part {
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     has_synced: AtomicBool,
-    /// It has not described some containers that run, so creations wait ([`crate::known`]).
+    /// It has not described some containers that run, so creations wait ([`bayplan_node::known`]).
     is_partial: AtomicBool,
     is_journal_behind: AtomicBool,
     /// Nobody knows what kernel files said before earlier runs changed them.

@@ -1,12 +1,13 @@
 //! How it was and how it would have been, for people and for programs. In: both sides, judged. Out: a table, or JSON of format
 //! `bayplan-replay/1`.
 
-use bayplan_daemon::history::Place;
+use bayplan_node::history::Place;
 use serde::Serialize;
 
 use crate::replay::played::{Arrival, Played};
 use crate::replay::story::Fate;
 use crate::simulate::summary::{Run, RunForm, figures};
+use crate::visible::to_visible_json;
 use crate::{render_table, table};
 
 /// The format that is written.
@@ -195,5 +196,5 @@ pub(crate) fn render_json(report: &Report) -> serde_json::Result<String> {
         runs: report.runs.iter().map(RunForm::new).collect(),
         elsewhere: elsewhere.collect(),
     };
-    Ok(serde_json::to_string_pretty(&form)? + "\n")
+    to_visible_json(&form)
 }
