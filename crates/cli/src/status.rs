@@ -8,6 +8,7 @@ use bayplan_node::status::{ClusterConfigStatus, ConfigStatus, Status};
 
 use crate::args::{ControlOptions, Output, StatusOptions};
 use crate::node_config::NodeConfig;
+use crate::visible::print_json;
 use crate::{render_table, table};
 
 /// Asks the daemon and prints which container has which CPUs.
@@ -17,7 +18,7 @@ pub(crate) fn run(config: &NodeConfig, options: &StatusOptions) -> anyhow::Resul
     let status = tokio::runtime::Runtime::new()?.block_on(asked)?;
     match options.output.output {
         Output::Text => out!("{}", render(&status))?,
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&status)?)?,
+        Output::Json => print_json(&status)?,
     }
     Ok(())
 }

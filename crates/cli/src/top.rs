@@ -18,6 +18,7 @@ use tokio::runtime::Runtime;
 use crate::args::{Output, TopOptions};
 use crate::node_config::NodeConfig;
 use crate::status::control_socket;
+use crate::visible::visible_json;
 
 pub(crate) use columns::Sort;
 use columns::render;
@@ -84,7 +85,7 @@ fn print(reading: &Reading, options: &TopOptions, is_live: bool) -> anyhow::Resu
             unread: reading.unread.clone(),
             ..*reading
         };
-        return sayln!("{}", serde_json::to_string(&shown)?);
+        return sayln!("{}", visible_json(&serde_json::to_string(&shown)?));
     }
     let size = terminal_size::terminal_size();
     let height = size

@@ -12,6 +12,7 @@ use crate::machine::load_snapshot;
 use crate::node_config::NodeConfig;
 use crate::seats::Seats;
 use crate::status::control_socket;
+use crate::visible::print_json;
 
 /// Prints one machine.
 pub(crate) fn run(config: &NodeConfig, options: &TopologyOptions) -> anyhow::Result<()> {
@@ -45,7 +46,7 @@ fn show(topology: &Topology, seats: Option<&Seats>, output: TopologyOutput) -> a
                 outln!("\n{}", seats.render_map(topology, has_colour()).trim_end())?;
             }
         }
-        TopologyOutput::Json => outln!("{}", serde_json::to_string_pretty(&to_json(topology))?)?,
+        TopologyOutput::Json => print_json(&to_json(topology))?,
         TopologyOutput::Svg => {
             out!("{}", render_svg(topology, &|cpu| seats?.seat(cpu)))?;
         }

@@ -21,7 +21,7 @@ use crate::config::{EnforcementMode, LiveConfig, OnFailure};
 use crate::enforcer::{Enforcement, asks_for_isolation, has_isolcpus_only};
 use crate::inbox::{NoPlace, Place};
 use crate::metrics::Metrics;
-use crate::read_huge_pages::read_huge_pages;
+use crate::read_huge_pages::{HugePageUsers, read_huge_pages};
 use crate::resources_dir::mounted_dir;
 use crate::sync::Syncer;
 
@@ -34,6 +34,7 @@ pub(crate) struct Gate {
     pub(crate) sync_soon: Arc<Notify>,
     pub(crate) mounts: Arc<Mounts>,
     pub(crate) enforcement: Enforcement,
+    pub(crate) huge_page_users: HugePageUsers,
     /// Methods in versions of CRI that are not read, of which the log has told.
     versions_told: Arc<Mutex<BTreeSet<String>>>,
     /// When a call was held back for the first time although the runtime answers.
@@ -75,9 +76,19 @@ impl Gate {
         sync_soon: Arc<Notify>,
         mounts: Arc<Mounts>,
         enforcement: Enforcement,
+        huge_page_users: HugePageUsers,
     ) -> Gate {
-        let (versions_told, held_since) = (Arc::default(), Arc::default());
-        Gate { syncer, config, metrics, sync_soon, mounts, enforcement, versions_told, held_since }
+        Gate {
+            syncer,
+            config,
+            metrics,
+            sync_soon,
+            mounts,
+            enforcement,
+            huge_page_users,
+            versions_told: Arc::default(),
+            held_since: Arc::default(),
+        }
     }
 
     /// Sends an event although whoever asked may give up waiting: what happened must not be lost.
@@ -229,22 +240,25 @@ impl Gate {
         container.lacks_partition = matches!(found, Ok(Ok(true)));
     }
 
-    /// Reads which huge pages others use, before a container that asks for some is placed. Where that is not known in time, what was known last counts.
+    /// Reads which huge pages others use, before a container that asks for some is placed. It waits for the kernel only: which containers have
+    /// asked is published, and what was read goes into the queue before the question. Where it is not known in time, or there is no place in
+    /// the queue, what was known last counts.
     async fn find_huge_pages(&self, container: &NewContainer) {
         if container.huge_pages.is_empty() {
             return;
         }
         let patience = self.config.borrow().decision_timeout / 4;
-        let found = timeout(patience, async {
-            let answer = self.syncer.inbox.ask(Event::Occupancy).await;
-            let Some(Answer::Occupancy(occupancy)) = answer else { return };
-            let root = self.syncer.host_root.clone();
-            let read = tokio::task::spawn_blocking(move || read_huge_pages(&root, &occupancy));
-            if let Ok(now) = read.await {
-                self.syncer.inbox.ask(Event::HugePagesRead(Box::new(now))).await;
+        let (root, users) = (self.syncer.host_root.clone(), self.huge_page_users.now());
+        let read = tokio::task::spawn_blocking(move || read_huge_pages(&root, &users));
+        let found = timeout(patience, read).await.ok().and_then(Result::ok);
+        let is_sent = match (found, self.syncer.inbox.reserve()) {
+            (Some(now), Ok(place)) => {
+                drop(place.ask(Event::HugePagesRead(Box::new(now))));
+                true
             }
-        });
-        if found.await.is_err() {
+            _ => false,
+        };
+        if !is_sent {
             self.metrics.failed("late_huge_pages");
             let (pod, name) = (&container.pod.name, &container.name);
             tracing::warn!(pod, name, "placed without knowing which huge pages others use now");
@@ -442,12 +456,38 @@ mod tests {
         let (_, config) = watch::channel(Arc::new(config));
         let mounts = Arc::new(Mounts { root: "/".into(), directories: Vec::new() });
         let (enforcement, questions) = Enforcement::new(RuntimeCalls::default());
-        let gate = Gate::new(syncer, config, metrics, sync_soon, mounts, enforcement);
+        let users = HugePageUsers::default();
+        let gate = Gate::new(syncer, config, metrics, sync_soon, mounts, enforcement, users);
         (gate, events, questions)
     }
 
     fn impatient(on_failure: OnFailure) -> Config {
         Config { decision_timeout: Duration::from_millis(20), on_failure, ..Config::default() }
+    }
+
+    #[tokio::test]
+    async fn a_creation_with_huge_pages_waits_for_no_other_task() {
+        let config = Config { decision_timeout: Duration::from_secs(60), ..Config::default() };
+        let (gate, mut events) = gate(config);
+        let page = bayplan_types::Bytes(2 << 20);
+        let huge_pages = [(page, page)].into();
+        let container = NewContainer { huge_pages, ..NewContainer::default() };
+        let heard = async {
+            let mut heard = Vec::new();
+            while heard.len() < 2 {
+                // Nothing is answered.
+                heard.push(events.0.recv().await.unwrap());
+            }
+            heard
+        };
+        tokio::select! {
+            heard = heard => {
+                let [first, second] = &heard[..] else { panic!("{} events", heard.len()) };
+                assert!(matches!(first.event, Event::HugePagesRead(_)));
+                assert!(matches!(second.event, Event::TryAdmit(..)));
+            }
+            _ = gate.admit(Ticket(1), container) => panic!("answered without the loop"),
+        }
     }
 
     async fn admit(gate: &Gate) -> Admission {

@@ -52,6 +52,7 @@ use crate::metrics_port::MetricsPort;
 use crate::neighbours::watch_neighbours;
 use crate::observer::{self, observe};
 use crate::prober::{ProberTask, Sightings, run_prober};
+use crate::read_huge_pages::HugePageUsers;
 use crate::rebalancer::{RebalancerTask, Told, run_rebalancer, take_back};
 use crate::reclaimer::run_reclaimer;
 use crate::reload::{Followed, Parts, Reloader};
@@ -138,6 +139,7 @@ pub(crate) struct Core {
     losses: Losses,
     sync_soon: Arc<Notify>,
     enforcement: Enforcement,
+    huge_page_users: HugePageUsers,
     pub(crate) enforcer: Enforcer,
     questions: Questions,
     /// What looks at containers, and is to be started.
@@ -170,6 +172,7 @@ impl Core {
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
         let (enforcement, questions) = Enforcement::new(calls.clone());
         let feed = Feed::new(Timestamp::now());
+        let huge_page_users = HugePageUsers::default();
         let event_loop = EventLoop {
             state,
             journal: keeper,
@@ -181,6 +184,7 @@ impl Core {
             sync_soon: Arc::clone(&sync_soon),
             enforcement: enforcement.clone(),
             sightings: sightings.clone(),
+            huge_page_users: huge_page_users.clone(),
             looks,
         };
         let resources = ResourcesDir::new(resources_root(&config.socket));
@@ -218,6 +222,7 @@ impl Core {
             losses,
             sync_soon,
             enforcement,
+            huge_page_users,
             enforcer,
             questions,
             looking,
@@ -346,7 +351,8 @@ impl Daemon {
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
         let mounts = mounts_of(&config);
-        let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement);
+        let users = core.huge_page_users;
+        let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement, users);
         daemon.serve_or_stop(gate, core.looker, systemd).await
     }
 

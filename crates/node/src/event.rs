@@ -218,6 +218,11 @@ pub struct SeenDetails {
 pub enum Answer {
     /// Noted.
     Done,
+    /// To `Synced`.
+    Synced {
+        /// Containers run that nothing is known of, so creations wait.
+        is_partial: bool,
+    },
     /// To `Admit` and `Resize`.
     Admission(Admission),
     /// To `TryAdmit`: somebody of the pod must have ended, so the runtime is to be asked before this one is placed.

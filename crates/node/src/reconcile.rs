@@ -83,6 +83,7 @@ impl NodeState {
         }
         self.join_holes(&mut step);
         self.narrow_one(&mut step);
+        step.answer = Answer::Synced { is_partial: self.known.is_partial() };
         step
     }
 
@@ -210,7 +211,13 @@ impl NodeState {
         let is_unknown = self.observed.get(runtime_id).is_none_or(|seen| seen.cpus.is_empty());
         if let Some(details) = seen.details.as_ref().filter(|_| is_unknown) {
             let found = details.pinning.clone();
-            if let Some(held) = self.held.get_mut(runtime_id).filter(|_| !found.cpus.is_empty()) {
+            let wanted = self.pinning(id);
+            if wanted.is_some_and(|wanted| wanted.cpus == found.cpus) {
+                // Another has made it right, or what was to change was taken back.
+                self.held.remove(runtime_id);
+            } else if let Some(held) = self.held.get_mut(runtime_id)
+                && !found.cpus.is_empty()
+            {
                 *held = found.clone();
             }
             self.observed.insert(runtime_id.to_owned(), found);

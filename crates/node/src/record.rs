@@ -151,6 +151,8 @@ pub struct ContainerForm {
     lacks_partition: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_silent: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    says_memory: bool,
 }
 
 /// [`Resources`] as JSON.
@@ -247,6 +249,7 @@ impl From<&NewContainer> for ContainerForm {
             volumes: container.volumes.clone(),
             lacks_partition: container.lacks_partition,
             is_silent: container.is_silent,
+            says_memory: container.says_memory,
         }
     }
 }
@@ -284,6 +287,7 @@ impl From<ContainerForm> for NewContainer {
             volumes: form.volumes,
             lacks_partition: form.lacks_partition,
             is_silent: form.is_silent,
+            says_memory: form.says_memory,
         }
     }
 }

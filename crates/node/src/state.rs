@@ -35,7 +35,8 @@ use bayplan_workload::annotations::{Warning, WarningKind};
 use bayplan_workload::mates::has_ended_mates;
 use bayplan_workload::silent::Member;
 use bayplan_workload::{
-    Admission, CreateOutcome, Hardware, NewContainer, RequestRules, Ticket, derive_request,
+    Admission, CreateOutcome, Hardware, NewContainer, RequestRules, Resources, Ticket,
+    derive_request,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -113,6 +114,8 @@ pub(crate) struct Container {
     pub(crate) elsewhere: Option<Elsewhere>,
     /// It was silent about its CPUs at some time since the daemon started (`bayplan_workload::silent`).
     pub(crate) was_silent: bool,
+    /// What its pod needed as a whole before kubelet said that anew.
+    pod_before: Option<Resources>,
 }
 
 impl Container {
@@ -269,11 +272,6 @@ impl NodeState {
     /// Who holds what.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
-    }
-
-    /// Containers of which the last update failed: they have other CPUs than they were told.
-    pub fn failed_updates(&self) -> usize {
-        self.held.len()
     }
 
     /// Whether an operator has stopped the rebalancer.
@@ -662,6 +660,7 @@ impl NodeState {
             claim,
             elsewhere: None,
             was_silent: false,
+            pod_before: None,
         };
         self.containers.insert(id, container);
         self.remember_home(id);

@@ -215,7 +215,7 @@ fn check_skipped(ledger: &Ledger, wanted: &Request, offer: &Offer) -> Result<(),
             continue;
         }
         let pool = ledger.pools().get(row.pool).unwrap();
-        let Ok(Standing::Short(short)) = search.score(pool) else {
+        let Ok(Standing::Short(short)) = search.score(pool, 0) else {
             prop_assert!(false, "{} is not short", pool.name);
             continue;
         };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Previous, offer};
 use bayplan_types::{CpuSet, Pinning};
+use bayplan_workload::silent::says_memory;
 use bayplan_workload::{Admission, NewContainer, Resources};
 use jiff::Timestamp;
 
@@ -24,6 +25,7 @@ impl NodeState {
         let Some(container) = self.containers.get(&id) else { return step };
         let mut spec = NewContainer::clone(&container.spec);
         spec.resources = spec.resources.updated_by(update);
+        spec.says_memory = says_memory(&container.spec, spec.resources, container.pod_before);
         if spec.resources == container.spec.resources {
             self.refusals_over(id, "is taken back", &mut step);
         } else if self.is_together(id, &spec) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bayplan_allocator::{Allocation, ContainerId, Narrowing, Part};
-use bayplan_types::{CpuClass, CpuSet, QosClass};
+use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
 use crate::event::Note;
 use crate::record::{AllocationForm, ContainerForm, PlacedRecord, RECORD_VERSION, Record};
@@ -121,6 +121,16 @@ impl NodeState {
         Some(&self.containers.get(&id)?.spec.pod.uid)
     }
 
+    /// Containers that have other CPUs than those that they were told, because an update of theirs has failed.
+    pub fn failed_updates(&self) -> usize {
+        let held = self.held.iter();
+        let off = held.filter(|(runtime_id, held)| {
+            let wanted = self.by_runtime_id.get(*runtime_id).and_then(|id| self.pinning(*id));
+            wanted.is_some_and(|wanted| is_elsewhere(held, &wanted))
+        });
+        off.count()
+    }
+
     fn container_status(
         &self,
         id: ContainerId,
@@ -133,7 +143,7 @@ impl NodeState {
         let is_new = |it: &&Narrowing| it.container == id && it.to != pinning.mems;
         let narrowing = narrowings.iter().find(is_new);
         let held = container.runtime_id.as_ref().and_then(|id| self.held.get(id));
-        let held = held.filter(|held| !pinning.cpus.is_empty() && held.cpus != pinning.cpus);
+        let held = held.filter(|held| is_elsewhere(held, &pinning));
         Some(ContainerStatus {
             id: container.runtime_id.clone(),
             namespace: spec.pod.namespace.clone(),
@@ -213,4 +223,9 @@ pub(crate) fn matches(full: &str, name: &str) -> bool {
     let [namespace, pod, container] = parts[..] else { return full == name };
     [full, &format!("{pod}/{container}"), container, pod, &format!("{namespace}/{pod}")]
         .contains(&name)
+}
+
+/// Whether CPUs that a container was found with, or had before an update of it failed, are not those that it is to have.
+fn is_elsewhere(held: &Pinning, wanted: &Pinning) -> bool {
+    !wanted.cpus.is_empty() && held.cpus != wanted.cpus
 }
