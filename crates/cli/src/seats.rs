@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use bayplan_allocator::{ContainerId, Ledger};
 use bayplan_daemon::status::Status;
-use bayplan_topology::{Seat, Topology, render_map};
+use bayplan_drawing::{Seat, render_map};
+use bayplan_topology::Topology;
 use bayplan_types::{CpuClass, CpuId, CpuSet};
 
 use crate::paint;

@@ -3,8 +3,9 @@
 use anyhow::Context as _;
 use bayplan_daemon::status::Status;
 use bayplan_daemon::{MachineView, parse_recorded_machine, query_control};
+use bayplan_drawing::{render_dot, render_svg, render_tree};
 use bayplan_host::Depth;
-use bayplan_topology::{Device, Topology, derive, render_dot, render_svg, render_tree, to_json};
+use bayplan_topology::{Device, Topology, derive, to_json};
 
 use crate::args::{TopologyOptions, TopologyOutput};
 use crate::has_colour;

@@ -13,10 +13,11 @@ use crate::units::check_units;
 use crate::{cargo, workspace};
 
 /// Layer of each crate: it may depend on lower ones only; on the highest, the command line also on the daemon.
-const LAYERS: [(&str, u8); 10] = [
+const LAYERS: [(&str, u8); 11] = [
     ("bayplan-types", 0),
     ("bayplan-topology", 1),
     ("bayplan-allocator", 2),
+    ("bayplan-drawing", 2),
     ("bayplan-enforcement", 3),
     ("bayplan-rebalance", 3),
     ("bayplan-host", 4),

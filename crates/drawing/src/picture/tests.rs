@@ -9,6 +9,8 @@ use crate::picture::layout;
 use crate::picture::layout::Area;
 use crate::picture::samples::*;
 use crate::picture::style::Style;
+use bayplan_topology::*;
+
 use crate::*;
 
 /// What stands in a picture, without coordinates: a line per box, cores on one line with their CPUs in brackets.

@@ -2,7 +2,9 @@
 
 use bayplan_types::{Bytes, CoreId, CpuId, CpuSet, Khz, NodeId};
 
-use crate::*;
+use bayplan_topology::*;
+
+use crate::Seat;
 
 pub(crate) fn machine(spec: &str) -> Snapshot {
     parse_machine(spec).unwrap()

@@ -12,8 +12,8 @@ use std::fmt::Write as _;
 
 use bayplan_types::{CpuId, CpuSet};
 
-use crate::fold::count_and_list;
-use crate::topology::{Level, Object, ObjectIdx, Topology, index_cpus};
+use bayplan_topology::{Level, Object, ObjectIdx, Topology, index_cpus};
+use bayplan_types::fold::count_and_list;
 
 /// Columns for the cells of a row; with the number before it a row has at most 100.
 const COLUMNS: usize = 92;
@@ -128,7 +128,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::{derive, parse_machine};
+    use bayplan_topology::{derive, parse_machine};
 
     fn draw(spec: &str) -> String {
         let topology = derive(&parse_machine(spec).unwrap()).unwrap();

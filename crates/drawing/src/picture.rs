@@ -13,13 +13,13 @@
 
 mod block;
 mod cells;
-mod devices;
+pub(crate) mod devices;
 mod dot;
 mod layout;
 mod legend;
-mod machine;
-mod memory;
-mod page;
+pub(crate) mod machine;
+pub(crate) mod memory;
+pub(crate) mod page;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
@@ -38,7 +38,7 @@ pub use seating::Seat;
 
 use crate::picture::layout::{Layout, lay_out};
 use crate::picture::seating::Seating;
-use crate::topology::Topology;
+use bayplan_topology::Topology;
 
 /// The machine as SVG, with what `seat_of` says of each online CPU; `&|_| None` shows the bare machine.
 ///

@@ -3,6 +3,8 @@
 use bayplan_types::{Bytes, CoreId, CpuId, CpuSet, NodeId, NodeSet};
 use expect_test::{Expect, expect};
 
+use bayplan_topology::*;
+
 use crate::*;
 
 fn machine(spec: &str) -> Snapshot {

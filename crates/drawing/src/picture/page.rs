@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use bayplan_types::{Bytes, CpuSet, MemoryKind};
 
-use crate::fold::plural;
 use crate::picture::block::{Block, Section};
 use crate::picture::legend::legend_block;
 use crate::picture::machine::Machine;
 use crate::picture::seating::Seating;
 use crate::picture::style::Style;
 use crate::picture::text::{Font, Paragraph};
-use crate::topology::{Level, Topology};
+use bayplan_topology::{Level, Topology};
+use bayplan_types::fold::plural;
 
 /// Everything that stands on the sheet.
 pub(crate) fn page_block(topology: &Topology, seating: &Seating) -> Block {

@@ -8,14 +8,14 @@ use std::fmt::Write as _;
 
 use bayplan_types::{Bytes, CoreKind, CpuSet, NodeId};
 
-use crate::fold::{count_and_list, fold_numbers, plural};
 use crate::picture::devices::Devices;
 use crate::picture::machine::children_without_only_die;
 use crate::picture::memory::size_and_kind;
 use crate::picture::page::headline;
 use crate::picture::style::{Style, style_of};
 use crate::picture::text::printable;
-use crate::topology::{Level, NumaNode, Object, ObjectIdx, Topology};
+use bayplan_topology::{Level, NumaNode, Object, ObjectIdx, Topology};
+use bayplan_types::fold::{count_and_list, fold_numbers, plural};
 
 /// From this many equal siblings on, they are one cluster.
 const SIBLINGS_FOLDED: usize = 3;

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use bayplan_types::{Bytes, CoreKind, CpuSet, MemoryKind, NodeId, NodeSet};
 
-use crate::fold::{count_and_list, fold_numbers, plural};
-use crate::topology::{KindEvidence, Level, NumaNode, Object, Topology};
+use bayplan_topology::{KindEvidence, Level, NumaNode, Object, Topology};
+use bayplan_types::fold::{count_and_list, fold_numbers, plural};
 use lines::Lines;
 
 /// From this many equal siblings on, they share a line.

@@ -4,6 +4,8 @@ use bayplan_types::{Bytes, CpuSet, NodeId};
 use expect_test::{Expect, expect};
 
 use crate::picture::samples::*;
+use bayplan_topology::*;
+
 use crate::*;
 
 #[track_caller]

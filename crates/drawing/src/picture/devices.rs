@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_types::NodeId;
 
-use crate::device::{Device, DeviceKind};
-use crate::fold::{name_cpus, plural};
-use crate::snapshot::PciAddress;
-use crate::topology::Topology;
+use bayplan_topology::PciAddress;
+use bayplan_topology::Topology;
+use bayplan_topology::{Device, DeviceKind};
+use bayplan_types::fold::{name_cpus, plural};
 
 /// From this many equal devices without a name on, they are counted.
 const EQUAL_MIN: usize = 3;

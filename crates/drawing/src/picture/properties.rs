@@ -11,6 +11,8 @@ use crate::picture::samples::{across, hbm_and_cxl, hybrid, pmem_and_devices};
 use crate::picture::samples::{device, machine, seat, set};
 use crate::picture::style::Style;
 use crate::picture::text::width;
+use bayplan_topology::*;
+
 use crate::*;
 
 /// What is drawn of a text: from the top of its line to the bottom.

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_types::{CpuSet, NodeId};
 
-use crate::fold::{count_and_list, name_cpus, plural};
 use crate::picture::block::{Block, Section};
 use crate::picture::cells::Cells;
 use crate::picture::devices::Devices;
@@ -15,7 +14,8 @@ use crate::picture::memory::{memory_hover, memory_texts};
 use crate::picture::seating::Seating;
 use crate::picture::style::{Style, style_of};
 use crate::picture::text::{Font, Paragraph, width};
-use crate::topology::{Cache, Level, NumaNode, Object, Topology};
+use bayplan_topology::{Cache, Level, NumaNode, Object, Topology};
+use bayplan_types::fold::{count_and_list, name_cpus, plural};
 
 /// Room between boxes, and between cores.
 const BOX_GAP: usize = 5;

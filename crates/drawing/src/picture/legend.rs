@@ -2,13 +2,13 @@
 
 use bayplan_types::{CoreKind, CpuClass, CpuPriority, CpuSet};
 
-use crate::fold::count_and_list;
 use crate::picture::block::{Block, Section};
 use crate::picture::cells::Cells;
 use crate::picture::seating::{Group, Seating};
 use crate::picture::style::{Bar, CoreLook, CpuLook, Hatch, Style};
 use crate::picture::text::{Font, Paragraph};
-use crate::topology::Topology;
+use bayplan_topology::Topology;
+use bayplan_types::fold::count_and_list;
 
 const ENTRY_GAP: usize = 7;
 /// Containers of a pool beyond this number are counted, not listed.

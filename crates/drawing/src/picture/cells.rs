@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use bayplan_types::{CoreKind, CpuClass, CpuId, CpuPriority, CpuSet};
 
-use crate::fold::{name_cpus, plural};
 use crate::picture::block::{Block, Growth, Section, Size};
 use crate::picture::seating::Seating;
 use crate::picture::style::{Bar, CoreLook, CpuLook, Fill, Hatch, Style};
 use crate::picture::text::{Font, Paragraph, width};
-use crate::topology::{Cache, Topology};
+use bayplan_topology::{Cache, Topology};
+use bayplan_types::fold::{name_cpus, plural};
 
 /// Up to so many CPUs the numbers are as large as other texts.
 const CPUS_PLAIN_MAX: usize = 512;

@@ -3,8 +3,8 @@
 
 use bayplan_types::MemoryKind;
 
-use crate::device::DeviceKind;
-use crate::topology::Level;
+use bayplan_topology::DeviceKind;
+use bayplan_topology::Level;
 
 /// What a box stands for, as far as that shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,6 @@
 //! Sets of CPUs for people: short, and still in a form that the kernel and the set type read.
 
-use bayplan_types::CpuSet;
+use crate::CpuSet;
 
 /// From this many equal steps on, ranges are written in the kernel's grouped form.
 const STEPS_FOLDED: usize = 4;
@@ -9,17 +9,17 @@ const STEPS_FOLDED: usize = 4;
 const LIST_BYTES: usize = 200;
 
 /// `1 core`, `2 cores`.
-pub(crate) fn plural(count: usize, noun: &str) -> String {
+pub fn plural(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 /// `CPU 3`, `CPUs 0-13,112-125`; a long list ends early.
-pub(crate) fn name_cpus(cpus: &CpuSet) -> String {
+pub fn name_cpus(cpus: &CpuSet) -> String {
     format!("CPU{} {}", if cpus.len() == 1 { "" } else { "s" }, fold_short(cpus))
 }
 
 /// The members of a set, folded, as many as a message needs. A machine that contradicts itself everywhere has a message per CPU.
-pub(crate) fn fold_short(cpus: &CpuSet) -> String {
+pub fn fold_short(cpus: &CpuSet) -> String {
     let text = fold(cpus);
     let end = text.get(..LIST_BYTES).and_then(|text| text.rfind(','));
     match end.and_then(|end| text.get(..end)) {
@@ -29,17 +29,17 @@ pub(crate) fn fold_short(cpus: &CpuSet) -> String {
 }
 
 /// `28 CPUs 0-13,112-125`.
-pub(crate) fn count_and_list(cpus: &CpuSet) -> String {
+pub fn count_and_list(cpus: &CpuSet) -> String {
     format!("{} {}", plural(cpus.len(), "CPU"), fold(cpus))
 }
 
 /// The members of a set, folded.
-pub(crate) fn fold(cpus: &CpuSet) -> String {
+pub fn fold(cpus: &CpuSet) -> String {
     fold_ranges(&cpus.ranges().map(|(first, last)| (first.0, last.0)).collect::<Vec<_>>())
 }
 
 /// Core numbers may be any numbers, so they do not go through a set.
-pub(crate) fn fold_numbers(mut numbers: Vec<u32>) -> String {
+pub fn fold_numbers(mut numbers: Vec<u32>) -> String {
     numbers.sort_unstable();
     numbers.dedup();
     let ranges = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
@@ -76,7 +76,7 @@ fn fold_ranges(ranges: &[(u32, u32)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bayplan_types::CpuId;
+    use crate::CpuId;
     use proptest::prelude::*;
 
     use super::*;

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use bayplan_types::{CpuPriority, CpuSet, Khz, NodeId};
 
 use super::lines::Lines;
-use crate::device::{Device, DeviceKind};
-use crate::fold::{count_and_list, fold_numbers, plural};
-use crate::topology::{FrequencyPolicy, NumaNode, Topology};
+use bayplan_topology::{Device, DeviceKind};
+use bayplan_topology::{FrequencyPolicy, NumaNode, Topology};
+use bayplan_types::fold::{count_and_list, fold_numbers, plural};
 
 /// Oddities beyond this number are counted, not listed; the JSON form has them all.
 const ODDITIES_SHOWN: usize = 20;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::fold::name_cpus;
 use crate::picture::text::{Font, Paragraph};
-use crate::topology::NumaNode;
+use bayplan_topology::NumaNode;
+use bayplan_types::fold::name_cpus;
 
 /// Name, size and kind.
 pub(crate) fn memory_texts(node: &NumaNode) -> Vec<Paragraph> {
