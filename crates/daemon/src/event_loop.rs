@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +46,8 @@ pub(crate) struct EventLoop {
     pub(crate) sightings: Sightings,
     /// From HTTP.
     pub(crate) looks: mpsc::Receiver<Look>,
+    /// Counts changes, for what shows them as they come.
+    pub(crate) changes: watch::Sender<u64>,
 }
 
 impl EventLoop {
@@ -104,6 +106,7 @@ impl EventLoop {
             }
             if has_changed || needs_files || is_moved {
                 self.enforcement.soon.notify_one();
+                self.changes.send_modify(|count| *count += 1);
             }
             // Grows with the containers whose memory is spread, so nobody waits for it.
             if has_changed {

@@ -28,6 +28,7 @@ mod huge_pages;
 mod inbox;
 mod keeper;
 mod known;
+mod live_map;
 mod lookups;
 mod metrics;
 mod metrics_port;

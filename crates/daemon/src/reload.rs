@@ -21,6 +21,7 @@ use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 use tokio::time::MissedTickBehavior;
 
 use bayplan_cri::upstream::Upstream;
+use bayplan_topology::Topology;
 
 use crate::config::{CONFIG_PATH, Change, Config, ConfigErrors, ConfigFile, changes};
 use crate::event::{Answer, Event};
@@ -252,6 +253,11 @@ impl Reloader {
     /// What was read of the machine in use; `None` for a fixed one.
     pub(crate) async fn machine_files(&self) -> Option<Arc<str>> {
         self.0.parts.ground.lock().await.files.clone()
+    }
+
+    /// The machine in use.
+    pub(crate) async fn topology(&self) -> Topology {
+        self.0.parts.ground.lock().await.topology.clone()
     }
 
     /// What the rebalancer does now, as the file says it.

@@ -36,17 +36,18 @@ use crate::forwarder::Forwarder;
 use crate::gate::{Gate, Mounts};
 use crate::health::{Health, Part};
 use crate::historian::start_history;
-use crate::history::Entry;
+use crate::history::{Entry, HISTORY_DIR};
 use crate::holdings::Holdings;
 use crate::hotplug::{Ground, Machine, Watch};
 use crate::http_server;
 use crate::inbox::{Inbox, Looker, inbox, looker};
 use crate::keeper::Keeper;
 use crate::known::Known;
+use crate::live_map::{Feed, LiveMap, Sources, run_feed};
 use crate::metrics::Metrics;
 use crate::metrics_port::MetricsPort;
 use crate::neighbours::watch_neighbours;
-use crate::observer::{self, observe};
+use crate::observer::{self, Shown, observe};
 use crate::prober::{ProberTask, Sightings, run_prober};
 use crate::rebalancer::{RebalancerTask, Told, run_rebalancer, take_back};
 use crate::reclaimer::run_reclaimer;
@@ -125,10 +126,19 @@ pub struct Daemon {
     reloader: Reloader,
 }
 
+/// Ways to look at the state and at what is measured.
+struct Looks {
+    looker: Looker,
+    shown: Shown,
+    changes: watch::Receiver<u64>,
+}
+
 /// What decides and what writes, and the ways to both.
 pub(crate) struct Core {
     pub(crate) inbox: Inbox,
     looker: Looker,
+    /// Counts changes of the state.
+    changes: watch::Receiver<u64>,
     pub(crate) forwarder: Forwarder,
     upstream: Upstream,
     metrics: Arc<Metrics>,
@@ -164,6 +174,7 @@ impl Core {
         let upstream = forwarder.upstream(&config.runtime_socket, config.runtime_timeout);
         let ((inbox, events), (looker, looks)) = (inbox(config.waiting_max), looker());
         let ((writer, batches), (failed, failures)) = (channel(), channel());
+        let (changed, changes) = watch::channel(0);
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
         let (enforcement, questions) = Enforcement::new(calls.clone());
         let event_loop = EventLoop {
@@ -177,6 +188,7 @@ impl Core {
             enforcement: enforcement.clone(),
             sightings: sightings.clone(),
             looks,
+            changes: changed,
         };
         let resources = ResourcesDir::new(resources_root(&config.socket));
         let (limits, counts) = (current.clone(), Arc::clone(&metrics));
@@ -206,6 +218,7 @@ impl Core {
         Ok(Core {
             inbox,
             looker,
+            changes,
             forwarder,
             upstream,
             metrics,
@@ -304,6 +317,7 @@ impl Daemon {
         tasks.push(losses.spare(Part::Enforcer, run_enforcer(enforcing, stop.clone())));
         let looking = RebalancerTask { is_dry_run: followed.is_dry_run, ..core.looking };
         let (ground, sightings) = (Arc::clone(&looking.ground), looking.sightings.clone());
+        let shown = looking.shown.clone();
         let told = looking.told.clone();
         tasks.extend(start_looking(&machine, looking, &losses, &stop));
         let parts = Parts {
@@ -339,16 +353,17 @@ impl Daemon {
         };
         let mounts = mounts_of(&config);
         let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement);
-        daemon.serve_or_stop(gate, core.looker, systemd).await
+        let looks = Looks { looker: core.looker, shown, changes: core.changes };
+        daemon.serve_or_stop(gate, looks, systemd).await
     }
 
     async fn serve_or_stop(
         mut self,
         gate: Gate,
-        looker: Looker,
+        looks: Looks,
         systemd: Systemd,
     ) -> Result<Daemon, StartError> {
-        match self.serve(gate, looker, systemd).await {
+        match self.serve(gate, looks, systemd).await {
             Ok(()) => Ok(self),
             Err(error) => {
                 self.stop().await;
@@ -375,7 +390,7 @@ impl Daemon {
     async fn serve(
         &mut self,
         gate: Gate,
-        looker: Looker,
+        looks: Looks,
         systemd: Systemd,
     ) -> Result<(), StartError> {
         let config = Arc::clone(&gate.config.borrow());
@@ -384,17 +399,7 @@ impl Daemon {
             watch_neighbours(config.host_root.clone(), inbox.clone(), Arc::clone(&gate.metrics));
         let neighbours = until(self.stop.clone(), neighbours);
         self.tasks.push(self.losses.spare(Part::Neighbours, neighbours));
-        let api = Api {
-            syncer: gate.syncer.clone(),
-            metrics: Arc::clone(&gate.metrics),
-            reloader: self.reloader.clone(),
-            enforcement: self.enforcement.clone(),
-            sightings: self.sightings.clone(),
-            told: self.told.clone(),
-            holdings: Holdings::new(config.host_root.clone()),
-            looker,
-            shared: Arc::default(),
-        };
+        let api = self.api(&gate, looks);
         if let Some(address) = config.metrics_address {
             let bound = MetricsPort::bind(address, &self.losses).await;
             self.metrics_address = bound.address();
@@ -429,6 +434,31 @@ impl Daemon {
             "serving"
         );
         Ok(())
+    }
+
+    /// What handlers of HTTP need; starts what tells open pages of changes.
+    fn api(&mut self, gate: &Gate, looks: Looks) -> Api {
+        let config = gate.config.borrow();
+        let feed = Feed::default();
+        let map = || LiveMap::new(feed.clone(), config.state_dir.join(HISTORY_DIR));
+        let api = Api {
+            syncer: gate.syncer.clone(),
+            metrics: Arc::clone(&gate.metrics),
+            reloader: self.reloader.clone(),
+            enforcement: self.enforcement.clone(),
+            sightings: self.sightings.clone(),
+            told: self.told.clone(),
+            holdings: Holdings::new(config.host_root.clone()),
+            looker: looks.looker,
+            map: config.has_map.then(map),
+            shared: Arc::default(),
+        };
+        if config.has_map {
+            let Looks { shown, changes, .. } = looks;
+            let feeding = run_feed(feed, Sources { api: api.clone(), shown, changes });
+            self.tasks.push(self.losses.spare(Part::Server, until(self.stop.clone(), feeding)));
+        }
+        api
     }
 
     /// The socket that was passed, or a new one at this path.

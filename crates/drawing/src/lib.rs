@@ -10,7 +10,7 @@ mod picture;
 mod tests;
 mod tree;
 
-pub use map::render_map;
+pub use map::{LABEL_COLUMNS, MapLine, map_lines, render_map};
 pub use outline::{
     Distances, Outline, OutlineBox, OutlineCore, OutlineDevice, OutlineMark, OutlineMemory, outline,
 };

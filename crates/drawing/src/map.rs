@@ -17,30 +17,56 @@ use bayplan_types::fold::count_and_list;
 
 /// Columns for the cells of a row; with the number before it a row has at most 100.
 const COLUMNS: usize = 92;
+/// The number before a row, and two spaces.
+pub const LABEL_COLUMNS: usize = 8;
 const BETWEEN_L3S: &str = " | ";
 
 /// Draws the machine with what `cell` says about each CPU: one visible column, which may be wrapped in colour escapes. The threads
 /// of a core stand side by side. Rows have at most 100 columns as long as a core has at most 92 threads.
 pub fn render_map(topology: &Topology, cell: &dyn Fn(CpuId) -> String) -> String {
     let mut text = String::new();
-    let l3_at = index_cpus(of_level(topology, Level::L3).map(|l3| (l3.idx, &l3.cpus)));
-    for block in blocks(topology) {
+    for line in map_lines(topology, COLUMNS + LABEL_COLUMNS) {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{}: {}", block.title, count_and_list(&block.cpus));
-        for row in rows(&groups(topology, &l3_at, &block.cpus)) {
-            let first = row.first().and_then(|chunk| chunk.first()).and_then(CpuSet::first);
-            let label = first.map(|cpu| cpu.to_string()).unwrap_or_default();
-            let chunks = row.iter().map(|cores| {
-                let cells = cores.iter().map(|core| core.iter().map(cell).collect::<String>());
-                cells.collect::<Vec<_>>().join(" ")
-            });
-            let _ = writeln!(text, "{label:>6}  {}", chunks.collect::<Vec<_>>().join(BETWEEN_L3S));
-        }
-    }
-    if !topology.offline().is_empty() {
-        let _ = writeln!(text, "offline: {}", count_and_list(topology.offline()));
+        let _ = match line {
+            MapLine::Title(title) => writeln!(text, "{title}"),
+            MapLine::Cores(groups) => {
+                let first = groups.first().and_then(|cores| cores.first()).and_then(CpuSet::first);
+                let label = first.map(|cpu| cpu.to_string()).unwrap_or_default();
+                let groups = groups.iter().map(|cores| {
+                    let cells = cores.iter().map(|core| core.iter().map(cell).collect::<String>());
+                    cells.collect::<Vec<_>>().join(" ")
+                });
+                writeln!(text, "{label:>6}  {}", groups.collect::<Vec<_>>().join(BETWEEN_L3S))
+            }
+        };
     }
     text
+}
+
+/// A line of the map, for drawing it in another way than [`render_map`] does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MapLine {
+    /// The beginning of a block, or the CPUs that are offline.
+    Title(String),
+    /// Cores, in groups of those that share an L3.
+    Cores(Vec<Vec<CpuSet>>),
+}
+
+/// The map in rows of at most so many columns, a label of [`LABEL_COLUMNS`], a column for each CPU, one between cores and three between
+/// groups among them. A row has one core at least.
+pub fn map_lines(topology: &Topology, columns: usize) -> Vec<MapLine> {
+    let l3_at = index_cpus(of_level(topology, Level::L3).map(|l3| (l3.idx, &l3.cpus)));
+    let mut lines = Vec::new();
+    for block in blocks(topology) {
+        lines.push(MapLine::Title(format!("{}: {}", block.title, count_and_list(&block.cpus))));
+        let rows =
+            rows(&groups(topology, &l3_at, &block.cpus), columns.saturating_sub(LABEL_COLUMNS));
+        lines.extend(rows.into_iter().map(MapLine::Cores));
+    }
+    if !topology.offline().is_empty() {
+        lines.push(MapLine::Title(format!("offline: {}", count_and_list(topology.offline()))));
+    }
+    lines
 }
 
 struct Block {
@@ -86,19 +112,19 @@ fn of_level(topology: &Topology, level: Level) -> impl Iterator<Item = &Object> 
 }
 
 /// Groups of cores in rows: a row is a list of chunks, a chunk is a list of cores under one L3.
-fn rows(groups: &[Vec<CpuSet>]) -> Vec<Vec<Vec<CpuSet>>> {
+fn rows(groups: &[Vec<CpuSet>], columns: usize) -> Vec<Vec<Vec<CpuSet>>> {
     let mut rows: Vec<Vec<Vec<CpuSet>>> = Vec::new();
     let mut width = 0;
     for group in groups {
         let threads = group.iter().map(CpuSet::len).max().unwrap_or(1);
-        let per_row = ((COLUMNS + 1) / (threads + 1)).max(1);
+        let per_row = ((columns + 1) / (threads + 1)).max(1);
         // Rows of equal length look like hardware, a long and a short one do not.
         let per_row = group.len().div_ceil(group.len().div_ceil(per_row).max(1)).max(1);
         for chunk in group.chunks(per_row) {
             let chunk_width = chunk.iter().map(|core| core.len() + 1).sum::<usize>() - 1;
             let joined_width = width + BETWEEN_L3S.len() + chunk_width;
             match rows.last_mut() {
-                Some(row) if joined_width <= COLUMNS => {
+                Some(row) if joined_width <= columns => {
                     row.push(chunk.to_vec());
                     width = joined_width;
                 }
@@ -208,6 +234,12 @@ mod tests {
                168  .. .. .. .. .. .. .. .. | .. .. .. .. .. .. .. .. | .. .. .. .. .. .. .. ..
         "#]],
         );
+        let narrow = derive(&parse_machine("xeon-8480").unwrap()).unwrap();
+        for line in map_lines(&narrow, 60) {
+            let MapLine::Cores(groups) = line else { continue };
+            let cores = groups.iter().flatten().map(|core| core.len() + 1).sum::<usize>() - 1;
+            assert!(LABEL_COLUMNS + cores + 2 * (groups.len() - 1) <= 60, "{groups:?}");
+        }
         for spec in ["xeon-8480", "xeon-8480-snc4", "epyc-9654", "numa:1 core:1024 pu:8"] {
             let widest = draw(spec).lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= 100, "{spec}: {widest}");
