@@ -407,17 +407,14 @@ pub(crate) struct Named {
 }
 
 async fn explain(State(api): State<Api>, Query(named): Query<Named>) -> Response {
-    match explanations(&api, named.name).await {
-        Some(found) => Json(found).into_response(),
-        None => stopping(),
+    match api.ask(Event::Explain(named.name)).await {
+        Some(Answer::Explanations(found)) => Json(tell_all(&api, found).await).into_response(),
+        _ => stopping(),
     }
 }
 
-/// Decisions about containers of this name, with all that is known beside them; `None` while the daemon is stopping.
-pub(crate) async fn explanations(api: &Api, name: String) -> Option<Vec<Explanation>> {
-    let Some(Answer::Explanations(mut found)) = api.ask(Event::Explain(name)).await else {
-        return None;
-    };
+/// Decisions with all that is known beside them.
+pub(crate) async fn tell_all(api: &Api, mut found: Vec<Explanation>) -> Vec<Explanation> {
     tell_holds(api, &mut found).await;
     for explanation in &mut found {
         explanation.rebalance = api.told.about(&explanation.container);
@@ -426,7 +423,7 @@ pub(crate) async fn explanations(api: &Api, name: String) -> Option<Vec<Explanat
                 api.enforcement.about(&explanation.container);
         }
     }
-    Some(found)
+    found
 }
 
 /// What holds of the containers that are there; for intruders on their CPUs all are looked at.
@@ -434,10 +431,7 @@ async fn tell_holds(api: &Api, found: &mut [Explanation]) {
     if found.iter().all(|it| it.now.is_none()) {
         return;
     }
-    let Some(Answer::Status(mut status)) = api.syncer.inbox.ask(Event::Status).await else {
-        return;
-    };
-    api.holdings.tell(&mut status.containers).await;
+    let Some(status) = api.told_status().await else { return };
     for now in found.iter_mut().filter_map(|it| it.now.as_mut()) {
         let is_it = |it: &&ContainerStatus| it.id == now.id && it.full_name() == now.full_name();
         if let Some(told) = status.containers.iter().find(is_it) {

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::event::{Answer, Event};
-use crate::status::Status;
+use crate::status::{Explanation, Status};
 
 /// An event, and who waits for its answer.
 pub(crate) struct Envelope {
@@ -71,6 +71,8 @@ pub(crate) enum Look {
     Alive(oneshot::Sender<()>),
     /// What is where.
     Status(oneshot::Sender<Box<Status>>),
+    /// Why containers of this name are where they are.
+    Explain(String, oneshot::Sender<Vec<Explanation>>),
 }
 
 /// Looks that may wait: each kind is made once for all that ask.

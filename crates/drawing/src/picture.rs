@@ -45,10 +45,19 @@ use bayplan_topology::Topology;
 /// Exclusive CPUs have one colour and one capital letter per container, shared ones a quiet colour and a small letter per pool,
 /// reserved ones are grey; isolated ones are hatched. A legend at the bottom has the names.
 pub fn render_svg(topology: &Topology, seat_of: &dyn Fn(CpuId) -> Option<Seat>) -> String {
-    svg::render(&layout(topology, seat_of))
+    render_titled_svg(topology, "", seat_of)
 }
 
-fn layout(topology: &Topology, seat_of: &dyn Fn(CpuId) -> Option<Seat>) -> Layout {
+/// As [`render_svg`], below a title such as the host's name and the time.
+pub fn render_titled_svg(
+    topology: &Topology,
+    title: &str,
+    seat_of: &dyn Fn(CpuId) -> Option<Seat>,
+) -> String {
+    svg::render(&layout(topology, title, seat_of))
+}
+
+fn layout(topology: &Topology, title: &str, seat_of: &dyn Fn(CpuId) -> Option<Seat>) -> Layout {
     let seating = Seating::new(topology.cpus(), seat_of);
-    lay_out(page::page_block(topology, &seating))
+    lay_out(page::page_block(topology, title, &seating))
 }

@@ -14,7 +14,7 @@ use futures::{Stream, stream};
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until};
 
 use crate::api::Api;
 use crate::inbox::Look;
@@ -118,49 +118,59 @@ struct Readings {
 }
 
 impl Readings {
-    /// Whether there is another than the last one.
-    fn learn(&mut self, read: Option<GroupsRead>) -> bool {
-        let is_new = read.as_ref().map(|it| it.at) != self.now.as_ref().map(|it| it.at);
-        if is_new {
+    /// The last reading, which may be the one that is known.
+    fn learn(&mut self, read: Option<GroupsRead>) {
+        if read.as_ref().map(|it| it.at) != self.now.as_ref().map(|it| it.at) {
             self.before = self.now.take();
             self.now = read;
         }
-        is_new
     }
 }
 
-/// Makes values for as long as there are pages, for ever; comes back when the daemon is stopping.
+/// Why values are made.
+enum News {
+    /// A page has opened, and has nothing yet.
+    Opened,
+    /// The state has changed.
+    Changed,
+    /// It is time for rates.
+    Due,
+}
+
+/// Makes values while there are pages; comes back when the daemon is stopping.
 pub(crate) async fn run_feed(feed: Feed, mut sources: Sources) {
     let mut readings = Readings::default();
     let mut ticks = interval(RATES_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        if !feed.has_pages() {
-            readings = Readings::default();
-            feed.opened.notified().await;
-        }
-        let is_opened = tokio::select! {
-            () = feed.opened.notified() => true,
-            changed = sources.changes.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-                false
-            }
-            _ = ticks.tick() => {
-                readings.learn(sources.shown.groups());
-                tell_rates(&feed, &sources, &readings).await;
-                continue;
+        let news = match feed.has_pages() {
+            true => news(&feed, &mut sources, &mut ticks).await,
+            false => {
+                feed.opened.notified().await;
+                readings = Readings::default();
+                Some(News::Opened)
             }
         };
-        sources.changes.mark_unchanged();
-        let Some(map) = sources.api.map_now().await else { return };
-        send(&feed.map, &map);
-        if is_opened {
+        let Some(news) = news else { return };
+        if !matches!(news, News::Due) {
+            sources.changes.mark_unchanged();
+            let Some(map) = sources.api.map_now().await else { return };
+            send(&feed.map, &map);
+        }
+        if !matches!(news, News::Changed) {
             readings.learn(sources.shown.groups());
             tell_rates(&feed, &sources, &readings).await;
         }
         sleep(ROUND).await;
+    }
+}
+
+/// `None`: the daemon is stopping.
+async fn news(feed: &Feed, sources: &mut Sources, ticks: &mut Interval) -> Option<News> {
+    tokio::select! {
+        () = feed.opened.notified() => Some(News::Opened),
+        changed = sources.changes.changed() => changed.ok().map(|()| News::Changed),
+        _ = ticks.tick() => Some(News::Due),
     }
 }
 

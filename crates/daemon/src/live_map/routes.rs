@@ -8,8 +8,9 @@ use axum::{Extension, Json};
 use bayplan_drawing::outline;
 use serde::{Deserialize, Serialize};
 
-use crate::api::{Api, Named, Reach, explanations, stopping};
+use crate::api::{Api, Named, Reach, stopping, tell_all};
 use crate::event::fingerprint;
+use crate::inbox::Look;
 use crate::live_map::LiveMap;
 use crate::live_map::past::{self, EntryId, Sight};
 use crate::live_map::view::MapView;
@@ -171,8 +172,9 @@ pub(crate) async fn about(
 ) -> Response {
     let Some(map) = &api.map else { return stopping() };
     let Ok(_turn) = map.about_questions.acquire().await else { return stopping() };
-    match explanations(&api, name).await {
-        Some(mut found) => {
+    match api.looker.look(|answer| Look::Explain(name, answer)).await {
+        Some(found) => {
+            let mut found = tell_all(&api, found).await;
             if sight(reach) == Sight::WithoutAnnotations {
                 found.iter_mut().for_each(leave_out_annotations);
             }

@@ -10,21 +10,62 @@ use crate::picture::machine::Machine;
 use crate::picture::seating::Seating;
 use crate::picture::style::Style;
 use crate::picture::text::{Font, Paragraph};
-use bayplan_topology::{Level, Topology};
+use bayplan_topology::{Level, NumaNode, Topology};
 use bayplan_types::fold::plural;
 
-/// Everything that stands on the sheet.
-pub(crate) fn page_block(topology: &Topology, seating: &Seating) -> Block {
+/// More NUMA nodes than this have no table of distances: it would be larger than the machine.
+const NODES_MAX: usize = 16;
+/// Room between numbers.
+const NUMBER_GAP: usize = 4;
+
+/// Everything that stands on the sheet; `title` may be empty.
+pub(crate) fn page_block(topology: &Topology, title: &str, seating: &Seating) -> Block {
     let machine = Machine::new(topology, seating);
     let facts = headline(topology);
-    let mut page = Block::new(Style::Page, facts.join(", "));
+    let hover = match title {
+        "" => facts.join(", "),
+        title => format!("{title}: {}", facts.join(", ")),
+    };
+    let mut page = Block::new(Style::Page, hover);
+    if !title.is_empty() {
+        page.texts.push(Paragraph::of_words(Font::Name, title));
+    }
     let headline = Paragraph::of_facts(Font::Headline, &facts);
     page.at_least.width = headline.width_max() + 2 * Style::Page.padding();
     page.texts.push(headline);
     page.texts.push(Paragraph::of_facts(Font::Plain, &details(topology, machine.devices_told())));
     page.push(Section::of_boxes(vec![machine.block()], 0));
+    page.push(Section::of_strips(distances(topology).into_iter().collect(), 0));
     page.push(Section::of_strips(vec![legend_block(topology, seating, machine.cells())], 0));
     page
+}
+
+/// A table of the kernel's distances, from the node of a row to that of a column; `None` for a machine with one node, and where the kernel
+/// does not say.
+fn distances(topology: &Topology) -> Option<Block> {
+    let nodes = topology.nodes();
+    let is_known = nodes.iter().any(|from| topology.distance(from.id, from.id).is_some());
+    if nodes.len() < 2 || nodes.len() > NODES_MAX || !is_known {
+        return None;
+    }
+    let cell = |text: String| {
+        let mut cell = Block::new(Style::Invisible, "");
+        cell.texts.push(Paragraph::of_name(Font::Small, &text));
+        cell
+    };
+    let mut cells = vec![cell("from to".to_owned())];
+    cells.extend(nodes.iter().map(|to| cell(format!("node {}", to.id))));
+    for from in nodes {
+        cells.push(cell(format!("node {}", from.id)));
+        let distance = |to: &NumaNode| topology.distance(from.id, to.id);
+        let text = |to| distance(to).map_or_else(|| "-".to_owned(), |it| it.to_string());
+        cells.extend(nodes.iter().map(|to| cell(text(to))));
+    }
+    let mut block = Block::new(Style::Invisible, "distances between NUMA nodes");
+    block.texts.push(Paragraph::of_words(Font::Plain, "Distances between NUMA nodes"));
+    let columns = Some(nodes.len() + 1);
+    block.push(Section { columns, ..Section::of_chips(cells, NUMBER_GAP) });
+    Some(block)
 }
 
 /// `224 CPUs, 112 cores, 2 packages, 128 GiB`.

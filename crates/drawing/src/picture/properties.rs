@@ -156,7 +156,7 @@ fn check(
     topology: &Topology,
     seat_of: &dyn Fn(CpuId) -> Option<Seat>,
 ) -> Result<(), TestCaseError> {
-    let layout = layout(topology, seat_of);
+    let layout = layout(topology, "", seat_of);
     let mut breaches = Vec::new();
     check_area(&layout.sheet, &mut breaches);
     prop_assert_eq!(breaches, Vec::<String>::new());

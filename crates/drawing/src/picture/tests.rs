@@ -18,7 +18,7 @@ use crate::*;
 fn check(snapshot: &Snapshot, seat_of: &dyn Fn(CpuId) -> Option<Seat>, expected: Expect) {
     let topology = derive(snapshot).unwrap();
     let mut text = String::new();
-    outline(&layout(&topology, seat_of).sheet, 0, &mut text);
+    outline(&layout(&topology, "", seat_of).sheet, 0, &mut text);
     expected.assert_eq(&text);
 }
 
@@ -507,7 +507,7 @@ fn a_thousand_cpus_fit_on_a_sheet_with_their_numbers_and_more_do_not() {
     let cpu_texts = |spec: &str| {
         let topology = derive(&machine(spec)).unwrap();
         let mut text = String::new();
-        outline(&layout(&topology, &|_| None).sheet, 0, &mut text);
+        outline(&layout(&topology, "", &|_| None).sheet, 0, &mut text);
         text
     };
     assert!(cpu_texts("numa:1 core:1024").contains("[1023]"));

@@ -181,6 +181,15 @@ function recall() {
   return parts.get("with");
 }
 
+// The history is read from files, so changes that come together are asked for together.
+let refreshing = null;
+function refreshSoon() {
+  refreshing ??= setTimeout(() => {
+    refreshing = null;
+    time.refresh();
+  }, 1000);
+}
+
 function listen() {
   const events = new EventSource("/api/v1/map/events");
   events.addEventListener("map", async (event) => {
@@ -188,7 +197,7 @@ function listen() {
     view.problem = null;
     if (time.at === null) await prepare(main, view.live);
     draw();
-    time.refresh();
+    refreshSoon();
   });
   events.addEventListener("rates", (event) => {
     view.rates = JSON.parse(event.data);

@@ -21,6 +21,29 @@ function colourOf(name) {
   return hash % COLOURS;
 }
 
+// A letter stays with its container from moment to moment, too, as long as no other has it.
+const numbers = new Map();
+const NUMBERS_MAX = 2000;
+
+function numbersOf(names) {
+  if (numbers.size > NUMBERS_MAX) numbers.clear();
+  const used = new Set(names.map((name) => numbers.get(name)));
+  const given = new Map();
+  const taken = new Set();
+  let next = 0;
+  for (const name of names) {
+    let number = numbers.get(name);
+    if (number === undefined || taken.has(number)) {
+      while (used.has(next) || taken.has(next)) next += 1;
+      number = next;
+      numbers.set(name, number);
+    }
+    taken.add(number);
+    given.set(name, number);
+  }
+  return given;
+}
+
 // The holders of a map: by CPU, by container, and a list for the legend.
 export function holders(map) {
   const byCpu = new Map();
@@ -36,6 +59,7 @@ export function holders(map) {
   const lowest = new Map(owners.map((it) => [it, Math.min(...parse(it.own))]));
   owners.sort((a, b) => lowest.get(a) - lowest.get(b));
   const bySet = new Map();
+  const number = numbersOf([...new Map(owners.toReversed().map((it) => [it.own, it.name])).values()]);
   let last = null;
   for (const it of owners) {
     // Containers of one pod may hold their CPUs together.
@@ -44,7 +68,7 @@ export function holders(map) {
       let colour = colourOf(it.name);
       if (colour === last) colour = (colour + 1) % COLOURS;
       last = colour;
-      holder = add({ kind: "exclusive", name: it.name, letter: letters(bySet.size, "A"), look: `k${colour}` }, parse(it.own));
+      holder = add({ kind: "exclusive", name: it.name, letter: letters(number.get(it.name) ?? bySet.size, "A"), look: `k${colour}` }, parse(it.own));
       bySet.set(it.own, holder);
     }
     byName.set(it.name, holder);
