@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use bayplan_allocator::{ContainerId, Ledger};
-use bayplan_daemon::status::Status;
 use bayplan_drawing::{Seat, render_map};
+use bayplan_node::status::Status;
 use bayplan_topology::Topology;
 use bayplan_types::{CpuClass, CpuId, CpuSet};
 

@@ -223,7 +223,7 @@ fn draw_help(frame: &mut Frame<'_>, area: Rect) {
 
 #[cfg(test)]
 mod tests {
-    use bayplan_daemon::status::{ClassedCpus, ContainerStatus, Status};
+    use bayplan_node::status::{ClassedCpus, ContainerStatus, Status};
     use bayplan_topology::{derive, parse_machine};
     use expect_test::{Expect, expect};
     use ratatui::Terminal;
@@ -248,7 +248,7 @@ mod tests {
         };
         Status {
             format: String::new(),
-            mode: bayplan_daemon::mode::Mode::Placing,
+            mode: bayplan_node::mode::Mode::Placing,
             mode_since: None,
             cpus,
             pools: Vec::new(),

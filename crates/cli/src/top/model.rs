@@ -2,7 +2,7 @@
 //!
 //! Pure: the terminal and the daemon are elsewhere, so every key can be tested without either.
 
-use bayplan_daemon::status::Status;
+use bayplan_node::status::Status;
 use bayplan_topology::Topology;
 use ratatui::crossterm::event::{
     KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
@@ -247,7 +247,7 @@ fn distance(rows: usize) -> isize {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use bayplan_daemon::mode::Mode;
+    use bayplan_node::mode::Mode;
     use jiff::Timestamp;
     use proptest::prelude::*;
     use ratatui::crossterm::event::KeyEventKind;

@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use bayplan_daemon::status::{Explanation, Status};
 use bayplan_daemon::{AuditView, MachineView, parse_recorded_machine, query_control};
+use bayplan_node::status::{Explanation, Status};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
 use ratatui::DefaultTerminal;

@@ -16,10 +16,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::config::parse_config;
-use crate::history::{Entry, Kind, MachineForm, Place, Who, parse_entries};
 use crate::live_map::view::{FORMAT, MapContainer, MapPool, MapView};
-use crate::mode::Mode;
 use crate::recorded_machine::parse_recorded_machine;
+use bayplan_node::history::{Entry, Kind, MachineForm, Place, Who, parse_entries};
+use bayplan_node::mode::Mode;
 
 /// The pool's name of containers on the reserved CPUs.
 const RESERVED: &str = "reserved";

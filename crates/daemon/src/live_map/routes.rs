@@ -9,13 +9,13 @@ use bayplan_drawing::outline;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Api, Named, Reach, stopping, tell_all};
-use crate::event::fingerprint;
 use crate::inbox::Look;
 use crate::live_map::LiveMap;
 use crate::live_map::past::{self, EntryId, Sight};
 use crate::live_map::view::MapView;
-use crate::status::Explanation;
 use crate::tasks::blocking;
+use bayplan_node::event::fingerprint;
+use bayplan_node::status::Explanation;
 
 /// Entries of a list that is not asked for a number.
 const ENTRIES_DEFAULT: usize = 200;

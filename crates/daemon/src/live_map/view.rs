@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::status::{ContainerStatus, Status};
+use bayplan_node::status::{ContainerStatus, Status};
 
 /// Names the format.
 pub(crate) const FORMAT: &str = "bayplan-map/1";
