@@ -86,7 +86,7 @@ fn numbered(dir: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
 
 fn read_segment(path: &Path) -> std::io::Result<Vec<Entry>> {
     let pieces = Reader::new(path).read(true)?;
-    Ok(pieces.iter().flat_map(|piece| parse_entries(&piece.recovered).0).collect())
+    Ok(pieces.iter().flat_map(|piece| parse_entries(&piece.recovered.records).0).collect())
 }
 
 /// At most so many entries before one, or the last ones. Entries that only repeat what holds are left out.
