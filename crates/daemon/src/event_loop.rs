@@ -11,14 +11,14 @@ use bayplan_node::history::Entry;
 use bayplan_node::record::Record;
 use bayplan_node::state::NodeState;
 use jiff::Timestamp;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::enforcer::Enforcement;
 use crate::health::Health;
 use crate::historian::Historian;
-use crate::inbox::{Envelope, Events, Look};
+use crate::inbox::{Envelope, Events, Look, Looks};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::prober::Sightings;
@@ -45,9 +45,7 @@ pub(crate) struct EventLoop {
     /// Probes watch those who are there.
     pub(crate) sightings: Sightings,
     /// From HTTP.
-    pub(crate) looks: mpsc::Receiver<Look>,
-    /// Counts changes, for what shows them as they come.
-    pub(crate) changes: watch::Sender<u64>,
+    pub(crate) looks: Looks,
 }
 
 impl EventLoop {
@@ -66,7 +64,7 @@ impl EventLoop {
                     batch.push(Envelope { event: Event::Ping, answer: oneshot::channel().0 });
                     1
                 }
-                Some(look) = self.looks.recv() => {
+                Some(look) = self.looks.next() => {
                     self.show(look);
                     continue;
                 }
@@ -106,7 +104,7 @@ impl EventLoop {
             }
             if has_changed || needs_files || is_moved {
                 self.enforcement.soon.notify_one();
-                self.changes.send_modify(|count| *count += 1);
+                self.looks.note_change();
             }
             // Grows with the containers whose memory is spread, so nobody waits for it.
             if has_changed {

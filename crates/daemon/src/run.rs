@@ -126,19 +126,10 @@ pub struct Daemon {
     reloader: Reloader,
 }
 
-/// Ways to look at the state and at what is measured.
-struct Looks {
-    looker: Looker,
-    shown: Shown,
-    changes: watch::Receiver<u64>,
-}
-
 /// What decides and what writes, and the ways to both.
 pub(crate) struct Core {
     pub(crate) inbox: Inbox,
     looker: Looker,
-    /// Counts changes of the state.
-    changes: watch::Receiver<u64>,
     pub(crate) forwarder: Forwarder,
     upstream: Upstream,
     metrics: Arc<Metrics>,
@@ -174,7 +165,6 @@ impl Core {
         let upstream = forwarder.upstream(&config.runtime_socket, config.runtime_timeout);
         let ((inbox, events), (looker, looks)) = (inbox(config.waiting_max), looker());
         let ((writer, batches), (failed, failures)) = (channel(), channel());
-        let (changed, changes) = watch::channel(0);
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
         let (enforcement, questions) = Enforcement::new(calls.clone());
         let event_loop = EventLoop {
@@ -188,7 +178,6 @@ impl Core {
             enforcement: enforcement.clone(),
             sightings: sightings.clone(),
             looks,
-            changes: changed,
         };
         let resources = ResourcesDir::new(resources_root(&config.socket));
         let (limits, counts) = (current.clone(), Arc::clone(&metrics));
@@ -218,7 +207,6 @@ impl Core {
         Ok(Core {
             inbox,
             looker,
-            changes,
             forwarder,
             upstream,
             metrics,
@@ -353,14 +341,13 @@ impl Daemon {
         };
         let mounts = mounts_of(&config);
         let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement);
-        let looks = Looks { looker: core.looker, shown, changes: core.changes };
-        daemon.serve_or_stop(gate, looks, systemd).await
+        daemon.serve_or_stop(gate, (core.looker, shown), systemd).await
     }
 
     async fn serve_or_stop(
         mut self,
         gate: Gate,
-        looks: Looks,
+        looks: (Looker, Shown),
         systemd: Systemd,
     ) -> Result<Daemon, StartError> {
         match self.serve(gate, looks, systemd).await {
@@ -390,7 +377,7 @@ impl Daemon {
     async fn serve(
         &mut self,
         gate: Gate,
-        looks: Looks,
+        looks: (Looker, Shown),
         systemd: Systemd,
     ) -> Result<(), StartError> {
         let config = Arc::clone(&gate.config.borrow());
@@ -437,7 +424,7 @@ impl Daemon {
     }
 
     /// What handlers of HTTP need; starts what tells open pages of changes.
-    fn api(&mut self, gate: &Gate, looks: Looks) -> Api {
+    fn api(&mut self, gate: &Gate, (looker, shown): (Looker, Shown)) -> Api {
         let config = gate.config.borrow();
         let feed = Feed::default();
         let map = || LiveMap::new(feed.clone(), config.state_dir.join(HISTORY_DIR));
@@ -449,12 +436,12 @@ impl Daemon {
             sightings: self.sightings.clone(),
             told: self.told.clone(),
             holdings: Holdings::new(config.host_root.clone()),
-            looker: looks.looker,
+            looker,
             map: config.has_map.then(map),
             shared: Arc::default(),
         };
         if config.has_map {
-            let Looks { shown, changes, .. } = looks;
+            let changes = api.looker.changes();
             let feeding = run_feed(feed, Sources { api: api.clone(), shown, changes });
             self.tasks.push(self.losses.spare(Part::Server, until(self.stop.clone(), feeding)));
         }

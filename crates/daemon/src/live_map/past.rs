@@ -309,6 +309,7 @@ mod tests {
         let place = |own: &&str| Place {
             pool: words[3].replace('_', " "),
             own: (*own).to_owned(),
+            cpus: (*own).to_owned(),
             ..Place::default()
         };
         let after = words.get(4).map(place);
@@ -359,14 +360,36 @@ mod tests {
 
     #[test]
     fn what_was_where_is_told_by_entries_and_pools() {
-        check(&[], expect![[""]]);
+        check(
+            &[],
+            expect![[r#"
+                reserved 0
+            "#]],
+        );
         check(
             &["placed 1 web numa_0 2-3", "placed 2 log numa_0 ", "placed 3 dns reserved "],
-            expect![[""]],
+            expect![[r#"
+                reserved 0
+                n/dns/c reserved own  runs on 0
+                n/log/c shared own  runs on 1
+                n/web/c exclusive own 2-3 runs on 2-3
+            "#]],
         );
         // What an exclusive container gives back is shared again.
-        check(&["placed 1 web numa_0 2-3", "placed 2 log numa_0 ", "ended 1 web"], expect![[""]]);
-        check(&["placed 1 web numa_0 2-3", "moved 1 web numa_1 6-7"], expect![[""]]);
+        check(
+            &["placed 1 web numa_0 2-3", "placed 2 log numa_0 ", "ended 1 web"],
+            expect![[r#"
+                reserved 0
+                n/log/c shared own  runs on 1-3
+            "#]],
+        );
+        check(
+            &["placed 1 web numa_0 2-3", "moved 1 web numa_1 6-7"],
+            expect![[r#"
+                reserved 0
+                n/web/c exclusive own 6-7 runs on 6-7
+            "#]],
+        );
     }
 
     #[test]

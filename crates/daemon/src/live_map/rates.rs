@@ -237,10 +237,31 @@ mod tests {
 
     #[test]
     fn rates_need_two_readings() {
-        check(Some((0, 0)), (20_000_000, 250), &quiet(), expect![[""]]);
-        check(None, (20_000_000, 250), &quiet(), expect![[""]]);
+        check(
+            Some((0, 0)),
+            (20_000_000, 250),
+            &quiet(),
+            expect![[
+                r#"{"format":"bayplan-rates/1","at":"1970-01-01T00:00:00Z","containers":{"n/p/c":{"cpu":2.0,"far":0.25}},"cpus":{"0":{"busy":0.75,"mhz":2400.0}}}"#
+            ]],
+        );
+        check(
+            None,
+            (20_000_000, 250),
+            &quiet(),
+            expect![[
+                r#"{"format":"bayplan-rates/1","at":"1970-01-01T00:00:00Z","containers":{"n/p/c":{"far":0.25}},"cpus":{"0":{"mhz":2400.0}}}"#
+            ]],
+        );
         // A counter that has begun anew.
-        check(Some((30_000_000, 900)), (20_000_000, 250), &quiet(), expect![[""]]);
+        check(
+            Some((30_000_000, 900)),
+            (20_000_000, 250),
+            &quiet(),
+            expect![[
+                r#"{"format":"bayplan-rates/1","at":"1970-01-01T00:00:00Z","containers":{"n/p/c":{"far":0.25}},"cpus":{"0":{"mhz":2400.0}}}"#
+            ]],
+        );
     }
 
     #[test]
@@ -253,6 +274,13 @@ mod tests {
                 "intruders": [intruder(4, 0.6), intruder(4, 0.3), intruder(5, 0.0)],
             }]}),
         );
-        check(None, (0, 0), &told, expect![[""]]);
+        check(
+            None,
+            (0, 0),
+            &told,
+            expect![[
+                r#"{"format":"bayplan-rates/1","at":"1970-01-01T00:00:00Z","containers":{"n/p/c":{"far":0.25}},"cpus":{"0":{"mhz":2400.0},"4":{"intruded":0.015,"intruders":["kernel thread kworker: 1.00 %","kernel thread kworker: 0.50 %"]},"5":{"intruded":0.0}}}"#
+            ]],
+        );
     }
 }

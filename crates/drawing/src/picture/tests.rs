@@ -167,6 +167,16 @@ fn what_nests_in_what_follows_the_tree() {
                     node
                       dram: NumaNode 1 | 16 GiB Dram | CPUs 2-3
                       core [2] [3]
+              text: Distances between NUMA nodes
+                text: from to
+                text: node 0
+                text: node 1
+                text: node 0
+                text: 10
+                text: 12
+                text: node 1
+                text: 12
+                text: 10
               legend
                 text: a core and its CPUs
                   core []
@@ -191,6 +201,16 @@ fn what_nests_in_what_follows_the_tree() {
                       core [2]
                     die: Die 1
                       core [3]
+              text: Distances between NUMA nodes
+                text: from to
+                text: node 0
+                text: node 1
+                text: node 0
+                text: 10
+                text: 21
+                text: node 1
+                text: 21
+                text: 10
               legend
                 text: a core and its CPUs
                   core []
@@ -230,6 +250,23 @@ fn a_node_that_does_not_nest_stands_beside_the_packages_with_what_is_near_it() {
                     core [5] [6] [7]
                 dram: NumaNode 0 | 16 GiB Dram | CPUs 0-4 | across other boxes
                 pmem: NumaNode 2 | 64 GiB Pmem | no CPUs
+              text: Distances between NUMA nodes
+                text: from to
+                text: node 0
+                text: node 1
+                text: node 2
+                text: node 0
+                text: 10
+                text: 21
+                text: 17
+                text: node 1
+                text: 21
+                text: 10
+                text: 28
+                text: node 2
+                text: 17
+                text: 28
+                text: 10
               legend
                 text: a core and its CPUs
                   core []
@@ -279,7 +316,7 @@ fn kinds_of_memory_devices_and_marks() {
                       dram: NumaNode 0 | 96 GiB Dram | CPUs 0-12,56-68
                       pmem: NumaNode 4 | 1008 GiB Pmem | no CPUs
                       core [0 High, 56 High] [1 High, 57 High] [2 High, 58 High] [3 High, 59 High] [4 Isolated High, 60 Isolated High] [5 Isolated High, 61 Isolated High] [6 Isolated Low, 62 Isolated Low] [7 Isolated Low, 63 Isolated Low] [8 Low, 64 Low] [9 Low, 65 Low] [10 Low, 66 Low] [11 Low, 67 Low] [12 Low, 68 Low]
-                      network: ens1f0np0 | network | 8 VFs
+                      network: ens1f0np0 | network · 8 VFs
                       network: ens1f1np1 | network
                     node
                       dram: NumaNode 1 | 96 GiB Dram | CPUs 14-27,70-83
@@ -291,7 +328,7 @@ fn kinds_of_memory_devices_and_marks() {
                       dram: NumaNode 2 | 96 GiB Dram | CPUs 28-41,84-97
                       pmem: NumaNode 5 | 1008 GiB Pmem | no CPUs
                       core [28, 84] [29, 85] [30, 86] [31, 87] [32, 88] [33, 89] [34, 90] [35, 91] [36, 92] [37, 93] [38, 94] [39, 95] [40, 96] [41, 97]
-                      accelerator: nvidia0, | dri/card1, | dri/renderD128 | accelerator
+                      accelerator: nvidia0, dri/card1, dri/renderD128 | accelerator
                     node
                       dram: NumaNode 3 | 96 GiB Dram | CPUs 42-55,98-111
                       core [42, 98] [43, 99] [44, 100] [45, 101] [46, 102] [47, 103] [48, 104] [49, 105] [50, 106] [51, 107] [52, 108] [53, 109] [54, 110] [55, 111]
@@ -300,6 +337,56 @@ fn kinds_of_memory_devices_and_marks() {
                 network: eno1 | network
                 other: 3 others | devices
                 offline: offline: CPUs 13,69
+              text: Distances between NUMA nodes
+                text: from to
+                text: node 0
+                text: node 1
+                text: node 2
+                text: node 3
+                text: node 4
+                text: node 5
+                text: node 0
+                text: 10
+                text: 11
+                text: 21
+                text: 21
+                text: 17
+                text: 28
+                text: node 1
+                text: 11
+                text: 10
+                text: 21
+                text: 21
+                text: 17
+                text: 28
+                text: node 2
+                text: 21
+                text: 21
+                text: 10
+                text: 11
+                text: 28
+                text: 17
+                text: node 3
+                text: 21
+                text: 21
+                text: 11
+                text: 10
+                text: 28
+                text: 17
+                text: node 4
+                text: 17
+                text: 17
+                text: 28
+                text: 28
+                text: 10
+                text: 28
+                text: node 5
+                text: 28
+                text: 28
+                text: 17
+                text: 17
+                text: 28
+                text: 10
               legend
                 text: a core and its CPUs
                   core []
@@ -340,6 +427,107 @@ fn memory_without_cpus_stands_with_the_node_near_it() {
                       dram: NumaNode 3 | 64 GiB Dram | CPUs 42-55,98-111
                       hbm: NumaNode 7 | 16 GiB Hbm | no CPUs
                       core [42, 98] [43, 99] [44, 100] [45, 101] [46, 102] [47, 103] [48, 104] [49, 105] [50, 106] [51, 107] [52, 108] [53, 109] [54, 110] [55, 111]
+              text: Distances between NUMA nodes
+                text: from to
+                text: node 0
+                text: node 1
+                text: node 2
+                text: node 3
+                text: node 4
+                text: node 5
+                text: node 6
+                text: node 7
+                text: node 8
+                text: node 0
+                text: 10
+                text: 23
+                text: 23
+                text: 23
+                text: 13
+                text: 23
+                text: 23
+                text: 23
+                text: 24
+                text: node 1
+                text: 23
+                text: 10
+                text: 23
+                text: 23
+                text: 23
+                text: 13
+                text: 23
+                text: 23
+                text: 24
+                text: node 2
+                text: 23
+                text: 23
+                text: 10
+                text: 23
+                text: 23
+                text: 23
+                text: 13
+                text: 23
+                text: 24
+                text: node 3
+                text: 23
+                text: 23
+                text: 23
+                text: 10
+                text: 23
+                text: 23
+                text: 23
+                text: 13
+                text: 24
+                text: node 4
+                text: 13
+                text: 23
+                text: 23
+                text: 23
+                text: 10
+                text: 23
+                text: 23
+                text: 23
+                text: 13
+                text: node 5
+                text: 23
+                text: 13
+                text: 23
+                text: 23
+                text: 23
+                text: 10
+                text: 23
+                text: 23
+                text: 24
+                text: node 6
+                text: 23
+                text: 23
+                text: 13
+                text: 23
+                text: 23
+                text: 23
+                text: 10
+                text: 23
+                text: 24
+                text: node 7
+                text: 23
+                text: 23
+                text: 23
+                text: 13
+                text: 23
+                text: 23
+                text: 23
+                text: 10
+                text: 24
+                text: node 8
+                text: 24
+                text: 25
+                text: 25
+                text: 25
+                text: 26
+                text: 26
+                text: 26
+                text: 26
+                text: 10
               legend
                 text: a core and its CPUs
                   core []
@@ -382,8 +570,58 @@ fn who_sits_where_is_in_the_legend() {
                 network: eno1 | network
                 other: 3 others | devices
                 offline: offline: CPUs 13,69
+              text: Distances between NUMA nodes
+                text: from to
+                text: node 0
+                text: node 1
+                text: node 2
+                text: node 3
+                text: node 4
+                text: node 5
+                text: node 0
+                text: 10
+                text: 11
+                text: 21
+                text: 21
+                text: 17
+                text: 28
+                text: node 1
+                text: 11
+                text: 10
+                text: 21
+                text: 21
+                text: 17
+                text: 28
+                text: node 2
+                text: 21
+                text: 21
+                text: 10
+                text: 11
+                text: 28
+                text: 17
+                text: node 3
+                text: 21
+                text: 21
+                text: 11
+                text: 10
+                text: 28
+                text: 17
+                text: node 4
+                text: 17
+                text: 17
+                text: 28
+                text: 28
+                text: 10
+                text: 28
+                text: node 5
+                text: 28
+                text: 28
+                text: 17
+                text: 17
+                text: 28
+                text: 10
               legend
-                text: isolated, telco/upf-0/dataplane | 4 CPUs 4-5,60-61
+                text: isolated, | telco/upf-0/dataplane | 4 CPUs 4-5,60-61
                   cpu A Isolated
                 text: default/web-7d4b9/app | 8 CPUs 8-11,64-67
                   cpu B
@@ -533,6 +771,16 @@ fn a_thousand_cpus_fit_on_a_sheet_with_their_numbers_and_more_do_not() {
                 l3: L3 3 · 32 MiB
                   text: CPUs 600-799,1400-1599
                   core [, ]
+          text: Distances between NUMA nodes
+            text: from to
+            text: node 0
+            text: node 1
+            text: node 0
+            text: 10
+            text: 21
+            text: node 1
+            text: 21
+            text: 10
           legend
             text: a core and its CPUs
               core []

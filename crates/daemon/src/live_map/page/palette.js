@@ -81,9 +81,9 @@ export function holders(map) {
   if (isolated.size) add({ kind: "isolated", name: "isolated, free", letter: "i", look: "isolated" }, isolated);
   const pools = map.pools.map((it) => ({ ...it, set: parse(it.shared) })).filter((it) => it.set.size);
   pools.sort((a, b) => a.set.size - b.set.size);
-  // Shared parts get whole NUMA nodes; where there are none, the machine.
-  const numa = pools.filter((it) => it.name.startsWith("numa "));
-  const shown = numa.length ? numa : pools.slice(-1);
+  // Shared parts get whole NUMA nodes, which have another name where they are dies or packages; else there is one pool.
+  const kinds = ["numa ", "die ", "package "].map((kind) => pools.filter((it) => it.name.startsWith(kind)));
+  const shown = kinds.find((it) => it.length) ?? pools.slice(-1);
   shown.sort((a, b) => Math.min(...a.set) - Math.min(...b.set));
   shown.forEach((pool, at) => {
     add({ kind: "shared", name: `shared, ${pool.name}`, pool: pool.name, letter: letters(at, "a"), look: `s${at % 2}` }, pool.set);
