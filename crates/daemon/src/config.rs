@@ -240,7 +240,7 @@ impl Config {
 
     /// Classes that pods can name.
     fn class_names(&self) -> ClassNames {
-        const ROOTS: [&str; 3] = ["", "DEFAULT", "system/default"];
+        const ROOTS: [&str; 4] = ["", "DEFAULT", "SYSTEM_DEFAULT", "system/default"];
         let resctrl = self.resctrl.classes().map(|(_, class)| class.name.as_str());
         let profiles = profile_names().flat_map(|name| [name.to_owned(), name.replace('-', "_")]);
         let reclaim = self.reclaim_classes.keys().cloned();

@@ -41,8 +41,8 @@ mod tasks;
 #[cfg(test)]
 mod test_support;
 mod writer;
-mod yaml;
 
+pub use bayplan_config::yaml::Position;
 pub use control::{ControlError, post_control, query_control};
 pub use enforcer::{FilePlanView, RestoredFiles, render_file_plan_view};
 pub use hotplug::Machine;
@@ -53,4 +53,3 @@ pub use rebalancer::{RebalanceView, UnhelpedView};
 pub use recorded_machine::{MachineView, parse_recorded_machine};
 pub use reload::{ConfigDiff, Followed, LogFilter, Reloader};
 pub use run::{Daemon, StartError, new_state, restore_files};
-pub use yaml::Position;

@@ -19,22 +19,31 @@ pub struct Position {
 
 /// A value where it stands.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) at: Position,
-    pub(crate) value: Value,
+pub struct Node {
+    /// Where it begins.
+    pub at: Position,
+    /// What it is.
+    pub value: Value,
 }
 
-/// Scalars keep their text; what they mean is decided by whoever reads them.
+/// Scalars keep their text; what they mean depends on the key.
 #[derive(Clone, Debug)]
-pub(crate) enum Value {
+pub enum Value {
+    /// Nothing stands there, or `null`.
     Null,
+    /// Text, a number or a flag.
     Scalar(String),
+    /// A sequence.
     List(Vec<Node>),
+    /// A mapping in the order of the file, duplicate keys included.
     Map(Vec<(Position, String, Node)>),
 }
 
 /// Parses one document; an empty one is `Null`.
-pub(crate) fn parse_yaml(text: &str) -> Result<Node, (Position, String)> {
+///
+/// # Errors
+/// The first syntax error, and where it is.
+pub fn parse_yaml(text: &str) -> Result<Node, (Position, String)> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Node { at: Position { line: 1, column: 1 }, value: Value::Null });
     }
