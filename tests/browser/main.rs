@@ -93,7 +93,7 @@ async fn the_map_in_a_browser() {
     screens(&browser);
     check_logs(&browser, &origin);
     drop(browser);
-    node.daemon.stop().await;
+    node.stop().await;
 }
 
 fn overlays(browser: &Browser) {
@@ -174,5 +174,5 @@ async fn a_large_node_in_a_browser() {
     browser.wait_for(&has_row("default/late/app"));
     println!("drawn in {} ms", browser.run(PAINTED));
     keep(&browser, "7-large");
-    node.daemon.stop().await;
+    node.stop().await;
 }

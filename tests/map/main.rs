@@ -1,5 +1,10 @@
 //! The live map over HTTP: the page and its headers, the map now and in the past, changes as they come, and clients that take too much.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod node;
 
@@ -104,7 +109,7 @@ async fn the_page_comes_with_a_policy_that_allows_nothing_from_elsewhere() {
     }
     let (head, _) = ask(node.address(), "/map/../Cargo.toml").await;
     assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
-    node.daemon.stop().await;
+    node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,7 +122,7 @@ async fn nothing_is_told_to_other_names_and_nothing_can_be_changed() {
         let (head, _) = ask_as(address, "POST", path, "localhost").await;
         assert!(head.starts_with("HTTP/1.1 405 "), "{path}: {head}");
     }
-    node.daemon.stop().await;
+    node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,7 +133,7 @@ async fn switched_off_there_is_no_map() {
         assert!(head.starts_with("HTTP/1.1 404 "), "{path}: {head}");
     }
     json(node.address(), "/api/v1/status").await;
-    node.daemon.stop().await;
+    node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,7 +149,7 @@ async fn an_open_page_is_told_when_containers_come_and_go() {
     assert_eq!(map["reserved"], "0");
     node.end(&pod).await;
     page.map_that(|map| container(map, WEB).is_none()).await;
-    node.daemon.stop().await;
+    node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,7 +172,7 @@ async fn pages_that_never_read_hold_up_nothing_and_the_last_too_many_is_turned_a
         node.end(&pod).await;
     }
     drop(deaf);
-    node.daemon.stop().await;
+    node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -217,7 +222,7 @@ async fn every_moment_of_the_past_can_be_seen_again() {
         let (head, _) = ask(address, &format!("/api/v1/map?at={at}")).await;
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{at}: {head}");
     }
-    node.daemon.stop().await;
+    node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -232,17 +237,17 @@ async fn the_machine_and_the_reasons_are_told() {
     let outcome = why[0]["decision"]["outcome"].as_str().unwrap();
     assert!(outcome.starts_with("placed in "), "{outcome}");
     assert_eq!(json(node.address(), "/api/v1/map/about?name=nothing").await, Value::Array(vec![]));
-    node.daemon.stop().await;
+    node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_control_socket_has_it_too() {
     let node = Node::start(MACHINE, |config| config.metrics_address = None).await;
-    let mut stream = UnixStream::connect(node.dir.path().join("control.sock")).await.unwrap();
+    let mut stream = UnixStream::connect(node.control_socket()).await.unwrap();
     let request = "GET /api/v1/map HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     soon(stream.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    node.daemon.stop().await;
+    node.stop().await;
 }

@@ -2,6 +2,7 @@
 //! kubelet does. Everything lives in a temporary directory.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use bayplan_cri::embedded::EmbeddedRuntime;
 use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec, RunningPod};
@@ -14,8 +15,8 @@ use tokio::net::UnixListener;
 
 /// A node with its daemon.
 pub(crate) struct Node {
-    pub(crate) dir: TempDir,
-    pub(crate) daemon: Daemon,
+    dir: TempDir,
+    daemon: Daemon,
     kubelet: Kubelet,
 }
 
@@ -44,6 +45,18 @@ impl Node {
         let daemon = Daemon::start(config, machine).await.unwrap();
         let kubelet = Kubelet::new(dir.path().join("bayplan.sock"), "demo/app:1", &[], "");
         Node { dir, daemon, kubelet }
+    }
+
+    /// Where root asks.
+    #[allow(dead_code, reason = "the test in a browser asks by TCP alone")]
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        self.dir.path().join("control.sock")
+    }
+
+    /// Stops the daemon, and removes what it has written.
+    pub(crate) async fn stop(self) {
+        self.daemon.stop().await;
+        drop(self.dir);
     }
 
     /// Where metrics and the map are.
