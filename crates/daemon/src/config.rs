@@ -103,6 +103,8 @@ pub struct Config {
     pub history_max: Bytes,
     /// Prometheus scrapes here; `None` when it is off.
     pub metrics_address: Option<SocketAddr>,
+    /// The live map is served beside the metrics.
+    pub has_map: bool,
     /// CPUs for system pods.
     pub reserved_cpus: CpuSet,
     /// How the machine is divided.
@@ -186,6 +188,7 @@ impl Default for Config {
             state_dir: "/var/lib/bayplan".into(),
             history_max: Bytes(16 << 20),
             metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 9478))),
+            has_map: true,
             reserved_cpus: CpuSet::new(),
             policy: Policy::default(),
             reserved_namespaces: vec!["kube-system".to_owned()],

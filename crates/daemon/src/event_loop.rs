@@ -19,7 +19,7 @@ use crate::enforcer::Enforcement;
 use crate::feed::Feed;
 use crate::health::Health;
 use crate::historian::Historian;
-use crate::inbox::{Envelope, Events, Look};
+use crate::inbox::{Envelope, Events, Look, Looks};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::prober::Sightings;
@@ -50,7 +50,7 @@ pub(crate) struct EventLoop {
     /// For creations.
     pub(crate) huge_page_users: HugePageUsers,
     /// From HTTP.
-    pub(crate) looks: mpsc::Receiver<Look>,
+    pub(crate) looks: Looks,
 }
 
 impl EventLoop {
@@ -70,7 +70,7 @@ impl EventLoop {
                     batch.push(Envelope { event: Event::Ping, answer: oneshot::channel().0 });
                     1
                 }
-                Some(look) = self.looks.recv() => {
+                Some(look) = self.looks.next() => {
                     self.show(look);
                     continue;
                 }
@@ -112,6 +112,7 @@ impl EventLoop {
             }
             if has_changed || needs_files || is_moved {
                 self.enforcement.soon.notify_one();
+                self.looks.note_change();
             }
             // Grows with the containers whose memory is spread, so nobody waits for it.
             if has_changed {
@@ -127,6 +128,7 @@ impl EventLoop {
         let _gone = match look {
             Look::Alive(answer) => answer.send(()).is_err(),
             Look::Status(answer) => answer.send(Box::new(self.state.status())).is_err(),
+            Look::Explain(name, answer) => answer.send(self.state.explain(&name)).is_err(),
         };
     }
 

@@ -20,6 +20,7 @@ mod hotplug;
 mod http_server;
 mod inbox;
 mod keeper;
+mod live_map;
 mod lookups;
 mod metrics;
 mod metrics_port;

@@ -14,7 +14,7 @@ use bayplan_host::disk::Disks;
 use bayplan_host::journal::{Journal, JournalError};
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_node::event::fingerprint;
-use bayplan_node::history::Entry;
+use bayplan_node::history::{Entry, HISTORY_DIR};
 use bayplan_node::known::Known;
 use bayplan_node::reconfigure::check_reserved;
 use bayplan_node::record::replay;
@@ -47,10 +47,11 @@ use crate::hotplug::{Ground, Machine, Watch};
 use crate::http_server;
 use crate::inbox::{Inbox, Looker, inbox, looker};
 use crate::keeper::Keeper;
+use crate::live_map::{Feed as MapFeed, LiveMap, Sources, run_feed};
 use crate::metrics::Metrics;
 use crate::metrics_port::MetricsPort;
 use crate::neighbours::watch_neighbours;
-use crate::observer::{self, observe};
+use crate::observer::{self, Shown, observe};
 use crate::prober::{ProberTask, Sightings, run_prober};
 use crate::read_huge_pages::HugePageUsers;
 use crate::rebalancer::{RebalancerTask, Told, run_rebalancer, take_back};
@@ -316,6 +317,7 @@ impl Daemon {
         tasks.push(losses.spare(Part::Enforcer, run_enforcer(enforcing, stop.clone())));
         let looking = RebalancerTask { is_dry_run: followed.is_dry_run, ..core.looking };
         let (ground, sightings) = (Arc::clone(&looking.ground), looking.sightings.clone());
+        let shown = looking.shown.clone();
         let told = looking.told.clone();
         tasks.extend(start_looking(&machine, looking, &losses, &stop));
         let parts = Parts {
@@ -353,16 +355,16 @@ impl Daemon {
         let mounts = mounts_of(&config);
         let users = core.huge_page_users;
         let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement, users);
-        daemon.serve_or_stop(gate, core.looker, systemd).await
+        daemon.serve_or_stop(gate, (core.looker, shown), systemd).await
     }
 
     async fn serve_or_stop(
         mut self,
         gate: Gate,
-        looker: Looker,
+        looks: (Looker, Shown),
         systemd: Systemd,
     ) -> Result<Daemon, StartError> {
-        match self.serve(gate, looker, systemd).await {
+        match self.serve(gate, looks, systemd).await {
             Ok(()) => Ok(self),
             Err(error) => {
                 self.stop().await;
@@ -389,7 +391,7 @@ impl Daemon {
     async fn serve(
         &mut self,
         gate: Gate,
-        looker: Looker,
+        looks: (Looker, Shown),
         systemd: Systemd,
     ) -> Result<(), StartError> {
         let config = Arc::clone(&gate.config.borrow());
@@ -398,18 +400,7 @@ impl Daemon {
             watch_neighbours(config.host_root.clone(), inbox.clone(), Arc::clone(&gate.metrics));
         let neighbours = until(self.stop.clone(), neighbours);
         self.tasks.push(self.losses.spare(Part::Neighbours, neighbours));
-        let api = Api {
-            syncer: gate.syncer.clone(),
-            metrics: Arc::clone(&gate.metrics),
-            reloader: self.reloader.clone(),
-            enforcement: self.enforcement.clone(),
-            sightings: self.sightings.clone(),
-            told: self.told.clone(),
-            holdings: Holdings::new(config.host_root.clone()),
-            looker,
-            feed: self.feed.clone(),
-            shared: Arc::default(),
-        };
+        let api = self.api(&gate, looks);
         if let Some(address) = config.metrics_address {
             let bound = MetricsPort::bind(address, &self.losses).await;
             self.metrics_address = bound.address();
@@ -444,6 +435,32 @@ impl Daemon {
             "serving"
         );
         Ok(())
+    }
+
+    /// What handlers of HTTP need; starts what tells open pages of changes.
+    fn api(&mut self, gate: &Gate, (looker, shown): (Looker, Shown)) -> Api {
+        let config = gate.config.borrow();
+        let shows = MapFeed::default();
+        let map = || LiveMap::new(shows.clone(), config.state_dir.join(HISTORY_DIR));
+        let api = Api {
+            syncer: gate.syncer.clone(),
+            metrics: Arc::clone(&gate.metrics),
+            reloader: self.reloader.clone(),
+            enforcement: self.enforcement.clone(),
+            sightings: self.sightings.clone(),
+            told: self.told.clone(),
+            holdings: Holdings::new(config.host_root.clone()),
+            looker,
+            feed: self.feed.clone(),
+            map: config.has_map.then(map),
+            shared: Arc::default(),
+        };
+        if config.has_map {
+            let changes = api.looker.changes();
+            let feeding = run_feed(shows, Sources { api: api.clone(), shown, changes });
+            self.tasks.push(self.losses.spare(Part::Server, until(self.stop.clone(), feeding)));
+        }
+        api
     }
 
     /// The socket that was passed, or a new one at this path.

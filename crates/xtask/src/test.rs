@@ -125,7 +125,7 @@ fn prepare() -> anyhow::Result<()> {
     prepared
 }
 
-/// Names of all test targets of the workspace, in cargo's order.
+/// Names of all test targets of the workspace that are not for the nightly run alone, in cargo's order.
 fn test_targets() -> anyhow::Result<Vec<String>> {
     let mut command = Command::new(cargo());
     command
@@ -136,7 +136,7 @@ fn test_targets() -> anyhow::Result<Vec<String>> {
     let told: Value = serde_json::from_slice(&told.stdout).context("cargo metadata")?;
     let packages = told["packages"].as_array().into_iter().flatten();
     let targets = packages.flat_map(|package| package["targets"].as_array().into_iter().flatten());
-    let tests = targets.filter(|target| target["kind"][0] == "test");
+    let tests = targets.filter(|target| target["kind"][0] == "test" && target["test"] == true);
     Ok(tests.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect())
 }
 

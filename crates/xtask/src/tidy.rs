@@ -14,10 +14,11 @@ use crate::units::check_units;
 use crate::{cargo, workspace};
 
 /// Layer of each crate: it may depend on lower ones only.
-const LAYERS: [(&str, u8); 14] = [
+const LAYERS: &[(&str, u8)] = &[
     ("bayplan-types", 0),
     ("bayplan-topology", 1),
     ("bayplan-allocator", 2),
+    ("bayplan-drawing", 2),
     ("bayplan-workload", 3),
     ("bayplan-enforcement", 3),
     ("bayplan-rebalance", 3),

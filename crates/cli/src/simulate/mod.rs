@@ -27,8 +27,9 @@ use bayplan_allocator::Ledger;
 use bayplan_allocator::policy::pools;
 use bayplan_daemon::config::{Config, read_config};
 use bayplan_daemon::new_state;
+use bayplan_drawing::render_svg;
 use bayplan_host::Depth;
-use bayplan_topology::{Topology, derive, render_svg};
+use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
 
 use crate::args::{MachineOptions, Output, SimulateOptions};

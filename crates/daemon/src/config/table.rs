@@ -103,6 +103,8 @@ const ENFORCEMENT: &Words<EnforcementMode> = &[
     ("off", EnforcementMode::Off),
 ];
 
+const MAP: &Words<bool> = &[("on", true), ("off", false)];
+
 const PROBES: &Words<bool> = &[("on", true), ("off", false)];
 
 const MONITOR: &Words<bool> = &[("auto", true), ("off", false)];
@@ -162,6 +164,12 @@ pub(super) const KEYS: &[Key] = &[
         when: When::Restart,
         kind: Kind::Address(|it| &mut it.metrics_address),
         text: "Prometheus scrapes http://ADDRESS/metrics; off turns it off. On a loopback address /api/v1/status is served, too.",
+    },
+    Key {
+        name: "map",
+        when: When::Restart,
+        kind: Kind::Word(&OneOf(MAP, |it| &mut it.has_map)),
+        text: "The live map of the node, a page at http://ADDRESS/map while metricsAddress is a loopback address, with what happened before: on or off.",
     },
     Key {
         name: "policy",

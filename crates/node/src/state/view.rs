@@ -186,7 +186,7 @@ impl NodeState {
 
     /// Everything about containers whose name, pod, `namespace/pod/container` or runtime id begins with `name`; live ones first, then
     /// the latest of those that are gone.
-    pub(super) fn explain(&self, name: &str) -> Vec<Explanation> {
+    pub fn explain(&self, name: &str) -> Vec<Explanation> {
         let narrowings = self.narrowings();
         let live = self.containers.iter().filter(|(_, container)| {
             let by_id = container.runtime_id.as_ref().is_some_and(|id| id.starts_with(name));
