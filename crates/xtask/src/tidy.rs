@@ -13,7 +13,7 @@ use crate::units::check_units;
 use crate::{cargo, workspace};
 
 /// Layer of each crate: it may depend on lower ones only; on the highest, the command line also on the daemon.
-const LAYERS: [(&str, u8); 10] = [
+const LAYERS: [(&str, u8); 11] = [
     ("bayplan-types", 0),
     ("bayplan-topology", 1),
     ("bayplan-allocator", 2),
@@ -21,6 +21,7 @@ const LAYERS: [(&str, u8); 10] = [
     ("bayplan-rebalance", 3),
     ("bayplan-host", 4),
     ("bayplan-cri", 4),
+    ("bayplan-nri", 4),
     ("bayplan-probes", 4),
     ("bayplan-daemon", 5),
     ("bayplan-cli", 5),
@@ -170,8 +171,10 @@ fn check_protocols() -> anyhow::Result<Vec<String>> {
             breaches.push(format!("proto/{file} has SHA-256 {digest}, which is not in README.md"));
         }
     }
-    if !readme.contains("| `cri/api.proto`") {
-        breaches.push("proto/README.md does not list cri/api.proto".to_owned());
+    for file in ["cri/api.proto", "nri/api.proto"] {
+        if !readme.contains(&format!("| `{file}`")) {
+            breaches.push(format!("proto/README.md does not list {file}"));
+        }
     }
     Ok(breaches)
 }
