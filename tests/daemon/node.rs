@@ -10,7 +10,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bayplan_cri::annotations::Rule;
 use bayplan_cri::embedded::{ContainerSnapshot, EmbeddedRuntime};
 use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec, RunningPod};
 use bayplan_cri::upstream::{ContainerState, Upstream};
@@ -23,6 +22,7 @@ use bayplan_host::disk::Disks;
 use bayplan_host::journal::JournalError;
 use bayplan_topology::{Snapshot, Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuSet, QosClass};
+use bayplan_workload::annotations::Rule;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;

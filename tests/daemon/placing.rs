@@ -5,10 +5,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use bayplan_cri::annotations::CpuPartition;
 use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_types::{Bytes, CpuSet, QosClass};
+use bayplan_workload::annotations::CpuPartition;
 
 use crate::node::{MACHINE, Node, RESERVED, STUCK, set, soon};
 

@@ -1,6 +1,6 @@
 //! `bayplan annotations`: what pods can ask for, as this version reads it.
 
-use bayplan_cri::annotations::{FOREIGN, Field, KEYS, render_text};
+use bayplan_workload::annotations::{FOREIGN, Field, KEYS, render_text};
 use serde::Serialize;
 
 use crate::args::{Output, OutputOptions};

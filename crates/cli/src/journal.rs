@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bayplan_cri::annotations::matches_glob;
 use bayplan_daemon::history::{Entry, Kind, Place};
+use bayplan_workload::annotations::matches_glob;
 use jiff::Timestamp;
 
 use crate::args::{JournalOptions, Moment, Output};

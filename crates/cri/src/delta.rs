@@ -4,9 +4,9 @@
 //! "Last One Wins"). So a message that says only `cpuset_cpus` and `cpuset_mems`, appended to the original, changes these two and
 //! nothing else. Decoding and encoding again would lose every field that is newer than our copy of the protocol file.
 
+use bayplan_workload::{Mount, Pinning};
 use prost::Message;
 
-use crate::agent::{Mount, Pinning};
 use crate::v1;
 
 /// What pins the container of an encoded `CreateContainerRequest` when it follows it, and mounts these directories besides its own.

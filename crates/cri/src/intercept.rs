@@ -9,6 +9,7 @@ mod exchange;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 
+use bayplan_workload::{Admission, Agent, CreateOutcome, Mount};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::{HeaderMap, Request, Response};
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::agent::{Admission, Agent, CreateOutcome, Mount};
+use crate::call_observer::CallObserver;
 use crate::needed::{self, Fields};
 use crate::proxy::{CallEnd, Shared};
 use crate::upstream::code_number;
@@ -151,7 +152,7 @@ fn decoded<M: Message + Default>(message: Bytes, fields: &Fields) -> Result<M, p
 }
 
 /// Handles one decoded call from its first byte to its last.
-pub(crate) async fn run<A: Agent>(
+pub(crate) async fn run<A: Agent + CallObserver>(
     shared: Arc<Shared<A>>,
     method: Method,
     request: Request<Body>,
@@ -189,7 +190,7 @@ pub(crate) async fn run<A: Agent>(
 }
 
 /// Forwards a call that cannot be read, unless it asks for CPUs and the agent lets none pass.
-async fn pass_unread<A: Agent>(
+async fn pass_unread<A: Agent + CallObserver>(
     shared: &Arc<Shared<A>>,
     method: Method,
     window: &Window,
@@ -208,7 +209,7 @@ async fn pass_unread<A: Agent>(
     answer
 }
 
-impl<A: Agent> Call<A> {
+impl<A: Agent + CallObserver> Call<A> {
     /// `Err` is an answer that bayplan gives without calling the runtime.
     async fn answer(self, message: Bytes, question: Question) -> Result<Exchange, Status> {
         let shared = Arc::clone(&self.shared);
@@ -320,7 +321,7 @@ async fn or_tell<T>(work: impl Future<Output = T>, unknown: impl AsyncFnOnce()) 
 }
 
 /// What the container is to see besides what kubelet lets it see; kubelet's own mounts win.
-fn mounts<A: Agent>(agent: &A, create: &v1::CreateContainerRequest) -> Vec<Mount> {
+fn mounts<A: Agent + CallObserver>(agent: &A, create: &v1::CreateContainerRequest) -> Vec<Mount> {
     let Some(config) = &create.config else { return Vec::new() };
     let Some(metadata) = &config.metadata else { return Vec::new() };
     let mut mounts = agent.mounts(&create.pod_sandbox_id, &metadata.name, metadata.attempt);

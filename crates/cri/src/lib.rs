@@ -5,36 +5,28 @@
 //!
 //! | Module | What it is |
 //! |---|---|
-//! | [`proxy`] | forwards every call; asks the [`agent`] about the nine that create, change or end something |
+//! | [`proxy`] | forwards every call; asks the [`Agent`](bayplan_workload::Agent) about the nine that create, change or end something |
 //! | [`upstream`] | the one connection to the runtime, shared by the proxy and the daemon's own calls |
-//! | [`translate`] | CRI messages to requests; pure |
-//! | [`annotations`] | what a pod asks for beyond amounts; pure |
-//! | [`mates`] | what is still to come of a container's pod; pure |
-//! | [`silent`] | containers that have their settings from their pod's figure; pure |
+//! | [`translate`] | CRI messages to values; pure |
 //! | [`delta`], [`frame`], [`deadline`] | the wire formats the proxy reads and edits; pure |
 //! | [`kubelet`] | a client that asks as kubelet does, for the demo and for tests |
 //! | [`embedded`] | a CRI runtime without processes, for the demo and for tests |
 
 #![forbid(unsafe_code)]
 
-pub mod agent;
-pub mod annotations;
 mod authority;
+pub mod call_observer;
 mod cork;
 pub mod deadline;
 pub mod delta;
-pub mod devices;
 pub mod embedded;
 pub mod frame;
 mod intercept;
 pub mod kubelet;
-pub mod mates;
 mod needed;
 pub mod proxy;
 mod quiet;
-mod resources;
 mod server;
-pub mod silent;
 mod stream;
 mod tolerant;
 pub mod translate;

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bayplan_workload::{Agent, Ticket};
 use bytes::Bytes;
 use http::{Request, Response};
 use tokio::net::UnixListener;
@@ -39,7 +40,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::Service;
 
-use crate::agent::{Agent, Ticket};
+use crate::call_observer::CallObserver;
 use crate::intercept::{self, Method, Window};
 use crate::server;
 use crate::stream::Received;
@@ -93,7 +94,7 @@ impl<A> Clone for Proxy<A> {
     }
 }
 
-impl<A: Agent> Proxy<A> {
+impl<A: Agent + CallObserver> Proxy<A> {
     /// A proxy to this runtime that asks this agent. Image calls go to `images`, if that is somewhere else. Decoded calls will run on the tokio
     /// runtime on which this is called; without one it panics.
     pub fn new(upstream: Upstream, images: Option<Upstream>, agent: A) -> Proxy<A> {
@@ -114,7 +115,7 @@ impl<A: Agent> Proxy<A> {
 /// Serves the proxy until `shutdown`, and on until no call is under way that takes long, at most for `drain`, which is asked then. Then decoded calls get
 /// five seconds to finish, others one second more, and decoded ones that came meanwhile the same once; what still runs (streams such as `GetContainerEvents` never end by
 /// themselves) is cut off.
-pub async fn serve<A: Agent>(
+pub async fn serve<A: Agent + CallObserver>(
     listener: UnixListener,
     proxy: Proxy<A>,
     shutdown: impl Future<Output = ()>,
@@ -142,7 +143,7 @@ pub async fn serve<A: Agent>(
 
 impl<A, B> Service<Request<B>> for Proxy<A>
 where
-    A: Agent,
+    A: Agent + CallObserver,
     B: http_body::Body<Data = Bytes, Error = Status> + Send + Unpin + 'static,
 {
     type Response = Response<Body>;
@@ -172,7 +173,7 @@ where
     }
 }
 
-impl<A: Agent> Shared<A> {
+impl<A: Agent + CallObserver> Shared<A> {
     /// Names the next creation.
     pub(crate) fn next_ticket(&self) -> Ticket {
         Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bayplan_workload::{
+    Admission, Agent, CreateOutcome, Mount, NewContainer, Pinning, Pod, Resources, Ticket,
+};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -16,11 +19,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 
-use crate::agent::{Admission, Agent, CreateOutcome, Mount, Pinning, Ticket};
+use crate::call_observer::CallObserver;
 use crate::embedded::EmbeddedRuntime;
 use crate::proxy::{self, Proxy};
 use crate::server;
-use crate::translate::{NewContainer, Pod, Resources};
 use crate::upstream::Upstream;
 use crate::v1;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
@@ -146,16 +148,18 @@ impl Agent for Recorder {
         self.write(format!("resized {container_id} answered {is_answered}"));
     }
 
-    fn call_ended(&self, method: &str, code: u32) {
-        let name = method.rsplit('/').next().unwrap_or_default();
-        self.write(format!("call {name} {code}"));
-    }
-
     fn may_pass(&self, _: &str, why: &'static str) -> Result<(), String> {
         match self.admission() {
             Admission::Refuse(_) => Err(format!("cannot be read: {why}")),
             _ => Ok(()),
         }
+    }
+}
+
+impl CallObserver for Recorder {
+    fn call_ended(&self, method: &str, code: u32) {
+        let name = method.rsplit('/').next().unwrap_or_default();
+        self.write(format!("call {name} {code}"));
     }
 
     fn passed_through(&self, method: &str, why: &'static str) {

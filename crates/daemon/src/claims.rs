@@ -11,9 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_allocator::{Allocation, ContainerId, Ledger, PoolId, Request, plan_way};
-use bayplan_cri::annotations::{may_claim, shown};
-use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_types::{CpuSet, MilliCpu, QosClass};
+use bayplan_workload::annotations::{may_claim, shown};
+use bayplan_workload::{NewContainer, Pod};
 use jiff::Timestamp;
 
 use crate::event::{Answer, Note, Step};

@@ -9,8 +9,8 @@
 //! that is set back does not make it longer than the pod wants from then on.
 
 use bayplan_allocator::{ColdStart, ContainerId, Request, offer};
-use bayplan_cri::annotations::{Warning, WarningKind, read_annotations};
-use bayplan_cri::translate::NewContainer;
+use bayplan_workload::NewContainer;
+use bayplan_workload::annotations::{Warning, WarningKind, read_annotations};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 

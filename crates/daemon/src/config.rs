@@ -27,13 +27,13 @@ use std::time::Duration;
 
 use bayplan_allocator::Limits;
 use bayplan_allocator::policy::Policy;
-use bayplan_cri::annotations::{ClassNames, CpuPartition, InterruptRule, Rule};
-use bayplan_cri::translate::{Ceilings, RequestRules};
 use bayplan_enforcement::power::profile_names;
 use bayplan_enforcement::resctrl::ResctrlConfig;
 use bayplan_enforcement::{BlockIoClass, MemoryQos, ReclaimClass};
 use bayplan_probes::CounterChoice;
 use bayplan_types::{Bytes, CpuSet};
+use bayplan_workload::annotations::{ClassNames, CpuPartition, InterruptRule, Rule};
+use bayplan_workload::{Ceilings, RequestRules};
 use jiff::SignedDuration;
 use tokio::sync::watch;
 

@@ -4,9 +4,9 @@ use bayplan_allocator::{
     Allocation, Considered, Offer, Part, Pools, Preserve, Refusal, Rejection, Request, Score,
     Wishes,
 };
-use bayplan_cri::annotations::{Sources, Warning, WarningKind};
-use bayplan_cri::translate::NewContainer;
 use bayplan_types::{Bytes, MemoryKind, MilliCpu};
+use bayplan_workload::NewContainer;
+use bayplan_workload::annotations::{Sources, Warning, WarningKind};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

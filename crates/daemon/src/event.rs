@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use bayplan_allocator::policy::{Policy, surviving_pools};
 use bayplan_allocator::{ContainerId, Pools};
-use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
-use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use bayplan_enforcement::Plan;
 use bayplan_topology::{Device, Topology};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
+use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, Resources, Ticket};
 
 use crate::history::{By, Entry, Kind, ProposalForm};
 use crate::huge_pages::HugePagesNow;

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bayplan_cri::agent::{Admission, Agent, CreateOutcome, Mount, Ticket};
-use bayplan_cri::translate::{NewContainer, Pod, Resources};
+use bayplan_cri::call_observer::CallObserver;
 use bayplan_cri::upstream::RuntimeError;
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::read_volumes;
+use bayplan_workload::{
+    Admission, Agent, CreateOutcome, Mount, NewContainer, Pod, Resources, Ticket,
+};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -371,10 +373,6 @@ impl Agent for Gate {
         self.tell(Event::Resized(container_id.to_owned(), is_answered)).await;
     }
 
-    fn call_ended(&self, method: &str, code: u32) {
-        self.metrics.call_ended(method, code);
-    }
-
     fn may_pass(&self, method: &str, why: &'static str) -> Result<(), String> {
         if self.config.borrow().on_failure == OnFailure::Open {
             return Ok(());
@@ -382,6 +380,12 @@ impl Agent for Gate {
         tracing::error!(method, why, "refused: it cannot be read, and onFailure is closed");
         self.metrics.failed("undecided");
         Err(format!("bayplan cannot read this call ({why}), and onFailure is closed"))
+    }
+}
+
+impl CallObserver for Gate {
+    fn call_ended(&self, method: &str, code: u32) {
+        self.metrics.call_ended(method, code);
     }
 
     fn passed_through(&self, method: &str, why: &'static str) {

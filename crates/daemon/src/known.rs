@@ -19,7 +19,7 @@
 use std::collections::BTreeSet;
 
 use bayplan_allocator::ContainerId;
-use bayplan_cri::agent::Admission;
+use bayplan_workload::Admission;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::event::Answer;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use bayplan_cri::translate::Resources;
+use bayplan_workload::Resources;
 
 use crate::occupancy::Occupant;
 

@@ -9,9 +9,8 @@
 //! moves nobody to another place than the one that he had. Who came meanwhile is found by the next sync and adopted where he runs.
 
 use bayplan_allocator::{ContainerId, Request};
-use bayplan_cri::agent::Admission;
-use bayplan_cri::translate::{NewContainer, Resources};
 use bayplan_types::{CpuSet, Pinning};
+use bayplan_workload::{Admission, NewContainer, Resources};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bayplan_allocator::{ContainerId, NoHome, Part};
-use bayplan_cri::annotations::{Tuning, read_annotations};
-use bayplan_cri::translate::{NewContainer, RequestRules};
 use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
+use bayplan_workload::annotations::{Tuning, read_annotations};
+use bayplan_workload::{NewContainer, RequestRules};
 
 use crate::state::NodeState;
 use crate::turned::Turned;

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Part, PoolId, Request, Terms};
-use bayplan_cri::annotations::may_claim;
 use bayplan_types::{CpuSet, MilliCpu, NodeSet, Pinning};
+use bayplan_workload::annotations::may_claim;
 use jiff::Timestamp;
 
 use crate::claims::shown_cpus;

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_allocator::policy::{Policy, PoolsError, pools};
 use bayplan_allocator::{ContainerId, Pools};
-use bayplan_cri::translate::RequestRules;
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
+use bayplan_workload::RequestRules;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 

@@ -9,10 +9,10 @@ use std::ops::Not;
 use bayplan_allocator::{
     Allocation, ContainerId, HugeCharge, Owner, Part, PoolId, Pools, Preserve, Terms,
 };
-use bayplan_cri::annotations::left_out;
-use bayplan_cri::translate::{NewContainer, Pod, Resources};
 use bayplan_topology::Level;
 use bayplan_types::{Bytes, CpuSet, MilliCpu, NodeId, ParseSetError, QosClass};
+use bayplan_workload::annotations::left_out;
+use bayplan_workload::{NewContainer, Pod, Resources};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

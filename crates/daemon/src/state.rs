@@ -28,14 +28,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Ledger, Move, Part, Pools, Request};
-use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
-use bayplan_cri::annotations::{Warning, WarningKind};
-use bayplan_cri::mates::has_ended_mates;
-use bayplan_cri::silent::Member;
-use bayplan_cri::translate::{Hardware, NewContainer, RequestRules, derive_request};
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
 use bayplan_topology::Device;
 use bayplan_types::{CpuSet, Pinning};
+use bayplan_workload::annotations::{Warning, WarningKind};
+use bayplan_workload::mates::has_ended_mates;
+use bayplan_workload::silent::Member;
+use bayplan_workload::{
+    Admission, CreateOutcome, Hardware, NewContainer, RequestRules, Ticket, derive_request,
+};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::claims::Claim;

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_cri::annotations::{kept_labels, relevant};
-use bayplan_cri::translate::{NewContainer, Pod, Resources, parse_qos};
 use bayplan_cri::upstream::{
     ContainerDetails, ContainerState, ListedContainer, PodDetails, RuntimeError, Upstream,
 };
 use bayplan_host::read_process_pinning;
 use bayplan_types::Pinning;
+use bayplan_workload::annotations::{kept_labels, relevant};
+use bayplan_workload::{NewContainer, Pod, Resources, parse_qos};
 use futures::StreamExt as _;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::lab::made_once;
+use crate::lab::{cache_dir, made_once};
 use crate::run_program;
 
 /// A program the tests use, and the Debian package that has it.
@@ -104,6 +104,19 @@ pub(crate) fn check_fuse() -> anyhow::Result<()> {
         "the tests need /dev/fuse: load the kernel's module `fuse`, or start this container with `--device /dev/fuse --cap-add SYS_ADMIN`"
     );
     Ok(())
+}
+
+/// Whether tests with real containers find their programs.
+pub(crate) fn has_containers() -> bool {
+    ["containerd", "ctr", "runc", "busybox"].into_iter().all(has_program)
+}
+
+/// Whether tests with a real Prometheus find its programs.
+pub(crate) fn has_prometheus() -> bool {
+    let (package, programs) = UNPACKED;
+    let unpacked = cache_dir().map(|dir| dir.join(package));
+    let is_unpacked = |name: &str| unpacked.as_ref().is_ok_and(|dir| dir.join(name).is_file());
+    programs.into_iter().all(|name| is_unpacked(name) || find_program(name).is_ok())
 }
 
 /// The full path of a program.

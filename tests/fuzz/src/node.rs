@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use bayplan_allocator::policy::Policy;
 use bayplan_allocator::{ContainerId, Ledger, check_ledger, offer};
-use bayplan_cri::annotations::Rule;
-use bayplan_cri::translate::{Hardware, NewContainer, Pod, RequestRules, derive_request};
+use bayplan_workload::annotations::{Rule};
+use bayplan_workload::{Hardware, NewContainer, Pod, RequestRules, derive_request};
 use bayplan_daemon::NodeState;
 use bayplan_daemon::event::ChangedMachine;
 use bayplan_topology::{derive, parse_machine};

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use bayplan_allocator::ContainerId;
-use bayplan_cri::annotations::{affinities, read_annotations, relevant};
-use bayplan_cri::translate::NewContainer;
+use bayplan_workload::annotations::{affinities, read_annotations, relevant};
+use bayplan_workload::{NewContainer};
 use bayplan_fuzz::{check_request, container, rules};
 use libfuzzer_sys::fuzz_target;
 

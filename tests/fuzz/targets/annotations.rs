@@ -1,7 +1,7 @@
 //! Annotations of a pod, one a line: `name value`. The own prefix need not be hit by chance.
 #![no_main]
 
-use bayplan_cri::annotations::{read_annotations, relevant};
+use bayplan_workload::annotations::{read_annotations, relevant};
 use bayplan_fuzz::{check_request, check_shown, container, rules};
 use libfuzzer_sys::fuzz_target;
 

@@ -8,8 +8,6 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
-use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
-use bayplan_cri::translate::{NewContainer, Resources};
 use bayplan_daemon::config::{Config, parse_config};
 use bayplan_daemon::decision::Decision;
 use bayplan_daemon::event::{Answer, ChangedMachine, Event, RuntimeView, Seen, SeenDetails, Step};
@@ -18,6 +16,7 @@ use bayplan_daemon::record::{Live, PlacedRecord, replay};
 use bayplan_daemon::{NodeState, new_state, parse_recorded_machine};
 use bayplan_topology::Topology;
 use bayplan_types::Pinning;
+use bayplan_workload::{Admission, CreateOutcome, NewContainer, Resources, Ticket};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::replay::played::{Arrival, Played, Setting};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_cri::translate::NewContainer;
 use bayplan_daemon::history::{Entry, Place};
 use bayplan_types::{Bytes, CpuSet, NodeSet, QosClass};
+use bayplan_workload::NewContainer;
 
 use crate::simulate::placement::{Effect, Kind, Outcome, Placed, PlacementRow};
 use crate::simulate::trace::{Event, Op, Trace, Wanted};

@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use bayplan_allocator::Ledger;
 use bayplan_allocator::policy::{Policy, pools};
-use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
-use bayplan_cri::translate::RequestRules;
 use bayplan_daemon::NodeState;
 use bayplan_daemon::config::CompactionConfig;
 use bayplan_daemon::event::{Answer, Event, Note, RuntimeView, Seen};
 use bayplan_topology::{derive, parse_machine};
+use bayplan_workload::{Admission, CreateOutcome, RequestRules, Ticket};
 use jiff::Timestamp;
 use proptest::prelude::*;
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use bayplan_allocator::Ledger;
 use bayplan_allocator::policy::{Policy, pools};
-use bayplan_cri::translate::RequestRules;
 use bayplan_daemon::config::CompactionConfig;
 use bayplan_topology::{derive, parse_machine};
 use bayplan_types::CpuSet;
+use bayplan_workload::RequestRules;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 

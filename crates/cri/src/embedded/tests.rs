@@ -235,7 +235,7 @@ async fn ids_repeat_from_run_to_run() {
 
 #[tokio::test]
 async fn cleared_faults_are_gone() {
-    let house = crate::test_support::House::new(crate::agent::Admission::PassThrough);
+    let house = crate::test_support::House::new(bayplan_workload::Admission::PassThrough);
     house.runtime.inject("Version", Fault::Fail(13));
     let mut client = house.client();
     assert!(soon(client.version(VersionRequest::default())).await.is_err());

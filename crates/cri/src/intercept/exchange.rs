@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bayplan_workload::Agent;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream};
 use http::{HeaderMap, HeaderValue, Request, Response, header};
@@ -13,7 +14,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::Window;
-use crate::agent::Agent;
+use crate::call_observer::CallObserver;
 use crate::frame;
 use crate::proxy::{CallEnd, Shared, grpc_status};
 use crate::stream::Received;
@@ -49,7 +50,7 @@ pub(super) enum Gathered {
 }
 
 /// Reads a request's body.
-pub(super) async fn gather<A: Agent>(
+pub(super) async fn gather<A: Agent + CallObserver>(
     shared: &Shared<A>,
     window: &Window,
     mut body: Body,
@@ -103,7 +104,7 @@ fn whole(frames: Vec<Frame<Bytes>>, length: usize) -> Whole {
 }
 
 /// Comes back when the call must not go on, with the answer for a client that may have gone.
-async fn closed<A: Agent>(shared: &Shared<A>, window: &Window) -> Status {
+async fn closed<A: Agent + CallObserver>(shared: &Shared<A>, window: &Window) -> Status {
     let over = async {
         match window.deadline {
             Some(deadline) => tokio::time::sleep_until(deadline).await,
@@ -125,7 +126,7 @@ async fn closed<A: Agent>(shared: &Shared<A>, window: &Window) -> Status {
 }
 
 /// Forwards a call that is not read, for as long as its client is there.
-pub(super) async fn pass<A: Agent>(
+pub(super) async fn pass<A: Agent + CallObserver>(
     shared: &Arc<Shared<A>>,
     window: &Window,
     request: Request<Body>,
@@ -200,7 +201,7 @@ impl Exchange {
     }
 }
 
-impl<A: Agent> Call<A> {
+impl<A: Agent + CallObserver> Call<A> {
     /// Sends the call on, with this body in place of the original if there is one.
     pub(super) async fn forward(self, changed: Option<Bytes>) -> Exchange {
         let Call { shared, window, mut head, mut whole } = self;

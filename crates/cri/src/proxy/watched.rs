@@ -1,4 +1,4 @@
-//! Sees how a forwarded call ends. In: the runtime's answer. Out: the same answer, and one [`Agent::call_ended`].
+//! Sees how a forwarded call ends. In: the runtime's answer. Out: the same answer, and one [`CallObserver::call_ended`].
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use http_body::{Frame, SizeHint};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::agent::Agent;
+use crate::call_observer::CallObserver;
 use crate::proxy::Shared;
 use crate::proxy::under_way::Entry;
 use crate::stream::Received;
@@ -18,11 +18,11 @@ use crate::upstream::{Upstream, code_number};
 
 /// Tells the agent once how a call ended, and until then the call is under way; when it is dropped before, the client went away.
 #[derive(Debug)]
-pub(crate) struct CallEnd<A: Agent> {
+pub(crate) struct CallEnd<A: CallObserver> {
     waiting: Option<(Arc<Shared<A>>, Entry)>,
 }
 
-impl<A: Agent> CallEnd<A> {
+impl<A: CallObserver> CallEnd<A> {
     pub(super) fn new(shared: Arc<Shared<A>>, entry: Entry) -> CallEnd<A> {
         CallEnd { waiting: Some((shared, entry)) }
     }
@@ -41,7 +41,7 @@ impl<A: Agent> CallEnd<A> {
     }
 }
 
-impl<A: Agent> Drop for CallEnd<A> {
+impl<A: CallObserver> Drop for CallEnd<A> {
     fn drop(&mut self) {
         self.tell(code_number(Code::Cancelled));
     }
@@ -55,7 +55,7 @@ pub(crate) fn grpc_status(headers: &HeaderMap) -> Option<u32> {
 }
 
 /// Passes an answer on frame by frame.
-pub(super) fn watch<A: Agent>(
+pub(super) fn watch<A: CallObserver>(
     response: Response<Received>,
     upstream: Upstream,
     mut end: CallEnd<A>,
@@ -71,13 +71,13 @@ pub(super) fn watch<A: Agent>(
 }
 
 /// Frames as they come. `inner` is `None` after it broke.
-struct WatchedBody<A: Agent> {
+struct WatchedBody<A: CallObserver> {
     inner: Option<Received>,
     upstream: Upstream,
     end: CallEnd<A>,
 }
 
-impl<A: Agent> WatchedBody<A> {
+impl<A: CallObserver> WatchedBody<A> {
     /// An answer that is over without trailers has no status, which is UNKNOWN to its client.
     fn tell_if_over(&mut self) {
         if self.inner.as_ref().is_none_or(http_body::Body::is_end_stream) {
@@ -97,9 +97,9 @@ impl<A: Agent> WatchedBody<A> {
 }
 
 // Nothing in it is pinned in place.
-impl<A: Agent> Unpin for WatchedBody<A> {}
+impl<A: CallObserver> Unpin for WatchedBody<A> {}
 
-impl<A: Agent> http_body::Body for WatchedBody<A> {
+impl<A: CallObserver> http_body::Body for WatchedBody<A> {
     type Data = Bytes;
     type Error = Status;
 

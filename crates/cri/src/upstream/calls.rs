@@ -5,11 +5,11 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bayplan_workload::Pinning;
 use futures::{Stream, TryFutureExt as _, TryStreamExt as _, future, stream};
 use tonic::{Code, Request, Response, Status};
 
 use super::{ContainerDetails, Upstream, info};
-use crate::agent::Pinning;
 use crate::translate::image;
 use crate::{delta, v1};
 

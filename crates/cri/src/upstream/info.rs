@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use bayplan_types::{Bytes, CpuSet, NodeSet};
+use bayplan_workload::devices::{device_names, mounted_devices};
+use bayplan_workload::huge_pages;
 use serde_json::Value;
 
-use crate::devices::{device_names, mounted_devices};
-use crate::translate::huge_pages;
 use crate::v1;
 
 /// A container as the runtime will run it or runs it.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_cri::annotations::parse_quantity;
 use bayplan_enforcement::{BlockIoClass, BlockIoRule};
+use bayplan_workload::annotations::parse_quantity;
 use serde_json::{Map, Value as Json, json};
 
 use super::Config;

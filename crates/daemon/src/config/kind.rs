@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::path::{Component, PathBuf};
 use std::time::Duration;
 
-use bayplan_cri::annotations::{Words, known_as};
 use bayplan_types::{Bytes, CpuSet};
+use bayplan_workload::annotations::{Words, known_as};
 use serde_json::{Value as Json, json};
 use tracing_subscriber::EnvFilter;
 

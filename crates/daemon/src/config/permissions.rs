@@ -1,6 +1,6 @@
 //! The key `permissions`: what the pods of which namespaces may ask for.
 
-use bayplan_cri::annotations::{GROUPS, Item, Rule};
+use bayplan_workload::annotations::{GROUPS, Item, Rule};
 use serde_json::{Value as Json, json};
 
 use super::Config;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bayplan_cri::annotations::{RebalanceWish, Words};
 use bayplan_rebalance::{Knob, Mode};
+use bayplan_workload::annotations::{RebalanceWish, Words};
 use serde_json::{Value as Json, json};
 
 use super::Config;

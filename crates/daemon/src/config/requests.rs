@@ -4,10 +4,10 @@
 //! ask for is either done, or refused with a reason: an option that does nothing would be believed.
 
 use bayplan_allocator::{Packing, Siblings, Strictness, Wishes, Within};
-use bayplan_cri::annotations::Words;
-use bayplan_cri::translate::RequestRules;
 use bayplan_topology::Level;
 use bayplan_types::CpuPriority;
+use bayplan_workload::RequestRules;
+use bayplan_workload::annotations::Words;
 use serde_json::{Value as Json, json};
 
 use super::kind::scalars;

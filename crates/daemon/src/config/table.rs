@@ -1,9 +1,11 @@
 //! Every key of the configuration, in the order of the documentation. A new key is one row here, and a field of [`super::Config`].
 
 use bayplan_allocator::policy::Policy;
-use bayplan_cri::annotations::{BURST, FLAG, INTERRUPTS, PARTITION, PRIORITY, SIBLINGS, Words};
 use bayplan_probes::CounterChoice;
 use bayplan_types::Bytes;
+use bayplan_workload::annotations::{
+    BURST, FLAG, INTERRUPTS, PARTITION, PRIORITY, SIBLINGS, Words,
+};
 
 use super::block_io::BlockIoClasses;
 use super::cpu_classes::{ClassOf, Classes, CpuUse, Schedule, Zone};

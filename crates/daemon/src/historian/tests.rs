@@ -174,7 +174,7 @@ fn every_kind_has_the_name_that_files_have() {
 #[test]
 fn annotations_of_one_namespace_take_their_share_of_the_history_and_no_more() {
     let entry = |namespace: &str, bytes: usize| {
-        let mut container = bayplan_cri::translate::NewContainer::default();
+        let mut container = bayplan_workload::NewContainer::default();
         container.pod.namespace = namespace.to_owned();
         container.pod.annotations.insert("a".to_owned(), "x".repeat(bytes));
         let spec = Some(Box::new(crate::record::ContainerForm::from(&container)));

@@ -3,8 +3,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bayplan_allocator::NoHome;
-use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_types::CpuClass;
+use bayplan_workload::{NewContainer, Pod};
 use expect_test::expect;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
-use bayplan_cri::annotations::RebalanceWish;
-use bayplan_cri::translate::Pod;
 use bayplan_rebalance::{Knob, Mode, Resident, Scene, Unrest, Workload};
 use bayplan_topology::Topology;
 use bayplan_types::{CpuClass, CpuSet, NodeId, NodeSet, QosClass};
+use bayplan_workload::Pod;
+use bayplan_workload::annotations::RebalanceWish;
 
 use super::reach::Reach;
 use crate::config::RebalanceConfig;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bayplan_allocator::{ContainerId, NoHome};
-use bayplan_cri::translate::{NewContainer, Pod, RequestRules};
 use bayplan_host::counters::{GroupCounters, MonitorCounters, Pressure, Stall};
 use bayplan_probes::Rates;
 use bayplan_rebalance::{Decision, Knob, Mode, Rebalancer, Round, Sample, Scene, Settings};
 use bayplan_topology::{derive, parse_machine};
 use bayplan_types::{Bytes, CpuClass, CpuId, QosClass};
+use bayplan_workload::{NewContainer, Pod, RequestRules};
 use expect_test::{Expect, expect};
 
 use super::reach::Reach;

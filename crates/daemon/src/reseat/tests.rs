@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 
 use bayplan_allocator::policy::{Policy, pools};
 use bayplan_allocator::{Ledger, check_ledger};
-use bayplan_cri::agent::{Admission, CreateOutcome, Ticket};
-use bayplan_cri::annotations::Rule;
-use bayplan_cri::translate::{NewContainer, Pod, RequestRules, Resources};
 use bayplan_enforcement::render_plan;
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::QosClass;
+use bayplan_workload::annotations::Rule;
+use bayplan_workload::{
+    Admission, CreateOutcome, NewContainer, Pod, RequestRules, Resources, Ticket,
+};
 use expect_test::{Expect, expect};
 
 use super::*;

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use bayplan_allocator::{Allocation, Offer, Refusal, Request, Siblings, Strictness};
-use bayplan_cri::annotations::{Field, Warning, WarningKind, Wish, is_allowed_by_rule};
-use bayplan_cri::translate::NewContainer;
 use bayplan_types::CpuSet;
+use bayplan_workload::NewContainer;
+use bayplan_workload::annotations::{Field, Warning, WarningKind, Wish, is_allowed_by_rule};
 
 use crate::event::Step;
 use crate::state::{NodeState, full_name};

@@ -1,8 +1,8 @@
 //! What the history is told of the state. Nothing here changes anything.
 
 use bayplan_allocator::{Allocation, ContainerId, Move};
-use bayplan_cri::translate::{NewContainer, Resources};
 use bayplan_types::Pinning;
+use bayplan_workload::{NewContainer, Resources};
 use jiff::Timestamp;
 
 use crate::decision::Decision;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bayplan_allocator::ContainerId;
-use bayplan_cri::translate::{Pod, Resources};
+use bayplan_workload::{Pod, Resources};
 use jiff::Timestamp;
 
 use crate::event::{Answer, Step};

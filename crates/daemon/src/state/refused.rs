@@ -2,8 +2,7 @@
 //! once is counted from then on, and told again with the tenth, the hundredth, ... refusal and at the end.
 
 use bayplan_allocator::ContainerId;
-use bayplan_cri::agent::Admission;
-use bayplan_cri::translate::{NewContainer, Resources};
+use bayplan_workload::{Admission, NewContainer, Resources};
 
 use crate::decision::Decision;
 use crate::event::{Answer, Note, Step};

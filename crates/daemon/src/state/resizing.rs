@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Previous, offer};
-use bayplan_cri::agent::Admission;
-use bayplan_cri::translate::{NewContainer, Resources};
 use bayplan_types::{CpuSet, Pinning};
+use bayplan_workload::{Admission, NewContainer, Resources};
 use jiff::Timestamp;
 
 use crate::event::{Answer, Note, Step};

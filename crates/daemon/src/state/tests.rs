@@ -25,11 +25,11 @@ use std::sync::Arc;
 
 use bayplan_allocator::check_ledger;
 use bayplan_allocator::policy::{Policy, pools};
-use bayplan_cri::annotations::Rule;
-use bayplan_cri::translate::{Pod, Resources};
 use bayplan_rebalance::Knob;
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuId, CpuSet, MilliCpu, QosClass};
+use bayplan_workload::annotations::Rule;
+use bayplan_workload::{Pod, Resources};
 use proptest::prelude::*;
 
 use super::*;

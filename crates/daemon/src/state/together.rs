@@ -7,10 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Part, Previous, Request, offer};
-use bayplan_cri::agent::Admission;
-use bayplan_cri::silent::{Member, silent};
-use bayplan_cri::translate::{NewContainer, Resources};
 use bayplan_types::{Bytes, MilliCpu};
+use bayplan_workload::silent::{Member, silent};
+use bayplan_workload::{Admission, NewContainer, Resources};
 use jiff::Timestamp;
 
 use crate::decision::Decision;

@@ -23,7 +23,7 @@ use crate::lab::kernel::{Kernel, RELEASES, Release};
 use crate::lab::machine::{DEFAULT, MACHINES, Machine};
 use crate::{cargo, setup, workspace};
 
-pub(crate) use crate::lab::cache::made_once;
+pub(crate) use crate::lab::cache::{cache_dir, made_once};
 
 pub(crate) const HELP: &str = "\
 cargo xtask lab list     the machines and kernels that there are
@@ -109,6 +109,14 @@ pub(crate) fn prepare() -> anyhow::Result<()> {
     }
     root::archive()?;
     Ok(())
+}
+
+/// Whether guests can start without anything being fetched or installed.
+pub(crate) fn is_prepared() -> bool {
+    let has_kernel = |release| Kernel::cached(release).is_ok_and(|kernel| kernel.is_some());
+    setup::find_program("qemu-system-x86_64").is_ok()
+        && RELEASES.into_iter().all(has_kernel)
+        && root::archive().is_ok()
 }
 
 /// The same, and newer kernels if there are any.

@@ -1,9 +1,9 @@
 //! What clients other than grpc-go send, as bytes.
 
+use bayplan_workload::Admission;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-use crate::agent::Admission;
 use crate::test_support::{House, soon};
 
 const VERSION: &[u8] = b"/runtime.v1.RuntimeService/Version";

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use bayplan_workload::Admission;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Request};
 use http_body_util::BodyExt;
@@ -9,7 +10,6 @@ use prost::Message;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::agent::Admission;
 use crate::embedded::Fault;
 use crate::frame;
 use crate::proxy::DECODED;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bayplan_workload::Admission;
 use http::HeaderMap;
 use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -9,7 +10,6 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tonic::{Code, Request, Status};
 
-use crate::agent::Admission;
 use crate::embedded::{EmbeddedRuntime, Fault};
 use crate::test_support::{DRAIN, House, create, pinning, run_pod, soon};
 use crate::{frame, v1};

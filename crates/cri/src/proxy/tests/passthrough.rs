@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use bayplan_workload::Admission;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
@@ -11,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::agent::Admission;
 use crate::embedded::Fault;
 use crate::intercept::DECODED;
 use crate::test_support::{House, run_pod, soon};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bayplan_workload::Admission;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -16,7 +17,6 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::agent::Admission;
 use crate::embedded::EmbeddedRuntime;
 use crate::frame::{self, MESSAGE_LEN_MAX};
 use crate::proxy::{self, Proxy};

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use bayplan_allocator::{ContainerId, NoHome};
-use bayplan_cri::translate::{NewContainer, Pod};
 use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_types::{CpuClass, CpuSet};
+use bayplan_workload::{NewContainer, Pod};
 use expect_test::{Expect, expect};
 use nix::errno::Errno;
 

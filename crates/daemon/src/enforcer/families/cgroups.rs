@@ -4,8 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_allocator::ContainerId;
-use bayplan_cri::annotations::{CpuPartition, InterruptRule, matches_glob};
-use bayplan_cri::translate::{NewContainer, Resources};
 use bayplan_enforcement::{
     BlockIoClass, BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants, Original,
     PartitionKind, PartitionOffer, PartitionWants, ReclaimMember, Slot, Unmovable,
@@ -19,6 +17,8 @@ use bayplan_host::{
 };
 use bayplan_rebalance::Knob;
 use bayplan_types::{Bytes, CpuClass, CpuSet, QosClass};
+use bayplan_workload::annotations::{CpuPartition, InterruptRule, matches_glob};
+use bayplan_workload::{NewContainer, Resources};
 
 use super::Gathered;
 use super::isolation::{Isolation, isolated_at_boot};

@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_cri::annotations::{Tuning, WakeUp};
 use bayplan_enforcement::power::{Latency, PowerClass, PowerOffer, settings_for_power};
 use bayplan_host::kernel::Kernel;
 use bayplan_host::read_power;
 use bayplan_types::CpuSet;
+use bayplan_workload::annotations::{Tuning, WakeUp};
 use jiff::civil::Time;
 
 use super::Gathered;

@@ -113,10 +113,10 @@ mod tests {
     use std::sync::Arc;
 
     use bayplan_allocator::{ContainerId, NoHome};
-    use bayplan_cri::translate::{NewContainer, Pod};
     use bayplan_enforcement::Unmovable;
     use bayplan_host::fake_kernel::FakeKernel;
     use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
+    use bayplan_workload::{NewContainer, Pod};
     use expect_test::{Expect, expect};
 
     use super::*;

@@ -1,7 +1,7 @@
 //! What pods may ask for, and what they are told.
 
-use bayplan_cri::translate::Ceilings;
 use bayplan_types::QosClass::{BestEffort, Burstable, Guaranteed};
+use bayplan_workload::Ceilings;
 use expect_test::{Expect, expect};
 
 use super::*;

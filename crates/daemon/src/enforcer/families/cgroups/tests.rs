@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bayplan_allocator::NoHome;
-use bayplan_cri::annotations::Rule;
-use bayplan_cri::translate::{NewContainer, Pod, RequestRules};
 use bayplan_enforcement::{files_to_read, plan_files, render_file_plan};
 use bayplan_host::disk::SoundDisk;
 use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_host::kernel::observe;
 use bayplan_types::CpuClass;
+use bayplan_workload::annotations::Rule;
+use bayplan_workload::{NewContainer, Pod, RequestRules};
 use expect_test::{Expect, expect};
 use nix::errno::Errno;
 

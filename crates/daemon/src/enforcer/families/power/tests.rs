@@ -2,9 +2,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bayplan_allocator::NoHome;
-use bayplan_cri::translate::{NewContainer, Pod, RequestRules};
 use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_types::CpuClass;
+use bayplan_workload::{NewContainer, Pod, RequestRules};
 use expect_test::{Expect, expect};
 
 use super::*;

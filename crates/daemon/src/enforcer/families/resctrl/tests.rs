@@ -2,10 +2,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bayplan_cri::translate::{NewContainer, RequestRules};
 use bayplan_host::disk::SoundDisk;
 use bayplan_host::fake_resctrl::FakeResctrl;
 use bayplan_types::QosClass;
+use bayplan_workload::{NewContainer, RequestRules};
 use expect_test::{Expect, expect};
 use nix::errno::Errno;
 

@@ -1,4 +1,4 @@
-use crate::translate::Pod;
+use crate::request::Pod;
 
 use super::*;
 

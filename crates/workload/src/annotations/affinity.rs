@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use super::Said;
 use super::values::{Misread, matches_glob, shown};
 use super::yaml::{parse_yaml, refuse_unknown, string, strings};
-use crate::translate::{NewContainer, RequestRules};
+use crate::request::{NewContainer, RequestRules};
 
 /// Weights are cut to this and its negative.
 const WEIGHT_MAX: i32 = 1000;

@@ -40,8 +40,8 @@ pub use tuning::{
 pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, known_as, matches_glob};
 pub use webhook::parse_quantity;
 
+use crate::request::{NewContainer, Pod, RequestRules};
 use crate::resources::ExactRequests;
-use crate::translate::{NewContainer, Pod, RequestRules};
 use names::look_up;
 pub use values::shown;
 use values::{Misread, VALUE_MAX, word};

@@ -11,8 +11,8 @@ use super::tuning::class_name;
 use super::values::{Misread, shown};
 use super::yaml::string;
 use super::{Asked, Warnings, annotation, check_length};
+use crate::request::NewContainer;
 use crate::resources::ExactRequests;
-use crate::translate::NewContainer;
 
 /// nri-plugins' name counts more, as it is the living one.
 pub(super) const NAMES: [&str; 2] = ["noderesource.dev/resources", "intel.com/resources"];

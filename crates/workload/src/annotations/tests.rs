@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
-use crate::translate::Pod;
+use crate::request::Pod;
 
 fn container(pairs: &[(&str, &str)]) -> NewContainer {
     let (labels, annotations): (Vec<_>, Vec<_>) =

@@ -8,7 +8,7 @@ use super::field::Field;
 use super::koordinator::{FOREIGN, Foreign};
 use super::names::{Lookup, look_up};
 use super::table::{self, KEYS};
-use crate::translate::NewContainer;
+use crate::request::NewContainer;
 
 /// Looks for names in what a pod says, which is sorted once at most.
 pub struct Sources<'a> {
@@ -120,7 +120,7 @@ mod tests {
     use bayplan_topology::Level;
 
     use super::*;
-    use crate::translate::{Hardware, RequestRules, derive_request};
+    use crate::request::{Hardware, RequestRules, derive_request};
 
     fn check(pairs: &[(&str, &str)], rejection: &Rejection, expected: &str) {
         let mut container = NewContainer { name: "c".to_owned(), ..NewContainer::default() };

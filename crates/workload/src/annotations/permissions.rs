@@ -10,7 +10,7 @@ use super::names::{CRM, NRI, OWN};
 use super::table::KEYS;
 use super::tuning::{CpuPartition, INTERRUPTS, InterruptRule, PARTITION};
 use super::values::{PRIORITY, Words, matches_glob};
-use crate::translate::RequestRules;
+use crate::request::RequestRules;
 
 /// Wishes of one kind, as a rule names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

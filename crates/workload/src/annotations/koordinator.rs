@@ -10,7 +10,7 @@ use super::field::Field;
 use super::values::{FLAG, Misread, word};
 use super::yaml::string;
 use super::{Asked, Warnings, check_length, tuning, webhook};
-use crate::translate::Pod;
+use crate::request::Pod;
 
 /// A name of another system, for the reference page.
 #[derive(Debug)]

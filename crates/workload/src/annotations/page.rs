@@ -62,7 +62,7 @@ pub fn render_text() -> String {
 mod tests {
     use super::*;
 
-    const BEGIN: &str = "<!-- made from the table in crates/cri/src/annotations/table.rs; UPDATE_EXPECT=1 rewrites it -->\n\n";
+    const BEGIN: &str = "<!-- made from the table in crates/workload/src/annotations/table.rs; UPDATE_EXPECT=1 rewrites it -->\n\n";
     const END: &str = "\n<!-- end of the table -->";
 
     #[test]

@@ -31,8 +31,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayplan_allocator::{ContainerId, Demand, Part};
 use bayplan_types::{Bytes, MilliCpu, QosClass};
 
+use crate::request::NewContainer;
 use crate::resources::{Resources, positive, shares_of};
-use crate::translate::NewContainer;
 
 /// A container of a pod with the ledger's name for it.
 pub type Member<'a> = (ContainerId, &'a NewContainer);

@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 
 use super::values::{Misread, Words, word};
 use super::{Asked, Warnings, annotation, check_length};
-use crate::translate::NewContainer;
+use crate::request::NewContainer;
 
 /// `None` is what the configuration says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

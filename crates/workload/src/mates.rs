@@ -8,8 +8,8 @@
 use bayplan_allocator::{ContainerId, PodWishes};
 use bayplan_types::{Bytes, MilliCpu, QosClass};
 
+use crate::request::{NewContainer, Resources};
 use crate::resources::positive;
-use crate::translate::{NewContainer, Resources};
 
 /// What a container wishes for its pod; nothing where kubelet does not say what the pod needs. `is_one`: the pod has to lie together.
 pub(crate) fn pod_wishes<'a>(
@@ -61,7 +61,7 @@ fn amount(resources: Resources, qos: Option<QosClass>) -> Amount {
 
 #[cfg(test)]
 mod tests {
-    use crate::translate::Pod;
+    use crate::request::Pod;
 
     use super::*;
 

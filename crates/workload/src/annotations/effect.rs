@@ -11,7 +11,7 @@ use super::permissions::{Wish, wishes};
 use super::source::Sources;
 use super::values::shown;
 use super::{Asked, SHOWN_MAX, Warning, WarningKind};
-use crate::translate::{NewContainer, RequestRules};
+use crate::request::{NewContainer, RequestRules};
 
 /// Classes by the names that the configuration gives them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,7 +128,7 @@ mod tests {
 
     use super::super::Rule;
     use super::*;
-    use crate::translate::{Hardware, Pod, Resources, derive_request};
+    use crate::request::{Hardware, Pod, Resources, derive_request};
 
     /// What is told of a container with this QoS class and these thousandths of a CPU, after the name of the annotation or label.
     fn check(qos: QosClass, milli: i64, name: &str, value: &str, expected: &str) {

@@ -3,7 +3,7 @@ use expect_test::{Expect, expect};
 
 use super::*;
 use crate::annotations::read_annotations;
-use crate::translate::Pod;
+use crate::request::Pod;
 
 /// `namespace/pod/container`, with the label `app` = pod.
 fn container(full: &str) -> NewContainer {

@@ -1,0 +1,29 @@
+//! What is asked for: pods, containers, the annotations of all systems, and the request that follows from them. In: plain values of a front end. Out: requests for the allocator,
+//! warnings, and the words between a front end and the node. Knows no protocol. Pure.
+//!
+//! | Module | What it is |
+//! |---|---|
+//! | [`request`] | pods, containers, and the request of a container |
+//! | [`annotations`] | what a pod asks for beyond amounts |
+//! | [`mates`] | what is still to come of a container's pod |
+//! | [`silent`] | containers that have their settings from their pod's figure |
+//! | [`devices`] | devices and volumes as kubelet names them |
+//! | [`agent`], [`admission`] | the seam between a front end and the node, and the values that cross it |
+
+#![forbid(unsafe_code)]
+
+pub mod admission;
+pub mod agent;
+pub mod annotations;
+pub mod devices;
+pub mod mates;
+pub mod request;
+mod resources;
+pub mod silent;
+
+pub use admission::{Admission, CreateOutcome, Mount, Pinning, Ticket};
+pub use agent::Agent;
+pub use request::{
+    Ceilings, ExactRequests, Hardware, NewContainer, Pod, RequestRules, Requests, Resources,
+    derive_request, huge_pages, odd_page_sizes, parse_qos,
+};
