@@ -25,6 +25,7 @@ use crate::http_server::Rounds;
 use crate::inbox::{Look, Looker};
 use crate::metrics::{Metrics, OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
 use crate::mode::{Mode, ModeReport};
+use crate::nri_gate::Link;
 use crate::prober::Sightings;
 use crate::rebalancer::Told;
 use crate::recorded_machine::MachineView;
@@ -69,6 +70,7 @@ pub(crate) struct Api {
     pub(crate) told: Told,
     pub(crate) holdings: Holdings,
     pub(crate) looker: Looker,
+    pub(crate) link: Link,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -303,7 +305,8 @@ async fn status(State(api): State<Api>) -> Response {
     let render = async {
         let mut status = api.looker.look(Look::Status).await?;
         api.holdings.tell(&mut status.containers).await;
-        let status = Status { config: Some(api.reloader.status()), ..*status };
+        let (config, front_end) = (Some(api.reloader.status()), api.link.shown());
+        let status = Status { config, front_end, ..*status };
         serde_json::to_vec(&status).ok().map(Bytes::from)
     };
     match api.shared.status.get(render).await {

@@ -99,6 +99,25 @@ impl Event {
         matches!(self, Event::TryAdmit(..) | Event::Admit(..))
     }
 
+    /// It comes of a call of kubelet, or of an event of the runtime.
+    pub(crate) fn is_of_front_end(&self) -> bool {
+        matches!(
+            self,
+            Event::PodStarted(_)
+                | Event::PodEnded(_)
+                | Event::PodResized(..)
+                | Event::TryAdmit(..)
+                | Event::Admit(..)
+                | Event::CreateEnded(..)
+                | Event::Starting(_)
+                | Event::Started(_)
+                | Event::Ended(_)
+                | Event::TryResize(..)
+                | Event::Resize(..)
+                | Event::Resized(..)
+        )
+    }
+
     /// Kernel files may have to be written after it although nothing else has changed.
     pub(crate) fn needs_files(&self) -> bool {
         matches!(self, Event::Turn(_) | Event::Started(_))

@@ -22,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::prober::Sightings;
 use crate::record::Record;
 use crate::state::NodeState;
+use crate::unconfirmed::Unconfirmed;
 use crate::writer::Batch;
 
 /// Events that share one write to the journal.
@@ -40,6 +41,8 @@ pub(crate) struct EventLoop {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Arc<Health>,
     pub(crate) sync_soon: Arc<Notify>,
+    /// Where calls of the front end must not wait for the runtime, answers do not travel behind their plans.
+    pub(crate) unconfirmed: Unconfirmed,
     /// Kernel files may have to be written.
     pub(crate) enforcement: Enforcement,
     /// Probes watch those who are there.
@@ -81,7 +84,10 @@ impl EventLoop {
             let is_final = batch.iter().any(|it| !it.event.is_beginning());
             let mut steps = Vec::with_capacity(batch.len());
             for Envelope { event, answer } in batch.drain(..) {
-                steps.push((self.step(event, now), answer));
+                let is_answered_first = self.unconfirmed.is_on() && event.is_of_front_end();
+                let mut step = self.step(event, now);
+                step.answers_after_plan &= !is_answered_first;
+                steps.push((step, answer));
             }
             let records = steps.iter_mut().flat_map(|(step, _)| std::mem::take(&mut step.records));
             let records: Vec<Record> = records.collect();
@@ -132,6 +138,13 @@ impl EventLoop {
         step
     }
 
+    /// Of the pod of the container that the runtime calls this.
+    fn cgroup_parent(&self, runtime_id: &str) -> String {
+        let id = self.state.by_runtime_id.get(runtime_id);
+        let container = id.and_then(|id| self.state.containers.get(id));
+        container.map(|it| it.spec.pod.cgroup_parent.clone()).unwrap_or_default()
+    }
+
     fn carry_out(&self, step: Step, answer: oneshot::Sender<Answer>) {
         for note in &step.notes {
             tell(note, &self.metrics);
@@ -145,6 +158,8 @@ impl EventLoop {
         };
         let (plan, forgiven, files) = (step.plan, step.forgiven, step.files);
         if !plan.is_empty() || later.is_some() || !forgiven.is_empty() || !files.is_empty() {
+            self.unconfirmed.forget(&forgiven);
+            self.unconfirmed.plan(&plan.writes, |id| self.cgroup_parent(id));
             // Until the writer has made each of them.
             plan.writes.iter().for_each(|write| self.enforcement.calls.begin(&write.container));
             let batch = Batch { plan, answer: later, forgiven, files };

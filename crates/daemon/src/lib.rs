@@ -4,6 +4,7 @@
 
 mod api;
 pub mod check;
+mod check_front_end;
 mod claims;
 mod cold_start;
 mod compaction;
@@ -34,6 +35,7 @@ mod metrics_port;
 pub mod mode;
 mod narrowing;
 mod neighbours;
+mod nri_gate;
 mod observer;
 mod occupancy;
 mod offline;
@@ -59,6 +61,7 @@ mod sync;
 pub mod systemd;
 mod tasks;
 mod turned;
+mod unconfirmed;
 mod writer;
 mod yaml;
 

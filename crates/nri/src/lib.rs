@@ -7,15 +7,19 @@
 //! | [`session`] | one connection, from either end |
 //! | [`events`] | events, their methods, and which versions know them; pure |
 //! | [`plugin`] | connects, registers, and answers within the runtime's limits |
+//! | [`front_end`] | events to calls of the node's `Agent`, and its answers to replies |
+//! | [`translate`] | NRI messages to values, and back; pure |
 //! | [`runtime_end`] | the runtime's end of a connection, for tests |
 
 #![forbid(unsafe_code)]
 
 pub mod events;
 pub mod frame;
+pub mod front_end;
 pub mod plugin;
 pub mod runtime_end;
 pub mod session;
+pub mod translate;
 pub mod ttrpc;
 
 /// NRI messages as generated from the released protocol file.

@@ -4,7 +4,7 @@
 //! connect ─▶ RegisterPlugin ─▶ Configure ─▶ Synchronize ─▶ events ─▶ (connection ends) ─▶ connect
 //! ```
 //!
-//! The runtime ends the connection of a plugin that does not answer in time, and goes on without it. So every event is answered when three quarters of its time are over, if only with nothing.
+//! The runtime ends the connection of a plugin that does not answer in time, and goes on without it. So every event is answered when nine tenths of its time are over, if only with nothing.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -273,7 +273,7 @@ impl<H: Hooks> PluginEnd<H> {
 
     async fn hook(&self, call: &Call, hook: Hook) -> Result<Reply, Status> {
         let (started, event) = (Instant::now(), hook.event);
-        let patience = call.deadline.saturating_duration_since(started) * 3 / 4;
+        let patience = call.deadline.saturating_duration_since(started) * 9 / 10;
         let answer = match timeout(patience, self.hooks.answer(hook)).await {
             Ok(answer) => {
                 let _reply = self.hooks.answered(event, started.elapsed(), false);
