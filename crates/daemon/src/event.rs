@@ -99,8 +99,8 @@ impl Event {
         matches!(self, Event::TryAdmit(..) | Event::Admit(..))
     }
 
-    /// It comes of a call of kubelet, or of an event of the runtime.
-    pub(crate) fn is_of_front_end(&self) -> bool {
+    /// A call of kubelet, or an event of the runtime, waits for its answer; the runtime is asked what runs before one is refused.
+    pub(crate) fn is_awaited_by_front_end(&self) -> bool {
         matches!(
             self,
             Event::PodStarted(_)
@@ -115,6 +115,7 @@ impl Event {
                 | Event::TryResize(..)
                 | Event::Resize(..)
                 | Event::Resized(..)
+                | Event::Synced(_)
         )
     }
 

@@ -84,7 +84,7 @@ impl EventLoop {
             let is_final = batch.iter().any(|it| !it.event.is_beginning());
             let mut steps = Vec::with_capacity(batch.len());
             for Envelope { event, answer } in batch.drain(..) {
-                let is_answered_first = self.unconfirmed.is_on() && event.is_of_front_end();
+                let is_answered_first = self.unconfirmed.is_on() && event.is_awaited_by_front_end();
                 let mut step = self.step(event, now);
                 step.answers_after_plan &= !is_answered_first;
                 steps.push((step, answer));

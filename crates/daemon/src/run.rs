@@ -480,8 +480,8 @@ impl Daemon {
     /// The NRI plugin. Kubelet's socket is not served: both at once would decide twice about each container.
     fn serve_runtime(&mut self, config: &Config, gate: Gate, is_socket_held: bool) {
         if is_socket_held {
-            tracing::warn!(
-                "systemd holds kubelet's socket {}, where nothing answers with frontEnd: nri; disable bayplan.socket",
+            tracing::info!(
+                "systemd holds {}, where nothing answers with frontEnd: nri",
                 config.socket.display()
             );
         }
