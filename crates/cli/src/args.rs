@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bayplan_allocator::policy::Policy;
-use bayplan_daemon::history::Kind;
+use bayplan_node::history::Kind;
 use bayplan_topology::{JSON_HELP, SYNTHETIC_HELP};
 use clap::builder::PossibleValuesParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};

@@ -35,8 +35,8 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use bayplan_daemon::mode::Mode;
 use bayplan_host::disk::Disks;
+use bayplan_node::mode::Mode;
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::args::{Args, Command};

@@ -8,7 +8,7 @@ use bayplan_nri::events::parse_version;
 use crate::check::{Finding, Severity, finding};
 use crate::config::{Config, FrontEnd};
 use crate::neighbours::kubelet_endpoint;
-use crate::status::{FrontEndStatus, Status};
+use bayplan_node::status::{FrontEndStatus, Status};
 
 /// The first NRI in which unsolicited updates of plugins cannot block the runtime for ever.
 const LOCK_ORDER: (u32, u32, u32) = (0, 12, 1);

@@ -6,22 +6,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bayplan_node::event::{Answer, Event, Note, Step};
+use bayplan_node::history::Entry;
+use bayplan_node::record::Record;
+use bayplan_node::state::NodeState;
 use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::enforcer::Enforcement;
-use crate::event::{Answer, Event, Note, Step};
 use crate::health::Health;
 use crate::historian::Historian;
-use crate::history::Entry;
 use crate::inbox::{Envelope, Events, Look};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::prober::Sightings;
-use crate::record::Record;
-use crate::state::NodeState;
 use crate::unconfirmed::Unconfirmed;
 use crate::writer::Batch;
 
@@ -103,7 +103,7 @@ impl EventLoop {
             if has_changed {
                 self.metrics.show(&self.state, self.journal.bytes());
             }
-            self.metrics.show_elsewhere(self.state.held.len());
+            self.metrics.show_elsewhere(self.state.failed_updates());
             let is_moved = steps.iter().any(|(step, _)| !step.plan.is_empty());
             for (step, answer) in steps {
                 self.carry_out(step, answer);
@@ -138,13 +138,6 @@ impl EventLoop {
         step
     }
 
-    /// Of the pod of the container that the runtime calls this.
-    fn cgroup_parent(&self, runtime_id: &str) -> String {
-        let id = self.state.by_runtime_id.get(runtime_id);
-        let container = id.and_then(|id| self.state.containers.get(id));
-        container.map(|it| it.spec.pod.cgroup_parent.clone()).unwrap_or_default()
-    }
-
     fn carry_out(&self, step: Step, answer: oneshot::Sender<Answer>) {
         for note in &step.notes {
             tell(note, &self.metrics);
@@ -159,7 +152,8 @@ impl EventLoop {
         let (plan, forgiven, files) = (step.plan, step.forgiven, step.files);
         if !plan.is_empty() || later.is_some() || !forgiven.is_empty() || !files.is_empty() {
             self.unconfirmed.forget(&forgiven);
-            self.unconfirmed.plan(&plan.writes, |id| self.cgroup_parent(id));
+            let parent = |id: &str| self.state.cgroup_parent(id).unwrap_or_default().to_owned();
+            self.unconfirmed.plan(&plan.writes, parent);
             // Until the writer has made each of them.
             plan.writes.iter().for_each(|write| self.enforcement.calls.begin(&write.container));
             let batch = Batch { plan, answer: later, forgiven, files };

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bayplan_host::kernel::DiskKernel;
+use bayplan_node::status::FrontEndStatus;
 use bayplan_nri::events::{Event, name_of};
 use bayplan_nri::front_end::{InEvent, LetGo, Origin};
 use bayplan_nri::plugin::Granted;
@@ -13,7 +14,6 @@ use bayplan_types::Pinning;
 
 use crate::config::OnFailure;
 use crate::gate::Gate;
-use crate::status::FrontEndStatus;
 use crate::tasks::blocking;
 use crate::unconfirmed::Unconfirmed;
 

@@ -6,8 +6,8 @@ use bayplan_allocator::policy::Policy;
 use bayplan_allocator::{ContainerId, Ledger, check_ledger, offer};
 use bayplan_workload::annotations::{Rule};
 use bayplan_workload::{Hardware, NewContainer, Pod, RequestRules, derive_request};
-use bayplan_daemon::NodeState;
-use bayplan_daemon::event::ChangedMachine;
+use bayplan_node::{NodeState};
+use bayplan_node::event::{ChangedMachine};
 use bayplan_topology::{derive, parse_machine};
 use bayplan_types::CpuSet;
 

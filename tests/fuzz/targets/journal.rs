@@ -4,7 +4,7 @@
 #![no_main]
 
 use bayplan_allocator::check_ledger;
-use bayplan_daemon::record::replay;
+use bayplan_node::record::{replay};
 use bayplan_fuzz::fresh_node;
 use bayplan_host::journal::parse_journal;
 use libfuzzer_sys::fuzz_target;
