@@ -118,7 +118,7 @@ pub(crate) fn has_containerd_2() -> bool {
     let base = base.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
     let cache = variable("BAYPLAN_PROGRAMS_CACHE").map(PathBuf::from);
     let Some(cache) = cache.or(base.map(|it| it.join("bayplan-programs"))) else { return false };
-    let entries = std::fs::read_dir(cache).into_iter().flatten().flatten();
+    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
     entries.map(|it| it.path()).any(|it| {
         let name = it.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("containerd-2-") && it.join("containerd").is_file()
