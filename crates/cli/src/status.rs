@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bayplan_daemon::query_control;
 use bayplan_node::mode::Mode;
-use bayplan_node::status::{ClusterConfigStatus, ConfigStatus, Status};
+use bayplan_node::status::{ClusterConfigStatus, ConfigStatus, FrontEndStatus, Status};
 
 use crate::args::{ControlOptions, Output, StatusOptions};
 use crate::node_config::NodeConfig;
@@ -90,8 +90,22 @@ pub(crate) fn render(status: &Status) -> String {
             text.push_str(&format!("{} {narrowing}\n", container.full_name()));
         }
     }
+    text.push_str(&status.front_end.as_ref().map(render_front_end).unwrap_or_default());
     text.push_str(&status.config.as_ref().map(render_config).unwrap_or_default());
     text
+}
+
+/// How Bayplan hears of containers, where it is the runtime that tells.
+fn render_front_end(front_end: &FrontEndStatus) -> String {
+    let FrontEndStatus { kind, runtime, problem, .. } = front_end;
+    let runtime = runtime.as_deref().unwrap_or("no runtime yet");
+    match (front_end.is_registered, problem) {
+        (true, _) => format!("front end: {kind}, registered with {runtime}\n"),
+        (false, None) => format!("front end: {kind}, NOT REGISTERED\n"),
+        (false, Some(why)) => format!(
+            "front end: {kind}, NOT REGISTERED, so containers are created without Bayplan and placed later: {why}\n"
+        ),
+    }
 }
 
 /// What of the configuration does not hold; nothing if all does.
@@ -158,6 +172,7 @@ mod tests {
             version: String::new(),
             mode: Mode::Placing,
             mode_since: None,
+            front_end: None,
             cpus: serde_json::from_str(cpus).unwrap(),
             pools: Vec::new(),
             config: None,
@@ -176,6 +191,32 @@ mod tests {
                 "n/p/c could be narrowed from nodes 0-1 to 1, moving any amount of memory",
             ]
         );
+    }
+
+    #[test]
+    fn a_front_end_that_is_not_registered_stands_out() {
+        let told = |is_registered, problem: Option<&str>, runtime: Option<&str>| {
+            render_front_end(&FrontEndStatus {
+                kind: "nri".to_owned(),
+                is_registered,
+                problem: problem.map(str::to_owned),
+                runtime: runtime.map(str::to_owned),
+                ..FrontEndStatus::default()
+            })
+        };
+        for (text, expected) in [
+            (
+                told(true, None, Some("containerd v2.4.2")),
+                "front end: nri, registered with containerd v2.4.2\n",
+            ),
+            (told(false, None, None), "front end: nri, NOT REGISTERED\n"),
+            (
+                told(false, Some("no socket"), None),
+                "front end: nri, NOT REGISTERED, so containers are created without Bayplan and placed later: no socket\n",
+            ),
+        ] {
+            assert_eq!(text, expected);
+        }
     }
 
     #[test]

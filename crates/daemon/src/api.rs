@@ -29,6 +29,7 @@ use crate::http_server::Rounds;
 use crate::inbox::{Look, Looker};
 use crate::live_map::{self, LiveMap};
 use crate::metrics::{Metrics, OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
+use crate::nri_gate::Link;
 use crate::prober::Sightings;
 use crate::rebalancer::Told;
 use crate::recorded_machine::MachineView;
@@ -75,6 +76,7 @@ pub(crate) struct Api {
     pub(crate) feed: Feed,
     /// Absent with `map: off`.
     pub(crate) map: Option<LiveMap>,
+    pub(crate) link: Link,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -430,8 +432,8 @@ async fn readiness(State(api): State<Api>) -> Response {
 
 async fn status(State(api): State<Api>) -> Response {
     let render = async {
-        let config = Some(api.reloader.status());
-        let status = Status { config, ..api.told_status().await? };
+        let (config, front_end) = (Some(api.reloader.status()), api.link.shown());
+        let status = Status { config, front_end, ..api.told_status().await? };
         serde_json::to_vec(&status).ok().map(Bytes::from)
     };
     match api.shared.status.get(render).await {

@@ -72,6 +72,16 @@ pub enum OnFailure {
     Closed,
 }
 
+/// How Bayplan hears of pods and containers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FrontEnd {
+    /// Kubelet's calls pass through Bayplan.
+    #[default]
+    Cri,
+    /// The runtime asks Bayplan, a plugin.
+    Nri,
+}
+
 /// Whether kernel files are written, beside the CPU sets that go through the runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EnforcementMode {
@@ -87,6 +97,12 @@ pub enum EnforcementMode {
 /// Everything that can be configured, with its meaning and unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// How Bayplan hears of pods and containers.
+    pub front_end: FrontEnd,
+    /// Where the runtime offers NRI.
+    pub nri_socket: PathBuf,
+    /// The place among the runtime's plugins.
+    pub nri_index: usize,
     /// Kubelet connects here.
     pub socket: PathBuf,
     /// The runtime listens here.
@@ -180,6 +196,9 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
+            front_end: FrontEnd::default(),
+            nri_socket: "/var/run/nri/nri.sock".into(),
+            nri_index: 90,
             socket: "/run/bayplan/bayplan.sock".into(),
             runtime_socket: "/run/containerd/containerd.sock".into(),
             image_socket: None,

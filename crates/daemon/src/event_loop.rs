@@ -24,6 +24,7 @@ use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::prober::Sightings;
 use crate::read_huge_pages::HugePageUsers;
+use crate::unconfirmed::Unconfirmed;
 use crate::writer::Batch;
 
 /// Events that share one write to the journal.
@@ -43,6 +44,8 @@ pub(crate) struct EventLoop {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Arc<Health>,
     pub(crate) sync_soon: Arc<Notify>,
+    /// Where calls of the front end must not wait for the runtime, answers do not travel behind their plans.
+    pub(crate) unconfirmed: Unconfirmed,
     /// Kernel files may have to be written.
     pub(crate) enforcement: Enforcement,
     /// Probes watch those who are there.
@@ -87,7 +90,10 @@ impl EventLoop {
             let is_final = batch.iter().any(|it| !it.event.is_beginning());
             let mut steps = Vec::with_capacity(batch.len());
             for Envelope { event, answer } in batch.drain(..) {
-                steps.push((self.step(event, now), answer));
+                let is_answered_first = self.unconfirmed.is_on() && event.is_awaited_by_front_end();
+                let mut step = self.step(event, now);
+                step.answers_after_plan &= !is_answered_first;
+                steps.push((step, answer));
             }
             let records = steps.iter_mut().flat_map(|(step, _)| std::mem::take(&mut step.records));
             let records: Vec<Record> = records.collect();
@@ -155,6 +161,9 @@ impl EventLoop {
         };
         let (plan, forgiven, files) = (step.plan, step.forgiven, step.files);
         if !plan.is_empty() || later.is_some() || !forgiven.is_empty() || !files.is_empty() {
+            self.unconfirmed.forget(&forgiven);
+            let parent = |id: &str| self.state.cgroup_parent(id).unwrap_or_default().to_owned();
+            self.unconfirmed.plan(&plan.writes, parent);
             // Until the writer has made each of them.
             plan.writes.iter().for_each(|write| self.enforcement.calls.begin(&write.container));
             let batch = Batch { plan, answer: later, forgiven, files };

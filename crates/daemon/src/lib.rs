@@ -4,6 +4,7 @@
 
 mod api;
 pub mod check;
+mod check_front_end;
 mod cluster_config;
 pub mod config;
 mod control;
@@ -25,6 +26,7 @@ mod lookups;
 mod metrics;
 mod metrics_port;
 mod neighbours;
+mod nri_gate;
 mod observer;
 mod offline;
 mod prober;
@@ -42,6 +44,7 @@ pub mod systemd;
 mod tasks;
 #[cfg(test)]
 mod test_support;
+mod unconfirmed;
 mod writer;
 
 pub use bayplan_config::yaml::Position;

@@ -99,6 +99,26 @@ impl Event {
         matches!(self, Event::TryAdmit(..) | Event::Admit(..))
     }
 
+    /// A call of kubelet, or an event of the runtime, waits for its answer; the runtime is asked what runs before one is refused.
+    pub fn is_awaited_by_front_end(&self) -> bool {
+        matches!(
+            self,
+            Event::PodStarted(_)
+                | Event::PodEnded(_)
+                | Event::PodResized(..)
+                | Event::TryAdmit(..)
+                | Event::Admit(..)
+                | Event::CreateEnded(..)
+                | Event::Starting(_)
+                | Event::Started(_)
+                | Event::Ended(_)
+                | Event::TryResize(..)
+                | Event::Resize(..)
+                | Event::Resized(..)
+                | Event::Synced(_)
+        )
+    }
+
     /// Kernel files may have to be written after it although nothing else has changed.
     pub fn needs_files(&self) -> bool {
         matches!(self, Event::Turn(_) | Event::Started(_))

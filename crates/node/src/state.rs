@@ -279,6 +279,12 @@ impl NodeState {
         self.is_rebalance_paused
     }
 
+    /// The cgroup around the pod of the container that the runtime calls this, as kubelet named it.
+    pub fn cgroup_parent(&self, runtime_id: &str) -> Option<&str> {
+        let container = self.containers.get(self.by_runtime_id.get(runtime_id)?)?;
+        Some(&container.spec.pod.cgroup_parent)
+    }
+
     /// The one way in which the state changes.
     pub fn step(&mut self, event: Event, now: Timestamp) -> Step {
         self.steps += 1;

@@ -29,9 +29,33 @@ pub struct Status {
     pub pools: Vec<PoolStatus>,
     /// Every container, by pod and name.
     pub containers: Vec<ContainerStatus>,
+    /// The front end, where it is not the CRI proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub front_end: Option<FrontEndStatus>,
     /// The configuration that this is under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<ConfigStatus>,
+}
+
+/// A front end that registers with the runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrontEndStatus {
+    /// `nri`.
+    pub kind: String,
+    /// The runtime has registered it; otherwise containers are created without it.
+    pub is_registered: bool,
+    /// Why it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Name and version of the runtime that has registered it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    /// That runtime's version of NRI; absent before NRI 0.12.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nri_version: Option<String>,
+    /// How long that runtime waits for an answer, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_timeout_ms: Option<u64>,
 }
 
 /// The configuration that holds.

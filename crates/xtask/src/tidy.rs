@@ -26,6 +26,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("bayplan-config", 5),
     ("bayplan-host", 6),
     ("bayplan-cri", 6),
+    ("bayplan-nri", 6),
     ("bayplan-probes", 6),
     ("bayplan-cluster", 6),
     ("bayplan-daemon", 7),
@@ -176,8 +177,10 @@ fn check_protocols() -> anyhow::Result<Vec<String>> {
             breaches.push(format!("proto/{file} has SHA-256 {digest}, which is not in README.md"));
         }
     }
-    if !readme.contains("| `cri/api.proto`") {
-        breaches.push("proto/README.md does not list cri/api.proto".to_owned());
+    for file in ["cri/api.proto", "nri/api.proto"] {
+        if !readme.contains(&format!("| `{file}`")) {
+            breaches.push(format!("proto/README.md does not list {file}"));
+        }
     }
     Ok(breaches)
 }

@@ -15,7 +15,7 @@ use super::rebalance::{ForbiddenKnobs, MODES, NamespaceModes};
 use super::reclaim::ReclaimClasses;
 use super::requests::{POLICIES, SCOPES};
 use super::resctrl::{ResctrlOptionsTree, ResctrlPartitions};
-use super::{EnforcementMode, OnFailure, OnNoCapacity};
+use super::{EnforcementMode, FrontEnd, OnFailure, OnNoCapacity};
 
 /// When a changed key holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,8 @@ pub(super) fn find(name: &str) -> Option<&'static Key> {
 
 const ON_FAILURE: &Words<OnFailure> = &[("open", OnFailure::Open), ("closed", OnFailure::Closed)];
 
+const FRONT_END: &Words<FrontEnd> = &[("cri", FrontEnd::Cri), ("nri", FrontEnd::Nri)];
+
 const POLICY: &Words<Policy> =
     &[("topology-aware", Policy::TopologyAware), ("one-shared-pool", Policy::OneSharedPool)];
 const ON_NO_CAPACITY: &Words<OnNoCapacity> =
@@ -117,6 +119,30 @@ const COUNTERS: &Words<CounterChoice> = &[
 
 /// All of them.
 pub(super) const KEYS: &[Key] = &[
+    Key {
+        name: "frontEnd",
+        when: When::Restart,
+        kind: Kind::Word(&OneOf(FRONT_END, |it| &mut it.front_end)),
+        text: "How Bayplan hears of pods and containers: kubelet's calls pass through it (cri), or the runtime asks it as a plugin (nri), and kubelet stays as it is.",
+    },
+    Key {
+        name: "nri",
+        when: When::Restart,
+        kind: Kind::Section,
+        text: "For frontEnd: nri. The runtime is still asked what runs, and told of changes, at runtimeSocket.",
+    },
+    Key {
+        name: "nri.socket",
+        when: When::Restart,
+        kind: Kind::Path(|it| &mut it.nri_socket),
+        text: "The runtime listens here for plugins.",
+    },
+    Key {
+        name: "nri.index",
+        when: When::Restart,
+        kind: Kind::Count(0, 99, |it| &mut it.nri_index),
+        text: "The place among the runtime's plugins, which are asked in ascending order; best after those that add devices.",
+    },
     Key {
         name: "socket",
         when: When::Restart,

@@ -90,6 +90,7 @@ impl NodeState {
             ids.filter_map(|id| self.container_status(*id, &narrowings)).collect();
         containers.sort_by_key(ContainerStatus::full_name);
         Status {
+            front_end: None,
             format: "bayplan-status/1".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             mode: self.mode,
