@@ -16,6 +16,7 @@ mod drift;
 mod engine;
 mod exits;
 mod faults;
+mod groups;
 mod history;
 mod holds;
 mod hostile;

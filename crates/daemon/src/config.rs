@@ -7,6 +7,7 @@ mod block_io;
 mod cpu_classes;
 mod fit;
 mod foreign;
+mod groups;
 mod kind;
 mod permissions;
 mod read;
@@ -38,6 +39,7 @@ use jiff::SignedDuration;
 use tokio::sync::watch;
 
 use crate::enforcer::NO_RECLAIM_CLASS;
+use crate::groups::GroupType;
 
 pub use self::cpu_classes::{CpuClasses, CpuUse, Turn};
 pub use self::kind::parse_filter;
@@ -142,6 +144,8 @@ pub struct Config {
     pub permissions: Vec<Rule>,
     /// How many CPUs may be kept from others.
     pub ceilings: Ceilings,
+    /// Types of groups of containers with a common CPU set.
+    pub groups: Arc<[GroupType]>,
     /// What holds for containers that say nothing themselves.
     pub requests: Requests,
     /// How long kubelet's call waits for bayplan's decision.
@@ -220,6 +224,7 @@ impl Default for Config {
             reserved_namespaces: vec!["kube-system".to_owned()],
             permissions: Vec::new(),
             ceilings: Ceilings::default(),
+            groups: Arc::default(),
             requests: Requests::default(),
             decision_timeout: Duration::from_secs(5),
             runtime_timeout: Duration::from_secs(10),

@@ -18,6 +18,7 @@ mod event_loop;
 mod exits;
 mod forwarder;
 mod gate;
+pub mod groups;
 mod health;
 mod historian;
 pub mod history;

@@ -6,6 +6,7 @@
 //! placed anew because a wish of everybody's has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bayplan_allocator::policy::{Policy, PoolsError, pools};
 use bayplan_allocator::{ContainerId, Pools};
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{CompactionConfig, Config, OnNoCapacity};
 use crate::event::{Answer, ChangedMachine, Note, Step};
+use crate::groups::GroupType;
 use crate::history::{By, Kind};
 use crate::state::{Container, NodeState};
 
@@ -25,6 +27,8 @@ use crate::state::{Container, NodeState};
 pub struct ChangedConfig {
     /// What is derived of who says nothing himself, and which namespaces run on reserved CPUs.
     pub rules: RequestRules,
+    /// Types of groups.
+    pub groups: Arc<[GroupType]>,
     /// Moving running containers.
     pub compaction: CompactionConfig,
     /// Whether memory nodes are taken away.
@@ -46,6 +50,7 @@ impl ChangedConfig {
         check_reserved(topology, &config.reserved_cpus)?;
         Ok(ChangedConfig {
             rules: config.rules(),
+            groups: Arc::clone(&config.groups),
             compaction: config.compaction,
             narrows_memory: config.narrows_memory,
             on_no_capacity: config.on_no_capacity,
@@ -109,7 +114,11 @@ impl NodeState {
         let were = self.wanting_reserved(self.ledger.pools());
         self.rules = config.rules;
         let are = self.wanting_reserved(&config.machine.pools);
-        let sent_away = self.sent_away(&were, &are);
+        let mut sent_away = self.sent_away(&were, &are);
+        let are_regrouped = self.groups.types != config.groups;
+        if are_regrouped {
+            sent_away.extend(self.change_groups(config.groups));
+        }
         self.compactor.reconfigure(config.compaction);
         self.narrower.reconfigure(config.narrows_memory);
         self.on_no_capacity = config.on_no_capacity;
@@ -119,7 +128,7 @@ impl NodeState {
             step.history.push(self.node_entry(Kind::Configured));
         }
         let not_alone = self.not_alone();
-        if config.machine.pools != *self.machine || !sent_away.is_empty() {
+        if config.machine.pools != *self.machine || !sent_away.is_empty() || are_regrouped {
             self.reseat_all(config.machine, By::Config, &sent_away, now, &mut step);
         }
         self.note_not_alone(&not_alone, &mut step);
