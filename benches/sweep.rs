@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use bayplan_cri::embedded::EmbeddedRuntime;
 use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec};
-use bayplan_daemon::status::Status;
 use bayplan_daemon::{FilePlanView, query_control};
 use bayplan_host::write_snapshot;
+use bayplan_node::status::Status;
 use bayplan_topology::parse_machine;
 use bayplan_types::{Bytes, QosClass};
 use inotify::{Inotify, WatchMask};

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+mod cmk;
 mod config;
+mod import;
 mod journal;
 mod replay;
 mod simulate;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec, RunningPod};
-use bayplan_daemon::status::ContainerStatus;
+use bayplan_node::status::ContainerStatus;
 use bayplan_tests::disk::Mounted;
 use bayplan_tests::node::{Asked, LIMIT, Node, Placed, SLEEP};
 use bayplan_tests::process::wait_for;

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bayplan_cri::kubelet::CgroupDriver;
-use bayplan_daemon::{ProposalState, ProposalView, derive_machine};
+use bayplan_daemon::derive_machine;
+use bayplan_node::proposals::{ProposalState, ProposalView};
 use bayplan_tests::node::{LIMIT, Node, Placed, SLEEP};
 use bayplan_tests::process::wait_for;
 use bayplan_tests::under_load::{Latency, Sizes, Stage, launch_hog, tell_latency};

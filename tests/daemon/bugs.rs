@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec, RunningPod};
-use bayplan_daemon::status::ContainerStatus;
+use bayplan_node::status::ContainerStatus;
 use bayplan_tests::bug::{self, Place};
 use bayplan_types::{Bytes, QosClass};
 

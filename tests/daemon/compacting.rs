@@ -140,7 +140,7 @@ async fn holes_are_joined_when_nobody_waits() {
     let (mut node, ids) = populated().await;
     let calls = node.runtime.calls("CreateContainer");
     depart(&mut node, &ids).await;
-    let is_moved = |held: &bayplan_daemon::status::ContainerStatus| {
+    let is_moved = |held: &bayplan_node::status::ContainerStatus| {
         held.container == "d" && !set(&held.exclusive).intersects(&set(SECOND))
     };
     node.wait_until("d is moved", |status| status.containers.iter().any(is_moved)).await;

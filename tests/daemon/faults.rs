@@ -9,9 +9,10 @@ use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec, RunningPod};
 use bayplan_cri::upstream::Upstream;
 use bayplan_cri::v1;
-use bayplan_daemon::config::{OnFailure, OnNoCapacity};
-use bayplan_daemon::status::Status;
+use bayplan_daemon::config::OnFailure;
 use bayplan_host::disk::{Disk, Operation};
+use bayplan_node::settings::OnNoCapacity;
+use bayplan_node::status::Status;
 use bayplan_types::{Bytes, QosClass};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

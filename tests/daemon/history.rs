@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
-use bayplan_daemon::history::{Entry, Kind, parse_entries};
 use bayplan_host::history::{Piece, Reader, parse_history};
+use bayplan_node::history::{Entry, Kind, parse_entries};
 use bayplan_types::{Bytes, QosClass};
 use expect_test::{Expect, expect};
 
@@ -21,7 +21,7 @@ pub(crate) fn told(dir: &Path) -> Vec<Entry> {
     let mut told = Vec::new();
     // There is none yet where the daemon has just begun.
     for Piece { recovered, .. } in Reader::new(dir).read(true).unwrap_or_default() {
-        let (entries, strange) = parse_entries(&recovered);
+        let (entries, strange) = parse_entries(&recovered.records);
         assert_eq!((strange, recovered.dropped.len()), (0, 0));
         told.extend(entries);
     }
@@ -30,9 +30,9 @@ pub(crate) fn told(dir: &Path) -> Vec<Entry> {
 
 /// Entries as people see them, without times, ids and fingerprints.
 fn check_told(node: &Node, expected: Expect) {
-    let place = |place: Option<&bayplan_daemon::history::Place>| {
+    let place = |place: Option<&bayplan_node::history::Place>| {
         let shown =
-            |it: &bayplan_daemon::history::Place| format!("{}:{}/{}", it.pool, it.own, it.cpus);
+            |it: &bayplan_node::history::Place| format!("{}:{}/{}", it.pool, it.own, it.cpus);
         place.map_or_else(|| "-".to_owned(), shown)
     };
     let mut text = String::new();
@@ -140,7 +140,12 @@ async fn a_history_that_cannot_be_written_or_read_is_in_nobodys_way() {
         node.stop_daemon().await;
         assert_eq!(fs::read(node.history().join("00000001")).unwrap(), damage);
         let second = fs::read(node.history().join("00000002")).unwrap();
-        assert!(parse_entries(&parse_history(&second)).0.iter().any(|it| it.kind == Kind::Placed));
+        assert!(
+            parse_entries(&parse_history(&second).records)
+                .0
+                .iter()
+                .any(|it| it.kind == Kind::Placed)
+        );
     }
     let mut node = Node::without_daemon(MACHINE);
     fs::create_dir_all(node.state_dir()).unwrap();

@@ -19,7 +19,7 @@ fn first_of(cpus: &CpuSet) -> CpuSet {
 }
 
 /// The CPUs of all classes together.
-pub(crate) fn all(status: &bayplan_daemon::status::Status) -> CpuSet {
+pub(crate) fn all(status: &bayplan_node::status::Status) -> CpuSet {
     let cpus = &status.cpus;
     let classes = [&cpus.exclusive, &cpus.shared, &cpus.reserved, &cpus.isolated];
     classes.iter().fold(CpuSet::new(), |all, class| all.union(&set(class)))
@@ -83,7 +83,7 @@ async fn without_reserved_cpus_system_pods_run_on_the_lowest() {
     assert_eq!(node.cpus(&dns), set("0,8"));
     for (offline, expected) in [("0", "8"), ("0,8", "1-2"), ("0-7", "8")] {
         node.plug(&without(&set(offline)));
-        let is_so = |now: &bayplan_daemon::status::Status| now.cpus.reserved == expected;
+        let is_so = |now: &bayplan_node::status::Status| now.cpus.reserved == expected;
         node.wait_until("system pods have other CPUs", is_so).await;
         node.wait_until_in_line().await;
         assert_eq!(node.cpus(&dns), set(expected), "{offline} are offline");

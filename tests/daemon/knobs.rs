@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_daemon::RebalanceView;
 use bayplan_daemon::config::Config;
-use bayplan_daemon::{ProposalState, RebalanceView};
+use bayplan_node::proposals::ProposalState;
 use bayplan_rebalance::{Knob, Mode};
 use bayplan_types::{Bytes, QosClass};
 

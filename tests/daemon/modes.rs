@@ -4,9 +4,9 @@ use std::fs;
 use std::process::{Command, Output};
 
 use bayplan_cri::embedded::Fault;
-use bayplan_daemon::history::Kind;
-use bayplan_daemon::mode::{Mode, ModePlan, ModeReport};
 use bayplan_daemon::{post_control, query_control};
+use bayplan_node::history::Kind;
+use bayplan_node::mode::{Mode, ModePlan, ModeReport};
 use bayplan_types::CpuSet;
 use serde_json::Value;
 

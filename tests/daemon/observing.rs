@@ -1,8 +1,8 @@
 //! What people and Prometheus are told.
 
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
-use bayplan_daemon::decision::Verdict;
-use bayplan_daemon::status::Status;
+use bayplan_node::decision::Verdict;
+use bayplan_node::status::Status;
 use bayplan_types::{Bytes, QosClass};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

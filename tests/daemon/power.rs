@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use bayplan_daemon::mode::{Mode, ModeReport};
 use bayplan_daemon::post_control;
+use bayplan_node::mode::{Mode, ModeReport};
 use bayplan_types::CpuSet;
 use expect_test::expect;
 use tokio::time::{Duration, sleep};

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bayplan_daemon::mode::{Mode, ModeReport};
 use bayplan_daemon::{ConfigDiff, FilePlanView, post_control, query_control};
+use bayplan_node::mode::{Mode, ModeReport};
 use tokio::time::{Duration, sleep};
 
 use crate::node::{MACHINE, Node, soon};

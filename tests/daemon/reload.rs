@@ -5,8 +5,9 @@ use std::fs;
 use std::process::{Command, Output};
 
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
-use bayplan_daemon::status::{ConfigStatus, Status};
-use bayplan_daemon::{ConfigDiff, Shift};
+use bayplan_daemon::ConfigDiff;
+use bayplan_node::Shift;
+use bayplan_node::status::{ConfigStatus, Status};
 use bayplan_types::QosClass;
 use nix::sys::signal::Signal;
 
@@ -47,7 +48,7 @@ async fn diff(node: &Node, text: &str) -> ConfigDiff {
 
 /// Own CPUs, all CPUs and memory nodes by name.
 fn places(status: &Status) -> BTreeMap<String, [String; 3]> {
-    let place = |it: &bayplan_daemon::status::ContainerStatus| {
+    let place = |it: &bayplan_node::status::ContainerStatus| {
         [it.exclusive.clone(), it.cpus.clone(), it.mems.clone()]
     };
     status.containers.iter().map(|it| (it.full_name(), place(it))).collect()

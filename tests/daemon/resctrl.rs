@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
-use bayplan_daemon::mode::{Mode, ModeReport};
 use bayplan_daemon::{FilePlanView, post_control, query_control};
 use bayplan_host::fake_resctrl::{FakeResctrl, GroupMode};
 use bayplan_host::kernel::Kernel as _;
+use bayplan_node::mode::{Mode, ModeReport};
 use bayplan_types::QosClass;
 use expect_test::{Expect, expect};
 use nix::errno::Errno;

@@ -6,7 +6,7 @@ use std::fs;
 use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_cri::v1;
-use bayplan_daemon::status::Status;
+use bayplan_node::status::Status;
 use bayplan_types::{Bytes, QosClass};
 
 use crate::node::{Node, set, soon};

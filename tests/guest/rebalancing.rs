@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use bayplan_daemon::ProposalState;
+use bayplan_node::proposals::ProposalState;
 use bayplan_tests::node::{LIMIT, Node, Placed};
 use bayplan_tests::process::wait_for;
 use bayplan_tests::under_load::{Latency, Sizes, Stage, launch_hog, tell_latency};

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
-use bayplan_daemon::{ProposalState, ProposalView};
+use bayplan_node::proposals::{ProposalState, ProposalView};
 use bayplan_types::QosClass;
 
 use crate::node::{LIMIT, Node, Placed};

@@ -29,6 +29,7 @@ mod search;
 mod together;
 mod view;
 mod wishes;
+mod zones;
 
 pub use charged::HugeCharge;
 pub use check::check_ledger;
@@ -51,6 +52,7 @@ pub use wishes::{
     ColdStart, CpuWishes, MemoryWishes, Near, Owner, Packing, Part, PlaceWishes, PodWishes,
     Preserve, Siblings, Strictness, Wishes, Within,
 };
+pub use zones::{Amount, Zone, zones};
 
 #[cfg(test)]
 mod tests;

@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bayplan_allocator::policy::Policy;
-use bayplan_daemon::history::Kind;
+use bayplan_node::history::Kind;
 use bayplan_topology::{JSON_HELP, SYNTHETIC_HELP};
 use clap::builder::PossibleValuesParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 
+use crate::cmk::CmkCommand;
+use crate::import::{IMPORT_HELP, ImportOptions};
 use crate::machine_file::MACHINE_FORMAT;
 use crate::top::Sort;
 
@@ -115,6 +117,12 @@ pub(crate) enum Command {
     /// stand side by side, and who would sit elsewhere is listed. Nothing is written; no root, no daemon.
     #[command(after_long_help = REPLAY_HELP)]
     Replay(ReplayOptions),
+    /// Turn the configuration of another system into one for bayplan, and say what became of each of its keys
+    #[command(after_long_help = IMPORT_HELP)]
+    Import(ImportOptions),
+    /// CMK's commands on a node without Kubernetes: pools of CPU lists, and programs that run on them
+    #[command(subcommand)]
+    Cmk(CmkCommand),
     /// What pods can ask for by annotation: every key, its values, default, meaning and older names
     Annotations(OutputOptions),
     /// Look for what would keep bayplan from working: configuration, machine, cgroups, rights, runtime, kubelet

@@ -13,7 +13,8 @@ use bayplan_topology::derive;
 use serde::Serialize;
 
 use crate::args::{
-    CheckConfigOptions, ConfigCommand, ConfigForm, DiffConfigOptions, Output, ShowConfigOptions,
+    CheckConfigOptions, ConfigCommand, ConfigForm, ControlOptions, DiffConfigOptions, Output,
+    ShowConfigOptions,
 };
 use crate::explain::encode;
 use crate::machine::named_machine;
@@ -166,10 +167,32 @@ fn diff(config: &NodeConfig, options: &DiffConfigOptions) -> anyhow::Result<()> 
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     // Mistakes are told here, as by every other command.
     ConfigFile::parse(file, &text)?;
-    let socket = control_socket(config, &options.control)?;
-    let path = format!("/api/v1/config/diff?name={}", encode(&file.to_string_lossy()));
-    let found = tokio::runtime::Runtime::new()?.block_on(post_control(&socket, &path, text))?;
+    let found = ask_diff(config, &options.control, file, text)?;
     print_diff(&found, options.output.output, WOULD)
+}
+
+/// What the daemon would do with the text of a configuration, as tables.
+///
+/// # Errors
+/// There is no daemon, or it refuses the text.
+pub(crate) fn diff_text(
+    config: &NodeConfig,
+    control: &ControlOptions,
+    name: &Path,
+    text: String,
+) -> anyhow::Result<()> {
+    print_diff(&ask_diff(config, control, name, text)?, Output::Text, WOULD)
+}
+
+fn ask_diff(
+    config: &NodeConfig,
+    control: &ControlOptions,
+    name: &Path,
+    text: String,
+) -> anyhow::Result<ConfigDiff> {
+    let socket = control_socket(config, control)?;
+    let path = format!("/api/v1/config/diff?name={}", encode(&name.to_string_lossy()));
+    Ok(tokio::runtime::Runtime::new()?.block_on(post_control(&socket, &path, text))?)
 }
 
 /// Before, after, and that nobody moves.

@@ -1,10 +1,12 @@
 //! `bayplan explain`.
 
 use anyhow::bail;
-use bayplan_daemon::decision::{Decision, PoolVerdict, Verdict};
-use bayplan_daemon::history::{Entry, Who, past_proposals};
-use bayplan_daemon::status::Explanation;
-use bayplan_daemon::{HeldFile, ProposalView, query_control};
+use bayplan_daemon::query_control;
+use bayplan_node::decision::{Decision, PoolVerdict, Verdict};
+use bayplan_node::history::{Entry, Who, past_proposals};
+use bayplan_node::proposals::ProposalView;
+use bayplan_node::status::Explanation;
+use bayplan_node::status::HeldFile;
 
 use crate::args::{ExplainOptions, Output, PastOptions};
 use crate::journal::Columns;

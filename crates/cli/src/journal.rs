@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bayplan_daemon::history::{Entry, Kind, Place};
+use bayplan_node::history::{Entry, Kind, Place};
 use bayplan_workload::annotations::matches_glob;
 use jiff::Timestamp;
 

@@ -9,9 +9,11 @@ mod annotations;
 mod args;
 mod audit;
 mod check;
+mod cmk;
 mod config;
 mod demo;
 mod explain;
+mod import;
 mod journal;
 mod json_file;
 mod machine;
@@ -35,8 +37,8 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use bayplan_daemon::mode::Mode;
 use bayplan_host::disk::Disks;
+use bayplan_node::mode::Mode;
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::args::{Args, Command};
@@ -87,6 +89,8 @@ fn run(args: Args, disks: Disks) -> anyhow::Result<ExitCode> {
         Command::Resume(options) => return mode::run(config, Mode::Placing, &options),
         Command::Journal(options) => journal::run(config, &options)?,
         Command::Replay(options) => replay::run(config, &options)?,
+        Command::Import(options) => return import::run(config, &options),
+        Command::Cmk(command) => return cmk::run(config, &command),
         Command::Annotations(options) => annotations::run(&options)?,
         Command::Check(options) => return check::run(config, &options),
         Command::Config(command) => return config::run(config, &command),

@@ -4,8 +4,8 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use bayplan_daemon::mode::{Mode, ModePlan, ModeReport};
 use bayplan_daemon::{Offline, RestoredFiles, is_stopped, post_control, query_control};
+use bayplan_node::mode::{Mode, ModePlan, ModeReport};
 
 use crate::args::{ControlOptions, ModeOptions, Output};
 use crate::node_config::NodeConfig;
@@ -211,7 +211,7 @@ fn render_report(report: &ModeReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bayplan_daemon::mode::{NotInPlace, PinningChange};
+    use bayplan_node::mode::{NotInPlace, PinningChange};
     use expect_test::{Expect, expect};
 
     use super::*;

@@ -4,10 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use bayplan_daemon::history::{Entry, HISTORY_DIR, parse_entries};
 use bayplan_daemon::query_control;
-use bayplan_daemon::status::Status;
 use bayplan_host::history::{Dropped, Piece, Reader, segments};
+use bayplan_node::history::{Entry, HISTORY_DIR, parse_entries};
+use bayplan_node::status::Status;
 
 use crate::args::PastOptions;
 use crate::node_config::NodeConfig;
@@ -65,7 +65,7 @@ impl Past {
         let pieces = read.with_context(|| format!("cannot read {}", self.path.display()))?;
         let mut entries = Vec::new();
         for Piece { path, recovered } in pieces {
-            let (parsed, strange) = parse_entries(&recovered);
+            let (parsed, strange) = parse_entries(&recovered.records);
             entries.extend(parsed);
             self.strange += strange;
             let shown =

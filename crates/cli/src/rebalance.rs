@@ -1,6 +1,7 @@
 //! `bayplan rebalance`: what the rebalancer does, and the switch that stops it.
 
-use bayplan_daemon::{ProposalView, RebalanceView, UnhelpedView, post_control, query_control};
+use bayplan_daemon::{RebalanceView, UnhelpedView, post_control, query_control};
+use bayplan_node::proposals::ProposalView;
 
 use crate::args::{Output, RebalanceCommand};
 use crate::node_config::NodeConfig;
@@ -84,7 +85,7 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bayplan_daemon::ProposalState;
+    use bayplan_node::proposals::ProposalState;
     use expect_test::{Expect, expect};
 
     use super::*;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use bayplan_allocator::{ContainerId, Ledger};
-use bayplan_daemon::status::Status;
+use bayplan_node::status::Status;
 use bayplan_topology::{Seat, Topology, render_map};
 use bayplan_types::{CpuClass, CpuId, CpuSet};
 

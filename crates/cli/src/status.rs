@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use bayplan_daemon::mode::Mode;
 use bayplan_daemon::query_control;
-use bayplan_daemon::status::{ConfigStatus, Status};
+use bayplan_node::mode::Mode;
+use bayplan_node::status::{ConfigStatus, Status};
 
 use crate::args::{ControlOptions, Output, StatusOptions};
 use crate::node_config::NodeConfig;
@@ -137,7 +137,7 @@ fn dash(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use bayplan_daemon::status::ContainerStatus;
+    use bayplan_node::status::ContainerStatus;
     use expect_test::expect;
 
     use super::*;

@@ -11,8 +11,8 @@ mod reader;
 use std::io::{self, IsTerminal as _};
 use std::time::Instant;
 
-use bayplan_daemon::status::Status;
 use bayplan_daemon::{AuditView, ControlError, query_control};
+use bayplan_node::status::Status;
 use tokio::runtime::Runtime;
 
 use crate::args::{Output, TopOptions};

@@ -1,9 +1,9 @@
 //! `bayplan topology`.
 
 use anyhow::Context as _;
-use bayplan_daemon::status::Status;
 use bayplan_daemon::{MachineView, parse_recorded_machine, query_control};
 use bayplan_host::Depth;
+use bayplan_node::status::Status;
 use bayplan_topology::{Device, Topology, derive, render_dot, render_svg, render_tree, to_json};
 
 use crate::args::{TopologyOptions, TopologyOutput};

@@ -14,22 +14,22 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
+use bayplan_node::event::{Answer, Event};
+use bayplan_node::mode::{Mode, ModeReport};
+use bayplan_node::status::{ContainerStatus, Explanation, Status};
 use serde::{Deserialize, Serialize, Serializer};
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, timeout};
 
 use crate::enforcer::Enforcement;
-use crate::event::{Answer, Event};
 use crate::holdings::Holdings;
 use crate::http_server::Rounds;
 use crate::inbox::{Look, Looker};
 use crate::metrics::{Metrics, OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
-use crate::mode::{Mode, ModeReport};
 use crate::prober::Sightings;
 use crate::rebalancer::Told;
 use crate::recorded_machine::MachineView;
 use crate::reload::{ConfigDiff, Reloader};
-use crate::status::{ContainerStatus, Explanation, Status};
 use crate::sync::Syncer;
 
 /// From where a listener can be reached; each has what the one before has.

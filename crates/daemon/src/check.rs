@@ -9,6 +9,7 @@ use bayplan_host::kernel::DiskKernel;
 use bayplan_host::{
     Depth, read_block_devices, read_runtime_affinity, read_snapshot, read_undivided_disks,
 };
+use bayplan_node::status::{ContainerStatus, Status};
 use bayplan_probes::{Probe, ProbeState, Probes};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
@@ -20,7 +21,6 @@ use crate::enforcer::{check_classes, patterns_of};
 use crate::neighbours::{check_driver, check_neighbours};
 use crate::read_machine::{AsItWas, read_own_snapshot};
 use crate::socket::find_group;
-use crate::status::{ContainerStatus, Status};
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -26,12 +26,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_allocator::Limits;
-use bayplan_allocator::policy::Policy;
+use bayplan_allocator::policy::{Policy, PoolsError};
 use bayplan_enforcement::power::profile_names;
 use bayplan_enforcement::resctrl::ResctrlConfig;
 use bayplan_enforcement::{BlockIoClass, MemoryQos, ReclaimClass};
+use bayplan_node::ChangedConfig;
+use bayplan_node::event::ChangedMachine;
+use bayplan_node::groups::GroupType;
+use bayplan_node::reconfigure::check_reserved;
+use bayplan_node::settings::{CompactionConfig, OnNoCapacity};
 use bayplan_probes::CounterChoice;
+use bayplan_topology::Topology;
 use bayplan_types::{Bytes, CpuSet};
 use bayplan_workload::annotations::{ClassNames, CpuPartition, InterruptRule, Rule};
 use bayplan_workload::{Ceilings, RequestRules};
@@ -39,7 +44,6 @@ use jiff::SignedDuration;
 use tokio::sync::watch;
 
 use crate::enforcer::NO_RECLAIM_CLASS;
-use crate::groups::GroupType;
 
 pub use self::cpu_classes::{CpuClasses, CpuUse, Turn};
 pub use self::kind::parse_filter;
@@ -68,16 +72,6 @@ pub enum OnFailure {
     Closed,
 }
 
-/// What happens to a container that asks for CPUs of its own when no pool can give them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnNoCapacity {
-    /// It is refused; kubelet tries again, and the pod's events say what is lacking.
-    #[default]
-    Refuse,
-    /// It runs among those who share, and counts there with all that it asks for.
-    Share,
-}
-
 /// Whether kernel files are written, beside the CPU sets that go through the runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EnforcementMode {
@@ -88,31 +82,6 @@ pub enum EnforcementMode {
     DryRun,
     /// Nothing is wanted of them, and what was changed is given back.
     Off,
-}
-
-/// Moves that compaction tries before it takes the best plan that it has: about 5 ms on 512 CPUs.
-const STATES_MAX: usize = 2000;
-
-/// Whether and how much running containers are moved so that free CPUs lie together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompactionConfig {
-    /// Whether anybody is moved.
-    pub enabled: bool,
-    /// What the moves after one event may cost.
-    pub limits: Limits,
-}
-
-impl Default for CompactionConfig {
-    fn default() -> CompactionConfig {
-        let limits = Limits {
-            moves_max: 8,
-            cpus_max: 64,
-            memory_max: None,
-            gain_min_percent: 10,
-            states_max: STATES_MAX,
-        };
-        CompactionConfig { enabled: false, limits }
-    }
 }
 
 /// Everything that can be configured, with its meaning and unit.
@@ -273,7 +242,7 @@ impl Config {
 
     /// Classes that pods can name.
     fn class_names(&self) -> ClassNames {
-        const ROOTS: [&str; 3] = ["", "DEFAULT", "system/default"];
+        const ROOTS: [&str; 4] = ["", "DEFAULT", "SYSTEM_DEFAULT", "system/default"];
         let resctrl = self.resctrl.classes().map(|(_, class)| class.name.as_str());
         let profiles = profile_names().flat_map(|name| [name.to_owned(), name.replace('-', "_")]);
         let reclaim = self.reclaim_classes.keys().cloned();
@@ -283,6 +252,24 @@ impl Config {
             block_io: self.block_io_classes.keys().cloned().collect(),
             reclaim: reclaim.chain([NO_RECLAIM_CLASS.to_owned()]).collect(),
         }
+    }
+
+    /// As far as decisions depend on it, on this machine.
+    ///
+    /// # Errors
+    /// The reserved CPUs do not fit the machine. As at a start, they may be offline.
+    pub(crate) fn changed(&self, topology: &Topology) -> Result<ChangedConfig, PoolsError> {
+        check_reserved(topology, &self.reserved_cpus)?;
+        Ok(ChangedConfig {
+            rules: self.rules(),
+            groups: Arc::clone(&self.groups),
+            compaction: self.compaction,
+            narrows_memory: self.narrows_memory,
+            on_no_capacity: self.on_no_capacity,
+            doubt_grace: self.doubt_grace(),
+            text: self.differences(),
+            machine: ChangedMachine::new(topology, self.policy, &self.reserved_cpus),
+        })
     }
 
     /// How long a creation in doubt keeps its place although the runtime does not list the container: until it is asked again.

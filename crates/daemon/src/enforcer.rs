@@ -27,12 +27,12 @@ use bayplan_enforcement::{
 use bayplan_host::kernel::{Kernel, Report, apply, observe};
 use bayplan_types::Pinning;
 
+use bayplan_node::occupancy::{Occupancy, Occupant};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 pub(crate) use calls::RuntimeCalls;
 pub(crate) use drift::Drift;
-pub use held::HeldFile;
 pub(crate) use originals::{BOOT_ID, Originals, read_originals};
 pub(crate) use task::{Enforcement, EnforcerTask, LOST, Questions, run_enforcer};
 pub use view::{FilePlanView, render_file_plan_view};
@@ -49,7 +49,6 @@ use crate::enforcer::families::{
 use crate::enforcer::groups::{GroupOutcome, GroupWork, Settled};
 use crate::enforcer::heard_kernel::HeardKernel;
 use crate::enforcer::held::Held;
-use crate::occupancy::{Occupancy, Occupant};
 
 /// What came of looking once.
 #[derive(Debug, Default)]

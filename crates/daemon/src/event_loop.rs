@@ -6,22 +6,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bayplan_node::event::{Answer, Event, Note, Step};
+use bayplan_node::history::Entry;
+use bayplan_node::record::Record;
+use bayplan_node::state::NodeState;
 use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::enforcer::Enforcement;
-use crate::event::{Answer, Event, Note, Step};
 use crate::health::Health;
 use crate::historian::Historian;
-use crate::history::Entry;
 use crate::inbox::{Envelope, Events, Look};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::prober::Sightings;
-use crate::record::Record;
-use crate::state::NodeState;
 use crate::writer::Batch;
 
 /// Events that share one write to the journal.
@@ -97,7 +97,7 @@ impl EventLoop {
             if has_changed {
                 self.metrics.show(&self.state, self.journal.bytes());
             }
-            self.metrics.show_elsewhere(self.state.held.len());
+            self.metrics.show_elsewhere(self.state.failed_updates());
             let is_moved = steps.iter().any(|(step, _)| !step.plan.is_empty());
             for (step, answer) in steps {
                 self.carry_out(step, answer);

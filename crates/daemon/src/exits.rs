@@ -8,10 +8,10 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bayplan_cri::upstream::RuntimeError;
+use bayplan_node::event::Event;
 use futures::StreamExt as _;
 use tokio::time::sleep;
 
-use crate::event::Event;
 use crate::sync::Syncer;
 
 /// After a failure the runtime is asked again this soon, and then half as often each time.

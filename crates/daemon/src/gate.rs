@@ -9,6 +9,7 @@ use bayplan_cri::call_observer::CallObserver;
 use bayplan_cri::upstream::RuntimeError;
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::read_volumes;
+use bayplan_node::event::{Answer, Event};
 use bayplan_workload::{
     Admission, Agent, CreateOutcome, Mount, NewContainer, Pod, Resources, Ticket,
 };
@@ -18,10 +19,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::{EnforcementMode, LiveConfig, OnFailure};
 use crate::enforcer::{Enforcement, asks_for_isolation, has_isolcpus_only};
-use crate::event::{Answer, Event};
-use crate::huge_pages::read_huge_pages;
 use crate::inbox::{NoPlace, Place};
 use crate::metrics::Metrics;
+use crate::read_huge_pages::read_huge_pages;
 use crate::resources_dir::mounted_dir;
 use crate::sync::Syncer;
 

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bayplan_host::disk::{Disk, Disks};
 use bayplan_host::history::History;
+use bayplan_node::history::{Entry, HISTORY_DIR, news, parse_entries};
+use bayplan_node::state::NodeState;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use crate::config::Config;
-use crate::history::{Entry, HISTORY_DIR, news, parse_entries};
 use crate::metrics::Metrics;
-use crate::state::NodeState;
 use crate::tasks::blocking;
 
 /// Batches that may wait to be written; a disk that hangs for longer costs history.
@@ -131,7 +131,7 @@ impl Scribe {
         let mut scribe = Scribe { history, shares, lost: 0, has_gap: false, failure: None };
         let told = match scribe.history.wants_segment() {
             true => Vec::new(),
-            false => parse_entries(&recovered).0,
+            false => parse_entries(&recovered.records).0,
         };
         let mut entries: Vec<Entry> = news(opening, &told).into_iter().chain(found).collect();
         scribe.shares.bound(&mut entries);

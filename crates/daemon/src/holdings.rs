@@ -12,7 +12,7 @@ use bayplan_host::kernel::DiskKernel;
 use bayplan_host::{Holding, read_holding, read_runtime_affinity};
 use bayplan_types::CpuSet;
 
-use crate::status::{ContainerStatus, HeldSets};
+use bayplan_node::status::{ContainerStatus, HeldSets};
 
 /// A reading serves all questions within this time, so that asking often costs little.
 const FRESH: Duration = Duration::from_millis(500);

@@ -26,13 +26,13 @@ use anyhow::Context as _;
 use bayplan_allocator::policy::Policy;
 use bayplan_host::disk::Disks;
 use bayplan_host::{CLAIMS_FILE, pods_limit_files, read_claimed_cpus};
+use bayplan_node::event::{ChangedMachine, Event};
 use bayplan_topology::{Snapshot, Topology, derive};
 use bayplan_types::CpuSet;
 use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
 
 use crate::config::Config;
-use crate::event::{ChangedMachine, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::read_machine::{AsItWas, read_own_machine};
@@ -340,8 +340,8 @@ mod tests {
 
     use super::*;
     use crate::derive_machine;
-    use crate::event::{Answer, ChangedMachine};
     use crate::inbox::{Envelope, inbox};
+    use bayplan_node::event::{Answer, ChangedMachine};
 
     /// Letters stand for texts, `a` for those in use; capital letters for those at which the machine is read.
     fn check_settling(texts: &str) {

@@ -6,8 +6,8 @@
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::event::{Answer, Event};
-use crate::status::Status;
+use bayplan_node::event::{Answer, Event};
+use bayplan_node::status::Status;
 
 /// An event, and who waits for its answer.
 pub(crate) struct Envelope {

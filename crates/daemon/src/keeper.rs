@@ -1,10 +1,10 @@
 //! The journal with what to do when it fails. In: records. Out: a file that holds them, as far as the disk allows.
 
 use bayplan_host::journal::Journal;
+use bayplan_node::record::Record;
+use bayplan_node::state::NodeState;
 
 use crate::metrics::Metrics;
-use crate::record::Record;
-use crate::state::NodeState;
 use crate::tasks::blocking;
 
 /// The journal is compacted when it is this large, and four times as large as after the last time.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bayplan_workload::Resources;
 
-use crate::occupancy::Occupant;
+use bayplan_node::occupancy::Occupant;
 
 /// Shorter than between two readings, so that the second look comes with the next.
 const WAIT_FIRST: Duration = Duration::from_secs(2);

@@ -13,6 +13,10 @@ use std::time::Duration;
 use bayplan_cri::upstream::RuntimeError;
 use bayplan_enforcement::{Author, Notice};
 use bayplan_host::kernel::WriteFailure;
+use bayplan_node::event::Note;
+use bayplan_node::history::By;
+use bayplan_node::mode::Mode;
+use bayplan_node::state::NodeState;
 use bayplan_types::{CpuClass, QosClass};
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
@@ -28,13 +32,9 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::check::{Finding, Severity};
 use crate::enforcer;
-use crate::event::Note;
 use crate::health::Health;
-use crate::history::By;
-use crate::mode::Mode;
 use crate::observer;
 use crate::prober::{ProbeTable, Sightings};
-use crate::state::NodeState;
 
 use failures::FAILURES;
 use process::Process;
@@ -567,7 +567,7 @@ impl Metrics {
             let is_it = i64::from(mode == state.mode());
             self.modes.get_or_create(&InMode { mode: mode.name() }).set(is_it);
         }
-        self.rebalancing.show_paused(state.is_rebalance_paused);
+        self.rebalancing.show_paused(state.is_rebalance_paused());
         self.journal.set(journal_bytes);
     }
 }

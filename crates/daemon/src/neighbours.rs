@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_host::{CommandLine, read_claimed_cpus, read_command_lines};
+use bayplan_node::event::{Answer, Event};
+use bayplan_node::status::Status;
 use bayplan_types::CpuSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::check::{Finding, Severity, check_cgroups, finding};
-use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
-use crate::status::Status;
 use crate::tasks::blocking;
 
 /// How often the node is looked at. Nobody waits for it.

@@ -14,6 +14,8 @@ use bayplan_host::counters::{
 };
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_host::read_holding;
+use bayplan_node::event::{Answer, Event};
+use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_rebalance::Mode;
 use bayplan_types::{Bytes, CpuClass, CpuId, NodeSet};
 use tokio::sync::Notify;
@@ -21,10 +23,8 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, LiveConfig};
-use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
 use crate::lookups::Lookups;
-use crate::occupancy::{Occupancy, Occupant};
 
 pub(crate) use shown::Shown;
 

@@ -8,15 +8,15 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use bayplan_host::journal::Journal;
+use bayplan_node::event::{Answer, Event};
+use bayplan_node::mode::{Mode, ModePlan, ModeReport};
+use bayplan_node::reconfigure::check_reserved;
 use bayplan_types::CpuSet;
 use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::control::ControlError;
-use crate::event::{Answer, Event};
 use crate::hotplug::Machine;
-use crate::mode::{Mode, ModePlan, ModeReport};
-use crate::reconfigure::check_reserved;
 use crate::run::{Core, end};
 use crate::sync::Syncer;
 

@@ -21,14 +21,14 @@ use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 use tokio::time::MissedTickBehavior;
 
 use bayplan_cri::upstream::Upstream;
+use bayplan_node::event::{Answer, Event};
+use bayplan_node::reconfigure::{ChangedConfig, Shift};
+use bayplan_node::status::ConfigStatus;
 
 use crate::config::{CONFIG_PATH, Change, Config, ConfigErrors, ConfigFile, changes};
-use crate::event::{Answer, Event};
 use crate::hotplug::{Ground, Machine, Watch};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
-use crate::reconfigure::{ChangedConfig, Shift};
-use crate::status::ConfigStatus;
 use crate::systemd::Ear;
 
 /// How often the file is looked at.
@@ -341,7 +341,7 @@ impl Reloader {
         ground: &Ground,
         event: impl FnOnce(Box<ChangedConfig>) -> Event,
     ) -> anyhow::Result<Vec<Shift>> {
-        let changed = ChangedConfig::new(new, &ground.topology).context("reservedCpus")?;
+        let changed = new.changed(&ground.topology).context("reservedCpus")?;
         match self.0.parts.inbox.ask(event(Box::new(changed))).await {
             Some(Answer::Shifts(shifts)) => Ok(shifts),
             _ => bail!("the daemon is stopping"),

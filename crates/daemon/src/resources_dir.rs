@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::resources_file::{FILE, FileNews, ResourcesFile, dir_name};
+use bayplan_node::resources_file::{FILE, FileNews, ResourcesFile, dir_name};
 
 /// The directory below that of kubelet's socket.
 const DIR: &str = "resources";

@@ -9,6 +9,8 @@ use bayplan_cri::upstream::{
     ContainerDetails, ContainerState, ListedContainer, PodDetails, RuntimeError, Upstream,
 };
 use bayplan_host::read_process_pinning;
+use bayplan_node::event::{Answer, Event, RuntimeView, Seen, SeenDetails};
+use bayplan_node::mode::{Mode, ModeReport, NotInPlace};
 use bayplan_types::Pinning;
 use bayplan_workload::annotations::{kept_labels, relevant};
 use bayplan_workload::{NewContainer, Pod, Resources, parse_qos};
@@ -18,11 +20,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::LiveConfig;
-use crate::event::{Answer, Event, RuntimeView, Seen, SeenDetails};
 use crate::health::Health;
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
-use crate::mode::{Mode, ModeReport, NotInPlace};
 
 /// The least time between two syncs out of turn; after a failure the runtime is asked again this soon.
 const RETRY: Duration = Duration::from_secs(2);

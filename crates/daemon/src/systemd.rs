@@ -6,12 +6,12 @@
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
+use bayplan_node::event::{Answer, Event};
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use tokio::runtime::Handle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
 
 /// `FileDescriptorName=` of the socket on which `bayplan status` asks.

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use bayplan_cri::upstream::{RuntimeError, Upstream};
 use bayplan_enforcement::{Pass, Plan, Write};
+use bayplan_node::event::{Answer, Event, FailedWrite, WriteEnd};
+use bayplan_node::resources_file::FileNews;
 use bayplan_types::CpuSet;
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
@@ -14,11 +16,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::config::LiveConfig;
 use crate::enforcer::RuntimeCalls;
-use crate::event::{Answer, Event, FailedWrite, WriteEnd};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::resources_dir::ResourcesDir;
-use crate::resources_file::FileNews;
 
 /// Updates that one group of a plan has in flight at the runtime.
 const WRITES_IN_FLIGHT_MAX: usize = 16;

@@ -36,7 +36,7 @@ pub use find_cgroup::{
 pub use read_block_devices::{read_block_devices, read_undivided_disks};
 pub use read_cgroup::{CgroupError, CpuFiles, CpuStat, read_cgroup_files};
 pub use read_holding::{Holding, read_holding, read_runtime_affinity};
-pub use read_huge_pages::{HugeBytes, read_free_huge_pages, read_used_huge_pages};
+pub use read_huge_pages::{read_free_huge_pages, read_used_huge_pages};
 pub use read_interrupts::read_interrupts;
 pub use read_neighbours::{
     CLAIMS_FILE, ClaimsError, CommandLine, read_claimed_cpus, read_command_lines,

@@ -1,15 +1,10 @@
 //! Which huge pages can be had now, and which of them containers use. In: `free_hugepages` of every NUMA node (Documentation/admin-guide/mm/hugetlbpage.rst), `hugetlb.SIZE.numa_stat` of
 //! a container's group (Documentation/admin-guide/cgroup-v2.rst, "HugeTLB"). Out: bytes by node and size of a page.
 
-use std::collections::BTreeMap;
-
-use bayplan_types::{Bytes, NodeId};
+use bayplan_types::{Bytes, HugeBytes, NodeId};
 
 use crate::find_cgroup::{CGROUPS, find_below, find_container_cgroup};
 use crate::kernel::Kernel;
-
-/// Bytes by node and size of a page.
-pub type HugeBytes = BTreeMap<(NodeId, Bytes), Bytes>;
 
 const NODES: &str = "sys/devices/system/node";
 

@@ -15,4 +15,4 @@ pub use id::{CoreId, CpuId, DieId, L3Id, NodeId, PackageId};
 pub use node_set::NodeSet;
 pub use pinning::Pinning;
 pub use qos::{CpuClass, QosClass};
-pub use unit::{Bytes, Khz, MilliCpu};
+pub use unit::{Bytes, HugeBytes, Khz, MilliCpu};

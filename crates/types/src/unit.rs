@@ -1,8 +1,11 @@
 //! Quantities with their unit in the type.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
+
+use crate::NodeId;
 
 /// Thousandths of a CPU, as in a Kubernetes resource quantity (`1500m`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,6 +137,9 @@ macro_rules! arithmetic {
 
 arithmetic!(MilliCpu);
 arithmetic!(Bytes);
+
+/// Bytes of huge pages by memory node and size of a page.
+pub type HugeBytes = BTreeMap<(NodeId, Bytes), Bytes>;
 
 #[cfg(test)]
 mod tests {

@@ -13,13 +13,15 @@ use crate::units::check_units;
 use crate::{cargo, workspace};
 
 /// Layer of each crate: it may depend on lower ones only.
-const LAYERS: [(&str, u8); 11] = [
+const LAYERS: [(&str, u8); 13] = [
     ("bayplan-types", 0),
     ("bayplan-topology", 1),
     ("bayplan-allocator", 2),
     ("bayplan-workload", 3),
     ("bayplan-enforcement", 3),
     ("bayplan-rebalance", 3),
+    ("bayplan-node", 4),
+    ("bayplan-config", 5),
     ("bayplan-host", 6),
     ("bayplan-cri", 6),
     ("bayplan-probes", 6),

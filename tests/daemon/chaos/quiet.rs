@@ -8,12 +8,12 @@ use std::time::Duration;
 use bayplan_allocator::check_ledger;
 use bayplan_cri::embedded::ContainerSnapshot;
 use bayplan_cri::upstream::ContainerState;
-use bayplan_daemon::event::{Answer, Event};
 use bayplan_daemon::new_state;
-use bayplan_daemon::record::replay;
-use bayplan_daemon::status::Status;
 use bayplan_host::history::{parse_history, segments};
 use bayplan_host::journal::parse_journal;
+use bayplan_node::event::{Answer, Event};
+use bayplan_node::record::replay;
+use bayplan_node::status::Status;
 use bayplan_types::CpuSet;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 type Seat = [String; 7];
 
 pub(crate) fn seats(status: &Status) -> Vec<Seat> {
-    let seat = |held: &bayplan_daemon::status::ContainerStatus| {
+    let seat = |held: &bayplan_node::status::ContainerStatus| {
         let id = held.id.clone().unwrap_or_default();
         let [class, exclusive, cpus, mems, pool] =
             [&held.class, &held.exclusive, &held.cpus, &held.mems, &held.pool].map(Clone::clone);

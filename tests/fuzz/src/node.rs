@@ -4,12 +4,12 @@ use std::sync::LazyLock;
 
 use bayplan_allocator::policy::Policy;
 use bayplan_allocator::{ContainerId, Ledger, check_ledger, offer};
-use bayplan_workload::annotations::{Rule};
-use bayplan_workload::{Hardware, NewContainer, Pod, RequestRules, derive_request};
-use bayplan_daemon::NodeState;
-use bayplan_daemon::event::ChangedMachine;
+use bayplan_node::NodeState;
+use bayplan_node::event::ChangedMachine;
 use bayplan_topology::{derive, parse_machine};
 use bayplan_types::CpuSet;
+use bayplan_workload::annotations::Rule;
+use bayplan_workload::{Hardware, NewContainer, Pod, RequestRules, derive_request};
 
 const MACHINE: &str = "pack:2 numa:2 l3:1 core:4 pu:2 mem:4 huge:2M=64 nic:1 isolated:6-7";
 
@@ -43,7 +43,8 @@ pub fn check_request(container: &NewContainer, others: &[NewContainer]) {
     for (id, newcomer) in everybody.iter().enumerate() {
         let there = everybody[..id].iter().zip(0..).map(|(it, id)| (ContainerId(id), *it));
         let id = ContainerId(id as u64);
-        let hardware = Hardware { devices: &NODE.devices, memory: NODE.pools.memory(), ..Hardware::default() };
+        let hardware =
+            Hardware { devices: &NODE.devices, memory: NODE.pools.memory(), ..Hardware::default() };
         let (request, warnings) = derive_request(id, newcomer, &rules(), hardware, there);
         for warning in warnings {
             check_shown(&warning.text);

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use bayplan_allocator::ContainerId;
-use bayplan_workload::annotations::{affinities, read_annotations, relevant};
-use bayplan_workload::{NewContainer};
 use bayplan_fuzz::{check_request, container, rules};
+use bayplan_workload::NewContainer;
+use bayplan_workload::annotations::{affinities, read_annotations, relevant};
 use libfuzzer_sys::fuzz_target;
 
 /// What `bayplan annotations` promises.

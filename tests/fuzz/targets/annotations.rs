@@ -1,8 +1,8 @@
 //! Annotations of a pod, one a line: `name value`. The own prefix need not be hit by chance.
 #![no_main]
 
-use bayplan_workload::annotations::{read_annotations, relevant};
 use bayplan_fuzz::{check_request, check_shown, container, rules};
+use bayplan_workload::annotations::{read_annotations, relevant};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

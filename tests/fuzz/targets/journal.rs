@@ -4,9 +4,9 @@
 #![no_main]
 
 use bayplan_allocator::check_ledger;
-use bayplan_daemon::record::replay;
 use bayplan_fuzz::fresh_node;
 use bayplan_host::journal::parse_journal;
+use bayplan_node::record::replay;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,13 +1,13 @@
 //! Create calls of a node, one after the other: what is read of each is placed, and what is written into it changes nothing else.
 #![no_main]
 
-use bayplan_workload::{Pinning};
 use bayplan_cri::delta::for_create;
-use bayplan_workload::mates::{has_ended_mates};
 use bayplan_cri::translate::new_container;
 use bayplan_cri::v1;
 use bayplan_fuzz::{Call, check_request};
 use bayplan_types::{CpuSet, NodeSet};
+use bayplan_workload::Pinning;
+use bayplan_workload::mates::has_ended_mates;
 use libfuzzer_sys::fuzz_target;
 use prost::Message as _;
 

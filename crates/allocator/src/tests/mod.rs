@@ -7,11 +7,12 @@ mod peers;
 mod pods;
 mod properties;
 mod requirements;
+mod zones;
 
 use std::sync::Arc;
 
 use bayplan_topology::{Level, derive, parse_machine};
-use bayplan_types::{Bytes, CoreKind, CpuPriority, CpuSet, MemoryKind, MilliCpu};
+use bayplan_types::{Bytes, CoreKind, CpuId, CpuPriority, CpuSet, MemoryKind, MilliCpu, NodeId};
 use expect_test::{Expect, expect};
 
 use crate::policy::{Policy, pools};
@@ -127,6 +128,14 @@ fn parse_step(step: &str) -> (Request, bool) {
     let mut wanted = request(id.parse().unwrap(), exclusive.parse().unwrap(), shared.parse().ok());
     words.for_each(|word| wish(&mut wanted, word));
     (wanted, is_resize)
+}
+
+/// NUMA nodes in the order of their numbers, with their CPUs.
+fn nodes_with_cpus(pools: &Pools) -> Vec<(NodeId, CpuSet)> {
+    let is_of =
+        |node: NodeId| move |cpu: &CpuId| pools.nodes_of(&CpuSet::from(*cpu)).contains(node);
+    let cpus = |node: NodeId| pools.cpus().iter().filter(is_of(node)).collect();
+    pools.memory_nodes().iter().map(|node| (node, cpus(node))).collect()
 }
 
 fn play(ledger: &mut Ledger, step: &str) -> String {

@@ -7,7 +7,7 @@ use bayplan_topology::{derive, parse_machine};
 use bayplan_types::{Bytes, CpuId, CpuSet, MilliCpu};
 use proptest::prelude::*;
 
-use super::{machine, request, split_policy, wish};
+use super::{machine, nodes_with_cpus, request, split_policy, wish};
 use crate::policy::pools;
 use crate::search::{Question, Search, Standing};
 use crate::*;
@@ -448,6 +448,23 @@ impl Played {
     }
 }
 
+/// Where a NUMA node is said to have CPUs left, so many exclusive ones of one node are given.
+fn check_zones(ledger: &Ledger) -> Result<(), TestCaseError> {
+    let zones = zones(ledger, &nodes_with_cpus(ledger.pools()));
+    for zone in &zones {
+        let Amount { capacity, allocatable, available } = zone.cpu;
+        prop_assert!(available <= allocatable && allocatable <= capacity, "{zone:?}");
+    }
+    let cpus = zones.iter().map(|zone| zone.cpu.available.whole_cpus()).max().unwrap_or(0);
+    if cpus > 0 {
+        let mut wanted = request(u64::MAX, cpus, None);
+        wish(&mut wanted, "within:Numa");
+        let offered = offer(ledger, &wanted);
+        prop_assert!(offered.is_ok(), "{cpus} CPUs: {zones:?}");
+    }
+    Ok(())
+}
+
 fn check_history(line: &str, reserved: &str, ops: Vec<Op>) -> Result<(), TestCaseError> {
     let ledger = machine(line, reserved).unwrap();
     let initial = ledger.holdings().clone();
@@ -458,6 +475,7 @@ fn check_history(line: &str, reserved: &str, ops: Vec<Op>) -> Result<(), TestCas
         prop_assert_eq!(check_ledger(&played.ledger), Vec::<String>::new());
         check_room(&played.ledger, &before)?;
     }
+    check_zones(&played.ledger)?;
     // Groups go after their members.
     for id in played.requests.keys().chain(played.requests.keys()) {
         played.ledger.release(*id);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec, RunningPod};
-use bayplan_daemon::decision::Verdict;
+use bayplan_node::decision::Verdict;
 use bayplan_types::{Bytes, QosClass};
 use tonic::Code;
 

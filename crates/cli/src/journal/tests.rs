@@ -1,5 +1,5 @@
-use bayplan_daemon::history::parse_entries;
 use bayplan_host::history::parse_history;
+use bayplan_node::history::parse_entries;
 use clap::Parser as _;
 use expect_test::{Expect, expect};
 
@@ -12,7 +12,7 @@ const FIRST: &[u8] = include_bytes!("../../../../tests/cli/history/first/0000000
 fn check(arguments: &[&str], expected: Expect) {
     let recovered = parse_history(FIRST);
     assert_eq!(recovered.dropped, []);
-    let (entries, strange) = parse_entries(&recovered);
+    let (entries, strange) = parse_entries(&recovered.records);
     assert_eq!(strange, 0);
     let args = Args::parse_from([&["bayplan", "journal"], arguments].concat());
     let Command::Journal(options) = args.command else { panic!("{args:?}") };

@@ -12,8 +12,8 @@ mod tests;
 
 use anyhow::Context as _;
 use bayplan_daemon::config::{Config, read_config};
-use bayplan_daemon::history::Entry;
 use bayplan_daemon::new_state;
+use bayplan_node::history::Entry;
 use bayplan_topology::{Topology, derive};
 use clap::ValueEnum as _;
 

@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
 use bayplan_daemon::config::{Config, parse_config};
-use bayplan_daemon::decision::Decision;
-use bayplan_daemon::event::{Answer, ChangedMachine, Event, RuntimeView, Seen, SeenDetails, Step};
-use bayplan_daemon::history::{Entry, Kind, Place};
-use bayplan_daemon::record::{Live, PlacedRecord, replay};
-use bayplan_daemon::{NodeState, new_state, parse_recorded_machine};
+use bayplan_daemon::{new_state, parse_recorded_machine};
+use bayplan_node::NodeState;
+use bayplan_node::decision::Decision;
+use bayplan_node::event::{Answer, ChangedMachine, Event, RuntimeView, Seen, SeenDetails, Step};
+use bayplan_node::history::{Entry, Kind, Place};
+use bayplan_node::record::{Live, PlacedRecord, replay};
 use bayplan_topology::Topology;
 use bayplan_types::Pinning;
 use bayplan_workload::{Admission, CreateOutcome, NewContainer, Resources, Ticket};

@@ -1,7 +1,7 @@
 //! How it was and how it would have been, for people and for programs. In: both sides, judged. Out: a table, or JSON of format
 //! `bayplan-replay/1`.
 
-use bayplan_daemon::history::Place;
+use bayplan_node::history::Place;
 use serde::Serialize;
 
 use crate::replay::played::{Arrival, Played};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_daemon::history::{Entry, Place};
+use bayplan_node::history::{Entry, Place};
 use bayplan_types::{Bytes, CpuSet, NodeSet, QosClass};
 use bayplan_workload::NewContainer;
 

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use bayplan_allocator::policy::Policy;
-use bayplan_daemon::NodeState;
 use bayplan_daemon::config::parse_config;
-use bayplan_daemon::event::{Answer, Event, RuntimeView, Seen};
-use bayplan_daemon::mode::Mode;
-use bayplan_daemon::state::Origin;
+use bayplan_node::NodeState;
+use bayplan_node::event::{Answer, Event, RuntimeView, Seen};
+use bayplan_node::mode::Mode;
+use bayplan_node::state::Origin;
 use bayplan_topology::parse_machine;
 use bayplan_workload::{Admission, CreateOutcome, NewContainer, Resources, Ticket};
 use jiff::{SignedDuration, Timestamp};

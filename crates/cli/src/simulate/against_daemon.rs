@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bayplan_allocator::Ledger;
 use bayplan_allocator::policy::{Policy, pools};
-use bayplan_daemon::NodeState;
-use bayplan_daemon::config::CompactionConfig;
-use bayplan_daemon::event::{Answer, Event, Note, RuntimeView, Seen};
+use bayplan_node::NodeState;
+use bayplan_node::event::{Answer, Event, Note, RuntimeView, Seen};
+use bayplan_node::settings::CompactionConfig;
 use bayplan_topology::{derive, parse_machine};
 use bayplan_workload::{Admission, CreateOutcome, RequestRules, Ticket};
 use jiff::Timestamp;

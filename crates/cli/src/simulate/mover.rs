@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use bayplan_allocator::{
     Allocation, ContainerId, Ledger, Offer, Refusal, Relocation, Request, offer,
 };
-use bayplan_daemon::compactor::Compactor;
-use bayplan_daemon::config::CompactionConfig;
+use bayplan_node::compactor::Compactor;
+use bayplan_node::settings::CompactionConfig;
 
 /// Who was touched by an event, and what he held before it.
 pub(crate) type Touched = BTreeMap<ContainerId, Allocation>;

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use bayplan_allocator::{Allocation, ContainerId, Ledger, PoolId, Request};
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
 use bayplan_cri::translate::resources;
-use bayplan_daemon::config::CompactionConfig;
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
+use bayplan_node::settings::CompactionConfig;
 use bayplan_types::{CpuSet, MilliCpu, NodeSet, Pinning};
 use bayplan_workload::{Hardware, NewContainer, Pod, RequestRules, derive_request, parse_qos};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bayplan_allocator::Ledger;
 use bayplan_allocator::policy::{Policy, pools};
-use bayplan_daemon::config::CompactionConfig;
+use bayplan_node::settings::CompactionConfig;
 use bayplan_topology::{derive, parse_machine};
 use bayplan_types::CpuSet;
 use bayplan_workload::RequestRules;

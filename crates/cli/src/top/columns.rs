@@ -215,7 +215,7 @@ fn cut(line: &str, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bayplan_daemon::mode::Mode;
+    use bayplan_node::mode::Mode;
     use expect_test::{Expect, expect};
     use jiff::Timestamp;
 

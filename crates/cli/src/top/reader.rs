@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bayplan_daemon::mode::Mode;
-use bayplan_daemon::status::{ContainerStatus, Status};
 use bayplan_daemon::{AuditView, ContainerAudit};
 use bayplan_host::counters::{
     GroupCounters, GroupFiles, IoCounters, MemoryCounters, MonitorCounters, Monitored, Monitors,
@@ -13,6 +11,8 @@ use bayplan_host::counters::{
 };
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::{CpuFiles, CpuStat};
+use bayplan_node::mode::Mode;
+use bayplan_node::status::{ContainerStatus, Status};
 use bayplan_types::{Bytes, CpuSet, NodeSet};
 use jiff::Timestamp;
 use serde::Serialize;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use super::Config;
 use super::kind::{Field, Tree};
 use super::read::ConfigError;
-use crate::yaml::{Node, Position, Value};
+use bayplan_config::yaml::{Node, Position, Value};
 
 /// Classes by their names.
 pub(super) struct BlockIoClasses;

@@ -15,7 +15,7 @@ use serde_json::{Map, Value as Json, json};
 use super::Config;
 use super::kind::{Field, Tree};
 use super::read::ConfigError;
-use crate::yaml::{Node, Position, Value};
+use bayplan_config::yaml::{Node, Position, Value};
 
 /// What CPUs are there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,10 +4,10 @@
 
 use std::path::Path;
 
+use bayplan_node::reconfigure::check_reserved;
 use bayplan_topology::Topology;
 
 use super::read::{ConfigError, ConfigErrors, ConfigFile};
-use crate::reconfigure::check_reserved;
 use crate::socket::find_group;
 
 impl ConfigFile {

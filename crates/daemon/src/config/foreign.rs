@@ -5,7 +5,7 @@
 //! has, and is one mistake that names it and the page with the counterparts of its keys.
 
 use super::table::keys_of;
-use crate::yaml::{Node, Position, Value};
+use bayplan_config::yaml::{Node, Position, Value};
 
 /// The page that lists the counterparts.
 const PAGE: &str = "docs/migrating.md";
@@ -132,8 +132,7 @@ pub(super) fn foreign(root: &Node) -> Option<(Position, String)> {
     };
     let at = entries.first().map_or(root.at, |(at, ..)| *at);
     let message = format!(
-        "this is {what}, which bayplan does not read; {PAGE} lists the counterparts of its keys, and `bayplan config show` prints a file to \
-         start with"
+        "this is {what}, which bayplan does not read; `bayplan import` makes a configuration of it, and {PAGE} says what becomes of its keys"
     );
     Some((at, message))
 }
@@ -216,7 +215,7 @@ mod tests {
         let said = match ConfigFile::parse(Path::new("f"), text) {
             Ok(_) => "ours".to_owned(),
             Err(errors) => errors.to_string().replace(
-                "which bayplan does not read; docs/migrating.md lists the counterparts of its keys, and `bayplan config show` prints a file to start with",
+                "which bayplan does not read; `bayplan import` makes a configuration of it, and docs/migrating.md says what becomes of its keys",
                 "..",
             ),
         };

@@ -9,8 +9,8 @@ use serde_json::{Value as Json, json};
 use super::Config;
 use super::kind::{Field, Tree};
 use super::read::ConfigError;
-use crate::groups::{GroupType, Inside, Members, Size};
-use crate::yaml::{Node, Position, Value};
+use bayplan_config::yaml::{Node, Position, Value};
+use bayplan_node::groups::{GroupType, Inside, Members, Size};
 
 use self::fields::{Fields, texts};
 

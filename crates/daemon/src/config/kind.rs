@@ -13,7 +13,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::Config;
 use super::read::ConfigError;
-use crate::yaml::{Node, Value};
+use bayplan_config::yaml::{Node, Value};
 
 /// Where a value is kept.
 pub(super) type Place<T> = fn(&mut Config) -> &mut T;

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use super::Config;
 use super::kind::{Field, Tree};
 use super::read::ConfigError;
-use crate::yaml::{Node, Position, Value};
+use bayplan_config::yaml::{Node, Position, Value};
 
 /// `permissions`.
 pub(super) struct Permissions;

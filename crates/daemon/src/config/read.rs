@@ -10,7 +10,7 @@ use super::requests::exclusions;
 use super::sockets::shared_paths;
 use super::table::{KEYS, Key, keys_of};
 use super::{CONFIG_PATH, Config, Settings};
-use crate::yaml::{Node, Position, Value, parse_yaml};
+use bayplan_config::yaml::{Node, Position, Value, parse_yaml};
 
 /// One mistake in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use super::Config;
 use super::kind::{Field, Tree};
 use super::read::ConfigError;
-use crate::yaml::Value;
+use bayplan_config::yaml::Value;
 
 /// As the configuration writes them.
 pub(super) const MODES: &Words<Mode> =

@@ -13,7 +13,7 @@ use super::Config;
 use super::kind::{Field, Tree, parse_duration, parse_memory, render_duration, render_memory};
 use super::read::ConfigError;
 use crate::enforcer::NO_RECLAIM_CLASS;
-use crate::yaml::{Node, Position, Value};
+use bayplan_config::yaml::{Node, Position, Value};
 
 /// Classes by their names.
 pub(super) struct ReclaimClasses;

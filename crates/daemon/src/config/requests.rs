@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 
 use super::kind::scalars;
 use super::settings::{Settings, Source};
-use crate::yaml::Position;
+use bayplan_config::yaml::Position;
 
 /// The options as they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

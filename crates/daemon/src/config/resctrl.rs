@@ -17,7 +17,7 @@ use serde_json::{Map, Value as Json, json};
 use super::Config;
 use super::kind::{Field, Tree};
 use super::read::ConfigError;
-use crate::yaml::{Node, Position, Value};
+use bayplan_config::yaml::{Node, Position, Value};
 
 /// What the machine may lack.
 pub(super) struct ResctrlOptionsTree;
@@ -181,8 +181,8 @@ impl Reader {
         for (at, key, value) in self.entries(&of, node, &format!("lines of {KNOWN}")) {
             match key.as_str() {
                 "l2Allocation" => class.l2 = self.caches(&of, value),
-                "l3Allocation" | "l3Schema" => class.l3 = self.caches(&of, value),
-                "mbAllocation" | "mbSchema" => class.mb = self.bandwidth(&of, value),
+                "l3Allocation" | "l3Schema" | "l3schema" => class.l3 = self.caches(&of, value),
+                "mbAllocation" | "mbSchema" | "mbschema" => class.mb = self.bandwidth(&of, value),
                 "kubernetes" => self.refusals(&of, value, &mut class),
                 _ => self.unknown(*at, &of, key, KNOWN),
             }
@@ -408,8 +408,10 @@ fn schema() -> Json {
         "l2Allocation": cache,
         "l3Allocation": cache,
         "l3Schema": cache,
+        "l3schema": cache,
         "mbAllocation": bandwidth,
         "mbSchema": bandwidth,
+        "mbschema": bandwidth,
         "kubernetes": object(json!({
             "denyPodAnnotation": flag(),
             "denyContainerAnnotation": flag(),

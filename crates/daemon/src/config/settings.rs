@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use super::Config;
 use super::kind::Kind;
 use super::table::{KEYS, Key, When, find};
-use crate::yaml::Position;
+use bayplan_config::yaml::Position;
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::Config;
-use crate::yaml::Position;
+use bayplan_config::yaml::Position;
 
 /// What no single key can tell: two sockets of one path. The runtime and its image service may be one.
 pub(super) fn shared_paths(

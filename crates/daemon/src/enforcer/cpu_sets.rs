@@ -15,11 +15,11 @@ use bayplan_enforcement::{
 };
 use bayplan_host::find_cpuset_group;
 use bayplan_host::kernel::{Kernel, Report, apply, observe};
+use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_types::Pinning;
 use tokio::time::Instant;
 
 use crate::enforcer::calls::RuntimeCalls;
-use crate::occupancy::{Occupancy, Occupant};
 
 const CPUS: &str = "cpuset.cpus";
 const MEMS: &str = "cpuset.mems";

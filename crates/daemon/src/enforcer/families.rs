@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayplan_enforcement::{Original, Reclaim, Settings, Slot, Unmovable};
 use bayplan_host::ContainerCgroup;
 use bayplan_host::kernel::Kernel;
+use bayplan_node::occupancy::{Occupancy, Occupant};
 
 pub(crate) use arrivals::Arrivals;
 pub(super) use cgroups::KnownFiles;
@@ -24,7 +25,6 @@ pub(crate) use turned::TurnedSlots;
 
 use crate::config::Config;
 use crate::enforcer::groups::GroupWork;
-use crate::occupancy::{Occupancy, Occupant};
 
 /// What is wanted.
 #[derive(Debug, Default)]

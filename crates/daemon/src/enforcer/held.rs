@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bayplan_enforcement::{FilePlan, Reclaim, Settings, Slot};
 use bayplan_host::kernel::Report;
-use serde::{Deserialize, Serialize};
+use bayplan_node::status::HeldFile;
 
 use crate::enforcer::families::Isolations;
 
@@ -18,20 +18,6 @@ pub(crate) struct Held {
     failures: BTreeMap<Slot, String>,
     /// What is written again and again, by the containers' full names, and the files.
     reclaims: BTreeMap<String, (String, HeldFile)>,
-}
-
-/// A value in a kernel file that is there for a container's sake.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldFile {
-    /// The file, with its line where it has several.
-    pub slot: String,
-    /// What it is to say.
-    pub value: String,
-    /// Why.
-    pub reason: String,
-    /// Why it does not say so; absent where it does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<String>,
 }
 
 impl Held {

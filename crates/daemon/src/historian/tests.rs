@@ -4,10 +4,10 @@ use std::sync::Mutex;
 
 use bayplan_host::disk::{Operation, SoundDisk};
 use bayplan_host::history::{parse_history, segments};
+use bayplan_node::history::{Kind, MachineForm, NodeForm, Who};
+use bayplan_node::mode::Mode;
 
 use super::*;
-use crate::history::{Kind, MachineForm, NodeForm, Who};
-use crate::mode::Mode;
 
 fn who(id: u64, container: &str) -> Option<Who> {
     Some(Who {
@@ -61,7 +61,7 @@ fn told(dir: &Path) -> String {
     };
     let of = |path| {
         let recovered = parse_history(&fs::read(path).unwrap());
-        let (entries, strange) = parse_entries(&recovered);
+        let (entries, strange) = parse_entries(&recovered.records);
         assert_eq!((strange, recovered.dropped.len()), (0, 0));
         entries.into_iter().map(shown).collect::<Vec<_>>().join(", ")
     };
@@ -177,7 +177,7 @@ fn annotations_of_one_namespace_take_their_share_of_the_history_and_no_more() {
         let mut container = bayplan_workload::NewContainer::default();
         container.pod.namespace = namespace.to_owned();
         container.pod.annotations.insert("a".to_owned(), "x".repeat(bytes));
-        let spec = Some(Box::new(crate::record::ContainerForm::from(&container)));
+        let spec = Some(Box::new(bayplan_node::record::ContainerForm::from(&container)));
         Entry { spec, ..Entry::new(Kind::Placed) }
     };
     let mut shares = Shares { bytes_max: 16 << 20, taken: BTreeMap::new() };

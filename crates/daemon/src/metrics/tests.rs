@@ -8,7 +8,7 @@ use super::*;
 use crate::check::finding;
 use crate::observer::tests::everything;
 use crate::prober::tests::told_with_events;
-use crate::state::tests::state;
+use crate::test_support::state;
 
 /// Labels of which the values cannot be listed.
 const OPEN_LABELS: [&str; 13] = [

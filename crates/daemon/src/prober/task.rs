@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bayplan_host::{find_cgroup_paths, find_container_cgroup_id};
+use bayplan_node::event::{Answer, Event};
+use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_probes::{CgroupId, CounterChoice, Drain, Probe, ProbeError, ProbeState, Probes, Who};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
@@ -15,11 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::sightings::{Paths, Seen, Sightings};
 use crate::config::{Config, LiveConfig};
-use crate::event::{Answer, Event};
 use crate::hotplug::Ground;
 use crate::inbox::Inbox;
 use crate::lookups::Lookups;
-use crate::occupancy::{Occupancy, Occupant};
 use crate::tasks::blocking;
 
 /// How often the probes are read while nobody asks for it.

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bayplan_node::event::{Answer, Event};
+use bayplan_node::occupancy::{Occupancy, Occupant};
+use bayplan_node::turned::Turned;
 use bayplan_rebalance::{Knob, Outcome, Proposal};
 
 use super::task::{Looker, RebalancerTask};
 use crate::enforcer::{Enforcement, LOST};
-use crate::event::{Answer, Event};
 use crate::inbox::Inbox;
-use crate::occupancy::{Occupancy, Occupant};
-use crate::turned::Turned;
 
 /// Files are written within milliseconds; who waits longer does not know whether they are.
 pub(super) const WRITTEN_WITHIN: Duration = Duration::from_secs(10);

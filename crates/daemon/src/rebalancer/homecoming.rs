@@ -13,13 +13,13 @@ use std::time::Duration;
 use bayplan_allocator::ContainerId;
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_host::{find_cpuset_group, read_node_memory};
+use bayplan_node::event::{Answer, Event};
+use bayplan_node::occupancy::Occupant;
 use bayplan_rebalance::Outcome;
 use bayplan_types::{Bytes, NodeId, NodeSet};
 
 use super::carry_out::WRITTEN_WITHIN;
 use super::task::{Looker, RebalancerTask};
-use crate::event::{Answer, Event};
-use crate::occupancy::Occupant;
 use crate::tasks::blocking;
 
 /// This part of a node's memory stays free: the kernel begins to look for pages that it can take back some hundredths before the end.

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
 use bayplan_host::counters::{GroupCounters, MonitorCounters, Stall};
+use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_probes::{Drain, Preempter, Rates, delay_bucket_ends, rates_between};
 use bayplan_rebalance::Sample;
 use bayplan_types::CpuId;
 
 use crate::observer::{ContainerLabels, GroupsRead, Placed};
-use crate::occupancy::{Occupancy, Occupant};
 use crate::prober::Seen;
 
 /// In `/proc/stat` time is in units of `USER_HZ` (proc_stat(5)), which is 100 on all architectures that Linux has this for.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
+use bayplan_node::occupancy::{Occupancy, Occupant};
+use bayplan_node::turned::Turned;
 use bayplan_rebalance::{Knob, Mode, Resident, Scene, Unrest, Workload};
 use bayplan_topology::Topology;
 use bayplan_types::{CpuClass, CpuSet, NodeId, NodeSet, QosClass};
@@ -14,8 +16,6 @@ use bayplan_workload::annotations::RebalanceWish;
 use super::reach::Reach;
 use crate::config::RebalanceConfig;
 use crate::enforcer::{Drift, SCARCE};
-use crate::occupancy::{Occupancy, Occupant};
-use crate::turned::Turned;
 
 /// Since when everybody is where he is.
 #[derive(Debug, Default)]

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use bayplan_allocator::ContainerId;
 use bayplan_host::disk::Disk;
+use bayplan_node::event::{Answer, Event};
+use bayplan_node::occupancy::Occupancy;
+use bayplan_node::turned::Turned;
 use bayplan_rebalance::{
     Decision, Mode, Rebalancer, Round, Sample, Scene, Settings, Unhelped, Unrest,
 };
@@ -20,15 +23,12 @@ use super::scene::{Bounds, Stays, note_drift, scene_of};
 use super::view::{Told, UnhelpedView};
 use crate::config::{Config, LiveConfig, RebalanceConfig};
 use crate::enforcer::Enforcement;
-use crate::event::{Answer, Event};
 use crate::hotplug::Ground;
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::observer::Shown;
-use crate::occupancy::Occupancy;
 use crate::prober::Sightings;
 use crate::tasks::blocking;
-use crate::turned::Turned;
 
 /// What a crash loses is so much learning at most.
 const SAVE_EVERY: Duration = Duration::from_secs(600);

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 
 use bayplan_allocator::ContainerId;
+use bayplan_node::event::Event;
+use bayplan_node::history::{Kind, ProposalForm, VerdictForm};
+use bayplan_node::proposals::{ProposalState, ProposalView};
 use bayplan_rebalance::{
     Mode, Outcome, Proposal, Scene, Verdict, render_evidence, render_proposal, render_verdict,
 };
 use jiff::Timestamp;
 
 use super::task::RebalancerTask;
-use super::view::{InFile, ProposalState, ProposalView, Remembered};
+use super::view::{InFile, Remembered};
 use crate::enforcer::LOST;
-use crate::event::Event;
-use crate::history::{Kind, ProposalForm, VerdictForm};
 
 /// Those of the scene by their names; who is gone by number.
 struct Names<'a>(BTreeMap<ContainerId, &'a str>);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bayplan_allocator::{ContainerId, NoHome};
 use bayplan_host::counters::{GroupCounters, MonitorCounters, Pressure, Stall};
+use bayplan_node::occupancy::{Occupancy, Occupant, tuning_of};
 use bayplan_probes::Rates;
 use bayplan_rebalance::{Decision, Knob, Mode, Rebalancer, Round, Sample, Scene, Settings};
 use bayplan_topology::{derive, parse_machine};
@@ -23,7 +24,6 @@ use super::scene::{Bounds, Stays, note_drift, owner_of, scene_of};
 use crate::config::RebalanceConfig;
 use crate::enforcer::Drift;
 use crate::observer::{GroupsRead, Placed};
-use crate::occupancy::{Occupancy, Occupant, tuning_of};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -148,11 +148,11 @@ impl fmt::Display for ClassName {
 impl FromStr for ClassName {
     type Err = String;
 
-    /// The root's aliases are an empty name and `DEFAULT`.
+    /// The root's aliases are an empty name, `DEFAULT`, and CRI Resource Manager's `SYSTEM_DEFAULT`.
     fn from_str(name: &str) -> Result<ClassName, String> {
         const LENGTH_MAX: usize = 200;
         match name {
-            "" | "DEFAULT" | ROOT => Ok(ClassName::root()),
+            "" | "DEFAULT" | "SYSTEM_DEFAULT" | ROOT => Ok(ClassName::root()),
             "." | ".." => Err(format!("a class cannot be called `{name}`, which is a directory")),
             _ if name.len() > LENGTH_MAX => {
                 Err(format!("`{name}` is longer than the {LENGTH_MAX} bytes that a class may have"))

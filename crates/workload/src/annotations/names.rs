@@ -57,6 +57,8 @@ pub(super) fn parse_name(name: &str) -> Option<Name<'_>> {
     };
     let split = |prefix| Some((domain.strip_suffix(prefix)?.strip_suffix('.')?, prefix));
     let (key, prefix) = PREFIXES.into_iter().find_map(split)?;
+    // The user's guide of CRI Resource Manager calls the class so.
+    let key = if prefix == CRM && key == "rdt-class" { "rdtclass" } else { key };
     Some(Name { key, prefix, scope })
 }
 
@@ -128,6 +130,8 @@ mod tests {
             ("siblings.bayplan.dev/container.a.b", Some(("siblings", OWN, Container("a.b")))),
             ("cpu.preserve.resource-policy.nri.io", Some(("cpu.preserve", NRI, Pod))),
             ("cri-resource-manager.intel.com/affinity", Some(("affinity", CRM, Pod))),
+            ("rdt-class.cri-resource-manager.intel.com/pod", Some(("rdtclass", CRM, WholePod))),
+            ("rdt-class.bayplan.dev", Some(("rdt-class", OWN, Pod))),
             ("bayplan.dev/pod", Some(("pod", OWN, Pod))),
             ("siblings.bayplan.dev/pods", None),
             ("siblings.bayplan.dev/", None),

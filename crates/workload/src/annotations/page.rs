@@ -60,6 +60,8 @@ pub fn render_text() -> String {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect_file;
+
     use super::*;
 
     const BEGIN: &str = "<!-- made from the table in crates/workload/src/annotations/table.rs; UPDATE_EXPECT=1 rewrites it -->\n\n";
@@ -67,21 +69,12 @@ mod tests {
 
     #[test]
     fn the_page_has_this_table() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/annotations.md");
-        let page = std::fs::read_to_string(path).unwrap();
+        let page = include_str!("../../../../docs/annotations.md");
         let (before, rest) =
             page.split_once(BEGIN).expect("docs/annotations.md has the mark at the beginning");
-        let (table, after) =
-            rest.split_once(END).expect("docs/annotations.md has the mark at the end");
-        if std::env::var_os("UPDATE_EXPECT").is_some() {
-            std::fs::write(path, format!("{before}{BEGIN}{}{END}{after}", render_page())).unwrap();
-        } else {
-            assert_eq!(
-                table,
-                render_page(),
-                "run with UPDATE_EXPECT=1 to rewrite docs/annotations.md"
-            );
-        }
+        let (_, after) = rest.split_once(END).expect("docs/annotations.md has the mark at the end");
+        let page = format!("{before}{BEGIN}{}{END}{after}", render_page());
+        expect_file!["../../../../docs/annotations.md"].assert_eq(&page);
     }
 
     #[test]

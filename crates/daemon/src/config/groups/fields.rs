@@ -6,8 +6,8 @@ use bayplan_types::{CoreKind, CpuPriority, CpuSet, MemoryKind};
 use bayplan_workload::annotations::{Words, is_key};
 
 use crate::config::read::ConfigError;
-use crate::groups::{Capacity, Fill, InstanceKey, Instances, Most, Priority, Size};
-use crate::yaml::{Node, Position, Value};
+use bayplan_config::yaml::{Node, Position, Value};
+use bayplan_node::groups::{Capacity, Fill, InstanceKey, Instances, Most, Priority, Size};
 
 pub(super) const PRIORITIES: &Words<Priority> = &[
     ("high", Priority::High),

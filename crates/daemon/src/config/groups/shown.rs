@@ -8,7 +8,7 @@ use super::INSIDE;
 use super::fields::{
     CORE_TYPES, CPU_PRIORITIES, FILLS, ISOLATED, LEVELS, MEMORY, PACKINGS, PRIORITIES, SIBLINGS,
 };
-use crate::groups::{Capacity, GroupType, InstanceKey, Instances, Members, Most, Size};
+use bayplan_node::groups::{Capacity, GroupType, InstanceKey, Instances, Members, Most, Size};
 
 /// Those of its fields that are not as usual.
 #[derive(Default)]

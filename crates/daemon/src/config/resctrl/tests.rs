@@ -47,11 +47,11 @@ fn every_form_of_goresctrl_is_understood() {
       classes:
         burstable:
           l3Schema: '0x3'
-          mbSchema:
+          mbschema:
             all: [80%]
             0,1: [50, 1GBps, 30%]
         besteffort: {l3Allocation: 0-3, kubernetes: {denyPodAnnotation: true}}
-        DEFAULT: {}
+        SYSTEM_DEFAULT: {}
 ",
         expect![[r#"
             monitor: "off"

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{CgroupError, ContainerCgroup, find_container_cgroup, pod_cgroup};
 
-use crate::occupancy::Occupant;
+use bayplan_node::occupancy::Occupant;
 
 /// Whose groups come, and where.
 #[derive(Debug, Default)]

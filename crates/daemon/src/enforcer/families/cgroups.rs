@@ -15,6 +15,8 @@ use bayplan_host::{
     ContainerCgroup, read_block_devices, read_capability, read_cgroup_files, read_interrupts,
     read_undivided_disks,
 };
+use bayplan_node::occupancy::{Occupancy, Occupant, tuning_of};
+use bayplan_node::turned::Turned;
 use bayplan_rebalance::Knob;
 use bayplan_types::{Bytes, CpuClass, CpuSet, QosClass};
 use bayplan_workload::annotations::{CpuPartition, InterruptRule, matches_glob};
@@ -23,8 +25,6 @@ use bayplan_workload::{NewContainer, Resources};
 use super::Gathered;
 use super::isolation::{Isolation, isolated_at_boot};
 use crate::config::{Config, EnforcementMode};
-use crate::occupancy::{Occupancy, Occupant, tuning_of};
-use crate::turned::Turned;
 
 /// In place of a class: none.
 pub(crate) const NO_RECLAIM_CLASS: &str = "none";

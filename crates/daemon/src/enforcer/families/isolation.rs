@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use bayplan_enforcement::{PartitionGiven, PartitionKind, Slot};
 use bayplan_host::kernel::Kernel;
+use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_types::CpuSet;
 
 use super::Gathered;
-use crate::occupancy::{Occupancy, Occupant};
 
 /// By the containers' full names.
 pub(crate) type Isolations = BTreeMap<String, Isolation>;

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use bayplan_enforcement::power::{Latency, PowerClass, PowerOffer, settings_for_power};
 use bayplan_host::kernel::Kernel;
 use bayplan_host::read_power;
+use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_types::CpuSet;
 use bayplan_workload::annotations::{Tuning, WakeUp};
 use jiff::civil::Time;
 
 use super::Gathered;
 use crate::config::{Config, CpuUse};
-use crate::occupancy::{Occupancy, Occupant};
 
 /// What the machine offers, until it may be something else: reading it takes thousands of small files.
 #[derive(Debug, Default)]

@@ -19,12 +19,12 @@ use bayplan_host::kernel::Kernel;
 use bayplan_host::{
     Assignment, ContainerCgroup, Resctrl, ResctrlState, find_container_cgroup, read_resctrl,
 };
+use bayplan_node::occupancy::{Occupancy, Occupant};
+use bayplan_node::turned::{Turn, Turned};
 use bayplan_rebalance::Knob;
 
 use super::{Gathered, TurnedSlots};
 use crate::config::Config;
-use crate::occupancy::{Occupancy, Occupant};
-use crate::turned::{Turn, Turned};
 
 /// Groups, schemata and threads of all classes, and who is monitored; where neither is wanted, our groups go.
 pub(super) fn gather_resctrl(

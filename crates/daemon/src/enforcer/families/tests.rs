@@ -12,6 +12,7 @@ use std::time::Duration;
 use bayplan_host::disk::SoundDisk;
 use bayplan_host::fake_resctrl::FakeResctrl;
 use bayplan_host::kernel::Kernel;
+use bayplan_node::occupancy::Occupancy;
 use bayplan_types::{CpuSet, QosClass};
 use nix::errno::Errno;
 use tempfile::TempDir;
@@ -19,7 +20,6 @@ use tempfile::TempDir;
 use super::cgroups::tests::{kernel, occupant};
 use crate::config::{Config, parse_config};
 use crate::enforcer::{Enforcer, Originals, Outcome};
-use crate::occupancy::Occupancy;
 
 const CONFIG: &str = "
 cpu: {burstPercent: 50}

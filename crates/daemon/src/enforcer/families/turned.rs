@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use bayplan_enforcement::{CgroupVersion, Slot, TurnedGroup, burst_slot, suppressed};
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{ContainerCgroup, find_container_cgroup, find_cpu_cgroup};
+use bayplan_node::occupancy::{Occupancy, Occupant};
+use bayplan_node::turned::Turn;
 use bayplan_rebalance::Knob;
 
 use super::Gathered;
 use crate::config::Config;
-use crate::occupancy::{Occupancy, Occupant};
-use crate::turned::Turn;
 
 /// The files of each proposal, by its number; or why there are none.
 pub(crate) type TurnedSlots = BTreeMap<u64, Result<Vec<Slot>, String>>;
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
     use crate::enforcer::families::{KnownFiles, gather};
-    use crate::turned::Turned;
+    use bayplan_node::turned::Turned;
 
     fn occupant(id: u64, name: &str, parent: &str, quota: i64) -> Occupant {
         let pod = Pod {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bayplan_host::fake_resctrl::FakeResctrl;
+use bayplan_node::turned::{Turn, Turned};
 use bayplan_rebalance::{Knob, Mode};
 use bayplan_types::{CpuSet, NodeSet, QosClass};
 
@@ -12,7 +13,6 @@ use crate::config::{RebalanceConfig, parse_config};
 use crate::enforcer::ClassesKnown;
 use crate::rebalancer::reach::Reach;
 use crate::rebalancer::scene::{Bounds, Stays};
-use crate::turned::{Turn, Turned};
 
 const CLASSES: &str = "
 resctrl:

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use bayplan_allocator::ContainerId;
 use bayplan_host::counters::GroupCounters;
+use bayplan_node::occupancy::Occupancy;
 use bayplan_probes::{CgroupId, Counters, Drain, Event, EventCounts, Intrusion};
 use bayplan_rebalance::{Decision, Rebalancer, Round, Sample, Settings, Signal};
 use bayplan_types::QosClass;
 
 use super::{occupancy, occupant, scene};
 use crate::observer::GroupsRead;
-use crate::occupancy::Occupancy;
 use crate::prober::Seen;
 use crate::rebalancer::sampler::Sampler;
 use crate::rebalancer::scene::Stays;

@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 use bayplan_allocator::ContainerId;
 use bayplan_host::disk::SoundDisk;
 use bayplan_host::fake_resctrl::FakeResctrl;
+use bayplan_node::event::{Answer, Event};
+use bayplan_node::occupancy::{Occupancy, Occupant};
+use bayplan_node::proposals::ProposalState;
+use bayplan_node::state::NodeState;
 use bayplan_rebalance::{Knob, Mode, Round, Sample};
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::QosClass;
@@ -16,15 +20,12 @@ use jiff::Timestamp;
 use super::lost::task;
 use crate::config::{Config, RebalanceConfig, parse_config};
 use crate::enforcer::{ClassesKnown, Enforcement, Enforcer, Originals, Questions, RuntimeCalls};
-use crate::event::{Answer, Event};
 use crate::inbox::{Events, Inbox, inbox};
-use crate::occupancy::{Occupancy, Occupant};
 use crate::rebalancer::reach::Reach;
 use crate::rebalancer::scene::{Bounds, Stays, scene_of};
 use crate::rebalancer::task::{Looker, RebalancerTask};
-use crate::rebalancer::view::{ProposalState, Told};
-use crate::state::NodeState;
-use crate::state::tests::{make, new_container, state};
+use crate::rebalancer::view::Told;
+use crate::test_support::{make, new_container, state};
 
 const PERIOD: Duration = Duration::from_secs(5);
 /// Until then the neighbour does little, and what is usual for the server is learned.

@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use bayplan_allocator::ContainerId;
 use bayplan_host::disk::SoundDisk;
+use bayplan_node::event::{Answer, Event};
+use bayplan_node::proposals::{ProposalState, ProposalView};
 use bayplan_rebalance::{Decision, Knob, Mode, Proposal, Rebalancer, Scene, Verdict};
 use bayplan_topology::{derive, parse_machine};
 use jiff::Timestamp;
@@ -13,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use super::play;
 use crate::config::{Config, RebalanceConfig};
 use crate::enforcer::{Enforcement, LOST, Questions, RuntimeCalls};
-use crate::event::{Answer, Event};
 use crate::hotplug::{Ground, Machine};
 use crate::inbox::{Events, Inbox, inbox};
 use crate::observer;
@@ -21,7 +22,7 @@ use crate::prober::Sightings;
 use crate::rebalancer::reach::Reach;
 use crate::rebalancer::scene::Bounds;
 use crate::rebalancer::task::{Looker, RebalancerTask, run_rebalancer};
-use crate::rebalancer::view::{InFile, ProposalState, ProposalView, Remembered, Told};
+use crate::rebalancer::view::{InFile, Remembered, Told};
 
 /// With numbers from 1 on.
 fn proposals(rows: &[(Knob, ProposalState)]) -> Told {

@@ -1,13 +1,13 @@
 //! Which moves have ended.
 
 use bayplan_allocator::NoHome;
+use bayplan_node::occupancy::Occupant;
+use bayplan_node::turned::{Turn, Turned};
 use bayplan_rebalance::Knob;
 use bayplan_types::{CpuSet, NodeSet, QosClass};
 
 use super::{occupancy, occupant};
-use crate::occupancy::Occupant;
 use crate::rebalancer::carry_out::ended_moves;
-use crate::turned::{Turn, Turned};
 
 /// Proposals by number, which are to leave these CPUs, for a container on all four; what of them has ended.
 #[track_caller]

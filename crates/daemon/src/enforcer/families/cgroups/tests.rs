@@ -8,6 +8,7 @@ use bayplan_enforcement::{files_to_read, plan_files, render_file_plan};
 use bayplan_host::disk::SoundDisk;
 use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_host::kernel::observe;
+use bayplan_node::status::HeldFile;
 use bayplan_types::CpuClass;
 use bayplan_workload::annotations::Rule;
 use bayplan_workload::{NewContainer, Pod, RequestRules};
@@ -17,7 +18,7 @@ use nix::errno::Errno;
 use super::*;
 use crate::config::parse_config;
 use crate::enforcer::families::{KnownFiles, gather};
-use crate::enforcer::{Enforcer, HeldFile, Originals, render_file_plan_view};
+use crate::enforcer::{Enforcer, Originals, render_file_plan_view};
 
 /// A pod of its own with one container: CPUs that it may run on, those that it owns, and an annotation.
 pub(crate) fn occupant(

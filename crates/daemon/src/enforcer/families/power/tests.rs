@@ -3,13 +3,13 @@ use std::sync::Arc;
 
 use bayplan_allocator::NoHome;
 use bayplan_host::fake_kernel::FakeKernel;
+use bayplan_node::occupancy::tuning_of;
 use bayplan_types::CpuClass;
 use bayplan_workload::{NewContainer, Pod, RequestRules};
 use expect_test::{Expect, expect};
 
 use super::*;
 use crate::config::parse_config;
-use crate::occupancy::tuning_of;
 
 /// A container: CPUs that it may run on, those that it owns, and annotations.
 fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)]) -> Occupant {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bayplan_host::disk::SoundDisk;
 use bayplan_host::fake_resctrl::FakeResctrl;
+use bayplan_node::occupancy::tuning_of;
 use bayplan_types::QosClass;
 use bayplan_workload::{NewContainer, RequestRules};
 use expect_test::{Expect, expect};
@@ -12,7 +13,6 @@ use nix::errno::Errno;
 use super::*;
 use crate::config::{EnforcementMode, parse_config};
 use crate::enforcer::{Enforcer, FilePlanView, Originals, render_file_plan_view};
-use crate::occupancy::tuning_of;
 
 const CLASSES: &str = "
 resctrl:

@@ -1,0 +1,355 @@
+//! Cuts a machine into CMK's pools. In: the cores, which CPUs are isolated (`isolcpus`), how many cores each pool gets. Out: [`Pools`], and warnings.
+//!
+//! Where whole cores are isolated, the exclusive and the shared pool are cut from these and all others are `infra`. Where none is, all three are cut from the whole machine.
+//! An exclusive pool has a list per core, the others one per package.
+
+use std::collections::BTreeMap;
+
+use bayplan_topology::{Level, Topology};
+use bayplan_types::CpuSet;
+
+use super::{Pool, Pools, Slot};
+
+/// In which order cores are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Package after package.
+    #[default]
+    Packed,
+    /// One of each package in turn.
+    Spread,
+}
+
+/// How a machine is to be cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Division {
+    /// Cores of the pool `exclusive`.
+    pub exclusive: usize,
+    /// Cores of the pool `shared`.
+    pub shared: usize,
+    /// The order for `exclusive`.
+    pub exclusive_mode: Mode,
+    /// The order for `shared`.
+    pub shared_mode: Mode,
+    /// CPUs whose cores are the pool `exclusive-non-isolcpus`; only where others are isolated.
+    pub not_isolated: Option<CpuSet>,
+}
+
+/// Why a machine cannot be cut so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DivideError {
+    /// Fewer isolated cores than both pools need.
+    #[error(
+        "{isolated} cores are isolated, {wanted} are needed for exclusive and shared; change isolcpus, or ask for fewer"
+    )]
+    NotEnoughIsolated {
+        /// Whole cores that are isolated.
+        isolated: usize,
+        /// Cores of both pools.
+        wanted: usize,
+    },
+    /// Fewer cores than a pool needs.
+    #[error("{wanted} cores requested for {pool}, only {free} available")]
+    NotEnough {
+        /// The pool.
+        pool: &'static str,
+        /// Cores that it is to have.
+        wanted: usize,
+        /// Cores that are left.
+        free: usize,
+    },
+    /// No core is left for the pool `infra`.
+    #[error("no core is left for infra; ask for fewer exclusive or shared cores")]
+    NoInfra,
+    /// A core of `exclusive-non-isolcpus` that cannot be in it.
+    #[error("CPUs {cpus} cannot be in exclusive-non-isolcpus: {why}")]
+    NotThere {
+        /// The CPUs.
+        cpus: String,
+        /// The reason.
+        why: &'static str,
+    },
+}
+
+/// A physical core.
+#[derive(Clone)]
+struct Core {
+    socket: u32,
+    cpus: CpuSet,
+    is_isolated: bool,
+}
+
+/// The pools, and what an operator should know.
+///
+/// # Errors
+/// There are too few cores.
+pub fn divide(
+    topology: &Topology,
+    isolated: &CpuSet,
+    division: &Division,
+) -> Result<(Pools, Vec<String>), DivideError> {
+    let cores = cores(topology, isolated);
+    let mut warnings = Vec::new();
+    for core in cores.iter().filter(|core| core.cpus.intersects(isolated) && !core.is_isolated) {
+        warnings
+            .push(format!("core {} is partially isolated, and counts as not isolated", core.cpus));
+    }
+    let isolated_count = cores.iter().filter(|core| core.is_isolated).count();
+    let wanted = division.exclusive + division.shared;
+    if isolated_count > 0 && isolated_count < wanted {
+        return Err(DivideError::NotEnoughIsolated { isolated: isolated_count, wanted });
+    }
+    if isolated_count > wanted {
+        let spare = isolated_count - wanted;
+        warnings.push(format!("{spare} isolated cores are in no pool"));
+    }
+    let has_isolated = isolated_count > 0;
+    let mut free: Vec<Core> = cores;
+    let usable = |core: &Core| !has_isolated || core.is_isolated;
+    let exclusive =
+        take(&mut free, "exclusive", division.exclusive, division.exclusive_mode, usable)?;
+    let shared = take(&mut free, "shared", division.shared, division.shared_mode, usable)?;
+    let mut pools = Pools::default();
+    if let (Some(cpus), true) = (&division.not_isolated, has_isolated) {
+        let chosen = not_isolated(&mut free, topology, cpus)?;
+        pools.pools.insert("exclusive-non-isolcpus".to_owned(), per_core(&chosen));
+    }
+    let infra: Vec<Core> = free.into_iter().filter(|core| !core.is_isolated).collect();
+    if infra.is_empty() {
+        return Err(DivideError::NoInfra);
+    }
+    pools.pools.insert("exclusive".to_owned(), per_core(&exclusive));
+    pools.pools.insert("shared".to_owned(), per_socket(&shared));
+    pools.pools.insert("infra".to_owned(), per_socket(&infra));
+    Ok((pools, warnings))
+}
+
+/// All cores by package, each with its lowest CPU first.
+fn cores(topology: &Topology, isolated: &CpuSet) -> Vec<Core> {
+    let packages: Vec<(u32, &CpuSet)> = topology
+        .objects()
+        .iter()
+        .filter(|object| object.level == Level::Package)
+        .map(|object| (object.id, &object.cpus))
+        .collect();
+    let socket = |core: &CpuSet| {
+        let found = packages.iter().find(|(_, cpus)| core.is_subset(cpus));
+        found.map_or(0, |(id, _)| *id)
+    };
+    let cores = topology.cores().iter().map(|cpus| Core {
+        socket: socket(cpus),
+        cpus: cpus.clone(),
+        is_isolated: cpus.is_subset(isolated),
+    });
+    let mut cores: Vec<Core> = cores.collect();
+    cores.sort_by_key(|core| (core.socket, core.cpus.first()));
+    cores
+}
+
+/// Takes cores out of those that are free.
+fn take(
+    free: &mut Vec<Core>,
+    pool: &'static str,
+    wanted: usize,
+    mode: Mode,
+    usable: impl Fn(&Core) -> bool,
+) -> Result<Vec<Core>, DivideError> {
+    let (mut open, rest): (Vec<Core>, Vec<Core>) = free.drain(..).partition(|core| usable(core));
+    if mode == Mode::Spread {
+        let mut rank: BTreeMap<u32, usize> = BTreeMap::new();
+        let ranked = open.into_iter().map(|core| {
+            let next = rank.entry(core.socket).or_default();
+            *next += 1;
+            (*next, core)
+        });
+        let mut ranked: Vec<(usize, Core)> = ranked.collect();
+        ranked.sort_by_key(|(rank, core)| (*rank, core.socket));
+        open = ranked.into_iter().map(|(_, core)| core).collect();
+    }
+    if open.len() < wanted {
+        return Err(DivideError::NotEnough { pool, wanted, free: open.len() });
+    }
+    let left = open.split_off(wanted);
+    *free = left.into_iter().chain(rest).collect();
+    free.sort_by_key(|core| (core.socket, core.cpus.first()));
+    Ok(open)
+}
+
+/// Takes the cores of these CPUs, which must be free and not isolated.
+fn not_isolated(
+    free: &mut Vec<Core>,
+    topology: &Topology,
+    cpus: &CpuSet,
+) -> Result<Vec<Core>, DivideError> {
+    let refuse = |cpus: &CpuSet, why| Err(DivideError::NotThere { cpus: cpus.to_string(), why });
+    let missing = cpus.difference(topology.cpus());
+    if !missing.is_empty() {
+        return refuse(&missing, "they are not on this machine");
+    }
+    let (chosen, rest): (Vec<Core>, Vec<Core>) =
+        free.drain(..).partition(|core| core.cpus.intersects(cpus));
+    *free = rest;
+    let mut found = CpuSet::new();
+    chosen.iter().for_each(|core| found.union_with(&core.cpus));
+    let taken = cpus.difference(&found);
+    if !taken.is_empty() {
+        return refuse(&taken, "another pool has them");
+    }
+    if let Some(core) = chosen.iter().find(|core| core.is_isolated) {
+        return refuse(&core.cpus, "they are isolated");
+    }
+    Ok(chosen)
+}
+
+fn per_core(cores: &[Core]) -> Pool {
+    let slot = |core: &Core| Slot {
+        socket: Some(core.socket),
+        cpus: core.cpus.clone(),
+        tasks: Vec::new(),
+    };
+    let mut pool = Pool { is_exclusive: true, slots: cores.iter().map(slot).collect() };
+    pool.sort();
+    pool
+}
+
+fn per_socket(cores: &[Core]) -> Pool {
+    let mut sockets: BTreeMap<u32, CpuSet> = BTreeMap::new();
+    for core in cores {
+        sockets.entry(core.socket).or_default().union_with(&core.cpus);
+    }
+    let slots = sockets.into_iter().map(|(socket, cpus)| Slot {
+        socket: Some(socket),
+        cpus,
+        tasks: Vec::new(),
+    });
+    Pool { is_exclusive: false, slots: slots.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use bayplan_topology::{derive, parse_machine};
+    use expect_test::{Expect, expect};
+
+    use super::super::{directory, render_cpu_list};
+    use super::*;
+
+    /// Cores of pools as `SOCKET:LIST`, or why not.
+    fn check(machine: &str, isolated: &str, division: &Division, expected: Expect) {
+        let topology = derive(&parse_machine(machine).unwrap()).unwrap();
+        let isolated: CpuSet =
+            if isolated.is_empty() { CpuSet::new() } else { isolated.parse().unwrap() };
+        let text = match divide(&topology, &isolated, division) {
+            Ok((pools, warnings)) => {
+                assert!(!directory(&pools).is_empty());
+                let mut text = String::new();
+                for (name, pool) in &pools.pools {
+                    let slots = pool.slots.iter().map(|slot| {
+                        format!(
+                            " {}:{}",
+                            slot.socket.unwrap_or_default(),
+                            render_cpu_list(&slot.cpus)
+                        )
+                    });
+                    text.push_str(&format!("{name}{}\n", slots.collect::<String>()));
+                }
+                text + &warnings.iter().map(|it| format!("warning: {it}\n")).collect::<String>()
+            }
+            Err(error) => format!("{error}\n"),
+        };
+        expected.assert_eq(&text);
+    }
+
+    fn cut(exclusive: usize, shared: usize, mode: Mode) -> Division {
+        Division {
+            exclusive,
+            shared,
+            exclusive_mode: mode,
+            shared_mode: Mode::Packed,
+            not_isolated: None,
+        }
+    }
+
+    const TWO_SOCKETS: &str = "pack:2 numa:1 core:4 pu:2";
+
+    #[test]
+    fn without_isolated_cores_all_pools_come_from_the_whole_machine() {
+        check(
+            TWO_SOCKETS,
+            "",
+            &cut(3, 1, Mode::Packed),
+            expect![[r#"
+                exclusive 0:0,8 0:1,9 0:2,10
+                infra 1:4,5,6,7,12,13,14,15
+                shared 0:3,11
+            "#]],
+        );
+        check(
+            TWO_SOCKETS,
+            "",
+            &cut(3, 2, Mode::Spread),
+            expect![[r#"
+                exclusive 0:0,8 0:1,9 1:4,12
+                infra 1:5,6,7,13,14,15
+                shared 0:2,3,10,11
+            "#]],
+        );
+    }
+
+    #[test]
+    fn isolated_cores_are_for_the_exclusive_and_the_shared_pool() {
+        check(
+            TWO_SOCKETS,
+            "2-3,10-11,6,14,7",
+            &cut(2, 1, Mode::Spread),
+            expect![[r#"
+                exclusive 0:2,10 1:6,14
+                infra 0:0,1,8,9 1:4,5,7,12,13,15
+                shared 0:3,11
+                warning: core 7,15 is partially isolated, and counts as not isolated
+            "#]],
+        );
+        let mut with_others = cut(1, 1, Mode::Packed);
+        with_others.not_isolated = Some("0".parse().unwrap());
+        check(
+            TWO_SOCKETS,
+            "2-3,10-11,6,14",
+            &with_others,
+            expect![[r#"
+                exclusive 0:2,10
+                exclusive-non-isolcpus 0:0,8
+                infra 0:1,9 1:4,5,7,12,13,15
+                shared 0:3,11
+                warning: 1 isolated cores are in no pool
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_machine_that_is_too_small_is_refused() {
+        for (isolated, division, expected) in [
+            (
+                "2,10",
+                cut(2, 1, Mode::Packed),
+                expect![[r#"
+                    1 cores are isolated, 3 are needed for exclusive and shared; change isolcpus, or ask for fewer
+                "#]],
+            ),
+            (
+                "",
+                cut(8, 1, Mode::Packed),
+                expect![[r#"
+                    1 cores requested for shared, only 0 available
+                "#]],
+            ),
+            (
+                "",
+                cut(7, 1, Mode::Packed),
+                expect![[r#"
+                    no core is left for infra; ask for fewer exclusive or shared cores
+                "#]],
+            ),
+        ] {
+            check(TWO_SOCKETS, isolated, &division, expected);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Configurations of other systems to one of bayplan. In: texts of files, and what is known of the node. Out: our configuration, with a comment
+//! above each key that says where it comes from, and a [`Note`] for every key of the other system.
+//!
+//! A file holds one or several YAML documents, each a custom resource, a ConfigMap or a bare configuration file (`document.rs` tells which). One file per
+//! system lists its keys as [`walk::Rule`]s: each key is carried over, holds without a key, or has no counterpart, and a key that no rule names is
+//! reported, never dropped. What needs more than a rule is a function of the same file. `output.rs` is the tree that they write.
+//!
+//! Guarantees: no I/O; same input, same text; every key of the input is in exactly one note; the text has no key twice.
+
+mod balloons;
+mod classes;
+mod cri_rm;
+mod document;
+mod koordinator;
+mod kubelet;
+mod machine;
+mod nri_plugins;
+mod output;
+mod pools;
+mod power_manager;
+mod report;
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use bayplan_topology::Topology;
+
+use crate::yaml::Position;
+
+use self::document::{Document, Origin, Scope, split};
+pub use self::report::{Counts, Fate, Note};
+use self::walk::Walk;
+
+/// A file to import.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The text of a file with YAML documents, and its name in messages.
+    Text {
+        /// The name.
+        name: String,
+        /// What the file holds.
+        text: String,
+    },
+    /// The directory of CMK (`/etc/cmk`): paths below it, each with what the file there holds.
+    CmkDirectory {
+        /// The name.
+        name: String,
+        /// `pools/exclusive/0/4,12/tasks` and so on; a directory without files has a path that ends in a slash.
+        entries: Vec<(String, String)>,
+    },
+}
+
+/// The node that the configuration is for. What is not known leaves keys without counterpart that need it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Target<'a> {
+    /// The node's name: its own ConfigMap or custom resource goes before that of its group, and that before the default one.
+    pub node: Option<&'a str>,
+    /// The node's group, as its label names it.
+    pub group: Option<&'a str>,
+    /// The machine, for amounts of CPUs that have to become lists.
+    pub machine: Option<&'a Topology>,
+    /// Keys of ours that are not to be written, because they are not carried out yet: `groups`, or `groups[].loads`. What has no counterpart but
+    /// them has none.
+    pub refused: &'a [&'a str],
+}
+
+/// Keys that this version does not carry out.
+pub const REFUSED: &[&str] = &["groups", "groupLoads"];
+
+/// What came of the files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// A configuration of bayplan.
+    pub text: String,
+    /// One per key of the files, in their order.
+    pub notes: Vec<Note>,
+}
+
+/// Why there is nothing to import.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// A document that is no YAML.
+    #[error("{file}:{}:{}: {message}", at.line, at.column)]
+    Syntax {
+        /// The file.
+        file: String,
+        /// Where in it.
+        at: Position,
+        /// What the parser says.
+        message: String,
+    },
+    /// Nothing in the files is a configuration of a system that is known.
+    #[error(
+        "{files}: no configuration that `bayplan import` knows; it reads {known}",
+        known = document::KNOWN
+    )]
+    NothingKnown {
+        /// Their names.
+        files: String,
+    },
+}
+
+/// Imports all files into one configuration. Of two files that say the same key, the first decides.
+///
+/// # Errors
+/// A file is no YAML, or none is known.
+pub fn import(inputs: &[Input], target: &Target<'_>) -> Result<Imported, ImportError> {
+    let mut documents = Vec::new();
+    for input in inputs {
+        documents.extend(split(input)?);
+    }
+    let chosen = chosen(&documents, target);
+    let mut walk = Walk::new(target);
+    let mut origins = Vec::new();
+    let mut ordered: Vec<(usize, &Document)> = documents.iter().enumerate().collect();
+    ordered.sort_by_key(|(_, document)| document.order());
+    for (idx, document) in ordered {
+        walk.begin(document);
+        match &document.origin {
+            None => walk.leave(document, "no configuration of a system that is known here"),
+            Some(_) if !chosen.contains(&idx) => {
+                let why = "for other nodes: another one names this node more exactly; --node and --group choose";
+                walk.leave(document, why);
+            }
+            Some(origin) => {
+                origins.push(format!("{} ({})", document.file, origin.name()));
+                carry_over(&mut walk, origin, document);
+            }
+        }
+    }
+    if origins.is_empty() {
+        let names: Vec<&str> = inputs.iter().map(Input::name).collect();
+        return Err(ImportError::NothingKnown { files: names.join(", ") });
+    }
+    origins.dedup();
+    Ok(walk.finish(&origins))
+}
+
+impl Input {
+    fn name(&self) -> &str {
+        match self {
+            Input::Text { name, .. } | Input::CmkDirectory { name, .. } => name,
+        }
+    }
+}
+
+fn carry_over(walk: &mut Walk<'_>, origin: &Origin, document: &Document) {
+    match origin {
+        Origin::TopologyAware | Origin::Template => nri_plugins::topology_aware(walk, document),
+        Origin::Balloons => balloons::nri_plugins(walk, document),
+        Origin::CriRm => cri_rm::file(walk, document),
+        Origin::CriRmFlags => cri_rm::flags(walk, document),
+        Origin::CriRmAdjustment => cri_rm::adjustment(walk, document),
+        Origin::Kubelet => kubelet::kubelet(walk, document),
+        Origin::NodeSlo => koordinator::node_slo(walk, document),
+        Origin::SloController => koordinator::controller(walk, document),
+        Origin::Power(kind) => power_manager::resource(walk, *kind, document),
+        Origin::Cmk(pools) => pools::cmk(walk, pools),
+        Origin::StaticPools => pools::static_pools_file(walk, document),
+    }
+}
+
+/// Of the documents of one system that are for different nodes, the one that names this node most exactly: its own, its group's, the default. A
+/// document that does not say is for every node.
+fn chosen(documents: &[Document], target: &Target<'_>) -> BTreeSet<usize> {
+    let rank = |scope: &Scope| match scope {
+        Scope::All => Some(0),
+        Scope::Node(name) => (target.node == Some(name.as_str())).then_some(3),
+        Scope::Group(name) => (target.group == Some(name.as_str())).then_some(2),
+        Scope::Default => Some(1),
+    };
+    let mut chosen = BTreeSet::new();
+    for (idx, document) in documents.iter().enumerate() {
+        let Some(family) = document.family() else { continue };
+        let peers = || documents.iter().filter(|it| it.family() == Some(family));
+        let scoped = || peers().filter(|it| it.scope != Scope::All);
+        let best = scoped().filter_map(|it| rank(&it.scope)).max();
+        // One configuration alone is meant, whatever it is called.
+        let is_alone = scoped().count() == 1;
+        let is_best = best.is_some() && rank(&document.scope) == best;
+        if document.scope == Scope::All || is_alone || is_best {
+            chosen.insert(idx);
+        }
+    }
+    chosen
+}

@@ -1,0 +1,170 @@
+//! Classes that several systems have in one form: CPU classes, resctrl partitions, block I/O.
+
+use super::document::{entries, items, scalar, text_of};
+use super::output::{Step, Yaml};
+use super::report::Fate;
+use super::walk::{Place, Walk, path};
+use crate::yaml::{Node, Value};
+
+/// Fields of a CPU class that we have, under their names, and what we call them.
+const FIELDS: [(&str, &str); 10] = [
+    ("minFreq", "minFreq"),
+    ("maxFreq", "maxFreq"),
+    ("uncoreMinFreq", "uncoreMinFreq"),
+    ("uncoreMaxFreq", "uncoreMaxFreq"),
+    ("energyPerformancePreference", "energyPerformancePreference"),
+    ("freqGovernor", "governor"),
+    ("governor", "governor"),
+    ("disabledCstates", "disabledCstates"),
+    ("turbo", "turbo"),
+    ("maxLatency", "maxLatency"),
+];
+
+/// Why a field has no counterpart.
+fn why_lost(field: &str) -> &'static str {
+    match field.to_ascii_lowercase().as_str() {
+        "turbopriority" => {
+            "classes do not compete for turbo; `turbo: false` of a class keeps its CPUs below"
+        }
+        "pctpriority" | "pctminfreq" | "pctmaxfreq" | "sstclosid" => {
+            "Speed Select is set with intel-speed-select; placement sees what it sets"
+        }
+        "publishextendedresource" => {
+            "no extended resource is published; pods name a class by annotation"
+        }
+        _ => "no field of a CPU class that is known here",
+    }
+}
+
+/// CPU classes, as a mapping by name or as a list with `name`. Takes frequencies without a unit as kHz, as these systems do.
+pub(super) fn cpu_classes(walk: &mut Walk<'_>, place: &Place, node: &Node) {
+    for (idx, item) in items(node).iter().enumerate() {
+        let Some(name) = scalar(item, "name").map(str::to_owned) else {
+            walk.note(&place.item(idx), item, Fate::lost("a class without a name"));
+            continue;
+        };
+        cpu_class(walk, &place.item(idx), &name, item);
+    }
+    for (_, name, class) in entries(node) {
+        cpu_class(walk, &place.below(name), name, class);
+    }
+}
+
+/// One CPU class.
+pub(super) fn cpu_class(walk: &mut Walk<'_>, place: &Place, name: &str, class: &Node) {
+    let to = class_path(name);
+    if entries(class).iter().all(|(_, key, _)| key == "name") {
+        walk.take(place, class, to, Yaml::Map(Vec::new()));
+        return;
+    }
+    for (_, field, value) in entries(class) {
+        let below = place.below(field);
+        let known = FIELDS.iter().find(|(theirs, _)| theirs.eq_ignore_ascii_case(field));
+        match known {
+            _ if field.eq_ignore_ascii_case("name") => {
+                walk.note(&below, value, Fate::Taken(format!("cpuClasses.classes.{name}")));
+            }
+            // Zero is Go's word for a frequency that is not set.
+            Some(_) if text_of(value) == Some("0") || text_of(value) == Some("") => {
+                walk.note(&below, value, Fate::holds("what a class does not name stays as it was"));
+            }
+            Some((_, ours)) => {
+                let mut to = to.clone();
+                to.push(Step::Key((*ours).to_owned()));
+                walk.take(&below, value, to, Yaml::of(value));
+            }
+            None => walk.note(&below, value, Fate::lost(why_lost(field))),
+        }
+    }
+}
+
+/// Where a class of this name is.
+pub(super) fn class_path(name: &str) -> Vec<Step> {
+    let mut to = path("cpuClasses.classes");
+    to.push(Step::Key(name.to_owned()));
+    to
+}
+
+/// Whether there is a class of this name, in the file or built in.
+pub(super) fn is_class(walk: &Walk<'_>, name: &str) -> bool {
+    const BUILT_IN: [&str; 6] = [
+        "performance",
+        "balance-performance",
+        "balance_performance",
+        "balance-power",
+        "balance_power",
+        "power",
+    ];
+    BUILT_IN.contains(&name) || walk.out.get(&class_path(name)).is_some()
+}
+
+/// The name of a class for some CPUs. Where no class has it, other systems leave these CPUs alone.
+pub(super) fn use_class(walk: &mut Walk<'_>, place: &Place, node: &Node, to: Vec<Step>) {
+    let name = text_of(node).unwrap_or_default().to_owned();
+    match name.as_str() {
+        "" => walk.note(place, node, Fate::holds("CPUs without a class stay as they are")),
+        _ if is_class(walk, &name) => walk.take(place, node, to, Yaml::text(name)),
+        _ => {
+            let why = format!("no class `{name}` is defined, so these CPUs stay as they are");
+            walk.note(place, node, Fate::Lost(why));
+        }
+    }
+}
+
+/// Partitions and classes of resctrl, in goresctrl's form, which is ours.
+pub(super) fn rdt(walk: &mut Walk<'_>, place: &Place, node: &Node) {
+    for (_, key, value) in entries(node) {
+        let below = place.below(key);
+        match key.to_ascii_lowercase().as_str() {
+            "partitions" => walk.take(&below, value, path("resctrl.partitions"), Yaml::of(value)),
+            "options" => rdt_options(walk, &below, value),
+            "enable" => match text_of(value) {
+                Some("false") => walk.note(
+                    &below,
+                    value,
+                    Fate::lost(
+                        "classes count where they are defined; leave `resctrl.partitions` out",
+                    ),
+                ),
+                _ => walk.note(&below, value, Fate::holds("classes count where they are defined")),
+            },
+            "usepodqosasdefaultclass" => walk.note(
+                &below,
+                value,
+                Fate::holds("a class named like a QoS class is for all of that QoS class"),
+            ),
+            "mode" => walk.note(&below, value, Fate::holds("full where resctrl is mounted")),
+            "force" => walk.note(&below, value, Fate::lost("groups of others are never removed")),
+            _ => walk.note(&below, value, Fate::lost("no key of goresctrl that is known here")),
+        }
+    }
+}
+
+fn rdt_options(walk: &mut Walk<'_>, place: &Place, node: &Node) {
+    for (_, key, value) in entries(node) {
+        let below = place.below(key);
+        match key.to_ascii_lowercase().as_str() {
+            level @ ("l2" | "l3" | "mb") => {
+                let to = path(&format!("resctrl.options.{level}"));
+                walk.take(&below, value, to, Yaml::of(value));
+            }
+            "monitoringdisabled" => {
+                let word = if text_of(value) == Some("true") { "off" } else { "auto" };
+                walk.take(&below, value, path("resctrl.monitor"), Yaml::text(word));
+            }
+            _ => walk.note(&below, value, Fate::lost("no option of goresctrl that is known here")),
+        }
+    }
+}
+
+/// Classes of block I/O, in goresctrl's form, which is ours.
+pub(super) fn block_io(walk: &mut Walk<'_>, place: &Place, node: &Node) {
+    for (_, name, class) in entries(node) {
+        let mut to = path("blockIo.classes");
+        to.push(Step::Key(name.clone()));
+        walk.take(&place.below(name), class, to, Yaml::of(class));
+    }
+    if let Value::List(_) | Value::Scalar(_) = node.value {
+        walk.note(place, node, Fate::lost("classes of block I/O are a mapping by name"));
+    }
+}

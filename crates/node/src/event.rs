@@ -1,0 +1,421 @@
+//! What can happen to the node, and what must be done about it. Values only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bayplan_allocator::policy::{Policy, surviving_pools};
+use bayplan_allocator::{ContainerId, Pools};
+use bayplan_enforcement::Plan;
+use bayplan_topology::{Device, Topology};
+use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
+use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, Resources, Ticket};
+
+use crate::history::{By, Entry, Kind, ProposalForm};
+use crate::huge_pages::HugePagesNow;
+use crate::mode::{Mode, ModePlan, NotInPlace};
+use crate::occupancy::Occupancy;
+use crate::reconfigure::{ChangedConfig, Shift};
+use crate::record::Record;
+use crate::resources_file::FileNews;
+use crate::status::{Explanation, Status};
+use crate::turned::Turned;
+
+/// Something happened, or somebody asks.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A pod sandbox runs.
+    PodStarted(Pod),
+    /// A pod sandbox was stopped or removed.
+    PodEnded(String),
+    /// The containers of a sandbox need this together from now on.
+    PodResized(String, Resources),
+    /// A container is to be created. If no pool can hold it, or its pod seems to hold too much, that is not the last word: the runtime is
+    /// asked first what has ended.
+    TryAdmit(Ticket, Box<NewContainer>),
+    /// A container is to be created, and this is the last word.
+    Admit(Ticket, Box<NewContainer>),
+    /// The creation came to an end.
+    CreateEnded(Ticket, CreateOutcome),
+    /// A container is about to be started.
+    Starting(String),
+    /// A container was started.
+    Started(String),
+    /// A container was stopped or removed.
+    Ended(String),
+    /// Kubelet changes a container's resources. As with `TryAdmit`, a refusal is not the last word.
+    TryResize(String, Resources),
+    /// Kubelet changes a container's resources, and this is the last word.
+    Resize(String, Resources),
+    /// Kubelet's change of resources was forwarded and has ended; false: without an answer of the runtime.
+    Resized(String, bool),
+    /// Huge pages as they are now, before a container that asks for some is placed.
+    HugePagesRead(Box<HugePagesNow>),
+    /// Some writes of an earlier plan failed.
+    WritesFailed(Vec<FailedWrite>),
+    /// Writes to these containers, by the runtime's ids, succeeded after others to them had failed.
+    WritesLanded(Vec<String>),
+    /// CPUs or memory nodes have come or gone.
+    MachineChanged(Box<ChangedMachine>),
+    /// The configuration is another one.
+    ConfigChanged(Box<ChangedConfig>),
+    /// Who would be elsewhere if this were the configuration?
+    PreviewConfig(Box<ChangedConfig>),
+    /// The runtime is about to be asked what runs.
+    SyncStarted,
+    /// The runtime has told what runs.
+    Synced(RuntimeView),
+    /// An operator wants another mode. The answer follows the writes.
+    SetMode(Mode),
+    /// What would change with this mode?
+    PlanMode(Mode),
+    /// Where everybody runs, to be compared with where they should.
+    ReadBack(RuntimeView),
+    /// What the kernel's files say of containers whose sets somebody has changed past the runtime, when the state was at this step; by the
+    /// runtime's ids.
+    SetsChanged(u64, BTreeMap<String, Pinning>),
+    /// The runtime does not answer, for this reason.
+    RuntimeLost(String),
+    /// The runtime answers again.
+    RuntimeBack,
+    /// The rebalancer proposes nothing from now on, or does so again.
+    PauseRebalance(bool),
+    /// From now on the rebalancer has turned this and nothing else. Answered as `Starting` is.
+    Turn(Turned),
+    /// The rebalancer tells the history something of this container, in words and in values.
+    Told(Kind, ContainerId, String, Box<ProposalForm>),
+    /// Are events dealt with?
+    Ping,
+    /// Who has which CPUs?
+    Status,
+    /// Who runs where, for what is written beside CPU sets?
+    Occupancy,
+    /// Why is this container where it is?
+    Explain(String),
+}
+
+impl Event {
+    /// Kubelet's call is not answered after it, but after another event, unless nothing was changed.
+    pub fn is_beginning(&self) -> bool {
+        matches!(self, Event::TryAdmit(..) | Event::Admit(..))
+    }
+
+    /// Kernel files may have to be written after it although nothing else has changed.
+    pub fn needs_files(&self) -> bool {
+        matches!(self, Event::Turn(_) | Event::Started(_))
+    }
+}
+
+/// How a write ended, as far as that is news.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteEnd {
+    /// It failed.
+    Failed(FailedWrite),
+    /// It succeeded after one to the same container had failed; the runtime's id.
+    Landed(String),
+}
+
+/// A container whose pinning could not be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedWrite {
+    /// The runtime's id.
+    pub container: String,
+    /// The runtime no longer knows it.
+    pub is_gone: bool,
+}
+
+/// The machine as it is now, in the words of the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedMachine {
+    /// Its pools.
+    pub pools: Pools,
+    /// Names its shape.
+    pub fingerprint: String,
+    /// Its devices.
+    pub devices: Arc<[Device]>,
+    /// What of the configuration does not fit it.
+    pub notes: Vec<Note>,
+    /// What was read of it, for the history.
+    pub files: Option<Arc<str>>,
+}
+
+impl ChangedMachine {
+    /// What becomes of the configured reserved CPUs on this machine is for [`surviving_pools`] to say, and is noted.
+    pub fn new(topology: &Topology, policy: Policy, reserved: &CpuSet) -> ChangedMachine {
+        let pools = surviving_pools(topology, policy, reserved);
+        let mut notes = Vec::new();
+        if pools.reserved() != reserved {
+            let instead = match pools.reserved() {
+                none if none.is_empty() => "system pods share with all others".to_owned(),
+                left => format!("system pods run on {left}"),
+            };
+            let online = topology.cpus();
+            let message = format!("reservedCpus are {reserved}, online are {online}; {instead}");
+            notes.push(Note::Failure { kind: "reserved_offline", message });
+        }
+        let kept_out = topology.isolated().difference(pools.reserved());
+        let shared = kept_out.difference(pools.isolated());
+        if !shared.is_empty() {
+            let message =
+                format!("nothing is online but isolated CPUs; containers run on {shared}");
+            notes.push(Note::Failure { kind: "isolated_shared", message });
+        }
+        let devices = topology.devices().into();
+        ChangedMachine { pools, fingerprint: fingerprint(topology), devices, notes, files: None }
+    }
+
+    /// With what was read of it, in the text form of `bayplan snapshot`.
+    pub fn with_files(self, files: Option<Arc<str>>) -> ChangedMachine {
+        ChangedMachine { files, ..self }
+    }
+}
+
+/// The shape of a machine as the journal has it.
+pub fn fingerprint(topology: &Topology) -> String {
+    format!("{:016x}", topology.fingerprint())
+}
+
+/// What the runtime says is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeView {
+    /// The value that [`Answer::SyncBasis`] gave.
+    pub basis: u64,
+    /// Every container, by the runtime's id.
+    pub containers: BTreeMap<String, Seen>,
+}
+
+/// One container as the runtime and the kernel show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Sandbox.
+    pub pod_id: String,
+    /// Name in the pod.
+    pub name: String,
+    /// Counts restarts.
+    pub attempt: u32,
+    /// Created or running, not exited.
+    pub is_alive: bool,
+    /// Its process runs.
+    pub is_running: bool,
+    /// Everything else, for containers that the state did not know; `None` when it could not be found out.
+    pub details: Option<Box<SeenDetails>>,
+}
+
+/// What an unknown container must tell before it can be adopted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenDetails {
+    /// Pod and resources.
+    pub container: NewContainer,
+    /// Where the kernel or, failing that, the runtime says it runs; empty CPUs: everywhere.
+    pub pinning: Pinning,
+}
+
+/// The reply to an event.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the large answer is the frequent one, and a handful exist at a time"
+)]
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// Noted.
+    Done,
+    /// To `Admit` and `Resize`.
+    Admission(Admission),
+    /// To `TryAdmit`: somebody of the pod must have ended, so the runtime is to be asked before this one is placed.
+    AskFirst,
+    /// To `SyncStarted`: how far the state was, and which containers it knows.
+    SyncBasis {
+        /// Goes into [`RuntimeView::basis`].
+        basis: u64,
+        /// Runtime ids whose pinning is known.
+        known: BTreeSet<String>,
+    },
+    /// To `ConfigChanged` and `PreviewConfig`: who is elsewhere.
+    Shifts(Vec<Shift>),
+    /// To `PlanMode`.
+    ModePlan(Box<ModePlan>),
+    /// To `ReadBack`: who did not run where he should, and was written again.
+    NotInPlace(Vec<NotInPlace>),
+    /// To `Status`.
+    Status(Box<Status>),
+    /// To `Occupancy`.
+    Occupancy(Box<Occupancy>),
+    /// To `Starting` and `Turn`: the step after which it is as it is now; `None`: it is nobody's business.
+    Since(Option<u64>),
+    /// To `Explain`; empty when nothing matches.
+    Explanations(Vec<Explanation>),
+}
+
+/// Something worth a log line and a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A container was placed.
+    Placed {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Its CPUs.
+        cpus: String,
+        /// Its pool.
+        pool: String,
+        /// Class of its CPUs.
+        class: CpuClass,
+        /// Its QoS class.
+        qos: Option<QosClass>,
+    },
+    /// No pool can hold it.
+    Refused {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Why.
+        why: String,
+    },
+    /// A resize was refused as before.
+    RefusedAgain {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Why.
+        why: String,
+        /// How often until now.
+        times: u64,
+    },
+    /// A resize that was refused is not asked for any more.
+    RefusalsOver {
+        /// `namespace/pod/container`.
+        container: String,
+        /// How often it was refused.
+        times: u64,
+        /// What has become of it.
+        how: &'static str,
+    },
+    /// A container that bayplan did not place was taken over.
+    Adopted {
+        /// `namespace/pod/container`.
+        container: String,
+        /// How.
+        how: String,
+    },
+    /// A container gave everything back.
+    Released {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Why.
+        why: String,
+    },
+    /// A container that owns CPUs got others.
+    Moved {
+        /// `namespace/pod/container`.
+        container: String,
+        /// For what.
+        by: By,
+        /// Its CPUs until then.
+        from: String,
+        /// Its CPUs from then on.
+        to: String,
+        /// What for, and what it costs.
+        why: String,
+    },
+    /// A container has fewer memory nodes.
+    Narrowed {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Its memory nodes until then.
+        from: String,
+        /// Its memory nodes from then on.
+        to: String,
+        /// What for, and what it may cost.
+        why: String,
+    },
+    /// A container's cold start is over.
+    Warmed {
+        /// `namespace/pod/container`.
+        container: String,
+        /// Its memory nodes until then.
+        from: String,
+        /// Its memory nodes from then on.
+        to: String,
+    },
+    /// An operator has chosen another mode.
+    ModeChanged {
+        /// The one until then.
+        from: Mode,
+        /// The one from then on.
+        to: Mode,
+    },
+    /// CPUs or memory nodes came or went, and everybody who had to has another place.
+    MachineChanged {
+        /// All that are online now.
+        cpus: String,
+        /// Those that were not before.
+        came: String,
+        /// Those that are no longer.
+        went: String,
+        /// Containers that were placed anew.
+        moved: usize,
+        /// Containers for which there was no place, and which share.
+        displaced: usize,
+    },
+    /// Another configuration holds.
+    ConfigChanged {
+        /// Containers that are elsewhere because of it.
+        moved: usize,
+    },
+    /// A group was made, has other CPUs, or is over.
+    GroupChanged {
+        /// Its type and number.
+        group: String,
+        /// Its CPUs from then on; empty when it is over.
+        cpus: String,
+    },
+    /// The files that tell of a change did so, and it is the same machine.
+    MachineUnchanged,
+    /// Something that an operator should know. `kind` is a fixed word.
+    Failure {
+        /// For the metric.
+        kind: &'static str,
+        /// For the log.
+        message: String,
+    },
+}
+
+/// Everything that follows from one event.
+#[derive(Debug)]
+pub struct Step {
+    /// To be on disk before the answer leaves.
+    pub records: Vec<Record>,
+    /// What the history is told.
+    pub history: Vec<Entry>,
+    /// To be carried out; before the answer leaves where `answers_after_plan`.
+    pub plan: Plan,
+    /// To whoever sent the event.
+    pub answer: Answer,
+    /// Whether the answer waits for the plan.
+    pub answers_after_plan: bool,
+    /// Log lines and metrics.
+    pub notes: Vec<Note>,
+    /// Runtime ids of containers whose failed writes no longer count: they hold nothing any more, or it was read back where they run.
+    pub forgiven: Vec<String>,
+    /// What containers are told of their CPUs.
+    pub files: FileNews,
+    /// The runtime should be asked soon what runs.
+    pub sync_soon: bool,
+}
+
+impl Step {
+    pub(crate) fn new(answer: Answer) -> Step {
+        Step {
+            records: Vec::new(),
+            history: Vec::new(),
+            plan: Plan::default(),
+            answer,
+            answers_after_plan: false,
+            notes: Vec::new(),
+            forgiven: Vec::new(),
+            files: FileNews::default(),
+            sync_soon: false,
+        }
+    }
+
+    /// Nothing follows but that the history is told.
+    pub(crate) fn told(entry: Entry) -> Step {
+        Step { history: vec![entry], ..Step::new(Answer::Done) }
+    }
+}

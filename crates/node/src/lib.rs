@@ -1,0 +1,46 @@
+//! The node: what is known of its containers, and what follows from each event. In: an event and the time. Out: a step with an answer, a plan, records of the
+//! journal, entries of the history and notes for the log. Pure: the daemon, the simulator, the replay and the property tests run the same code.
+//!
+//! | Module | What it is |
+//! |---|---|
+//! | [`state`] | [`NodeState`] and its one entrance, `step` |
+//! | [`event`] | what goes in, and what comes out |
+//! | [`record`], [`history`] | lines of the journal and of the history |
+//! | [`known`], [`reconcile`], [`reseat`] | a start, a sync with the runtime, a machine of another shape |
+//! | [`decision`], [`criteria`], [`status`] | what is told of all that |
+//! | [`mode`], [`reconfigure`], [`settings`] | what an operator changes |
+//! | [`compaction`], [`narrowing`], [`cold_start`], [`claims`], [`turned`], [`sent`], [`overflow`], [`huge_pages`] | one concern each |
+//! | [`groups`] | types of groups, and which containers are in which group |
+//! | [`occupancy`], [`resources_file`] | what runs where, for kernel files and for the containers themselves |
+
+#![forbid(unsafe_code)]
+
+pub mod claims;
+pub mod cold_start;
+pub mod compaction;
+pub mod compactor;
+pub mod criteria;
+pub mod decision;
+pub mod event;
+pub mod groups;
+pub mod history;
+pub mod huge_pages;
+pub mod known;
+pub mod mode;
+pub mod narrowing;
+pub mod occupancy;
+pub mod overflow;
+pub mod proposals;
+pub mod reconcile;
+pub mod reconfigure;
+pub mod record;
+pub mod reseat;
+pub mod resources_file;
+pub mod sent;
+pub mod settings;
+pub mod state;
+pub mod status;
+pub mod turned;
+
+pub use reconfigure::{ChangedConfig, Shift};
+pub use state::NodeState;

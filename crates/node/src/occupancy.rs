@@ -1,0 +1,147 @@
+//! Who runs where, for everything that is written beside CPU sets. In: the state. Out: values that stand for themselves.
+
+use std::sync::Arc;
+
+use bayplan_allocator::{ContainerId, NoHome, Part};
+use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
+use bayplan_workload::annotations::{Tuning, read_annotations};
+use bayplan_workload::{NewContainer, RequestRules};
+
+use crate::state::NodeState;
+use crate::turned::Turned;
+
+/// The node at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Containers that the runtime has made, by their full names.
+    pub occupants: Vec<Occupant>,
+    /// CPUs for system pods.
+    pub reserved: CpuSet,
+    /// CPUs that nobody owns and that are not reserved.
+    pub shared: CpuSet,
+    /// Nothing of the machine is to be changed.
+    pub is_restored: bool,
+    /// Nobody is being created or updated, and everybody has what he was to be told.
+    pub is_at_rest: bool,
+    /// An operator has paused the rebalancer.
+    pub is_rebalance_paused: bool,
+    /// What the rebalancer has turned.
+    pub turned: Turned,
+    /// After how many steps of the state.
+    pub step: u64,
+}
+
+/// One container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occupant {
+    /// The ledger's id.
+    pub id: ContainerId,
+    /// `namespace/pod/container`.
+    pub name: String,
+    /// The runtime's id.
+    pub runtime_id: String,
+    /// What kubelet said of it, with those annotations that bayplan knows.
+    pub spec: Arc<NewContainer>,
+    /// What its pod asks for beside its place, as far as its namespace may.
+    pub tuning: Arc<Tuning>,
+    /// Class of its CPUs.
+    pub class: CpuClass,
+    /// All CPUs that it may run on.
+    pub cpus: CpuSet,
+    /// Those of them that it owns.
+    pub exclusive: CpuSet,
+    /// NUMA nodes that its memory is to be on; empty where that is not bayplan's to say.
+    pub mems: NodeSet,
+    /// NUMA nodes that its memory belongs on as long as it runs where it does, if those are others than its place has.
+    pub home: Result<NodeSet, NoHome>,
+    /// Its CPU set is not bayplan's to say.
+    pub is_left_alone: bool,
+    /// It is the word of whoever has chosen CPUs for its pod, and Bayplan carries it out.
+    pub is_claimed: bool,
+    /// Its owner wants it to stay where it is.
+    pub is_immovable: bool,
+    /// It can share CPUs of other NUMA nodes: nothing binds it to its place.
+    pub may_share_elsewhere: bool,
+    /// Its exclusive CPUs are its pod's, and others of the pod may run on them.
+    pub is_together: bool,
+}
+
+impl Occupant {
+    /// The runtime is told of its CPUs: they are bayplan's to say, or somebody else's whose word bayplan carries out.
+    pub fn has_told_cpus(&self) -> bool {
+        !self.cpus.is_empty() && (!self.is_left_alone || self.is_claimed)
+    }
+
+    /// The name of its pod's group, without the groups above; empty where kubelet has named none.
+    pub fn pod_group(&self) -> &str {
+        // Runtimes tell `SLICE:PREFIX:ID`.
+        let parent = self.spec.pod.cgroup_parent.split(':').next().unwrap_or_default();
+        parent.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+/// What a pod asks for beside its place; most ask for nothing.
+pub fn tuning_of(container: &NewContainer, rules: &RequestRules) -> Tuning {
+    match container.pod.annotations.is_empty() {
+        true => Tuning::default(),
+        false => read_annotations(container, rules).0.tuning,
+    }
+}
+
+impl Occupancy {
+    /// CPUs that BestEffort containers may run on; of one whose CPU set nobody says, all that nobody owns.
+    pub fn best_effort_cpus(&self) -> CpuSet {
+        let lowest =
+            self.occupants.iter().filter(|it| it.spec.pod.qos == Some(QosClass::BestEffort));
+        lowest.fold(CpuSet::new(), |all, it| match it.cpus.is_empty() || it.is_left_alone {
+            true => all.union(&self.reserved).union(&self.shared),
+            false => all.union(&it.cpus),
+        })
+    }
+}
+
+impl NodeState {
+    /// Who runs where. Grows with the containers; asked for after something has changed, and not on kubelet's way.
+    pub fn occupancy(&self) -> Occupancy {
+        let pools = self.ledger.pools();
+        let mut occupants: Vec<Occupant> = self
+            .containers
+            .iter()
+            .filter_map(|(id, container)| {
+                let allocation = self.ledger.allocation(*id)?;
+                Some(Occupant {
+                    id: *id,
+                    name: container.full_name(),
+                    runtime_id: container.runtime_id.clone()?,
+                    spec: Arc::clone(&container.spec),
+                    tuning: Arc::new(tuning_of(&container.spec, &self.rules)),
+                    class: allocation.class(),
+                    cpus: self.cpus_of(*id, allocation),
+                    exclusive: allocation.exclusive.clone(),
+                    mems: match allocation.terms.preserve.memory {
+                        true => NodeSet::new(),
+                        false => self.mems_of(*id, allocation),
+                    },
+                    home: self.home_of(*id, allocation),
+                    is_left_alone: allocation.terms.preserve.cpus,
+                    is_claimed: container.claim.is_pinned(),
+                    is_immovable: allocation.terms.is_immovable
+                        || allocation.terms.part.runs_on_others(),
+                    may_share_elsewhere: allocation.may_share_elsewhere(),
+                    is_together: !matches!(allocation.terms.part, Part::Alone | Part::Inside(_)),
+                })
+            })
+            .collect();
+        occupants.sort_by(|a, b| a.name.cmp(&b.name).then(a.runtime_id.cmp(&b.runtime_id)));
+        Occupancy {
+            occupants,
+            reserved: pools.reserved().clone(),
+            shared: self.ledger.free().clone(),
+            is_restored: self.is_restored(),
+            is_at_rest: self.is_at_rest(),
+            is_rebalance_paused: self.is_rebalance_paused,
+            turned: self.turned_now(),
+            step: self.steps,
+        }
+    }
+}

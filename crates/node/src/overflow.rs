@@ -1,0 +1,46 @@
+//! What becomes of a container for whose CPUs there is no room. In: its request, and why it was refused. Out: a place among those who
+//! share, where the configuration and the pod leave that open.
+
+use bayplan_allocator::{Offer, Request, offer};
+use bayplan_types::MilliCpu;
+
+use crate::decision::{Decision, render_place};
+use crate::event::{Note, Step};
+use crate::settings::OnNoCapacity;
+use crate::state::NodeState;
+
+impl NodeState {
+    /// Who cannot have CPUs of its own is dealt with like this.
+    pub fn with_on_no_capacity(mut self, on_no_capacity: OnNoCapacity) -> NodeState {
+        self.on_no_capacity = on_no_capacity;
+        self
+    }
+
+    /// A place without CPUs of its own for one who was refused them; `None` where it has to be refused. What it asks for in all counts as
+    /// shared CPU time, so that others see that the pool is fuller than it should be.
+    pub(crate) fn share_instead(
+        &self,
+        name: &str,
+        request: &Request,
+        refused: &Decision,
+        step: &mut Step,
+    ) -> Option<(Request, Offer, Decision)> {
+        let own = MilliCpu::from_cpus(request.demand.exclusive());
+        let is_open = self.on_no_capacity == OnNoCapacity::Share
+            && own > MilliCpu::ZERO
+            && !request.wishes.cpus.has_requirement();
+        if !is_open {
+            return None;
+        }
+        let request = Request { demand: request.demand.all_shared(), ..request.clone() };
+        let offer = offer(&self.ledger, &request).ok()?;
+        let place = render_place(self.ledger.pools(), offer.allocation());
+        let outcome = format!(
+            "{place} without CPUs of its own, which onNoCapacity allows; {}",
+            refused.outcome
+        );
+        let message = format!("{name}: {outcome}");
+        step.notes.push(Note::Failure { kind: "no_capacity", message });
+        Some((request, offer, Decision { outcome, ..refused.clone() }))
+    }
+}

@@ -1,0 +1,130 @@
+//! Proposals of the rebalancer as the history and `bayplan explain` tell them, and its kill switch, which is a record in the journal, as the mode is.
+
+use bayplan_allocator::ContainerId;
+use bayplan_rebalance::Knob;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Answer, Step};
+use crate::history::{Entry, Kind, ProposalForm};
+use crate::record::Record;
+use crate::state::NodeState;
+use crate::turned::Turned;
+
+/// One proposal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProposalView {
+    /// Counts proposals since the rebalancer was started.
+    pub number: u64,
+    /// When.
+    pub at: Timestamp,
+    /// What is turned, or would be: `idle`, `suppress`, ...
+    pub knob: String,
+    /// On whom, `namespace/pod/container`.
+    pub target: String,
+    /// For whom.
+    pub victim: String,
+    /// All of it in a line.
+    pub text: String,
+    /// How it is known, a line for each finding and for each culprit.
+    pub evidence: String,
+    /// Where it is.
+    pub state: ProposalState,
+    /// How it was judged, or why it could not be done; empty before that.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub outcome: String,
+}
+
+/// Where a proposal is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProposalState {
+    /// It was only said.
+    #[default]
+    Observed,
+    /// It is being carried out.
+    Turning,
+    /// It is in force, and not judged yet.
+    Settling,
+    /// It is in force, and helps.
+    Kept,
+    /// It was judged and taken back, or what came later has ended it.
+    Undone,
+    /// It could not be carried out.
+    Refused,
+    /// An operator has taken it back: by a pause, by a restore, by another mode.
+    Withdrawn,
+    /// Nothing is looked at because of it any more, and a container that owns CPUs stays on those to which it was moved.
+    Stays,
+    /// It stays in kernel files until a restart: a bug has ended what writes them.
+    Stuck,
+}
+
+impl ProposalState {
+    /// Whether something is turned because of it.
+    pub fn is_in_force(self) -> bool {
+        match self {
+            ProposalState::Turning
+            | ProposalState::Settling
+            | ProposalState::Kept
+            | ProposalState::Stuck => true,
+            ProposalState::Observed
+            | ProposalState::Undone
+            | ProposalState::Refused
+            | ProposalState::Withdrawn
+            | ProposalState::Stays => false,
+        }
+    }
+
+    /// The same for a proposal with this knob: nobody moves an owner back.
+    pub fn of_knob(self, knob: &str) -> ProposalState {
+        match self {
+            ProposalState::Undone | ProposalState::Withdrawn if knob == Knob::MoveOwner.name() => {
+                ProposalState::Stays
+            }
+            other => other,
+        }
+    }
+
+    /// For tables: `settling`.
+    pub fn name(self) -> &'static str {
+        match self {
+            ProposalState::Observed => "observed",
+            ProposalState::Turning => "turning",
+            ProposalState::Settling => "settling",
+            ProposalState::Kept => "kept",
+            ProposalState::Undone => "undone",
+            ProposalState::Refused => "refused",
+            ProposalState::Withdrawn => "withdrawn",
+            ProposalState::Stays => "stays",
+            ProposalState::Stuck => "stuck",
+        }
+    }
+}
+
+impl NodeState {
+    /// Until an operator says the contrary, also through restarts.
+    pub(crate) fn pause_rebalance(&mut self, is_paused: bool) -> Step {
+        let mut step = Step::new(Answer::Done);
+        if is_paused != self.is_rebalance_paused {
+            self.is_rebalance_paused = is_paused;
+            self.put_in_force(Turned::default(), &mut step);
+            step.records.push(Record::RebalancePaused { is_paused });
+            let word = if is_paused { "paused" } else { "resumed" };
+            let why = format!("the rebalancer was {word}");
+            step.history.push(Entry { why, ..Entry::new(Kind::Mode) });
+        }
+        step
+    }
+
+    /// Only the history is told.
+    pub(crate) fn told(
+        &self,
+        kind: Kind,
+        id: ContainerId,
+        why: String,
+        about: Box<ProposalForm>,
+    ) -> Step {
+        Step::told(Entry { who: self.who(id), why, proposal: Some(about), ..Entry::new(kind) })
+    }
+}

@@ -1,0 +1,70 @@
+//! Another configuration while containers come and go.
+
+use bayplan_allocator::check_ledger;
+
+use super::*;
+use crate::reconfigure::{ChangedConfig, check_reserved};
+
+impl Machine {
+    pub(super) fn rules(&self) -> RequestRules {
+        let namespaces = if self.has_system { vec!["kube-system".to_owned()] } else { Vec::new() };
+        RequestRules {
+            reserved_namespaces: namespaces,
+            permissions: vec![Rule::everything()],
+            ..RequestRules::default()
+        }
+    }
+
+    /// `None`: the reserved CPUs do not fit the machine.
+    fn config(&self, topology: &Topology) -> Option<ChangedConfig> {
+        let reserved = self.reserved.parse().unwrap();
+        check_reserved(topology, &reserved).ok()?;
+        Some(ChangedConfig {
+            rules: self.rules(),
+            compaction: CompactionConfig { enabled: self.compacts, ..CompactionConfig::default() },
+            narrows_memory: self.narrows,
+            on_no_capacity: match self.shares {
+                true => OnNoCapacity::Share,
+                false => OnNoCapacity::Refuse,
+            },
+            // A creation in doubt keeps its place until the next sync and no longer.
+            groups: Arc::default(),
+            doubt_grace: SignedDuration::ZERO,
+            text: format!("{} {} {:?}", self.reserved, self.has_system, self.policy),
+            machine: ChangedMachine::new(topology, self.policy, &reserved),
+        })
+    }
+}
+
+impl World {
+    /// As far as the machine has these CPUs. Who moves is who a preview has named, and the same once more moves nobody.
+    pub(super) fn configure(
+        &mut self,
+        reserved: u64,
+        has_system: bool,
+        has_one_pool: bool,
+    ) -> Result<(), TestCaseError> {
+        let reserved = cpus_of(reserved).intersection(&self.online).to_string();
+        let policy = if has_one_pool { Policy::OneSharedPool } else { Policy::TopologyAware };
+        let machine = Machine { reserved, has_system, policy, ..self.machine.clone() };
+        let Some(topology) = machine.topology() else { return Ok(()) };
+        let Some(changed) = machine.config(&topology) else { return Ok(()) };
+        let changed = Box::new(changed);
+        let held = self.state.ledger.holdings().clone();
+        let would = self.step(Event::PreviewConfig(changed.clone()));
+        prop_assert_eq!(self.state.ledger.holdings(), &held);
+        let did = self.step(Event::ConfigChanged(changed.clone()));
+        let (Answer::Shifts(would), Answer::Shifts(did)) = (would, did) else {
+            panic!("no answer");
+        };
+        prop_assert_eq!(would, did);
+        self.machine = machine;
+        let mut copy = self.state.clone();
+        let again = copy.step(Event::ConfigChanged(changed), Timestamp::UNIX_EPOCH);
+        prop_assert!(again.records.is_empty() && again.plan.is_empty());
+        prop_assert!(matches!(again.answer, Answer::Shifts(shifts) if shifts.is_empty()));
+        prop_assert_eq!(copy.ledger.holdings(), self.state.ledger.holdings());
+        prop_assert_eq!(check_ledger(&self.state.ledger), Vec::<String>::new());
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! What others see of the state: status, explanations, records, notes, counts. Nothing here changes anything.
+
+use std::collections::BTreeMap;
+
+use bayplan_allocator::{Allocation, ContainerId, Narrowing, Part};
+use bayplan_types::{CpuClass, CpuSet, QosClass};
+
+use crate::event::Note;
+use crate::record::{AllocationForm, ContainerForm, PlacedRecord, RECORD_VERSION, Record};
+use crate::state::NodeState;
+use crate::status::{
+    ClassedCpus, ContainerStatus, Explanation, HeldSets, LEFT_ALONE, NarrowingStatus, PoolStatus,
+    Status,
+};
+
+impl NodeState {
+    pub(crate) fn placed_record(&self, id: ContainerId) -> Option<Record> {
+        let container = self.containers.get(&id)?;
+        Some(Record::Placed(Box::new(PlacedRecord {
+            id: id.0,
+            runtime_id: container.runtime_id.clone(),
+            container: ContainerForm::from(&*container.spec),
+            allocation: self.place(id)?,
+            decision: container.decision.clone(),
+            cold: container.cold,
+            elsewhere: container.elsewhere.clone().map(Box::new),
+        })))
+    }
+
+    /// What a container holds, in words that outlive the pools.
+    pub(crate) fn place(&self, id: ContainerId) -> Option<AllocationForm> {
+        Some(AllocationForm::new(self.ledger.allocation(id)?, &self.containers.get(&id)?.home))
+    }
+
+    pub(crate) fn machine_record(&self) -> Record {
+        Record::Machine {
+            version: RECORD_VERSION,
+            fingerprint: self.fingerprint.clone(),
+            is_partial: self.known.is_partial(),
+        }
+    }
+
+    pub(crate) fn placed_note(&self, id: ContainerId) -> Option<Note> {
+        let container = self.containers.get(&id)?;
+        let allocation = self.ledger.allocation(id)?;
+        Some(Note::Placed {
+            container: container.full_name(),
+            cpus: match allocation.terms.preserve.cpus && !container.claim.is_pinned() {
+                true => LEFT_ALONE.to_owned(),
+                false => self.cpus_of(id, allocation).to_string(),
+            },
+            pool: self.ledger.pools().get(allocation.pool)?.name.clone(),
+            class: allocation.class(),
+            qos: container.spec.pod.qos,
+        })
+    }
+
+    /// The whole state as records: what a compacted journal holds.
+    pub fn snapshot_records(&self) -> Vec<Record> {
+        let placed = self.containers.keys().filter_map(|id| self.placed_record(*id));
+        let mode = self.mode_since.map(|at| Record::Mode { mode: self.mode, at });
+        let paused =
+            self.is_rebalance_paused.then_some(Record::RebalancePaused { is_paused: true });
+        let unstarted = self.unstarted.iter().cloned();
+        let unstarted = unstarted.map(|runtime_id| Record::Unstarted { runtime_id });
+        let first = std::iter::once(self.machine_record());
+        let groups = self.group_records();
+        first.chain(mode).chain(paused).chain(groups).chain(placed).chain(unstarted).collect()
+    }
+
+    /// How many containers hold each class of CPUs, by QoS class.
+    pub fn container_counts(&self) -> BTreeMap<(CpuClass, Option<QosClass>), usize> {
+        let mut counts = BTreeMap::new();
+        for (id, container) in &self.containers {
+            if let Some(allocation) = self.ledger.allocation(*id) {
+                *counts.entry((allocation.class(), container.spec.pod.qos)).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// What `bayplan status` shows of the state.
+    pub fn status(&self) -> Status {
+        let ledger = &self.ledger;
+        let pools = ledger.pools();
+        let owned = pools.allocatable().difference(ledger.free());
+        let narrowings = self.narrowings();
+        let (idle, closed) = self.kept_by_all();
+        let ids = self.containers.keys();
+        let mut containers: Vec<ContainerStatus> =
+            ids.filter_map(|id| self.container_status(*id, &narrowings)).collect();
+        containers.sort_by_key(ContainerStatus::full_name);
+        Status {
+            format: "bayplan-status/1".to_owned(),
+            mode: self.mode,
+            mode_since: self.mode_since,
+            cpus: ClassedCpus {
+                exclusive: owned.to_string(),
+                shared: ledger.free().to_string(),
+                reserved: pools.reserved().to_string(),
+                isolated: pools.isolated().to_string(),
+                idle: idle.to_string(),
+                closed: closed.to_string(),
+            },
+            pools: pools
+                .iter()
+                .map(|pool| PoolStatus {
+                    name: pool.name.clone(),
+                    cpus: pool.cpus.to_string(),
+                    shared_cpus: ledger.shared_cpus(pool.id).to_string(),
+                    shared_requests_milli: ledger.shared_requests(pool.id).0,
+                })
+                .collect(),
+            containers,
+            groups: self.group_statuses(),
+            config: None,
+        }
+    }
+
+    fn container_status(
+        &self,
+        id: ContainerId,
+        narrowings: &[Narrowing],
+    ) -> Option<ContainerStatus> {
+        let container = self.containers.get(&id)?;
+        let (allocation, pinning) = (self.ledger.allocation(id)?, self.pinning(id)?);
+        let spec = &container.spec;
+        // Memory that the rebalancer has brought home has these nodes already.
+        let is_new = |it: &&Narrowing| it.container == id && it.to != pinning.mems;
+        let narrowing = narrowings.iter().find(is_new);
+        let held = container.runtime_id.as_ref().and_then(|id| self.held.get(id));
+        let held = held.filter(|held| !pinning.cpus.is_empty() && held.cpus != pinning.cpus);
+        Some(ContainerStatus {
+            id: container.runtime_id.clone(),
+            namespace: spec.pod.namespace.clone(),
+            pod: spec.pod.name.clone(),
+            container: spec.name.clone(),
+            qos: spec.pod.qos.map(|qos| qos.name().to_owned()),
+            cgroup_parent: spec.pod.cgroup_parent.clone(),
+            class: allocation.class().name().to_owned(),
+            phase: container.phase.name().to_owned(),
+            asked: container.decision.asked.clone(),
+            exclusive: allocation.exclusive.to_string(),
+            cpus: pinning.cpus.to_string(),
+            exclusive_of_pod: self.exclusive_of_pod(allocation).to_string(),
+            mems: pinning.mems.to_string(),
+            cpus_left_alone: allocation.terms.preserve.cpus && !container.claim.is_pinned(),
+            mems_left_alone: allocation.terms.preserve.memory,
+            pool: match allocation.is_reserved {
+                true => "reserved".to_owned(),
+                false => self.ledger.pools().get(allocation.pool)?.name.clone(),
+            },
+            group: self.groups.name_for(id).unwrap_or_default(),
+            held: held.map(|held| HeldSets {
+                cpus: held.cpus.to_string(),
+                mems: held.mems.to_string(),
+                why: "the runtime has not taken the update; it is told again".to_owned(),
+                is_expected: false,
+            }),
+            intruders: Vec::new(),
+            narrowing: narrowing.map(|it| NarrowingStatus {
+                to: it.to.to_string(),
+                moves_bytes: it.moves_memory.map(|bytes| bytes.0),
+            }),
+        })
+    }
+
+    fn exclusive_of_pod(&self, held: &Allocation) -> CpuSet {
+        let holder = self.ledger.holder_of(held.terms.owner);
+        let holder = holder.filter(|_| matches!(held.terms.part, Part::Holder | Part::Joined));
+        holder.map(|(_, holder)| holder.exclusive.clone()).unwrap_or_default()
+    }
+
+    /// Everything about containers whose name, pod, `namespace/pod/container` or runtime id begins with `name`; live ones first, then
+    /// the latest of those that are gone.
+    pub(super) fn explain(&self, name: &str) -> Vec<Explanation> {
+        let narrowings = self.narrowings();
+        let live = self.containers.iter().filter(|(_, container)| {
+            let by_id = container.runtime_id.as_ref().is_some_and(|id| id.starts_with(name));
+            by_id || matches(&container.full_name(), name)
+        });
+        let mut found: Vec<Explanation> = live
+            .map(|(id, container)| Explanation {
+                container: container.full_name(),
+                now: self.container_status(*id, &narrowings),
+                decision: container.decision.clone(),
+                isolation: None,
+                files: Vec::new(),
+                rebalance: Vec::new(),
+            })
+            .collect();
+        if found.is_empty() {
+            let gone = self.history.iter().rev().filter(|(full, _)| matches(full, name));
+            found.extend(gone.take(1).map(|(full, decision)| Explanation {
+                container: full.clone(),
+                now: None,
+                decision: decision.clone(),
+                isolation: None,
+                files: Vec::new(),
+                rebalance: Vec::new(),
+            }));
+        }
+        found
+    }
+}
+
+/// `namespace/pod/container`, any tail of it that begins at a slash, or the pod.
+pub(crate) fn matches(full: &str, name: &str) -> bool {
+    let parts: Vec<&str> = full.split('/').collect();
+    let [namespace, pod, container] = parts[..] else { return full == name };
+    [full, &format!("{pod}/{container}"), container, pod, &format!("{namespace}/{pod}")]
+        .contains(&name)
+}

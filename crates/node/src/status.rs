@@ -1,0 +1,288 @@
+//! Who has which CPUs, as a value for people and programs.
+
+use bayplan_types::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::decision::Decision;
+use crate::mode::Mode;
+use crate::narrowing::render_moved;
+use crate::proposals::ProposalView;
+
+/// The node at one moment; format `bayplan-status/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Names the format.
+    pub format: String,
+    /// Whether containers are placed.
+    #[serde(default)]
+    pub mode: Mode,
+    /// When an operator chose it; absent when nobody ever did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode_since: Option<Timestamp>,
+    /// CPUs by class.
+    pub cpus: ClassedCpus,
+    /// Every pool.
+    pub pools: Vec<PoolStatus>,
+    /// Every container, by pod and name.
+    pub containers: Vec<ContainerStatus>,
+    /// Every group, by type and number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupStatus>,
+    /// The configuration that this is under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<ConfigStatus>,
+}
+
+/// The configuration that holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigStatus {
+    /// The file that it is from; absent if everything has its default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// When that was read.
+    pub read_at: Timestamp,
+    /// Why the file as it is now is not what holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Keys that the file has other values for than the daemon was started with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restart_for: Vec<String>,
+    /// Where the daemon keeps its journal and history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_dir: Option<String>,
+}
+
+/// CPU lists by class; together they are the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassedCpus {
+    /// Owned by one container each.
+    pub exclusive: String,
+    /// Run shared parts.
+    pub shared: String,
+    /// For system pods.
+    pub reserved: String,
+    /// Kept out by the kernel.
+    pub isolated: String,
+    /// Of these, left idle for containers that own others.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub idle: String,
+    /// Of these, shared, and closed to other owners.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub closed: String,
+}
+
+/// One pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// All its CPUs.
+    pub cpus: String,
+    /// Those that run shared parts now.
+    pub shared_cpus: String,
+    /// CPU time requested by shared parts in it.
+    pub shared_requests_milli: u64,
+}
+
+/// One group of containers with a common CPU set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Its type and number, for example `web[0]`.
+    pub name: String,
+    /// What its members have in common beside the type.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub key: String,
+    /// All of its CPUs.
+    pub cpus: String,
+    /// Those that its members share.
+    pub shared_cpus: String,
+    /// CPU time that its members request.
+    pub requests_milli: u64,
+    /// How many there are.
+    pub members: usize,
+}
+
+/// One container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerStatus {
+    /// The runtime's id; absent while it is being created.
+    pub id: Option<String>,
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Pod name.
+    pub pod: String,
+    /// Container name.
+    pub container: String,
+    /// QoS class; absent where the cgroup parent does not tell.
+    pub qos: Option<String>,
+    /// The cgroup around its pod's containers as kubelet named it: a path, or a slice of systemd.
+    #[serde(default)]
+    pub cgroup_parent: String,
+    /// `exclusive`, `shared` or `reserved`; mixed ones are `exclusive`.
+    pub class: String,
+    /// `creating`, `unconfirmed`, `created` or `running`.
+    pub phase: String,
+    /// What was asked.
+    pub asked: String,
+    /// CPUs of its own.
+    pub exclusive: String,
+    /// Every CPU it may run on; empty where `cpus_left_alone`.
+    pub cpus: String,
+    /// Exclusive CPUs that containers of its pod have together, this one among them; `exclusive` of one of them has them. Empty for any other.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub exclusive_of_pod: String,
+    /// Memory nodes; empty where `mems_left_alone`.
+    pub mems: String,
+    /// Its CPUs are not bayplan's to say.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub cpus_left_alone: bool,
+    /// Its memory nodes are not bayplan's to say.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub mems_left_alone: bool,
+    /// Its pool; `reserved` for one on the reserved CPUs.
+    pub pool: String,
+    /// Its group; empty where it is in none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// What it has, where that is not what was asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldSets>,
+    /// Other containers that run on CPUs of its own: the name of each, and where.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub intruders: Vec<String>,
+    /// Fewer memory nodes with which it could do now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub narrowing: Option<NarrowingStatus>,
+}
+
+/// What a container has instead of what was asked for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldSets {
+    /// The CPUs that it runs on.
+    pub cpus: String,
+    /// Its memory nodes; empty where that is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mems: String,
+    /// Why these are not the ones that were asked for.
+    pub why: String,
+    /// It may have chosen that itself.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_expected: bool,
+}
+
+/// Fewer memory nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NarrowingStatus {
+    /// Those that would do.
+    pub to: String,
+    /// The most memory that the kernel would have to move; absent when nothing limits it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves_bytes: Option<u64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// For people.
+pub(crate) const LEFT_ALONE: &str = "left alone";
+
+impl ContainerStatus {
+    /// Exclusive CPUs in words; empty where it has none.
+    pub fn exclusive_text(&self) -> String {
+        match self.exclusive_of_pod.as_str() {
+            "" => self.exclusive.clone(),
+            cpus => format!("{cpus} of its pod"),
+        }
+    }
+
+    /// The CPUs that it runs on, for people.
+    pub fn cpus_text(&self) -> &str {
+        match &self.held {
+            _ if self.cpus_left_alone => LEFT_ALONE,
+            Some(held) => &held.cpus,
+            None => &self.cpus,
+        }
+    }
+
+    /// Its memory nodes for people; empty on a machine without.
+    pub fn mems_text(&self) -> &str {
+        match &self.held {
+            _ if self.mems_left_alone => LEFT_ALONE,
+            Some(held) if !held.mems.is_empty() => &held.mems,
+            _ => &self.mems,
+        }
+    }
+
+    /// What it has instead of what was asked for it, and which other containers are on its CPUs, a sentence each.
+    pub fn holds_texts(&self) -> Vec<String> {
+        let held = self.held.as_ref().map(|held| {
+            let (asked, has) = match self.cpus == held.cpus {
+                true => (format!("memory nodes {}", self.mems), format!("nodes {}", held.mems)),
+                false => (format!("CPUs {}", self.cpus), held.cpus.clone()),
+            };
+            format!("asked {asked}, runs on {has}: {}", held.why)
+        });
+        let intruders = self.intruders.iter().map(|it| format!("not alone on its CPUs: {it}"));
+        held.into_iter().chain(intruders).collect()
+    }
+
+    /// It has not what was asked for it, and has not chosen that itself, or is not alone on its CPUs.
+    pub fn is_off(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| !held.is_expected) || !self.intruders.is_empty()
+    }
+
+    /// As [`ContainerStatus::holds_texts`], with its name.
+    pub fn full_holds_texts(&self) -> Vec<String> {
+        let texts = self.holds_texts().into_iter();
+        texts.map(|text| format!("{}: {text}", self.full_name())).collect()
+    }
+
+    /// With which memory nodes it could do, for people.
+    pub fn narrowing_text(&self) -> Option<String> {
+        let narrowing = self.narrowing.as_ref()?;
+        let moved = render_moved(narrowing.moves_bytes.map(Bytes));
+        Some(format!("could be narrowed from nodes {} to {}, {moved}", self.mems, narrowing.to))
+    }
+
+    /// `namespace/pod/container`.
+    pub fn full_name(&self) -> String {
+        format!("{}/{}/{}", self.namespace, self.pod, self.container)
+    }
+}
+
+/// A value in a kernel file that is there for a container's sake.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldFile {
+    /// The file, with its line where it has several.
+    pub slot: String,
+    /// What it is to say.
+    pub value: String,
+    /// Why.
+    pub reason: String,
+    /// Why it does not say so; absent where it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+/// Why a container is where it is; format `bayplan-explain/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// `namespace/pod/container`.
+    pub container: String,
+    /// Where it is now; absent for one that is gone or was refused.
+    pub now: Option<ContainerStatus>,
+    /// The decision.
+    pub decision: Decision,
+    /// How far its CPUs are kept from everybody else, and why no further; absent for one that shares, and where kernel files are left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
+    /// Values in kernel files that are there for its sake, such as the limit of CPU time that is lifted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<HeldFile>,
+    /// What the rebalancer has told of it since the daemon was started, for its sake and on it, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rebalance: Vec<ProposalView>,
+}

@@ -1,0 +1,194 @@
+//! What the rebalancer has turned, as a part of the state. In: its proposals that are to be in force. Out: what occupancy says of them, from which everything
+//! that is written follows.
+//!
+//! Knobs that are files are turned by the enforcer; of a container that is to leave CPUs only those that it keeps are in its pinning, or those of a pool that it shares
+//! instead (`sent.rs`), and of one whose memory comes home the nodes that were looked at for room. It does not follow when it belongs elsewhere later.
+//!
+//! It is not in the journal: after a restart nothing is turned, and the originals on disk lead back. Only who owns CPUs and was sent elsewhere is there, by the ledger.
+
+use std::collections::BTreeMap;
+
+use bayplan_allocator::{Allocation, ContainerId, NoHome};
+use bayplan_rebalance::{Knob, Proposal};
+use bayplan_types::{CpuClass, CpuSet, MilliCpu, NodeSet};
+
+use crate::event::{Answer, Step};
+use crate::occupancy::Occupancy;
+use crate::state::NodeState;
+
+/// Turned knobs, by the numbers of their proposals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Turned(BTreeMap<u64, Turn>);
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Which.
+    pub knob: Knob,
+    /// On whom.
+    pub target: ContainerId,
+    /// How far.
+    pub step: u32,
+    /// CPUs that it is to leave.
+    pub leave: CpuSet,
+    /// Memory nodes that are its home and have room, as was found before; none where that was not looked at yet.
+    pub mems: NodeSet,
+}
+
+impl Turn {
+    /// It is a class of resctrl, for threads of its target.
+    pub fn is_class(&self) -> bool {
+        matches!(self.knob, Knob::Cache | Knob::Bandwidth)
+    }
+
+    /// It is a file of a cgroup, and nothing in a pinning.
+    pub fn is_in_files(&self) -> bool {
+        self.leave.is_empty() && self.knob != Knob::Memory && !self.is_class()
+    }
+}
+
+impl Turned {
+    /// Everything that these ask for. `homes`: the nodes on which there is room for memory that is to come home.
+    pub fn of<'a>(
+        proposals: impl IntoIterator<Item = &'a Proposal>,
+        homes: &BTreeMap<u64, NodeSet>,
+    ) -> Turned {
+        let turn = |it: &Proposal| Turn {
+            knob: it.knob,
+            target: it.target,
+            step: it.step,
+            leave: it.leave.clone(),
+            mems: homes.get(&it.number).cloned().unwrap_or_default(),
+        };
+        Turned(proposals.into_iter().map(|it| (it.number, turn(it))).collect())
+    }
+
+    /// Turns by the numbers of their proposals.
+    pub fn from_turns(turns: impl IntoIterator<Item = (u64, Turn)>) -> Turned {
+        Turned(turns.into_iter().collect())
+    }
+
+    /// With numbers, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Turn)> {
+        self.0.iter().map(|(number, turn)| (*number, turn))
+    }
+
+    /// That of one proposal.
+    pub(crate) fn get(&self, number: u64) -> Option<&Turn> {
+        self.0.get(&number)
+    }
+
+    /// How far a knob is turned on somebody; 0 where it is not.
+    pub fn step(&self, knob: Knob, target: ContainerId) -> u32 {
+        let turns = self.0.values().filter(|it| it.knob == knob && it.target == target);
+        turns.map(|it| it.step).max().unwrap_or(0)
+    }
+
+    /// Whether all of `others` is in it whose containers are there.
+    pub fn has_all_of(&self, others: &Turned, occupancy: &Occupancy) -> bool {
+        let is_there = |turn: &Turn| occupancy.occupants.iter().any(|it| it.id == turn.target);
+        others.iter().all(|(number, turn)| self.0.contains_key(&number) || !is_there(turn))
+    }
+
+    /// CPUs that somebody is to leave.
+    pub(crate) fn left_by(&self, target: ContainerId) -> CpuSet {
+        let leave = self.0.values().filter(|it| it.target == target).map(|it| &it.leave);
+        leave.fold(CpuSet::new(), |all, it| all.union(it))
+    }
+
+    /// The number of the first proposal by which somebody is to leave CPUs.
+    pub(crate) fn first_leave(&self, target: ContainerId) -> Option<u64> {
+        let mut leaves = self.0.iter().filter(|(_, it)| it.target == target);
+        leaves.find(|(_, it)| !it.leave.is_empty()).map(|(number, _)| *number)
+    }
+
+    /// Memory nodes that somebody's memory was to come home to.
+    fn home_agreed(&self, target: ContainerId) -> Option<&NodeSet> {
+        let mut turns = self.0.values().filter(|it| it.target == target);
+        turns.find(|it| !it.mems.is_empty()).map(|it| &it.mems)
+    }
+
+    fn retain(mut self, is_there: impl Fn(ContainerId) -> bool) -> Turned {
+        self.0.retain(|_, turn| is_there(turn.target));
+        self
+    }
+}
+
+impl NodeState {
+    /// The answer is after which step files are as they are to be; nothing, where they are already.
+    pub(crate) fn turn(&mut self, turned: Turned) -> Step {
+        let is_new = self.turned != turned;
+        let mut step = Step::new(Answer::Since(is_new.then_some(self.steps)));
+        step.answers_after_plan = is_new;
+        self.put_in_force(turned, &mut step);
+        step
+    }
+
+    /// Where somebody runs: of the CPUs of the pool that it was sent to, or else of those that the ledger gives it, those that it is not to leave. Whoever owns CPUs
+    /// leaves none, and nobody so many that too few are left for what it asks for, together with those who have only these.
+    pub(crate) fn cpus_of(&self, id: ContainerId, allocation: &Allocation) -> CpuSet {
+        if let Some(chosen) = self.chosen_cpus(id) {
+            return chosen;
+        }
+        let cpus = self.ledger.cpus_of(allocation);
+        let is_held = self.is_rebalance_paused || self.is_restored();
+        let is_owner = allocation.class() == CpuClass::Exclusive;
+        if is_held || is_owner || allocation.terms.preserve.cpus {
+            return cpus;
+        }
+        let left = cpus.difference(&self.turned.left_by(id));
+        if left == cpus {
+            return cpus;
+        }
+        if let Some(elsewhere) = self.shared_elsewhere(id, allocation) {
+            return elsewhere;
+        }
+        let is_enough = || self.asked_within(id, &left) <= MilliCpu::from_cpus(left.len());
+        if !left.is_empty() && is_enough() { left } else { cpus }
+    }
+
+    /// What somebody asks for together with all who have only CPUs of `left`, be it by their place or because they were to leave others before it was.
+    pub(crate) fn asked_within(&self, id: ContainerId, left: &CpuSet) -> MilliCpu {
+        let own = self.turned.first_leave(id);
+        let is_within = |other: ContainerId, held: &Allocation| match self.turned.first_leave(other)
+        {
+            first if first.is_some() && first > own => false,
+            _ => match self.asked_elsewhere(other, held) {
+                Some((_, elsewhere)) => elsewhere.is_subset(left),
+                None => {
+                    let cpus = self.ledger.cpus_of(held);
+                    cpus.difference(&self.turned.left_by(other)).is_subset(left)
+                }
+            },
+        };
+        let asked =
+            self.ledger.allocations().filter(|(other, it)| *other == id || is_within(*other, it));
+        asked.filter_map(|(_, it)| it.shared).fold(MilliCpu::ZERO, |all, it| all + it)
+    }
+
+    /// Memory nodes that somebody has: those of its place, or of its home, as long as that is the one that was looked at for room.
+    pub(crate) fn mems_of(&self, id: ContainerId, allocation: &Allocation) -> NodeSet {
+        let is_held = self.is_rebalance_paused || self.is_restored();
+        let agreed = if is_held { None } else { self.turned.home_agreed(id) };
+        let home = agreed.filter(|agreed| self.home_of(id, allocation).as_ref() == Ok(*agreed));
+        home.unwrap_or(&allocation.mems).clone()
+    }
+
+    /// Where its memory belongs as long as it runs where it does now.
+    pub(crate) fn home_of(
+        &self,
+        id: ContainerId,
+        allocation: &Allocation,
+    ) -> Result<NodeSet, NoHome> {
+        let request = || Some(self.request(id, &self.containers.get(&id)?.spec).0);
+        self.ledger.home_of(id, &self.cpus_of(id, allocation), request)
+    }
+
+    /// What of it holds: nothing while the rebalancer is paused or everything is given back.
+    pub(crate) fn turned_now(&self) -> Turned {
+        match self.is_rebalance_paused || self.is_restored() {
+            true => Turned::default(),
+            false => self.turned.clone().retain(|id| self.containers.contains_key(&id)),
+        }
+    }
+}
