@@ -3,10 +3,12 @@
 use bayplan_types::MilliCpu;
 use smallvec::SmallVec;
 
+use crate::group::{offer_exactly, offer_in_group};
 use crate::ledger::{Allocation, Ledger};
 use crate::memory::Memory;
 use crate::pool::{Pool, PoolId};
 use crate::request::{ContainerId, Demand, Request};
+use crate::requirement::Requirement;
 use crate::room::Move;
 use crate::score::{Rejection, Score};
 use crate::search::{Candidate, Question, Search, Short, Standing};
@@ -75,8 +77,14 @@ pub fn offer(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
     if request.is_reserved && !ledger.pools().reserved().is_empty() {
         return offer_reserved(ledger, request);
     }
+    if let Some(in_group) = offer_in_group(ledger, request) {
+        return in_group;
+    }
     if request.wishes.has_no_choice() {
         return offer_preserved(ledger, request);
+    }
+    if !request.wishes.cpus.exactly.is_empty() {
+        return offer_exactly(ledger, request);
     }
     if let Some(beside) = offer_beside(ledger, request) {
         return beside;
@@ -89,6 +97,9 @@ pub fn offer(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
         let Some((pool, candidate)) = best else { return Err(Refusal { considered }) };
         let view = candidate.view;
         let why = match search.allocation(pool, &candidate) {
+            Ok(it) if ledger.pools().ownable(&it.exclusive) != it.exclusive => {
+                Rejection::Unmet(Requirement::Isolated)
+            }
             Ok(allocation) => {
                 let moves = candidate.moves;
                 let offer = Offer { moves, considered, ..Offer::new(ledger, request, allocation) };

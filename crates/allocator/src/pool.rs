@@ -273,6 +273,12 @@ impl Pools {
         self.cores.iter().map(|core| core.threads.len()).max().unwrap_or(1)
     }
 
+    /// The narrowest pool that has all of these CPUs; the machine for those that it does not have.
+    pub(crate) fn around(&self, cpus: &CpuSet) -> PoolId {
+        let around = self.pools.iter().filter(|pool| cpus.is_subset(&pool.cpus));
+        around.min_by_key(|pool| pool.cpus.len()).map_or(PoolId::MACHINE, |pool| pool.id)
+    }
+
     /// CPUs that are neither reserved nor isolated.
     pub fn allocatable(&self) -> CpuSet {
         let mut cpus = self.cpus();

@@ -546,6 +546,11 @@ impl<'q, 'a> Search<'q, 'a> {
         let request = self.request;
         let picked = self.picker(winner).map(|picker| picker.pick(pool.id)).unwrap_or_default();
         let (exclusive, idle) = self.exclusive_and_idle(picked);
+        let (needed, free) = (request.demand.exclusive(), exclusive.len());
+        if free < needed {
+            let required = Requirement::all(&request.wishes.cpus).collect();
+            return Err(Rejection::TooFewCpus { needed, free, most: needed, required });
+        }
         let picked = Picked { exclusive: &exclusive, kept: &self.question.kept, idle: &idle };
         check_picked(self.ledger, request, &picked).map_err(Rejection::Unmet)?;
         self.check_fewest(&exclusive)?;
@@ -637,6 +642,12 @@ fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
     if held.len() > wanted {
         return choose(pools, &held, wanted, request.wishes.cpus.is_spread());
     }
+    // CPUs of one container are all isolated or none.
+    let isolated = pools.ownable_isolated();
+    let can_be_isolated = held.union(ledger.open_isolated()).intersection_len(&isolated) >= wanted;
+    if held.intersects(&isolated) && !can_be_isolated {
+        held.subtract(&isolated);
+    }
     if !request.wishes.cpus.is_spread() {
         let siblings = around(pools, Level::Core, &held).difference(&held).intersection(open);
         let mut free = ledger.counted().clone();
@@ -682,7 +693,7 @@ fn is_spare(ledger: &Ledger, free: &Counted, cpu: CpuId, shared: Option<MilliCpu
 }
 
 /// So many of these CPUs, whole cores first, or one thread of each core.
-fn choose(pools: &Pools, cpus: &CpuSet, count: usize, is_spread: bool) -> CpuSet {
+pub(crate) fn choose(pools: &Pools, cpus: &CpuSet, count: usize, is_spread: bool) -> CpuSet {
     let takeable = Counted::new(pools, cpus);
     let unit = if is_spread { Unit::Spread } else { Unit::Cpu };
     let units = Units { unit, only_whole: false, cpus: 1 };

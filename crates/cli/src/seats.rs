@@ -64,8 +64,11 @@ impl Seats {
         let (owners, others): (Vec<_>, Vec<_>) =
             containers().partition(|container| !container.exclusive.is_empty());
         let pools = status.pools.iter().map(|pool| holder(pool.name.clone(), &pool.shared_cpus));
+        let groups = status.groups.iter();
+        let groups = groups.map(|it| holder(format!("group {}", it.name), &it.shared_cpus));
+        let owners = owners.iter().map(|it| holder(it.full_name(), &it.exclusive));
         Seats {
-            owners: owners.iter().map(|it| holder(it.full_name(), &it.exclusive)).collect(),
+            owners: owners.chain(groups).collect(),
             guests: others.iter().map(|it| holder(it.full_name(), &it.cpus)).collect(),
             pools: narrowest_first(pools),
             reserved: set(&status.cpus.reserved),

@@ -34,7 +34,7 @@ pub(crate) fn control_socket(
     }
 }
 
-/// Two tables: CPUs by class, and containers; who could do with fewer memory nodes; what of the configuration does not hold.
+/// Tables: CPUs by class, containers, and groups where there are some; who could do with fewer memory nodes; what of the configuration does not hold.
 pub(crate) fn render(status: &Status) -> String {
     let mut classes = table(&["CLASS", "CPUS"]);
     let cpus = &status.cpus;
@@ -82,6 +82,7 @@ pub(crate) fn render(status: &Status) -> String {
         true => text.push_str("no containers\n"),
         false => text.push_str(&render_table(&containers)),
     }
+    text.push_str(&render_groups(status));
     for container in status.containers.iter().filter(|it| it.is_off()) {
         text.extend(container.full_holds_texts().iter().map(|it| format!("{it}\n")));
     }
@@ -106,6 +107,26 @@ fn render_front_end(front_end: &FrontEndStatus) -> String {
             "front end: {kind}, NOT REGISTERED, so containers are created without Bayplan and placed later: {why}\n"
         ),
     }
+}
+
+/// Groups with their members; nothing if there are none.
+fn render_groups(status: &Status) -> String {
+    if status.groups.is_empty() {
+        return String::new();
+    }
+    let mut groups = table(&["GROUP", "KEY", "CPUS", "REQUESTED", "MEMBERS"]);
+    for group in &status.groups {
+        let members = status.containers.iter().filter(|it| it.group == group.name);
+        let members: Vec<String> = members.map(|it| it.full_name()).collect();
+        groups.add_row([
+            group.name.as_str(),
+            dash(&group.key),
+            dash(&group.cpus),
+            &format!("{}m", group.requests_milli),
+            dash(&members.join(", ")),
+        ]);
+    }
+    format!("\n{}", render_table(&groups))
 }
 
 /// What of the configuration does not hold; nothing if all does.
@@ -175,6 +196,7 @@ mod tests {
             front_end: None,
             cpus: serde_json::from_str(cpus).unwrap(),
             pools: Vec::new(),
+            groups: Vec::new(),
             config: None,
             containers: vec![
                 container("a", ""),

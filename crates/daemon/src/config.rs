@@ -7,6 +7,7 @@ mod block_io;
 mod cpu_classes;
 mod fit;
 mod foreign;
+mod groups;
 mod kind;
 mod permissions;
 mod read;
@@ -32,6 +33,7 @@ use bayplan_enforcement::resctrl::ResctrlConfig;
 use bayplan_enforcement::{BlockIoClass, MemoryQos, ReclaimClass};
 use bayplan_node::ChangedConfig;
 use bayplan_node::event::ChangedMachine;
+use bayplan_node::groups::GroupType;
 use bayplan_node::reconfigure::check_reserved;
 use bayplan_node::settings::{CompactionConfig, OnNoCapacity};
 use bayplan_probes::CounterChoice;
@@ -131,6 +133,8 @@ pub struct Config {
     pub permissions: Vec<Rule>,
     /// How many CPUs may be kept from others.
     pub ceilings: Ceilings,
+    /// Types of groups of containers with a common CPU set.
+    pub groups: Arc<[GroupType]>,
     /// What holds for containers that say nothing themselves.
     pub requests: Requests,
     /// How long kubelet's call waits for bayplan's decision.
@@ -213,6 +217,7 @@ impl Default for Config {
             reserved_namespaces: vec!["kube-system".to_owned()],
             permissions: Vec::new(),
             ceilings: Ceilings::default(),
+            groups: Arc::default(),
             requests: Requests::default(),
             decision_timeout: Duration::from_secs(5),
             runtime_timeout: Duration::from_secs(10),
@@ -281,6 +286,7 @@ impl Config {
         check_reserved(topology, &self.reserved_cpus)?;
         Ok(ChangedConfig {
             rules: self.rules(),
+            groups: Arc::clone(&self.groups),
             compaction: self.compaction,
             narrows_memory: self.narrows_memory,
             on_no_capacity: self.on_no_capacity,

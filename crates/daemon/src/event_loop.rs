@@ -231,6 +231,7 @@ pub(crate) fn tell(note: &Note, metrics: &Metrics) {
             tracing::warn!(cpus, came, went, moved, displaced, "the machine has changed");
         }
         Note::ConfigChanged { moved } => tracing::info!(moved, "another configuration holds"),
+        Note::GroupChanged { group, cpus } => tracing::info!(group, cpus, "the group has changed"),
         Note::MachineUnchanged => tracing::debug!("the machine is as it was"),
         Note::Failure { kind, message } => tracing::warn!(kind, "{message}"),
     }

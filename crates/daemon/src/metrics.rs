@@ -435,7 +435,10 @@ impl Metrics {
                 self.memory_narrowings.inc();
                 return;
             }
-            Note::Warmed { .. } | Note::ModeChanged { .. } | Note::RefusalsOver { .. } => return,
+            Note::Warmed { .. }
+            | Note::ModeChanged { .. }
+            | Note::RefusalsOver { .. }
+            | Note::GroupChanged { .. } => return,
             Note::MachineChanged { .. } => return self.machine_change("applied"),
             Note::ConfigChanged { .. } => return self.config_read("applied"),
             Note::MachineUnchanged => return self.machine_change("unchanged"),

@@ -663,7 +663,8 @@ pub fn new_state(config: &Config, topology: &Topology) -> Result<NodeState, Star
         .with_doubt_grace(config.doubt_grace())
         .with_compaction(config.compaction)
         .with_narrowing(config.narrows_memory)
-        .with_on_no_capacity(config.on_no_capacity);
+        .with_on_no_capacity(config.on_no_capacity)
+        .with_groups(Arc::clone(&config.groups));
     Ok(state)
 }
 

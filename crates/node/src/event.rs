@@ -383,6 +383,13 @@ pub enum Note {
         /// Containers that are elsewhere because of it.
         moved: usize,
     },
+    /// A group was made, has other CPUs, or is over.
+    GroupChanged {
+        /// Its type and number.
+        group: String,
+        /// Its CPUs from then on; empty when it is over.
+        cpus: String,
+    },
     /// The files that tell of a change did so, and it is the same machine.
     MachineUnchanged,
     /// Something that an operator should know. `kind` is a fixed word.

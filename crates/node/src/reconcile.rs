@@ -40,7 +40,7 @@ impl NodeState {
         // It owns nothing, so it holds nothing for its pod.
         let part = match request.part() {
             Part::Joined => Part::Joined,
-            Part::Alone | Part::Holder => Part::Alone,
+            _ => Part::Alone,
         };
         let allocation = |pool| Allocation {
             is_reserved: request.is_reserved,
@@ -251,8 +251,16 @@ impl NodeState {
             return;
         };
         let id = self.take_id();
+        self.take_into_group(id, &details.container, step);
         let (request, warnings) = self.request(id, &details.container);
-        let Some(how) = self.adopt_details(&request, &details.pinning, now, step) else { return };
+        let adopted = match self.adopt_into_group(&request) {
+            Some(how) => Some(how),
+            None => self.adopt_details(&request, &details.pinning, now, step),
+        };
+        let Some(how) = adopted else {
+            self.leave_group(id);
+            return;
+        };
         step.notes.extend(warning_notes(&details.container, &warnings));
         let decision = Decision {
             at: now,
@@ -278,7 +286,7 @@ impl NodeState {
         let has_them = |(_, held): &(ContainerId, &Allocation)| {
             held.terms.owner == request.owner
                 && held.shared.is_none()
-                && held.terms.part != Part::Joined
+                && matches!(held.terms.part, Part::Alone | Part::Holder)
                 && held.exclusive == *cpus
         };
         let Some((holder, held)) = self.ledger.allocations().find(has_them) else { return false };

@@ -107,7 +107,9 @@ impl NodeState {
             places.push((id, here));
         }
         self.take_claims();
-        self.reseat(&places, &BTreeMap::new(), "not_restored", now, &mut step);
+        self.restore_groups(live.groups, &places);
+        let misplaced = self.misplaced();
+        self.reseat(&places, &misplaced, "not_restored", now, &mut step);
         if let Some(before) = before {
             self.note_elsewhere(&places, &before);
         }
@@ -229,6 +231,7 @@ impl NodeState {
         now: Timestamp,
         step: &mut Step,
     ) -> Reseated {
+        self.seat_groups(step);
         let pools = self.ledger.pools();
         let mut seats: Vec<Seat> =
             places.iter().map(|(id, form)| Seat::new(*id, form, pools)).collect();
@@ -271,6 +274,10 @@ impl NodeState {
     /// Leaves it exactly where it was, or says why that cannot be.
     fn stay(&mut self, seat: &Seat) -> Result<(), String> {
         let allocation = seat.same_place(self.ledger.pools())?;
+        let group = self.groups.members.get(&seat.id).map(|it| it.group);
+        if allocation.terms.part.group() != group {
+            return Err("its group is another one".to_owned());
+        }
         let pool = allocation.pool;
         self.ledger.adopt(seat.id, allocation).map_err(|error| error.to_string())?;
         let named = self.ledger.pools().named(&seat.pool).map(|named| named.id);
@@ -293,6 +300,7 @@ impl NodeState {
         let Some(container) = self.containers.get(&seat.id) else { return false };
         let (name, old) = (container.full_name(), container.decision.clone());
         let spec = Arc::clone(&container.spec);
+        self.take_into_group(seat.id, &spec, step);
         let (mut request, warnings) = self.request(seat.id, &spec);
         if seat.had.as_ref().is_ok_and(|had| had.exclusive.is_empty()) {
             request = self.as_sharer(request);
@@ -314,6 +322,7 @@ impl NodeState {
         if is_placed {
             step.notes.extend(self.placed_note(seat.id));
         } else {
+            self.leave_group(seat.id);
             if !self.share(seat, &request, step) {
                 self.release(seat.id, "it has no place on this machine", now, step);
                 return false;

@@ -56,7 +56,7 @@ impl Share {
         let cpu = self.cpu?;
         Some(match self.part {
             Part::Holder => Demand::new(cpu.whole_cpus(), None),
-            Part::Alone | Part::Joined => Demand::new(0, Some(cpu)),
+            _ => Demand::new(0, Some(cpu)),
         })
     }
 }

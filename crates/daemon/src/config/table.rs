@@ -9,6 +9,7 @@ use bayplan_workload::annotations::{
 
 use super::block_io::BlockIoClasses;
 use super::cpu_classes::{ClassOf, Classes, CpuUse, Schedule, Zone};
+use super::groups::GroupTypes;
 use super::kind::{Kind, OneOf};
 use super::permissions::Permissions;
 use super::rebalance::{ForbiddenKnobs, MODES, NamespaceModes};
@@ -215,6 +216,14 @@ pub(super) const KEYS: &[Key] = &[
         when: When::Now,
         kind: Kind::Names(|it| &mut it.reserved_namespaces),
         text: "Pods of these namespaces run on the reserved CPUs; * and ? stand for any text and any character.",
+    },
+    Key {
+        name: "groups",
+        when: When::Now,
+        kind: Kind::Tree(&GroupTypes),
+        text: "Types of groups: containers with a common CPU set that others do not use. A container belongs to the first type whose members take it \
+               (namespaces, match, all), or to the one that its pod names (bayplan.dev/group). Groups have as many CPUs as their members request, a number, \
+               a list, or a whole domain. docs/groups.md has examples.",
     },
     Key {
         name: "permissions",

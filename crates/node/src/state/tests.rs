@@ -6,6 +6,7 @@ mod annotations;
 mod claims;
 mod cold_start;
 mod compaction;
+mod groups;
 mod huge_pages;
 mod known;
 mod modes;

@@ -181,6 +181,9 @@ impl NodeState {
     fn counts_otherwise(&self, id: ContainerId, request: &Request) -> bool {
         let Some(held) = self.ledger.allocation(id) else { return false };
         let (demand, part) = (request.demand, request.part());
+        if part.group().is_some() {
+            return false;
+        }
         let gave_up = held.exclusive.is_empty()
             && held.terms.part == Part::Alone
             && demand.exclusive() > 0

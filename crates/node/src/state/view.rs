@@ -64,7 +64,8 @@ impl NodeState {
         let unstarted = self.unstarted.iter().cloned();
         let unstarted = unstarted.map(|runtime_id| Record::Unstarted { runtime_id });
         let first = std::iter::once(self.machine_record());
-        first.chain(mode).chain(paused).chain(placed).chain(unstarted).collect()
+        let groups = self.group_records();
+        first.chain(mode).chain(paused).chain(groups).chain(placed).chain(unstarted).collect()
     }
 
     /// How many containers hold each class of CPUs, by QoS class.
@@ -113,6 +114,7 @@ impl NodeState {
                 })
                 .collect(),
             containers,
+            groups: self.group_statuses(),
             config: None,
         }
     }
@@ -165,6 +167,7 @@ impl NodeState {
                 true => "reserved".to_owned(),
                 false => self.ledger.pools().get(allocation.pool)?.name.clone(),
             },
+            group: self.groups.name_for(id).unwrap_or_default(),
             held: held.map(|held| HeldSets {
                 cpus: held.cpus.to_string(),
                 mems: held.mems.to_string(),
@@ -181,7 +184,7 @@ impl NodeState {
 
     fn exclusive_of_pod(&self, held: &Allocation) -> CpuSet {
         let holder = self.ledger.holder_of(held.terms.owner);
-        let holder = holder.filter(|_| held.terms.part != Part::Alone);
+        let holder = holder.filter(|_| matches!(held.terms.part, Part::Holder | Part::Joined));
         holder.map(|(_, holder)| holder.exclusive.clone()).unwrap_or_default()
     }
 
