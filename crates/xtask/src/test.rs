@@ -1,5 +1,5 @@
 //! `cargo xtask test`: every test that this machine can run, quick ones first. In: what this machine has. Out: a table of what passed, what failed, and what was left out, why
-//! and what it needs. With `CI=true` nothing may be left out but tests with containerd 2, which `tests/critest/run` builds.
+//! and what it needs. With `CI=true` nothing may be left out.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -23,8 +23,6 @@ enum Need {
     Bpf,
     /// containerd, runc and a static busybox, and a cgroup hierarchy that can be written.
     Containerd,
-    /// containerd 2, which is built from source.
-    Containerd2,
     Prometheus,
     /// QEMU, kernels and the guests' file system.
     Guests,
@@ -53,11 +51,6 @@ const SPECIAL: &[Special] = &[
         target: "containerd",
         filter: "",
         needs: &[Need::Root, Need::Mounts, Need::Containerd],
-    },
-    Special {
-        target: "nri",
-        filter: "",
-        needs: &[Need::Root, Need::Mounts, Need::Containerd, Need::Containerd2],
     },
 ];
 
@@ -97,9 +90,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let parts = parts(&test_targets()?);
     let missing = |part: &Part| part.needs.iter().filter_map(|need| need.missing()).collect();
     let lacks: Vec<Vec<String>> = parts.iter().map(missing).collect();
-    let optional = Need::Containerd2.missing();
-    let lacking = lacks.iter().flatten().filter(|it| Some(*it) != optional.as_ref()).cloned();
-    let lacking: Vec<String> = lacking.collect();
+    let lacking: Vec<String> = lacks.iter().flatten().cloned().collect();
     ensure!(
         may_leave_out || lacking.is_empty(),
         "with CI=true no test may be left out:\n{}",
@@ -229,10 +220,6 @@ impl Need {
             Need::Containerd => (
                 setup::has_containers() && has_writable_cgroups(),
                 "containerd, runc and a static busybox (sudo cargo xtask setup), and cgroups that can be written",
-            ),
-            Need::Containerd2 => (
-                setup::has_containerd_2(),
-                "containerd 2 in the cache of programs (tests/critest/run builds it)",
             ),
             Need::Prometheus => {
                 (setup::has_prometheus(), "prometheus and promtool (sudo cargo xtask setup)")

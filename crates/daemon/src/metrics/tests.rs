@@ -11,7 +11,7 @@ use crate::prober::tests::told_with_events;
 use crate::test_support::state;
 
 /// Labels of which the values cannot be listed.
-const OPEN_LABELS: [&str; 13] = [
+const OPEN_LABELS: [&str; 14] = [
     "namespace",
     "pod",
     "container",
