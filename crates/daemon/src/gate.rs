@@ -21,7 +21,7 @@ use crate::config::{EnforcementMode, LiveConfig, OnFailure};
 use crate::enforcer::{Enforcement, asks_for_isolation, has_isolcpus_only};
 use crate::inbox::{NoPlace, Place};
 use crate::metrics::Metrics;
-use crate::read_huge_pages::{HugePageUsers, read_huge_pages};
+use crate::read_huge_pages::read_huge_pages;
 use crate::resources_dir::mounted_dir;
 use crate::sync::Syncer;
 
@@ -34,7 +34,6 @@ pub(crate) struct Gate {
     pub(crate) sync_soon: Arc<Notify>,
     pub(crate) mounts: Arc<Mounts>,
     pub(crate) enforcement: Enforcement,
-    pub(crate) huge_page_users: HugePageUsers,
     /// Methods in versions of CRI that are not read, of which the log has told.
     versions_told: Arc<Mutex<BTreeSet<String>>>,
     /// When a call was held back for the first time although the runtime answers.
@@ -76,7 +75,6 @@ impl Gate {
         sync_soon: Arc<Notify>,
         mounts: Arc<Mounts>,
         enforcement: Enforcement,
-        huge_page_users: HugePageUsers,
     ) -> Gate {
         Gate {
             syncer,
@@ -85,7 +83,6 @@ impl Gate {
             sync_soon,
             mounts,
             enforcement,
-            huge_page_users,
             versions_told: Arc::default(),
             held_since: Arc::default(),
         }
@@ -248,7 +245,7 @@ impl Gate {
             return;
         }
         let patience = self.config.borrow().decision_timeout / 4;
-        let (root, users) = (self.syncer.host_root.clone(), self.huge_page_users.now());
+        let (root, users) = (self.syncer.host_root.clone(), self.enforcement.huge_page_users.now());
         let read = tokio::task::spawn_blocking(move || read_huge_pages(&root, &users));
         let found = timeout(patience, read).await.ok().and_then(Result::ok);
         let is_sent = match (found, self.syncer.inbox.reserve()) {
@@ -456,8 +453,7 @@ mod tests {
         let (_, config) = watch::channel(Arc::new(config));
         let mounts = Arc::new(Mounts { root: "/".into(), directories: Vec::new() });
         let (enforcement, questions) = Enforcement::new(RuntimeCalls::default());
-        let users = HugePageUsers::default();
-        let gate = Gate::new(syncer, config, metrics, sync_soon, mounts, enforcement, users);
+        let gate = Gate::new(syncer, config, metrics, sync_soon, mounts, enforcement);
         (gate, events, questions)
     }
 

@@ -51,7 +51,6 @@ use crate::metrics_port::MetricsPort;
 use crate::neighbours::watch_neighbours;
 use crate::observer::{self, observe};
 use crate::prober::{ProberTask, Sightings, run_prober};
-use crate::read_huge_pages::HugePageUsers;
 use crate::rebalancer::{RebalancerTask, Told, run_rebalancer, take_back};
 use crate::reclaimer::run_reclaimer;
 use crate::reload::{Followed, Parts, Reloader};
@@ -136,7 +135,6 @@ pub(crate) struct Core {
     losses: Losses,
     sync_soon: Arc<Notify>,
     enforcement: Enforcement,
-    huge_page_users: HugePageUsers,
     pub(crate) enforcer: Enforcer,
     questions: Questions,
     /// What looks at containers, and is to be started.
@@ -168,7 +166,6 @@ impl Core {
         let ((writer, batches), (failed, failures)) = (channel(), channel());
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
         let (enforcement, questions) = Enforcement::new(calls.clone());
-        let huge_page_users = HugePageUsers::default();
         let event_loop = EventLoop {
             state,
             journal: keeper,
@@ -179,7 +176,6 @@ impl Core {
             sync_soon: Arc::clone(&sync_soon),
             enforcement: enforcement.clone(),
             sightings: sightings.clone(),
-            huge_page_users: huge_page_users.clone(),
             looks,
         };
         let resources = ResourcesDir::new(resources_root(&config.socket));
@@ -216,7 +212,6 @@ impl Core {
             losses,
             sync_soon,
             enforcement,
-            huge_page_users,
             enforcer,
             questions,
             looking,
@@ -343,8 +338,7 @@ impl Daemon {
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
         let mounts = mounts_of(&config);
-        let users = core.huge_page_users;
-        let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement, users);
+        let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement);
         daemon.serve_or_stop(gate, core.looker, systemd).await
     }
 
