@@ -23,7 +23,6 @@ use crate::inbox::{Envelope, Events, Look, Looks};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::prober::Sightings;
-use crate::read_huge_pages::HugePageUsers;
 use crate::unconfirmed::Unconfirmed;
 use crate::writer::Batch;
 
@@ -50,8 +49,6 @@ pub(crate) struct EventLoop {
     pub(crate) enforcement: Enforcement,
     /// Probes watch those who are there.
     pub(crate) sightings: Sightings,
-    /// For creations.
-    pub(crate) huge_page_users: HugePageUsers,
     /// From HTTP.
     pub(crate) looks: Looks,
 }
@@ -63,7 +60,7 @@ impl EventLoop {
         self.metrics.show(&self.state, self.journal.bytes());
         self.health.set_journal_behind(self.journal.is_behind());
         self.metrics.show_narrowable(self.state.narrowable_count());
-        self.huge_page_users.publish(&self.state);
+        self.enforcement.huge_page_users.publish(&self.state);
         let mut warming = self.state.next_warming();
         loop {
             let count = tokio::select! {
@@ -109,7 +106,7 @@ impl EventLoop {
             self.health.set_journal_behind(self.journal.is_behind());
             if has_changed {
                 self.metrics.show(&self.state, self.journal.bytes());
-                self.huge_page_users.publish(&self.state);
+                self.enforcement.huge_page_users.publish(&self.state);
             }
             self.metrics.show_elsewhere(self.state.failed_updates());
             let is_moved = steps.iter().any(|(step, _)| !step.plan.is_empty());

@@ -24,7 +24,7 @@ use crate::enforcer::{Enforcement, asks_for_isolation, has_isolcpus_only};
 use crate::inbox::{NoPlace, Place};
 use crate::metrics::Metrics;
 use crate::nri_gate::Link;
-use crate::read_huge_pages::{HugePageUsers, read_huge_pages};
+use crate::read_huge_pages::read_huge_pages;
 use crate::resources_dir::mounted_dir;
 use crate::sync::Syncer;
 
@@ -37,7 +37,6 @@ pub(crate) struct Gate {
     pub(crate) sync_soon: Arc<Notify>,
     pub(crate) mounts: Arc<Mounts>,
     pub(crate) enforcement: Enforcement,
-    pub(crate) huge_page_users: HugePageUsers,
     /// The connection of the NRI front end, if that is the one.
     pub(crate) link: Link,
     /// Methods in versions of CRI that are not read, of which the log has told.
@@ -81,7 +80,6 @@ impl Gate {
         sync_soon: Arc<Notify>,
         mounts: Arc<Mounts>,
         enforcement: Enforcement,
-        huge_page_users: HugePageUsers,
     ) -> Gate {
         Gate {
             syncer,
@@ -90,7 +88,6 @@ impl Gate {
             sync_soon,
             mounts,
             enforcement,
-            huge_page_users,
             link: Link::default(),
             versions_told: Arc::default(),
             held_since: Arc::default(),
@@ -307,7 +304,7 @@ impl Gate {
             return;
         }
         let patience = self.limit() / 4;
-        let (root, users) = (self.syncer.host_root.clone(), self.huge_page_users.now());
+        let (root, users) = (self.syncer.host_root.clone(), self.enforcement.huge_page_users.now());
         let read = tokio::task::spawn_blocking(move || read_huge_pages(&root, &users));
         let found = timeout(patience, read).await.ok().and_then(Result::ok);
         let is_sent = match (found, self.syncer.inbox.reserve()) {
@@ -505,8 +502,7 @@ mod tests {
         let (_, config) = watch::channel(Arc::new(config));
         let mounts = Arc::new(Mounts { root: "/".into(), directories: Vec::new() });
         let (enforcement, questions) = Enforcement::new(RuntimeCalls::default());
-        let users = HugePageUsers::default();
-        let gate = Gate::new(syncer, config, metrics, sync_soon, mounts, enforcement, users);
+        let gate = Gate::new(syncer, config, metrics, sync_soon, mounts, enforcement);
         (gate, events, questions)
     }
 

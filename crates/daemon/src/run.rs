@@ -57,7 +57,6 @@ use crate::neighbours::watch_neighbours;
 use crate::nri_gate::Link;
 use crate::observer::{self, Shown, observe};
 use crate::prober::{ProberTask, Sightings, run_prober};
-use crate::read_huge_pages::HugePageUsers;
 use crate::rebalancer::{RebalancerTask, Told, run_rebalancer, take_back};
 use crate::reclaimer::run_reclaimer;
 use crate::reload::{Followed, Parts, Reloader};
@@ -152,7 +151,6 @@ pub(crate) struct Core {
     losses: Losses,
     sync_soon: Arc<Notify>,
     enforcement: Enforcement,
-    huge_page_users: HugePageUsers,
     link: Link,
     pub(crate) enforcer: Enforcer,
     questions: Questions,
@@ -185,8 +183,7 @@ impl Core {
         let ((writer, batches), (failed, failures)) = (channel(), channel());
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
         let (enforcement, questions) = Enforcement::new(calls.clone());
-        let feed = Feed::new(Timestamp::now());
-        let huge_page_users = HugePageUsers::default();
+        let feed = Feed::starting();
         let link = match config.front_end {
             FrontEnd::Cri => Link::default(),
             FrontEnd::Nri => Link::nri(),
@@ -203,7 +200,6 @@ impl Core {
             unconfirmed: link.unconfirmed.clone(),
             enforcement: enforcement.clone(),
             sightings: sightings.clone(),
-            huge_page_users: huge_page_users.clone(),
             looks,
         };
         let resources = ResourcesDir::new(resources_root(&config.socket));
@@ -248,7 +244,6 @@ impl Core {
             losses,
             sync_soon,
             enforcement,
-            huge_page_users,
             link,
             enforcer,
             questions,
@@ -384,8 +379,7 @@ impl Daemon {
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
         let mounts = mounts_of(&config);
-        let (users, link) = (core.huge_page_users, core.link);
-        let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement, users);
+        let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement);
         let gate = Gate { link, ..gate };
         daemon.serve_or_stop(gate, (core.looker, shown), systemd).await
     }

@@ -28,6 +28,7 @@ use crate::feed::Feed;
 use crate::health::Health;
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
+use crate::read_huge_pages::HugePageUsers;
 use crate::tasks::blocking;
 
 /// Changes that follow a look sooner are dealt with together: a pod comes with several containers.
@@ -60,6 +61,8 @@ pub(crate) struct Enforcement {
     pub(crate) soon: Arc<Notify>,
     /// Of whom the runtime is told.
     pub(crate) calls: RuntimeCalls,
+    /// Containers that have asked for huge pages, for creations.
+    pub(crate) huge_page_users: HugePageUsers,
     done: watch::Receiver<Done>,
     is_lost: Arc<AtomicBool>,
     /// Held while memory is reclaimed of somebody.
@@ -146,10 +149,16 @@ impl Enforcement {
             done,
             is_lost: Arc::clone(&is_lost),
         };
-        let (reclaiming, reclaim_failures) = (Arc::default(), Arc::default());
-        let done = finished;
-        let enforcement =
-            Enforcement { asks, soon, calls, done, is_lost, reclaiming, reclaim_failures };
+        let enforcement = Enforcement {
+            asks,
+            soon,
+            calls,
+            huge_page_users: HugePageUsers::default(),
+            done: finished,
+            is_lost,
+            reclaiming: Arc::default(),
+            reclaim_failures: Arc::default(),
+        };
         (enforcement, questions)
     }
 

@@ -260,7 +260,10 @@ fn a_resize_of_memory_alone_counts_in_full_before_and_after_the_pods_figure() {
               o/b owns 1, cpus 5, mems 0, 2 GiB
         "#]],
     );
-    // Memory that is filled from the pod grows with it, in either order.
+}
+
+#[test]
+fn memory_that_is_filled_from_the_pod_grows_with_it_in_either_order() {
     check(
         "numa:1 core:4 pu:2 mem:64",
         &[
