@@ -67,8 +67,23 @@ pub struct Target<'a> {
     pub refused: &'a [&'a str],
 }
 
-/// Keys that this version does not carry out.
-pub const REFUSED: &[&str] = &["groups", "groupLoads"];
+/// Keys of groups that are not carried out yet.
+pub const REFUSED: &[&str] = &[
+    "groups[].size.usage",
+    "groups[].cpuClass",
+    "groups[].schedulingClass",
+    "groups[].shareIdle",
+    "groups[].loads",
+    "groups[].components",
+    "groups[].componentCreation",
+    "groups[].cpus.balance",
+    "groups[].cpus.near",
+    "groups[].cpus.far",
+    "groupLoads",
+];
+
+/// The same where there are no groups at all.
+pub const REFUSED_WITHOUT_GROUPS: &[&str] = &["groups", "groupLoads"];
 
 /// What came of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]

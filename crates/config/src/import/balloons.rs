@@ -4,7 +4,7 @@
 //! containers run on the reserved CPUs.
 
 use super::classes::{is_class, use_class};
-use super::document::{Document, items, scalar, text_of};
+use super::document::{Document, find, items, scalar, text_of};
 use super::nri_plugins::{COMMON, SCHEDULING, classes_first, is_true, reserve_namespaces};
 use super::output::{Step, Yaml};
 use super::report::Fate;
@@ -126,6 +126,12 @@ fn types(walk: &mut Walk<'_>, place: &Place, node: &Node) {
         let place = place.item(idx);
         if named(item, "reserved") {
             walk.keys(RESERVED, &place, item);
+            continue;
+        }
+        // A composite without its components would be another type.
+        let refusal = walk.refusal("groups[].components");
+        if let (Some(fate), true) = (refusal, find(item, "components").is_some()) {
+            walk.note(&place, item, fate);
             continue;
         }
         let group = vec![Step::Key("groups".to_owned()), Step::Index(walk.list_len("groups"))];

@@ -140,6 +140,14 @@ fn a_cmk_directory_is_imported() {
 fn a_key_that_is_not_carried_out_is_not_written() {
     let text = include_str!("samples/nri_balloons.yaml").to_owned();
     let input = [Input::Text { name: "f".to_owned(), text }];
+    let rich = include_str!("samples/nri_balloons_rich.yaml").to_owned();
+    let rich = [Input::Text { name: "f".to_owned(), text: rich }];
+    let some = import(&rich, &Target { refused: REFUSED, ..Target::default() }).unwrap();
+    assert!(
+        !some.text.contains("name: both\n") && some.text.contains("name: half\n"),
+        "{}",
+        some.text
+    );
     for (refused, gone) in [("groups", "groups:"), ("groups[].shareIdle", "shareIdle: system")] {
         let all = import(&input, &Target::default()).unwrap();
         let some = import(&input, &Target { refused: &[refused], ..Target::default() }).unwrap();

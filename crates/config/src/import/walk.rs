@@ -232,7 +232,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Why a key of ours cannot be set, if it is not carried out yet.
-    fn refusal(&self, key: &str) -> Option<Fate> {
+    pub(super) fn refusal(&self, key: &str) -> Option<Fate> {
         let is_digit = |c: char| c.is_ascii_digit();
         let plain: String = key.split(is_digit).collect();
         let is_below = |refused: &&&str| {
