@@ -156,9 +156,8 @@ impl Core {
         current: &LiveConfig,
     ) -> Result<Core, StartError> {
         let (shown, sightings) = (observer::shown(), Sightings::default());
-        let health = Arc::<Health>::default();
-        let metrics = Metrics::new(sightings.clone()).with_readings(shown.clone());
-        let metrics = Arc::new(metrics.with_health(&health));
+        let (health, metrics) = (Arc::<Health>::default(), Metrics::new(sightings.clone()));
+        let metrics = Arc::new(metrics.with_readings(shown.clone()).with_health(&health));
         let (state, keeper, found) = restore(config, machine, &metrics).await?;
         let (calls, sync_soon) = (RuntimeCalls::default(), Arc::new(Notify::new()));
         let enforcer = new_enforcer(config, machine.disks())?.with_calls(calls.clone());
@@ -168,8 +167,7 @@ impl Core {
         let ((inbox, events), (looker, looks)) = (inbox(config.waiting_max), looker());
         let ((writer, batches), (failed, failures)) = (channel(), channel());
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
-        let (enforcement, questions) = Enforcement::new(calls.clone());
-        let feed = Feed::new(Timestamp::now());
+        let ((enforcement, questions), feed) = (Enforcement::new(calls.clone()), Feed::starting());
         let event_loop = EventLoop {
             state,
             journal: keeper,
@@ -183,10 +181,9 @@ impl Core {
             sightings: sightings.clone(),
             looks,
         };
-        let resources = ResourcesDir::new(resources_root(&config.socket));
+        let dir = ResourcesDir::new(resources_root(&config.socket));
         let (limits, counts) = (current.clone(), Arc::clone(&metrics));
-        let writing =
-            run_writer(batches, upstream.clone(), failed, limits, counts, calls, resources);
+        let writing = run_writer(batches, upstream.clone(), failed, limits, counts, calls, dir);
         let losses = Losses { health: Arc::clone(&health), metrics: Arc::clone(&metrics) };
         let observing = observe(inbox.clone(), current.clone(), shown.clone());
         let tasks = vec![
