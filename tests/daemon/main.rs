@@ -17,6 +17,7 @@ mod drift;
 mod engine;
 mod exits;
 mod faults;
+mod groups;
 mod history;
 mod holds;
 mod hostile;

@@ -11,9 +11,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use bayplan_drawing::{render_map, render_tree};
 use bayplan_host::kernel_files::{Entry, KernelFiles};
 use bayplan_host::{Depth, ReadError, capture, read_files, read_snapshot};
-use bayplan_topology::{Snapshot, check_topology, derive, render_map, render_tree, to_json};
+use bayplan_topology::{Snapshot, check_topology, derive, to_json};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tempfile::TempDir;

@@ -4,9 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bayplan_drawing::render_tree;
 use bayplan_host::kernel_files::KernelFiles;
 use bayplan_host::{Depth, read_files};
-use bayplan_topology::{Snapshot, check_topology, derive, parse_machine, render_tree};
+use bayplan_topology::{Snapshot, check_topology, derive, parse_machine};
 use expect_test::expect_file;
 
 #[test]

@@ -7,12 +7,14 @@ use crate::counted::Counted;
 use crate::ledger::Ledger;
 use crate::pool::{Huge, Pool};
 use crate::view::around;
+use crate::wishes::Part;
 
 /// Every breach of the invariants that stand on [`Ledger`], recomputed from the allocations alone.
 pub fn check_ledger(ledger: &Ledger) -> Vec<String> {
     let mut breaches = Vec::new();
     check_exclusive(ledger, &mut breaches);
     check_containers(ledger, &mut breaches);
+    check_groups(ledger, &mut breaches);
     check_classes(ledger, &mut breaches);
     check_loads(ledger, &mut breaches);
     check_memory(ledger, &mut breaches);
@@ -78,7 +80,8 @@ fn check_open(ledger: &Ledger, owned: &CpuSet, breaches: &mut Vec<String>) {
 fn check_containers(ledger: &Ledger, breaches: &mut Vec<String>) {
     for (id, allocation) in ledger.allocations() {
         let cpus = ledger.cpus_of(allocation);
-        if cpus.is_empty() {
+        // Members of a group may have all of its CPUs.
+        if cpus.is_empty() && !allocation.is_group() {
             breaches.push(format!("{id} has no CPU to run on"));
         }
         if allocation.shared.is_some() && cpus.is_subset(&allocation.exclusive) {
@@ -86,6 +89,25 @@ fn check_containers(ledger: &Ledger, breaches: &mut Vec<String>) {
         }
         if allocation.mems.is_empty() && !ledger.pools().nodes.is_empty() {
             breaches.push(format!("{id} has no memory node"));
+        }
+    }
+}
+
+/// Members have a group, and groups have only what members can have of them.
+fn check_groups(ledger: &Ledger, breaches: &mut Vec<String>) {
+    for (id, held) in ledger.allocations() {
+        let part = held.terms.part;
+        if let Some(group) = part.group().filter(|group| ledger.group(*group).is_none()) {
+            breaches.push(format!("{id} belongs to the group {group}, which is not there"));
+        }
+        if matches!(part, Part::Member(_)) && (!held.owned().is_empty() || held.shared.is_some()) {
+            breaches.push(format!("{id} shares the CPUs of its group and has others, too"));
+        }
+        if matches!(part, Part::Inside(_)) && (held.exclusive.is_empty() || held.shared.is_some()) {
+            breaches.push(format!("{id} has no CPUs of its own in its group, or shares others"));
+        }
+        if held.is_group() && (held.shared.is_some() || held.set_aside().next().is_some()) {
+            breaches.push(format!("the group {id} holds more than CPUs"));
         }
     }
 }

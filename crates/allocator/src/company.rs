@@ -12,6 +12,7 @@ use crate::budget::Units;
 use crate::ledger::{Allocation, Ledger};
 use crate::pool::{Pool, Pools};
 use crate::request::Request;
+use crate::requirement::eligible_on_machine;
 use crate::room::Wanted;
 use crate::wishes::Within;
 
@@ -34,7 +35,14 @@ impl<'a> Company<'a> {
         let company = Company { ledger, request, fewest: 1 };
         let there: MilliCpu = company.mates().map(cpu_time).sum();
         let whole = own(request) + there + wishes.rest;
-        let fewest = ledger.pools().fewest(level(request), whole.cpus_needed());
+        let (level, cpus) = (level(request), whole.cpus_needed());
+        let fewest = match company.is_one() {
+            true => {
+                let eligible = eligible_on_machine(ledger.pools(), &request.wishes.cpus);
+                ledger.pools().fewest_of(level, &eligible, cpus)
+            }
+            false => ledger.pools().fewest(level, cpus),
+        };
         Some(Company { fewest, ..company })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants, listed by [`crate::check_ledger`] and asserted after every change in debug builds: exclusive sets are disjoint from
 //! each other, from reserved CPUs and from every shared pool; every container has at least one CPU to run on; every
-//! CPU is in exactly one class; no node's memory and no huge page is set aside twice; releasing everything gives back the initial ledger.
+//! CPU is in exactly one class; every member of a group has its group; no node's memory and no huge page is set aside twice; releasing everything gives back the initial ledger.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Allocation {
     }
 
     /// CPUs that are neither shared nor can be owned by others.
-    pub(crate) fn owned(&self) -> CpuSet {
+    pub fn owned(&self) -> CpuSet {
         self.exclusive.union(&self.idle)
     }
 
@@ -109,9 +109,10 @@ impl Allocation {
         lacking.filter(|(_, bytes)| *bytes > Bytes::ZERO).collect()
     }
 
-    /// The class of the container as metrics count it; a mixed one counts as exclusive, and so does one on the exclusive CPUs of its pod.
+    /// The class of the container as metrics count it; a mixed one counts as exclusive, and so does one on the exclusive CPUs of its pod
+    /// or group.
     pub fn class(&self) -> CpuClass {
-        match (self.is_reserved, self.exclusive.is_empty() && self.terms.part != Part::Joined) {
+        match (self.is_reserved, self.exclusive.is_empty() && !self.terms.part.runs_on_others()) {
             (true, _) => CpuClass::Reserved,
             (false, false) => CpuClass::Exclusive,
             (false, true) => CpuClass::Shared,
@@ -147,6 +148,9 @@ pub enum AdoptError {
     /// Neither an exclusive nor a shared part.
     #[error("the allocation is empty")]
     Empty,
+    /// It belongs to a group that is not in the ledger.
+    #[error("the group {0} is not in the ledger")]
+    NoGroup(ContainerId),
 }
 
 /// Why moves cannot be made any more: the ledger is another than they were planned for.
@@ -314,10 +318,14 @@ impl Ledger {
                 false => reserved.clone(),
             };
         }
-        if allocation.terms.part == Part::Joined {
-            return match self.holder_of(allocation.terms.owner) {
-                Some((_, holder)) => self.cpus_of(holder),
+        if allocation.terms.part.runs_on_others() {
+            let cpus = match self.lender_of(allocation) {
+                Some(lender) => self.cpus_of(lender),
                 None => self.shared_or_refuge(PoolId::MACHINE),
+            };
+            return match allocation.terms.hides_hyperthreads {
+                true => one_per_core(&self.pools, &cpus),
+                false => cpus,
             };
         }
         let mut own = allocation.exclusive.clone();
@@ -389,18 +397,26 @@ impl Ledger {
         };
         self.for_each_load(&allocation, Load::remove);
         allocation.pool = made.to;
-        let kind = |id: NodeId| self.pools.node(id).map(|(_, node)| node.kind);
-        let has = |it: MemoryKind| allocation.mems.iter().any(|id| kind(id) == Some(it));
-        let may_have =
-            |id: &NodeId| kind(*id).is_some_and(|it| allocation.mems.is_empty() || has(it));
         if let Some(pool) = self.pools.get(made.to) {
-            // Nodes without CPUs only for who has none of the others.
-            let of = |nodes: &NodeSet| nodes.iter().filter(may_have).collect::<NodeSet>();
-            let near = [of(&pool.nodes), of(&pool.memory)].into_iter().find(|it| !it.is_empty());
-            allocation.mems.union_with(&near.unwrap_or_default());
+            // Nodes without CPUs only for what has none of the others.
+            let more = self.may_have_of(&allocation, [&pool.nodes, &pool.memory]);
+            allocation.mems.union_with(&more);
         }
         self.for_each_load(&allocation, Load::add);
         self.holdings.allocations.insert(made.container, allocation);
+    }
+
+    /// Of the first of these sets of memory nodes that has some, those of the kinds that the container has already.
+    pub(crate) fn may_have_of<const N: usize>(
+        &self,
+        held: &Allocation,
+        near: [&NodeSet; N],
+    ) -> NodeSet {
+        let kind = |id: NodeId| self.pools.node(id).map(|(_, node)| node.kind);
+        let has = |it: MemoryKind| held.mems.iter().any(|id| kind(id) == Some(it));
+        let may_have = |id: &NodeId| kind(*id).is_some_and(|it| held.mems.is_empty() || has(it));
+        let of = |nodes: &NodeSet| nodes.iter().filter(may_have).collect::<NodeSet>();
+        near.into_iter().map(of).find(|it| !it.is_empty()).unwrap_or_default()
     }
 
     /// Lets a container have these memory nodes too; nothing is set aside on them. `None` when it holds nothing.
@@ -442,12 +458,18 @@ impl Ledger {
         let Some(pool) = self.pools.get(allocation.pool) else {
             return Err(AdoptError::UnknownPool(allocation.pool));
         };
-        let is_joined = allocation.terms.part == Part::Joined;
-        if allocation.exclusive.is_empty() && allocation.shared.is_none() && !is_joined {
+        let part = allocation.terms.part;
+        let may_lack = part.runs_on_others() || part == Part::Group;
+        if allocation.exclusive.is_empty() && allocation.shared.is_none() && !may_lack {
             return Err(AdoptError::Empty);
         }
-        let mut available = self.pools.ownable(&allocation.exclusive);
-        available.intersect_with(&self.free().union(self.open_isolated()));
+        let group = match part.group() {
+            Some(id) => Some(self.group(id).ok_or(AdoptError::NoGroup(id))?),
+            None => None,
+        };
+        let mut available = self.free().union(self.open_isolated());
+        group.into_iter().for_each(|it| available.union_with(&it.exclusive));
+        available.intersect_with(&self.pools.ownable(&allocation.exclusive));
         if allocation.shared.is_none() {
             available.intersect_with(&pool.cpus);
         }
@@ -506,9 +528,12 @@ impl Ledger {
         Some(starved.name.clone())
     }
 
-    /// Gives back what a container holds; `None` when it holds nothing. Exclusive CPUs of its pod go to the next of the pod that runs on
-    /// them.
+    /// Gives back what a container or a group holds; `None` when it holds nothing, or is a group that has members. Exclusive CPUs of its pod go to the next of
+    /// the pod that runs on them, those of its group to the group.
     pub fn release(&mut self, id: ContainerId) -> Option<Allocation> {
+        if self.group(id).is_some() && self.members_of(id).next().is_some() {
+            return None;
+        }
         match self.heir_of(id) {
             Some(heir) => self.bequeath(id, heir),
             None => self.lift(id),
@@ -517,13 +542,32 @@ impl Ledger {
 
     /// The same for a container that is placed anew or put back at once: no other one of its pod takes over what it held.
     pub fn lift(&mut self, id: ContainerId) -> Option<Allocation> {
+        let allocation = self.lift_quietly(id)?;
+        if let Part::Inside(group) = allocation.terms.part {
+            self.give_to_group(group, &allocation.exclusive);
+        }
+        // Members without their group are not as they should be until it is back.
+        match allocation.is_group() && self.members_of(id).next().is_some() {
+            true => self.version += 1,
+            false => self.changed(),
+        }
+        Some(allocation)
+    }
+
+    /// One step of a change: what is between two steps is not looked at.
+    pub(crate) fn lift_quietly(&mut self, id: ContainerId) -> Option<Allocation> {
         let allocation = self.holdings.allocations.remove(&id)?;
         self.open_up(&allocation);
         self.set_owner(&allocation.exclusive, None);
         self.for_each_load(&allocation, Load::remove);
         self.holdings.charged.remove(&self.pools, &allocation);
-        self.changed();
         Some(allocation)
+    }
+
+    /// Everything as it was.
+    pub(crate) fn restore(&mut self, before: Holdings) {
+        self.holdings = before;
+        self.changed();
     }
 
     /// Makes all of these moves, in order, or none.
@@ -537,8 +581,7 @@ impl Ledger {
         let before = self.holdings.clone();
         let made = moves.iter().try_for_each(|made| self.relocate_one(made));
         if made.is_err() {
-            self.holdings = before;
-            self.changed();
+            self.restore(before);
         }
         made
     }
@@ -554,7 +597,16 @@ impl Ledger {
         taken.map_err(|why| RelocateError::NotTaken(made.container, why))
     }
 
-    fn hold(&mut self, id: ContainerId, allocation: Allocation) {
+    pub(crate) fn hold(&mut self, id: ContainerId, allocation: Allocation) {
+        if let Part::Inside(group) = allocation.terms.part {
+            self.take_from_group(group, &allocation.exclusive);
+        }
+        self.hold_quietly(id, allocation);
+        self.changed();
+    }
+
+    /// One step of a change: what is between two steps is not looked at.
+    pub(crate) fn hold_quietly(&mut self, id: ContainerId, allocation: Allocation) {
         self.set_owner(&allocation.exclusive, Some(allocation.terms.owner));
         let mut closed = allocation.owned();
         self.holdings.free.remove_all(&self.pools, &closed);
@@ -564,7 +616,6 @@ impl Ledger {
         self.for_each_load(&allocation, Load::add);
         self.holdings.charged.add(&self.pools, &allocation);
         self.holdings.allocations.insert(id, allocation);
-        self.changed();
     }
 
     fn set_owner(&mut self, cpus: &CpuSet, owner: Option<Owner>) {

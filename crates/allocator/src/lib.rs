@@ -11,6 +11,7 @@ mod compact;
 mod company;
 mod counted;
 mod elsewhere;
+mod group;
 mod home;
 mod ledger;
 mod memory;
@@ -37,6 +38,7 @@ pub use compact::{
     Compaction, Cost, Hole, Limits, Relocation, Wish, plan_compaction, plan_departure,
 };
 pub use elsewhere::Guest;
+pub use group::open_domains;
 pub use home::NoHome;
 pub use ledger::{AdoptError, Allocation, Holdings, Ledger, RelocateError, StaleOffer, Terms};
 pub use narrow::{Narrowing, plan_narrowing};

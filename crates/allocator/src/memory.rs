@@ -11,7 +11,7 @@ use crate::ledger::Allocation;
 use crate::pool::{Node, Pool, Pools};
 use crate::request::Request;
 use crate::score::Rejection;
-use crate::wishes::{ColdStart, MemoryWishes, Part};
+use crate::wishes::{ColdStart, MemoryWishes};
 
 /// Nodes a container may use, and what it holds on each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) fn near_nodes(pools: &Pools, held: &Allocation) -> NodeSet {
     if !held.exclusive.is_empty() {
         near.union_with(&pools.near_memory(&held.exclusive));
     }
-    let runs_in_pool = held.shared.is_some() || held.terms.part == Part::Joined;
+    let runs_in_pool = held.shared.is_some() || held.terms.part.runs_on_others();
     if let Some(pool) = pools.get(held.pool).filter(|_| runs_in_pool) {
         near.union_with(&pools.with_stand_ins(pool.nodes.clone(), &pool.cpus));
     }

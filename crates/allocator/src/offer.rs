@@ -3,10 +3,12 @@
 use bayplan_types::MilliCpu;
 use smallvec::SmallVec;
 
+use crate::group::{offer_exactly, offer_in_group};
 use crate::ledger::{Allocation, Ledger};
 use crate::memory::Memory;
 use crate::pool::{Pool, PoolId};
 use crate::request::{ContainerId, Demand, Request};
+use crate::requirement::Requirement;
 use crate::room::Move;
 use crate::score::{Rejection, Score};
 use crate::search::{Candidate, Question, Search, Short, Standing};
@@ -75,30 +77,50 @@ pub fn offer(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
     if request.is_reserved && !ledger.pools().reserved().is_empty() {
         return offer_reserved(ledger, request);
     }
+    if let Some(in_group) = offer_in_group(ledger, request) {
+        return in_group;
+    }
     if request.wishes.has_no_choice() {
         return offer_preserved(ledger, request);
+    }
+    if !request.wishes.cpus.exactly.is_empty() {
+        return offer_exactly(ledger, request);
     }
     if let Some(beside) = offer_beside(ledger, request) {
         return beside;
     }
     let question = Question::new(ledger, request);
     let search = Search::new(&question);
-    let mut unfit: Vec<(PoolId, Rejection)> = Vec::new();
+    let mut unfit: Vec<Unfit> = Vec::new();
     loop {
         let (best, considered) = compare(ledger, &search, &unfit);
         let Some((pool, candidate)) = best else { return Err(Refusal { considered }) };
-        match search.allocation(pool, &candidate) {
+        let view = candidate.view;
+        let why = match search.allocation(pool, &candidate) {
+            Ok(it) if ledger.pools().ownable(&it.exclusive) != it.exclusive => {
+                Rejection::Unmet(Requirement::Isolated)
+            }
             Ok(allocation) => {
                 let moves = candidate.moves;
                 let offer = Offer { moves, considered, ..Offer::new(ledger, request, allocation) };
                 match lacks_room_for_rest(ledger, request, &offer) {
                     None => return Ok(offer),
-                    Some(rejection) => unfit.push((pool.id, rejection)),
+                    Some(why) => why,
                 }
             }
-            Err(rejection) => unfit.push((pool.id, rejection)),
-        }
+            Err(why) => why,
+        };
+        unfit.retain(|it| it.pool != pool.id);
+        unfit.push(Unfit { pool: pool.id, view, why });
     }
+}
+
+/// A pool whose CPUs do not do, which was found out only after they were picked. Another view of it, which gives up a preference, may do.
+struct Unfit {
+    pool: PoolId,
+    /// The view that they were picked from, and every one before it.
+    view: usize,
+    why: Rejection,
 }
 
 /// Where a pod has to lie on as few domains as possible: why the rest of it could not follow, as one container that is placed next.
@@ -122,18 +144,23 @@ fn lacks_room_for_rest(ledger: &Ledger, request: &Request, offer: &Offer) -> Opt
     (!is_placed).then_some(Rejection::NoRoomForRest { rest, level })
 }
 
-/// The best pool, and what became of every one. `unfit` are those of which it was found out only after CPUs were picked.
+/// The best pool, and what became of every one.
 fn compare<'l, 'q>(
     ledger: &'l Ledger,
     search: &Search<'q, '_>,
-    unfit: &[(PoolId, Rejection)],
+    unfit: &[Unfit],
 ) -> (Option<(&'l Pool, Candidate<'q>)>, Vec<Considered>) {
     let mut best = Best(None);
     let mut considered = Vec::with_capacity(ledger.pools().pools.len());
     let mut short: SmallVec<[(&Pool, Short); 8]> = SmallVec::new();
     for pool in ledger.pools().iter() {
-        let unfit = unfit.iter().find(|(id, _)| *id == pool.id);
-        let standing = unfit.map_or_else(|| search.score(pool), |(_, why)| Err(why.clone()));
+        let standing = match unfit.iter().find(|it| it.pool == pool.id) {
+            None => search.score(pool, 0),
+            Some(Unfit { view, why, .. }) if search.has_view(view + 1) => {
+                search.score(pool, view + 1).map_err(|_| why.clone())
+            }
+            Some(Unfit { why, .. }) => Err(why.clone()),
+        };
         let outcome = match standing {
             Ok(Standing::Fits(candidate)) => Ok(best.consider(pool, candidate)),
             Ok(Standing::Short(it)) => {

@@ -10,7 +10,7 @@
 //!
 //! Costs are counted without looking at CPUs; one walk over the pools gives them all.
 
-mod ways;
+pub(crate) mod ways;
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -74,6 +74,9 @@ pub(crate) struct Spread {
 
 /// Of more CPUs over several NUMA nodes the first way that is found is taken: a better one takes too long to find.
 const COUNT_OVER_NODES_MAX: usize = 256;
+
+/// Ways that are compared at most where one thread of each core is wished; of a larger question the first way is taken as well.
+const WAYS_MAX: usize = 400_000;
 
 type Parts = SmallVec<[Part; 8]>;
 
@@ -373,9 +376,13 @@ impl<'a> Picker<'a> {
     /// One that splits fewer cores of a node, or else needs fewer L3s, than was found; where one thread of each core is wished, one with fewer
     /// second threads.
     fn better_way(&self, pool: &Pool, count: usize, found: Cost, domains: usize) -> Option<Way> {
-        let is_spread = self.supply.units.unit == Unit::Spread;
-        let is_best = match is_spread {
-            true => found.split_cores == 0,
+        let inside = if pool.node_pools.is_empty() { &pool.children } else { &pool.node_pools };
+        let is_best = match self.supply.units.unit == Unit::Spread {
+            true => {
+                let sizes = inside.iter().map(|id| self.budgets.takeable(*id).min(count));
+                let is_too_large = sizes.sum::<usize>().saturating_mul(count) > WAYS_MAX;
+                is_too_large || found.split_cores as usize <= self.second_threads(pool, count)
+            }
             false => {
                 let is_inside = self.is_inside_node(pool);
                 let has_fewest = domains <= 2 || !is_inside;
@@ -386,11 +393,18 @@ impl<'a> Picker<'a> {
         if is_best {
             return None;
         }
-        let inside = if pool.node_pools.is_empty() { &pool.children } else { &pool.node_pools };
         let way = self.best_way(pool, count, inside, Giving::Any)?;
         let is_better = (way.cost.split_cores, way.parts.len()) < (found.split_cores, domains);
         let takes_more_nodes = !pool.node_pools.is_empty() && way.cost.nodes > found.nodes;
         (is_better && !takes_more_nodes).then_some(way)
+    }
+
+    /// Further threads of cores that so many CPUs of the pool cannot do without, because there are fewer cores.
+    fn second_threads(&self, pool: &Pool, count: usize) -> usize {
+        let Supply { pools, takeable, .. } = self.supply;
+        let inside = pools.iter().filter(|it| it.cpus.is_subset(&pool.cpus));
+        let cores = inside.flat_map(|it| pools.own_cores(it));
+        count.saturating_sub(cores.filter(|(idx, _)| takeable.in_core(*idx) > 0).count())
     }
 
     /// Takes units of the cores that are in the pool and in no pool inside it; `take` is called with each core and the number of its threads.

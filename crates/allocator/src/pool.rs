@@ -273,6 +273,12 @@ impl Pools {
         self.cores.iter().map(|core| core.threads.len()).max().unwrap_or(1)
     }
 
+    /// The narrowest pool that has all of these CPUs; the machine for those that it does not have.
+    pub(crate) fn around(&self, cpus: &CpuSet) -> PoolId {
+        let around = self.pools.iter().filter(|pool| cpus.is_subset(&pool.cpus));
+        around.min_by_key(|pool| pool.cpus.len()).map_or(PoolId::MACHINE, |pool| pool.id)
+    }
+
     /// CPUs that are neither reserved nor isolated.
     pub fn allocatable(&self) -> CpuSet {
         let mut cpus = self.cpus();
@@ -286,17 +292,20 @@ impl Pools {
         std::iter::successors(self.get(id), |pool| pool.parent.and_then(|parent| self.get(parent)))
     }
 
-    /// Domains of the level, NUMA nodes or packages, that so many CPUs need when nobody else is there; all of them for more than the
-    /// machine has.
+    /// Domains of the level, NUMA nodes or packages, that so many CPUs need on an empty machine; all of them for more than the machine has.
     pub(crate) fn fewest(&self, level: Level, cpus: usize) -> usize {
-        let mut held = 0;
-        let is_short = |size: &usize| {
-            let before = held;
-            held += size;
-            before < cpus
-        };
         let sizes = self.domain_cpus.iter().filter(|(it, _)| *it == level).map(|(_, size)| *size);
-        sizes.take_while(is_short).count().max(1)
+        fewest_for(cpus, sizes)
+    }
+
+    /// As [`Pools::fewest`], where only CPUs of `eligible` are taken.
+    pub(crate) fn fewest_of(&self, level: Level, eligible: &CpuSet, cpus: usize) -> usize {
+        let domains = self.counted_domains.iter().filter(|(it, _)| *it == level);
+        let mut sizes: Vec<usize> =
+            domains.map(|(_, domain)| domain.intersection(eligible).len()).collect();
+        sizes.retain(|size| *size > 0);
+        sizes.sort_unstable_by_key(|size| Reverse(*size));
+        fewest_for(cpus, sizes.into_iter())
     }
 
     /// Whether whole cores of this machine have so many threads together.
@@ -398,4 +407,15 @@ impl Pools {
         let there = self.nodes.get(index).filter(|node| node.id == id).map(|node| (index, node));
         there.or_else(|| self.nodes.iter().enumerate().find(|(_, node)| node.id == id))
     }
+}
+
+/// How many of these sizes, the largest first, make so many CPUs; at least one.
+fn fewest_for(cpus: usize, sizes: impl Iterator<Item = usize>) -> usize {
+    let mut held = 0;
+    let is_short = |size: &usize| {
+        let before = held;
+        held += size;
+        before < cpus
+    };
+    sizes.take_while(is_short).count().max(1)
 }

@@ -173,14 +173,17 @@ impl Request {
             // Wider domains come first.
             closes: apart.into_iter().chain(siblings).min().filter(|_| is_exclusive),
             hides_hyperthreads: wishes.cpus.hides_hyperthreads,
-            is_immovable: wishes.is_immovable,
+            is_immovable: wishes.is_immovable || self.part() == Part::Group,
             is_memory_bound: wishes.memory.is_bound,
             is_place_bound: (is_exclusive && wishes.cpus.within.is_some())
                 || wishes.place.near.iter().any(is_strict),
             memory_is_expected: self.memory_is_expected,
             preserve: Preserve { cpus: wishes.has_no_choice(), ..wishes.preserve },
-            // Only an offer beside the pod's holder makes one that joined it.
-            part: if self.part() == Part::Holder { Part::Holder } else { Part::Alone },
+            // Only an offer beside the holder makes one that joined it.
+            part: match self.part() {
+                part @ (Part::Holder | Part::Group) => part,
+                _ => Part::Alone,
+            },
         }
     }
 }

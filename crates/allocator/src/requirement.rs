@@ -116,6 +116,24 @@ impl Requirement {
     }
 }
 
+/// Those of these CPUs that could meet all of it if no container owned any. One thread of each core is chosen of what the others leave.
+pub(crate) fn eligible_under(pools: &Pools, required: &[Requirement], cpus: &CpuSet) -> CpuSet {
+    let (last, first): (Vec<Requirement>, Vec<Requirement>) =
+        required.iter().partition(|it| **it == Requirement::OnePerCore);
+    let all = first.into_iter().chain(last);
+    all.fold(cpus.clone(), |eligible, it| it.eligible(pools, &eligible))
+}
+
+/// The CPUs of the machine that an exclusive container with these requirements could have on an empty machine.
+pub(crate) fn eligible_on_machine(pools: &Pools, wishes: &CpuWishes) -> CpuSet {
+    let required: Vec<Requirement> = Requirement::all(wishes).collect();
+    let all = match required.contains(&Requirement::Isolated) {
+        true => pools.ownable_isolated(),
+        false => pools.allocatable(),
+    };
+    eligible_under(pools, &required, &all)
+}
+
 /// CPUs that a container is about to own.
 pub(crate) struct Picked<'a> {
     /// All of them.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use bayplan_topology::Level;
-use bayplan_types::{Bytes, MilliCpu};
+use bayplan_types::{Bytes, CpuSet, MilliCpu};
 
 use crate::pool::PoolId;
 use crate::requirement::Requirement;
@@ -217,6 +217,17 @@ pub enum Rejection {
     TooFarFrom(String),
     /// It does not hold the exclusive CPUs that a container which is placed anew keeps.
     LeavesPrevious,
+    /// These CPUs, which are the only ones that would do, are owned by others, reserved or offline.
+    Taken(Box<CpuSet>),
+    /// The group has too few CPUs that no member has of its own.
+    FullGroup {
+        /// Asked for.
+        needed: usize,
+        /// Could be given.
+        free: usize,
+    },
+    /// There is no such group any more.
+    NoSuchGroup,
 }
 
 impl fmt::Display for Rejection {
@@ -271,6 +282,11 @@ impl fmt::Display for Rejection {
             Rejection::AwayFromPod => f.write_str("is away from the CPUs of the pod"),
             Rejection::TooFarFrom(device) => write!(f, "is not near `{device}`"),
             Rejection::LeavesPrevious => f.write_str("lacks the CPUs that the container keeps"),
+            Rejection::Taken(cpus) => write!(f, "CPUs {cpus} are not free"),
+            Rejection::FullGroup { needed, free } => {
+                write!(f, "the group has {free} CPUs to give, {needed} are needed")
+            }
+            Rejection::NoSuchGroup => f.write_str("the group does not exist any more"),
         }
     }
 }

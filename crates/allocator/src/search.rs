@@ -19,7 +19,9 @@ use crate::pick::{Cost, Kin, Picker, Spread};
 use crate::place::{affinity, distance_to_devices, nodes_of_each};
 use crate::pool::{Pool, PoolId, Pools};
 use crate::request::Request;
-use crate::requirement::{Picked, Requirement, check_picked, is_within};
+use crate::requirement::{
+    Picked, Requirement, check_picked, eligible_on_machine, eligible_under, is_within,
+};
 use crate::room::{Move, Sharer, Wanted, make_room, movable_sharers};
 use crate::score::{Rejection, Score};
 use crate::view::{View, around, views};
@@ -92,7 +94,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) score: Score,
     pub(crate) moves: Vec<Move>,
     /// Which view the CPUs are picked from.
-    view: usize,
+    pub(crate) view: usize,
     /// Picks the CPUs after the moves.
     roomier: Option<Box<Picker<'a>>>,
 }
@@ -157,17 +159,24 @@ impl<'q, 'a> Search<'q, 'a> {
         }
     }
 
+    /// From the view `from` on: those before it were found unfit once CPUs were picked from them.
+    ///
     /// # Errors
-    /// A [`Rejection`] when the pool cannot hold the request, whoever moves.
-    pub(crate) fn score(&self, pool: &Pool) -> Result<Standing<'q>, Rejection> {
+    /// A [`Rejection`] when the pool cannot hold the request, whichever containers move.
+    pub(crate) fn score(&self, pool: &Pool, from: usize) -> Result<Standing<'q>, Rejection> {
         match &self.impossible {
             Some(rejection) => Err(rejection.clone()),
-            None if self.request.demand.exclusive() > 0 => self.score_exclusive(pool),
+            None if self.request.demand.exclusive() > 0 => self.score_exclusive(pool, from),
             None => {
                 let score = self.score_shared(pool)?;
                 Ok(Standing::Fits(Candidate::without_moves(score, 0)))
             }
         }
+    }
+
+    /// Whether exclusive CPUs can be picked in one more way.
+    pub(crate) fn has_view(&self, view: usize) -> bool {
+        view < self.pickers.len()
     }
 
     /// What a pool that is short can do after sharers have made room.
@@ -191,7 +200,7 @@ impl<'q, 'a> Search<'q, 'a> {
         })
     }
 
-    fn score_exclusive(&self, pool: &Pool) -> Result<Standing<'q>, Rejection> {
+    fn score_exclusive(&self, pool: &Pool, from: usize) -> Result<Standing<'q>, Rejection> {
         let pools = self.ledger.pools();
         if !self.question.kept.is_subset(&pool.cpus) {
             return Err(Rejection::LeavesPrevious);
@@ -210,7 +219,7 @@ impl<'q, 'a> Search<'q, 'a> {
             return Err(Rejection::AwayFromPod);
         }
         let common = self.common(pool)?;
-        self.first_view(0, |view, picker| self.score_view(pool, view, picker, &common))
+        self.first_view(from, |view, picker| self.score_view(pool, view, picker, &common))
     }
 
     /// What the first view, from `first` on, gives that can serve the request.
@@ -301,8 +310,7 @@ impl<'q, 'a> Search<'q, 'a> {
             required.filter(|it| !matches!(it, Requirement::Within(_))).collect();
         let is_isolated = supply.shared.is_none();
         let all = if is_isolated { pools.ownable_isolated() } else { pools.allocatable() };
-        let mut eligible = all.intersection(&pool.cpus);
-        required.iter().for_each(|it| eligible = it.eligible(pools, &eligible));
+        let eligible = eligible_under(pools, &required, &all.intersection(&pool.cpus));
         // One CPU stays shared, and with it all of its core where whole cores are taken.
         let stays = match pool.id == PoolId::MACHINE && !pool.has_refuge && !is_isolated {
             true if eligible == all => supply.units.cpus,
@@ -538,6 +546,11 @@ impl<'q, 'a> Search<'q, 'a> {
         let request = self.request;
         let picked = self.picker(winner).map(|picker| picker.pick(pool.id)).unwrap_or_default();
         let (exclusive, idle) = self.exclusive_and_idle(picked);
+        let (needed, free) = (request.demand.exclusive(), exclusive.len());
+        if free < needed {
+            let required = Requirement::all(&request.wishes.cpus).collect();
+            return Err(Rejection::TooFewCpus { needed, free, most: needed, required });
+        }
         let picked = Picked { exclusive: &exclusive, kept: &self.question.kept, idle: &idle };
         check_picked(self.ledger, request, &picked).map_err(Rejection::Unmet)?;
         self.check_fewest(&exclusive)?;
@@ -552,7 +565,7 @@ impl<'q, 'a> Search<'q, 'a> {
     }
 
     /// Where the fewest NUMA nodes or packages are required: whether these CPUs, and those of the pod where it has to lie together, are in
-    /// so many. A pod that is already in more may stay in those.
+    /// as few as the CPUs that meet all requirements allow on an empty machine. A pod that is already in more may stay in those.
     fn check_fewest(&self, exclusive: &CpuSet) -> Result<(), Rejection> {
         let Some(Within::Fewest(level)) = self.request.wishes.cpus.within else { return Ok(()) };
         if exclusive.is_empty() {
@@ -565,7 +578,10 @@ impl<'q, 'a> Search<'q, 'a> {
                 let owned = company.owned();
                 (count(&owned.union(exclusive)), company.fewest().max(count(&owned)))
             }
-            None => (count(exclusive), pools.fewest(level, exclusive.len())),
+            None => {
+                let eligible = eligible_on_machine(pools, &self.request.wishes.cpus);
+                (count(exclusive), pools.fewest_of(level, &eligible, exclusive.len()))
+            }
         };
         match taken > fewest {
             true => Err(Rejection::MoreDomains { level, taken, fewest }),
@@ -626,6 +642,12 @@ fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
     if held.len() > wanted {
         return choose(pools, &held, wanted, request.wishes.cpus.is_spread());
     }
+    // CPUs of one container are all isolated or none.
+    let isolated = pools.ownable_isolated();
+    let can_be_isolated = held.union(ledger.open_isolated()).intersection_len(&isolated) >= wanted;
+    if held.intersects(&isolated) && !can_be_isolated {
+        held.subtract(&isolated);
+    }
     if !request.wishes.cpus.is_spread() {
         let siblings = around(pools, Level::Core, &held).difference(&held).intersection(open);
         let mut free = ledger.counted().clone();
@@ -671,7 +693,7 @@ fn is_spare(ledger: &Ledger, free: &Counted, cpu: CpuId, shared: Option<MilliCpu
 }
 
 /// So many of these CPUs, whole cores first, or one thread of each core.
-fn choose(pools: &Pools, cpus: &CpuSet, count: usize, is_spread: bool) -> CpuSet {
+pub(crate) fn choose(pools: &Pools, cpus: &CpuSet, count: usize, is_spread: bool) -> CpuSet {
     let takeable = Counted::new(pools, cpus);
     let unit = if is_spread { Unit::Spread } else { Unit::Cpu };
     let units = Units { unit, only_whole: false, cpus: 1 };

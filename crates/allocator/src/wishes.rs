@@ -80,6 +80,8 @@ pub struct CpuWishes {
     pub is_even: bool,
     /// Runs on one thread of each core that it has.
     pub hides_hyperthreads: bool,
+    /// These CPUs and no others, for a group that is a list of CPUs or a slot of one. Empty: placement chooses.
+    pub exactly: CpuSet,
 }
 
 impl CpuWishes {
@@ -163,8 +165,9 @@ pub struct PlaceWishes {
     pub burst_level: Option<Level>,
 }
 
-/// How a container has CPUs of its own together with others of its pod: one of them holds the set in the ledger, and the others run
-/// on it. Where the holder goes, the oldest of the others holds it from then on, so that the set lives as long as the last of them.
+/// How an entry of the ledger has exclusive CPUs together with others: one entry holds the set, and the others run on it or have some of it of their own. The holder
+/// is a container of the same pod, or a group. Where a container that holds goes, the oldest of the others holds the set from then on, so that it lives as long as the
+/// last of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
     /// Its CPUs are its own.
@@ -174,6 +177,12 @@ pub enum Part {
     Holder,
     /// It runs on the CPUs that a container of its pod holds as [`Part::Holder`]; where none does, on the machine's shared CPUs.
     Joined,
+    /// It is no container but a group, whose members run on its CPUs.
+    Group,
+    /// It runs on the CPUs that this group holds.
+    Member(ContainerId),
+    /// It has CPUs of its own out of those of this group, which has them back when it goes.
+    Inside(ContainerId),
 }
 
 /// The other containers of the pod. Nothing is wished where nothing is known of them.

@@ -4,6 +4,7 @@ use bayplan_workload::annotations::{FOREIGN, Field, KEYS, render_text};
 use serde::Serialize;
 
 use crate::args::{Output, OutputOptions};
+use crate::visible::print_json;
 
 /// All keys; format `bayplan-annotations/1`.
 #[derive(Debug, Serialize)]
@@ -31,7 +32,7 @@ struct Entry {
 pub(crate) fn run(options: &OutputOptions) -> anyhow::Result<()> {
     match options.output {
         Output::Text => out!("{}", render_text())?,
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&reference())?)?,
+        Output::Json => print_json(&reference())?,
     }
     Ok(())
 }

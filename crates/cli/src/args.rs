@@ -619,9 +619,12 @@ pub(crate) struct SnapshotOptions {
 pub(crate) struct SimulateOptions {
     #[command(flatten)]
     pub(crate) machine: MachineOptions,
+    /// Pods to place on the empty machine, one after the other: YAML with `kind: Pod`, or a Deployment and the like; - is standard input
+    #[arg(value_name = "POD.yaml", conflicts_with_all = ["trace", "placement", "compare", "svg"])]
+    pub(crate) pods: Vec<PathBuf>,
     /// The containers that come and go, JSON of format `bayplan-bench-trace/1`; see the end of `--help`
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "pods")]
+    pub(crate) trace: Option<PathBuf>,
     /// How the machine is divided [default: as `policy` of the configuration says]
     #[arg(long, value_enum, value_name = "POLICY")]
     pub(crate) policy: Option<PolicyName>,
@@ -707,7 +710,11 @@ The placement file has one entry per event, in the same order:
 
 The same trace on the same machine gives the same file, byte for byte.
 
+Of pods in files, what `bayplan explain` would say of each container is printed; where one is refused, the exit code is 1. They come in the order of
+the files, each as kubelet brings it: init containers end before the next one comes. Devices are those of `hostPath` volumes and of PCIDEVICE_* variables.
+
 Examples:
+  bayplan simulate --machine epyc-7763-nps4 pod.yaml
   bayplan simulate --machine epyc-9654 --trace morning.json
   bayplan simulate --machine m16.json --trace morning.json --placement placed.json --svg pictures
   bayplan simulate --trace morning.json --compare today.yaml tomorrow.yaml";

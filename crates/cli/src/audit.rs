@@ -8,6 +8,7 @@ use bayplan_daemon::{AuditView, ContainerAudit, query_control};
 use crate::args::{AuditOptions, Output};
 use crate::node_config::NodeConfig;
 use crate::status::control_socket;
+use crate::visible::print_json;
 use crate::visible::visible;
 use crate::{render_table, table};
 
@@ -28,7 +29,7 @@ pub(crate) fn run(config: &NodeConfig, options: &AuditOptions) -> anyhow::Result
         }
     }
     match options.output.output {
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&view)?)?,
+        Output::Json => print_json(&view)?,
         Output::Text if options.name.is_some() => out!("{}", render_details(&view))?,
         Output::Text => out!("{}", render(&view))?,
     }

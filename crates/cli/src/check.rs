@@ -7,6 +7,7 @@ use bayplan_daemon::config::{ConfigErrors, ConfigFile};
 
 use crate::args::{Output, OutputOptions};
 use crate::node_config::NodeConfig;
+use crate::visible::print_json;
 use crate::{has_colour, render_table, table};
 
 /// Prints what was found; fails when something would not work.
@@ -17,7 +18,7 @@ pub(crate) fn run(config: &NodeConfig, options: &OutputOptions) -> anyhow::Resul
     findings.extend(tokio::runtime::Runtime::new()?.block_on(check_node(usable)));
     match options.output {
         Output::Text => out!("{}", render(&findings, has_colour()))?,
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&findings)?)?,
+        Output::Json => print_json(&findings)?,
     }
     let has_failed = findings.iter().any(|finding| finding.severity == Severity::Failure);
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -20,12 +20,13 @@ use crate::explain::encode;
 use crate::machine::named_machine;
 use crate::node_config::NodeConfig;
 use crate::status::control_socket;
+use crate::visible::print_json;
 use crate::{EXIT_USAGE, render_table, table};
 
 /// Runs a sub-command; `config` is what `--config` names.
 pub(crate) fn run(config: &NodeConfig, command: &ConfigCommand) -> anyhow::Result<ExitCode> {
     match command {
-        ConfigCommand::Schema => outln!("{}", serde_json::to_string_pretty(&schema())?)?,
+        ConfigCommand::Schema => print_json(&schema())?,
         #[cfg(feature = "cluster")]
         ConfigCommand::Crds => out!("{}", crate::agent::crds()?)?,
         ConfigCommand::Show(options) => show(config, options)?,
@@ -61,7 +62,7 @@ fn show(config: &NodeConfig, options: &ShowConfigOptions) -> anyhow::Result<()> 
                 file: existing(config.path()),
                 settings: &settings,
             };
-            outln!("{}", serde_json::to_string_pretty(&shown)?)?;
+            print_json(&shown)?;
         }
     }
     Ok(())
@@ -116,7 +117,7 @@ fn check(config: &NodeConfig, options: &CheckConfigOptions) -> anyhow::Result<Ex
     }
     match options.output.output {
         Output::Text => out!("{}", render(&checked))?,
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&checked)?)?,
+        Output::Json => print_json(&checked)?,
     }
     let is_good = checked.mistakes.is_empty();
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(EXIT_USAGE) })
@@ -206,7 +207,7 @@ const DID: Words = ["WAS", "IS", "no container has moved"];
 fn print_diff(diff: &ConfigDiff, output: Output, words: Words) -> anyhow::Result<()> {
     match output {
         Output::Text => out!("{}", render_diff(diff, words))?,
-        Output::Json => outln!("{}", serde_json::to_string_pretty(diff)?)?,
+        Output::Json => print_json(diff)?,
     }
     Ok(())
 }

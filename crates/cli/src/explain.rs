@@ -7,13 +7,14 @@ use bayplan_node::history::{Entry, Who, past_proposals};
 use bayplan_node::proposals::ProposalView;
 use bayplan_node::status::Explanation;
 use bayplan_node::status::HeldFile;
+use serde_json::{Value, json};
 
 use crate::args::{ExplainOptions, Output, PastOptions};
 use crate::journal::Columns;
 use crate::node_config::NodeConfig;
 use crate::past::Past;
 use crate::status::control_socket;
-use crate::visible::visible;
+use crate::visible::{print_json, visible};
 use crate::{render_table, table};
 
 /// More proposals of the rebalancer are in the journal.
@@ -36,9 +37,30 @@ pub(crate) fn run(config: &NodeConfig, options: &ExplainOptions) -> anyhow::Resu
     }
     match options.output.output {
         Output::Text => out!("{}", found.iter().map(render).collect::<String>())?,
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&found)?)?,
+        Output::Json => print_json(&with_typed_criteria(&found)?)?,
     }
     Ok(())
+}
+
+/// The same for programs: criteria as objects with a `name` and a `value` that is a truth value, a number or, where it has a unit or several
+/// parts, a text.
+pub(crate) fn with_typed_criteria(explanations: &[Explanation]) -> anyhow::Result<Value> {
+    let mut shown = serde_json::to_value(explanations)?;
+    for explanation in shown.as_array_mut().into_iter().flatten() {
+        let pools = explanation.pointer_mut("/decision/pools").and_then(Value::as_array_mut);
+        for criteria in pools.into_iter().flatten().filter_map(|pool| pool.get_mut("criteria")) {
+            let pairs: Vec<(String, String)> = serde_json::from_value(criteria.take())?;
+            let typed = pairs.into_iter().map(|(name, value)| {
+                let value = serde_json::from_str::<Value>(&value)
+                    .ok()
+                    .filter(|value| value.is_boolean() || value.is_number())
+                    .unwrap_or(Value::String(value));
+                json!({ "name": name, "value": value })
+            });
+            *criteria = typed.collect();
+        }
+    }
+    Ok(shown)
 }
 
 /// The history of the daemon that is asked.
@@ -104,7 +126,7 @@ fn explain_past(config: &NodeConfig, options: &ExplainOptions) -> anyhow::Result
             let told: Vec<Entry> = entries.iter().filter(|it| of_it(it)).cloned().collect();
             out!("{}\n{}", render(&explanation), Columns::default().render(&told))?;
         }
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&[explanation])?)?,
+        Output::Json => print_json(&with_typed_criteria(&[explanation])?)?,
     }
     Ok(())
 }
@@ -129,7 +151,10 @@ fn render_explanation(explanation: &Explanation) -> String {
     let decision = &explanation.decision;
     let mut text = format!("{}: {}\n", explanation.container, decision.outcome);
     text.push_str(&format!("  asked    {}\n", decision.asked));
-    text.push_str(&format!("  decided  {:.0}\n", decision.at));
+    // A simulated decision has no time.
+    if decision.at != jiff::Timestamp::UNIX_EPOCH {
+        text.push_str(&format!("  decided  {:.0}\n", decision.at));
+    }
     match &explanation.now {
         Some(now) => {
             text.push_str(&format!("  now      {} on CPUs {}", now.phase, now.cpus_text()));

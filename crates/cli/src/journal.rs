@@ -10,7 +10,7 @@ use crate::args::{JournalOptions, Moment, Output};
 use crate::node_config::NodeConfig;
 use crate::past::Past;
 use crate::stdout::stream;
-use crate::visible::visible_cell;
+use crate::visible::{visible_cell, visible_json};
 
 /// How often whoever follows looks for more.
 const POLL: Duration = Duration::from_millis(300);
@@ -48,12 +48,12 @@ fn write(entries: &[Entry], output: Output, columns: &mut Columns) -> anyhow::Re
     match output {
         Output::Text => stream(columns.render(entries).as_bytes()),
         Output::Json => {
-            let mut lines = Vec::new();
+            let mut lines = String::new();
             for entry in entries {
-                serde_json::to_writer(&mut lines, entry)?;
-                lines.push(b'\n');
+                lines.push_str(&visible_json(&serde_json::to_string(entry)?));
+                lines.push('\n');
             }
-            stream(&lines)
+            stream(lines.as_bytes())
         }
     }
 }

@@ -10,6 +10,7 @@ use bayplan_node::mode::{Mode, ModePlan, ModeReport};
 use crate::args::{ControlOptions, ModeOptions, Output};
 use crate::node_config::NodeConfig;
 use crate::status::control_socket;
+use crate::visible::print_json;
 use crate::{render_table, table};
 
 /// Changes the mode of the daemon; fails when somebody does not run where he should afterwards.
@@ -50,7 +51,7 @@ fn unless_wanted(plan: &ModePlan, options: &ModeOptions) -> anyhow::Result<Optio
     let is_json = options.output.output == Output::Json;
     if options.dry_run {
         match is_json {
-            true => outln!("{}", serde_json::to_string_pretty(&plan)?)?,
+            true => print_json(&plan)?,
             false => out!("{}", render_plan(plan))?,
         }
         return Ok(Some(ExitCode::SUCCESS));
@@ -97,7 +98,7 @@ async fn restore_opened(offline: &mut Offline, options: &ModeOptions) -> anyhow:
 
 fn print_report(report: &ModeReport, output: Output) -> anyhow::Result<ExitCode> {
     match output {
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&report)?)?,
+        Output::Json => print_json(&report)?,
         Output::Text => out!("{}", render_report(report))?,
     }
     let is_done = report.not_in_place.is_empty()
@@ -111,7 +112,7 @@ fn print_report(report: &ModeReport, output: Output) -> anyhow::Result<ExitCode>
 pub(crate) fn restore_files(config: &NodeConfig, output: Output) -> anyhow::Result<ExitCode> {
     let restored = bayplan_daemon::restore_files(config.usable_with(&STATE_KEYS)?)?;
     match output {
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&restored)?)?,
+        Output::Json => print_json(&restored)?,
         Output::Text => out!("{}", render_restored(&restored))?,
     }
     Ok(if restored.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -5,6 +5,7 @@ use bayplan_daemon::{FilePlanView, query_control, render_file_plan_view};
 use crate::args::{Output, StatusOptions};
 use crate::node_config::NodeConfig;
 use crate::status::control_socket;
+use crate::visible::print_json;
 
 /// Asks the daemon what it would write into kernel files.
 pub(crate) fn run(config: &NodeConfig, options: &StatusOptions) -> anyhow::Result<()> {
@@ -13,7 +14,7 @@ pub(crate) fn run(config: &NodeConfig, options: &StatusOptions) -> anyhow::Resul
     let view = tokio::runtime::Runtime::new()?.block_on(asked)?;
     match options.output.output {
         Output::Text => out!("{}", render_file_plan_view(&view))?,
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&view)?)?,
+        Output::Json => print_json(&view)?,
     }
     Ok(())
 }

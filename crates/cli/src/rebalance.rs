@@ -6,6 +6,7 @@ use bayplan_node::proposals::ProposalView;
 use crate::args::{Output, RebalanceCommand};
 use crate::node_config::NodeConfig;
 use crate::status::control_socket;
+use crate::visible::print_json;
 use crate::{render_table, table};
 
 /// Asks the daemon, or switches it, and prints what it does then.
@@ -26,7 +27,7 @@ pub(crate) fn run(config: &NodeConfig, command: &RebalanceCommand) -> anyhow::Re
     };
     match options.output.output {
         Output::Text => out!("{}", render(&view))?,
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&view)?)?,
+        Output::Json => print_json(&view)?,
     }
     Ok(())
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use bayplan_allocator::{ContainerId, Ledger};
+use bayplan_drawing::{Seat, render_map};
 use bayplan_node::status::Status;
-use bayplan_topology::{Seat, Topology, render_map};
+use bayplan_topology::Topology;
 use bayplan_types::{CpuClass, CpuId, CpuSet};
 
 use crate::paint;
@@ -27,6 +28,24 @@ struct Holder {
     cpus: CpuSet,
 }
 
+/// A colour of a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Colour {
+    /// That of other text.
+    None,
+    /// For what is not given to containers.
+    Grey,
+    /// 0 to 5: red, green, yellow, blue, magenta, cyan.
+    Owner(u8),
+}
+
+/// The letter and the colour of an exclusive container, by its place in the status.
+fn owner_mark(position: usize) -> (char, Colour) {
+    let letters = (b'A'..=b'Z').chain(b'a'..=b'q');
+    let letter = letters.cycle().nth(position).map_or('?', char::from);
+    (letter, Colour::Owner(u8::try_from(position % 6).unwrap_or(0)))
+}
+
 fn set(text: &str) -> CpuSet {
     text.parse().unwrap_or_default()
 }
@@ -45,8 +64,11 @@ impl Seats {
         let (owners, others): (Vec<_>, Vec<_>) =
             containers().partition(|container| !container.exclusive.is_empty());
         let pools = status.pools.iter().map(|pool| holder(pool.name.clone(), &pool.shared_cpus));
+        let groups = status.groups.iter();
+        let groups = groups.map(|it| holder(format!("group {}", it.name), &it.shared_cpus));
+        let owners = owners.iter().map(|it| holder(it.full_name(), &it.exclusive));
         Seats {
-            owners: owners.iter().map(|it| holder(it.full_name(), &it.exclusive)).collect(),
+            owners: owners.chain(groups).collect(),
             guests: others.iter().map(|it| holder(it.full_name(), &it.cpus)).collect(),
             pools: narrowest_first(pools),
             reserved: set(&status.cpus.reserved),
@@ -108,22 +130,31 @@ impl Seats {
         around().find(|pool| pool.name.starts_with("numa ")).or_else(|| around().next_back())
     }
 
+    /// What stands for a CPU in a map, and its colour.
+    pub(crate) fn mark(&self, cpu: CpuId) -> (char, Colour) {
+        let owner = self.owners.iter().position(|owner| owner.cpus.contains(cpu));
+        match owner {
+            Some(position) => owner_mark(position),
+            None if self.reserved.contains(cpu) => ('r', Colour::Grey),
+            None if self.isolated.contains(cpu) => ('i', Colour::Grey),
+            None => ('\u{b7}', Colour::None),
+        }
+    }
+
+    /// What stands for CPUs of this container's own; `None`: it has none.
+    pub(crate) fn mark_of(&self, name: &str) -> Option<(char, Colour)> {
+        self.owners.iter().position(|owner| owner.name == name).map(owner_mark)
+    }
+
     /// The map of the machine, with a letter per owner, and the owners below.
     pub(crate) fn render_map(&self, topology: &Topology, has_colour: bool) -> String {
-        let letter = |position: usize| {
-            let letters = (b'A'..=b'Z').chain(b'a'..=b'q');
-            let letter = letters.cycle().nth(position).map_or('?', char::from);
-            paint(&letter.to_string(), &(31 + position % 6).to_string(), has_colour)
+        let painted = |(letter, colour): (char, Colour)| match colour {
+            Colour::None => letter.to_string(),
+            Colour::Grey => paint(&letter.to_string(), "90", has_colour),
+            Colour::Owner(at) => paint(&letter.to_string(), &(31 + at).to_string(), has_colour),
         };
-        let cell = |cpu: CpuId| {
-            let owner = self.owners.iter().position(|owner| owner.cpus.contains(cpu));
-            match owner {
-                Some(position) => letter(position),
-                None if self.reserved.contains(cpu) => paint("r", "90", has_colour),
-                None if self.isolated.contains(cpu) => paint("i", "90", has_colour),
-                None => "\u{b7}".to_owned(),
-            }
-        };
+        let letter = |position: usize| painted(owner_mark(position));
+        let cell = |cpu: CpuId| painted(self.mark(cpu));
         let mut text = render_map(topology, &cell);
         for (position, owner) in self.owners.iter().enumerate() {
             // Writing to a String cannot fail.

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use bayplan_daemon::query_control;
 use bayplan_node::mode::Mode;
-use bayplan_node::status::{ClusterConfigStatus, ConfigStatus, Status};
+use bayplan_node::status::{ClusterConfigStatus, ConfigStatus, FrontEndStatus, Status};
 
 use crate::args::{ControlOptions, Output, StatusOptions};
 use crate::node_config::NodeConfig;
+use crate::visible::print_json;
 use crate::{render_table, table};
 
 /// Asks the daemon and prints which container has which CPUs.
@@ -17,7 +18,7 @@ pub(crate) fn run(config: &NodeConfig, options: &StatusOptions) -> anyhow::Resul
     let status = tokio::runtime::Runtime::new()?.block_on(asked)?;
     match options.output.output {
         Output::Text => out!("{}", render(&status))?,
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&status)?)?,
+        Output::Json => print_json(&status)?,
     }
     Ok(())
 }
@@ -33,7 +34,7 @@ pub(crate) fn control_socket(
     }
 }
 
-/// Two tables: CPUs by class, and containers; who could do with fewer memory nodes; what of the configuration does not hold.
+/// Tables: CPUs by class, containers, and groups where there are some; who could do with fewer memory nodes; what of the configuration does not hold.
 pub(crate) fn render(status: &Status) -> String {
     let mut classes = table(&["CLASS", "CPUS"]);
     let cpus = &status.cpus;
@@ -81,6 +82,7 @@ pub(crate) fn render(status: &Status) -> String {
         true => text.push_str("no containers\n"),
         false => text.push_str(&render_table(&containers)),
     }
+    text.push_str(&render_groups(status));
     for container in status.containers.iter().filter(|it| it.is_off()) {
         text.extend(container.full_holds_texts().iter().map(|it| format!("{it}\n")));
     }
@@ -89,8 +91,42 @@ pub(crate) fn render(status: &Status) -> String {
             text.push_str(&format!("{} {narrowing}\n", container.full_name()));
         }
     }
+    text.push_str(&status.front_end.as_ref().map(render_front_end).unwrap_or_default());
     text.push_str(&status.config.as_ref().map(render_config).unwrap_or_default());
     text
+}
+
+/// How Bayplan hears of containers, where it is the runtime that tells.
+fn render_front_end(front_end: &FrontEndStatus) -> String {
+    let FrontEndStatus { kind, runtime, problem, .. } = front_end;
+    let runtime = runtime.as_deref().unwrap_or("no runtime yet");
+    match (front_end.is_registered, problem) {
+        (true, _) => format!("front end: {kind}, registered with {runtime}\n"),
+        (false, None) => format!("front end: {kind}, NOT REGISTERED\n"),
+        (false, Some(why)) => format!(
+            "front end: {kind}, NOT REGISTERED, so containers are created without Bayplan and placed later: {why}\n"
+        ),
+    }
+}
+
+/// Groups with their members; nothing if there are none.
+fn render_groups(status: &Status) -> String {
+    if status.groups.is_empty() {
+        return String::new();
+    }
+    let mut groups = table(&["GROUP", "KEY", "CPUS", "REQUESTED", "MEMBERS"]);
+    for group in &status.groups {
+        let members = status.containers.iter().filter(|it| it.group == group.name);
+        let members: Vec<String> = members.map(|it| it.full_name()).collect();
+        groups.add_row([
+            group.name.as_str(),
+            dash(&group.key),
+            dash(&group.cpus),
+            &format!("{}m", group.requests_milli),
+            dash(&members.join(", ")),
+        ]);
+    }
+    format!("\n{}", render_table(&groups))
 }
 
 /// What of the configuration does not hold; nothing if all does.
@@ -157,8 +193,10 @@ mod tests {
             version: String::new(),
             mode: Mode::Placing,
             mode_since: None,
+            front_end: None,
             cpus: serde_json::from_str(cpus).unwrap(),
             pools: Vec::new(),
+            groups: Vec::new(),
             config: None,
             containers: vec![
                 container("a", ""),
@@ -175,6 +213,32 @@ mod tests {
                 "n/p/c could be narrowed from nodes 0-1 to 1, moving any amount of memory",
             ]
         );
+    }
+
+    #[test]
+    fn a_front_end_that_is_not_registered_stands_out() {
+        let told = |is_registered, problem: Option<&str>, runtime: Option<&str>| {
+            render_front_end(&FrontEndStatus {
+                kind: "nri".to_owned(),
+                is_registered,
+                problem: problem.map(str::to_owned),
+                runtime: runtime.map(str::to_owned),
+                ..FrontEndStatus::default()
+            })
+        };
+        for (text, expected) in [
+            (
+                told(true, None, Some("containerd v2.4.2")),
+                "front end: nri, registered with containerd v2.4.2\n",
+            ),
+            (told(false, None, None), "front end: nri, NOT REGISTERED\n"),
+            (
+                told(false, Some("no socket"), None),
+                "front end: nri, NOT REGISTERED, so containers are created without Bayplan and placed later: no socket\n",
+            ),
+        ] {
+            assert_eq!(text, expected);
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! `bayplan topology`.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use bayplan_daemon::{MachineView, parse_recorded_machine, query_control};
+use bayplan_drawing::{render_dot, render_titled_svg, render_tree};
 use bayplan_host::Depth;
 use bayplan_node::status::Status;
-use bayplan_topology::{Device, Topology, derive, render_dot, render_svg, render_tree, to_json};
+use bayplan_topology::{Device, Topology, derive, to_json};
 
 use crate::args::{TopologyOptions, TopologyOutput};
 use crate::has_colour;
@@ -12,6 +15,7 @@ use crate::machine::load_snapshot;
 use crate::node_config::NodeConfig;
 use crate::seats::Seats;
 use crate::status::control_socket;
+use crate::visible::print_json;
 
 /// Prints one machine.
 pub(crate) fn run(config: &NodeConfig, options: &TopologyOptions) -> anyhow::Result<()> {
@@ -23,7 +27,29 @@ pub(crate) fn run(config: &NodeConfig, options: &TopologyOptions) -> anyhow::Res
         outln!("{}", locate(&topology, name)?)?;
         return Ok(());
     }
-    show(&topology, None, options.output)
+    show(&topology, &title(options), None, options.output)
+}
+
+/// What stands above a picture: the name that the machine was given, or this host and the time.
+fn title(options: &TopologyOptions) -> String {
+    match &options.machine.machine {
+        Some(named) => named.clone(),
+        None if options.machine.root != Path::new("/") => {
+            options.machine.root.display().to_string()
+        }
+        None => title_of_host(),
+    }
+}
+
+/// `node-7, 2026-11-26 15:04 UTC`.
+fn title_of_host() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string();
+    [host.trim(), now.as_str()]
+        .into_iter()
+        .filter(|it| !it.is_empty())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// The machine of the daemon that is asked, which need not be the one that this command runs on, and what it has placed where.
@@ -34,10 +60,16 @@ fn show_ledger(config: &NodeConfig, options: &TopologyOptions) -> anyhow::Result
         let status: Status = query_control(&socket, "/api/v1/status").await?;
         anyhow::Ok((machine, status))
     })?;
-    show(&parse_recorded_machine(&machine.files)?, Some(&Seats::new(&status)), options.output)
+    let topology = parse_recorded_machine(&machine.files)?;
+    show(&topology, &title_of_host(), Some(&Seats::new(&status)), options.output)
 }
 
-fn show(topology: &Topology, seats: Option<&Seats>, output: TopologyOutput) -> anyhow::Result<()> {
+fn show(
+    topology: &Topology,
+    title: &str,
+    seats: Option<&Seats>,
+    output: TopologyOutput,
+) -> anyhow::Result<()> {
     match output {
         TopologyOutput::Text => {
             out!("{}", render_tree(topology))?;
@@ -45,9 +77,9 @@ fn show(topology: &Topology, seats: Option<&Seats>, output: TopologyOutput) -> a
                 outln!("\n{}", seats.render_map(topology, has_colour()).trim_end())?;
             }
         }
-        TopologyOutput::Json => outln!("{}", serde_json::to_string_pretty(&to_json(topology))?)?,
+        TopologyOutput::Json => print_json(&to_json(topology))?,
         TopologyOutput::Svg => {
-            out!("{}", render_svg(topology, &|cpu| seats?.seat(cpu)))?;
+            out!("{}", render_titled_svg(topology, title, &|cpu| seats?.seat(cpu)))?;
         }
         TopologyOutput::Dot => out!("{}", render_dot(topology))?,
     }

@@ -1,5 +1,8 @@
 //! Text from pods, files and other programs as a terminal may show it. In: any text. Out: the same, with every character that moves the
-//! cursor, changes the terminal or the direction of writing shown as its code.
+//! cursor, changes the terminal or the direction of writing shown as its code. In JSON the code is JSON's own, so that programs read the
+//! text as it is.
+
+use serde::Serialize;
 
 /// As [`visible_cell`], with line breaks, tabs and the colours of [`crate::paint`].
 pub(crate) fn visible(text: &str) -> String {
@@ -26,6 +29,39 @@ pub(crate) fn visible(text: &str) -> String {
 pub(crate) fn visible_cell(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     text.chars().for_each(|c| push_visible(&mut shown, c));
+    shown
+}
+
+/// Prints a value for programs, pretty, with a line end.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    out!("{}", to_visible_json(value)?)
+}
+
+/// A value for programs, pretty, with a line end; a terminal shows it as it is.
+///
+/// # Errors
+/// A map has keys that are no texts.
+pub(crate) fn to_visible_json(value: &impl Serialize) -> serde_json::Result<String> {
+    Ok(visible_json(&serde_json::to_string_pretty(value)?) + "\n")
+}
+
+/// JSON of the same value in which what a terminal acts on is written as an escape. Such characters are only inside of texts, where JSON
+/// allows to escape any character (RFC 8259, section 7); line breaks between values stay.
+pub(crate) fn visible_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || !is_harmful(c) {
+            shown.push(c);
+            continue;
+        }
+        let mut units = [0; 2];
+        for unit in c.encode_utf16(&mut units) {
+            shown.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
     shown
 }
 
@@ -74,6 +110,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn json_has_its_own_escapes() {
+        for (text, expected) in [
+            ("plain, ümlaut, 数", "plain, ümlaut, 数"),
+            ("a\u{202e}txt\u{7f}", "a\\u202etxt\\u007f"),
+            ("\u{1b}[2J\n\u{9b}", "\\u001b[2J\\n\\u009b"),
+            ("tag\u{e0041}", "tag\\udb40\\udc41"),
+        ] {
+            let shown = to_visible_json(&[text]).unwrap();
+            assert_eq!(shown, format!("[\n  \"{expected}\"\n]\n"));
+        }
+    }
+
+    #[test]
     fn what_a_terminal_acts_on_is_shown_as_its_code() {
         for (text, expected) in [
             ("plain, ümlaut, 数", "plain, ümlaut, 数"),
@@ -97,6 +146,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn json_reads_as_the_same_text_and_has_nothing_that_a_terminal_acts_on(text in "(?s).*") {
+            let shown = to_visible_json(&[&text]).unwrap();
+            prop_assert_eq!(&serde_json::from_str::<Vec<String>>(&shown).unwrap(), &[text]);
+            prop_assert!(!shown.chars().any(|c| c != '\n' && is_harmful(c)), "{shown:?}");
+        }
+
         #[test]
         fn a_cell_has_nothing_that_a_terminal_acts_on(text in ".*") {
             let shown = visible_cell(&text);

@@ -240,7 +240,8 @@ impl<A: Agent + CallObserver> Call<A> {
                 Ok(self.forward(None).await)
             }
             Question::Start(container_id) => {
-                agent.starting(&container_id).await;
+                // Kubelet would try for ever to start what it cannot create anew, so the start goes on; what is missing is counted.
+                let _not_refused = agent.starting(&container_id).await;
                 let exchange = self.forward(None).await;
                 if exchange.code() == Some(Code::Ok) {
                     agent.started(&container_id).await;

@@ -127,8 +127,9 @@ impl Agent for Recorder {
         self.created_gate.acquire().await.unwrap().forget();
     }
 
-    async fn starting(&self, container_id: &str) {
+    async fn starting(&self, container_id: &str) -> Result<(), String> {
         self.write(format!("starting {container_id}"));
+        Ok(())
     }
 
     async fn started(&self, container_id: &str) {

@@ -66,6 +66,7 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         volumes: sources_of_volumes.into_iter().map(|path| (path, Vec::new())).collect(),
         lacks_partition: false,
         is_silent: false,
+        says_memory: false,
     }
 }
 

@@ -27,7 +27,9 @@ use crate::feed::Feed;
 use crate::holdings::Holdings;
 use crate::http_server::Rounds;
 use crate::inbox::{Look, Looker};
+use crate::live_map::{self, LiveMap};
 use crate::metrics::{Metrics, OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
+use crate::nri_gate::Link;
 use crate::prober::Sightings;
 use crate::rebalancer::Told;
 use crate::recorded_machine::MachineView;
@@ -72,6 +74,9 @@ pub(crate) struct Api {
     pub(crate) holdings: Holdings,
     pub(crate) looker: Looker,
     pub(crate) feed: Feed,
+    /// Absent with `map: off`.
+    pub(crate) map: Option<LiveMap>,
+    pub(crate) link: Link,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -80,6 +85,7 @@ pub(crate) struct Api {
 pub(crate) struct Shared {
     alive: Rounds<bool>,
     status: Rounds<Option<Bytes>>,
+    pub(crate) map: Rounds<Option<Bytes>>,
     /// Plain and OpenMetrics, without and with metrics by container.
     metrics: [[Rounds<Bytes>; 2]; 2],
     /// Places in the queue of decisions that questions over HTTP may take; all others are kubelet's.
@@ -91,6 +97,7 @@ impl Default for Shared {
         Shared {
             alive: Rounds::default(),
             status: Rounds::default(),
+            map: Rounds::default(),
             metrics: Default::default(),
             places: Semaphore::new(PLACES_MAX),
         }
@@ -102,6 +109,13 @@ impl Api {
     async fn ask(&self, event: Event) -> Option<Answer> {
         let _place = self.shared.places.acquire().await.ok()?;
         self.syncer.inbox.ask(event).await
+    }
+
+    /// With what holds.
+    pub(crate) async fn told_status(&self) -> Option<Status> {
+        let mut status = self.looker.look(Look::Status).await?;
+        self.holdings.tell(&mut status.containers).await;
+        Some(*status)
     }
 
     async fn is_alive(&self) -> bool {
@@ -124,6 +138,14 @@ struct Route {
     handler: fn() -> MethodRouter<Api>,
 }
 
+impl Route {
+    /// Whether `map: off` leaves it out.
+    fn is_of_map(&self) -> bool {
+        let paths = ["/map", "/api/v1/map", "/api/v1/history"];
+        paths.iter().any(|path| self.path.starts_with(path))
+    }
+}
+
 fn serialize_reach<S: Serializer>(reach: &Reach, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(reach.text())
 }
@@ -133,7 +155,7 @@ const PLACES_MAX: usize = 4;
 
 /// How long a change of the mode waits for a write that reclaims memory: one that lasts longer waits for a disk that hangs.
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(10);
-const ROUTES: [Route; 21] = [
+const ROUTES: [Route; 28] = [
     Route {
         method: "GET",
         path: "/metrics",
@@ -173,6 +195,62 @@ const ROUTES: [Route; 21] = [
         reach: Reach::Loopback,
         answer: "`bayplan-status/1`: the mode, CPUs by class, pools, containers",
         handler: || get(status),
+    },
+    Route {
+        method: "GET",
+        path: "/map",
+        parameters: "",
+        reach: Reach::Loopback,
+        answer: "[the live map](map.md), a page for browsers",
+        handler: || get(live_map::page),
+    },
+    Route {
+        method: "GET",
+        path: "/map/{file}",
+        parameters: "",
+        reach: Reach::Loopback,
+        answer: "a file of that page",
+        handler: || get(live_map::file),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/map",
+        parameters: "`at`: an entry's id",
+        reach: Reach::Loopback,
+        answer: "`bayplan-map/1`: what holds each CPU, now or after that entry of the history",
+        handler: || get(live_map::map),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/map/machine",
+        parameters: "`at`: an entry's id",
+        reach: Reach::Loopback,
+        answer: "`bayplan-outline/1`: the machine, now or then, as boxes in boxes",
+        handler: || get(live_map::machine),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/map/events",
+        parameters: "",
+        reach: Reach::Loopback,
+        answer: "server-sent events for an open page: `map` (as `/api/v1/map`) whenever that changes, at most four times a second, and `rates` (`bayplan-rates/1`) every 2 s",
+        handler: || get(live_map::events),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/map/about",
+        parameters: "`name`: as of `bayplan explain`",
+        reach: Reach::Loopback,
+        answer: "as `/api/v1/explain`, on loopback without what pods say in annotations",
+        handler: || get(live_map::about),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/history",
+        parameters: "`before`: an entry's id; `count`: at most 1000",
+        reach: Reach::Loopback,
+        answer: "`bayplan-past/1`: what happened, in short",
+        handler: || get(live_map::history),
     },
     Route {
         method: "GET",
@@ -306,7 +384,9 @@ const ROUTES: [Route; 21] = [
 
 /// What a listener of this reach serves.
 pub(crate) fn routes(reach: Reach, api: Api) -> Router {
+    let has_map = api.map.is_some();
     let served = ROUTES.iter().filter(|route| route.reach <= reach);
+    let served = served.filter(|route| has_map || !route.is_of_map());
     let add = |router: Router<Api>, route: &Route| router.route(route.path, (route.handler)());
     served.fold(Router::new(), add).layer(Extension(reach)).with_state(api)
 }
@@ -352,9 +432,8 @@ async fn readiness(State(api): State<Api>) -> Response {
 
 async fn status(State(api): State<Api>) -> Response {
     let render = async {
-        let mut status = api.looker.look(Look::Status).await?;
-        api.holdings.tell(&mut status.containers).await;
-        let status = Status { config: Some(api.reloader.status()), ..*status };
+        let (config, front_end) = (Some(api.reloader.status()), api.link.shown());
+        let status = Status { config, front_end, ..api.told_status().await? };
         serde_json::to_vec(&status).ok().map(Bytes::from)
     };
     match api.shared.status.get(render).await {
@@ -376,25 +455,28 @@ async fn machine(State(api): State<Api>) -> Response {
 }
 
 #[derive(Deserialize)]
-struct Named {
-    name: String,
+pub(crate) struct Named {
+    pub(crate) name: String,
 }
 
 async fn explain(State(api): State<Api>, Query(named): Query<Named>) -> Response {
     match api.ask(Event::Explain(named.name)).await {
-        Some(Answer::Explanations(mut found)) => {
-            tell_holds(&api, &mut found).await;
-            for explanation in &mut found {
-                explanation.rebalance = api.told.about(&explanation.container);
-                if explanation.now.is_some() {
-                    (explanation.isolation, explanation.files) =
-                        api.enforcement.about(&explanation.container);
-                }
-            }
-            Json(found).into_response()
-        }
+        Some(Answer::Explanations(found)) => Json(tell_all(&api, found).await).into_response(),
         _ => stopping(),
     }
+}
+
+/// Decisions with all that is known beside them.
+pub(crate) async fn tell_all(api: &Api, mut found: Vec<Explanation>) -> Vec<Explanation> {
+    tell_holds(api, &mut found).await;
+    for explanation in &mut found {
+        explanation.rebalance = api.told.about(&explanation.container);
+        if explanation.now.is_some() {
+            (explanation.isolation, explanation.files) =
+                api.enforcement.about(&explanation.container);
+        }
+    }
+    found
 }
 
 /// What holds of the containers that are there; for intruders on their CPUs all are looked at.
@@ -402,10 +484,7 @@ async fn tell_holds(api: &Api, found: &mut [Explanation]) {
     if found.iter().all(|it| it.now.is_none()) {
         return;
     }
-    let Some(Answer::Status(mut status)) = api.syncer.inbox.ask(Event::Status).await else {
-        return;
-    };
-    api.holdings.tell(&mut status.containers).await;
+    let Some(status) = api.told_status().await else { return };
     for now in found.iter_mut().filter_map(|it| it.now.as_mut()) {
         let is_it = |it: &&ContainerStatus| it.id == now.id && it.full_name() == now.full_name();
         if let Some(told) = status.containers.iter().find(is_it) {
@@ -565,7 +644,7 @@ fn or_why_not(done: anyhow::Result<ConfigDiff>) -> Response {
     }
 }
 
-fn stopping() -> Response {
+pub(crate) fn stopping() -> Response {
     (
         StatusCode::SERVICE_UNAVAILABLE,
         "the daemon is stopping, or what answers this has ended by a bug, which /readyz tells\n",

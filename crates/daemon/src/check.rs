@@ -15,6 +15,7 @@ use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
 use serde::Serialize;
 
+use crate::check_front_end::check_front_end;
 use crate::config::Config;
 use crate::control::query_control;
 use crate::enforcer::{check_classes, patterns_of};
@@ -62,6 +63,7 @@ pub async fn check_node(config: &Config) -> Vec<Finding> {
     findings.extend(check_neighbours(&config.host_root));
     // CRI does not tell of cgroups afterwards; a daemon that runs has heard of them.
     let status = query_control::<Status>(&config.control_socket, "/api/v1/status").await;
+    findings.extend(check_front_end(config, status.as_ref().ok()));
     if let Ok(status) = &status {
         findings.extend(check_driver(status));
         findings.extend(check_holds(status));

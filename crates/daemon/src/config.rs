@@ -7,6 +7,7 @@ mod block_io;
 mod cpu_classes;
 mod fit;
 mod foreign;
+mod groups;
 mod kind;
 mod permissions;
 mod read;
@@ -32,6 +33,7 @@ use bayplan_enforcement::resctrl::ResctrlConfig;
 use bayplan_enforcement::{BlockIoClass, MemoryQos, ReclaimClass};
 use bayplan_node::ChangedConfig;
 use bayplan_node::event::ChangedMachine;
+use bayplan_node::groups::GroupType;
 use bayplan_node::reconfigure::check_reserved;
 use bayplan_node::settings::{CompactionConfig, OnNoCapacity};
 use bayplan_probes::CounterChoice;
@@ -72,6 +74,16 @@ pub enum OnFailure {
     Closed,
 }
 
+/// How Bayplan hears of pods and containers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FrontEnd {
+    /// Kubelet's calls pass through Bayplan.
+    #[default]
+    Cri,
+    /// The runtime asks Bayplan, a plugin.
+    Nri,
+}
+
 /// Whether kernel files are written, beside the CPU sets that go through the runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EnforcementMode {
@@ -87,6 +99,12 @@ pub enum EnforcementMode {
 /// Everything that can be configured, with its meaning and unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// How Bayplan hears of pods and containers.
+    pub front_end: FrontEnd,
+    /// Where the runtime offers NRI.
+    pub nri_socket: PathBuf,
+    /// The place among the runtime's plugins.
+    pub nri_index: usize,
     /// Kubelet connects here.
     pub socket: PathBuf,
     /// The runtime listens here.
@@ -103,6 +121,8 @@ pub struct Config {
     pub history_max: Bytes,
     /// Prometheus scrapes here; `None` when it is off.
     pub metrics_address: Option<SocketAddr>,
+    /// The live map is served beside the metrics.
+    pub has_map: bool,
     /// CPUs for system pods.
     pub reserved_cpus: CpuSet,
     /// How the machine is divided.
@@ -113,6 +133,8 @@ pub struct Config {
     pub permissions: Vec<Rule>,
     /// How many CPUs may be kept from others.
     pub ceilings: Ceilings,
+    /// Types of groups of containers with a common CPU set.
+    pub groups: Arc<[GroupType]>,
     /// What holds for containers that say nothing themselves.
     pub requests: Requests,
     /// How long kubelet's call waits for bayplan's decision.
@@ -178,6 +200,9 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
+            front_end: FrontEnd::default(),
+            nri_socket: "/var/run/nri/nri.sock".into(),
+            nri_index: 90,
             socket: "/run/bayplan/bayplan.sock".into(),
             runtime_socket: "/run/containerd/containerd.sock".into(),
             image_socket: None,
@@ -186,11 +211,13 @@ impl Default for Config {
             state_dir: "/var/lib/bayplan".into(),
             history_max: Bytes(16 << 20),
             metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 9478))),
+            has_map: true,
             reserved_cpus: CpuSet::new(),
             policy: Policy::default(),
             reserved_namespaces: vec!["kube-system".to_owned()],
             permissions: Vec::new(),
             ceilings: Ceilings::default(),
+            groups: Arc::default(),
             requests: Requests::default(),
             decision_timeout: Duration::from_secs(5),
             runtime_timeout: Duration::from_secs(10),
@@ -259,6 +286,7 @@ impl Config {
         check_reserved(topology, &self.reserved_cpus)?;
         Ok(ChangedConfig {
             rules: self.rules(),
+            groups: Arc::clone(&self.groups),
             compaction: self.compaction,
             narrows_memory: self.narrows_memory,
             on_no_capacity: self.on_no_capacity,

@@ -19,10 +19,12 @@ use crate::enforcer::Enforcement;
 use crate::feed::Feed;
 use crate::health::Health;
 use crate::historian::Historian;
-use crate::inbox::{Envelope, Events, Look};
+use crate::inbox::{Envelope, Events, Look, Looks};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::prober::Sightings;
+use crate::read_huge_pages::HugePageUsers;
+use crate::unconfirmed::Unconfirmed;
 use crate::writer::Batch;
 
 /// Events that share one write to the journal.
@@ -42,12 +44,16 @@ pub(crate) struct EventLoop {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Arc<Health>,
     pub(crate) sync_soon: Arc<Notify>,
+    /// Where calls of the front end must not wait for the runtime, answers do not travel behind their plans.
+    pub(crate) unconfirmed: Unconfirmed,
     /// Kernel files may have to be written.
     pub(crate) enforcement: Enforcement,
     /// Probes watch those who are there.
     pub(crate) sightings: Sightings,
+    /// For creations.
+    pub(crate) huge_page_users: HugePageUsers,
     /// From HTTP.
-    pub(crate) looks: mpsc::Receiver<Look>,
+    pub(crate) looks: Looks,
 }
 
 impl EventLoop {
@@ -57,6 +63,7 @@ impl EventLoop {
         self.metrics.show(&self.state, self.journal.bytes());
         self.health.set_journal_behind(self.journal.is_behind());
         self.metrics.show_narrowable(self.state.narrowable_count());
+        self.huge_page_users.publish(&self.state);
         let mut warming = self.state.next_warming();
         loop {
             let count = tokio::select! {
@@ -66,7 +73,7 @@ impl EventLoop {
                     batch.push(Envelope { event: Event::Ping, answer: oneshot::channel().0 });
                     1
                 }
-                Some(look) = self.looks.recv() => {
+                Some(look) = self.looks.next() => {
                     self.show(look);
                     continue;
                 }
@@ -83,7 +90,10 @@ impl EventLoop {
             let is_final = batch.iter().any(|it| !it.event.is_beginning());
             let mut steps = Vec::with_capacity(batch.len());
             for Envelope { event, answer } in batch.drain(..) {
-                steps.push((self.step(event, now), answer));
+                let is_answered_first = self.unconfirmed.is_on() && event.is_awaited_by_front_end();
+                let mut step = self.step(event, now);
+                step.answers_after_plan &= !is_answered_first;
+                steps.push((step, answer));
             }
             let records = steps.iter_mut().flat_map(|(step, _)| std::mem::take(&mut step.records));
             let records: Vec<Record> = records.collect();
@@ -99,6 +109,7 @@ impl EventLoop {
             self.health.set_journal_behind(self.journal.is_behind());
             if has_changed {
                 self.metrics.show(&self.state, self.journal.bytes());
+                self.huge_page_users.publish(&self.state);
             }
             self.metrics.show_elsewhere(self.state.failed_updates());
             let is_moved = steps.iter().any(|(step, _)| !step.plan.is_empty());
@@ -107,6 +118,7 @@ impl EventLoop {
             }
             if has_changed || needs_files || is_moved {
                 self.enforcement.soon.notify_one();
+                self.looks.note_change();
             }
             // Grows with the containers whose memory is spread, so nobody waits for it.
             if has_changed {
@@ -122,6 +134,7 @@ impl EventLoop {
         let _gone = match look {
             Look::Alive(answer) => answer.send(()).is_err(),
             Look::Status(answer) => answer.send(Box::new(self.state.status())).is_err(),
+            Look::Explain(name, answer) => answer.send(self.state.explain(&name)).is_err(),
         };
     }
 
@@ -148,6 +161,9 @@ impl EventLoop {
         };
         let (plan, forgiven, files) = (step.plan, step.forgiven, step.files);
         if !plan.is_empty() || later.is_some() || !forgiven.is_empty() || !files.is_empty() {
+            self.unconfirmed.forget(&forgiven);
+            let parent = |id: &str| self.state.cgroup_parent(id).unwrap_or_default().to_owned();
+            self.unconfirmed.plan(&plan.writes, parent);
             // Until the writer has made each of them.
             plan.writes.iter().for_each(|write| self.enforcement.calls.begin(&write.container));
             let batch = Batch { plan, answer: later, forgiven, files };
@@ -215,6 +231,7 @@ pub(crate) fn tell(note: &Note, metrics: &Metrics) {
             tracing::warn!(cpus, came, went, moved, displaced, "the machine has changed");
         }
         Note::ConfigChanged { moved } => tracing::info!(moved, "another configuration holds"),
+        Note::GroupChanged { group, cpus } => tracing::info!(group, cpus, "the group has changed"),
         Note::MachineUnchanged => tracing::debug!("the machine is as it was"),
         Note::Failure { kind, message } => tracing::warn!(kind, "{message}"),
     }

@@ -10,6 +10,8 @@ use bayplan_cri::upstream::RuntimeError;
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::read_volumes;
 use bayplan_node::event::{Answer, Event};
+use bayplan_nri::front_end::InEvent as _;
+use bayplan_types::Pinning;
 use bayplan_workload::{
     Admission, Agent, CreateOutcome, Mount, NewContainer, Pod, Resources, Ticket,
 };
@@ -21,7 +23,8 @@ use crate::config::{EnforcementMode, LiveConfig, OnFailure};
 use crate::enforcer::{Enforcement, asks_for_isolation, has_isolcpus_only};
 use crate::inbox::{NoPlace, Place};
 use crate::metrics::Metrics;
-use crate::read_huge_pages::read_huge_pages;
+use crate::nri_gate::Link;
+use crate::read_huge_pages::{HugePageUsers, read_huge_pages};
 use crate::resources_dir::mounted_dir;
 use crate::sync::Syncer;
 
@@ -34,6 +37,9 @@ pub(crate) struct Gate {
     pub(crate) sync_soon: Arc<Notify>,
     pub(crate) mounts: Arc<Mounts>,
     pub(crate) enforcement: Enforcement,
+    pub(crate) huge_page_users: HugePageUsers,
+    /// The connection of the NRI front end, if that is the one.
+    pub(crate) link: Link,
     /// Methods in versions of CRI that are not read, of which the log has told.
     versions_told: Arc<Mutex<BTreeSet<String>>>,
     /// When a call was held back for the first time although the runtime answers.
@@ -75,9 +81,76 @@ impl Gate {
         sync_soon: Arc<Notify>,
         mounts: Arc<Mounts>,
         enforcement: Enforcement,
+        huge_page_users: HugePageUsers,
     ) -> Gate {
-        let (versions_told, held_since) = (Arc::default(), Arc::default());
-        Gate { syncer, config, metrics, sync_soon, mounts, enforcement, versions_told, held_since }
+        Gate {
+            syncer,
+            config,
+            metrics,
+            sync_soon,
+            mounts,
+            enforcement,
+            huge_page_users,
+            link: Link::default(),
+            versions_told: Arc::default(),
+            held_since: Arc::default(),
+        }
+    }
+
+    /// How long a decision may take.
+    fn limit(&self) -> Duration {
+        self.link.limit(self.config.borrow().decision_timeout)
+    }
+
+    /// How long a start waits for kernel files: with NRI as long as it can, because none of the container's instructions has run, for certain.
+    fn files_patience(&self) -> Duration {
+        match self.link.unconfirmed.is_on() {
+            true => self.limit() * 3 / 4,
+            false => FILES_PATIENCE,
+        }
+    }
+
+    /// Waits until the kernel files of a container that is being started are in place.
+    ///
+    /// # Errors
+    /// They are not, after [`Self::files_patience`].
+    async fn files_in_place(&self, container_id: &str) -> Result<(), String> {
+        if self.config.borrow().enforcement != EnforcementMode::On {
+            return Ok(());
+        }
+        let (asked, patience) = (Instant::now(), self.files_patience());
+        let event = Event::Starting(container_id.to_owned());
+        let Ok(Answer::Since(Some(step))) = self.ask(event, asked + patience).await else {
+            return Ok(());
+        };
+        let in_line = async {
+            match self.link.unconfirmed.is_on() {
+                true => self.enforcement.is_in_line_since(step, asked).await,
+                false => self.enforcement.is_in_line_with(step).await,
+            }
+        };
+        if timeout_at(asked + patience, in_line).await.is_ok() {
+            return Ok(());
+        }
+        self.metrics.failed("late_files");
+        tracing::warn!(
+            container = container_id,
+            "its kernel files are not written before its start"
+        );
+        Err(format!("bayplan has not written its kernel files within {patience:?}"))
+    }
+
+    /// Makes it, and all others, leave CPUs that are not theirs any more; the runtime has created it by now.
+    async fn sets_in_place(&self, container_id: &str) -> Result<(), String> {
+        if !self.link.unconfirmed.is_on() {
+            return Ok(());
+        }
+        let answer = self.syncer.inbox.ask(Event::Occupancy).await;
+        let Some(Answer::Occupancy(occupancy)) = answer else { return Ok(()) };
+        let own = occupancy.occupants.iter().find(|it| it.runtime_id == container_id);
+        let cpus = own.map(|it| it.exclusive.clone()).unwrap_or_default();
+        let place = Pinning { cpus, ..Pinning::default() };
+        self.let_go("", &place).await.map(drop)
     }
 
     /// Sends an event although whoever asked may give up waiting: what happened must not be lost.
@@ -100,7 +173,7 @@ impl Gate {
         first: Event,
         last: Event,
     ) -> Result<Admission, Undecided> {
-        let (asked, limit) = (Instant::now(), self.config.borrow().decision_timeout);
+        let (asked, limit) = (Instant::now(), self.limit());
         let first = match decide(place, first, asked + limit).await? {
             Answer::Admission(refused @ (Admission::Refuse(_) | Admission::Unavailable(_))) => {
                 Some(refused)
@@ -176,10 +249,7 @@ impl Gate {
             tracing::error!("refused: the task that decides has ended, and so does the daemon");
             return Admission::Refuse("bayplan is ending, and another one decides".to_owned());
         }
-        let (limit, on_failure) = {
-            let config = self.config.borrow();
-            (config.decision_timeout, config.on_failure)
-        };
+        let (limit, on_failure) = (self.limit(), self.config.borrow().on_failure);
         tracing::error!("no decision within {limit:?}; see decisionTimeout and onFailure");
         match on_failure {
             OnFailure::Open => Admission::PassThrough,
@@ -200,7 +270,7 @@ impl Gate {
         let read = tokio::task::spawn_blocking(move || {
             read_volumes(&root, volumes.keys().map(String::as_str))
         });
-        let patience = self.config.borrow().decision_timeout / 4;
+        let patience = self.limit() / 4;
         match timeout(patience, read).await {
             Ok(Ok(found)) => container.volumes = found,
             _ => {
@@ -221,7 +291,7 @@ impl Gate {
         let read = tokio::task::spawn_blocking(move || {
             DiskKernel::open(&root).is_ok_and(|mut kernel| has_isolcpus_only(&mut kernel))
         });
-        let found = timeout(config.decision_timeout / 4, read).await;
+        let found = timeout(self.limit() / 4, read).await;
         if found.is_err() {
             let (pod, name) = (&container.pod.name, &container.name);
             tracing::warn!(pod, name, "placed without knowing whether it can have a partition");
@@ -229,22 +299,25 @@ impl Gate {
         container.lacks_partition = matches!(found, Ok(Ok(true)));
     }
 
-    /// Reads which huge pages others use, before a container that asks for some is placed. Where that is not known in time, what was known last counts.
+    /// Reads which huge pages others use, before a container that asks for some is placed. It waits for the kernel only: which containers have
+    /// asked is published, and what was read goes into the queue before the question. Where it is not known in time, or there is no place in
+    /// the queue, what was known last counts.
     async fn find_huge_pages(&self, container: &NewContainer) {
         if container.huge_pages.is_empty() {
             return;
         }
-        let patience = self.config.borrow().decision_timeout / 4;
-        let found = timeout(patience, async {
-            let answer = self.syncer.inbox.ask(Event::Occupancy).await;
-            let Some(Answer::Occupancy(occupancy)) = answer else { return };
-            let root = self.syncer.host_root.clone();
-            let read = tokio::task::spawn_blocking(move || read_huge_pages(&root, &occupancy));
-            if let Ok(now) = read.await {
-                self.syncer.inbox.ask(Event::HugePagesRead(Box::new(now))).await;
+        let patience = self.limit() / 4;
+        let (root, users) = (self.syncer.host_root.clone(), self.huge_page_users.now());
+        let read = tokio::task::spawn_blocking(move || read_huge_pages(&root, &users));
+        let found = timeout(patience, read).await.ok().and_then(Result::ok);
+        let is_sent = match (found, self.syncer.inbox.reserve()) {
+            (Some(now), Ok(place)) => {
+                drop(place.ask(Event::HugePagesRead(Box::new(now))));
+                true
             }
-        });
-        if found.await.is_err() {
+            _ => false,
+        };
+        if !is_sent {
             self.metrics.failed("late_huge_pages");
             let (pod, name) = (&container.pod.name, &container.name);
             tracing::warn!(pod, name, "placed without knowing which huge pages others use now");
@@ -258,7 +331,7 @@ impl Gate {
 
     /// Tells the loop; waits so that what follows the reply sees it, but not for ever.
     async fn tell(&self, event: Event) {
-        let limit = self.config.borrow().decision_timeout;
+        let limit = self.limit();
         if timeout(limit, self.send(event)).await.is_err() {
             self.metrics.failed("late");
         }
@@ -323,23 +396,13 @@ impl Agent for Gate {
         self.tell(Event::CreateEnded(ticket, outcome)).await;
     }
 
-    async fn starting(&self, container_id: &str) {
+    async fn starting(&self, container_id: &str) -> Result<(), String> {
         self.enforcement.calls.begin_start(container_id, Instant::now());
-        if self.config.borrow().enforcement != EnforcementMode::On {
-            return;
-        }
-        let asked = Instant::now();
-        let event = Event::Starting(container_id.to_owned());
-        let Ok(Answer::Since(Some(step))) = self.ask(event, asked + FILES_PATIENCE).await else {
-            return;
-        };
-        let in_line = self.enforcement.is_in_line_with(step);
-        if timeout_at(asked + FILES_PATIENCE, in_line).await.is_err() {
-            self.metrics.failed("late_files");
-            tracing::warn!(
-                container = container_id,
-                "started before its kernel files were written"
-            );
+        let files = self.files_in_place(container_id).await;
+        let ready = files.and(self.sets_in_place(container_id).await);
+        match self.config.borrow().on_failure {
+            OnFailure::Open => Ok(()),
+            OnFailure::Closed => ready,
         }
     }
 
@@ -442,12 +505,38 @@ mod tests {
         let (_, config) = watch::channel(Arc::new(config));
         let mounts = Arc::new(Mounts { root: "/".into(), directories: Vec::new() });
         let (enforcement, questions) = Enforcement::new(RuntimeCalls::default());
-        let gate = Gate::new(syncer, config, metrics, sync_soon, mounts, enforcement);
+        let users = HugePageUsers::default();
+        let gate = Gate::new(syncer, config, metrics, sync_soon, mounts, enforcement, users);
         (gate, events, questions)
     }
 
     fn impatient(on_failure: OnFailure) -> Config {
         Config { decision_timeout: Duration::from_millis(20), on_failure, ..Config::default() }
+    }
+
+    #[tokio::test]
+    async fn a_creation_with_huge_pages_waits_for_no_other_task() {
+        let config = Config { decision_timeout: Duration::from_secs(60), ..Config::default() };
+        let (gate, mut events) = gate(config);
+        let page = bayplan_types::Bytes(2 << 20);
+        let huge_pages = [(page, page)].into();
+        let container = NewContainer { huge_pages, ..NewContainer::default() };
+        let heard = async {
+            let mut heard = Vec::new();
+            while heard.len() < 2 {
+                // Nothing is answered.
+                heard.push(events.0.recv().await.unwrap());
+            }
+            heard
+        };
+        tokio::select! {
+            heard = heard => {
+                let [first, second] = &heard[..] else { panic!("{} events", heard.len()) };
+                assert!(matches!(first.event, Event::HugePagesRead(_)));
+                assert!(matches!(second.event, Event::TryAdmit(..)));
+            }
+            _ = gate.admit(Ticket(1), container) => panic!("answered without the loop"),
+        }
     }
 
     async fn admit(gate: &Gate) -> Admission {
@@ -572,23 +661,26 @@ mod tests {
         tokio::task::yield_now().await;
         assert_eq!(starting.as_mut().poll(&mut context), Poll::Pending);
         questions.note_done(9);
-        starting.await;
+        starting.await.unwrap();
         assert!(!gate.metrics.render(true).contains(LATE));
 
-        tokio::join!(gate.starting("too late"), answer(&mut events, Some(10)));
+        let (ready, ()) = tokio::join!(gate.starting("too late"), answer(&mut events, Some(10)));
+        assert_eq!(ready, Ok(()), "`onFailure` is `open`");
         assert!(gate.metrics.render(true).contains(LATE));
     }
 
     #[tokio::test]
     async fn a_start_does_not_wait_where_nothing_will_be_written() {
         let (gate, mut events, questions) = enforcing_gate(Config::default());
-        tokio::join!(gate.starting("of somebody else"), answer(&mut events, None));
+        let (ready, ()) = tokio::join!(gate.starting("unknown"), answer(&mut events, None));
+        assert_eq!(ready, Ok(()));
         drop(questions);
-        tokio::join!(gate.starting("nobody writes any more"), answer(&mut events, Some(1)));
+        let (ready, ()) = tokio::join!(gate.starting("unwritten"), answer(&mut events, Some(1)));
+        assert_eq!(ready, Ok(()));
         assert!(!gate.metrics.render(true).contains(LATE));
         let off = Config { enforcement: EnforcementMode::Off, ..Config::default() };
         let (gate, _events, _questions) = enforcing_gate(off);
-        gate.starting("not enforced").await;
+        gate.starting("not enforced").await.unwrap();
         assert!(!gate.metrics.render(true).contains(LATE));
     }
 }

@@ -46,6 +46,8 @@ impl Part {
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     has_synced: AtomicBool,
+    /// It has not described some containers that run, so creations wait ([`bayplan_node::known`]).
+    is_partial: AtomicBool,
     is_journal_behind: AtomicBool,
     /// Nobody knows what kernel files said before earlier runs changed them.
     are_originals_unread: AtomicBool,
@@ -56,9 +58,15 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// The runtime has told what runs.
-    pub(crate) fn set_synced(&self) {
+    /// The runtime has told what runs; `is_partial`: not enough of it for creations to be decided.
+    pub(crate) fn set_synced(&self, is_partial: bool) {
+        self.is_partial.store(is_partial, Ordering::Relaxed);
         self.has_synced.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether creations are answered with `UNAVAILABLE` because the runtime has described only some of the containers that run.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.is_partial.load(Ordering::Relaxed)
     }
 
     /// Whether what has changed is not all on disk.
@@ -92,6 +100,12 @@ impl Health {
         if !self.has_synced.load(Ordering::Relaxed) {
             lacking.push("the runtime has not told yet what runs".to_owned());
         }
+        if self.is_partial() {
+            lacking.push(
+                "the runtime lists containers that it does not describe, so none is created; it is asked again, for half a minute at most"
+                    .to_owned(),
+            );
+        }
         if self.is_journal_behind() {
             lacking.push("the journal cannot be written; see the log".to_owned());
         }
@@ -114,5 +128,21 @@ impl Health {
             format!("a bug has ended {}; {until} (see the log)", part.name())
         }));
         lacking
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_that_leaves_containers_undescribed_does_not_make_the_node_ready() {
+        let health = Health::default();
+        assert_eq!(health.lacking(), ["the runtime has not told yet what runs"]);
+        health.set_synced(true);
+        let lacking = health.lacking();
+        assert!(matches!(&lacking[..], [one] if one.contains("does not describe")), "{lacking:?}");
+        health.set_synced(false);
+        assert_eq!(health.lacking(), Vec::<String>::new());
     }
 }

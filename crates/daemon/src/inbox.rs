@@ -4,10 +4,10 @@
 //! for a place.
 
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use bayplan_node::event::{Answer, Event};
-use bayplan_node::status::Status;
+use bayplan_node::status::{Explanation, Status};
 
 /// An event, and who waits for its answer.
 pub(crate) struct Envelope {
@@ -71,28 +71,57 @@ pub(crate) enum Look {
     Alive(oneshot::Sender<()>),
     /// What is where.
     Status(oneshot::Sender<Box<Status>>),
+    /// Why containers of this name are where they are.
+    Explain(String, oneshot::Sender<Vec<Explanation>>),
 }
 
 /// Looks that may wait: each kind is made once for all that ask.
 const LOOKS_MAX: usize = 4;
 
-/// Asks for looks.
+/// Asks for looks, and hears of changes.
 #[derive(Clone, Debug)]
-pub(crate) struct Looker(mpsc::Sender<Look>);
+pub(crate) struct Looker {
+    sender: mpsc::Sender<Look>,
+    changes: watch::Receiver<u64>,
+}
 
 impl Looker {
     /// `None` when the daemon is stopping.
     pub(crate) async fn look<T>(&self, what: impl FnOnce(oneshot::Sender<T>) -> Look) -> Option<T> {
         let (answer, answered) = oneshot::channel();
-        self.0.send(what(answer)).await.ok()?;
+        self.sender.send(what(answer)).await.ok()?;
         answered.await.ok()
+    }
+
+    /// Counts changes of what can be seen.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.clone()
     }
 }
 
-/// A way to look, and what the task that decides receives.
-pub(crate) fn looker() -> (Looker, mpsc::Receiver<Look>) {
+/// The other end of a [`Looker`], which the task that decides has.
+pub(crate) struct Looks {
+    receiver: mpsc::Receiver<Look>,
+    changes: watch::Sender<u64>,
+}
+
+impl Looks {
+    /// The next one; `None` when there will be none any more.
+    pub(crate) async fn next(&mut self) -> Option<Look> {
+        self.receiver.recv().await
+    }
+
+    /// Another look would see something else.
+    pub(crate) fn note_change(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+/// A way to look, and its other end.
+pub(crate) fn looker() -> (Looker, Looks) {
     let (sender, receiver) = mpsc::channel(LOOKS_MAX);
-    (Looker(sender), receiver)
+    let (changed, changes) = watch::channel(0);
+    (Looker { sender, changes }, Looks { receiver, changes: changed })
 }
 
 /// The receiving end of an [`Inbox`].

@@ -4,6 +4,7 @@
 
 mod api;
 pub mod check;
+mod check_front_end;
 mod cluster_config;
 pub mod config;
 mod control;
@@ -20,10 +21,12 @@ mod hotplug;
 mod http_server;
 mod inbox;
 mod keeper;
+mod live_map;
 mod lookups;
 mod metrics;
 mod metrics_port;
 mod neighbours;
+mod nri_gate;
 mod observer;
 mod offline;
 mod prober;
@@ -41,6 +44,7 @@ pub mod systemd;
 mod tasks;
 #[cfg(test)]
 mod test_support;
+mod unconfirmed;
 mod writer;
 
 pub use bayplan_config::yaml::Position;

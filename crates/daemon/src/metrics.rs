@@ -2,6 +2,7 @@
 //! that are there (`prober/collector.rs`, `observer/table.rs`).
 
 mod failures;
+mod nri;
 mod plain_text;
 mod process;
 mod rebalancing;
@@ -37,6 +38,7 @@ use crate::observer;
 use crate::prober::{ProbeTable, Sightings};
 
 use failures::FAILURES;
+use nri::Nri;
 use process::Process;
 use rebalancing::Rebalancing;
 
@@ -176,6 +178,7 @@ pub(crate) struct Metrics {
     file_drifts: Family<OfFile, Counter>,
     files: Family<InState, Gauge<i64, AtomicI64>>,
     reclaims: Family<Outcome, Counter>,
+    pub(crate) nri: Nri,
     pub(crate) rebalancing: Rebalancing,
 }
 
@@ -220,6 +223,7 @@ impl Metrics {
             file_drifts: Family::default(),
             files: Family::default(),
             reclaims: Family::default(),
+            nri: Nri::default(),
             rebalancing: Rebalancing::default(),
         };
         metrics.register();
@@ -309,6 +313,7 @@ impl Metrics {
             "1 for the mode that an operator has chosen, 0 for the others",
             self.modes.clone(),
         );
+        self.nri.register(&mut self.registry);
         self.rebalancing.register(&mut self.registry);
     }
 
@@ -430,7 +435,10 @@ impl Metrics {
                 self.memory_narrowings.inc();
                 return;
             }
-            Note::Warmed { .. } | Note::ModeChanged { .. } | Note::RefusalsOver { .. } => return,
+            Note::Warmed { .. }
+            | Note::ModeChanged { .. }
+            | Note::RefusalsOver { .. }
+            | Note::GroupChanged { .. } => return,
             Note::MachineChanged { .. } => return self.machine_change("applied"),
             Note::ConfigChanged { .. } => return self.config_read("applied"),
             Note::MachineUnchanged => return self.machine_change("unchanged"),

@@ -166,6 +166,19 @@ fn check_kubelet(root: &Path, kubelet: Option<&CommandLine>) -> Vec<Finding> {
     MANAGERS.iter().map(|manager| check_manager(root, arguments, manager)).collect()
 }
 
+/// Where a kubelet that runs calls the runtime, as it was told by its arguments or its configuration; `None` where neither says, or none runs.
+pub(crate) fn kubelet_endpoint(root: &Path) -> Option<String> {
+    let lines = read_command_lines(root, &[KUBELET]).ok()?;
+    let arguments = &lines.first()?.arguments;
+    if let Some(endpoint) = flag(arguments, "--container-runtime-endpoint") {
+        return Some(endpoint.to_owned());
+    }
+    let file = flag(arguments, "--config").unwrap_or("/var/lib/kubelet/config.yaml");
+    let text = std::fs::read_to_string(root.join(file.trim_start_matches('/'))).ok()?;
+    let config: serde_json::Value = serde_yaml::from_str(&text).ok()?;
+    Some(config.get("containerRuntimeEndpoint")?.as_str()?.to_owned())
+}
+
 /// The value of `--flag value` or `--flag=value`; the last one counts, as for kubelet.
 fn flag<'a>(arguments: &'a [String], name: &str) -> Option<&'a str> {
     let mut pairs = arguments.windows(2).rev();

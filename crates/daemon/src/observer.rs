@@ -78,6 +78,8 @@ pub(crate) struct GroupsRead {
     pub(crate) caches: BTreeMap<String, MonitorCounters>,
     /// As [`NodeCounters::idle_ticks`].
     pub(crate) idle_ticks: BTreeMap<CpuId, u64>,
+    /// As [`NodeCounters::frequencies_khz`].
+    pub(crate) frequencies_khz: BTreeMap<CpuId, u64>,
 }
 
 impl Shown {
@@ -90,7 +92,8 @@ impl Shown {
         let of_each = reading.containers.iter();
         let caches = of_each.map(|it| (it.runtime_id.clone(), it.caches)).collect();
         let idle_ticks = reading.node.idle_ticks.clone();
-        Some(GroupsRead { at: reading.at?, groups, caches, idle_ticks })
+        let frequencies_khz = reading.node.frequencies_khz.clone();
+        Some(GroupsRead { at: reading.at?, groups, caches, idle_ticks, frequencies_khz })
     }
 
     /// Comes back when there is a reading that it has not come back for; `false` when there will be none any more.

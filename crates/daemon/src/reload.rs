@@ -28,6 +28,7 @@ use bayplan_cri::upstream::Upstream;
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::reconfigure::{ChangedConfig, Shift};
 use bayplan_node::status::ConfigStatus;
+use bayplan_topology::Topology;
 
 use crate::cluster_config::{Kept, effective};
 use crate::config::{CONFIG_PATH, Change, Config, ConfigErrors, ConfigFile, changes};
@@ -289,6 +290,11 @@ impl Reloader {
     /// What was read of the machine in use; `None` for a fixed one.
     pub(crate) async fn machine_files(&self) -> Option<Arc<str>> {
         self.0.parts.ground.lock().await.files.clone()
+    }
+
+    /// The machine in use.
+    pub(crate) async fn topology(&self) -> Topology {
+        self.0.parts.ground.lock().await.topology.clone()
     }
 
     /// What the rebalancer does now, as the file says it.

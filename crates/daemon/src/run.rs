@@ -14,11 +14,13 @@ use bayplan_host::disk::Disks;
 use bayplan_host::journal::{Journal, JournalError};
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_node::event::fingerprint;
-use bayplan_node::history::Entry;
+use bayplan_node::history::{Entry, HISTORY_DIR};
 use bayplan_node::known::Known;
 use bayplan_node::reconfigure::check_reserved;
 use bayplan_node::record::replay;
 use bayplan_node::state::{NodeState, Origin};
+use bayplan_nri::front_end::FrontEnd as NriFrontEnd;
+use bayplan_nri::plugin::{Settings as PluginSettings, run as run_plugin};
 use bayplan_topology::Topology;
 use jiff::Timestamp;
 use tokio::net::UnixListener;
@@ -30,7 +32,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Reach, routes};
 use crate::check::isolated_reserved;
-use crate::config::{Config, LiveConfig};
+use crate::check_front_end::kubelet_at_proxy;
+use crate::config::{Config, FrontEnd, LiveConfig};
 use crate::enforcer::{
     BOOT_ID, Enforcement, Enforcer, EnforcerTask, Originals, Questions, RestoredFiles,
     RuntimeCalls, run_enforcer, tell_lost,
@@ -47,11 +50,14 @@ use crate::hotplug::{Ground, Machine, Watch};
 use crate::http_server;
 use crate::inbox::{Inbox, Looker, inbox, looker};
 use crate::keeper::Keeper;
+use crate::live_map::{Feed as MapFeed, LiveMap, Sources, run_feed};
 use crate::metrics::Metrics;
 use crate::metrics_port::MetricsPort;
 use crate::neighbours::watch_neighbours;
-use crate::observer::{self, observe};
+use crate::nri_gate::Link;
+use crate::observer::{self, Shown, observe};
 use crate::prober::{ProberTask, Sightings, run_prober};
+use crate::read_huge_pages::HugePageUsers;
 use crate::rebalancer::{RebalancerTask, Told, run_rebalancer, take_back};
 use crate::reclaimer::run_reclaimer;
 use crate::reload::{Followed, Parts, Reloader};
@@ -60,7 +66,7 @@ use crate::socket::{Access, SocketLock, listen_unix};
 use crate::sync::Syncer;
 use crate::systemd::{Ear, Systemd, feed_watchdog};
 use crate::tasks::{Losses, until, vital, vital_on};
-use crate::writer::{report_failures, run_writer};
+use crate::writer::{Writer, report_failures, run_writer};
 
 /// How long the start waits for the runtime before it serves kubelet without having asked it. Kubelet's connection waits in the socket meanwhile, and kubelet
 /// gives it up after five seconds (`minConnectionTimeout` of its CRI client), so that its calls would fail.
@@ -85,6 +91,14 @@ pub enum StartError {
         /// What the kernel said.
         #[source]
         source: std::io::Error,
+    },
+    /// Kubelet calls the proxy, and the front end is another one.
+    #[error(
+        "kubelet calls {endpoint}, where nothing answers with frontEnd: nri; set kubelet's containerRuntimeEndpoint to the runtime's socket first, or frontEnd to cri"
+    )]
+    KubeletAtProxy {
+        /// As kubelet has it.
+        endpoint: String,
     },
     /// There is no thread for connections.
     #[error("cannot start the thread that forwards calls")]
@@ -138,6 +152,8 @@ pub(crate) struct Core {
     losses: Losses,
     sync_soon: Arc<Notify>,
     enforcement: Enforcement,
+    huge_page_users: HugePageUsers,
+    link: Link,
     pub(crate) enforcer: Enforcer,
     questions: Questions,
     /// What looks at containers, and is to be started.
@@ -156,8 +172,9 @@ impl Core {
         current: &LiveConfig,
     ) -> Result<Core, StartError> {
         let (shown, sightings) = (observer::shown(), Sightings::default());
-        let (health, metrics) = (Arc::<Health>::default(), Metrics::new(sightings.clone()));
-        let metrics = Arc::new(metrics.with_readings(shown.clone()).with_health(&health));
+        let health = Arc::<Health>::default();
+        let metrics = Metrics::new(sightings.clone()).with_readings(shown.clone());
+        let metrics = Arc::new(metrics.with_health(&health));
         let (state, keeper, found) = restore(config, machine, &metrics).await?;
         let (calls, sync_soon) = (RuntimeCalls::default(), Arc::new(Notify::new()));
         let enforcer = new_enforcer(config, machine.disks())?.with_calls(calls.clone());
@@ -167,7 +184,13 @@ impl Core {
         let ((inbox, events), (looker, looks)) = (inbox(config.waiting_max), looker());
         let ((writer, batches), (failed, failures)) = (channel(), channel());
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
-        let ((enforcement, questions), feed) = (Enforcement::new(calls.clone()), Feed::starting());
+        let (enforcement, questions) = Enforcement::new(calls.clone());
+        let feed = Feed::starting();
+        let huge_page_users = HugePageUsers::default();
+        let link = match config.front_end {
+            FrontEnd::Cri => Link::default(),
+            FrontEnd::Nri => Link::nri(),
+        };
         let event_loop = EventLoop {
             state,
             journal: keeper,
@@ -177,13 +200,23 @@ impl Core {
             metrics: Arc::clone(&metrics),
             health: Arc::clone(&health),
             sync_soon: Arc::clone(&sync_soon),
+            unconfirmed: link.unconfirmed.clone(),
             enforcement: enforcement.clone(),
             sightings: sightings.clone(),
+            huge_page_users: huge_page_users.clone(),
             looks,
         };
-        let dir = ResourcesDir::new(resources_root(&config.socket));
-        let (limits, counts) = (current.clone(), Arc::clone(&metrics));
-        let writing = run_writer(batches, upstream.clone(), failed, limits, counts, calls, dir);
+        let resources = ResourcesDir::new(resources_root(&config.socket));
+        let writer_task = Writer {
+            upstream: upstream.clone(),
+            failures: failed,
+            config: current.clone(),
+            metrics: Arc::clone(&metrics),
+            calls,
+            unconfirmed: link.unconfirmed.clone(),
+            resources,
+        };
+        let writing = run_writer(batches, writer_task);
         let losses = Losses { health: Arc::clone(&health), metrics: Arc::clone(&metrics) };
         let observing = observe(inbox.clone(), current.clone(), shown.clone());
         let tasks = vec![
@@ -215,6 +248,8 @@ impl Core {
             losses,
             sync_soon,
             enforcement,
+            huge_page_users,
+            link,
             enforcer,
             questions,
             looking,
@@ -284,9 +319,14 @@ impl Daemon {
         warn_of_oddities(&machine);
         let (live, current) = watch::channel(Arc::new(followed.config.clone()));
         let config = Arc::clone(&current.borrow());
+        if config.front_end == FrontEnd::Nri
+            && let Some(endpoint) = kubelet_at_proxy(&config)
+        {
+            return Err(StartError::KubeletAtProxy { endpoint });
+        }
         let core = Core::start(&config, &machine, &current).await?;
         let syncer = core.syncer(&config);
-        let Core { inbox, metrics, losses, sync_soon, enforcement, stop, broken, .. } = core;
+        let Core { inbox, metrics, losses, sync_soon, enforcement, link, stop, broken, .. } = core;
         let has_synced = first_sync(&syncer).await;
         let soon = Arc::clone(&sync_soon);
         let synced = syncer.clone().run(current.clone(), has_synced, soon, stop.clone());
@@ -308,6 +348,7 @@ impl Daemon {
         tasks.push(losses.spare(Part::Enforcer, run_enforcer(enforcing, stop.clone())));
         let looking = RebalancerTask { is_dry_run: followed.is_dry_run, ..core.looking };
         let (ground, sightings) = (Arc::clone(&looking.ground), looking.sightings.clone());
+        let shown = looking.shown.clone();
         let told = looking.told.clone();
         tasks.extend(start_looking(&machine, looking, &losses, &stop));
         let parts = Parts {
@@ -343,17 +384,19 @@ impl Daemon {
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
         let mounts = mounts_of(&config);
-        let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement);
-        daemon.serve_or_stop(gate, core.looker, systemd).await
+        let (users, link) = (core.huge_page_users, core.link);
+        let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement, users);
+        let gate = Gate { link, ..gate };
+        daemon.serve_or_stop(gate, (core.looker, shown), systemd).await
     }
 
     async fn serve_or_stop(
         mut self,
         gate: Gate,
-        looker: Looker,
+        looks: (Looker, Shown),
         systemd: Systemd,
     ) -> Result<Daemon, StartError> {
-        match self.serve(gate, looker, systemd).await {
+        match self.serve(gate, looks, systemd).await {
             Ok(()) => Ok(self),
             Err(error) => {
                 self.stop().await;
@@ -380,7 +423,7 @@ impl Daemon {
     async fn serve(
         &mut self,
         gate: Gate,
-        looker: Looker,
+        looks: (Looker, Shown),
         systemd: Systemd,
     ) -> Result<(), StartError> {
         let config = Arc::clone(&gate.config.borrow());
@@ -389,18 +432,7 @@ impl Daemon {
             watch_neighbours(config.host_root.clone(), inbox.clone(), Arc::clone(&gate.metrics));
         let neighbours = until(self.stop.clone(), neighbours);
         self.tasks.push(self.losses.spare(Part::Neighbours, neighbours));
-        let api = Api {
-            syncer: gate.syncer.clone(),
-            metrics: Arc::clone(&gate.metrics),
-            reloader: self.reloader.clone(),
-            enforcement: self.enforcement.clone(),
-            sightings: self.sightings.clone(),
-            told: self.told.clone(),
-            holdings: Holdings::new(config.host_root.clone()),
-            looker,
-            feed: self.feed.clone(),
-            shared: Arc::default(),
-        };
+        let api = self.api(&gate, looks);
         if let Some(address) = config.metrics_address {
             let bound = MetricsPort::bind(address, &self.losses).await;
             self.metrics_address = bound.address();
@@ -412,7 +444,26 @@ impl Daemon {
         let served = http_server::serve(listener, routes(Reach::Socket, api), http_server::CONTROL);
         let served = until(self.kill.clone(), served);
         self.tasks.push(self.losses.spare(Part::Server, served));
-        let listener = self.listen(systemd.cri, &config.socket, Access::Owner).await?;
+        match config.front_end {
+            FrontEnd::Cri => self.serve_kubelet(&config, gate, systemd.cri).await?,
+            FrontEnd::Nri => self.serve_runtime(&config, gate, systemd.cri.is_some()),
+        }
+        self.ear.ready();
+        if let Some(limit) = systemd.watchdog {
+            let feeding = feed_watchdog(inbox, self.forwarder.handle().clone(), limit, self.ear);
+            self.tasks.push(tokio::spawn(until(self.kill.clone(), feeding)));
+        }
+        Ok(())
+    }
+
+    /// The CRI proxy.
+    async fn serve_kubelet(
+        &mut self,
+        config: &Config,
+        gate: Gate,
+        passed: Option<StdUnixListener>,
+    ) -> Result<(), StartError> {
+        let listener = self.listen(passed, &config.socket, Access::Owner).await?;
         let listener = self.forwarder.take_over(listener).map_err(StartError::Forwarder)?;
         let close = self.close.clone();
         let images = config.image_socket.clone();
@@ -424,17 +475,62 @@ impl Daemon {
         let proxy = Proxy::new(upstream, images, gate);
         let served = proxy::serve(listener, proxy, close.cancelled_owned(), drain);
         self.proxy = vital_on(self.forwarder.handle(), &self.broken, served);
-        self.ear.ready();
-        if let Some(limit) = systemd.watchdog {
-            let feeding = feed_watchdog(inbox, self.forwarder.handle().clone(), limit, self.ear);
-            self.tasks.push(tokio::spawn(until(self.kill.clone(), feeding)));
-        }
         tracing::info!(
             socket = %config.socket.display(),
             runtime = %config.runtime_socket.display(),
             "serving"
         );
         Ok(())
+    }
+
+    /// What handlers of HTTP need; starts what tells open pages of changes.
+    fn api(&mut self, gate: &Gate, (looker, shown): (Looker, Shown)) -> Api {
+        let config = gate.config.borrow();
+        let shows = MapFeed::default();
+        let map = || LiveMap::new(shows.clone(), config.state_dir.join(HISTORY_DIR));
+        let api = Api {
+            syncer: gate.syncer.clone(),
+            metrics: Arc::clone(&gate.metrics),
+            reloader: self.reloader.clone(),
+            enforcement: self.enforcement.clone(),
+            sightings: self.sightings.clone(),
+            told: self.told.clone(),
+            holdings: Holdings::new(config.host_root.clone()),
+            looker,
+            feed: self.feed.clone(),
+            link: gate.link.clone(),
+            map: config.has_map.then(map),
+            shared: Arc::default(),
+        };
+        if config.has_map {
+            let changes = api.looker.changes();
+            let feeding = run_feed(shows, Sources { api: api.clone(), shown, changes });
+            self.tasks.push(self.losses.spare(Part::Server, until(self.stop.clone(), feeding)));
+        }
+        api
+    }
+
+    /// The NRI plugin. Kubelet's socket is not served: both at once would decide twice about each container.
+    fn serve_runtime(&mut self, config: &Config, gate: Gate, is_socket_held: bool) {
+        if is_socket_held {
+            tracing::info!(
+                "systemd holds {}, where nothing answers with frontEnd: nri",
+                config.socket.display()
+            );
+        }
+        let settings = PluginSettings {
+            socket: config.nri_socket.clone(),
+            name: "bayplan".to_owned(),
+            index: format!("{:02}", config.nri_index),
+        };
+        tracing::info!(
+            socket = %config.nri_socket.display(),
+            runtime = %config.runtime_socket.display(),
+            "registering as an NRI plugin"
+        );
+        let close = self.close.clone();
+        let plugin = run_plugin(settings, NriFrontEnd::new(gate), close);
+        self.proxy = vital(&self.broken, plugin);
     }
 
     /// The socket that was passed, or a new one at this path.
@@ -567,7 +663,8 @@ pub fn new_state(config: &Config, topology: &Topology) -> Result<NodeState, Star
         .with_doubt_grace(config.doubt_grace())
         .with_compaction(config.compaction)
         .with_narrowing(config.narrows_memory)
-        .with_on_no_capacity(config.on_no_capacity);
+        .with_on_no_capacity(config.on_no_capacity)
+        .with_groups(Arc::clone(&config.groups));
     Ok(state)
 }
 

@@ -61,7 +61,8 @@ impl Syncer {
         stop: CancellationToken,
     ) {
         let every = config.borrow().resync_interval;
-        let mut wait = if has_synced { every } else { RETRY.min(every) };
+        let is_done = has_synced && !self.health.is_partial();
+        let mut wait = if is_done { every } else { RETRY.min(every) };
         let mut earliest = Instant::now();
         let mut is_lost = false;
         loop {
@@ -81,6 +82,8 @@ impl Syncer {
                 self.inbox.ask(turn_of(synced.as_ref().err())).await;
             }
             wait = match synced {
+                // Creations wait for it.
+                Ok(()) if self.health.is_partial() => RETRY.min(every),
                 Ok(()) => every,
                 Err(error) => {
                     tracing::warn!("cannot ask the runtime what runs: {error}");
@@ -97,8 +100,9 @@ impl Syncer {
         let asked = self.inbox.ask(Event::SyncStarted).await;
         let Some(Answer::SyncBasis { basis, known }) = asked else { return Ok(()) };
         let containers = self.view(&known).await.inspect_err(|_| self.metrics.failed("sync"))?;
-        if self.inbox.ask(Event::Synced(RuntimeView { basis, containers })).await.is_some() {
-            self.health.set_synced();
+        let synced = self.inbox.ask(Event::Synced(RuntimeView { basis, containers })).await;
+        if let Some(Answer::Synced { is_partial }) = synced {
+            self.health.set_synced(is_partial);
             self.metrics.synced();
         }
         Ok(())
@@ -276,6 +280,7 @@ impl Syncer {
             volumes: BTreeMap::new(),
             lacks_partition: false,
             is_silent: false,
+            says_memory: false,
         };
         SeenDetails { container, pinning: self.pinning(details) }
     }

@@ -109,7 +109,7 @@ mod tests {
 
     fn losses() -> Losses {
         let health = Arc::<Health>::default();
-        health.set_synced();
+        health.set_synced(false);
         Losses { health, metrics: Arc::default() }
     }
 

@@ -19,6 +19,7 @@ use crate::enforcer::RuntimeCalls;
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::resources_dir::ResourcesDir;
+use crate::unconfirmed::Unconfirmed;
 
 /// Updates that one group of a plan has in flight at the runtime.
 const WRITES_IN_FLIGHT_MAX: usize = 16;
@@ -35,16 +36,20 @@ pub(crate) struct Batch {
     pub(crate) files: FileNews,
 }
 
+/// What the writer works with.
+pub(crate) struct Writer {
+    pub(crate) upstream: Upstream,
+    pub(crate) failures: mpsc::UnboundedSender<WriteEnd>,
+    pub(crate) config: LiveConfig,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) calls: RuntimeCalls,
+    pub(crate) unconfirmed: Unconfirmed,
+    pub(crate) resources: ResourcesDir,
+}
+
 /// Carries plans out, one after the other, until the loop is gone.
-pub(crate) async fn run_writer(
-    mut batches: mpsc::UnboundedReceiver<Batch>,
-    upstream: Upstream,
-    failures: mpsc::UnboundedSender<WriteEnd>,
-    config: LiveConfig,
-    metrics: Arc<Metrics>,
-    calls: RuntimeCalls,
-    mut resources: ResourcesDir,
-) {
+pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writer: Writer) {
+    let Writer { upstream, failures, config, metrics, calls, unconfirmed, mut resources } = writer;
     let mut stuck = Stuck::default();
     // Containers whose last write failed.
     let mut failing = BTreeSet::new();
@@ -61,7 +66,10 @@ pub(crate) async fn run_writer(
                 failing.insert(write.container.clone());
                 report(&failures, write, false, "another container did not let go");
             }
-            let updates = writes.into_iter().map(|write| apply(upstream.clone(), write, limit));
+            let updates = writes.into_iter().map(|write| {
+                let (upstream, unconfirmed) = (upstream.clone(), unconfirmed.clone());
+                async move { apply(upstream, unconfirmed, write, limit).await }
+            });
             let mut updates = futures::stream::iter(updates).buffer_unordered(WRITES_IN_FLIGHT_MAX);
             while let Some((write, result)) = updates.next().await {
                 calls.end(&write.container, Instant::now());
@@ -142,6 +150,7 @@ fn report(failures: &mpsc::UnboundedSender<WriteEnd>, write: Write, is_gone: boo
 /// `limit` is less than a decision may take, so that one container that hangs does not hold up all decisions.
 async fn apply(
     upstream: Upstream,
+    unconfirmed: Unconfirmed,
     write: Write,
     limit: Duration,
 ) -> (Write, Result<(), RuntimeError>) {
@@ -152,11 +161,17 @@ async fn apply(
         mems = %write.new.mems,
         "update"
     );
+    if !unconfirmed.begin(&write) {
+        unconfirmed.end(&write, Some(true));
+        return (write, Ok(()));
+    }
     let updated = timeout(limit, upstream.update_container(&write.container, &write.new)).await;
     let result = updated.unwrap_or_else(|_| {
         let socket = upstream.socket().to_owned();
         Err(RuntimeError::TimedOut { call: "UpdateContainerResources", socket, limit })
     });
+    let is_over = !matches!(result, Err(RuntimeError::TimedOut { .. }));
+    unconfirmed.end(&write, is_over.then_some(result.is_ok()));
     (write, result)
 }
 

@@ -139,7 +139,10 @@ impl NodeState {
 
     fn may_move(&self, id: ContainerId, container: &Container, held: &Allocation) -> bool {
         let terms = &held.terms;
-        let is_free = !terms.is_immovable && !terms.preserve.cpus && !terms.preserve.memory;
+        let is_free = terms.part.group().is_none()
+            && !terms.is_immovable
+            && !terms.preserve.cpus
+            && !terms.preserve.memory;
         let is_in_place = || {
             let observed = container.runtime_id.as_ref().and_then(|it| self.observed.get(it));
             observed.is_some_and(|it| Some(&it.cpus) == self.pinning(id).map(|it| it.cpus).as_ref())

@@ -186,7 +186,9 @@ pub(crate) fn render_cpus(request: &Request) -> String {
     match (claimed.is_empty(), request.part()) {
         (true, Part::Holder) => format!("{} of its pod", request.demand),
         (true, Part::Joined) => "exclusive CPUs of its pod".to_owned(),
-        (true, Part::Alone) => request.demand.to_string(),
+        (true, Part::Alone | Part::Group) => request.demand.to_string(),
+        (true, Part::Member(_)) => format!("{} of its group", request.demand),
+        (true, Part::Inside(_)) => format!("{} inside its group", request.demand),
         (false, _) => format!("CPUs {} that were chosen for its pod", shown_cpus(claimed)),
     }
 }
@@ -234,15 +236,21 @@ pub(crate) fn render_place(pools: &Pools, allocation: &Allocation) -> String {
     let place = match pools.get(allocation.pool) {
         _ if preserve.cpus => format!("CPUs {LEFT_ALONE}"),
         _ if allocation.is_reserved => "placed on the reserved CPUs".to_owned(),
-        pool if allocation.terms.part != Part::Alone => {
-            format!(
-                "on exclusive CPUs of its pod in {}",
-                pool.map_or("?", |pool| pool.name.as_str())
-            )
+        pool => {
+            let how = placed_how(allocation.terms.part);
+            format!("{how} {}", pool.map_or("?", |pool| pool.name.as_str()))
         }
-        pool => format!("placed in {}", pool.map_or("?", |pool| pool.name.as_str())),
     };
     with_memory(place, preserve)
+}
+
+fn placed_how(part: Part) -> &'static str {
+    match part {
+        Part::Alone | Part::Group => "placed in",
+        Part::Holder | Part::Joined => "on exclusive CPUs of its pod in",
+        Part::Member(_) => "on the CPUs of its group in",
+        Part::Inside(_) => "on CPUs of its own inside its group in",
+    }
 }
 
 fn with_memory(mut place: String, preserve: Preserve) -> String {

@@ -99,6 +99,26 @@ impl Event {
         matches!(self, Event::TryAdmit(..) | Event::Admit(..))
     }
 
+    /// A call of kubelet, or an event of the runtime, waits for its answer; the runtime is asked what runs before one is refused.
+    pub fn is_awaited_by_front_end(&self) -> bool {
+        matches!(
+            self,
+            Event::PodStarted(_)
+                | Event::PodEnded(_)
+                | Event::PodResized(..)
+                | Event::TryAdmit(..)
+                | Event::Admit(..)
+                | Event::CreateEnded(..)
+                | Event::Starting(_)
+                | Event::Started(_)
+                | Event::Ended(_)
+                | Event::TryResize(..)
+                | Event::Resize(..)
+                | Event::Resized(..)
+                | Event::Synced(_)
+        )
+    }
+
     /// Kernel files may have to be written after it although nothing else has changed.
     pub fn needs_files(&self) -> bool {
         matches!(self, Event::Turn(_) | Event::Started(_))
@@ -218,6 +238,11 @@ pub struct SeenDetails {
 pub enum Answer {
     /// Noted.
     Done,
+    /// To `Synced`.
+    Synced {
+        /// Containers run that nothing is known of, so creations wait.
+        is_partial: bool,
+    },
     /// To `Admit` and `Resize`.
     Admission(Admission),
     /// To `TryAdmit`: somebody of the pod must have ended, so the runtime is to be asked before this one is placed.
@@ -357,6 +382,13 @@ pub enum Note {
     ConfigChanged {
         /// Containers that are elsewhere because of it.
         moved: usize,
+    },
+    /// A group was made, has other CPUs, or is over.
+    GroupChanged {
+        /// Its type and number.
+        group: String,
+        /// Its CPUs from then on; empty when it is over.
+        cpus: String,
     },
     /// The files that tell of a change did so, and it is the same machine.
     MachineUnchanged,

@@ -19,7 +19,30 @@ pub struct HugePagesNow {
     pub used: BTreeMap<String, HugeBytes>,
 }
 
+/// A container that has asked for huge pages, and where the kernel tells how many it uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HugePageUser {
+    /// The runtime's id.
+    pub runtime_id: String,
+    /// The group of its pod, as kubelet names it.
+    pub cgroup_parent: String,
+    /// Sizes of pages that it has asked for.
+    pub sizes: Vec<Bytes>,
+}
+
 impl NodeState {
+    /// The containers that have asked for huge pages and that the runtime has made.
+    pub fn huge_page_users(&self) -> impl Iterator<Item = HugePageUser> {
+        let asking = self.containers.values().filter(|it| !it.spec.huge_pages.is_empty());
+        asking.filter_map(|it| {
+            Some(HugePageUser {
+                runtime_id: it.runtime_id.clone()?,
+                cgroup_parent: it.spec.pod.cgroup_parent.clone(),
+                sizes: it.spec.huge_pages.keys().copied().collect(),
+            })
+        })
+    }
+
     /// From now on what others use is not free.
     pub(crate) fn huge_pages_read(&mut self, now: &HugePagesNow) -> Step {
         let mut left = now.free.clone();

@@ -13,6 +13,8 @@
 //! given without perhaps taking that container's. With [`Known::Journaled`], the journal may still lack what was made past the daemon;
 //! so a holder that the first sync finds running goes before whatever was granted meanwhile, which is placed again.
 //!
+//! A first view that leaves some containers undescribed keeps [`Known::Partial`] for a while; `/readyz` says so, and the runtime is asked again every few seconds.
+//!
 //! The journal's `machine` record says whether its writer was [`Known::Partial`], so that a second restart does not take the rewritten
 //! file for a whole one.
 

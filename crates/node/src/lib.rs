@@ -10,6 +10,7 @@
 //! | [`decision`], [`criteria`], [`status`] | what is told of all that |
 //! | [`mode`], [`reconfigure`], [`settings`] | what an operator changes |
 //! | [`compaction`], [`narrowing`], [`cold_start`], [`claims`], [`turned`], [`sent`], [`overflow`], [`huge_pages`] | one concern each |
+//! | [`groups`] | types of groups, and which containers are in which group |
 //! | [`occupancy`], [`resources_file`] | what runs where, for kernel files and for the containers themselves |
 
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ pub mod compactor;
 pub mod criteria;
 pub mod decision;
 pub mod event;
+pub mod groups;
 pub mod history;
 pub mod huge_pages;
 pub mod known;

@@ -126,9 +126,9 @@ impl NodeState {
                     is_left_alone: allocation.terms.preserve.cpus,
                     is_claimed: container.claim.is_pinned(),
                     is_immovable: allocation.terms.is_immovable
-                        || allocation.terms.part == Part::Joined,
+                        || allocation.terms.part.runs_on_others(),
                     may_share_elsewhere: allocation.may_share_elsewhere(),
-                    is_together: allocation.terms.part != Part::Alone,
+                    is_together: !matches!(allocation.terms.part, Part::Alone | Part::Inside(_)),
                 })
             })
             .collect();

@@ -40,7 +40,7 @@ impl NodeState {
         // It owns nothing, so it holds nothing for its pod.
         let part = match request.part() {
             Part::Joined => Part::Joined,
-            Part::Alone | Part::Holder => Part::Alone,
+            _ => Part::Alone,
         };
         let allocation = |pool| Allocation {
             is_reserved: request.is_reserved,
@@ -83,6 +83,7 @@ impl NodeState {
         }
         self.join_holes(&mut step);
         self.narrow_one(&mut step);
+        step.answer = Answer::Synced { is_partial: self.known.is_partial() };
         step
     }
 
@@ -210,7 +211,13 @@ impl NodeState {
         let is_unknown = self.observed.get(runtime_id).is_none_or(|seen| seen.cpus.is_empty());
         if let Some(details) = seen.details.as_ref().filter(|_| is_unknown) {
             let found = details.pinning.clone();
-            if let Some(held) = self.held.get_mut(runtime_id).filter(|_| !found.cpus.is_empty()) {
+            let wanted = self.pinning(id);
+            if wanted.is_some_and(|wanted| wanted.cpus == found.cpus) {
+                // Another has made it right, or what was to change was taken back.
+                self.held.remove(runtime_id);
+            } else if let Some(held) = self.held.get_mut(runtime_id)
+                && !found.cpus.is_empty()
+            {
                 *held = found.clone();
             }
             self.observed.insert(runtime_id.to_owned(), found);
@@ -244,8 +251,16 @@ impl NodeState {
             return;
         };
         let id = self.take_id();
+        self.take_into_group(id, &details.container, step);
         let (request, warnings) = self.request(id, &details.container);
-        let Some(how) = self.adopt_details(&request, &details.pinning, now, step) else { return };
+        let adopted = match self.adopt_into_group(&request) {
+            Some(how) => Some(how),
+            None => self.adopt_details(&request, &details.pinning, now, step),
+        };
+        let Some(how) = adopted else {
+            self.leave_group(id);
+            return;
+        };
         step.notes.extend(warning_notes(&details.container, &warnings));
         let decision = Decision {
             at: now,
@@ -271,7 +286,7 @@ impl NodeState {
         let has_them = |(_, held): &(ContainerId, &Allocation)| {
             held.terms.owner == request.owner
                 && held.shared.is_none()
-                && held.terms.part != Part::Joined
+                && matches!(held.terms.part, Part::Alone | Part::Holder)
                 && held.exclusive == *cpus
         };
         let Some((holder, held)) = self.ledger.allocations().find(has_them) else { return false };

@@ -6,6 +6,7 @@
 //! placed anew because a wish of everybody's has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bayplan_allocator::policy::{Policy, PoolsError, pools};
 use bayplan_allocator::{ContainerId, Pools};
@@ -16,6 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Answer, ChangedMachine, Note, Step};
+use crate::groups::GroupType;
 use crate::history::{By, Kind};
 use crate::settings::{CompactionConfig, OnNoCapacity};
 use crate::state::{Container, NodeState};
@@ -25,6 +27,8 @@ use crate::state::{Container, NodeState};
 pub struct ChangedConfig {
     /// What is derived of who says nothing himself, and which namespaces run on reserved CPUs.
     pub rules: RequestRules,
+    /// Types of groups.
+    pub groups: Arc<[GroupType]>,
     /// Moving running containers.
     pub compaction: CompactionConfig,
     /// Whether memory nodes are taken away.
@@ -92,7 +96,11 @@ impl NodeState {
         let were = self.wanting_reserved(self.ledger.pools());
         self.rules = config.rules;
         let are = self.wanting_reserved(&config.machine.pools);
-        let sent_away = self.sent_away(&were, &are);
+        let mut sent_away = self.sent_away(&were, &are);
+        let are_regrouped = self.groups.types != config.groups;
+        if are_regrouped {
+            sent_away.extend(self.change_groups(config.groups));
+        }
         self.compactor.reconfigure(config.compaction);
         self.narrower.reconfigure(config.narrows_memory);
         self.on_no_capacity = config.on_no_capacity;
@@ -102,7 +110,7 @@ impl NodeState {
             step.history.push(self.node_entry(Kind::Configured));
         }
         let not_alone = self.not_alone();
-        if config.machine.pools != *self.machine || !sent_away.is_empty() {
+        if config.machine.pools != *self.machine || !sent_away.is_empty() || are_regrouped {
             self.reseat_all(config.machine, By::Config, &sent_away, now, &mut step);
         }
         self.note_not_alone(&not_alone, &mut step);

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cold_start::Cold;
 use crate::decision::Decision;
+use crate::groups::GroupForm;
 use crate::history::Place;
 use crate::mode::Mode;
 
@@ -69,6 +70,13 @@ pub enum Record {
         why: String,
         /// When.
         at: Timestamp,
+    },
+    /// A group was made, or holds other CPUs.
+    Group(Box<GroupForm>),
+    /// A group is over.
+    GroupEnded {
+        /// The ledger's id.
+        id: u64,
     },
     /// It had never been started, so the runtime may list it as created until it is removed.
     Unstarted {
@@ -151,6 +159,8 @@ pub struct ContainerForm {
     lacks_partition: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_silent: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    says_memory: bool,
 }
 
 /// [`Resources`] as JSON.
@@ -247,6 +257,7 @@ impl From<&NewContainer> for ContainerForm {
             volumes: container.volumes.clone(),
             lacks_partition: container.lacks_partition,
             is_silent: container.is_silent,
+            says_memory: container.says_memory,
         }
     }
 }
@@ -284,6 +295,7 @@ impl From<ContainerForm> for NewContainer {
             volumes: form.volumes,
             lacks_partition: form.lacks_partition,
             is_silent: form.is_silent,
+            says_memory: form.says_memory,
         }
     }
 }
@@ -329,6 +341,15 @@ pub struct TermsForm {
     /// It runs on the exclusive CPUs that another container holds for its pod.
     #[serde(skip_serializing_if = "Not::not")]
     runs_on_pods: bool,
+    /// It is a group and no container.
+    #[serde(skip_serializing_if = "Not::not")]
+    is_group: bool,
+    /// The ledger's id of its group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<u64>,
+    /// It has CPUs of its own in that group.
+    #[serde(skip_serializing_if = "Not::not")]
+    is_inside: bool,
 }
 
 impl From<Terms> for TermsForm {
@@ -346,6 +367,9 @@ impl From<Terms> for TermsForm {
             preserves_memory: terms.preserve.memory,
             holds_for_pod: terms.part == Part::Holder,
             runs_on_pods: terms.part == Part::Joined,
+            is_group: terms.part == Part::Group,
+            group: terms.part.group().map(|it| it.0),
+            is_inside: matches!(terms.part, Part::Inside(_)),
         }
     }
 }
@@ -362,10 +386,13 @@ impl From<&TermsForm> for Terms {
             is_place_bound: form.is_place_bound,
             memory_is_expected: form.memory_is_expected,
             preserve: Preserve { cpus: form.preserves_cpus, memory: form.preserves_memory },
-            part: match (form.holds_for_pod, form.runs_on_pods) {
-                (true, _) => Part::Holder,
-                (false, true) => Part::Joined,
-                (false, false) => Part::Alone,
+            part: match (form.group.map(ContainerId), form.holds_for_pod, form.runs_on_pods) {
+                _ if form.is_group => Part::Group,
+                (Some(group), ..) if form.is_inside => Part::Inside(group),
+                (Some(group), ..) => Part::Member(group),
+                (None, true, _) => Part::Holder,
+                (None, false, true) => Part::Joined,
+                (None, false, false) => Part::Alone,
             },
         }
     }
@@ -411,6 +438,11 @@ impl AllocationForm {
         }
     }
 
+    /// Its group, if it belongs to one.
+    pub(crate) fn group(&self) -> Option<ContainerId> {
+        self.terms.group.map(ContainerId)
+    }
+
     /// It has CPUs of its own.
     pub(crate) fn has_exclusive(&self) -> bool {
         !self.exclusive.is_empty()
@@ -452,6 +484,8 @@ impl AllocationForm {
 pub struct Live {
     /// By the ledger's id.
     pub containers: BTreeMap<ContainerId, PlacedRecord>,
+    /// Groups, by the ledger's id.
+    pub groups: BTreeMap<ContainerId, GroupForm>,
     /// The next id to give out.
     pub next_id: u64,
     /// Shape of the machine that the journal is about.
@@ -493,6 +527,13 @@ pub fn replay<'a>(lines: impl IntoIterator<Item = &'a String>) -> Live {
             }
             Ok(Record::Released { id, .. }) => {
                 live.containers.remove(&ContainerId(id));
+            }
+            Ok(Record::Group(group)) => {
+                live.next_id = live.next_id.max(group.id.saturating_add(1));
+                live.groups.insert(ContainerId(group.id), *group);
+            }
+            Ok(Record::GroupEnded { id }) => {
+                live.groups.remove(&ContainerId(id));
             }
             Ok(Record::Unstarted { runtime_id }) => {
                 live.unstarted.insert(runtime_id);

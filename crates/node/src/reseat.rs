@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bayplan_allocator::{
-    Allocation, ContainerId, Offer, PoolId, Pools, Previous, Refusal, Request, offer,
+    Allocation, ContainerId, Offer, Owner, Part, PoolId, Pools, Previous, Refusal, Request, offer,
 };
 use bayplan_types::{CpuSet, MilliCpu, NodeSet};
 use jiff::Timestamp;
@@ -107,7 +107,9 @@ impl NodeState {
             places.push((id, here));
         }
         self.take_claims();
-        self.reseat(&places, &BTreeMap::new(), "not_restored", now, &mut step);
+        self.restore_groups(live.groups, &places);
+        let misplaced = self.misplaced();
+        self.reseat(&places, &misplaced, "not_restored", now, &mut step);
         if let Some(before) = before {
             self.note_elsewhere(&places, &before);
         }
@@ -229,6 +231,7 @@ impl NodeState {
         now: Timestamp,
         step: &mut Step,
     ) -> Reseated {
+        self.seat_groups(step);
         let pools = self.ledger.pools();
         let mut seats: Vec<Seat> =
             places.iter().map(|(id, form)| Seat::new(*id, form, pools)).collect();
@@ -238,14 +241,28 @@ impl NodeState {
         }
         refuse_double_claims(&mut seats);
         seats.sort_by_key(Seat::rank);
+        let holders: Vec<Owner> = seats.iter().filter_map(Seat::held_for).collect();
         let mut leaving = Vec::new();
         for seat in seats {
-            if let Err(why) = self.stay(&seat) {
+            // Those that hold CPUs for their pod come before the others of it, here and among those that leave.
+            let has_lost_holder = seat
+                .joins()
+                .is_some_and(|pod| holders.contains(&pod) && self.ledger.holder_of(pod).is_none());
+            let stays = match has_lost_holder {
+                true => Err("the CPUs of its pod are others".to_owned()),
+                false => self.stay(&seat),
+            };
+            if let Err(why) = stays {
                 leaving.push((seat, why));
             }
         }
         let mut reseated = Reseated::default();
         for (seat, why) in leaving {
+            // Where its pod has no CPUs any more, it runs on shared ones as one that joined them, until the pod has some again.
+            let lacks_holder = seat.joins().is_some_and(|it| self.ledger.holder_of(it).is_none());
+            if lacks_holder && self.stay(&seat).is_ok() {
+                continue;
+            }
             match self.find_place(&seat, &why, kind, now, step) {
                 true => reseated.moved += 1,
                 false => reseated.displaced += 1,
@@ -257,6 +274,10 @@ impl NodeState {
     /// Leaves it exactly where it was, or says why that cannot be.
     fn stay(&mut self, seat: &Seat) -> Result<(), String> {
         let allocation = seat.same_place(self.ledger.pools())?;
+        let group = self.groups.members.get(&seat.id).map(|it| it.group);
+        if allocation.terms.part.group() != group {
+            return Err("its group is another one".to_owned());
+        }
         let pool = allocation.pool;
         self.ledger.adopt(seat.id, allocation).map_err(|error| error.to_string())?;
         let named = self.ledger.pools().named(&seat.pool).map(|named| named.id);
@@ -279,6 +300,7 @@ impl NodeState {
         let Some(container) = self.containers.get(&seat.id) else { return false };
         let (name, old) = (container.full_name(), container.decision.clone());
         let spec = Arc::clone(&container.spec);
+        self.take_into_group(seat.id, &spec, step);
         let (mut request, warnings) = self.request(seat.id, &spec);
         if seat.had.as_ref().is_ok_and(|had| had.exclusive.is_empty()) {
             request = self.as_sharer(request);
@@ -300,6 +322,7 @@ impl NodeState {
         if is_placed {
             step.notes.extend(self.placed_note(seat.id));
         } else {
+            self.leave_group(seat.id);
             if !self.share(seat, &request, step) {
                 self.release(seat.id, "it has no place on this machine", now, step);
                 return false;
@@ -356,6 +379,19 @@ impl Seat {
     fn new(id: ContainerId, form: &AllocationForm, pools: &Pools) -> Seat {
         let had = form.allocation(pools).map_err(|error| error.to_string());
         Seat { id, pool: form.pool().to_owned(), had, sent_away: None }
+    }
+
+    /// The pod for which it holds exclusive CPUs.
+    fn held_for(&self) -> Option<Owner> {
+        let had = self.had.as_ref().ok()?;
+        let is_holder = had.terms.part == Part::Holder && !had.exclusive.is_empty();
+        is_holder.then_some(had.terms.owner)
+    }
+
+    /// The pod on whose exclusive CPUs it runs without holding them.
+    fn joins(&self) -> Option<Owner> {
+        let had = self.had.as_ref().ok()?;
+        (had.terms.part == Part::Joined).then_some(had.terms.owner)
     }
 
     fn rank(&self) -> (Group, Reverse<usize>, Reverse<MilliCpu>, ContainerId) {

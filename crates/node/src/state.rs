@@ -15,6 +15,7 @@
 
 mod ceilings;
 mod entries;
+mod groups;
 mod pods;
 mod refused;
 mod resizing;
@@ -35,7 +36,8 @@ use bayplan_workload::annotations::{Warning, WarningKind};
 use bayplan_workload::mates::has_ended_mates;
 use bayplan_workload::silent::Member;
 use bayplan_workload::{
-    Admission, CreateOutcome, Hardware, NewContainer, RequestRules, Ticket, derive_request,
+    Admission, CreateOutcome, Hardware, NewContainer, RequestRules, Resources, Ticket,
+    derive_request,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -46,6 +48,7 @@ use crate::decision::{
     Decision, render_asked, render_lacking, render_unused_kinds, unread_requirement,
 };
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
+use crate::groups::Groups;
 use crate::history::{Entry, Kind};
 use crate::known::Known;
 use crate::mode::{DRAINED, Mode};
@@ -113,6 +116,8 @@ pub(crate) struct Container {
     pub(crate) elsewhere: Option<Elsewhere>,
     /// It was silent about its CPUs at some time since the daemon started (`bayplan_workload::silent`).
     pub(crate) was_silent: bool,
+    /// What its pod needed as a whole before kubelet said that anew.
+    pod_before: Option<Resources>,
 }
 
 impl Container {
@@ -207,6 +212,7 @@ pub struct NodeState {
     pub(crate) turned: Turned,
     pub(crate) sent: Sent,
     pub(crate) known: Known,
+    pub(crate) groups: Groups,
 }
 
 impl NodeState {
@@ -243,6 +249,7 @@ impl NodeState {
             turned: Turned::default(),
             sent: Sent::default(),
             known: Known::default(),
+            groups: Groups::default(),
         }
     }
 
@@ -271,14 +278,15 @@ impl NodeState {
         &self.ledger
     }
 
-    /// Containers of which the last update failed: they have other CPUs than they were told.
-    pub fn failed_updates(&self) -> usize {
-        self.held.len()
-    }
-
     /// Whether an operator has stopped the rebalancer.
     pub fn is_rebalance_paused(&self) -> bool {
         self.is_rebalance_paused
+    }
+
+    /// The cgroup around the pod of the container that the runtime calls this, as kubelet named it.
+    pub fn cgroup_parent(&self, runtime_id: &str) -> Option<&str> {
+        let container = self.containers.get(self.by_runtime_id.get(runtime_id)?)?;
+        Some(&container.spec.pod.cgroup_parent)
     }
 
     /// The one way in which the state changes.
@@ -302,6 +310,7 @@ impl NodeState {
         };
         self.settle_pods(now, &mut step);
         self.settle_claims(now, &mut step);
+        self.settle_groups(&mut step);
         self.end_cold_starts(now, &mut step);
         // A failed write is repeated with the next change or after the next sync: at once it would fail again.
         if self.ledger.version() != version || !step.records.is_empty() || has_observed {
@@ -463,6 +472,7 @@ impl NodeState {
         let (mut request, warnings) = derive_request(id, spec, &self.rules, hardware, others);
         let cold = self.containers.get(&id).map(|it| it.cold).unwrap_or_default();
         request.wishes.memory.cold_start = cold.wish();
+        self.groups.shape(&mut request);
         (request, warnings)
     }
 
@@ -494,12 +504,41 @@ impl NodeState {
         self.release_earlier(&spec, now, &mut step);
         let id = self.take_id();
         let way = self.make_way(id, &mut spec, now, &mut step);
+        let fitted = match self.fit_newcomer(id, &spec) {
+            Ok(fitted) => fitted,
+            Err(why) => {
+                self.undo(way, &mut step);
+                return self.refuse_ungrouped(step, id, &spec, why, is_final, now);
+            }
+        };
         let mut step = self.admit_new(ticket, id, spec, is_final, now, step);
-        match self.containers.contains_key(&id) {
-            true => NodeState::keep(way, &mut step),
-            false => self.undo(way, &mut step),
+        match (self.containers.contains_key(&id), fitted) {
+            (true, fitted) => {
+                NodeState::keep(way, &mut step);
+                fitted.into_iter().for_each(|it| self.keep_fitted(it, id, &mut step));
+            }
+            (false, fitted) => {
+                fitted.into_iter().for_each(|it| self.undo_fitted(it));
+                self.undo(way, &mut step);
+            }
         }
         step
+    }
+
+    /// No group can take it.
+    fn refuse_ungrouped(
+        &mut self,
+        step: Step,
+        id: ContainerId,
+        spec: &NewContainer,
+        why: String,
+        is_final: bool,
+        now: Timestamp,
+    ) -> Step {
+        let (request, warnings) = self.request(id, spec);
+        let decision =
+            Decision::refused(render_asked(&request), format!("refused: {why}"), warnings, now);
+        self.refuse_unasked(step, spec, decision, is_final)
     }
 
     /// Places one that has not been here before.
@@ -585,7 +624,10 @@ impl NodeState {
 
     /// Sharers that made room for `owner`: they are told why, and the journal where they are.
     pub(crate) fn note_moves(&mut self, moves: &[Move], owner: ContainerId, step: &mut Step) {
-        let owner = self.containers.get(&owner).map(Container::full_name).unwrap_or_default();
+        let of_group =
+            || self.groups.instances.get(&owner).map(|it| format!("the group {}", it.name()));
+        let owner = self.containers.get(&owner).map(Container::full_name).or_else(of_group);
+        let owner = owner.unwrap_or_default();
         for made in moves {
             let pools = self.ledger.pools();
             let name = |pool| pools.get(pool).map_or("?", |pool| pool.name.as_str()).to_owned();
@@ -662,6 +704,7 @@ impl NodeState {
             claim,
             elsewhere: None,
             was_silent: false,
+            pod_before: None,
         };
         self.containers.insert(id, container);
         self.remember_home(id);
@@ -778,6 +821,7 @@ impl NodeState {
         step.history.push(departure);
         let heir = self.heir_of(id);
         self.ledger.release(id);
+        self.leave_group(id);
         step.records.extend(heir.and_then(|heir| self.placed_record(heir)));
         self.unsettle(&container.spec);
         self.by_ticket.retain(|_, (other, _)| *other != id);

@@ -29,9 +29,36 @@ pub struct Status {
     pub pools: Vec<PoolStatus>,
     /// Every container, by pod and name.
     pub containers: Vec<ContainerStatus>,
+    /// The front end, where it is not the CRI proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub front_end: Option<FrontEndStatus>,
+    /// Every group, by type and number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupStatus>,
     /// The configuration that this is under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<ConfigStatus>,
+}
+
+/// A front end that registers with the runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrontEndStatus {
+    /// `nri`.
+    pub kind: String,
+    /// The runtime has registered it; otherwise containers are created without it.
+    pub is_registered: bool,
+    /// Why it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Name and version of the runtime that has registered it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    /// That runtime's version of NRI; absent before NRI 0.12.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nri_version: Option<String>,
+    /// How long that runtime waits for an answer, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_timeout_ms: Option<u64>,
 }
 
 /// The configuration that holds.
@@ -104,6 +131,24 @@ pub struct PoolStatus {
     pub shared_requests_milli: u64,
 }
 
+/// One group of containers with a common CPU set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Its type and number, for example `web[0]`.
+    pub name: String,
+    /// What its members have in common beside the type.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub key: String,
+    /// All of its CPUs.
+    pub cpus: String,
+    /// Those that its members share.
+    pub shared_cpus: String,
+    /// CPU time that its members request.
+    pub requests_milli: u64,
+    /// How many there are.
+    pub members: usize,
+}
+
 /// One container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerStatus {
@@ -143,6 +188,9 @@ pub struct ContainerStatus {
     pub mems_left_alone: bool,
     /// Its pool; `reserved` for one on the reserved CPUs.
     pub pool: String,
+    /// Its group; empty where it is in none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
     /// What it has, where that is not what was asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldSets>,

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayplan_types::{Bytes, CpuId, CpuSet};
 
 use crate::agree::{Agreed, Refused, agree};
-use crate::fold::name_cpus;
 use crate::snapshot::{CacheFacts, CacheKind, CpuFacts, Oddity};
 use crate::topology::Cache;
+use bayplan_types::fold::name_cpus;
 
 const CPU_DIR: &str = "/sys/devices/system/cpu";
 /// No processor has more levels.

@@ -16,13 +16,13 @@ use bayplan_types::{CpuSet, NodeSet};
 use crate::agree::{Agreed, agree};
 use crate::caches::{Facts, contradiction, derive_caches};
 use crate::device::derive_devices;
-use crate::fold::{fold_short, name_cpus};
 use crate::kinds::{derive_kinds, derive_policies, derive_priorities, packages_of};
 use crate::mems::set_mems;
 use crate::nest::{Candidate, LeftOut, nest};
 use crate::numa::{Numa, derive_numa};
 use crate::snapshot::{Oddity, Snapshot};
 use crate::topology::{Cache, Level, NumaNode, Parts, Topology};
+use bayplan_types::fold::{fold_short, name_cpus};
 
 /// The largest CPU number that is believed, twice what Linux allows (`CONFIG_NR_CPUS`). The sets of every CPU have a bit for every
 /// smaller number, so memory grows with the square.

@@ -6,9 +6,9 @@ use std::fmt;
 
 use bayplan_types::{CpuSet, NodeId};
 
-use crate::fold::name_cpus;
 use crate::snapshot::{DeviceFacts, Oddity, PciAddress};
 use crate::topology::{NumaNode, Topology};
+use bayplan_types::fold::name_cpus;
 
 const PCI_DIR: &str = "/sys/bus/pci/devices";
 

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayplan_types::{CoreKind, CpuId, CpuSet};
 
 use crate::caches::Facts;
-use crate::fold::name_cpus;
 use crate::snapshot::{Oddity, PolicyFacts, Snapshot};
 use crate::topology::{FrequencyPolicy, index_cpus};
+use bayplan_types::fold::name_cpus;
 
 /// The online CPUs of each kind of core; empty where all are alike.
 pub(crate) fn derive_kinds(

@@ -10,22 +10,16 @@ mod check;
 mod derive;
 mod device;
 mod fingerprint;
-mod fold;
 mod json;
 mod kinds;
-mod map;
 mod memory;
 mod mems;
 mod nest;
 mod numa;
-mod picture;
 #[cfg(test)]
 mod properties;
-mod render;
 mod snapshot;
 mod synthetic;
-#[cfg(test)]
-mod tests;
 mod topology;
 
 pub use check::check_topology;
@@ -36,9 +30,6 @@ pub use json::{
     JSON_FORMAT, JSON_HELP, KernelJson, KindJson, NodeJson, ObjectJson, OddityJson, PrioritiesJson,
     ResctrlJson, TopologyJson, to_json,
 };
-pub use map::render_map;
-pub use picture::{Seat, render_dot, render_svg};
-pub use render::render_tree;
 pub use snapshot::{
     AccessFacts, BandwidthControl, CacheControl, CacheFacts, CacheKind, CpuFacts, DaxFacts,
     DaxOrigin, DeviceFacts, HugePages, KernelFacts, KindFacts, NodeFacts, Oddity, PciAddress,
@@ -48,5 +39,5 @@ pub use snapshot::{
 pub use synthetic::{SYNTHETIC_HELP, SyntheticError, parse_machine};
 pub use topology::{
     Cache, FrequencyPolicy, KindEvidence, Level, MemorySpeed, NumaNode, Object, ObjectIdx, StandIn,
-    Topology,
+    Topology, index_cpus,
 };

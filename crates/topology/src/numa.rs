@@ -6,10 +6,10 @@ use std::collections::btree_map::Entry;
 
 use bayplan_types::{Bytes, CpuSet, NodeId, NodeSet};
 
-use crate::fold::name_cpus;
 use crate::memory::{set_kinds, speed};
 use crate::snapshot::{NodeFacts, Oddity, Snapshot};
 use crate::topology::NumaNode;
+use bayplan_types::fold::name_cpus;
 
 const NODE_DIR: &str = "/sys/devices/system/node";
 /// The largest node number that is believed, twice what Linux allows (`CONFIG_NODES_SHIFT`): there is a distance from every node to every

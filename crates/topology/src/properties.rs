@@ -182,8 +182,6 @@ proptest! {
         }
         if let Ok(topology) = derive(&snapshot) {
             prop_assert_eq!(check_topology(&topology), Vec::<String>::new());
-            let _text = render_tree(&topology);
-            let _text = render_map(&topology, &|_| ".".to_owned());
             let _json = to_json(&topology);
         }
     }

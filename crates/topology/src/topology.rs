@@ -471,9 +471,7 @@ impl Topology {
 }
 
 /// What each CPU belongs to, by CPU number; the first owner counts.
-pub(crate) fn index_cpus<'a, T: Copy>(
-    owners: impl Iterator<Item = (T, &'a CpuSet)>,
-) -> Vec<Option<T>> {
+pub fn index_cpus<'a, T: Copy>(owners: impl Iterator<Item = (T, &'a CpuSet)>) -> Vec<Option<T>> {
     let mut owner_at: Vec<Option<T>> = Vec::new();
     for (owner, cpus) in owners {
         let len = cpus.last().map_or(0, |cpu| cpu.0 as usize + 1);

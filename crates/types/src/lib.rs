@@ -2,6 +2,7 @@
 
 mod bit_set;
 mod cpu_set;
+pub mod fold;
 mod hardware;
 mod id;
 mod node_set;

@@ -28,7 +28,10 @@ pub trait Agent: Clone + Send + Sync + 'static {
     /// The admitted creation came to an end. Called exactly once for each `admit` that was not refused.
     fn created(&self, ticket: Ticket, outcome: CreateOutcome) -> impl Future<Output = ()> + Send;
     /// `StartContainer` arrived. The container has its cgroup, and none of its instructions has run; the call is forwarded when this is over.
-    fn starting(&self, container_id: &str) -> impl Future<Output = ()> + Send;
+    ///
+    /// # Errors
+    /// Its kernel files are not in place, and `onFailure` is `closed`: a front end that can refuse the start does, with this text.
+    fn starting(&self, container_id: &str) -> impl Future<Output = Result<(), String>> + Send;
     /// `StartContainer` succeeded.
     fn started(&self, container_id: &str) -> impl Future<Output = ()> + Send;
     /// `StopContainer` or `RemoveContainer` succeeded, or the runtime does not know the container (`NOT_FOUND`).

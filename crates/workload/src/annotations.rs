@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 
 use bayplan_allocator::Wishes;
 
-pub use affinity::{Affinity, affinities};
+pub use affinity::{Affinity, Condition, affinities, is_key, value_of};
 pub use effect::ClassNames;
 pub use field::Field;
 pub use hints::{HintSource, Hints, nears};
@@ -69,6 +69,8 @@ pub struct Asked {
     pub prefer_reserved_cpus: Option<bool>,
     /// Whether the pod said anything about isolated CPUs; if not, the configuration may.
     pub prefer_isolated_cpus: Option<bool>,
+    /// The type of groups that it is to belong to.
+    pub group: Option<String>,
     /// Everything that placement takes as it is. `place` is filled from `affinity` and `hints` by those who know the others and the devices.
     pub wishes: Wishes,
     /// What a webhook says that the container requests, and in which annotation.

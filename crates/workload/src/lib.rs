@@ -7,6 +7,7 @@
 //! | [`annotations`] | what a pod asks for beyond amounts |
 //! | [`mates`] | what is still to come of a container's pod |
 //! | [`silent`] | containers that have their settings from their pod's figure |
+//! | [`cmk`] | what CMK's words in a container's command and environment ask for |
 //! | [`devices`] | devices and volumes as kubelet names them |
 //! | [`agent`], [`admission`] | the seam between a front end and the node, and the values that cross it |
 
@@ -15,6 +16,7 @@
 pub mod admission;
 pub mod agent;
 pub mod annotations;
+pub mod cmk;
 pub mod devices;
 pub mod mates;
 pub mod request;

@@ -3,7 +3,8 @@
 //!
 //! CRI brings containers one by one. But kubelet writes into the sandbox configuration, which comes along with every container, what the pod
 //! needs as a whole (`calculateSandboxResources`, since 1.23): the sum of its containers, or what its init containers need where that is
-//! more. What of that nobody holds yet is still to come.
+//! more. What of that no container holds yet is still to come; nothing of the CPUs is where a silent container ([`crate::silent`]) counts the
+//! rest of them already.
 
 use bayplan_allocator::{ContainerId, PodWishes};
 use bayplan_types::{Bytes, MilliCpu, QosClass};
@@ -24,13 +25,19 @@ pub(crate) fn pod_wishes<'a>(
         return wishes;
     }
     let mut held = amount(container.resources, pod.qos);
+    // Silent containers count together all that the others leave of the pod's CPUs, whatever their own shares say.
+    let mut is_shared_out = container.is_silent;
     for (id, other) in others.filter(|(_, other)| other.pod.is(pod)) {
         wishes.mates.push(id);
+        is_shared_out |= other.is_silent;
         let theirs = amount(other.resources, pod.qos);
         held.cpu += theirs.cpu;
         held.memory += theirs.memory;
     }
-    wishes.rest = whole.cpu.saturating_sub(held.cpu);
+    wishes.rest = match is_shared_out {
+        true => MilliCpu::ZERO,
+        false => whole.cpu.saturating_sub(held.cpu),
+    };
     wishes.rest_memory = whole.memory.saturating_sub(held.memory);
     // Of the others of one that is made again, some may have ended for good.
     wishes.is_rest_sure = container.attempt == 0;
@@ -97,6 +104,37 @@ mod tests {
             format!("mates {mates:?}, rest {rest} and {rest_memory}, has ended {has_ended}"),
             expected
         );
+    }
+
+    #[test]
+    fn the_rest_is_not_counted_once_more_beside_a_silent_container() {
+        let resources = |shares: i64| Resources { cpu_shares: shares, ..Resources::default() };
+        let pod = Pod {
+            id: "a".to_owned(),
+            qos: Some(QosClass::Guaranteed),
+            resources: resources(4096),
+            ..Pod::default()
+        };
+        // Open-ended: its own request is half a CPU, its limit the pod's.
+        let silent = NewContainer {
+            pod: pod.clone(),
+            name: "silent".to_owned(),
+            resources: Resources { cpu_quota: 400_000, ..resources(512) },
+            is_silent: true,
+            ..NewContainer::default()
+        };
+        let own = NewContainer { pod, resources: resources(1024), ..NewContainer::default() };
+        for (newcomer, others, expected) in [
+            (&silent, &[][..], 0),
+            (&silent, &[&own], 0),
+            (&own, &[&silent], 0),
+            (&own, &[], 3000),
+            (&own, &[&own], 2000),
+        ] {
+            let ids = others.iter().zip(0..).map(|(other, id)| (ContainerId(id), *other));
+            let rest = pod_wishes(newcomer, ids, false).rest;
+            assert_eq!(rest, MilliCpu(expected), "{} beside {}", newcomer.name, others.len());
+        }
     }
 
     #[test]

@@ -104,6 +104,9 @@ pub struct NewContainer {
     pub lacks_partition: bool,
     /// It says nothing of its CPUs itself, and has its settings from its pod's ([`crate::silent`]); false until that was found.
     pub is_silent: bool,
+    /// Its memory was resized in place to as much as its pod has, or more, which it did not have from its pod before: until the pod's figure
+    /// follows, the limit is its own all the same ([`crate::silent`]).
+    pub says_memory: bool,
 }
 
 /// Limits of huge pages by the name of their size. Kubelet names every size of the node, most of them with zero; what is no size is

@@ -56,7 +56,7 @@ impl Share {
         let cpu = self.cpu?;
         Some(match self.part {
             Part::Holder => Demand::new(cpu.whole_cpus(), None),
-            Part::Alone | Part::Joined => Demand::new(0, Some(cpu)),
+            _ => Demand::new(0, Some(cpu)),
         })
     }
 }
@@ -156,13 +156,32 @@ fn memory(
     let of_pod = positive(pod.memory_limit).unwrap_or(0);
     let rows = |counts_silent: bool| {
         members.iter().map(move |(id, it)| {
-            let is_filled = limit(it) == of_pod || limit(it) == whole;
+            let is_filled = !it.says_memory && (limit(it) == of_pod || limit(it) == whole);
             (*id, limit(it), is_filled || (counts_silent && it.is_silent))
         })
     };
     // Where it was made larger, they follow as well.
     let is_behind = own(rows(false)) > whole;
     over(id, whole, rows(is_behind)).map(Bytes)
+}
+
+/// Whether a container that is resized in place says its memory itself although the figure is its pod's, or more: what it had before was not
+/// filled from the pod. `pod_before` is the pod's figure before the last one, where kubelet has resized the pod first.
+pub fn says_memory(
+    before: &NewContainer,
+    resized: Resources,
+    pod_before: Option<Resources>,
+) -> bool {
+    let limit = |it: Resources| positive(it.memory_limit);
+    let (had, has) = (limit(before.resources), limit(resized));
+    let of_pod = limit(before.pod.resources);
+    if had == has {
+        return before.says_memory;
+    }
+    let is_filled = |pod: Option<u64>| pod.is_some() && had >= pod;
+    let was_filled = before.is_silent
+        || (!before.says_memory && (is_filled(of_pod) || is_filled(pod_before.and_then(limit))));
+    of_pod.is_some() && has >= of_pod && !was_filled
 }
 
 /// What those ask for that are not filled from the pod.

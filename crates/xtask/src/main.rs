@@ -1,4 +1,4 @@
-//! Automation of the project: `cargo xtask setup`, `test`, `fuzz`, `deny`, `nightly`, `lab`, `tidy` and `package`.
+//! Automation of the project: `cargo xtask setup`, `test`, `fuzz`, `deny`, `nightly`, `lab`, `tidy`, `shape` and `package`.
 
 #![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
 
@@ -7,10 +7,12 @@ mod fuzz;
 mod image;
 mod lab;
 mod links;
+mod modules;
 mod nightly;
 mod package;
 mod program;
 mod setup;
+mod shape;
 mod test;
 mod tidy;
 mod units;
@@ -28,7 +30,9 @@ cargo xtask setup        install what the tests need: Debian packages, and kerne
 cargo xtask test         every test of the workspace that this machine can run, quick ones first, then the guest tests in a virtual machine with each
                          kernel, and some of them under systemd; a table says what was left out and what it needs. As root with setup
                          before; with CI=true nothing may be left out
-cargo xtask tidy         check the layers, that the pure crates stay pure, the checksums of the protocol files, and the systemd units
+cargo xtask tidy         check the layers, that the pure crates stay pure and modules do not import each other in cycles, the checksums of the
+                         protocol files, and the systemd units
+cargo xtask shape        lines, modules and cycles of each crate, and the largest file, function and struct
 cargo xtask deny         check licences, sources and bans of all dependencies with cargo-deny
 ";
 
@@ -39,6 +43,7 @@ fn main() -> ExitCode {
         ["setup"] => lab::prepare().map(Some),
         ["test"] => test::run().map(Some),
         ["tidy"] => tidy::run().map(Some),
+        ["shape"] => shape::run().map(Some),
         ["chart"] => chart::run().map(Some),
         ["image"] => image::run(None).map(Some),
         ["image", program] => image::run(Some(program)).map(Some),

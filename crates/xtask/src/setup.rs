@@ -111,6 +111,20 @@ pub(crate) fn has_containers() -> bool {
     ["containerd", "ctr", "runc", "busybox"].into_iter().all(has_program)
 }
 
+/// Whether `tests/programs/build.py` has put containerd 2 into its cache.
+pub(crate) fn has_containerd_2() -> bool {
+    let variable = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty());
+    let base = variable("XDG_CACHE_HOME").map(PathBuf::from);
+    let base = base.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
+    let cache = variable("BAYPLAN_PROGRAMS_CACHE").map(PathBuf::from);
+    let Some(cache) = cache.or(base.map(|it| it.join("bayplan-programs"))) else { return false };
+    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
+    entries.map(|it| it.path()).any(|it| {
+        let name = it.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("containerd-2-") && it.join("containerd").is_file()
+    })
+}
+
 /// Whether tests with a real Prometheus find its programs.
 pub(crate) fn has_prometheus() -> bool {
     let (package, programs) = UNPACKED;

@@ -9,14 +9,16 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::links::check_links;
+use crate::shape::check_cycles;
 use crate::units::check_units;
 use crate::{cargo, workspace};
 
 /// Layer of each crate: it may depend on lower ones only.
-const LAYERS: [(&str, u8); 14] = [
+const LAYERS: &[(&str, u8)] = &[
     ("bayplan-types", 0),
     ("bayplan-topology", 1),
     ("bayplan-allocator", 2),
+    ("bayplan-drawing", 2),
     ("bayplan-workload", 3),
     ("bayplan-enforcement", 3),
     ("bayplan-rebalance", 3),
@@ -24,6 +26,7 @@ const LAYERS: [(&str, u8); 14] = [
     ("bayplan-config", 5),
     ("bayplan-host", 6),
     ("bayplan-cri", 6),
+    ("bayplan-nri", 6),
     ("bayplan-probes", 6),
     ("bayplan-cluster", 6),
     ("bayplan-daemon", 7),
@@ -42,6 +45,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let mut breaches = check_layers(&metadata);
     breaches.extend(check_purity(&metadata));
     breaches.extend(check_lints()?);
+    breaches.extend(check_cycles()?);
     breaches.extend(check_protocols()?);
     breaches.extend(check_units());
     breaches.extend(check_links()?);
@@ -173,8 +177,10 @@ fn check_protocols() -> anyhow::Result<Vec<String>> {
             breaches.push(format!("proto/{file} has SHA-256 {digest}, which is not in README.md"));
         }
     }
-    if !readme.contains("| `cri/api.proto`") {
-        breaches.push("proto/README.md does not list cri/api.proto".to_owned());
+    for file in ["cri/api.proto", "nri/api.proto"] {
+        if !readme.contains(&format!("| `{file}`")) {
+            breaches.push(format!("proto/README.md does not list {file}"));
+        }
     }
     Ok(breaches)
 }

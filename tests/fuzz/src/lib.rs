@@ -7,7 +7,8 @@ mod node;
 
 use bayplan_host::kernel_files::KernelFiles;
 use bayplan_host::{Depth, read_files};
-use bayplan_topology::{Snapshot, check_topology, derive, render_map, render_tree, to_json};
+use bayplan_drawing::{render_map, render_tree};
+use bayplan_topology::{Snapshot, check_topology, derive, to_json};
 
 pub use call::Call;
 pub use damage::{Damage, Edit};

@@ -39,8 +39,16 @@ impl Way {
 /// By number of units; `None` where that many cannot be had.
 type Table = Vec<Option<Way>>;
 
+#[cfg(test)]
+thread_local! {
+    /// Ways that were compared by this thread, for tests that bound the search.
+    pub(crate) static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// Adds the better of both to the table.
 fn improve(table: &mut Table, count: usize, way: Way) {
+    #[cfg(test)]
+    COMPARED.set(COMPARED.get() + 1);
     if let Some(slot) = table.get_mut(count)
         && slot.as_ref().is_none_or(|there| way.key() < there.key())
     {

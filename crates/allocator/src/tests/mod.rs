@@ -1,6 +1,7 @@
 //! Placement by example. Properties over random machines and histories are in [`properties`], the comparison with brute force in [`exact`].
 
 mod exact;
+mod groups;
 mod memory;
 mod peers;
 mod pods;
@@ -107,6 +108,10 @@ fn wish(wanted: &mut Request, word: &str) {
         "preserve" => preserve.cpus = true,
         "keep-mems" => preserve.memory = true,
         "immovable" => *is_immovable = true,
+        "group" => pod.part = Part::Group,
+        "in" => pod.part = Part::Member(ContainerId(value.parse().unwrap())),
+        "inside" => pod.part = Part::Inside(ContainerId(value.parse().unwrap())),
+        "exactly" => cpus.exactly = value.parse().unwrap(),
         other => unreachable!("no wish is called {other}"),
     }
 }
@@ -139,6 +144,12 @@ fn play(ledger: &mut Ledger, step: &str) -> String {
         return format!("shared {}", ledger.free());
     }
     let (mut wanted, is_resize) = parse_step(step);
+    if is_resize && ledger.group(wanted.id).is_some() {
+        wanted.wishes.pod.part = Part::Group;
+        let resized = ledger.resize_group(&wanted).map(|_| ());
+        let cpus = ledger.group_cpus(wanted.id);
+        return format!("{cpus}{}", resized.err().map(|why| refused(&why)).unwrap_or_default());
+    }
     if is_resize {
         let held = ledger.release(wanted.id).unwrap();
         wanted.previous = Some(Previous { pool: held.pool, exclusive: held.exclusive });
@@ -156,10 +167,14 @@ fn play(ledger: &mut Ledger, step: &str) -> String {
             let (exclusive, mems) = (&allocation.exclusive, &allocation.mems);
             format!("{pool}, owns [{exclusive}] of {cpus}{idle}, mems {mems}")
         }
-        Err(refusal) => match &refusal.considered[0].outcome {
-            Err(rejection) => format!("refused: {rejection}"),
-            Ok(_) => unreachable!("a refusal with a pool that fits"),
-        },
+        Err(refusal) => refused(&refusal),
+    }
+}
+
+fn refused(refusal: &Refusal) -> String {
+    match &refusal.considered[0].outcome {
+        Err(rejection) => format!("refused: {rejection}"),
+        Ok(_) => unreachable!("a refusal with a pool that fits"),
     }
 }
 

@@ -31,6 +31,21 @@ enum Op {
     },
     Restart,
     Narrow,
+    Group {
+        cpus: usize,
+        exactly: Option<u64>,
+        wishes: Vec<&'static str>,
+    },
+    GroupSize {
+        which: usize,
+        cpus: usize,
+    },
+    Join {
+        which: usize,
+        own: usize,
+        gib: u64,
+        wishes: Vec<&'static str>,
+    },
 }
 
 /// Half of the containers wish nothing.
@@ -91,6 +106,20 @@ fn any_op(exclusive_max: usize) -> impl Strategy<Value = Op> {
             .prop_map(|(which, exclusive, shared)| Op::Resize { which, exclusive, shared }),
         1 => Just(Op::Restart),
         1 => Just(Op::Narrow),
+    ]
+}
+
+/// The same, with groups.
+fn any_group_op(exclusive_max: usize) -> impl Strategy<Value = Op> {
+    let exactly = prop::option::weighted(0.3, any::<u64>());
+    prop_oneof![
+        6 => any_op(exclusive_max),
+        2 => (1..=exclusive_max, exactly, any_wishes())
+            .prop_map(|(cpus, exactly, wishes)| Op::Group { cpus, exactly, wishes }),
+        3 => (any::<usize>(), 0..=exclusive_max + 3)
+            .prop_map(|(which, cpus)| Op::GroupSize { which, cpus }),
+        5 => (any::<usize>(), 0usize..3, 0u64..6, any_wishes())
+            .prop_map(|(which, own, gib, wishes)| Op::Join { which, own, gib, wishes }),
     ]
 }
 
@@ -215,7 +244,7 @@ fn check_skipped(ledger: &Ledger, wanted: &Request, offer: &Offer) -> Result<(),
             continue;
         }
         let pool = ledger.pools().get(row.pool).unwrap();
-        let Ok(Standing::Short(short)) = search.score(pool) else {
+        let Ok(Standing::Short(short)) = search.score(pool, 0) else {
             prop_assert!(false, "{} is not short", pool.name);
             continue;
         };
@@ -240,13 +269,27 @@ impl Played {
             Op::Create { .. } => self.create(step, op)?,
             Op::Release(which) if !self.requests.is_empty() => {
                 let id = named(which).unwrap();
-                self.requests.remove(&id);
-                prop_assert!(self.ledger.release(id).is_some());
-                prop_assert!(self.ledger.release(id).is_none());
+                let is_needed = self.ledger.members_of(id).next().is_some();
+                prop_assert_eq!(self.ledger.release(id).is_none(), is_needed);
+                if !is_needed {
+                    self.requests.remove(&id);
+                    prop_assert!(self.ledger.release(id).is_none());
+                }
             }
             Op::Resize { which, exclusive, shared } if !self.requests.is_empty() => {
-                self.resize(request(named(which).unwrap().0, exclusive, shared))?;
+                let id = named(which).unwrap();
+                let part = self.ledger.allocation(id).unwrap().terms.part;
+                if part != Part::Group {
+                    let mut wanted = request(id.0, exclusive, shared);
+                    wanted.wishes.pod.part = part;
+                    self.resize(wanted)?;
+                }
             }
+            Op::Group { cpus, exactly, wishes } => {
+                self.make_group(step, (cpus, exactly), &wishes)?;
+            }
+            Op::GroupSize { which, cpus } => self.resize_group(which, cpus)?,
+            Op::Join { which, own, gib, wishes } => self.join(step, (which, own, gib), &wishes)?,
             Op::Restart => {
                 let again = restarted(&self.ledger);
                 prop_assert_eq!(again.holdings(), self.ledger.holdings());
@@ -255,6 +298,100 @@ impl Played {
             Op::Narrow => narrow_all(&mut self.ledger, &self.requests)?,
             _ => {}
         }
+        Ok(())
+    }
+
+    fn make_group(
+        &mut self,
+        step: u64,
+        (cpus, exactly): (usize, Option<u64>),
+        wishes: &[&str],
+    ) -> Result<(), TestCaseError> {
+        let mut wanted = request(step, cpus, None);
+        wishes.iter().for_each(|word| wish(&mut wanted, word));
+        wanted.wishes.preserve = Preserve::default();
+        wanted.memory = Bytes::ZERO;
+        wanted.memory_limit = None;
+        wanted.huge_pages.clear();
+        wanted.is_reserved = false;
+        wanted.owner = Owner { pod: 1000 + step, namespace: 1000 + step };
+        wanted.wishes.pod = PodWishes { part: Part::Group, ..PodWishes::default() };
+        if let Some(mask) = exactly {
+            let known = self.ledger.pools().cpus();
+            let of_mask = known.iter().filter(|cpu| mask & 1 << (cpu.0 % 64) != 0);
+            wanted.wishes.cpus.exactly = of_mask.take(cpus).collect();
+        }
+        let exactly = wanted.wishes.cpus.exactly.clone();
+        let Ok(offer) = offer(&self.ledger, &wanted) else { return Ok(()) };
+        let given = offer.allocation().exclusive.clone();
+        prop_assert!(exactly.is_empty() && given.len() == cpus || given == exactly);
+        self.ledger.commit(offer).unwrap();
+        self.requests.insert(wanted.id, wanted);
+        Ok(())
+    }
+
+    fn nth_group(&self, which: usize) -> Option<ContainerId> {
+        let groups: Vec<ContainerId> = self.ledger.groups().map(|(id, _)| id).collect();
+        groups.get(which % groups.len().max(1)).copied()
+    }
+
+    /// Nothing but the group and what shares its CPUs is another then, beside sharers that made way.
+    fn resize_group(&mut self, which: usize, cpus: usize) -> Result<(), TestCaseError> {
+        let Some(id) = self.nth_group(which) else { return Ok(()) };
+        let mut wanted = self.requests[&id].clone();
+        if !wanted.wishes.cpus.exactly.is_empty() {
+            return Ok(());
+        }
+        wanted.demand = Demand::new(cpus, None);
+        let before = self.ledger.clone();
+        let (had, kept) = (before.group_cpus(id), before.holdings().clone());
+        let given: usize = before.members_of(id).map(|(_, it)| it.exclusive.len()).sum();
+        let is_shared = before.members_of(id).any(|(_, it)| it.exclusive.is_empty());
+        match self.ledger.resize_group(&wanted) {
+            Ok(_) => {
+                let has = self.ledger.group_cpus(id);
+                prop_assert_eq!(has.len(), cpus.max(given + usize::from(is_shared)));
+                let (kept, gone) = (has.intersection(&had), had.difference(&has));
+                // What shrinks beside members with CPUs of their own may have to keep away from these.
+                let is_all =
+                    if has.len() < had.len() { given > 0 || kept == has } else { gone.is_empty() };
+                // Without the wish, isolated CPUs are given back.
+                prop_assert!(is_all || !had.is_disjoint(before.pools().isolated()));
+            }
+            Err(_) => prop_assert_eq!(self.ledger.holdings(), &kept),
+        }
+        for (other, it) in before.allocations().filter(|(other, _)| *other != id) {
+            let now = self.ledger.allocation(other).unwrap();
+            prop_assert_eq!(&now.exclusive, &it.exclusive);
+            prop_assert!(it.mems.is_subset(&now.mems));
+        }
+        Ok(())
+    }
+
+    fn join(
+        &mut self,
+        step: u64,
+        (which, own, gib): (usize, usize, u64),
+        wishes: &[&str],
+    ) -> Result<(), TestCaseError> {
+        let Some(group) = self.nth_group(which) else { return Ok(()) };
+        let mut wanted = request(step, own, None);
+        wishes.iter().for_each(|word| wish(&mut wanted, word));
+        wanted.memory = Bytes::gib(gib);
+        wanted.is_reserved = false;
+        let part = if own == 0 { Part::Member(group) } else { Part::Inside(group) };
+        wanted.wishes.pod = PodWishes { part, ..PodWishes::default() };
+        let before = self.ledger.clone();
+        let all = before.group_cpus(group);
+        let Ok(offer) = offer(&self.ledger, &wanted) else { return Ok(()) };
+        prop_assert_eq!(offer.allocation().exclusive.len(), own);
+        prop_assert!(offer.moves().is_empty());
+        self.ledger.commit(offer).unwrap();
+        let held = self.ledger.allocation(wanted.id).unwrap();
+        prop_assert!(self.ledger.cpus_of(held).is_subset(&all));
+        prop_assert_eq!(self.ledger.group_cpus(group), all);
+        prop_assert_eq!(self.ledger.free(), before.free());
+        self.requests.insert(wanted.id, wanted);
         Ok(())
     }
 
@@ -289,7 +426,12 @@ impl Played {
         let ledger = &mut self.ledger;
         let held = ledger.release(wanted.id).unwrap();
         wanted.previous = Some(Previous { pool: held.pool, exclusive: held.exclusive.clone() });
+        let part = wanted.wishes.pod.part;
         match offer(ledger, &wanted) {
+            Ok(offer) if part.group().is_some() => {
+                ledger.commit(offer).unwrap();
+                self.requests.insert(wanted.id, wanted);
+            }
             Ok(offer) => {
                 let now = offer.allocation().exclusive.clone();
                 prop_assert_eq!(now.len(), wanted.demand.exclusive());
@@ -334,8 +476,9 @@ fn check_history(line: &str, reserved: &str, ops: Vec<Op>) -> Result<(), TestCas
         check_room(&played.ledger, &before)?;
     }
     check_zones(&played.ledger)?;
-    for id in played.requests.into_keys() {
-        played.ledger.release(id);
+    // Groups go after their members.
+    for id in played.requests.keys().chain(played.requests.keys()) {
+        played.ledger.release(*id);
     }
     prop_assert_eq!(played.ledger.holdings(), &initial);
     Ok(())
@@ -384,6 +527,14 @@ proptest! {
     fn any_history_on_any_machine_keeps_every_invariant(
         (line, reserved) in any_machine(),
         ops in prop::collection::vec(any_op(8), 1..40),
+    ) {
+        check_history(&line, &reserved, ops)?;
+    }
+
+    #[test]
+    fn any_history_with_groups_keeps_every_invariant(
+        (line, reserved) in any_machine(),
+        ops in prop::collection::vec(any_group_op(8), 1..40),
     ) {
         check_history(&line, &reserved, ops)?;
     }

@@ -7,6 +7,7 @@ use bayplan_types::CpuId;
 use proptest::prelude::*;
 
 use super::*;
+use crate::pick::ways::COMPARED;
 
 /// The ledger of a machine in which other containers own CPUs, each of the sets one container.
 fn with_taken(line: &str, reserved: &str, taken: &[CpuSet]) -> Option<Ledger> {
@@ -209,6 +210,118 @@ fn what_no_cpu_can_be_is_refused_and_the_text_says_so() {
             numa:1 core:4 pu:2 |  | 1-2 | 5 idle | needs 6 exclusive CPUs with idle siblings; 4 are free; 2 more would have to be freed
         "#]],
     );
+}
+
+#[test]
+fn fewest_counts_the_cpus_that_meet_the_requirements() {
+    let smt = "numa:2 core:4 pu:2";
+    check_cases(
+        &[
+            // One thread of each core: a node has four.
+            (smt, "", "", "6 fewest:Numa each-core"),
+            (smt, "", "", "4 fewest:Numa each-core"),
+            (smt, "", "4", "4 fewest:Numa each-core"),
+            (smt, "", "", "6 fewest:Numa idle each-core"),
+            // What is reserved breaks cores.
+            (smt, "0-2", "", "8 fewest:Numa whole"),
+            (smt, "0-2,4", "", "8 fewest:Numa whole"),
+            (smt, "0-2,4", "", "6 fewest:Numa whole"),
+            (smt, "0-2,4", "", "7 fewest:Numa idle"),
+            ("numa:2 core:4 isolated:2-3,6-7", "", "", "3 fewest:Numa isolated!"),
+            // Without a requirement all CPUs count.
+            (smt, "", "", "6 fewest:Numa"),
+            (smt, "", "1-2,4", "6 fewest:Numa"),
+        ],
+        expect![[r#"
+            numa:2 core:4 pu:2 |  |  | 6 fewest:Numa each-core | 0-5 (4+2, 6 split)
+            numa:2 core:4 pu:2 |  |  | 4 fewest:Numa each-core | 0-3 (4, 4 split)
+            numa:2 core:4 pu:2 |  | 4 | 4 fewest:Numa each-core | 5-7,12 (4, 4 split)
+            numa:2 core:4 pu:2 |  |  | 6 fewest:Numa idle each-core | 0-5 (4+2, 6 split)
+            numa:2 core:4 pu:2 | 0-2 |  | 8 fewest:Numa whole | 4-7,12-15 (8, 0 split)
+            numa:2 core:4 pu:2 | 0-2,4 |  | 8 fewest:Numa whole | 3,5-7,11,13-15 (2+6, 0 split)
+            numa:2 core:4 pu:2 | 0-2,4 |  | 6 fewest:Numa whole | 5-7,13-15 (6, 0 split)
+            numa:2 core:4 pu:2 | 0-2,4 |  | 7 fewest:Numa idle | 3,5-7,13-15 (1+6, 1 split)
+            numa:2 core:4 isolated:2-3,6-7 |  |  | 3 fewest:Numa isolated! | 2-3,6 (2+1, 0 split)
+            numa:2 core:4 pu:2 |  |  | 6 fewest:Numa | 1-3,9-11 (6, 0 split)
+            numa:2 core:4 pu:2 |  | 1-2,4 | 6 fewest:Numa | 5-7,13-15 (6, 0 split)
+        "#]],
+    );
+}
+
+#[test]
+fn no_preference_refuses_what_would_fit_in_the_fewest_nodes_without_it() {
+    let smt = "numa:2 core:4 pu:2";
+    check_cases(
+        &[
+            // Two isolated CPUs in each node: three of them would be of two.
+            ("numa:2 core:6 isolated:2-3,6-7", "", "", "3 fewest:Numa isolated"),
+            ("numa:2 core:6 isolated:2-3,6-7", "", "", "2 fewest:Numa isolated"),
+            // One thread of each core would be of two nodes.
+            (smt, "", "", "6 fewest:Numa spread"),
+            (smt, "", "", "4 fewest:Numa spread"),
+            (smt, "", "1,5", "6 fewest:Numa apart:Core"),
+            ("numa:2 core:4 fast:0-1,4-5", "", "", "3 fewest:Numa priority:High"),
+        ],
+        expect![[r#"
+            numa:2 core:6 isolated:2-3,6-7 |  |  | 3 fewest:Numa isolated | 1,4-5 (3, 0 split)
+            numa:2 core:6 isolated:2-3,6-7 |  |  | 2 fewest:Numa isolated | 2-3 (2, 0 split)
+            numa:2 core:4 pu:2 |  |  | 6 fewest:Numa spread | 0-3,9-10 (6, 2 split)
+            numa:2 core:4 pu:2 |  |  | 4 fewest:Numa spread | 0-3 (4, 4 split)
+            numa:2 core:4 pu:2 |  | 1,5 | 6 fewest:Numa apart:Core | 0,2-3,8,10-11 (6, 0 split)
+            numa:2 core:4 fast:0-1,4-5 |  |  | 3 fewest:Numa priority:High | 1-3 (3, 0 split)
+        "#]],
+    );
+}
+
+/// Ways that are compared for one request, beside containers that share (`0+500`) and keep some CPUs of each node.
+fn ways_compared(machine: &str, sharers: usize, wanted: &str) -> (u64, String) {
+    let mut ledger = with_taken(machine, "", &[]).unwrap();
+    for id in 1..=sharers {
+        play(&mut ledger, &format!("{id} 0+500"));
+    }
+    let before = COMPARED.get();
+    let outcome = render(&ledger, &parse_wanted(wanted));
+    (COMPARED.get() - before, outcome)
+}
+
+#[test]
+fn the_search_for_one_thread_of_each_core_is_bounded_on_large_machines() {
+    let many = "pack:2 numa:1 l3:12 core:16 pu:2";
+    let small_nodes = "pack:2 numa:4 l3:3 core:16 pu:2";
+    let mut text = String::new();
+    for machine in [many, small_nodes] {
+        for (sharers, wanted) in [
+            (0, "150 spread"),
+            (40, "150 spread"),
+            (0, "300 spread"),
+            (40, "300 spread"),
+            (40, "250 spread idle"),
+            (40, "370 spread"),
+            (40, "600 spread"),
+            (40, "300"),
+        ] {
+            let (compared, outcome) = ways_compared(machine, sharers, wanted);
+            text.push_str(&format!("{machine}, {sharers}, {wanted}: {compared}, {outcome}\n"));
+        }
+    }
+    expect![[r#"
+        pack:2 numa:1 l3:12 core:16 pu:2, 0, 150 spread: 52266, 0-149 (150, 150 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 150 spread: 52266, 0-149 (150, 150 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 0, 300 spread: 128138, 0-191,384-491 (300, 84 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 300 spread: 128138, 0-191,384-491 (300, 84 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 250 spread idle: 226318, 0-186,384-446 (250, 124 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 370 spread: 146363, 0-191,384-561 (370, 14 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 600 spread: 0, 0-565,576-609 (374+226, 168 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 300: 200541, 0-149,384-533 (300, 0 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 0, 150 spread: 99303, 0-149 (48+48+48+6, 150 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 150 spread: 97929, 0-149 (48+48+48+6, 150 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 0, 300 spread: 281937, 0-191,384-410,432-458,480-506,528-554 (75+75+75+75, 84 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 300 spread: 274431, 0-191,384-410,432-458,480-506,528-554 (75+75+75+75, 84 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 250 spread idle: 189830, 0-45,48-93,96-141,384-429,432-477,480-499 (92+92+66, 26 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 370 spread: 23369, 0-191,384-428,432-476,480-524,528-570 (93+93+93+91, 14 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 600 spread: 0, 0-335,384-427,432-475,480-523,528-571,576-619,624-667 (92+92+92+92+92+92+48, 72 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 300: 151281, 0-45,48-93,96-141,144-155,384-429,432-477,480-525,528-539 (92+92+92+24, 0 split)
+    "#]].assert_eq(&text);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use bayplan_topology::{derive, render_tree};
+use bayplan_drawing::render_tree;
+use bayplan_topology::derive;
 use expect_test::{Expect, expect};
 
 use super::*;

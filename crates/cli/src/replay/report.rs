@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::replay::played::{Arrival, Played};
 use crate::replay::story::Fate;
 use crate::simulate::summary::{Run, RunForm, figures};
+use crate::visible::to_visible_json;
 use crate::{render_table, table};
 
 /// The format that is written.
@@ -195,5 +196,5 @@ pub(crate) fn render_json(report: &Report) -> serde_json::Result<String> {
         runs: report.runs.iter().map(RunForm::new).collect(),
         elsewhere: elsewhere.collect(),
     };
-    Ok(serde_json::to_string_pretty(&form)? + "\n")
+    to_visible_json(&form)
 }

@@ -6,7 +6,9 @@
 #[cfg(test)]
 mod against_daemon;
 mod mover;
+mod place_pods;
 pub(crate) mod placement;
+mod pods;
 mod progress;
 pub(crate) mod quality;
 pub(crate) mod replay;
@@ -24,15 +26,20 @@ use anyhow::{Context as _, bail, ensure};
 use bayplan_allocator::Ledger;
 use bayplan_allocator::policy::pools;
 use bayplan_daemon::config::{Config, read_config};
+use bayplan_daemon::new_state;
+use bayplan_drawing::render_svg;
 use bayplan_host::Depth;
-use bayplan_topology::{Topology, derive, render_svg};
+use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
 
 use crate::args::{MachineOptions, Output, SimulateOptions};
+use crate::explain;
 use crate::machine::{load_root, named_machine};
 use crate::node_config::NodeConfig;
 use crate::seats::Seats;
+use crate::simulate::place_pods::place_pods;
 use crate::simulate::placement::{PlacementRow, render_placement};
+use crate::simulate::pods::parse_pods;
 use crate::simulate::progress::Progress;
 use crate::simulate::quality::judge;
 use crate::simulate::replay::{Moment, Replay, replay};
@@ -40,16 +47,18 @@ use crate::simulate::summary::{Run, Summary, render_json, render_text};
 use crate::simulate::tally::Tally;
 use crate::simulate::times::{Times, clock_cost, thread_cpu_time};
 use crate::simulate::trace::{Trace, parse_trace};
+use crate::visible::print_json;
 
-/// Replays the trace once, or under each of two configurations.
+/// Replays the trace once, or under each of two configurations; or places the pods of files.
 pub(crate) fn run(config: &NodeConfig, options: &SimulateOptions) -> anyhow::Result<()> {
     hint_at_placement(options)?;
     let machine = load_machine(config, &options.machine)?;
-    let trace = load_trace(&options.trace)?;
+    let Some(path) = &options.trace else { return place_files(config, options, &machine) };
+    let trace = load_trace(path)?;
     if !trace.machine.is_empty() && trace.machine != machine.name {
         errln!(
             "bayplan: warning: {} was made for the machine `{}`, and is replayed on `{}`",
-            options.trace.display(),
+            path.display(),
             trace.machine,
             machine.name
         );
@@ -57,10 +66,7 @@ pub(crate) fn run(config: &NodeConfig, options: &SimulateOptions) -> anyhow::Res
     let mut runs = Vec::new();
     match options.compare.as_slice() {
         [] => {
-            let read = match config.path().is_some() || machine.is_this {
-                true => config.strict()?,
-                false => Config::default(),
-            };
+            let read = config_for(config, &machine)?;
             let name = config.path().map(|path| path.display().to_string());
             let done = simulate(&machine, &trace, &under(read, options), name)?;
             write_files(options, &machine, &trace, &done)?;
@@ -85,6 +91,50 @@ pub(crate) fn run(config: &NodeConfig, options: &SimulateOptions) -> anyhow::Res
         Output::Text => out!("{}", render_text(&summary))?,
         Output::Json => out!("{}", render_json(&summary)?)?,
     }
+    Ok(())
+}
+
+/// The file in /etc is for this machine only.
+fn config_for(config: &NodeConfig, machine: &Machine) -> anyhow::Result<Config> {
+    match config.path().is_some() || machine.is_this {
+        true => config.strict(),
+        false => Ok(Config::default()),
+    }
+}
+
+/// What would become of the pods in files on this machine while it is empty.
+///
+/// # Errors
+/// A file is no pod, or a container has no place.
+fn place_files(
+    config: &NodeConfig,
+    options: &SimulateOptions,
+    machine: &Machine,
+) -> anyhow::Result<()> {
+    let mut config = under(config_for(config, machine)?, options);
+    if config.reserved_cpus.is_empty() {
+        config.reserved_cpus = machine.reserved.clone();
+    }
+    let mut arrivals = Vec::new();
+    for path in &options.pods {
+        let text = match path == Path::new("-") {
+            true => std::io::read_to_string(std::io::stdin()),
+            false => std::fs::read_to_string(path),
+        };
+        let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+        arrivals.extend(parse_pods(path, &text)?);
+    }
+    let state = new_state(&config, &machine.topology)
+        .with_context(|| format!("the machine {} cannot be used", machine.name))?;
+    let placed = place_pods(state, arrivals);
+    match options.form() {
+        Output::Text => {
+            out!("{}", placed.explanations.iter().map(explain::render).collect::<String>())?;
+        }
+        Output::Json => print_json(&explain::with_typed_criteria(&placed.explanations)?)?,
+    }
+    let refused = placed.refused;
+    ensure!(refused.is_empty(), "no place for {}", refused.join(", "));
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::simulate::quality::{Quality, Share};
 use crate::simulate::times::{Times, render_times};
+use crate::visible::to_visible_json;
 use crate::{render_table, table};
 
 /// The format that is written.
@@ -132,7 +133,7 @@ pub(crate) fn render_json(summary: &Summary) -> serde_json::Result<String> {
         events: summary.events,
         runs: summary.runs.iter().map(RunForm::new).collect(),
     };
-    Ok(serde_json::to_string_pretty(&form)? + "\n")
+    to_visible_json(&form)
 }
 
 /// For people: a column per run.

@@ -134,24 +134,39 @@ impl Sort {
     }
 }
 
-/// A title, and so many rows, in lines of at most so many characters: columns that do not fit are left out whole, from the right, but the one
-/// that rows are sorted by last.
+/// A title, and so many rows, in lines of at most so many characters.
 pub(super) fn render(reading: &Reading, rows: usize, sort: Sort, width: usize) -> String {
+    let shown = &reading.containers[..rows.min(reading.containers.len())];
+    let mut lines = headlines(reading);
+    lines.extend(table_lines(reading, shown, sort, width));
+    lines.extend(reading.unread.as_ref().map(|why| format!("not all could be read: {why}")));
+    lines.iter().map(|line| cut(line, width) + "\n").collect()
+}
+
+/// What all containers use, and what the node does where that is known.
+pub(super) fn headlines(reading: &Reading) -> Vec<String> {
     let count = reading.containers.len();
     let known = || reading.containers.iter().filter_map(|row| row.cpu_usage);
     let use_of_all = match known().next() {
         Some(_) => format!("use {:.2} CPUs", known().sum::<f64>()),
         None => "of unknown usage".to_owned(),
     };
-    let mut text =
-        format!("{count} containers {use_of_all}; {}; {:.0}\n", reading.mode.name(), reading.at);
-    if let Some(node) = reading.node.render() {
-        text.push_str(&format!("{node}\n"));
-    }
+    let title =
+        format!("{count} containers {use_of_all}; {}; {:.0}", reading.mode.name(), reading.at);
+    [title].into_iter().chain(reading.node.render()).collect()
+}
+
+/// A line of titles, and one for each of these rows of the reading. Columns in which no row of the reading has a value are left out, and
+/// so are whole ones from the right as far as the width needs it, but the one that rows are sorted by last.
+pub(super) fn table_lines(
+    reading: &Reading,
+    shown: &[Row],
+    sort: Sort,
+    width: usize,
+) -> Vec<String> {
     let is_there =
         |column: &&Column| reading.containers.iter().any(|row| (column.value)(row).is_some());
     let mut columns: Vec<&Column> = COLUMNS.iter().filter(is_there).collect();
-    let shown = &reading.containers[..rows.min(count)];
     let mut texts = TEXTS.to_vec();
     let mut lines = render_rows(shown, &columns, &texts);
     while lines.lines().any(|line| line.chars().count() > width) {
@@ -164,11 +179,34 @@ pub(super) fn render(reading: &Reading, rows: usize, sort: Sort, width: usize) -
         }
         lines = render_rows(shown, &columns, &texts);
     }
-    text.push_str(&lines);
-    if let Some(unread) = &reading.unread {
-        text.push_str(&format!("not all could be read: {unread}\n"));
-    }
-    text.lines().map(|line| cut(line, width) + "\n").collect()
+    lines.lines().map(str::to_owned).collect()
+}
+
+/// By what rows are sorted where the title at this column of the line of titles is clicked.
+pub(super) fn sort_at(titles: &str, column: usize) -> Option<Sort> {
+    let named = COLUMNS.iter().map(|it| (it.title, it.sort)).chain([("CONTAINER", Sort::Name)]);
+    let mut under = named.filter(|(title, _)| {
+        titles.match_indices(title).any(|(at, _)| (at..at + title.len()).contains(&column))
+    });
+    // `CPU` is a part of `CPU STALL`; the longest is meant.
+    let first = under.next()?;
+    Some(under.fold(first, |best, it| if it.0.len() > best.0.len() { it } else { best }).1)
+}
+
+/// The sort after this one, of those that have a value in this reading.
+pub(super) fn next_sort(reading: &Reading, sort: Sort) -> Sort {
+    let is_there =
+        |column: &&Column| reading.containers.iter().any(|row| (column.value)(row).is_some());
+    let mut sorts: Vec<Sort> = COLUMNS.iter().filter(is_there).map(|it| it.sort).collect();
+    sorts.push(Sort::Name);
+    let at = sorts.iter().position(|it| *it == sort).map_or(0, |at| at + 1);
+    sorts.get(at).or(sorts.first()).copied().unwrap_or(Sort::Name)
+}
+
+/// For people.
+pub(super) fn sort_name(sort: Sort) -> String {
+    let column = COLUMNS.iter().find(|column| column.sort == sort);
+    column.map_or_else(|| "name".to_owned(), |it| it.title.to_lowercase())
 }
 
 /// A column of text.
@@ -202,7 +240,7 @@ fn render_rows(rows: &[Row], columns: &[&Column], texts: &[Text]) -> String {
 }
 
 /// A line that is too long ends with a whole word, if it has several.
-fn cut(line: &str, width: usize) -> String {
+pub(super) fn cut(line: &str, width: usize) -> String {
     let Some((end, _)) = line.char_indices().nth(width) else { return line.to_owned() };
     let kept: String = line[..end].chars().take(width.saturating_sub(1)).collect();
     let is_word_end = line[kept.len()..].starts_with(' ');

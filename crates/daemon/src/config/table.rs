@@ -9,13 +9,14 @@ use bayplan_workload::annotations::{
 
 use super::block_io::BlockIoClasses;
 use super::cpu_classes::{ClassOf, Classes, CpuUse, Schedule, Zone};
+use super::groups::GroupTypes;
 use super::kind::{Kind, OneOf};
 use super::permissions::Permissions;
 use super::rebalance::{ForbiddenKnobs, MODES, NamespaceModes};
 use super::reclaim::ReclaimClasses;
 use super::requests::{POLICIES, SCOPES};
 use super::resctrl::{ResctrlOptionsTree, ResctrlPartitions};
-use super::{EnforcementMode, OnFailure, OnNoCapacity};
+use super::{EnforcementMode, FrontEnd, OnFailure, OnNoCapacity};
 
 /// When a changed key holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +93,8 @@ pub(super) fn find(name: &str) -> Option<&'static Key> {
 
 const ON_FAILURE: &Words<OnFailure> = &[("open", OnFailure::Open), ("closed", OnFailure::Closed)];
 
+const FRONT_END: &Words<FrontEnd> = &[("cri", FrontEnd::Cri), ("nri", FrontEnd::Nri)];
+
 const POLICY: &Words<Policy> =
     &[("topology-aware", Policy::TopologyAware), ("one-shared-pool", Policy::OneSharedPool)];
 const ON_NO_CAPACITY: &Words<OnNoCapacity> =
@@ -102,6 +105,8 @@ const ENFORCEMENT: &Words<EnforcementMode> = &[
     ("dry-run", EnforcementMode::DryRun),
     ("off", EnforcementMode::Off),
 ];
+
+const MAP: &Words<bool> = &[("on", true), ("off", false)];
 
 const PROBES: &Words<bool> = &[("on", true), ("off", false)];
 
@@ -115,6 +120,30 @@ const COUNTERS: &Words<CounterChoice> = &[
 
 /// All of them.
 pub(super) const KEYS: &[Key] = &[
+    Key {
+        name: "frontEnd",
+        when: When::Restart,
+        kind: Kind::Word(&OneOf(FRONT_END, |it| &mut it.front_end)),
+        text: "How Bayplan hears of pods and containers: kubelet's calls pass through it (cri), or the runtime asks it as a plugin (nri), and kubelet stays as it is.",
+    },
+    Key {
+        name: "nri",
+        when: When::Restart,
+        kind: Kind::Section,
+        text: "For frontEnd: nri. The runtime is still asked what runs, and told of changes, at runtimeSocket.",
+    },
+    Key {
+        name: "nri.socket",
+        when: When::Restart,
+        kind: Kind::Path(|it| &mut it.nri_socket),
+        text: "The runtime listens here for plugins.",
+    },
+    Key {
+        name: "nri.index",
+        when: When::Restart,
+        kind: Kind::Count(0, 99, |it| &mut it.nri_index),
+        text: "The place among the runtime's plugins, which are asked in ascending order; best after those that add devices.",
+    },
     Key {
         name: "socket",
         when: When::Restart,
@@ -164,6 +193,12 @@ pub(super) const KEYS: &[Key] = &[
         text: "Prometheus scrapes http://ADDRESS/metrics; off turns it off. On a loopback address /api/v1/status is served, too.",
     },
     Key {
+        name: "map",
+        when: When::Restart,
+        kind: Kind::Word(&OneOf(MAP, |it| &mut it.has_map)),
+        text: "The live map of the node, a page at http://ADDRESS/map while metricsAddress is a loopback address, with what happened before: on or off.",
+    },
+    Key {
         name: "policy",
         when: When::Now,
         kind: Kind::Word(&OneOf(POLICY, |it| &mut it.policy)),
@@ -181,6 +216,14 @@ pub(super) const KEYS: &[Key] = &[
         when: When::Now,
         kind: Kind::Names(|it| &mut it.reserved_namespaces),
         text: "Pods of these namespaces run on the reserved CPUs; * and ? stand for any text and any character.",
+    },
+    Key {
+        name: "groups",
+        when: When::Now,
+        kind: Kind::Tree(&GroupTypes),
+        text: "Types of groups: containers with a common CPU set that others do not use. A container belongs to the first type whose members take it \
+               (namespaces, match, all), or to the one that its pod names (bayplan.dev/group). Groups have as many CPUs as their members request, a number, \
+               a list, or a whole domain. docs/groups.md has examples.",
     },
     Key {
         name: "permissions",

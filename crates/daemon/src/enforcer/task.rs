@@ -74,6 +74,8 @@ pub(crate) struct Enforcement {
 struct Done {
     /// The step of the state that kernel files were brought in line with.
     step: u64,
+    /// When that look began; `None` before the first.
+    begun: Option<Instant>,
     turned: TurnedFiles,
     held: Held,
     drifts: Drifts,
@@ -156,6 +158,14 @@ impl Enforcement {
     pub(crate) async fn is_in_line_with(&self, step: u64) {
         let mut done = self.done.clone();
         let _stopping = done.wait_for(|done| done.step >= step).await;
+    }
+
+    /// As [`Self::is_in_line_with`], by a look that has begun since then: what a runtime has made just before, as a container's cgroup, is seen by it. Wakes the task.
+    pub(crate) async fn is_in_line_since(&self, step: u64, since: Instant) {
+        self.soon.notify_one();
+        let mut done = self.done.clone();
+        let is_new = |done: &Done| done.begun.is_some_and(|begun| begun >= since);
+        let _stopping = done.wait_for(|done| done.step >= step && is_new(done)).await;
     }
 
     /// What became of a proposal of the rebalancer in the first look at the state after that step; `None` when its files are nobody's business.
@@ -368,7 +378,8 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             let regrouped = task.questions.done.borrow().regrouped + u64::from(is_regrouped);
             let reclaims = if is_dry { Vec::new() } else { std::mem::take(&mut outcome.reclaims) };
             let reclaims = reclaims.into();
-            let done = Done { step, turned, held, drifts, regrouped, reclaims };
+            let begun = Some(begun);
+            let done = Done { step, begun, turned, held, drifts, regrouped, reclaims };
             task.questions.done.send_replace(done);
         }
         task.tell(&mut told, &outcome, is_dry, &occupancy);

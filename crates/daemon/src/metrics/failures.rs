@@ -1,7 +1,7 @@
 //! The kinds of `bayplan_failures_total`. All are there from the start: what appears with its first value cannot be alerted on.
 
 /// A kind, and what has happened; as in `docs/metrics.md`.
-pub(super) const FAILURES: [(&str, &str); 37] = [
+pub(super) const FAILURES: [(&str, &str); 38] = [
     (
         "undecided",
         "no decision in time; what `onFailure` says was done. Or a call could not be read and `onFailure` is `closed`. Or a bug has ended the task that decides, and the call was refused",
@@ -24,6 +24,7 @@ pub(super) const FAILURES: [(&str, &str); 37] = [
         "a call in a version of CRI that is not read went on unchanged, so nothing was decided; the log names the method once",
     ),
     ("no_capacity", "shares because there was no room for CPUs of its own (`onNoCapacity`)"),
+    ("group", "a group could not be made, or could not have the CPUs that it needs (`groups`)"),
     ("huge_pages", "placed although the machine has too few huge pages"),
     ("not_understood", "an annotation, a label or a cgroup parent"),
     ("no_effect", "an annotation or a label does nothing for a container; `explain` says why"),

@@ -430,7 +430,13 @@ fn play(bounds: Bounds<'_>) -> Vec<(Rebalancer, Scene, Vec<Decision>)> {
             groups.into_iter().map(|(id, it)| (id.to_owned(), (it, None))).collect();
         let idle_ticks = [(CpuId(0), 50 * round), (CpuId(1), 0)].into();
         let caches = BTreeMap::new();
-        let files = Some(GroupsRead { at: begun + at, groups, caches, idle_ticks });
+        let files = Some(GroupsRead {
+            at: begun + at,
+            groups,
+            caches,
+            idle_ticks,
+            frequencies_khz: BTreeMap::new(),
+        });
         let samples = sampler.sample(&occupancy, files, None);
         assert_eq!(samples.len(), if round == 0 { 0 } else { 2 });
         let idle = [(CpuId(0), 0.1), (CpuId(1), 0.0)].into();

@@ -44,6 +44,7 @@ impl NodeState {
         for (id, container) in of_pod {
             let now_needed = container.spec.pod.resources.updated_by(needs);
             if container.spec.pod.resources != now_needed {
+                container.pod_before = Some(container.spec.pod.resources);
                 Arc::make_mut(&mut container.spec).pod.resources = now_needed;
                 changed.push(*id);
             }
@@ -51,6 +52,9 @@ impl NodeState {
         if let Some(spec) = changed.first().and_then(|id| self.containers.get(id)) {
             let spec = Arc::clone(&spec.spec);
             self.unsettle(&spec);
+            if needs.memory_limit > 0 && changed.len() > 1 {
+                self.unsettled.insert(spec.pod.owner().pod);
+            }
         }
         step.history.extend(changed.first().and_then(|id| self.pod_resizing(*id, needs)));
         step.records.extend(changed.into_iter().filter_map(|id| self.placed_record(id)));

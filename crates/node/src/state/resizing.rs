@@ -4,15 +4,58 @@ use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Previous, offer};
 use bayplan_types::{CpuSet, Pinning};
+use bayplan_workload::silent::says_memory;
 use bayplan_workload::{Admission, NewContainer, Resources};
 use jiff::Timestamp;
 
+use crate::decision::{Decision, render_asked};
 use crate::event::{Answer, Note, Step};
 use crate::state::NodeState;
 
 impl NodeState {
-    /// Places the container anew for its new resources, keeping what it can of the old place; on refusal everything stays.
+    /// Places the container anew for its new resources, keeping what it can of the old place; on refusal everything stays. Its group grows before, and shrinks
+    /// after it.
     pub(super) fn resize(
+        &mut self,
+        runtime_id: &str,
+        update: Resources,
+        is_final: bool,
+        now: Timestamp,
+    ) -> Step {
+        let known = self.by_runtime_id.get(runtime_id).copied();
+        let member = known.and_then(|id| Some((id, Arc::clone(&self.containers.get(&id)?.spec))));
+        let Some((id, before)) = member.filter(|(id, _)| self.groups.members.contains_key(id))
+        else {
+            return self.resize_one(runtime_id, update, is_final, now);
+        };
+        let mut spec = NewContainer::clone(&before);
+        spec.resources = spec.resources.updated_by(update);
+        let fitted = match self.fit_resized(id, &spec) {
+            Ok(fitted) => fitted,
+            Err(why) => {
+                let step = Step::new(Answer::Admission(Admission::PassThrough));
+                let (request, warnings) = self.request(id, &spec);
+                let why = format!("refused: {why}");
+                let decision = Decision::refused(render_asked(&request), why, warnings, now);
+                if !is_final {
+                    let why = self.without_names(&decision.outcome, &spec);
+                    return Step { answer: Answer::Admission(Admission::Refuse(why)), ..step };
+                }
+                return self.refuse_resize(id, &spec, decision, update, step);
+            }
+        };
+        let mut step = self.resize_one(runtime_id, update, is_final, now);
+        let is_made =
+            self.containers.get(&id).is_some_and(|it| it.spec.resources == spec.resources);
+        match fitted {
+            Some(fitted) if is_made => self.keep_fitted(fitted, id, &mut step),
+            Some(fitted) => self.undo_fitted(fitted),
+            None => {}
+        }
+        step
+    }
+
+    fn resize_one(
         &mut self,
         runtime_id: &str,
         update: Resources,
@@ -24,6 +67,7 @@ impl NodeState {
         let Some(container) = self.containers.get(&id) else { return step };
         let mut spec = NewContainer::clone(&container.spec);
         spec.resources = spec.resources.updated_by(update);
+        spec.says_memory = says_memory(&container.spec, spec.resources, container.pod_before);
         if spec.resources == container.spec.resources {
             self.refusals_over(id, "is taken back", &mut step);
         } else if self.is_together(id, &spec) {

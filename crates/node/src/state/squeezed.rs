@@ -9,14 +9,14 @@ use crate::history::Kind;
 use crate::state::NodeState;
 
 impl NodeState {
-    /// To be called after the writes of the step are planned.
+    /// To be called after the writes of the step are planned. What an earlier arrival had taken is no longer told of a container whose CPUs
+    /// change again, for whichever reason.
     pub(super) fn note_squeezed(&mut self, step: &mut Step) {
         let came = step
             .history
             .iter()
             .find(|entry| matches!(entry.kind, Kind::Placed | Kind::Adopted | Kind::Resized));
         let came = came.and_then(|entry| entry.who.clone());
-        let Some(came) = came else { return };
         let writes = step.plan.writes.iter();
         let changed: Vec<(ContainerId, Pinning, Pinning)> = writes
             .filter_map(|write| {
@@ -25,23 +25,28 @@ impl NodeState {
             })
             .collect();
         for (id, old, new) in changed {
-            let is_itself = came.id == Some(id.0);
             let shares = self.ledger.allocation(id).is_some_and(|it| it.exclusive.is_empty());
-            if is_itself || !shares || old.cpus.is_empty() || new.cpus.is_empty() {
+            if !shares || old.cpus.is_empty() || new.cpus.is_empty() || old.cpus == new.cpus {
                 continue;
             }
+            let by = came.as_ref().filter(|it| it.id != Some(id.0));
+            let Some(came) = by.filter(|_| new.cpus.len() < old.cpus.len()) else {
+                if let Some(container) = self.containers.get_mut(&id) {
+                    container.decision.note_squeeze(None);
+                }
+                continue;
+            };
             let has_moved = step.history.iter().any(|entry| {
                 entry.kind == Kind::Moved
                     && entry.who.as_ref().is_some_and(|it| it.id == Some(id.0))
             });
-            let is_narrower = new.cpus.len() < old.cpus.len();
             let name = format!("{}/{}/{}", came.namespace, came.pod, came.container);
             let why = format!("because of {name}");
             if let Some(container) = self.containers.get_mut(&id) {
-                let told = is_narrower.then(|| format!("{} to {} {why}", old.cpus, new.cpus));
-                container.decision.note_squeeze(told.as_deref());
+                let told = format!("{} to {} {why}", old.cpus, new.cpus);
+                container.decision.note_squeeze(Some(&told));
             }
-            if is_narrower && !has_moved {
+            if !has_moved {
                 let Some(held) = self.ledger.allocation(id) else { continue };
                 let before = self.place_of(held, old);
                 step.history.push(self.squeezing(id, before, &why));

@@ -6,6 +6,7 @@ mod annotations;
 mod claims;
 mod cold_start;
 mod compaction;
+mod groups;
 mod huge_pages;
 mod known;
 mod modes;
@@ -1233,6 +1234,54 @@ fn a_container_whose_update_the_runtime_refuses_is_shown_where_it_is() {
     assert_eq!(held(&state, "sharer"), Some(before));
     state.step(Event::WritesLanded(vec![sharer]), Timestamp::UNIX_EPOCH);
     assert_eq!(held(&state, "sharer"), None);
+}
+
+#[test]
+fn a_container_is_counted_as_elsewhere_only_until_the_cause_is_gone() {
+    let told = |state: &NodeState, id: &str| state.pinning(state.by_runtime_id[id]).unwrap();
+    for is_owner_gone in [true, false] {
+        let mut state = state("core:4");
+        let sharer = make(&mut state, 0, new_container("1", "sharer", 0, 0));
+        let owner = make(&mut state, 1, new_container("2", "owner", 0, 2));
+        let failed = vec![FailedWrite { container: sharer.clone(), is_gone: false }];
+        state.step(Event::WritesFailed(failed), Timestamp::UNIX_EPOCH);
+        assert_eq!(state.failed_updates(), 1);
+        let (mut seen, of_owner) = (seen(0, true), (owner.clone(), seen(1, true)));
+        let pinning = match is_owner_gone {
+            // It may run where it is, so nothing is written any more.
+            true => {
+                state.step(Event::Ended(owner), Timestamp::UNIX_EPOCH);
+                told(&state, &sharer)
+            }
+            // An operator has put it right.
+            false => told(&state, &sharer),
+        };
+        assert_eq!(state.failed_updates(), usize::from(!is_owner_gone));
+        seen.details =
+            Some(Box::new(SeenDetails { container: new_container("1", "sharer", 0, 0), pinning }));
+        state.step(Event::SyncStarted, Timestamp::UNIX_EPOCH);
+        let mut containers: BTreeMap<String, Seen> = [(sharer, seen)].into();
+        containers.extend((!is_owner_gone).then_some(of_owner));
+        let view = RuntimeView { basis: state.steps, containers };
+        state.step(Event::Synced(view), Timestamp::UNIX_EPOCH);
+        assert_eq!(state.failed_updates(), 0);
+    }
+}
+
+#[test]
+fn what_a_neighbour_had_taken_is_no_longer_told_once_it_is_given_back() {
+    let mut state = state("core:4");
+    make(&mut state, 0, new_container("1", "sharer", 0, 0));
+    let outcome = |state: &NodeState| {
+        let found = state.explain("sharer");
+        found.into_iter().next().unwrap().decision.outcome
+    };
+    let first = outcome(&state);
+    let owner = make(&mut state, 1, new_container("2", "owner", 0, 2));
+    let squeezed = outcome(&state);
+    assert!(squeezed.starts_with(&format!("{first}; squeezed from CPUs 0-3 to ")), "{squeezed}");
+    state.step(Event::Ended(owner), Timestamp::UNIX_EPOCH);
+    assert_eq!(outcome(&state), first);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Part, Previous, Request, offer};
 use bayplan_types::{Bytes, MilliCpu};
-use bayplan_workload::silent::{Member, silent};
+use bayplan_workload::silent::{Member, share, silent};
 use bayplan_workload::{Admission, NewContainer, Resources};
 use jiff::Timestamp;
 
@@ -75,7 +75,8 @@ impl NodeState {
         let pod = spec.pod.owner().pod;
         let members = self.members(pod, Some((id, spec)));
         let found = silent(&members);
-        if found.is_empty() && !members.iter().any(|(_, it)| it.is_silent) {
+        let is_known = members.iter().any(|(_, it)| it.is_silent);
+        if found.is_empty() && !is_known && !is_shared_out(&members) {
             return Regrouped::default();
         }
         spec.is_silent = found.contains(&id);
@@ -143,10 +144,19 @@ impl NodeState {
             .into_iter()
             .filter_map(|id| {
                 let spec = Arc::clone(&self.containers.get(&id)?.spec);
-                Some((id, self.request_beside(id, &spec, newcomer).0))
+                let request = self.request_beside(id, &spec, newcomer).0;
+                let held = self.ledger.allocation(id);
+                // While the node is drained, none gets exclusive CPUs because others of its pod have ended.
+                let shares =
+                    |it: &Allocation| it.exclusive.is_empty() && it.terms.part == Part::Alone;
+                let request =
+                    if held.is_some_and(shares) { self.as_sharer(request) } else { request };
+                Some((id, request))
             })
-            .filter(|(id, request)| self.counts_otherwise(*id, request))
             .collect();
+        wanted.retain(|(id, request)| {
+            request.part() == Part::Joined || self.counts_otherwise(*id, request)
+        });
         wanted.sort_by_key(|(id, request)| {
             let held = self.ledger.allocation(*id).map(cpu_time).unwrap_or_default();
             let asked = MilliCpu::from_cpus(request.demand.exclusive())
@@ -154,7 +164,12 @@ impl NodeState {
             (request.wishes.pod.part == Part::Joined, asked > held, *id)
         });
         for (id, request) in wanted {
-            self.count_anew(id, request, done, now)?;
+            let is_right = request.part() == Part::Joined
+                && !self.counts_otherwise(id, &request)
+                && self.is_beside_holder(id);
+            if !is_right {
+                self.count_anew(id, request, done, now)?;
+            }
         }
         for (id, ..) in &done.before {
             done.told.records.extend(self.placed_record(*id));
@@ -166,6 +181,9 @@ impl NodeState {
     fn counts_otherwise(&self, id: ContainerId, request: &Request) -> bool {
         let Some(held) = self.ledger.allocation(id) else { return false };
         let (demand, part) = (request.demand, request.part());
+        if part.group().is_some() {
+            return false;
+        }
         let gave_up = held.exclusive.is_empty()
             && held.terms.part == Part::Alone
             && demand.exclusive() > 0
@@ -191,6 +209,14 @@ impl NodeState {
         let huge: Bytes = held.huge_charges.iter().map(|charge| charge.bytes).sum();
         let asked: Bytes = request.huge_pages.values().copied().sum();
         !(cpus && memory && huge <= asked)
+    }
+
+    /// Whether one that joined its pod's CPUs has the place and the memory nodes of the container that holds them now.
+    fn is_beside_holder(&self, id: ContainerId) -> bool {
+        let Some(held) = self.ledger.allocation(id) else { return true };
+        let Some((_, holder)) = self.ledger.holder_of(held.terms.owner) else { return true };
+        let has_own = !held.charges.is_empty() || !held.huge_charges.is_empty();
+        held.pool == holder.pool && (has_own || held.mems == holder.mems)
     }
 
     /// Places one anew, keeping what it can of its place.
@@ -276,7 +302,12 @@ impl NodeState {
         let pod = spec.pod.owner().pod;
         let members = self.members(pod, None);
         let knows = spec.is_silent || members.iter().any(|(_, it)| it.is_silent);
-        if knows || !silent(&members).is_empty() {
+        // With the one that has gone, also memory or huge pages alone.
+        let before = || {
+            let gone = (ContainerId(0), spec);
+            is_shared_out(&members.iter().copied().chain([gone]).collect::<Vec<Member<'_>>>())
+        };
+        if knows || !silent(&members).is_empty() || before() {
             self.unsettled.insert(pod);
         }
     }
@@ -300,6 +331,11 @@ impl NodeState {
             }
         }
     }
+}
+
+/// Whether the containers of a pod count together what the pod asked for, in CPUs, memory or huge pages.
+fn is_shared_out(members: &[Member<'_>]) -> bool {
+    members.iter().any(|(id, _)| share(*id, members).is_some())
 }
 
 fn cpu_time(held: &Allocation) -> MilliCpu {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bayplan_allocator::{Allocation, ContainerId, Narrowing, Part};
-use bayplan_types::{CpuClass, CpuSet, QosClass};
+use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
 use crate::event::Note;
 use crate::record::{AllocationForm, ContainerForm, PlacedRecord, RECORD_VERSION, Record};
@@ -64,7 +64,8 @@ impl NodeState {
         let unstarted = self.unstarted.iter().cloned();
         let unstarted = unstarted.map(|runtime_id| Record::Unstarted { runtime_id });
         let first = std::iter::once(self.machine_record());
-        first.chain(mode).chain(paused).chain(placed).chain(unstarted).collect()
+        let groups = self.group_records();
+        first.chain(mode).chain(paused).chain(groups).chain(placed).chain(unstarted).collect()
     }
 
     /// How many containers hold each class of CPUs, by QoS class.
@@ -90,6 +91,7 @@ impl NodeState {
             ids.filter_map(|id| self.container_status(*id, &narrowings)).collect();
         containers.sort_by_key(ContainerStatus::full_name);
         Status {
+            front_end: None,
             format: "bayplan-status/1".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             mode: self.mode,
@@ -112,6 +114,7 @@ impl NodeState {
                 })
                 .collect(),
             containers,
+            groups: self.group_statuses(),
             config: None,
         }
     }
@@ -119,6 +122,16 @@ impl NodeState {
     /// The uid of a container's pod.
     pub fn pod_uid(&self, id: ContainerId) -> Option<&str> {
         Some(&self.containers.get(&id)?.spec.pod.uid)
+    }
+
+    /// Containers that have other CPUs than those that they were told, because an update of theirs has failed.
+    pub fn failed_updates(&self) -> usize {
+        let held = self.held.iter();
+        let off = held.filter(|(runtime_id, held)| {
+            let wanted = self.by_runtime_id.get(*runtime_id).and_then(|id| self.pinning(*id));
+            wanted.is_some_and(|wanted| is_elsewhere(held, &wanted))
+        });
+        off.count()
     }
 
     fn container_status(
@@ -133,7 +146,7 @@ impl NodeState {
         let is_new = |it: &&Narrowing| it.container == id && it.to != pinning.mems;
         let narrowing = narrowings.iter().find(is_new);
         let held = container.runtime_id.as_ref().and_then(|id| self.held.get(id));
-        let held = held.filter(|held| !pinning.cpus.is_empty() && held.cpus != pinning.cpus);
+        let held = held.filter(|held| is_elsewhere(held, &pinning));
         Some(ContainerStatus {
             id: container.runtime_id.clone(),
             namespace: spec.pod.namespace.clone(),
@@ -154,6 +167,7 @@ impl NodeState {
                 true => "reserved".to_owned(),
                 false => self.ledger.pools().get(allocation.pool)?.name.clone(),
             },
+            group: self.groups.name_for(id).unwrap_or_default(),
             held: held.map(|held| HeldSets {
                 cpus: held.cpus.to_string(),
                 mems: held.mems.to_string(),
@@ -170,13 +184,13 @@ impl NodeState {
 
     fn exclusive_of_pod(&self, held: &Allocation) -> CpuSet {
         let holder = self.ledger.holder_of(held.terms.owner);
-        let holder = holder.filter(|_| held.terms.part != Part::Alone);
+        let holder = holder.filter(|_| matches!(held.terms.part, Part::Holder | Part::Joined));
         holder.map(|(_, holder)| holder.exclusive.clone()).unwrap_or_default()
     }
 
     /// Everything about containers whose name, pod, `namespace/pod/container` or runtime id begins with `name`; live ones first, then
     /// the latest of those that are gone.
-    pub(super) fn explain(&self, name: &str) -> Vec<Explanation> {
+    pub fn explain(&self, name: &str) -> Vec<Explanation> {
         let narrowings = self.narrowings();
         let live = self.containers.iter().filter(|(_, container)| {
             let by_id = container.runtime_id.as_ref().is_some_and(|id| id.starts_with(name));
@@ -213,4 +227,9 @@ pub(crate) fn matches(full: &str, name: &str) -> bool {
     let [namespace, pod, container] = parts[..] else { return full == name };
     [full, &format!("{pod}/{container}"), container, pod, &format!("{namespace}/{pod}")]
         .contains(&name)
+}
+
+/// Whether CPUs that a container was found with, or had before an update of it failed, are not those that it is to have.
+fn is_elsewhere(held: &Pinning, wanted: &Pinning) -> bool {
+    !wanted.cpus.is_empty() && held.cpus != wanted.cpus
 }

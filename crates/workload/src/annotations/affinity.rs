@@ -52,9 +52,9 @@ enum Scope {
     Where(Condition),
 }
 
-/// A question about one container.
+/// A question about one container: `{key: pod/labels/app, operator: In, values: [a, b]}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Condition {
+pub struct Condition {
     keys: Vec<String>,
     /// Stands between the values of several keys.
     separator: String,
@@ -224,6 +224,33 @@ impl Condition {
         }
     }
 
+    /// Reads one that stands outside of a pod.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(value: &Value) -> Result<Condition, String> {
+        Condition::parse("match", value)
+            .map_err(|misread| misread.detail.unwrap_or_else(|| "not understood".to_owned()))
+    }
+
+    /// As [`Condition::read`] takes it.
+    pub fn to_value(&self) -> Value {
+        let operator = OPERATORS.iter().find(|(_, it)| *it == self.operator);
+        let key = match &self.keys[..] {
+            [key] => key.clone(),
+            keys => format!(":,{}{}", self.separator, keys.join(",")),
+        };
+        let mut fields = Map::new();
+        if self.operator != Operator::AlwaysTrue {
+            fields.insert("key".to_owned(), key.into());
+        }
+        fields.insert("operator".to_owned(), operator.map_or("", |(name, _)| name).into());
+        if !self.values.is_empty() {
+            fields.insert("values".to_owned(), self.values.clone().into());
+        }
+        Value::Object(fields)
+    }
+
     fn parse(name: &str, value: &Value) -> Result<Condition, Misread> {
         let Value::Object(fields) = value else {
             return Err(Misread::because(format!("`{name}` is not a mapping")));
@@ -260,7 +287,8 @@ impl Condition {
         Ok(Condition { keys, separator, operator, values })
     }
 
-    fn holds(&self, container: &NewContainer) -> bool {
+    /// Whether it is so.
+    pub fn holds(&self, container: &NewContainer) -> bool {
         let value = self.value_of(container);
         let is_one = |test: &dyn Fn(&str, &str) -> bool| {
             value.as_deref().is_some_and(|it| self.values.iter().any(|value| test(value, it)))
@@ -329,12 +357,13 @@ const KEYS: [&str; 8] = [
     "pod/uid",
 ];
 
-fn is_key(key: &str) -> bool {
+/// Whether containers can have such a key.
+pub fn is_key(key: &str) -> bool {
     KEYS.contains(&key) || key.starts_with("labels/") || key.starts_with("pod/labels/")
 }
 
 /// What a key says about a container. Its labels are those of its pod: kubelet gives containers none of their own.
-fn value_of<'a>(container: &'a NewContainer, key: &str) -> Option<&'a str> {
+pub fn value_of<'a>(container: &'a NewContainer, key: &str) -> Option<&'a str> {
     let pod = &container.pod;
     if let Some(label) = key.strip_prefix("pod/").unwrap_or(key).strip_prefix("labels/") {
         return match pod.labels.get(label) {

@@ -53,6 +53,8 @@ pub enum Field {
     Claimed,
     /// `wishes.is_immovable`.
     IsImmovable,
+    /// `group`.
+    Group,
     /// `tuning.partition`.
     Partition,
     /// `tuning.is_quota_lifted`.
@@ -111,7 +113,7 @@ impl Reach {
 
 impl Field {
     /// Every field.
-    pub const ALL: [Field; 35] = [
+    pub const ALL: [Field; 36] = [
         Field::Requests,
         Field::PreferSharedCpus,
         Field::IsReserved,
@@ -136,6 +138,7 @@ impl Field {
         Field::PreserveMemory,
         Field::Claimed,
         Field::IsImmovable,
+        Field::Group,
         Field::Partition,
         Field::Quota,
         Field::CpuBurst,
@@ -183,6 +186,7 @@ impl Field {
             Field::PreserveMemory => to.wishes.preserve.memory = from.wishes.preserve.memory,
             Field::Claimed => to.wishes.claimed.clone_from(&from.wishes.claimed),
             Field::IsImmovable => to.wishes.is_immovable = from.wishes.is_immovable,
+            Field::Group => to.group.clone_from(&from.group),
             Field::Partition => to.tuning.partition = from.tuning.partition,
             Field::Quota => to.tuning.is_quota_lifted = from.tuning.is_quota_lifted,
             Field::CpuBurst => to.tuning.burst_percent = from.tuning.burst_percent,
@@ -249,6 +253,7 @@ impl Field {
             Field::PreserveMemory => "wishes.preserve.memory",
             Field::Claimed => "wishes.claimed",
             Field::IsImmovable => "wishes.is_immovable",
+            Field::Group => "group",
             Field::Partition => "tuning.partition",
             Field::Quota => "tuning.is_quota_lifted",
             Field::CpuBurst => "tuning.burst_percent",

@@ -113,6 +113,7 @@ const PRIORITY: Values = Values::Words(&["high", "normal", "low", "none"]);
 const CORE_KIND: Values = Values::Words(&["performance", "efficient", "none"]);
 const BOTH: &[&str] = &[CRM, NRI];
 const AFFINITY: Values = Values::Text("YAML: container names with containers or expressions");
+const GROUP: Values = Values::Text("a name of `groups`, or none");
 const PATHS: Values = Values::Text("YAML: type (prefix or glob) and paths");
 
 /// Every key, in the order of the reference page. Where two fill the same field, the later one wins if neither is more specific.
@@ -358,6 +359,42 @@ pub static KEYS: &[Key] = &[
         older: &[],
         fills: &[Field::IsImmovable],
         set: |asked, said| put(&mut asked.wishes.is_immovable, said.flag()?),
+    },
+    Key {
+        name: "dynamic-pool.dynamic-pools",
+        values: GROUP,
+        default: "as bayplan.dev/group",
+        meaning: "the same, as CRI Resource Manager's dynamic-pools have it",
+        older: &[CRM],
+        fills: &[Field::Group],
+        set: |asked, said| put(&mut asked.group, Some(class_name(said.value)?)),
+    },
+    Key {
+        name: "pool.podpools",
+        values: GROUP,
+        default: "as bayplan.dev/group",
+        meaning: "the same, as CRI Resource Manager's podpools have it",
+        older: &[CRM],
+        fills: &[Field::Group],
+        set: |asked, said| put(&mut asked.group, Some(class_name(said.value)?)),
+    },
+    Key {
+        name: "balloon.balloons",
+        values: GROUP,
+        default: "as bayplan.dev/group",
+        meaning: "the same, as balloons have it",
+        older: BOTH,
+        fills: &[Field::Group],
+        set: |asked, said| put(&mut asked.group, Some(class_name(said.value)?)),
+    },
+    Key {
+        name: "group",
+        values: GROUP,
+        default: "the first type of `groups` whose `members` take it",
+        meaning: "the type of groups to which it belongs",
+        older: &[],
+        fills: &[Field::Group],
+        set: |asked, said| put(&mut asked.group, Some(class_name(said.value)?)),
     },
     Key {
         name: "topologyhints",

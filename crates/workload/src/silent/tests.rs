@@ -48,6 +48,7 @@ fn check(qos: QosClass, pod: &str, containers: &[&str], expected: &[&str]) {
             Part::Alone => "",
             Part::Holder => "*",
             Part::Joined => "+",
+            _ => unreachable!("no share is a group"),
         };
         format!("{}{part} {cpu} {}", it.name, memory.0 >> 30)
     });

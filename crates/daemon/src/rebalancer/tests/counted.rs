@@ -60,6 +60,7 @@ impl Node {
             groups: groups.collect(),
             caches: BTreeMap::new(),
             idle_ticks: BTreeMap::new(),
+            frequencies_khz: BTreeMap::new(),
         };
         let drained = self.drained();
         self.sampler.sample(&both(), Some(files), Some(drained))

@@ -19,6 +19,7 @@ impl Node {
             compaction: CompactionConfig::default(),
             narrows_memory: false,
             on_no_capacity: OnNoCapacity::default(),
+            groups: Arc::default(),
             doubt_grace: SignedDuration::from_secs(30),
             text: format!("{} {:?} {:?}", self.reserved, self.policy, self.namespaces),
             machine: ChangedMachine::new(&topology, self.policy, &self.reserved),

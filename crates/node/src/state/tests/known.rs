@@ -114,6 +114,9 @@ impl Stage {
         });
         let containers = containers.collect();
         let step = self.step(Event::Synced(RuntimeView { basis, containers }));
+        let is_partial = self.state.known.is_partial();
+        let is_told = matches!(step.answer, Answer::Synced { is_partial: it } if it == is_partial);
+        assert!(is_told, "{line}: {:?}", step.answer);
         assert_eq!(check_ledger(&self.state.ledger), Vec::<String>::new(), "{line}");
         let mut shown = format!("{line}: {} writes\n", step.plan.writes.len());
         for (id, container) in &self.state.containers {

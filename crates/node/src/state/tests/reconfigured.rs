@@ -28,6 +28,7 @@ impl Machine {
                 false => OnNoCapacity::Refuse,
             },
             // A creation in doubt keeps its place until the next sync and no longer.
+            groups: Arc::default(),
             doubt_grace: SignedDuration::ZERO,
             text: format!("{} {} {:?}", self.reserved, self.has_system, self.policy),
             machine: ChangedMachine::new(topology, self.policy, &reserved),

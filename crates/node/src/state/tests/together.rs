@@ -213,6 +213,120 @@ fn a_resize_alone_makes_no_container_silent() {
     );
 }
 
+/// Of the memory alone, to as much as the pod had before: the pod's figure follows, or came first.
+#[test]
+fn a_resize_of_memory_alone_counts_in_full_before_and_after_the_pods_figure() {
+    check(
+        "numa:1 core:4 pu:2 mem:64",
+        &[
+            "o/a 1000/1000 4 of 2000/2000 6",
+            "o/b 1000/1000 2 of 2000/2000 6",
+            "resize o/a 1000/1000 6",
+            "show",
+            "restart",
+            "pod o 2000/2000 8",
+            "show",
+            "resize o/a 1000/1000 9",
+            "show",
+            "pod o 2000/2000 11",
+            "resize o/a 1000/1000 4",
+            "pod o 2000/2000 6",
+            "show",
+            "pod o 2000/2000 8",
+            "resize o/a 1000/1000 6",
+            "show",
+        ],
+        expect![[r#"
+            o/a 1000/1000 4 of 2000/2000 6
+            o/b 1000/1000 2 of 2000/2000 6
+            resize o/a 1000/1000 6
+              o/a owns 1, cpus 1, mems 0, 6 GiB
+              o/b owns 1, cpus 5, mems 0, 2 GiB
+            restart
+            pod o 2000/2000 8
+              o/a owns 1, cpus 1, mems 0, 6 GiB
+              o/b owns 1, cpus 5, mems 0, 2 GiB
+            resize o/a 1000/1000 9
+              o/a owns 1, cpus 1, mems 0, 9 GiB
+              o/b owns 1, cpus 5, mems 0, 2 GiB
+            pod o 2000/2000 11
+            resize o/a 1000/1000 4
+            pod o 2000/2000 6
+              o/a owns 1, cpus 1, mems 0, 4 GiB
+              o/b owns 1, cpus 5, mems 0, 2 GiB
+            pod o 2000/2000 8
+            resize o/a 1000/1000 6
+              o/a owns 1, cpus 1, mems 0, 6 GiB
+              o/b owns 1, cpus 5, mems 0, 2 GiB
+        "#]],
+    );
+    // Memory that is filled from the pod grows with it, in either order.
+    check(
+        "numa:1 core:4 pu:2 mem:64",
+        &[
+            "p/a 1000/1000 8 of 2000/2000 8",
+            "p/b 1000/1000 2 of 2000/2000 8",
+            "show",
+            "resize p/a 1000/1000 12",
+            "show",
+            "pod p 2000/2000 12",
+            "show",
+            "pod p 2000/2000 16",
+            "resize p/a 1000/1000 16",
+            "show",
+        ],
+        expect![[r#"
+            p/a 1000/1000 8 of 2000/2000 8
+            p/b 1000/1000 2 of 2000/2000 8
+              p/a owns 1, cpus 1, mems 0, 6 GiB
+              p/b owns 1, cpus 5, mems 0, 2 GiB
+            resize p/a 1000/1000 12
+              p/a owns 1, cpus 1, mems 0, 10 GiB
+              p/b owns 1, cpus 5, mems 0, 2 GiB
+            pod p 2000/2000 12
+              p/a owns 1, cpus 1, mems 0, 10 GiB
+              p/b owns 1, cpus 5, mems 0, 2 GiB
+            pod p 2000/2000 16
+            resize p/a 1000/1000 16
+              p/a owns 1, cpus 1, mems 0, 14 GiB
+              p/b owns 1, cpus 5, mems 0, 2 GiB
+        "#]],
+    );
+}
+
+#[test]
+fn memory_nodes_of_those_that_joined_go_with_the_place_of_the_one_that_holds_the_cpus() {
+    check(
+        "numa:2 core:4 pu:2 mem:64",
+        &[
+            "p/a 4000/4000 4 of 4000/4000 4",
+            "p/b 4000/4000 4 of 4000/4000 4",
+            "p/c 4000/4000 4 of 4000/4000 4",
+            "show",
+            "machine numa:2 core:4 pu:2 mem:64 offline:0-2,8-10",
+            "show",
+            "pod p 9000/9000 4",
+            "show",
+        ],
+        expect![[r#"
+            p/a 4000/4000 4 of 4000/4000 4
+            p/b 4000/4000 4 of 4000/4000 4
+            p/c 4000/4000 4 of 4000/4000 4
+              p/a owns 4, cpus 1-2,9-10, mems 0, 4 GiB
+              p/b joined, cpus 1-2,9-10, mems 0, 0 B
+              p/c joined, cpus 1-2,9-10, mems 0, 0 B
+            machine numa:2 core:4 pu:2 mem:64 offline:0-2,8-10
+              p/a owns 4, cpus 4-5,12-13, mems 1, 4 GiB
+              p/b joined, cpus 4-5,12-13, mems 1, 0 B
+              p/c joined, cpus 4-5,12-13, mems 1, 0 B
+            pod p 9000/9000 4
+              p/a owns 9, cpus 3-7,12-15, mems 0-1, 4 GiB
+              p/b joined, cpus 3-7,12-15, mems 0-1, 0 B
+              p/c joined, cpus 3-7,12-15, mems 0-1, 0 B
+        "#]],
+    );
+}
+
 #[test]
 fn one_that_lost_its_pods_cpus_leaves_a_place_to_the_next() {
     check(

@@ -1,0 +1,209 @@
+//! The live screen of `bayplan top`. In: a terminal, the daemon's control socket, files of cgroups. Out: the screen, until a key or a signal
+//! ends it.
+//!
+//! One thread draws, and waits for news alone: keys come from a thread that reads the terminal, readings from tasks that ask the daemon. So
+//! a daemon that does not answer holds up neither a key nor the end; what still waits for it is dropped with the process.
+
+use std::io::{self, stdout};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use bayplan_daemon::{AuditView, MachineView, parse_recorded_machine, query_control};
+use bayplan_node::status::{Explanation, Status};
+use bayplan_topology::Topology;
+use bayplan_types::CpuSet;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{
+    self, DisableMouseCapture, EnableMouseCapture, Event, KeyEventKind,
+};
+use ratatui::crossterm::execute;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
+
+use super::draw::draw;
+use super::model::{Action, Model};
+use super::reader::{Reader, Reading};
+use crate::args::TopOptions;
+use crate::explain;
+
+/// After so long the screen says that the daemon does not answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the drawing thread waits for.
+enum News {
+    Terminal(Event),
+    Read(Box<(Status, Reading)>),
+    Machine(Box<Topology>),
+    /// What was asked about a container.
+    Why(String, Vec<String>),
+    Trouble(String),
+    /// A signal, or the terminal has gone.
+    End,
+}
+
+/// Shows containers until `q` is pressed.
+///
+/// # Errors
+/// The terminal cannot be used.
+pub(super) fn run(options: &TopOptions, socket: &Path, reader: Reader) -> anyhow::Result<()> {
+    let tokio = Runtime::new()?;
+    let (sender, news) = channel();
+    let screen = Screen::open().context("cannot use the terminal")?;
+    let asking = ask_on(socket.to_owned(), reader, options.delay, sender.clone());
+    tokio.spawn(asking);
+    tokio.spawn(hear_signals(sender.clone()));
+    let keys = sender.clone();
+    std::thread::spawn(move || read_terminal(&keys));
+    let model = Model::new(options.sort, options.number.unwrap_or(usize::MAX));
+    let shown = show(screen, model, &news, |name| {
+        tokio.spawn(ask_why(socket.to_owned(), name, sender.clone()));
+    });
+    // Without waiting for an answer that may never come.
+    tokio.shutdown_background();
+    shown
+}
+
+fn show(
+    mut screen: Screen,
+    mut model: Model,
+    news: &Receiver<News>,
+    explain: impl Fn(String),
+) -> anyhow::Result<()> {
+    loop {
+        screen.0.draw(|frame| draw(frame, &mut model))?;
+        let Ok(first) = news.recv() else { return Ok(()) };
+        // What has come meanwhile is drawn together.
+        for news in [first].into_iter().chain(news.try_iter()) {
+            match learn(&mut model, news) {
+                Action::None => {}
+                Action::Quit => return Ok(()),
+                Action::Explain(name) => explain(name),
+            }
+        }
+    }
+}
+
+fn learn(model: &mut Model, news: News) -> Action {
+    match news {
+        News::Terminal(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+            return model.key(key);
+        }
+        News::Terminal(Event::Mouse(mouse)) => return model.mouse(mouse),
+        News::Terminal(_) => {}
+        News::Read(read) => {
+            let (status, reading) = *read;
+            model.learn(&status, reading);
+        }
+        News::Machine(machine) => model.machine = Some(*machine),
+        News::Why(name, lines) => model.learn_why(&name, lines),
+        News::Trouble(why) => model.trouble = Some(why),
+        News::End => return Action::Quit,
+    }
+    Action::None
+}
+
+/// The terminal in the mode of whole screens; as it was before when this is dropped, also after a panic.
+struct Screen(DefaultTerminal);
+
+impl Screen {
+    fn open() -> io::Result<Screen> {
+        let screen = Screen(ratatui::try_init()?);
+        execute!(stdout(), EnableMouseCapture)?;
+        Ok(screen)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _lost = execute!(stdout(), DisableMouseCapture);
+        let _lost = ratatui::try_restore();
+    }
+}
+
+fn read_terminal(news: &Sender<News>) {
+    while let Ok(event) = event::read() {
+        if news.send(News::Terminal(event)).is_err() {
+            return;
+        }
+    }
+    let _gone = news.send(News::End);
+}
+
+async fn hear_signals(news: Sender<News>) {
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::hangup()));
+    let (Ok(mut terminate), Ok(mut hangup)) = signals else { return };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+    let _gone = news.send(News::End);
+}
+
+/// Asks after each delay, for as long as there is a screen.
+async fn ask_on(socket: PathBuf, mut reader: Reader, delay: Duration, news: Sender<News>) {
+    let mut known = CpuSet::new();
+    loop {
+        let found = match timeout(PATIENCE, ask(&socket)).await {
+            Ok(Ok((status, audit))) => {
+                let cpus = cpus_of(&status);
+                if cpus != known {
+                    tokio::spawn(ask_machine(socket.clone(), news.clone()));
+                    known = cpus;
+                }
+                let read = tokio::task::spawn_blocking(move || {
+                    let reading = reader.read(&status, &audit, Instant::now());
+                    (reader, status, reading)
+                });
+                let Ok((back, status, reading)) = read.await else { return };
+                reader = back;
+                News::Read(Box::new((status, reading)))
+            }
+            Ok(Err(error)) => News::Trouble(format!("{error:#}")),
+            Err(_) => {
+                let socket = socket.display();
+                News::Trouble(format!("the daemon at {socket} does not answer; q ends this"))
+            }
+        };
+        if news.send(found).is_err() {
+            return;
+        }
+        tokio::time::sleep(delay).await;
+    }
+}
+
+async fn ask(socket: &Path) -> anyhow::Result<(Status, AuditView)> {
+    let status = query_control(socket, "/api/v1/status").await?;
+    Ok((status, query_control(socket, "/api/v1/audit").await?))
+}
+
+/// All of the machine.
+fn cpus_of(status: &Status) -> CpuSet {
+    let cpus = &status.cpus;
+    let lists = [&cpus.exclusive, &cpus.shared, &cpus.reserved, &cpus.isolated];
+    let sets = lists.into_iter().filter_map(|list| list.parse::<CpuSet>().ok());
+    sets.fold(CpuSet::new(), |all, set| all.union(&set))
+}
+
+/// Without a machine there is no map, which is no trouble.
+async fn ask_machine(socket: PathBuf, news: Sender<News>) {
+    let Ok(view) = query_control::<MachineView>(&socket, "/api/v1/machine").await else { return };
+    let parsed = tokio::task::spawn_blocking(move || parse_recorded_machine(&view.files)).await;
+    if let Ok(Ok(machine)) = parsed {
+        let _gone = news.send(News::Machine(Box::new(machine)));
+    }
+}
+
+async fn ask_why(socket: PathBuf, name: String, news: Sender<News>) {
+    let path = format!("/api/v1/explain?name={}", explain::encode(&name));
+    let asked = timeout(PATIENCE, query_control::<Vec<Explanation>>(&socket, &path)).await;
+    let text = match asked {
+        Ok(Ok(found)) if found.is_empty() => "the daemon knows no reasons for it".to_owned(),
+        Ok(Ok(found)) => found.iter().map(explain::render).collect(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "the daemon does not answer".to_owned(),
+    };
+    let _gone = news.send(News::Why(name, text.lines().map(str::to_owned).collect()));
+}

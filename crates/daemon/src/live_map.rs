@@ -1,0 +1,47 @@
+//! The live map: a page for browsers with the machine, what holds each CPU, what is measured, and the past. In: the state, the last
+//! readings, the history's files. Out: the page, and JSON for it.
+//!
+//! Read-only, on the listeners of [`crate::api`]; `map: off` leaves all of it out. Nothing is made while no page is open.
+//!
+//! - `page` has the files of the page, with the headers under which a browser may use them.
+//! - `view` is the map at one moment as a value; it is the same for now and for the past.
+//! - `past` finds a moment in the history.
+//! - `rates` are differences between two readings.
+//! - `feed` tells open pages of changes, at most four times a second, however many there are and however slowly they read.
+
+mod feed;
+mod page;
+mod past;
+mod rates;
+mod routes;
+mod view;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+pub(crate) use feed::{Feed, Sources, run_feed};
+pub(crate) use page::{file, page};
+pub(crate) use routes::{about, events, history, machine, map};
+
+/// Questions about the past, and about single containers, that are worked on at a time: each reads files or takes a turn of the state.
+const QUESTIONS_MAX: usize = 1;
+
+/// What the handlers of the map need.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveMap {
+    feed: Feed,
+    /// The history's directory.
+    history: PathBuf,
+    past_questions: Arc<Semaphore>,
+    about_questions: Arc<Semaphore>,
+}
+
+impl LiveMap {
+    /// The map of a daemon whose history is in this directory.
+    pub(crate) fn new(feed: Feed, history: PathBuf) -> LiveMap {
+        let questions = || Arc::new(Semaphore::new(QUESTIONS_MAX));
+        LiveMap { feed, history, past_questions: questions(), about_questions: questions() }
+    }
+}

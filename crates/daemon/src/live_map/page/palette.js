@@ -1,0 +1,104 @@
+// Which container or pool holds each CPU, with a letter and a colour. Letters tell holders apart without colours.
+
+import { parse } from "./cpus.js";
+
+// Colours of exclusive containers in style.css: k0 to k11. Neighbours in the list differ in brightness, too.
+const COLOURS = 12;
+
+// A to Z, then AA, AB.
+function letters(number, first) {
+  let text = "";
+  for (let rest = number + 1; rest > 0; rest = Math.floor((rest - 1) / 26)) {
+    text = String.fromCharCode(first.charCodeAt(0) + ((rest - 1) % 26)) + text;
+  }
+  return text;
+}
+
+// A name keeps its colour from moment to moment, whatever comes and goes around it.
+function colourOf(name) {
+  let hash = 7;
+  for (const c of name) hash = (hash * 31 + c.codePointAt(0)) >>> 0;
+  return hash % COLOURS;
+}
+
+// A letter stays with its container from moment to moment, too, as long as no other has it.
+const numbers = new Map();
+const NUMBERS_MAX = 2000;
+
+function numbersOf(names) {
+  if (numbers.size > NUMBERS_MAX) numbers.clear();
+  const used = new Set(names.map((name) => numbers.get(name)));
+  const given = new Map();
+  const taken = new Set();
+  let next = 0;
+  for (const name of names) {
+    let number = numbers.get(name);
+    if (number === undefined || taken.has(number)) {
+      while (used.has(next) || taken.has(next)) next += 1;
+      number = next;
+      numbers.set(name, number);
+    }
+    taken.add(number);
+    given.set(name, number);
+  }
+  return given;
+}
+
+// The holders of a map: by CPU, by container, and a list for the legend.
+export function holders(map) {
+  const byCpu = new Map();
+  const byName = new Map();
+  const list = [];
+  const add = (holder, cpus) => {
+    holder.cpus = cpus;
+    list.push(holder);
+    for (const cpu of cpus) if (!byCpu.has(cpu)) byCpu.set(cpu, holder);
+    return holder;
+  };
+  const owners = map.containers.filter((it) => it.own);
+  const lowest = new Map(owners.map((it) => [it, Math.min(...parse(it.own))]));
+  owners.sort((a, b) => lowest.get(a) - lowest.get(b));
+  const bySet = new Map();
+  const number = numbersOf([...new Map(owners.toReversed().map((it) => [it.own, it.name])).values()]);
+  let last = null;
+  for (const it of owners) {
+    // Containers of one pod may hold their CPUs together.
+    let holder = bySet.get(it.own);
+    if (!holder) {
+      let colour = colourOf(it.name);
+      if (colour === last) colour = (colour + 1) % COLOURS;
+      last = colour;
+      holder = add({ kind: "exclusive", name: it.name, letter: letters(number.get(it.name) ?? bySet.size, "A"), look: `k${colour}` }, parse(it.own));
+      bySet.set(it.own, holder);
+    }
+    byName.set(it.name, holder);
+  }
+  const reserved = parse(map.reserved);
+  if (reserved.size) add({ kind: "reserved", name: "reserved", letter: "r", look: "reserved" }, reserved);
+  const idle = parse(map.idle);
+  if (idle.size) add({ kind: "idle", name: "idle for other threads of the core", letter: "-", look: "idle" }, idle);
+  const isolated = parse(map.isolated);
+  if (isolated.size) add({ kind: "isolated", name: "isolated, free", letter: "i", look: "isolated" }, isolated);
+  const pools = map.pools.map((it) => ({ ...it, set: parse(it.shared) })).filter((it) => it.set.size);
+  pools.sort((a, b) => a.set.size - b.set.size);
+  // Shared parts get whole NUMA nodes, which have another name where they are dies or packages; else there is one pool.
+  const kinds = ["numa ", "die ", "package "].map((kind) => pools.filter((it) => it.name.startsWith(kind)));
+  const shown = kinds.find((it) => it.length) ?? pools.slice(-1);
+  shown.sort((a, b) => Math.min(...a.set) - Math.min(...b.set));
+  shown.forEach((pool, at) => {
+    add({ kind: "shared", name: `shared, ${pool.name}`, pool: pool.name, letter: letters(at, "a"), look: `s${at % 2}` }, pool.set);
+  });
+  return { byCpu, byName, list };
+}
+
+// The containers that may run on each CPU.
+export function runners(map) {
+  const byCpu = new Map();
+  for (const it of map.containers) {
+    for (const cpu of parse(it.cpus)) {
+      if (!byCpu.has(cpu)) byCpu.set(cpu, []);
+      byCpu.get(cpu).push(it);
+    }
+  }
+  return byCpu;
+}

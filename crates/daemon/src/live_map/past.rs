@@ -1,0 +1,426 @@
+//! A moment of the past. In: the entries of one segment of the history, which begins with everything that was there. Out: the map
+//! after one of them.
+//!
+//! Entries tell where each container went. What shared containers could run on is no entry's to tell: it is what their pool has, less
+//! what others hold, so it is computed by the pools of the machine and the configuration of that time.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use bayplan_allocator::Pools;
+use bayplan_allocator::policy::surviving_pools;
+use bayplan_host::history::{Reader, segments};
+use bayplan_topology::Topology;
+use bayplan_types::CpuSet;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::config::parse_config;
+use crate::live_map::view::{FORMAT, MapContainer, MapPool, MapView};
+use crate::recorded_machine::parse_recorded_machine;
+use bayplan_node::history::{Entry, Kind, MachineForm, Place, Who, parse_entries};
+use bayplan_node::mode::Mode;
+
+/// The pool's name of containers on the reserved CPUs.
+const RESERVED: &str = "reserved";
+
+/// An entry by its segment and its place in it: `3.17`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EntryId {
+    pub(crate) segment: u64,
+    pub(crate) index: usize,
+}
+
+impl EntryId {
+    /// `None`: it is no such text.
+    pub(crate) fn parse(text: &str) -> Option<EntryId> {
+        let (segment, index) = text.split_once('.')?;
+        Some(EntryId { segment: segment.parse().ok()?, index: index.parse().ok()? })
+    }
+}
+
+impl std::fmt::Display for EntryId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.segment, self.index)
+    }
+}
+
+/// An entry in short; format `bayplan-past/1` is a list of these, the oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct PastEntry {
+    pub(crate) id: String,
+    pub(crate) at: Timestamp,
+    pub(crate) kind: &'static str,
+    /// `namespace/pod/container`; empty where it is about the node.
+    pub(crate) name: String,
+    pub(crate) why: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) before: Option<Place>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) after: Option<Place>,
+}
+
+/// Some of the history.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct PastList {
+    pub(crate) format: &'static str,
+    /// There are older ones.
+    pub(crate) has_more: bool,
+    pub(crate) entries: Vec<PastEntry>,
+}
+
+/// What a reader may see of entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// Everything.
+    All,
+    /// No sentence that may repeat what a pod says in annotations.
+    WithoutAnnotations,
+}
+
+fn numbered(dir: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse().ok();
+    let paths = segments(dir)?.into_iter();
+    Ok(paths.filter_map(|path| Some((number(&path)?, path))).collect())
+}
+
+fn read_segment(path: &Path) -> std::io::Result<Vec<Entry>> {
+    let pieces = Reader::new(path).read(true)?;
+    Ok(pieces.iter().flat_map(|piece| parse_entries(&piece.recovered.records).0).collect())
+}
+
+/// At most so many entries before one, or the last ones. Entries that only repeat what holds are left out.
+///
+/// # Errors
+/// The history cannot be read.
+pub(crate) fn list(
+    dir: &Path,
+    before: Option<EntryId>,
+    count: usize,
+    sight: Sight,
+) -> std::io::Result<PastList> {
+    let mut found: Vec<PastEntry> = Vec::new();
+    for (segment, path) in numbered(dir)?.into_iter().rev() {
+        if before.is_some_and(|before| segment > before.segment) {
+            continue;
+        }
+        let entries = read_segment(&path)?.into_iter().enumerate().rev();
+        let entries = entries.map(|(index, entry)| (EntryId { segment, index }, entry));
+        let wanted = entries.filter(|(id, entry)| {
+            before.is_none_or(|before| *id < before) && !entry.kind.is_bookkeeping()
+        });
+        found.extend(wanted.map(|(id, entry)| short(id, entry, sight)));
+        if found.len() > count {
+            break;
+        }
+    }
+    let has_more = found.len() > count;
+    found.truncate(count);
+    found.reverse();
+    Ok(PastList { format: "bayplan-past/1", has_more, entries: found })
+}
+
+fn short(id: EntryId, entry: Entry, sight: Sight) -> PastEntry {
+    let why = match (sight, entry.kind) {
+        (Sight::WithoutAnnotations, Kind::Refused) => {
+            "refused; `bayplan explain` on the node says why".to_owned()
+        }
+        _ => entry.why,
+    };
+    PastEntry {
+        id: id.to_string(),
+        at: entry.at,
+        kind: entry.kind.name(),
+        name: entry.who.as_ref().map(Who::full_name).unwrap_or_default(),
+        why,
+        before: entry.before,
+        after: entry.after,
+    }
+}
+
+/// The map after an entry; `None`: there is no such entry any more.
+///
+/// # Errors
+/// The history cannot be read.
+pub(crate) fn map_at(dir: &Path, id: EntryId) -> std::io::Result<Option<MapView>> {
+    Ok(moment_at(dir, id)?.map(|moment| moment.view(id)))
+}
+
+/// The machine after an entry; `None`: there is no such entry any more, or it does not say which machine.
+///
+/// # Errors
+/// The history cannot be read.
+pub(crate) fn machine_at(dir: &Path, id: EntryId) -> std::io::Result<Option<Topology>> {
+    Ok(moment_at(dir, id)?.and_then(|moment| moment.topology()))
+}
+
+fn moment_at(dir: &Path, id: EntryId) -> std::io::Result<Option<Moment>> {
+    let found = numbered(dir)?.into_iter().find(|(segment, _)| *segment == id.segment);
+    let Some((_, path)) = found else { return Ok(None) };
+    let entries = read_segment(&path)?;
+    Ok((id.index < entries.len()).then(|| Moment::after(entries.into_iter().take(id.index + 1))))
+}
+
+/// A container as entries have told of it.
+#[derive(Debug)]
+struct Held {
+    who: Who,
+    asked: String,
+    place: Place,
+}
+
+/// What entries have told.
+#[derive(Debug, Default)]
+struct Moment {
+    at: Timestamp,
+    machine: Option<MachineForm>,
+    /// The configuration, in YAML.
+    config: String,
+    mode: Mode,
+    /// By the ledger's id.
+    containers: BTreeMap<u64, Held>,
+}
+
+impl Moment {
+    fn after(entries: impl Iterator<Item = Entry>) -> Moment {
+        let mut moment = Moment::default();
+        entries.for_each(|entry| moment.learn(entry));
+        moment
+    }
+
+    fn learn(&mut self, entry: Entry) {
+        self.at = entry.at;
+        if let Some(mode) = entry.mode() {
+            self.mode = mode;
+        }
+        if let Some(machine) = entry.machine {
+            self.machine = Some(*machine);
+        }
+        if let Some(node) = entry.node {
+            self.config = node.config;
+            self.mode = node.mode;
+            self.containers.retain(|id, _| node.live.contains(id));
+        }
+        let Some((id, who)) = entry.who.and_then(|who| Some((who.id?, who))) else { return };
+        if entry.kind == Kind::Ended {
+            self.containers.remove(&id);
+        } else if let Some(place) = entry.after {
+            let before = self.containers.remove(&id).map(|it| it.asked).unwrap_or_default();
+            let asked = if entry.asked.is_empty() { before } else { entry.asked };
+            self.containers.insert(id, Held { who, asked, place });
+        }
+    }
+
+    fn topology(&self) -> Option<Topology> {
+        parse_recorded_machine(self.machine.as_ref()?.files.as_ref()?).ok()
+    }
+
+    /// The pools of the time; `None` where machine or configuration are not known.
+    fn pools(&self) -> Option<Pools> {
+        let config = parse_config(Path::new("the configuration in the history"), &self.config);
+        let config = config.ok()?;
+        Some(surviving_pools(&self.topology()?, config.policy, &config.reserved_cpus))
+    }
+
+    fn view(&self, id: EntryId) -> MapView {
+        let pools = self.pools();
+        let owns = self.containers.values().map(|held| set(&held.place.own));
+        let taken = owns.fold(CpuSet::new(), |all, own| all.union(&own));
+        let shared_of = |cpus: &CpuSet| match &pools {
+            Some(pools) => {
+                cpus.difference(pools.reserved()).difference(pools.isolated()).difference(&taken)
+            }
+            None => cpus.difference(&taken),
+        };
+        let map_pool = |pool: &bayplan_allocator::Pool| MapPool {
+            name: pool.name.clone(),
+            cpus: pool.cpus.to_string(),
+            shared: shared_of(&pool.cpus).to_string(),
+        };
+        let mut containers: Vec<MapContainer> =
+            self.containers.values().map(|held| held.view(pools.as_ref(), &shared_of)).collect();
+        containers.sort_by(|a, b| a.name.cmp(&b.name));
+        MapView {
+            format: FORMAT,
+            at: self.at,
+            entry: Some(id.to_string()),
+            mode: self.mode.name().to_owned(),
+            fingerprint: self.machine.as_ref().map(|it| it.fingerprint.clone()),
+            reserved: pools.as_ref().map(|it| it.reserved().to_string()).unwrap_or_default(),
+            isolated: pools.as_ref().map(|it| it.isolated().to_string()).unwrap_or_default(),
+            idle: String::new(),
+            closed: String::new(),
+            pools: pools.iter().flat_map(Pools::iter).map(map_pool).collect(),
+            containers,
+        }
+    }
+}
+
+impl Held {
+    fn view(&self, pools: Option<&Pools>, shared_of: &dyn Fn(&CpuSet) -> CpuSet) -> MapContainer {
+        let place = &self.place;
+        let is_reserved = place.pool == RESERVED;
+        let is_exclusive = !place.own.is_empty();
+        let pool = pools.and_then(|pools| pools.named(&place.pool));
+        let cpus = match (pools, pool) {
+            (Some(pools), _) if is_reserved => pools.reserved().to_string(),
+            (_, Some(pool)) if !is_exclusive => shared_of(&pool.cpus).to_string(),
+            _ => place.cpus.clone(),
+        };
+        let class = match (is_exclusive, is_reserved) {
+            (true, _) => "exclusive",
+            (false, true) => RESERVED,
+            (false, false) => "shared",
+        };
+        MapContainer {
+            name: self.who.full_name(),
+            qos: self.who.qos.clone().unwrap_or_default(),
+            class: class.to_owned(),
+            asked: self.asked.clone(),
+            own: place.own.clone(),
+            cpus,
+            mems: place.mems.clone(),
+            pool: place.pool.clone(),
+            ..MapContainer::default()
+        }
+    }
+}
+
+fn set(text: &str) -> CpuSet {
+    text.parse().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use bayplan_topology::{derive, parse_machine};
+    use expect_test::{Expect, expect};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::recorded_machine::render_machine;
+
+    /// `placed 1 web numa 0 4-5` and so on: what happened, the ledger's id, a name, the pool, its own CPUs.
+    fn entry(line: &str) -> Entry {
+        let words: Vec<&str> = line.split(' ').collect();
+        let kind = Kind::ALL.into_iter().find(|kind| kind.name() == words[0]).unwrap();
+        let who = serde_json::from_value(serde_json::json!({
+            "id": words[1].parse::<u64>().unwrap(), "namespace": "n", "pod": words[2], "container": "c", "attempt": 0,
+        }));
+        let place = |own: &&str| Place {
+            pool: words[3].replace('_', " "),
+            own: (*own).to_owned(),
+            cpus: (*own).to_owned(),
+            ..Place::default()
+        };
+        let after = words.get(4).map(place);
+        Entry { who: Some(who.unwrap()), after, why: "told".to_owned(), ..Entry::new(kind) }
+    }
+
+    fn opening(spec: &str) -> Vec<Entry> {
+        let snapshot = parse_machine(spec).unwrap();
+        let machine = MachineForm {
+            fingerprint: format!("{:016x}", derive(&snapshot).unwrap().fingerprint()),
+            cpus: String::new(),
+            files: Some(render_machine(&snapshot)),
+        };
+        let node = serde_json::json!({"version": "1", "config": "reservedCpus: 0", "live": []});
+        let node = Some(serde_json::from_value(node).unwrap());
+        vec![
+            Entry { machine: Some(Box::new(machine)), ..Entry::new(Kind::Machine) },
+            Entry { node, ..Entry::new(Kind::Started) },
+        ]
+    }
+
+    fn written(lines: &[&str]) -> TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let entries = opening("pack:1 numa:2 core:4 mem:16").into_iter();
+        let entries = entries.chain(lines.iter().map(|line| entry(line)));
+        let records: Vec<String> =
+            entries.map(|entry| serde_json::to_string(&entry).unwrap()).collect();
+        let (mut history, _) = bayplan_host::history::History::open(dir.path(), 1 << 20);
+        history.begin(&records).unwrap();
+        dir
+    }
+
+    /// What is where after the last of these.
+    #[track_caller]
+    fn check(lines: &[&str], expected: Expect) {
+        let dir = written(lines);
+        let id = EntryId { segment: 1, index: lines.len() + 1 };
+        let map = map_at(dir.path(), id).unwrap().unwrap();
+        let mut text = format!("reserved {}\n", map.reserved);
+        for it in &map.containers {
+            text.push_str(&format!(
+                "{} {} own {} runs on {}\n",
+                it.name, it.class, it.own, it.cpus
+            ));
+        }
+        expected.assert_eq(&text);
+    }
+
+    #[test]
+    fn what_was_where_is_told_by_entries_and_pools() {
+        check(
+            &[],
+            expect![[r#"
+                reserved 0
+            "#]],
+        );
+        check(
+            &["placed 1 web numa_0 2-3", "placed 2 log numa_0 ", "placed 3 dns reserved "],
+            expect![[r#"
+                reserved 0
+                n/dns/c reserved own  runs on 0
+                n/log/c shared own  runs on 1
+                n/web/c exclusive own 2-3 runs on 2-3
+            "#]],
+        );
+        // What an exclusive container gives back is shared again.
+        check(
+            &["placed 1 web numa_0 2-3", "placed 2 log numa_0 ", "ended 1 web"],
+            expect![[r#"
+                reserved 0
+                n/log/c shared own  runs on 1-3
+            "#]],
+        );
+        check(
+            &["placed 1 web numa_0 2-3", "moved 1 web numa_1 6-7"],
+            expect![[r#"
+                reserved 0
+                n/web/c exclusive own 6-7 runs on 6-7
+            "#]],
+        );
+    }
+
+    #[test]
+    fn entries_are_listed_from_the_newest_back() {
+        let dir = written(&["placed 1 a numa_0 2", "placed 2 b numa_0 3", "refused 3 c machine"]);
+        let ids = |list: &PastList| -> Vec<String> {
+            list.entries.iter().map(|it| format!("{} {}", it.id, it.name)).collect()
+        };
+        let last = list(dir.path(), None, 2, Sight::All).unwrap();
+        assert_eq!(
+            (ids(&last), last.has_more),
+            (vec!["1.3 n/b/c".into(), "1.4 n/c/c".into()], true)
+        );
+        assert_eq!(last.entries[1].why, "told");
+        let before = EntryId::parse(&last.entries[0].id);
+        let rest = list(dir.path(), before, 9, Sight::WithoutAnnotations).unwrap();
+        assert_eq!(ids(&rest), ["1.0 ", "1.1 ", "1.2 n/a/c"]);
+        assert!(!rest.has_more);
+        let last = list(dir.path(), None, 1, Sight::WithoutAnnotations).unwrap();
+        assert_ne!(last.entries[0].why, "told");
+    }
+
+    #[test]
+    fn what_is_no_entry_is_not_found() {
+        let dir = written(&[]);
+        for (text, is_there) in [("1.0", true), ("1.1", true), ("1.2", false), ("2.0", false)] {
+            let id = EntryId::parse(text).unwrap();
+            assert_eq!(map_at(dir.path(), id).unwrap().is_some(), is_there, "{text}");
+        }
+        for text in ["", "1", "1.x", "-1.0", "1.2.3"] {
+            assert_eq!(EntryId::parse(text), None, "{text}");
+        }
+    }
+}

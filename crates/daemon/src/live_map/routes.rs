@@ -1,0 +1,194 @@
+//! What is asked for the map over HTTP. In: requests. Out: values as JSON, or a stream of them.
+
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::sse::{KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use bayplan_drawing::outline;
+use serde::{Deserialize, Serialize};
+
+use crate::api::{Api, Named, Reach, stopping, tell_all};
+use crate::inbox::Look;
+use crate::live_map::LiveMap;
+use crate::live_map::past::{self, EntryId, Sight};
+use crate::live_map::view::MapView;
+use crate::tasks::blocking;
+use bayplan_node::event::fingerprint;
+use bayplan_node::status::Explanation;
+
+/// Entries of a list that is not asked for a number.
+const ENTRIES_DEFAULT: usize = 200;
+const ENTRIES_MAX: usize = 1000;
+
+/// A moment.
+#[derive(Deserialize)]
+pub(crate) struct At {
+    at: Option<String>,
+}
+
+/// Some entries.
+#[derive(Deserialize)]
+pub(crate) struct Entries {
+    before: Option<String>,
+    count: Option<usize>,
+}
+
+/// The machine's boxes; format `bayplan-outline/1`.
+#[derive(Serialize)]
+struct OutlineView {
+    format: &'static str,
+    fingerprint: String,
+    #[serde(flatten)]
+    outline: bayplan_drawing::Outline,
+}
+
+fn sight(reach: Reach) -> Sight {
+    if reach >= Reach::Socket { Sight::All } else { Sight::WithoutAnnotations }
+}
+
+/// What is where: now, or after an entry of the history.
+pub(crate) async fn map(State(api): State<Api>, Query(At { at }): Query<At>) -> Response {
+    let Some(at) = at else { return now(&api).await };
+    in_the_past(&api.map, &at, past::map_at).await
+}
+
+impl Api {
+    /// The map now; `None` while the daemon is stopping.
+    pub(crate) async fn map_now(&self) -> Option<MapView> {
+        let (status, topology) = (self.told_status().await?, self.reloader.topology().await);
+        Some(MapView::of_status(&status, fingerprint(&topology), jiff::Timestamp::now()))
+    }
+}
+
+async fn now(api: &Api) -> Response {
+    let render = async {
+        let view = api.map_now().await?;
+        serde_json::to_vec(&view).ok().map(Into::into)
+    };
+    match api.shared.map.get(render).await {
+        Some(json) => json_answer(json),
+        None => stopping(),
+    }
+}
+
+fn json_answer(json: axum::body::Bytes) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], json).into_response()
+}
+
+/// The boxes of the machine: now, or after an entry of the history.
+pub(crate) async fn machine(State(api): State<Api>, Query(At { at }): Query<At>) -> Response {
+    let Some(at) = at else {
+        let topology = api.reloader.topology().await;
+        return Json(view_of(&topology)).into_response();
+    };
+    let find = |dir: &std::path::Path, id| Ok(past::machine_at(dir, id)?.map(|it| view_of(&it)));
+    in_the_past(&api.map, &at, find).await
+}
+
+fn view_of(topology: &bayplan_topology::Topology) -> OutlineView {
+    OutlineView {
+        format: "bayplan-outline/1",
+        fingerprint: fingerprint(topology),
+        outline: outline(topology),
+    }
+}
+
+async fn in_the_past<T: Serialize + Send + 'static>(
+    map: &Option<LiveMap>,
+    at: &str,
+    find: impl FnOnce(&std::path::Path, EntryId) -> std::io::Result<Option<T>> + Send + 'static,
+) -> Response {
+    let Some(id) = EntryId::parse(at) else {
+        let text = format!("`at` is `{at}`, expected an id of /api/v1/history such as 3.17\n");
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    };
+    match ask_history(map, move |dir| find(dir, id)).await {
+        Some(Ok(Some(found))) => Json(found).into_response(),
+        Some(Ok(None)) => {
+            let text = format!("the history has no entry {at}, or not any more\n");
+            (StatusCode::NOT_FOUND, text).into_response()
+        }
+        Some(Err(error)) => unreadable(&error),
+        None => stopping(),
+    }
+}
+
+/// One question at a time.
+async fn ask_history<T: Send + 'static>(
+    map: &Option<LiveMap>,
+    find: impl FnOnce(&std::path::Path) -> std::io::Result<T> + Send + 'static,
+) -> Option<std::io::Result<T>> {
+    let map = map.as_ref()?;
+    let _turn = map.past_questions.acquire().await.ok()?;
+    let dir = map.history.clone();
+    blocking(move || find(&dir)).await
+}
+
+fn unreadable(error: &std::io::Error) -> Response {
+    let text = format!("the history cannot be read: {error}\n");
+    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+}
+
+/// What happened, the oldest first.
+pub(crate) async fn history(
+    State(api): State<Api>,
+    Extension(reach): Extension<Reach>,
+    Query(Entries { before, count }): Query<Entries>,
+) -> Response {
+    let before = match before.as_deref().map(EntryId::parse) {
+        None => None,
+        Some(Some(id)) => Some(id),
+        Some(None) => {
+            let text = "`before` is no id of /api/v1/history such as 3.17\n";
+            return (StatusCode::BAD_REQUEST, text).into_response();
+        }
+    };
+    let count = count.unwrap_or(ENTRIES_DEFAULT).clamp(1, ENTRIES_MAX);
+    let found = ask_history(&api.map, move |dir| past::list(dir, before, count, sight(reach)));
+    match found.await {
+        Some(Ok(list)) => Json(list).into_response(),
+        Some(Err(error)) => unreadable(&error),
+        None => stopping(),
+    }
+}
+
+/// A stream of server-sent events for one page.
+pub(crate) async fn events(State(api): State<Api>) -> Response {
+    match api.map.as_ref().and_then(|map| map.feed.open()) {
+        Some(messages) => Sse::new(messages).keep_alive(KeepAlive::default()).into_response(),
+        None => {
+            let text = "as many pages are open as may be; this one asks again from time to time\n";
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        }
+    }
+}
+
+/// Why containers of this name are where they are.
+pub(crate) async fn about(
+    State(api): State<Api>,
+    Extension(reach): Extension<Reach>,
+    Query(Named { name }): Query<Named>,
+) -> Response {
+    let Some(map) = &api.map else { return stopping() };
+    let Ok(_turn) = map.about_questions.acquire().await else { return stopping() };
+    match api.looker.look(|answer| Look::Explain(name, answer)).await {
+        Some(found) => {
+            let mut found = tell_all(&api, found).await;
+            if sight(reach) == Sight::WithoutAnnotations {
+                found.iter_mut().for_each(leave_out_annotations);
+            }
+            Json(found).into_response()
+        }
+        None => stopping(),
+    }
+}
+
+/// Leaves out sentences that may repeat what a pod says in annotations.
+fn leave_out_annotations(explanation: &mut Explanation) {
+    explanation.decision.warnings.clear();
+    if explanation.now.is_none() {
+        explanation.decision.outcome = "`bayplan explain` on the node says why".to_owned();
+        explanation.decision.pools.clear();
+    }
+}

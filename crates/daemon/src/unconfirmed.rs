@@ -1,0 +1,372 @@
+//! CPU sets on their way to the runtime, for a front end whose calls must not wait for them. In: plans as they are made, and how each write ends. Out: containers made to
+//! leave CPUs by the kernel at once; which updates the daemon itself has caused.
+//!
+//! Problem: within an NRI event the runtime takes no update, but the CPUs that the event's answer gives away must be free. Approach: the set of each container whose update is not
+//! confirmed is narrowed in its cgroup's file, which only takes CPUs away; the runtime is told the same by the answer, or by the pinning task afterwards. Growing is left to the pinning task.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bayplan_enforcement::Write;
+use bayplan_host::find_cpuset_group;
+use bayplan_host::kernel::Kernel;
+use bayplan_nri::front_end::{LetGo, Origin};
+use bayplan_types::{CpuSet, Pinning};
+
+/// Updates of one answer beyond those that the kernel could not be told: the runtime makes them one after the other, some 10 ms each, and nothing else meanwhile.
+const LISTED_MAX: usize = 16;
+
+/// Clones share everything. Off (the default) it remembers nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unconfirmed(Option<Arc<Mutex<Table>>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// By the runtime's id.
+    sets: BTreeMap<String, Wanted>,
+    /// What the runtime is being told, or was without an answer, by its id.
+    told: BTreeMap<String, Vec<Pinning>>,
+}
+
+/// Where a container is to be in the end.
+#[derive(Clone, Debug)]
+struct Wanted {
+    new: Pinning,
+    /// Its pod's cgroup as kubelet names it.
+    parent: String,
+    /// It runs there, and an answer has told the runtime.
+    is_carried: bool,
+}
+
+/// What became of one container.
+#[derive(Debug, PartialEq, Eq)]
+enum Narrowed {
+    /// It was on none of the CPUs that it has to leave.
+    NotNeeded,
+    /// It runs there now.
+    Done(Pinning),
+    /// It has no cgroup: no process of it runs.
+    Absent,
+    /// It runs where it did.
+    Failed(String),
+}
+
+impl Unconfirmed {
+    /// One that remembers.
+    pub(crate) fn on() -> Unconfirmed {
+        Unconfirmed(Some(Arc::default()))
+    }
+
+    /// Whether calls of the front end must not wait for the runtime.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn table(&self) -> Option<MutexGuard<'_, Table>> {
+        Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// These are about to be written; the last one of a container says where it is to be in the end.
+    pub(crate) fn plan(&self, writes: &[Write], parent: impl Fn(&str) -> String) {
+        let Some(mut table) = self.table() else { return };
+        for Write { container, new, .. } in writes {
+            let wanted = Wanted { new: new.clone(), parent: parent(container), is_carried: false };
+            table.sets.insert(container.clone(), wanted);
+        }
+    }
+
+    /// These are gone.
+    pub(crate) fn forget(&self, containers: &[String]) {
+        let Some(mut table) = self.table() else { return };
+        for container in containers {
+            table.sets.remove(container);
+            table.told.remove(container);
+        }
+    }
+
+    /// The runtime is about to be told; false: an answer has told it already.
+    pub(crate) fn begin(&self, write: &Write) -> bool {
+        let Some(mut table) = self.table() else { return true };
+        let wanted = table.sets.get(&write.container);
+        if wanted.is_some_and(|it| it.is_carried && it.new == write.new) {
+            return false;
+        }
+        table.told.entry(write.container.clone()).or_default().push(write.new.clone());
+        true
+    }
+
+    /// What became of a write; `None`: the runtime may still be at it. A failed one stays unconfirmed until it is planned anew or its container has ended.
+    pub(crate) fn end(&self, write: &Write, is_done: Option<bool>) {
+        let Some(mut table) = self.table() else { return };
+        if is_done.is_some() {
+            table.told.remove(&write.container);
+        }
+        let wanted = table.sets.get(&write.container);
+        if is_done == Some(true) && wanted.is_some_and(|it| it.new == write.new) {
+            table.sets.remove(&write.container);
+        }
+    }
+
+    /// Whose update it is that moves this container there.
+    pub(crate) fn origin(&self, container: &str, asked: &Pinning) -> Origin {
+        let Some(table) = self.table() else { return Origin::Other };
+        let is_own = table.told.get(container).is_some_and(|told| told.contains(asked));
+        match table.sets.get(container) {
+            _ if !is_own => Origin::Other,
+            Some(wanted) if !asked.cpus.is_subset(&wanted.new.cpus) => {
+                let cpus = narrow(&asked.cpus, &wanted.new.cpus);
+                Origin::Overtaken(Pinning { cpus, mems: wanted.new.mems.clone() })
+            }
+            _ => Origin::Own,
+        }
+    }
+
+    /// Takes CPUs that containers should have left away from them, all but `except`, in the kernel. Reads and writes files, so it is for a thread that may block.
+    pub(crate) fn let_go(&self, kernel: &mut dyn Kernel, except: &str) -> LetGo {
+        let Some(sets) = self.table().map(|table| table.sets.clone()) else {
+            return LetGo::default();
+        };
+        let (mut listed, mut stuck, mut carried) = (Vec::new(), Vec::new(), Vec::new());
+        for (container, wanted) in sets.iter().filter(|(id, _)| *id != except) {
+            match narrow_in_kernel(kernel, container, wanted) {
+                Narrowed::NotNeeded => {}
+                Narrowed::Absent => listed.push((container.clone(), wanted.new.clone())),
+                Narrowed::Failed(why) => {
+                    tracing::warn!(container, why, "the kernel does not take CPUs away from it");
+                    stuck.push(container.clone());
+                    listed.push((container.clone(), wanted.new.clone()));
+                }
+                Narrowed::Done(there) => carried.push((container.clone(), there)),
+            }
+        }
+        carried.truncate(LISTED_MAX.saturating_sub(listed.len()));
+        self.note_carried(&carried);
+        listed.extend(carried);
+        LetGo { updates: listed, stuck }
+    }
+
+    fn note_carried(&self, carried: &[(String, Pinning)]) {
+        let Some(mut table) = self.table() else { return };
+        for (container, there) in carried {
+            if let Some(wanted) = table.sets.get_mut(container) {
+                wanted.is_carried = wanted.new == *there;
+            }
+        }
+    }
+
+    /// Containers that run on CPUs of this place although they should not; as after [`Self::let_go`].
+    pub(crate) fn overlapping(
+        &self,
+        kernel: &mut dyn Kernel,
+        stuck: &[String],
+        place: &CpuSet,
+    ) -> Vec<String> {
+        let Some(sets) = self.table().map(|table| table.sets.clone()) else { return Vec::new() };
+        let mut found = Vec::new();
+        for id in stuck {
+            let dir = sets.get(id).and_then(|it| dir_of(kernel, id, it));
+            let there = dir.and_then(|dir| read_cpus(kernel, &dir));
+            // Where that is not known, or everywhere, it may run there.
+            if there.is_none_or(|cpus| cpus.is_empty() || cpus.intersects(place)) {
+                found.push(id.clone());
+            }
+        }
+        found
+    }
+}
+
+/// What is left of `there` in `new`; all of `new` where that is nothing.
+fn narrow(there: &CpuSet, new: &CpuSet) -> CpuSet {
+    let kept = there.intersection(new);
+    if kept.is_empty() { new.clone() } else { kept }
+}
+
+fn dir_of(kernel: &mut dyn Kernel, id: &str, wanted: &Wanted) -> Option<String> {
+    find_cpuset_group(kernel, &wanted.parent, id).ok().flatten()
+}
+
+/// `None`: the file cannot be read, or is no list.
+fn read_cpus(kernel: &mut dyn Kernel, dir: &str) -> Option<CpuSet> {
+    kernel.read(&format!("{dir}/cpuset.cpus")).ok()?.trim().parse().ok()
+}
+
+fn narrow_in_kernel(kernel: &mut dyn Kernel, id: &str, wanted: &Wanted) -> Narrowed {
+    let new = &wanted.new;
+    if new.cpus.is_empty() {
+        return Narrowed::NotNeeded;
+    }
+    let dir = match find_cpuset_group(kernel, &wanted.parent, id) {
+        Ok(Some(dir)) => dir,
+        Ok(None) => return Narrowed::Absent,
+        Err(why) => return Narrowed::Failed(why.to_string()),
+    };
+    let file = format!("{dir}/cpuset.cpus");
+    let Some(there) = read_cpus(kernel, &dir) else {
+        return match kernel.is_there(&file) {
+            true => Narrowed::Failed(format!("{file} cannot be read")),
+            false => Narrowed::Absent,
+        };
+    };
+    // Empty: it may run wherever the group around it may.
+    if !there.is_empty() && there.is_subset(&new.cpus) {
+        return Narrowed::NotNeeded;
+    }
+    let cpus = narrow(&there, &new.cpus);
+    if let Err(errno) = kernel.write(&file, &cpus.to_string()) {
+        return Narrowed::Failed(format!("{file} to {cpus}: {errno}"));
+    }
+    match read_cpus(kernel, &dir) {
+        Some(read) if read == cpus => Narrowed::Done(Pinning { cpus, mems: new.mems.clone() }),
+        read => {
+            let read = read.map_or("no list".to_owned(), |it| it.to_string());
+            Narrowed::Failed(format!("{file} is {read} after {cpus} was written"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use bayplan_enforcement::Pass;
+    use nix::errno::Errno;
+
+    use super::*;
+
+    /// Only what is to be in the end counts, whichever pass writes it.
+    fn write(container: &str, new: &str) -> Write {
+        let new = Pinning { cpus: new.parse().unwrap(), ..Pinning::default() };
+        Write { pass: Pass::Shrink, container: container.to_owned(), old: None, new }
+    }
+
+    /// Files by their paths; one whose text begins with `!` cannot be written.
+    #[derive(Default)]
+    struct Files(BTreeMap<String, String>);
+
+    impl Kernel for Files {
+        fn read(&mut self, path: &str) -> Result<String, Errno> {
+            let text = self.0.get(path).ok_or(Errno::ENOENT)?;
+            Ok(text.trim_start_matches('!').to_owned())
+        }
+
+        fn write(&mut self, path: &str, text: &str) -> Result<(), Errno> {
+            let old = self.0.get_mut(path).ok_or(Errno::ENOENT)?;
+            if old.starts_with('!') {
+                return Err(Errno::EBUSY);
+            }
+            text.clone_into(old);
+            Ok(())
+        }
+
+        fn list(&mut self, dir: &str) -> Result<Vec<String>, Errno> {
+            let below = self.0.keys().filter_map(|it| it.strip_prefix(dir)?.strip_prefix('/'));
+            let names = below.filter_map(|it| it.split('/').next()).map(str::to_owned);
+            Ok(names.collect())
+        }
+
+        fn make_dir(&mut self, _dir: &str) -> Result<(), Errno> {
+            Err(Errno::EPERM)
+        }
+
+        fn remove_dir(&mut self, _dir: &str) -> Result<(), Errno> {
+            Err(Errno::EPERM)
+        }
+    }
+
+    const POD: &str = "sys/fs/cgroup/kubepods/podu";
+
+    fn files(sets: &[(&str, &str)]) -> Files {
+        let files = sets.iter().flat_map(|(id, cpus)| {
+            let file = |name: &str, text: &str| (format!("{POD}/{id}/{name}"), text.to_owned());
+            [file("cgroup.type", "domain"), file("cpuset.cpus", cpus)]
+        });
+        Files(files.collect())
+    }
+
+    fn planned(writes: &[(&str, &str)]) -> Unconfirmed {
+        let unconfirmed = Unconfirmed::on();
+        let writes: Vec<Write> = writes.iter().map(|(id, new)| write(id, new)).collect();
+        unconfirmed.plan(&writes, |_| "/kubepods/podu".to_owned());
+        unconfirmed
+    }
+
+    #[test]
+    fn containers_are_narrowed_in_the_kernel_and_never_widened() {
+        // There, wanted: what is in the file then, what the answer lists, whether it is stuck.
+        for (there, wanted, file, listed, is_stuck) in [
+            ("0-3", "0-1", "0-1", "0-1", false),
+            ("0-1", "0-3", "0-1", "", false),
+            ("0-3", "2-5", "2-3", "2-3", false),
+            ("0-1", "4-5", "4-5", "4-5", false),
+            ("", "0-1", "0-1", "0-1", false),
+            ("0-1", "0-1", "0-1", "", false),
+            ("!0-3", "0-1", "!0-3", "0-1", true),
+            ("0-3", "", "0-3", "", false),
+        ] {
+            let mut kernel = files(&[("c", there), ("new", "0-7")]);
+            let unconfirmed = planned(&[("c", wanted), ("new", "6")]);
+            let LetGo { updates, stuck } = unconfirmed.let_go(&mut kernel, "new");
+            let told: Vec<String> = updates.iter().map(|(_, it)| it.cpus.to_string()).collect();
+            let case = format!("{there} to {wanted}");
+            assert_eq!(kernel.0[&format!("{POD}/c/cpuset.cpus")], file, "{case}");
+            assert_eq!((told.concat().as_str(), !stuck.is_empty()), (listed, is_stuck), "{case}");
+            assert_eq!(kernel.0[&format!("{POD}/new/cpuset.cpus")], "0-7", "{case}");
+        }
+    }
+
+    #[test]
+    fn a_container_without_a_cgroup_is_listed_and_not_stuck() {
+        let found = planned(&[("c", "0-1")]).let_go(&mut Files::default(), "new");
+        let there = write("c", "0-1").new;
+        assert_eq!(found, LetGo { updates: vec![("c".to_owned(), there)], stuck: Vec::new() });
+    }
+
+    #[test]
+    fn what_an_answer_has_told_is_not_told_again_unless_it_is_another_set() {
+        let unconfirmed = planned(&[("shrinks", "0-1"), ("both", "2-5")]);
+        unconfirmed.let_go(&mut files(&[("shrinks", "0-3"), ("both", "0-3")]), "");
+        assert!(!unconfirmed.begin(&write("shrinks", "0-1")));
+        assert!(unconfirmed.begin(&write("both", "2-5")));
+        unconfirmed.plan(&[write("shrinks", "0")], |_| String::new());
+        assert!(unconfirmed.begin(&write("shrinks", "0")));
+    }
+
+    #[test]
+    fn answers_do_not_grow_with_the_node() {
+        let ids: Vec<String> = (0..40).map(|at| format!("c{at}")).collect();
+        let there: Vec<(&str, &str)> = ids.iter().map(|id| (id.as_str(), "0-3")).collect();
+        let new: Vec<(&str, &str)> = ids.iter().map(|id| (id.as_str(), "0-1")).collect();
+        let mut kernel = files(&there);
+        let found = planned(&new).let_go(&mut kernel, "");
+        assert_eq!((found.updates.len(), found.stuck.len()), (LISTED_MAX, 0));
+        assert!(kernel.0.iter().all(|(path, text)| !path.ends_with("cpus") || text == "0-1"));
+    }
+
+    #[test]
+    fn an_update_of_our_own_is_known_until_it_has_ended() {
+        let unconfirmed = planned(&[("c", "0-3")]);
+        let set = |cpus: &str| write("c", cpus).new;
+        let grow = write("c", "0-3");
+        assert_eq!(unconfirmed.origin("c", &set("0-3")), Origin::Other);
+        assert!(unconfirmed.begin(&grow));
+        assert_eq!(unconfirmed.origin("c", &set("0-3")), Origin::Own);
+        assert_eq!(unconfirmed.origin("c", &set("0-2")), Origin::Other);
+        unconfirmed.plan(&[write("c", "0-1")], |_| String::new());
+        assert_eq!(unconfirmed.origin("c", &set("0-3")), Origin::Overtaken(set("0-1")));
+        // Without an answer the runtime may still come to it.
+        unconfirmed.end(&grow, None);
+        assert_eq!(unconfirmed.origin("c", &set("0-3")), Origin::Overtaken(set("0-1")));
+        unconfirmed.end(&write("c", "0-1"), Some(true));
+        assert_eq!(unconfirmed.origin("c", &set("0-3")), Origin::Other);
+        assert_eq!(unconfirmed.let_go(&mut files(&[("c", "0-7")]), ""), LetGo::default());
+    }
+
+    #[test]
+    fn off_nothing_is_kept() {
+        let off = Unconfirmed::default();
+        off.plan(&[write("c", "0")], |_| String::new());
+        assert!(!off.is_on() && off.begin(&write("c", "0")));
+        assert_eq!(off.let_go(&mut files(&[("c", "0-7")]), ""), LetGo::default());
+        assert_eq!(off.origin("c", &write("c", "0").new), Origin::Other);
+    }
+}

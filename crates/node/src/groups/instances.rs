@@ -1,0 +1,273 @@
+//! Which groups there are, and which containers are in them. What they hold is in the ledger, under the same ids. Pure: nothing here places anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bayplan_allocator::{ContainerId, Demand, Owner, Part, Request};
+use bayplan_types::{CpuSet, MilliCpu};
+use bayplan_workload::{NewContainer, RequestRules};
+use serde::{Deserialize, Serialize};
+
+use super::kind::{Fill, GroupType, Inside, InstanceKey, Size};
+use super::membership::{key_of, type_of};
+use crate::record::AllocationForm;
+
+/// One group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Instance {
+    /// Name of its type.
+    pub(crate) kind: String,
+    /// Among the groups of the type; for a list, the position of its CPUs.
+    pub(crate) number: usize,
+    /// What its members have in common; empty where the type asks for nothing.
+    pub(crate) key: String,
+    /// What it holds, those CPUs included that members have of their own.
+    pub(crate) form: AllocationForm,
+}
+
+impl Instance {
+    /// For people.
+    pub(crate) fn name(&self) -> String {
+        format!("{}[{}]", self.kind, self.number)
+    }
+}
+
+/// [`Instance`] as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupForm {
+    /// The ledger's id.
+    pub id: u64,
+    kind: String,
+    number: usize,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    key: String,
+    allocation: AllocationForm,
+}
+
+impl GroupForm {
+    pub(crate) fn new(id: ContainerId, instance: &Instance) -> GroupForm {
+        let Instance { kind, number, key, form } = instance.clone();
+        GroupForm { id: id.0, kind, number, key, allocation: form }
+    }
+
+    pub(crate) fn instance(self) -> Instance {
+        let GroupForm { kind, number, key, allocation, .. } = self;
+        Instance { kind, number, key, form: allocation }
+    }
+}
+
+/// How a container belongs to a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Membership {
+    pub(crate) group: ContainerId,
+    /// CPU time that it requests.
+    pub(crate) milli: MilliCpu,
+    /// CPUs that it has of its own in the group.
+    pub(crate) own: usize,
+    /// These are they, where it has no choice.
+    pub(crate) exactly: CpuSet,
+    pub(crate) owner: Owner,
+}
+
+/// Types, groups and members.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Groups {
+    pub(crate) types: Arc<[GroupType]>,
+    pub(crate) instances: BTreeMap<ContainerId, Instance>,
+    pub(crate) members: BTreeMap<ContainerId, Membership>,
+    /// Groups that have lost a member or that a member needs less of.
+    pub(crate) unsettled: BTreeSet<ContainerId>,
+    /// Groups that are always there may be missing.
+    pub(crate) lacks_some: bool,
+    /// Groups that are over and of which the journal does not know it yet.
+    pub(crate) ended: Vec<ContainerId>,
+}
+
+/// Where a newcomer could go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// Into a group that is there.
+    Into(ContainerId),
+    /// Into a new one.
+    New,
+}
+
+impl Groups {
+    pub(crate) fn new(types: Arc<[GroupType]>) -> Groups {
+        let lacks_some = !types.is_empty();
+        Groups { types, lacks_some, ..Groups::default() }
+    }
+
+    pub(crate) fn kind(&self, name: &str) -> Option<&GroupType> {
+        self.types.iter().find(|it| it.name == name)
+    }
+
+    pub(crate) fn kind_of(&self, group: ContainerId) -> Option<&GroupType> {
+        self.kind(&self.instances.get(&group)?.kind)
+    }
+
+    /// The type that takes a container, and whether its pod names it.
+    ///
+    /// # Errors
+    /// The pod names one that it may not name.
+    pub(crate) fn type_of(
+        &self,
+        spec: &NewContainer,
+        rules: &RequestRules,
+    ) -> Result<Option<(&GroupType, bool)>, String> {
+        type_of(&self.types, spec, rules)
+    }
+
+    /// The group of a container, for people.
+    pub(crate) fn name_for(&self, member: ContainerId) -> Option<String> {
+        let group = self.members.get(&member)?.group;
+        self.instances.get(&group).map(Instance::name)
+    }
+
+    pub(crate) fn of_kind(&self, kind: &str) -> impl Iterator<Item = (ContainerId, &Instance)> {
+        self.instances.iter().filter(move |(_, it)| it.kind == kind).map(|(id, it)| (*id, it))
+    }
+
+    pub(crate) fn members_of(&self, group: ContainerId) -> impl Iterator<Item = &Membership> {
+        self.members.values().filter(move |it| it.group == group)
+    }
+
+    /// CPU time that the members of a group request.
+    pub(crate) fn requested(&self, group: ContainerId) -> MilliCpu {
+        self.members_of(group).map(|it| it.milli).sum()
+    }
+
+    /// The lowest number that no group of the type has.
+    pub(crate) fn free_number(&self, kind: &str) -> usize {
+        let taken: BTreeSet<usize> = self.of_kind(kind).map(|(_, it)| it.number).collect();
+        (0..).find(|number| !taken.contains(number)).unwrap_or_default()
+    }
+
+    /// Shapes the request of a member.
+    pub(crate) fn shape(&self, request: &mut Request) {
+        let Some(member) = self.members.get(&request.id) else { return };
+        let Some(kind) = self.kind_of(member.group) else { return };
+        if !request.wishes.claimed.is_empty() {
+            return;
+        }
+        let wishes = &mut request.wishes;
+        wishes.pod.part = match member.own {
+            0 => Part::Member(member.group),
+            _ => Part::Inside(member.group),
+        };
+        wishes.cpus.exactly.clone_from(&member.exactly);
+        wishes.cpus.hides_hyperthreads |= kind.cpus.hides_hyperthreads;
+        wishes.preserve.cpus |= !kind.pins_cpus;
+        wishes.preserve.memory |= !kind.pins_memory;
+        if wishes.memory.kinds.is_empty() {
+            wishes.memory.kinds.clone_from(&kind.memory_kinds);
+        }
+        request.is_reserved = false;
+        if member.own > 0 {
+            request.demand = Demand::new(member.own, None);
+        }
+    }
+
+    /// How many CPUs a group needs for what its members request; `None` where it has a size of its own.
+    ///
+    /// # Errors
+    /// They request more than it may have.
+    pub(crate) fn needed(&self, group: ContainerId) -> Result<Option<usize>, String> {
+        let Some(kind) = self.kind_of(group) else { return Ok(None) };
+        let Size::Requests { min, max } = kind.size else { return Ok(None) };
+        let requested = self.requested(group);
+        let needed = requested.cpus_needed().max(min).max(1);
+        match max.filter(|max| needed > *max) {
+            Some(max) => Err(format!("{requested} CPUs would be requested of at most {max}")),
+            None => Ok(Some(needed)),
+        }
+    }
+
+    /// Why one more member would be too many.
+    pub(crate) fn is_full(&self, group: ContainerId, owner: Owner) -> Option<String> {
+        let capacity = self.kind_of(group)?.capacity;
+        let containers = self.members_of(group).count();
+        if capacity.containers.is_some_and(|most| containers >= most) {
+            return Some(format!("it has {containers} containers already"));
+        }
+        let pods: BTreeSet<u64> = self.members_of(group).map(|it| it.owner.pod).collect();
+        let is_new = !pods.contains(&owner.pod);
+        let is_over = capacity.pods.is_some_and(|most| is_new && pods.len() >= most);
+        is_over.then(|| format!("it has {} pods already", pods.len()))
+    }
+
+    /// Where a container could go, the best first. `room` is the CPU time that a group has left.
+    pub(crate) fn choices(
+        &self,
+        kind: &GroupType,
+        spec: &NewContainer,
+        may_be_new: bool,
+        room: impl Fn(ContainerId) -> i64,
+    ) -> Vec<Choice> {
+        let (owner, by) = (spec.pod.owner(), &kind.instances);
+        let key = key_of(&by.by, spec);
+        let has_key = self.of_kind(&kind.name).any(|(_, it)| it.key == key);
+        // Where there can be no more of them, containers with different keys are together.
+        let is_any = !has_key && !may_be_new && by.by != InstanceKey::Type;
+        let fitting = self.of_kind(&kind.name).filter(|(_, it)| is_any || it.key == key);
+        let mut ranked: Vec<_> = fitting
+            .map(|(id, it)| {
+                let members = || self.members_of(id);
+                let has_pod = members().any(|it| it.owner.pod == owner.pod);
+                let has_namespace = members().any(|it| it.owner.namespace == owner.namespace);
+                let is_empty = members().next().is_none();
+                let order = match by.fill {
+                    Fill::Balanced => -room(id),
+                    Fill::Packed => room(id),
+                    Fill::First => 0,
+                };
+                let apart = by.per_namespace && !has_namespace;
+                // Whether it is better than a new one.
+                let is_own = (has_pod && !by.spreads_pods) || (by.per_namespace && has_namespace);
+                let is_better = is_own || is_empty || !(by.prefers_new || apart);
+                let rank = (has_pod == by.spreads_pods, apart, order, members().count(), it.number);
+                (!is_better, rank, id)
+            })
+            .collect();
+        ranked.sort();
+        let (better, worse): (Vec<_>, Vec<_>) = ranked.into_iter().partition(|(it, ..)| !*it);
+        let into = |(_, _, id)| Choice::Into(id);
+        let new = may_be_new.then_some(Choice::New);
+        better.into_iter().map(into).chain(new).chain(worse.into_iter().map(into)).collect()
+    }
+
+    /// The key of a new group for a container.
+    pub(crate) fn key_for(kind: &GroupType, spec: &NewContainer) -> String {
+        key_of(&kind.instances.by, spec)
+    }
+
+    /// What a member requests of its group; `free` are CPUs that no other member has of its own.
+    pub(crate) fn membership(
+        kind: &GroupType,
+        group: ContainerId,
+        request: &Request,
+        free: &CpuSet,
+    ) -> Result<Membership, String> {
+        let own = request.demand.exclusive();
+        let shared = request.demand.shared();
+        let milli = MilliCpu::from_cpus(own) + shared.unwrap_or_default();
+        let mut member =
+            Membership { group, milli, own: 0, exactly: CpuSet::new(), owner: request.owner };
+        match (kind.inside, &kind.size) {
+            (Inside::Slots, Size::List(slots)) => {
+                for slot in slots.iter().filter(|it| it.is_subset(free)) {
+                    if member.exactly.is_empty() || member.exactly.len() < milli.cpus_needed() {
+                        member.exactly.union_with(slot);
+                    }
+                }
+                member.own = member.exactly.len();
+                if member.own == 0 || member.own < milli.cpus_needed() {
+                    return Err("it has too few free slots".to_owned());
+                }
+            }
+            (Inside::GuaranteedExclusive, _) if shared.is_none() => member.own = own,
+            _ => {}
+        }
+        Ok(member)
+    }
+}

@@ -1,0 +1,387 @@
+//! Groups in the ledger: a container chooses one, or has one made; the group is fitted to what its members request, and settles when they need less. In: a container
+//! that comes, is resized or has gone. Out: groups of another size, and what the journal has to say of them.
+//!
+//! choose type ─▶ choose or make group ─▶ fit ─▶ offer of the container's place in it ... settle ─▶ end when empty
+
+mod seating;
+
+use std::sync::Arc;
+
+use bayplan_allocator::{
+    Allocation, ContainerId, Demand, Ledger, Move, Owner, Part, Request, offer, open_domains,
+};
+use bayplan_types::{CpuSet, MilliCpu};
+use bayplan_workload::NewContainer;
+
+use crate::event::{Note, Step};
+use crate::groups::{Choice, GroupForm, GroupType, Groups, Inside, Instance, Size};
+use crate::record::{AllocationForm, Record};
+use crate::state::NodeState;
+
+/// How it was before a container was to join a group.
+#[derive(Debug)]
+pub(crate) struct Ungrouped {
+    ledger: Ledger,
+    groups: Groups,
+}
+
+/// A group that has been made or fitted for a container that is not placed yet.
+#[derive(Debug)]
+pub(crate) struct Fitted {
+    before: Ungrouped,
+    group: ContainerId,
+    moves: Vec<Move>,
+}
+
+impl NodeState {
+    /// These are the types of groups.
+    pub fn with_groups(self, types: Arc<[GroupType]>) -> NodeState {
+        NodeState { groups: Groups::new(types), ..self }
+    }
+
+    fn ungrouped(&self) -> Ungrouped {
+        Ungrouped { ledger: self.ledger.clone(), groups: self.groups.clone() }
+    }
+
+    /// As if it had not been tried.
+    pub(super) fn unfit(&mut self, before: Ungrouped) {
+        (self.ledger, self.groups) = (before.ledger, before.groups);
+    }
+
+    /// Makes room for a container in a group of the type that takes it; `None`: no type does.
+    ///
+    /// # Errors
+    /// No group can take it, or its pod names one that is not there; nothing is changed then.
+    pub(crate) fn fit_newcomer(
+        &mut self,
+        id: ContainerId,
+        spec: &NewContainer,
+    ) -> Result<Option<Fitted>, String> {
+        if self.groups.types.is_empty()
+            || self.is_draining()
+            || self.groups.members.contains_key(&id)
+        {
+            return Ok(None);
+        }
+        let found = self.groups.type_of(spec, &self.rules)?;
+        let Some((kind, is_named)) = found.map(|(kind, is_named)| (kind.clone(), is_named)) else {
+            return Ok(None);
+        };
+        let (request, _) = self.request(id, spec);
+        if !self.may_be_grouped(&request, is_named) {
+            return Ok(None);
+        }
+        let allocatable = self.ledger.pools().allocatable().len();
+        let may_be_new = self.groups.of_kind(&kind.name).count() < kind.at_most(allocatable);
+        let choices = self.groups.choices(&kind, spec, may_be_new, |group| self.room_in(group));
+        let mut refused = format!("there can be no more groups of `{}`", kind.name);
+        for choice in choices {
+            let before = self.ungrouped();
+            match self.try_choice(choice, &kind, id, spec, &request) {
+                Ok((group, moves)) => return Ok(Some(Fitted { before, group, moves })),
+                Err(why) => {
+                    let name = match choice {
+                        Choice::Into(group) => self.group_name(group),
+                        Choice::New => format!("a new {}", kind.name),
+                    };
+                    refused = format!("no group of `{}` has room; {name}: {why}", kind.name);
+                    self.unfit(before);
+                }
+            }
+        }
+        Err(refused)
+    }
+
+    fn group_name(&self, group: ContainerId) -> String {
+        self.groups.instances.get(&group).map(Instance::name).unwrap_or_default()
+    }
+
+    /// CPU time that the CPUs of a group have beyond what members request; below zero where they request more.
+    fn room_in(&self, group: ContainerId) -> i64 {
+        let has = MilliCpu::from_cpus(self.ledger.group_cpus(group).len()).0;
+        let requested = self.groups.requested(group).0;
+        let signed = |milli: u64| i64::try_from(milli).unwrap_or(i64::MAX);
+        signed(has).saturating_sub(signed(requested))
+    }
+
+    fn try_choice(
+        &mut self,
+        choice: Choice,
+        kind: &GroupType,
+        id: ContainerId,
+        spec: &NewContainer,
+        request: &Request,
+    ) -> Result<(ContainerId, Vec<Move>), String> {
+        let (group, mut moves) = match choice {
+            Choice::Into(group) => (group, Vec::new()),
+            Choice::New => {
+                let wanted = MilliCpu::from_cpus(request.demand.exclusive())
+                    + request.demand.shared().unwrap_or_default();
+                self.make_group(kind, Groups::key_for(kind, spec), wanted)?
+            }
+        };
+        if let Some(why) = self.groups.is_full(group, request.owner) {
+            return Err(why);
+        }
+        let free = self.ledger.group(group).map(|it| it.exclusive.clone()).unwrap_or_default();
+        let member = Groups::membership(kind, group, request, &free)?;
+        self.groups.members.insert(id, member);
+        moves.extend(self.fit(group)?);
+        let (request, _) = self.request(id, spec);
+        match offer(&self.ledger, &request) {
+            Ok(_) => Ok((group, moves)),
+            Err(refusal) => Err(self.why_refused(&refusal)),
+        }
+    }
+
+    fn why_refused(&self, refusal: &bayplan_allocator::Refusal) -> String {
+        let first = refusal.considered.first().and_then(|it| it.outcome.as_ref().err());
+        first.map(ToString::to_string).unwrap_or_default()
+    }
+
+    /// Gives a group as many CPUs as its members need.
+    fn fit(&mut self, group: ContainerId) -> Result<Vec<Move>, String> {
+        let Some(needed) = self.groups.needed(group)? else { return Ok(Vec::new()) };
+        let Some(kind) = self.groups.kind_of(group) else { return Ok(Vec::new()) };
+        let request = group_request(group, kind, needed);
+        self.ledger.resize_group(&request).map_err(|refusal| self.why_refused(&refusal))
+    }
+
+    /// Makes a group of a type for this much CPU time.
+    fn make_group(
+        &mut self,
+        kind: &GroupType,
+        key: String,
+        wanted: MilliCpu,
+    ) -> Result<(ContainerId, Vec<Move>), String> {
+        let id = self.take_id();
+        let number = self.groups.free_number(&kind.name);
+        let mut refused = "none of its domains is free".to_owned();
+        for request in self.group_requests(id, kind, number, wanted) {
+            match offer(&self.ledger, &request) {
+                Ok(offer) => {
+                    let moves = offer.moves().to_vec();
+                    self.ledger.commit(offer).map_err(|stale| stale.to_string())?;
+                    let Some(form) = self.group_form(id) else { break };
+                    let instance = Instance { kind: kind.name.clone(), number, key, form };
+                    self.groups.instances.insert(id, instance);
+                    return Ok((id, moves));
+                }
+                Err(refusal) => refused = self.why_refused(&refusal),
+            }
+        }
+        Err(refused)
+    }
+
+    /// What a new group may ask for, the best first.
+    fn group_requests(
+        &self,
+        id: ContainerId,
+        kind: &GroupType,
+        number: usize,
+        wanted: MilliCpu,
+    ) -> Vec<Request> {
+        let sized = |size: usize| vec![group_request(id, kind, size)];
+        let exactly = |cpus: &CpuSet| {
+            let mut request = group_request(id, kind, cpus.len());
+            request.wishes.cpus.exactly.clone_from(cpus);
+            request
+        };
+        match &kind.size {
+            Size::Requests { min, max } => {
+                let size = wanted.cpus_needed().max(*min).max(1);
+                sized(max.map_or(size, |max| size.min(max)))
+            }
+            Size::Fixed(size) => sized(*size),
+            Size::List(lists) if kind.inside == Inside::Slots => {
+                let mut all = CpuSet::new();
+                lists.iter().for_each(|it| all.union_with(it));
+                vec![exactly(&all)]
+            }
+            Size::List(lists) => lists.get(number).map(exactly).into_iter().collect(),
+            Size::Domain(level) => open_domains(&self.ledger, *level).iter().map(exactly).collect(),
+        }
+    }
+
+    /// What a group holds, in the words of the journal.
+    fn group_form(&self, group: ContainerId) -> Option<AllocationForm> {
+        let held = self.ledger.group(group)?;
+        let all = Allocation { exclusive: self.ledger.group_cpus(group), ..held.clone() };
+        let pool = self.ledger.pools().lasting_name(held.pool).unwrap_or_default();
+        Some(AllocationForm::new(&all, pool))
+    }
+
+    /// Tells of a group that was made or fitted for a container that is placed now.
+    pub(crate) fn keep_fitted(&mut self, fitted: Fitted, owner: ContainerId, step: &mut Step) {
+        self.note_moves(&fitted.moves, owner, step);
+        self.tell_group(fitted.group, step);
+        self.tell_members(fitted.group, &fitted.before.ledger, step);
+    }
+
+    /// Members that have followed their group, for the journal.
+    fn tell_members(&mut self, group: ContainerId, before: &Ledger, step: &mut Step) {
+        let members: Vec<ContainerId> = self
+            .ledger
+            .members_of(group)
+            .filter(|(id, it)| before.allocation(*id).is_some_and(|before| before != *it))
+            .map(|(id, _)| id)
+            .collect();
+        for id in members {
+            self.remember_home(id);
+            step.records.extend(self.placed_record(id));
+        }
+    }
+
+    /// The container has no place after all.
+    pub(super) fn undo_fitted(&mut self, fitted: Fitted) {
+        self.unfit(fitted.before);
+    }
+
+    /// What has become of a group, for the journal and the log.
+    pub(crate) fn tell_group(&mut self, group: ContainerId, step: &mut Step) {
+        let Some(form) = self.group_form(group) else { return };
+        let Some(instance) = self.groups.instances.get_mut(&group) else { return };
+        instance.form = form;
+        step.records.push(Record::Group(Box::new(GroupForm::new(group, instance))));
+        let name = instance.name();
+        let cpus = self.ledger.group_cpus(group).to_string();
+        step.notes.push(Note::GroupChanged { group: name, cpus });
+    }
+
+    /// All groups as records.
+    pub(crate) fn group_records(&self) -> impl Iterator<Item = Record> {
+        let instances = self.groups.instances.iter();
+        instances.map(|(id, it)| Record::Group(Box::new(GroupForm::new(*id, it))))
+    }
+
+    /// A container has gone.
+    pub(crate) fn leave_group(&mut self, id: ContainerId) {
+        if let Some(member) = self.groups.members.remove(&id) {
+            self.groups.unsettled.insert(member.group);
+        }
+    }
+
+    /// At the end of a step: groups that need less, or that no container needs, and those that are always to be there.
+    pub(super) fn settle_groups(&mut self, step: &mut Step) {
+        if self.known.is_partial() || self.is_restored() {
+            return;
+        }
+        for group in std::mem::take(&mut self.groups.unsettled) {
+            self.settle_group(group, step);
+        }
+        if std::mem::take(&mut self.groups.lacks_some) {
+            self.make_lacking(step);
+        }
+    }
+
+    fn settle_group(&mut self, group: ContainerId, step: &mut Step) {
+        let Some(kind) = self.groups.kind_of(group) else { return };
+        let count = self.groups.of_kind(&kind.name).count();
+        let is_empty = self.groups.members_of(group).next().is_none();
+        if is_empty && count > kind.always() {
+            self.end_group(group, step);
+            return;
+        }
+        let before = self.ledger.clone();
+        match self.fit(group) {
+            Ok(moves) => self.note_moves(&moves, group, step),
+            // It stays as large as it is.
+            Err(message) => step.notes.push(Note::Failure { kind: "group", message }),
+        }
+        if self.ledger.group_cpus(group) != before.group_cpus(group) {
+            self.tell_group(group, step);
+            self.tell_members(group, &before, step);
+        }
+    }
+
+    pub(crate) fn end_group(&mut self, group: ContainerId, step: &mut Step) {
+        self.ledger.release(group);
+        let Some(instance) = self.groups.instances.remove(&group) else { return };
+        step.records.push(Record::GroupEnded { id: group.0 });
+        let (name, cpus) = (instance.name(), String::new());
+        step.notes.push(Note::GroupChanged { group: name, cpus });
+    }
+
+    /// Makes the groups that are always there.
+    fn make_lacking(&mut self, step: &mut Step) {
+        let mut kinds: Vec<GroupType> = self.groups.types.to_vec();
+        kinds.sort_by_key(|it| it.priority);
+        for kind in kinds {
+            while self.groups.of_kind(&kind.name).count() < kind.always() {
+                match self.make_group(&kind, String::new(), MilliCpu::ZERO) {
+                    Ok((group, moves)) => {
+                        self.note_moves(&moves, group, step);
+                        self.tell_group(group, step);
+                    }
+                    Err(why) => {
+                        let message = format!("a group of `{}` cannot be made: {why}", kind.name);
+                        step.notes.push(Note::Failure { kind: "group", message });
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Fits the group of a container that is to have other resources; `None`: it is in none.
+    ///
+    /// # Errors
+    /// The group cannot have what it would need; nothing is changed then.
+    pub(super) fn fit_resized(
+        &mut self,
+        id: ContainerId,
+        spec: &NewContainer,
+    ) -> Result<Option<Fitted>, String> {
+        let Some(member) = self.groups.members.get(&id).cloned() else { return Ok(None) };
+        let group = member.group;
+        let Some(kind) = self.groups.kind_of(group).cloned() else { return Ok(None) };
+        let before = self.ungrouped();
+        self.groups.members.remove(&id);
+        let (request, _) = self.request(id, spec);
+        let mut free = self.ledger.group(group).map(|it| it.exclusive.clone()).unwrap_or_default();
+        let held = self.ledger.allocation(id).map(|it| it.exclusive.clone()).unwrap_or_default();
+        free.union_with(&held);
+        let fitted = Groups::membership(&kind, group, &request, &free).and_then(|mut it| {
+            // A slot stays the same as long as it suffices.
+            if kind.inside == Inside::Slots && it.own <= held.len() {
+                (it.own, it.exactly) = (held.len(), held.clone());
+            }
+            self.groups.members.insert(id, it);
+            self.fit_before(id, group)
+        });
+        match fitted {
+            Ok(moves) => Ok(Some(Fitted { before, group, moves })),
+            Err(why) => {
+                let why = format!("its group {} cannot be fitted: {why}", self.group_name(group));
+                self.unfit(before);
+                Err(why)
+            }
+        }
+    }
+
+    /// The group grows before a member takes more; it shrinks after one has given up what it had.
+    fn fit_before(&mut self, id: ContainerId, group: ContainerId) -> Result<Vec<Move>, String> {
+        self.groups.unsettled.insert(group);
+        let needed = self.groups.needed(group)?;
+        let has = self.ledger.group_cpus(group).len();
+        let is_member = self.groups.members.contains_key(&id);
+        match needed.filter(|needed| is_member && *needed > has) {
+            Some(_) => self.fit(group),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// What a group asks for.
+pub(crate) fn group_request(id: ContainerId, kind: &GroupType, size: usize) -> Request {
+    let mut request = Request::new(id, Demand::new(size, None));
+    request.owner = Owner { pod: u64::MAX - id.0, namespace: u64::MAX - id.0 };
+    // A list is what it is.
+    if !matches!(kind.size, Size::List(_) | Size::Domain(_)) {
+        request.wishes.cpus = kind.cpus.clone();
+    }
+    request.wishes.cpus.hides_hyperthreads = kind.cpus.hides_hyperthreads;
+    request.wishes.pod.part = Part::Group;
+    request.wishes.is_immovable = true;
+    request
+}

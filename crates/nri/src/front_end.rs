@@ -1,0 +1,318 @@
+//! The front end. In: events of NRI. Out: the node's answers as adjustments, updates and refusals.
+//!
+//! Problem: the runtime holds one lock while it waits for an answer, and updates of containers need it. So an answer never waits for an update: CPU sets that other containers must
+//! leave are written to the kernel within the event ([`InEvent::let_go`]), are listed in the answer, and what grows is told to the runtime afterwards, by CRI.
+//!
+//! A creation is known by its container's id from the beginning. It ends with `PostCreateContainer`, or with `StopContainer` or `RemoveContainer` before that, or in doubt with the connection.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bayplan_workload::{Admission, Agent, CreateOutcome, Mount, Pinning, Ticket};
+
+use crate::api;
+use crate::events::Event;
+use crate::plugin::{Granted, Hook, Hooks, Reply};
+use crate::translate;
+
+/// After an update was answered, the runtime makes it, and tells when it is done; where it fails nothing is told.
+const UPDATE_MAX: Duration = Duration::from_secs(10);
+
+/// What other containers were made to do within an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LetGo {
+    /// Where containers are to run from now on, for the answer.
+    pub updates: Vec<(String, Pinning)>,
+    /// Containers that still run on CPUs that they should have left, by the runtime's ids.
+    pub stuck: Vec<String>,
+}
+
+/// Whose update an `UpdateContainer` is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Kubelet's, or that of another client of the runtime.
+    Other,
+    /// The node's own.
+    Own,
+    /// The node's own, and overtaken: the container is to run here instead.
+    Overtaken(Pinning),
+}
+
+/// What the node does for this front end only. Implemented beside [`Agent`].
+pub trait InEvent: Agent {
+    /// The runtime has said how long it waits for answers. Returns whether requests are to fail where there is no answer.
+    fn configured(&self, granted: &Granted) -> bool;
+    /// Events follow; what runs should be asked soon. Must not wait.
+    fn synchronized(&self);
+    /// There is no connection.
+    fn lost(&self, why: &str);
+    /// An event was answered; `is_late`: without a decision, and then this is what becomes of it.
+    ///
+    /// # Errors
+    /// It is refused.
+    fn answered(&self, event: Event, took: Duration, is_late: bool) -> Result<(), String>;
+    /// Makes containers leave CPUs that they should have left, all but this one, before `cpus` are given away.
+    ///
+    /// # Errors
+    /// They did not, and nothing may be placed there.
+    fn let_go(
+        &self,
+        except: &str,
+        place: &Pinning,
+    ) -> impl Future<Output = Result<LetGo, String>> + Send;
+    /// Whose update it is that moves this container there.
+    fn origin(&self, container_id: &str, asked: &Pinning) -> Origin;
+}
+
+/// The front end; clones share everything.
+#[derive(Clone, Debug)]
+pub struct FrontEnd<A> {
+    agent: A,
+    known: Arc<Mutex<Known>>,
+    tickets: Arc<AtomicU64>,
+}
+
+/// What is under way.
+#[derive(Debug, Default)]
+struct Known {
+    /// Creations that have not ended, by the container's id, and whether the container was told where to run.
+    creating: BTreeMap<String, (Ticket, bool)>,
+    /// Updates that the runtime is making; each has a number of its own.
+    updating: BTreeMap<String, u64>,
+    updates: u64,
+    /// Creations of a container of a pod until now, where the runtime does not tell.
+    attempts: BTreeMap<(String, String), u32>,
+}
+
+impl<A: InEvent> FrontEnd<A> {
+    /// Over this agent.
+    pub fn new(agent: A) -> FrontEnd<A> {
+        FrontEnd { agent, known: Arc::default(), tickets: Arc::new(AtomicU64::new(1)) }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn create(&self, pod: &api::PodSandbox, made: &api::Container) -> Result<Reply, String> {
+        // The same id again: what became of it before was never told.
+        self.creation_ended(&made.id, |_| CreateOutcome::Failed).await;
+        let mut container = translate::container(pod, made);
+        container.attempt = self.attempt(pod, made);
+        let (name, attempt) = (container.name.clone(), container.attempt);
+        let ticket = Ticket(self.tickets.fetch_add(1, Ordering::Relaxed));
+        // Before it is asked, so that it comes to an end also if the answer is late.
+        self.known().creating.insert(made.id.clone(), (ticket, false));
+        let refused = |text| {
+            // The node has ended it already.
+            self.known().creating.remove(&made.id);
+            Err(text)
+        };
+        let pinning = match self.agent.admit(ticket, container).await {
+            Admission::Place(pinning) => pinning,
+            Admission::PassThrough => return Ok(Reply::default()),
+            Admission::Refuse(text) | Admission::Unavailable(text) => return refused(text),
+        };
+        let let_go = match self.agent.let_go(&made.id, &pinning).await {
+            Ok(let_go) => let_go,
+            Err(why) => {
+                self.creation_ended(&made.id, |_| CreateOutcome::Failed).await;
+                return Err(why);
+            }
+        };
+        if let Some((_, is_told)) = self.known().creating.get_mut(&made.id) {
+            *is_told = true;
+        }
+        let mut mounts: Vec<Mount> = self.agent.mounts(&pod.id, &name, attempt);
+        mounts.retain(|it| made.mounts.iter().all(|own| own.destination != it.container_path));
+        let adjust = translate::adjustment(&pinning, &mounts);
+        Ok(Reply { adjust, update: updates(let_go) })
+    }
+
+    /// As kubelet counts, where the runtime passes that on; otherwise as this connection has seen.
+    fn attempt(&self, pod: &api::PodSandbox, made: &api::Container) -> u32 {
+        let mut known = self.known();
+        let next = known.attempts.entry((pod.id.clone(), made.name.clone())).or_default();
+        let attempt = translate::attempt(made).unwrap_or(*next);
+        *next = attempt.saturating_add(1);
+        attempt
+    }
+
+    async fn creation_ended(&self, id: &str, outcome: impl FnOnce(bool) -> CreateOutcome) -> bool {
+        let creating = self.known().creating.remove(id);
+        let Some((ticket, is_told)) = creating else { return false };
+        self.agent.created(ticket, outcome(is_told)).await;
+        true
+    }
+
+    async fn update(&self, id: &str, asked: &api::LinuxResources) -> Result<Reply, String> {
+        self.update_ended(id, false).await;
+        if let Some(there) = translate::pinning(asked) {
+            match self.agent.origin(id, &there) {
+                Origin::Own => return Ok(Reply::default()),
+                Origin::Overtaken(there) => {
+                    let update = translate::update(id, &there).into_iter().collect();
+                    return Ok(Reply { adjust: None, update });
+                }
+                Origin::Other => {}
+            }
+        }
+        let number = {
+            let mut known = self.known();
+            known.updates += 1;
+            let number = known.updates;
+            known.updating.insert(id.to_owned(), number);
+            number
+        };
+        let pinning = match self.agent.resize(id, translate::resources(asked)).await {
+            Admission::Place(pinning) => pinning,
+            Admission::PassThrough => Pinning::default(),
+            Admission::Refuse(text) | Admission::Unavailable(text) => {
+                self.known().updating.remove(id);
+                return Err(text);
+            }
+        };
+        let let_go = match self.agent.let_go(id, &pinning).await {
+            Ok(let_go) => let_go,
+            Err(why) => {
+                self.update_ended(id, false).await;
+                return Err(why);
+            }
+        };
+        self.give_up_later(id, number);
+        let own = translate::update(id, &pinning);
+        Ok(Reply { adjust: None, update: updates(let_go).into_iter().chain(own).collect() })
+    }
+
+    /// Where the runtime fails to make an update it tells nothing more of it.
+    fn give_up_later(&self, id: &str, number: u64) {
+        let (front_end, id) = (self.clone(), id.to_owned());
+        tokio::spawn(async move {
+            tokio::time::sleep(UPDATE_MAX).await;
+            let is_same = front_end.known().updating.get(&id) == Some(&number);
+            if is_same {
+                front_end.update_ended(&id, false).await;
+            }
+        });
+    }
+
+    async fn update_ended(&self, id: &str, is_answered: bool) {
+        let was_updating = self.known().updating.remove(id).is_some();
+        if was_updating {
+            self.agent.resized(id, is_answered).await;
+        }
+    }
+
+    async fn container_event(
+        &self,
+        event: Event,
+        pod: &api::PodSandbox,
+        container: &api::Container,
+        resources: Option<&api::LinuxResources>,
+    ) -> Result<Reply, String> {
+        let id = container.id.as_str();
+        let created = |pinned: bool| CreateOutcome::Created { id: container.id.clone(), pinned };
+        match event {
+            Event::CreateContainer => return self.create(pod, container).await,
+            Event::PostCreateContainer => {
+                self.creation_ended(id, created).await;
+            }
+            Event::StartContainer => {
+                self.creation_ended(id, created).await;
+                self.agent.starting(id).await?;
+            }
+            Event::PostStartContainer => self.agent.started(id).await,
+            Event::UpdateContainer => {
+                let nothing = api::LinuxResources::default();
+                return self.update(id, resources.unwrap_or(&nothing)).await;
+            }
+            Event::PostUpdateContainer => self.update_ended(id, true).await,
+            Event::StopContainer | Event::RemoveContainer => {
+                if !self.creation_ended(id, |_| CreateOutcome::Failed).await {
+                    self.known().updating.remove(id);
+                    self.agent.ended(id).await;
+                }
+            }
+            _ => {}
+        }
+        Ok(Reply::default())
+    }
+
+    async fn pod_event(
+        &self,
+        event: Event,
+        pod: &api::PodSandbox,
+        resources: Option<&api::LinuxResources>,
+    ) {
+        match event {
+            Event::RunPodSandbox => self.agent.pod_started(translate::pod(pod)).await,
+            Event::UpdatePodSandbox => {
+                if let Some(resources) = resources {
+                    self.agent.pod_resized(&pod.id, translate::resources(resources)).await;
+                }
+            }
+            Event::StopPodSandbox | Event::RemovePodSandbox => {
+                self.known().attempts.retain(|(of, _), _| *of != pod.id);
+                self.agent.pod_ended(&pod.id).await;
+            }
+            _ => {}
+        }
+    }
+}
+
+fn updates(let_go: LetGo) -> Vec<api::ContainerUpdate> {
+    let updates = let_go.updates.iter();
+    updates.filter_map(|(id, pinning)| translate::update(id, pinning)).collect()
+}
+
+impl<A: InEvent> Hooks for FrontEnd<A> {
+    fn configured(&self, granted: &Granted) -> bool {
+        self.agent.configured(granted)
+    }
+
+    fn synchronized(&self) {
+        self.agent.synchronized();
+    }
+
+    /// What was under way is in doubt: the runtime goes on without an answer.
+    fn lost(&self, why: &str) {
+        self.agent.lost(why);
+        let (creating, updating) = {
+            let mut known = self.known();
+            (std::mem::take(&mut known.creating), std::mem::take(&mut known.updating))
+        };
+        let agent = self.agent.clone();
+        if creating.is_empty() && updating.is_empty() {
+            return;
+        }
+        tokio::spawn(async move {
+            for (ticket, _) in creating.into_values() {
+                agent.created(ticket, CreateOutcome::Unknown).await;
+            }
+            for id in updating.into_keys().collect::<BTreeSet<String>>() {
+                agent.resized(&id, false).await;
+            }
+        });
+    }
+
+    async fn answer(&self, hook: Hook) -> Result<Reply, String> {
+        let Hook { event, pod, container, resources } = hook;
+        match container {
+            Some(it) => self.container_event(event, &pod, &it, resources.as_ref()).await,
+            None => {
+                self.pod_event(event, &pod, resources.as_ref()).await;
+                Ok(Reply::default())
+            }
+        }
+    }
+
+    fn answered(&self, event: Event, took: Duration, is_late: bool) -> Result<Reply, String> {
+        self.agent.answered(event, took, is_late).map(|()| Reply::default())
+    }
+}
+
+#[cfg(test)]
+mod tests;

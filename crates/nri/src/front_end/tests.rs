@@ -1,0 +1,298 @@
+use expect_test::{Expect, expect};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::plugin::{Settings, run};
+use crate::runtime_end::{Manners, Plugin, RuntimeEnd};
+use bayplan_workload::{NewContainer, Pod, Resources};
+
+/// Places everything on CPU 3 and takes that from `old`; what is called `never` is refused, `stuck` finds no room, `unready` must not start. Writes down what it was asked.
+#[derive(Clone, Default)]
+struct Scribe {
+    lines: Arc<Mutex<String>>,
+}
+
+impl Scribe {
+    fn write(&self, line: String) {
+        let mut lines = self.lines.lock().unwrap();
+        lines.push_str(&line);
+        lines.push('\n');
+    }
+}
+
+fn on(cpus: &str) -> Pinning {
+    Pinning { cpus: cpus.parse().unwrap(), ..Pinning::default() }
+}
+
+impl Agent for Scribe {
+    async fn pod_started(&self, pod: Pod) {
+        self.write(format!("pod started: {}/{}", pod.namespace, pod.name));
+    }
+
+    async fn pod_ended(&self, pod_id: &str) {
+        self.write(format!("pod ended: {pod_id}"));
+    }
+
+    async fn pod_resized(&self, pod_id: &str, resources: Resources) {
+        self.write(format!("pod resized: {pod_id} to {} shares", resources.cpu_shares));
+    }
+
+    async fn admit(&self, ticket: Ticket, container: NewContainer) -> Admission {
+        let NewContainer { name, attempt, .. } = container;
+        self.write(format!("admit {}: {name}, attempt {attempt}", ticket.0));
+        match name.as_str() {
+            "never" => Admission::Refuse("bayplan: no room".to_owned()),
+            _ => Admission::Place(on("3")),
+        }
+    }
+
+    fn mounts(&self, _pod_id: &str, _name: &str, _attempt: u32) -> Vec<Mount> {
+        vec![Mount { container_path: "/.bayplan".into(), host_path: "/run/x".into() }]
+    }
+
+    async fn created(&self, ticket: Ticket, outcome: CreateOutcome) {
+        self.write(format!("created {}: {outcome:?}", ticket.0));
+    }
+
+    async fn starting(&self, container_id: &str) -> Result<(), String> {
+        self.write(format!("starting: {container_id}"));
+        if container_id == "unready" { Err("its files are not there".to_owned()) } else { Ok(()) }
+    }
+
+    async fn started(&self, container_id: &str) {
+        self.write(format!("started: {container_id}"));
+    }
+
+    async fn ended(&self, container_id: &str) {
+        self.write(format!("ended: {container_id}"));
+    }
+
+    async fn resize(&self, container_id: &str, resources: Resources) -> Admission {
+        self.write(format!("resize: {container_id} to {} shares", resources.cpu_shares));
+        Admission::Place(on("2-3"))
+    }
+
+    async fn resized(&self, container_id: &str, is_answered: bool) {
+        self.write(format!("resized: {container_id}, answered {is_answered}"));
+    }
+
+    fn may_pass(&self, _method: &str, _why: &'static str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl InEvent for Scribe {
+    fn configured(&self, _granted: &Granted) -> bool {
+        false
+    }
+
+    fn synchronized(&self) {}
+
+    fn lost(&self, _why: &str) {}
+
+    fn answered(&self, _event: Event, _took: Duration, _is_late: bool) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn let_go(&self, except: &str, place: &Pinning) -> Result<LetGo, String> {
+        self.write(format!("let go of {} for {except}", place.cpus));
+        if except == "stuck" {
+            return Err("old does not let go".to_owned());
+        }
+        Ok(LetGo { updates: vec![("old".to_owned(), on("0-2"))], stuck: Vec::new() })
+    }
+
+    fn origin(&self, container_id: &str, asked: &Pinning) -> Origin {
+        match (container_id, asked.cpus.to_string().as_str()) {
+            ("old", "0-2") => Origin::Own,
+            ("old", "0-3") => Origin::Overtaken(on("0-2")),
+            _ => Origin::Other,
+        }
+    }
+}
+
+fn hook(event: Event, id: &str) -> Hook {
+    let pod = api::PodSandbox {
+        id: "p".into(),
+        namespace: "n".into(),
+        name: "web".into(),
+        ..Default::default()
+    };
+    let container = api::Container { id: id.into(), name: id.into(), ..Default::default() };
+    Hook { event, pod, container: (!id.is_empty()).then_some(container), resources: None }
+}
+
+fn update(id: &str, shares: u64, cpus: &str) -> Hook {
+    let cpu = api::LinuxCpu {
+        shares: (shares > 0).then_some(api::OptionalUInt64 { value: shares }),
+        cpus: cpus.into(),
+        ..Default::default()
+    };
+    let resources = api::LinuxResources { cpu: Some(cpu), ..Default::default() };
+    Hook { resources: Some(resources), ..hook(Event::UpdateContainer, id) }
+}
+
+async fn check(manners: Manners, story: impl AsyncFnOnce(&Plugin), expected: &Expect) {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("nri.sock");
+    let runtime = RuntimeEnd::listen(&socket, manners).unwrap();
+    let (scribe, stop) = (Scribe::default(), CancellationToken::new());
+    let settings = Settings { socket, name: "bayplan".into(), index: "90".into() };
+    let running = tokio::spawn(run(settings, FrontEnd::new(scribe.clone()), stop.clone()));
+    let plugin = runtime.accept(&[]).await.unwrap();
+    story(&plugin).await;
+    stop.cancel();
+    running.await.unwrap();
+    expected.assert_eq(&scribe.lines.lock().unwrap());
+}
+
+async fn life(plugin: &Plugin) {
+    for event in [Event::CreateContainer, Event::PostCreateContainer, Event::StartContainer] {
+        plugin.tell(hook(event, "c")).await.unwrap();
+    }
+    plugin.tell(hook(Event::PostStartContainer, "c")).await.unwrap();
+    plugin.tell(update("c", 2048, "")).await.unwrap();
+    plugin.tell(hook(Event::PostUpdateContainer, "c")).await.unwrap();
+    plugin.tell(hook(Event::StopContainer, "c")).await.unwrap();
+    plugin.tell(hook(Event::CreateContainer, "c")).await.unwrap();
+    plugin.tell(hook(Event::RemovePodSandbox, "")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_container_lives_from_its_creation_to_its_end() {
+    let expected = expect![[r#"
+        admit 1: c, attempt 0
+        let go of 3 for c
+        created 1: Created { id: "c", pinned: true }
+        starting: c
+        started: c
+        resize: c to 2048 shares
+        let go of 2-3 for c
+        resized: c, answered true
+        ended: c
+        admit 2: c, attempt 1
+        let go of 3 for c
+        pod ended: p
+        created 2: Unknown
+    "#]];
+    for manners in [Manners::containerd(), Manners::old_containerd(), Manners::crio()] {
+        check(manners, life, &expected).await;
+    }
+}
+
+#[tokio::test]
+async fn what_others_let_go_of_and_what_is_mounted_is_in_the_answer() {
+    let story = async |plugin: &Plugin| {
+        let reply = plugin.tell(hook(Event::CreateContainer, "c")).await.unwrap();
+        let update = translate::update("old", &on("0-2")).unwrap();
+        assert_eq!(reply.update, [update]);
+        let adjust = reply.adjust.unwrap();
+        assert_eq!(adjust.mounts[0].destination, "/.bayplan");
+        plugin.create(hook(Event::CreateContainer, "d")).await.unwrap();
+        assert_eq!((plugin.sets("d").0.as_str(), plugin.sets("old").0.as_str()), ("3", "0-2"));
+    };
+    check(
+        Manners::containerd(),
+        story,
+        &expect![[r#"
+            admit 1: c, attempt 0
+            let go of 3 for c
+            admit 2: d, attempt 0
+            let go of 3 for d
+            created 1: Unknown
+            created 2: Unknown
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_creation_that_comes_to_nothing_gives_its_place_back() {
+    let story = async |plugin: &Plugin| {
+        let refused = |name: &'static str| plugin.create(hook(Event::CreateContainer, name));
+        assert_eq!(refused("never").await, Err("bayplan: no room".to_owned()));
+        assert_eq!(refused("stuck").await, Err("old does not let go".to_owned()));
+        // Another plugin, or the runtime itself, has failed it.
+        plugin.create(hook(Event::CreateContainer, "c")).await.unwrap();
+        plugin.tell(hook(Event::StopContainer, "c")).await.unwrap();
+        plugin.tell(hook(Event::RemoveContainer, "c")).await.unwrap();
+        plugin.create(hook(Event::CreateContainer, "unready")).await.unwrap();
+        plugin.tell(hook(Event::PostCreateContainer, "unready")).await.unwrap();
+        let start = plugin.tell(hook(Event::StartContainer, "unready")).await;
+        assert_eq!(start, Err("its files are not there".to_owned()));
+        plugin.tell(hook(Event::StopContainer, "unready")).await.unwrap();
+    };
+    check(
+        Manners::containerd(),
+        story,
+        &expect![[r#"
+            admit 1: never, attempt 0
+            admit 2: stuck, attempt 0
+            let go of 3 for stuck
+            created 2: Failed
+            admit 3: c, attempt 0
+            let go of 3 for c
+            created 3: Failed
+            ended: c
+            admit 4: unready, attempt 0
+            let go of 3 for unready
+            created 4: Created { id: "unready", pinned: true }
+            starting: unready
+            ended: unready
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn updates_of_the_nodes_own_are_not_taken_for_kubelets() {
+    let story = async |plugin: &Plugin| {
+        for (asked, expected) in [
+            (update("old", 0, "0-2"), "0-2"),
+            (update("old", 0, "0-3"), "0-2"),
+            (update("old", 1024, "0-7"), "2-3"),
+        ] {
+            plugin.update(asked).await.unwrap();
+            assert_eq!(plugin.sets("old").0, expected);
+            plugin.tell(hook(Event::PostUpdateContainer, "old")).await.unwrap();
+        }
+        let mut pod = hook(Event::UpdatePodSandbox, "");
+        pod.resources = update("", 512, "").resources;
+        plugin.tell(pod).await.unwrap();
+    };
+    check(
+        Manners::containerd(),
+        story,
+        &expect![[r#"
+            resize: old to 1024 shares
+            let go of 2-3 for old
+            resized: old, answered true
+            pod resized: p to 512 shares
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_under_way_when_the_connection_ends_is_in_doubt() {
+    let story = async |plugin: &Plugin| {
+        plugin.tell(hook(Event::RunPodSandbox, "")).await.unwrap();
+        plugin.create(hook(Event::CreateContainer, "c")).await.unwrap();
+        plugin.update(update("d", 2, "")).await.unwrap();
+        plugin.close();
+    };
+    check(
+        Manners::containerd(),
+        story,
+        &expect![[r#"
+            pod started: n/web
+            admit 1: c, attempt 0
+            let go of 3 for c
+            resize: d to 2 shares
+            let go of 2-3 for d
+            created 1: Unknown
+            resized: d, answered false
+        "#]],
+    )
+    .await;
+}

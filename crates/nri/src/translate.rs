@@ -1,0 +1,258 @@
+//! NRI messages to values, and values to changes. In: what a runtime tells of a pod and a container. Out: a pod and a container as the node knows them; adjustments and updates for a
+//! CPU set. Pure.
+//!
+//! Empty texts in a change mean "as it is" (`pkg/runtime-tools/generate` of NRI), so an empty set changes nothing.
+
+use bayplan_workload::annotations::{kept_labels, relevant};
+use bayplan_workload::devices::{device_names, mounted_devices, volume_sources};
+use bayplan_workload::{
+    Mount, NewContainer, Pinning, Pod, Resources, huge_pages, odd_page_sizes, parse_qos,
+};
+
+use crate::api;
+
+/// Where kubelet tells how often a container was restarted; CRI has that in its metadata, NRI does not.
+const RESTARTS: &str = "io.kubernetes.container.restartCount";
+/// Where containerd tells the image; in a field of its own only since NRI 0.12.2.
+const IMAGE: &str = "io.kubernetes.cri.image-name";
+
+/// A sandbox as a pod.
+pub fn pod(sandbox: &api::PodSandbox) -> Pod {
+    let linux = sandbox.linux.as_ref();
+    let cgroup_parent = linux.map(|it| it.cgroup_parent.clone()).unwrap_or_default();
+    let summed = linux.and_then(|it| it.pod_resources.as_ref());
+    Pod {
+        id: sandbox.id.clone(),
+        uid: sandbox.uid.clone(),
+        namespace: sandbox.namespace.clone(),
+        name: sandbox.name.clone(),
+        qos: parse_qos(&cgroup_parent),
+        cgroup_parent,
+        annotations: relevant(&sandbox.annotations),
+        labels: kept_labels(&sandbox.labels),
+        resources: summed.map(resources).unwrap_or_default(),
+        huge_pages: summed.map(|it| huge_pages(limits(it))).unwrap_or_default(),
+    }
+}
+
+/// A container that is to be created; without an attempt where kubelet's annotation is absent.
+pub fn container(sandbox: &api::PodSandbox, container: &api::Container) -> NewContainer {
+    let linux = container.linux.clone().unwrap_or_default();
+    let variables = container.env.iter().filter_map(|it| it.split_once('='));
+    // Mounts of the runtime's own have other types than `bind`.
+    let binds: Vec<(&str, bool)> = container
+        .mounts
+        .iter()
+        .filter(|it| {
+            it.r#type == "bind" || it.options.iter().any(|it| it == "rbind" || it == "bind")
+        })
+        .map(|it| (it.source.as_str(), it.options.iter().any(|it| it == "ro")))
+        .collect();
+    let paths = linux.devices.iter().map(|it| it.path.as_str());
+    let cdi = container.cdi_devices.iter().map(|it| it.name.as_str());
+    let volumes = volume_sources(binds.iter().copied(), paths.clone());
+    let asked = linux.resources.as_ref();
+    let limits: Vec<_> = asked.into_iter().flat_map(limits).collect();
+    let oom_score_adj = linux.oom_score_adj.as_ref().map_or(0, |it| it.value);
+    NewContainer {
+        pod: pod(sandbox),
+        name: container.name.clone(),
+        attempt: attempt(container).unwrap_or_default(),
+        image: image(container),
+        resources: Resources { oom_score_adj, ..asked.map(resources).unwrap_or_default() },
+        huge_pages: huge_pages(limits.iter().copied()),
+        odd_page_sizes: odd_page_sizes(&limits),
+        devices: device_names(paths, cdi, variables),
+        mounts: mounted_devices(binds.iter().map(|(source, _)| *source)),
+        volumes: volumes.into_iter().map(|path| (path, Vec::new())).collect(),
+        lacks_partition: false,
+        is_silent: false,
+    }
+}
+
+/// How often it was restarted, if the runtime passes kubelet's word on.
+pub fn attempt(container: &api::Container) -> Option<u32> {
+    container.annotations.get(RESTARTS)?.parse().ok()
+}
+
+fn image(container: &api::Container) -> String {
+    let named = container.image.as_ref().map(|it| it.name.clone()).filter(|it| !it.is_empty());
+    named.or_else(|| container.annotations.get(IMAGE).cloned()).unwrap_or_default()
+}
+
+/// Limits of huge pages by the name of their size.
+fn limits(linux: &api::LinuxResources) -> impl Iterator<Item = (&str, u64)> {
+    linux.hugepage_limits.iter().map(|it| (it.page_size.as_str(), it.limit))
+}
+
+/// The cgroup settings of a message; what is not said is 0. The score is not among them.
+pub fn resources(linux: &api::LinuxResources) -> Resources {
+    let cpu = linux.cpu.clone().unwrap_or_default();
+    let signed = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
+    Resources {
+        cpu_shares: cpu.shares.map_or(0, |it| signed(it.value)),
+        cpu_quota: cpu.quota.map_or(0, |it| it.value),
+        cpu_period: cpu.period.map_or(0, |it| signed(it.value)),
+        memory_limit: linux.memory.as_ref().and_then(|it| it.limit).map_or(0, |it| it.value),
+        oom_score_adj: 0,
+    }
+}
+
+/// Where a message says that a container is to run; `None`: it says nothing, or what is no set.
+pub fn pinning(linux: &api::LinuxResources) -> Option<Pinning> {
+    let cpu = linux.cpu.as_ref()?;
+    Some(Pinning { cpus: cpu.cpus.parse().ok()?, mems: cpu.mems.parse().ok()? })
+}
+
+fn pinned(pinning: &Pinning) -> Option<api::LinuxResources> {
+    let cpu = api::LinuxCpu {
+        cpus: pinning.cpus.to_string(),
+        mems: pinning.mems.to_string(),
+        ..Default::default()
+    };
+    let is_any = !cpu.cpus.is_empty() || !cpu.mems.is_empty();
+    is_any.then(|| api::LinuxResources { cpu: Some(cpu), ..Default::default() })
+}
+
+/// What pins a container that is being created, and mounts these directories besides its own.
+pub fn adjustment(pinning: &Pinning, mounts: &[Mount]) -> Option<api::ContainerAdjustment> {
+    let linux = pinned(pinning).map(|resources| api::LinuxContainerAdjustment {
+        resources: Some(resources),
+        ..Default::default()
+    });
+    let mount = |it: &Mount| api::Mount {
+        destination: it.container_path.clone(),
+        r#type: "bind".to_owned(),
+        source: it.host_path.clone(),
+        options: ["rbind", "ro"].map(str::to_owned).to_vec(),
+    };
+    let mounts: Vec<api::Mount> = mounts.iter().map(mount).collect();
+    let is_any = linux.is_some() || !mounts.is_empty();
+    is_any.then(|| api::ContainerAdjustment { mounts, linux, ..Default::default() })
+}
+
+/// What moves a container that exists.
+pub fn update(id: &str, pinning: &Pinning) -> Option<api::ContainerUpdate> {
+    let linux = api::LinuxContainerUpdate { resources: Some(pinned(pinning)?) };
+    Some(api::ContainerUpdate {
+        container_id: id.to_owned(),
+        linux: Some(linux),
+        ignore_failure: false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use bayplan_types::{Bytes, QosClass};
+
+    use super::*;
+
+    fn text(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn asked() -> api::LinuxResources {
+        api::LinuxResources {
+            cpu: Some(api::LinuxCpu {
+                shares: Some(api::OptionalUInt64 { value: 2048 }),
+                quota: Some(api::OptionalInt64 { value: 200_000 }),
+                period: Some(api::OptionalUInt64 { value: 100_000 }),
+                ..Default::default()
+            }),
+            memory: Some(api::LinuxMemory {
+                limit: Some(api::OptionalInt64 { value: 1 << 30 }),
+                ..Default::default()
+            }),
+            hugepage_limits: vec![api::HugepageLimit { page_size: "2MB".into(), limit: 4 << 20 }],
+            ..Default::default()
+        }
+    }
+
+    fn mount(kind: &str, source: &str, option: &str) -> api::Mount {
+        api::Mount {
+            destination: "/x".into(),
+            r#type: kind.into(),
+            source: source.into(),
+            options: vec![option.into()],
+        }
+    }
+
+    #[test]
+    fn a_container_is_what_cri_would_have_told() {
+        let linux = api::LinuxPodSandbox {
+            cgroup_parent: "/kubepods/podu".into(),
+            pod_resources: Some(asked()),
+            ..Default::default()
+        };
+        let sandbox = api::PodSandbox {
+            id: "s".into(),
+            uid: "u".into(),
+            namespace: "n".into(),
+            name: "p".into(),
+            annotations: text(&[("bayplan.dev/prefer-shared-cpus", "true"), ("else", "x")]),
+            linux: Some(linux),
+            ..Default::default()
+        };
+        let device = |path: &str| api::LinuxDevice { path: path.into(), ..Default::default() };
+        let linux = api::LinuxContainer {
+            resources: Some(asked()),
+            oom_score_adj: Some(api::OptionalInt { value: -997 }),
+            devices: vec![device("/dev/vfio/7")],
+            ..Default::default()
+        };
+        let created = api::Container {
+            id: "c1".into(),
+            name: "c".into(),
+            annotations: text(&[(RESTARTS, "3"), (IMAGE, "sha256:1")]),
+            env: vec!["PCIDEVICE_X=0000:01:00.0".into(), "odd".into()],
+            mounts: vec![
+                mount("bind", "/dev/infiniband/uverbs0", "rw"),
+                mount("bind", "/data", "ro"),
+                mount("bind", "/disk", "rw"),
+                mount("tmpfs", "/not", "rw"),
+            ],
+            cdi_devices: vec![api::CdiDevice { name: "dra.k8s.io/cpu=claim".into() }],
+            linux: Some(linux),
+            ..Default::default()
+        };
+        let found = container(&sandbox, &created);
+        let resources = Resources {
+            cpu_shares: 2048,
+            cpu_quota: 200_000,
+            cpu_period: 100_000,
+            memory_limit: 1 << 30,
+            oom_score_adj: 0,
+        };
+        assert_eq!(found.pod.qos, Some(QosClass::Guaranteed));
+        assert_eq!(found.pod.resources, resources);
+        assert_eq!(found.pod.annotations.len(), 1, "{:?}", found.pod.annotations);
+        assert_eq!(found.resources, Resources { oom_score_adj: -997, ..resources });
+        assert_eq!((found.attempt, found.image.as_str()), (3, "sha256:1"));
+        assert_eq!(found.huge_pages, [(Bytes(2 << 20), Bytes(4 << 20))].into());
+        assert_eq!(found.devices, ["dra.k8s.io/cpu=claim", "/dev/vfio/7", "0000:01:00.0"]);
+        assert_eq!(found.mounts, ["/dev/infiniband/uverbs0"]);
+        assert!(found.volumes.contains_key("/disk") && !found.volumes.contains_key("/data"));
+    }
+
+    #[test]
+    fn what_says_nothing_is_empty() {
+        let found = container(&api::PodSandbox::default(), &api::Container::default());
+        assert_eq!(found, NewContainer::default());
+        assert_eq!(adjustment(&Pinning::default(), &[]), None);
+        assert_eq!(update("c", &Pinning::default()), None);
+        assert_eq!(pinning(&api::LinuxResources::default()), None);
+    }
+
+    #[test]
+    fn a_pinning_survives_the_way_there_and_back() {
+        let there = Pinning { cpus: "2-3,7".parse().unwrap(), mems: "1".parse().unwrap() };
+        let resources = update("c", &there).unwrap().linux.unwrap().resources.unwrap();
+        assert_eq!(pinning(&resources), Some(there.clone()));
+        let mounts = [Mount { container_path: "/.bayplan".into(), host_path: "/run/x".into() }];
+        let made = adjustment(&there, &mounts).unwrap();
+        assert_eq!(made.linux.unwrap().resources, Some(resources));
+        assert_eq!(made.mounts[0].options, ["rbind", "ro"]);
+    }
+}

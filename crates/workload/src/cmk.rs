@@ -1,0 +1,347 @@
+//! What CMK's words in a container ask for. In: the container's command with its arguments, and its environment. Out: the command without `cmk isolate`, and the pool that is meant.
+//!
+//! `cmk isolate [FLAGS] COMMAND [-- ARGS]` stands either as the words of the command themselves, or in the script of a shell (`bash -c`). In a script exactly those words are cut out, and all else
+//! stays byte by byte. Programs called `cmk` and `kcm` count, wherever they are. Pods of CRI Resource Manager's static-pools have the environment `STP_POOL`, `STP_SOCKET_ID` and
+//! `STP_NO_AFFINITY` instead.
+
+/// What a container asks for in CMK's words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Isolate {
+    /// `--pool`.
+    pub pool: String,
+    /// `--socket-id`; `None` for any.
+    pub socket: Option<u32>,
+    /// `--no-affinity`: only the environment is set.
+    pub no_affinity: bool,
+}
+
+/// Why a command is left as it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// There is no `--pool`.
+    #[error("`cmk isolate` without --pool; name exclusive, shared or infra")]
+    NoPool,
+    /// There is nothing to run.
+    #[error("`cmk isolate` without a command")]
+    NoCommand,
+    /// A flag that is not known, or has no value.
+    #[error(
+        "`cmk isolate` with `{0}`; known are --pool, --socket-id, --no-affinity, --conf-dir and --namespace"
+    )]
+    Flag(String),
+    /// Several in one script: a container has one CPU set.
+    #[error("several `cmk isolate` in one script; a container has one CPU set")]
+    Several,
+    /// `--socket-id` or `STP_SOCKET_ID` is no number.
+    #[error("the socket is `{0}`, expected a number, or -1 for any")]
+    Socket(String),
+}
+
+/// What the environment asks for; `None` without `STP_POOL`.
+///
+/// # Errors
+/// `STP_SOCKET_ID` is no number.
+pub fn pool_of_environment<'a>(
+    variables: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<Option<Isolate>, CommandError> {
+    let mut asked = Isolate::default();
+    for (name, value) in variables {
+        match name {
+            "STP_POOL" => asked.pool = value.to_owned(),
+            "STP_SOCKET_ID" => asked.socket = socket(value)?,
+            "STP_NO_AFFINITY" => asked.no_affinity = !["", "0", "false"].contains(&value),
+            _ => {}
+        }
+    }
+    Ok((!asked.pool.is_empty()).then_some(asked))
+}
+
+/// A word and where it is in its script.
+struct Word {
+    text: String,
+    start: usize,
+    end: usize,
+    /// A command may begin here: at the start of the script, or behind an operator.
+    is_first: bool,
+}
+
+/// Takes `cmk isolate` out of a command. `None` if it is not there.
+///
+/// # Errors
+/// It is there, but cannot be understood.
+pub fn strip_isolate(command: &[String]) -> Result<Option<(Isolate, Vec<String>)>, CommandError> {
+    if let [program, verb, rest @ ..] = command
+        && is_cmk(program)
+        && verb == "isolate"
+    {
+        let words: Vec<&str> = rest.iter().map(String::as_str).collect();
+        let (isolate, at) = flags(&words)?;
+        let mut left: Vec<String> = rest.get(at..).unwrap_or_default().to_vec();
+        // The dashes between the command and its arguments.
+        if left.get(1).is_some_and(|word| word == "--") {
+            left.remove(1);
+        }
+        return Ok(Some((isolate, left)));
+    }
+    let Some(place) = script_of(command) else { return Ok(None) };
+    let Some(script) = command.get(place) else { return Ok(None) };
+    let Some((isolate, stripped)) = strip_script(script)? else { return Ok(None) };
+    let mut left = command.to_vec();
+    if let Some(script) = left.get_mut(place) {
+        *script = stripped;
+    }
+    Ok(Some((isolate, left)))
+}
+
+fn is_cmk(program: &str) -> bool {
+    matches!(program.rsplit('/').next(), Some("cmk" | "kcm"))
+}
+
+/// Where the script of a shell is among its arguments.
+fn script_of(command: &[String]) -> Option<usize> {
+    let name = command.first()?.rsplit('/').next()?;
+    if !["sh", "bash", "dash", "ash", "zsh", "ksh"].contains(&name) {
+        return None;
+    }
+    let is_flag =
+        |word: &&String| word.starts_with('-') && !word.starts_with("--") && word.ends_with('c');
+    let flag = command.iter().skip(1).position(|word| is_flag(&word))? + 1;
+    (flag + 1 < command.len()).then_some(flag + 1)
+}
+
+/// Reads flags up to the command; returns where that is.
+fn flags(words: &[&str]) -> Result<(Isolate, usize), CommandError> {
+    let mut isolate = Isolate::default();
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        at += 1;
+        if *word == "--" {
+            break;
+        }
+        let Some(flag) = word.strip_prefix("--") else {
+            at -= 1;
+            break;
+        };
+        if flag == "no-affinity" {
+            isolate.no_affinity = true;
+            continue;
+        }
+        let (name, value) = match flag.split_once('=') {
+            Some((name, value)) => (name, value),
+            None => {
+                let value = words.get(at).ok_or_else(|| CommandError::Flag((*word).to_owned()))?;
+                at += 1;
+                (flag, *value)
+            }
+        };
+        match name {
+            "pool" => isolate.pool = value.to_owned(),
+            "socket-id" => isolate.socket = socket(value)?,
+            "conf-dir" | "namespace" | "install-dir" => {}
+            _ => return Err(CommandError::Flag((*word).to_owned())),
+        }
+    }
+    if isolate.pool.is_empty() {
+        return Err(CommandError::NoPool);
+    }
+    if at >= words.len() {
+        return Err(CommandError::NoCommand);
+    }
+    Ok((isolate, at))
+}
+
+/// A number; -1 is any.
+fn socket(text: &str) -> Result<Option<u32>, CommandError> {
+    match text {
+        "-1" | "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| CommandError::Socket(text.to_owned())),
+    }
+}
+
+fn strip_script(script: &str) -> Result<Option<(Isolate, String)>, CommandError> {
+    let words = scan(script);
+    let places: Vec<usize> = (0..words.len())
+        .filter(|at| {
+            let is = |at: usize, is: fn(&str) -> bool| words.get(at).is_some_and(|it| is(&it.text));
+            let is_command = words.get(*at).is_some_and(|it| it.is_first)
+                || (*at > 0 && is(at - 1, |it| it == "exec"));
+            is_command && is(*at, is_cmk) && is(at + 1, |it| it == "isolate")
+        })
+        .collect();
+    let place = match places.as_slice() {
+        [] => return Ok(None),
+        [place] => *place,
+        _ => return Err(CommandError::Several),
+    };
+    // The words of this command only.
+    let rest: Vec<&Word> = words.iter().skip(place + 2).collect();
+    let end = rest.iter().position(|word| word.is_first).unwrap_or(rest.len());
+    let rest = rest.get(..end).unwrap_or_default();
+    let texts: Vec<&str> = rest.iter().map(|word| word.text.as_str()).collect();
+    let (isolate, at) = flags(&texts)?;
+    let (Some(begin), Some(command)) = (words.get(place), rest.get(at)) else { return Ok(None) };
+    let mut stripped = script.get(..begin.start).unwrap_or_default().to_owned();
+    match rest.get(at + 1) {
+        Some(dashes) if dashes.text == "--" => {
+            let until = rest.get(at + 2).map_or(dashes.end, |word| word.start);
+            stripped.push_str(script.get(command.start..dashes.start).unwrap_or_default());
+            stripped.push_str(script.get(until..).unwrap_or_default());
+        }
+        _ => stripped.push_str(script.get(command.start..).unwrap_or_default()),
+    }
+    Ok(Some((isolate, stripped)))
+}
+
+/// The words of a script. Quotes are taken off in `text`; operators divide commands and are no words.
+fn scan(script: &str) -> Vec<Word> {
+    let mut words: Vec<Word> = Vec::new();
+    let mut open: Option<Word> = None;
+    let mut quote: Option<char> = None;
+    let mut is_first = true;
+    let mut chars = script.char_indices();
+    while let Some((at, c)) = chars.next() {
+        let is_operator =
+            quote.is_none() && matches!(c, ';' | '&' | '|' | '(' | ')' | '\n' | '{' | '}');
+        if quote.is_none() && (c.is_whitespace() || is_operator) {
+            if let Some(mut word) = open.take() {
+                word.end = at;
+                is_first = false;
+                words.push(word);
+            }
+            is_first |= is_operator;
+            continue;
+        }
+        let word =
+            open.get_or_insert_with(|| Word { text: String::new(), start: at, end: at, is_first });
+        match (quote, c) {
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(open), c) if open == c => quote = None,
+            (None | Some('"'), '\\') => word.text.extend(chars.next().map(|(_, c)| c)),
+            _ => word.text.push(c),
+        }
+    }
+    if let Some(mut word) = open {
+        word.end = script.len();
+        words.push(word);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The command that is left, behind `POOL[/SOCKET][ no affinity]: `; or why not.
+    #[track_caller]
+    fn check(command: &[&str], expected: &str) {
+        let command: Vec<String> = command.iter().map(|it| (*it).to_owned()).collect();
+        let text = match strip_isolate(&command) {
+            Ok(None) => "none".to_owned(),
+            Ok(Some((isolate, left))) => {
+                let socket = isolate.socket.map(|it| format!("/{it}")).unwrap_or_default();
+                let affinity = if isolate.no_affinity { " no affinity" } else { "" };
+                format!("{}{socket}{affinity}: {left:?}", isolate.pool)
+            }
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_words_of_a_command_are_taken_out() {
+        check(
+            &[
+                "/opt/bin/cmk",
+                "isolate",
+                "--conf-dir=/etc/cmk",
+                "--pool=exclusive",
+                "sleep",
+                "--",
+                "inf",
+            ],
+            r#"exclusive: ["sleep", "inf"]"#,
+        );
+        check(
+            &["cmk", "isolate", "--pool", "shared", "--socket-id=1", "--no-affinity", "app"],
+            r#"shared/1 no affinity: ["app"]"#,
+        );
+        check(
+            &["/host/opt/bin/kcm", "isolate", "--pool=infra", "--socket-id=-1", "--", "app", "-x"],
+            r#"infra: ["app", "-x"]"#,
+        );
+    }
+
+    #[test]
+    fn a_script_keeps_everything_else() {
+        check(
+            &["/bin/bash", "-c", "/opt/bin/cmk isolate --pool=infra sleep -- 10000"],
+            r#"infra: ["/bin/bash", "-c", "sleep 10000"]"#,
+        );
+        check(
+            &[
+                "sh",
+                "-ec",
+                "cd /app && exec  cmk isolate --pool='exclusive' ./run -- \"a b\"  >log; echo 'cmk isolate'",
+            ],
+            r#"exclusive: ["sh", "-ec", "cd /app && exec  ./run \"a b\"  >log; echo 'cmk isolate'"]"#,
+        );
+        check(
+            &["bash", "-c", "cmk isolate --pool=shared app; sleep 1 -- 2"],
+            r#"shared: ["bash", "-c", "app; sleep 1 -- 2"]"#,
+        );
+    }
+
+    #[test]
+    fn other_commands_are_left_alone() {
+        check(&["sleep", "inf"], "none");
+        check(&["cmk", "describe"], "none");
+        check(&["bash", "-c", "echo cmk isolate --pool=x y"], "none");
+        check(&["bash", "cmk isolate --pool=x y"], "none");
+        check(&[], "none");
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_refused() {
+        check(
+            &["cmk", "isolate", "app"],
+            "`cmk isolate` without --pool; name exclusive, shared or infra",
+        );
+        check(&["cmk", "isolate", "--pool=x"], "`cmk isolate` without a command");
+        check(
+            &["cmk", "isolate", "--pool=x", "--socket-id=a", "app"],
+            "the socket is `a`, expected a number, or -1 for any",
+        );
+        check(
+            &["cmk", "isolate", "--fast=1", "app"],
+            "`cmk isolate` with `--fast=1`; known are --pool, --socket-id, --no-affinity, --conf-dir and --namespace",
+        );
+        check(
+            &["bash", "-c", "cmk isolate --pool=a x & cmk isolate --pool=b y"],
+            "several `cmk isolate` in one script; a container has one CPU set",
+        );
+    }
+
+    #[test]
+    fn the_environment_names_a_pool() {
+        let check =
+            |variables: &[(&str, &str)],
+             expected: Result<Option<(&str, Option<u32>, bool)>, &str>| {
+                let asked =
+                    pool_of_environment(variables.iter().copied()).map_err(|it| it.to_string());
+                let asked = asked.map(|it| it.map(|it| (it.pool, it.socket, it.no_affinity)));
+                let expected = expected
+                    .map(|it| it.map(|(pool, socket, flag)| (pool.to_owned(), socket, flag)));
+                assert_eq!(asked, expected.map_err(str::to_owned));
+            };
+        check(&[("PATH", "/bin"), ("STP_SOCKET_ID", "1")], Ok(None));
+        check(&[("STP_POOL", "exclusive")], Ok(Some(("exclusive", None, false))));
+        check(
+            &[("STP_POOL", "shared"), ("STP_SOCKET_ID", "1"), ("STP_NO_AFFINITY", "true")],
+            Ok(Some(("shared", Some(1), true))),
+        );
+        check(
+            &[("STP_POOL", "shared"), ("STP_SOCKET_ID", "one")],
+            Err("the socket is `one`, expected a number, or -1 for any"),
+        );
+    }
+}

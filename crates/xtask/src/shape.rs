@@ -1,0 +1,183 @@
+//! The shape of the code in figures: what `cargo xtask tidy` allows of cycles, and what `cargo xtask shape` prints.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use crate::modules::{self, Module};
+use crate::workspace;
+
+/// Modules of each crate that are in import cycles today. The figures only go down, and a crate that is not here has none.
+const CYCLIC: [(&str, usize); 13] = [
+    ("allocator", 25),
+    ("cli", 16),
+    ("config", 13),
+    ("cri", 11),
+    ("daemon", 27),
+    ("enforcement", 6),
+    ("host", 9),
+    ("node", 20),
+    ("rebalance", 3),
+    ("topology", 8),
+    ("types", 2),
+    ("workload", 14),
+    ("xtask", 6),
+];
+
+/// One crate: paths below `src` and their texts.
+type Files = BTreeMap<String, String>;
+
+/// `cargo xtask shape`.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let crates = read_crates()?;
+    println!("{:<14}{:>9}{:>8}{:>9}{:>11}", "crate", "product", "tests", "modules", "in cycles");
+    for (name, files) in &crates {
+        let (product, tests) = lines(files);
+        let graph = modules::graph(files);
+        let cyclic = in_cycles(files).len();
+        println!("{name:<14}{product:>9}{tests:>8}{:>9}{cyclic:>11}", graph.len());
+    }
+    let imports = |text: &String| text.contains("bayplan_cri::");
+    let others = crates.iter().filter(|(name, _)| *name != "cri").flat_map(|(_, files)| files);
+    let importers = others.filter(|(path, text)| !modules::is_test(path) && imports(text)).count();
+    println!("\nfiles of crates that import bayplan_cri: {importers}");
+    for (what, of) in [
+        ("file", largest_file as Largest),
+        ("function", largest_function),
+        ("struct", largest_struct),
+    ] {
+        let found = crates.iter().flat_map(|(name, files)| {
+            files.iter().filter(|(path, _)| !modules::is_test(path)).filter_map(
+                move |(path, text)| {
+                    let (size, item) = of(&modules::product(text))?;
+                    Some((size, format!("crates/{name}/src/{path}{item}")))
+                },
+            )
+        });
+        if let Some((size, place)) = found.max() {
+            let unit = if what == "struct" { "fields" } else { "lines" };
+            println!("largest {what}: {size} {unit}, {place}");
+        }
+    }
+    Ok(())
+}
+
+/// Crates that have more modules in cycles than they had.
+pub(crate) fn check_cycles() -> anyhow::Result<Vec<String>> {
+    let mut breaches = Vec::new();
+    for (name, files) in read_crates()? {
+        let allowed = CYCLIC.iter().find(|(it, _)| *it == name).map_or(0, |(_, count)| *count);
+        let cyclic = in_cycles(&files);
+        if cyclic.len() > allowed {
+            let names: Vec<String> = cyclic.iter().map(|module| module.join("::")).collect();
+            breaches.push(format!(
+                "crates/{name}: {} modules import each other in cycles, expected at most {allowed}; take one direction of the import away: {}",
+                cyclic.len(),
+                names.join(", ")
+            ));
+        } else if cyclic.len() < allowed {
+            println!(
+                "xtask: crates/{name} has {} modules in cycles; lower its figure in xtask/src/shape.rs from {allowed}",
+                cyclic.len()
+            );
+        }
+    }
+    Ok(breaches)
+}
+
+fn in_cycles(files: &Files) -> BTreeSet<Module> {
+    modules::cycles(&modules::graph(files)).into_iter().flatten().collect()
+}
+
+fn read_crates() -> anyhow::Result<BTreeMap<String, Files>> {
+    let mut crates = BTreeMap::new();
+    for entry in fs::read_dir(workspace().join("crates"))? {
+        let dir = entry?.path();
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut files = Files::new();
+        read_below(&dir.join("src"), &dir.join("src"), &mut files)?;
+        crates.insert(name, files);
+    }
+    Ok(crates)
+}
+
+fn read_below(root: &Path, dir: &Path, files: &mut Files) -> anyhow::Result<()> {
+    for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            read_below(root, &path, files)?;
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            let name = path.strip_prefix(root)?.to_string_lossy().into_owned();
+            files.insert(name, fs::read_to_string(&path)?);
+        }
+    }
+    Ok(())
+}
+
+/// Lines of product and of tests, without empty ones.
+fn lines(files: &Files) -> (usize, usize) {
+    let count = |text: &str| text.lines().filter(|line| !line.trim().is_empty()).count();
+    let mut sum = (0, 0);
+    for (path, text) in files {
+        let tests_at = text.find("\n#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+        let product = if modules::is_test(path) { 0 } else { count(&text[..tests_at]) };
+        sum = (sum.0 + product, sum.1 + count(text) - product);
+    }
+    sum
+}
+
+/// How large the largest item of a text is, and what is added to its path.
+type Largest = fn(&str) -> Option<(usize, String)>;
+
+fn largest_file(text: &str) -> Option<(usize, String)> {
+    Some((text.lines().count(), String::new()))
+}
+
+fn largest_function(text: &str) -> Option<(usize, String)> {
+    let of = |lines: &[&str]| lines.len();
+    largest(text, "fn ", of)
+}
+
+fn largest_struct(text: &str) -> Option<(usize, String)> {
+    largest(text, "struct ", |lines| lines.iter().filter(|line| is_field(line)).count())
+}
+
+fn is_field(line: &str) -> bool {
+    let line = line.trim_start_matches("    ").trim_start_matches("pub(crate) ");
+    let name = line.trim_start_matches("pub ").split(": ").next().unwrap_or_default();
+    line.contains(": ") && name.chars().all(|c| c.is_alphanumeric() || c == '_')
+}
+
+/// The item that begins with this keyword and has the largest size; items end with a brace below their beginning, as rustfmt has it.
+fn largest(text: &str, keyword: &str, size: fn(&[&str]) -> usize) -> Option<(usize, String)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let items = lines.iter().enumerate().filter_map(|(at, line)| {
+        let indent = line.len() - line.trim_start().len();
+        let name = line.trim_start().split_once(keyword).filter(|(before, _)| {
+            before
+                .split_whitespace()
+                .all(|it| it.starts_with("pub") || matches!(it, "async" | "const"))
+        })?;
+        let name: String =
+            name.1.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let end = format!("{}}}", " ".repeat(indent));
+        let length = lines[at..].iter().position(|line| **line == end)? + 1;
+        Some((size(&lines[at..at + length]), format!(", {name}")))
+    });
+    items.max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_are_measured_to_their_closing_brace() {
+        let text = "struct A {\n    pub a: u8,\n    b: u8,\n}\n\nimpl A {\n    pub fn f() {\n        g();\n    }\n}\n";
+        assert_eq!(largest_function(text), Some((3, ", f".to_owned())));
+        assert_eq!(largest_struct(text), Some((2, ", A".to_owned())));
+        assert_eq!(largest_file(text).map(|it| it.0), Some(10));
+    }
+}

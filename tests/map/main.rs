@@ -1,0 +1,253 @@
+//! The live map over HTTP: the page and its headers, the map now and in the past, changes as they come, and clients that take too much.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod node;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+
+use node::Node;
+
+const MACHINE: &str = "pack:1 numa:2 l3:1 core:4 pu:2 mem:16";
+/// Far beyond anything a test waits for; it turns a test that hangs into one that fails.
+const STUCK: Duration = Duration::from_secs(60);
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(STUCK, future).await.expect("nothing happened")
+}
+
+/// Head and body of an answer.
+async fn ask_as(address: SocketAddr, method: &str, path: &str, host: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    soon(stream.read_to_string(&mut answer)).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+async fn ask(address: SocketAddr, path: &str) -> (String, String) {
+    ask_as(address, "GET", path, "localhost").await
+}
+
+async fn json(address: SocketAddr, path: &str) -> Value {
+    let (head, body) = ask(address, path).await;
+    assert!(head.starts_with("HTTP/1.1 200 "), "{path}: {head}\n{body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+/// The stream of an open page.
+struct Page(BufReader<TcpStream>);
+
+impl Page {
+    async fn open(address: SocketAddr) -> Page {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = "GET /api/v1/map/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.unwrap();
+        Page(BufReader::new(stream))
+    }
+
+    async fn line(&mut self) -> String {
+        let mut line = String::new();
+        let read = soon(self.0.read_line(&mut line)).await.unwrap();
+        assert!(read > 0, "the stream has ended");
+        line
+    }
+
+    /// The next map for which this holds.
+    async fn map_that(&mut self, holds: impl Fn(&Value) -> bool) -> Value {
+        let mut is_map = false;
+        loop {
+            let line = self.line().await;
+            if let Some(name) = line.strip_prefix("event: ") {
+                is_map = name.trim() == "map";
+            }
+            if let Some(data) = line.strip_prefix("data: ").filter(|_| is_map) {
+                let map: Value = serde_json::from_str(data).unwrap();
+                if holds(&map) {
+                    return map;
+                }
+            }
+        }
+    }
+}
+
+fn container<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
+    map["containers"].as_array().unwrap().iter().find(|it| it["name"] == name)
+}
+
+const WEB: &str = "default/web/app";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_comes_with_a_policy_that_allows_nothing_from_elsewhere() {
+    let node = Node::start(MACHINE, |_| {}).await;
+    for path in ["/map", "/map/app.js", "/map/style.css", "/map/icon.svg"] {
+        let (head, body) = ask(node.address(), path).await;
+        assert!(head.starts_with("HTTP/1.1 200 ") && !body.is_empty(), "{path}: {head}");
+        let policy = head.lines().find(|it| it.starts_with("content-security-policy: ")).unwrap();
+        for part in [
+            "default-src 'none'",
+            "script-src 'self'",
+            "connect-src 'self'",
+            "frame-ancestors 'none'",
+        ] {
+            assert!(policy.contains(part), "{path}: {policy}");
+        }
+        assert!(!policy.contains("unsafe"), "{policy}");
+        assert!(head.contains("x-content-type-options: nosniff"), "{head}");
+    }
+    let (head, _) = ask(node.address(), "/map/../Cargo.toml").await;
+    assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_told_to_other_names_and_nothing_can_be_changed() {
+    let node = Node::start(MACHINE, |_| {}).await;
+    let address = node.address();
+    for path in ["/map", "/api/v1/map", "/api/v1/map/events", "/api/v1/history"] {
+        let (head, _) = ask_as(address, "GET", path, "evil.example").await;
+        assert!(head.starts_with("HTTP/1.1 421 "), "{path}: {head}");
+        let (head, _) = ask_as(address, "POST", path, "localhost").await;
+        assert!(head.starts_with("HTTP/1.1 405 "), "{path}: {head}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn switched_off_there_is_no_map() {
+    let node = Node::start(MACHINE, |config| config.has_map = false).await;
+    for path in ["/map", "/map/app.js", "/api/v1/map", "/api/v1/map/events", "/api/v1/history"] {
+        let (head, _) = ask(node.address(), path).await;
+        assert!(head.starts_with("HTTP/1.1 404 "), "{path}: {head}");
+    }
+    json(node.address(), "/api/v1/status").await;
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_page_is_told_when_containers_come_and_go() {
+    let mut node = Node::start(MACHINE, |_| {}).await;
+    let mut page = Page::open(node.address()).await;
+    page.map_that(|map| container(map, WEB).is_none()).await;
+    let pod = node.launch("web", 2).await;
+    let map =
+        page.map_that(|map| container(map, WEB).is_some_and(|it| it["phase"] == "running")).await;
+    let web = container(&map, WEB).unwrap();
+    assert_eq!((&web["class"], &web["own"]), (&"exclusive".into(), &web["cpus"]));
+    assert_eq!(map["reserved"], "0");
+    node.end(&pod).await;
+    page.map_that(|map| container(map, WEB).is_none()).await;
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_that_never_read_hold_up_nothing_and_the_last_too_many_is_turned_away() {
+    let mut node = Node::start(MACHINE, |_| {}).await;
+    let mut deaf = Vec::new();
+    for _ in 0..19 {
+        let mut page = Page::open(node.address()).await;
+        assert!(page.line().await.starts_with("HTTP/1.1 200 "));
+        deaf.push(page);
+    }
+    let mut page = Page::open(node.address()).await;
+    assert!(page.line().await.starts_with("HTTP/1.1 200 "));
+    let mut late = Page::open(node.address()).await;
+    assert!(late.line().await.starts_with("HTTP/1.1 503 "));
+    for round in 0..5 {
+        let pod = node.launch(&format!("web{round}"), 1).await;
+        let name = format!("default/web{round}/app");
+        page.map_that(|map| container(map, &name).is_some()).await;
+        node.end(&pod).await;
+    }
+    drop(deaf);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_moment_of_the_past_can_be_seen_again() {
+    let mut node = Node::start(MACHINE, |_| {}).await;
+    let first = node.launch("web", 2).await;
+    node.launch_shared("log", 500).await;
+    node.end(&first).await;
+    let address = node.address();
+    // The history is written by a task of its own.
+    let list = soon(async {
+        loop {
+            let list = json(address, "/api/v1/history").await;
+            let entries = list["entries"].as_array().unwrap().clone();
+            if entries.iter().any(|it| it["kind"] == "ended") {
+                return entries;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let entries = list.await;
+    let id_of = |kind: &str, name: &str| {
+        let found = entries.iter().find(|it| it["kind"] == kind && it["name"] == name);
+        found.unwrap()["id"].as_str().unwrap().to_owned()
+    };
+    for (kind, name, expected) in [
+        ("started", "", ""),
+        ("placed", WEB, "default/web/app"),
+        ("placed", "default/log/app", "default/log/app default/web/app"),
+        ("ended", WEB, "default/log/app"),
+    ] {
+        let map = json(address, &format!("/api/v1/map?at={}", id_of(kind, name))).await;
+        let names: Vec<&str> = map["containers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names.join(" "), expected, "after {kind} {name}");
+        assert_eq!(map["reserved"], "0");
+    }
+    let log = json(address, &format!("/api/v1/map?at={}", id_of("ended", WEB))).await;
+    let now = json(address, "/api/v1/map").await;
+    let cpus = |map: &Value| container(map, "default/log/app").unwrap()["cpus"].clone();
+    assert_eq!(cpus(&log), cpus(&now));
+    for (at, status) in [("9.9", 404), ("nonsense", 400)] {
+        let (head, _) = ask(address, &format!("/api/v1/map?at={at}")).await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{at}: {head}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_machine_and_the_reasons_are_told() {
+    let mut node = Node::start(MACHINE, |_| {}).await;
+    node.launch("web", 2).await;
+    let machine = json(node.address(), "/api/v1/map/machine").await;
+    assert_eq!(machine["machine"]["boxes"][0]["name"], "Package 0");
+    let now = json(node.address(), "/api/v1/map").await;
+    assert_eq!(machine["fingerprint"], now["fingerprint"]);
+    let why = json(node.address(), "/api/v1/map/about?name=default/web/app").await;
+    let outcome = why[0]["decision"]["outcome"].as_str().unwrap();
+    assert!(outcome.starts_with("placed in "), "{outcome}");
+    assert_eq!(json(node.address(), "/api/v1/map/about?name=nothing").await, Value::Array(vec![]));
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_control_socket_has_it_too() {
+    let node = Node::start(MACHINE, |config| config.metrics_address = None).await;
+    let mut stream = UnixStream::connect(node.control_socket()).await.unwrap();
+    let request = "GET /api/v1/map HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    soon(stream.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    node.stop().await;
+}
