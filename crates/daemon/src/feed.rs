@@ -84,8 +84,13 @@ struct Kept {
 }
 
 impl Feed {
+    /// For a daemon that starts now.
+    pub(crate) fn starting() -> Feed {
+        Feed::new(Timestamp::now())
+    }
+
     /// Without events; `started` tells this start from others.
-    pub(crate) fn new(started: Timestamp) -> Feed {
+    fn new(started: Timestamp) -> Feed {
         let (kept, next) = (Mutex::default(), watch::Sender::new(0));
         Feed(Arc::new(Inner { run: started.to_string(), kept, next }))
     }

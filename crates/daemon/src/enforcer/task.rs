@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bayplan_enforcement::{Author, Notice, Reclaim};
 use bayplan_node::event::{Answer, Event};
+use bayplan_node::occupancy::Occupancy;
 use bayplan_node::status::HeldFile;
 use jiff::Timestamp;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard, mpsc, oneshot, watch};
@@ -390,10 +391,7 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             let done = Done { step, begun, turned, held, drifts, regrouped, reclaims };
             task.questions.done.send_replace(done);
         }
-        told.tell(&outcome, is_dry, &task.metrics);
-        if !is_dry {
-            task.feed.tell_drift(&outcome.notices, &occupancy, Timestamp::now());
-        }
+        task.tell(&mut told, &outcome, is_dry, &occupancy);
         if !outcome.elsewhere.is_empty() {
             let found = std::mem::take(&mut outcome.elsewhere);
             task.inbox.ask(Event::SetsChanged(step, found)).await;
@@ -430,6 +428,14 @@ impl Ask {
 }
 
 impl EnforcerTask {
+    /// Tells log, metrics and feed what a look has found and done.
+    fn tell(&self, told: &mut Told, outcome: &Outcome, is_dry: bool, occupancy: &Occupancy) {
+        told.tell(outcome, is_dry, &self.metrics);
+        if !is_dry {
+            self.feed.tell_drift(&outcome.notices, occupancy, Timestamp::now());
+        }
+    }
+
     fn is_dry(&self, config: &Config) -> bool {
         self.is_dry_run || config.enforcement == EnforcementMode::DryRun
     }
