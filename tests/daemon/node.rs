@@ -574,7 +574,10 @@ fn is_held(error: &StartError) -> bool {
     match error {
         StartError::Journal(error) => matches!(error, JournalError::Locked { .. }),
         StartError::Listen { source, .. } => source.kind() == std::io::ErrorKind::AddrInUse,
-        StartError::Pools(_) | StartError::Root { .. } | StartError::Forwarder(_) => false,
+        StartError::Pools(_)
+        | StartError::Root { .. }
+        | StartError::KubeletAtProxy { .. }
+        | StartError::Forwarder(_) => false,
     }
 }
 

@@ -80,6 +80,7 @@ impl Gate {
         sync_soon: Arc<Notify>,
         mounts: Arc<Mounts>,
         enforcement: Enforcement,
+        link: Link,
     ) -> Gate {
         Gate {
             syncer,
@@ -88,7 +89,7 @@ impl Gate {
             sync_soon,
             mounts,
             enforcement,
-            link: Link::default(),
+            link,
             versions_told: Arc::default(),
             held_since: Arc::default(),
         }
@@ -502,7 +503,8 @@ mod tests {
         let (_, config) = watch::channel(Arc::new(config));
         let mounts = Arc::new(Mounts { root: "/".into(), directories: Vec::new() });
         let (enforcement, questions) = Enforcement::new(RuntimeCalls::default());
-        let gate = Gate::new(syncer, config, metrics, sync_soon, mounts, enforcement);
+        let gate =
+            Gate::new(syncer, config, metrics, sync_soon, mounts, enforcement, Link::default());
         (gate, events, questions)
     }
 

@@ -379,8 +379,7 @@ impl Daemon {
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
         let mounts = mounts_of(&config);
-        let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement);
-        let gate = Gate { link, ..gate };
+        let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement, link);
         daemon.serve_or_stop(gate, (core.looker, shown), systemd).await
     }
 

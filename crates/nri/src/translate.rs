@@ -67,6 +67,7 @@ pub fn container(sandbox: &api::PodSandbox, container: &api::Container) -> NewCo
         volumes: volumes.into_iter().map(|path| (path, Vec::new())).collect(),
         lacks_partition: false,
         is_silent: false,
+        says_memory: false,
     }
 }
 

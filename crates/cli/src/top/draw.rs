@@ -253,6 +253,9 @@ mod tests {
             pools: Vec::new(),
             containers: vec![container],
             config: None,
+            front_end: None,
+            groups: Vec::new(),
+            version: String::new(),
         }
     }
 
