@@ -148,7 +148,7 @@ fn draw_table(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
     let cursor = model.cursor();
     // The cursor stays in sight, and the table does not move as long as it does.
     let top = model.table.top.min(rows.len().saturating_sub(height)).min(cursor);
-    let top = top.max((cursor + 1).saturating_sub(height));
+    let top = top.max((cursor + 1).saturating_sub(height.max(1))).min(rows.len());
     let shown = &rows[top..rows.len().min(top + height)];
     let marks = model.seats.as_ref();
     // A letter and a space stand before each row.
@@ -287,8 +287,8 @@ mod tests {
     fn map_table_and_keys_in_an_ordinary_terminal() {
         let map = ["NumaNode 0 (Package 0): 4 CPUs 0-3", "     0  r \u{b7} A A"];
         check((80, 16), "", &map, &[]);
-        check((80, 16), "", &["3 containers", "CONTAINER", "A n/web/c", "  n/db/c", "q quit"], &[]);
-        check((80, 16), "m", &["A n/web/c"], &["NumaNode"]);
+        check((80, 16), "", &["3 containers", "CONTAINER", "A  n/web/c", "   n/db/c", "q quit"], &[]);
+        check((80, 16), "m", &["A  n/web/c"], &["NumaNode"]);
         check((80, 16), "?", &["sort by next"], &[]);
     }
 
