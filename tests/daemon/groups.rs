@@ -30,7 +30,7 @@ async fn launch(node: &mut Node, namespace: &str, name: &str, milli: u64) -> Str
 }
 
 /// The CPUs of the group, on which both are and on which the third is not.
-async fn check_group(node: &Node, members: &[&String], other: &String, count: usize) -> CpuSet {
+async fn check_group(node: &Node, members: &[&str], other: &str, count: usize) -> CpuSet {
     let status = node.wait_until_in_line().await;
     let group: CpuSet = status.groups.first().map(|it| set(&it.cpus)).unwrap_or_default();
     assert_eq!(group.len(), count, "{status:#?}");

@@ -2,7 +2,7 @@
 //! above each key that says where it comes from, and a [`Note`] for every key of the other system.
 //!
 //! A file holds one or several YAML documents, each a custom resource, a ConfigMap or a bare configuration file (`document.rs` tells which). One file per
-//! system lists its keys as [`walk::Rule`]s: each key is carried over, holds without a key, or has no counterpart, and a key that no rule names is
+//! system lists its keys as `walk::Rule`s: each key is carried over, holds without a key, or has no counterpart, and a key that no rule names is
 //! reported, never dropped. What needs more than a rule is a function of the same file. `output.rs` is the tree that they write.
 //!
 //! Guarantees: no I/O; same input, same text; every key of the input is in exactly one note; the text has no key twice.

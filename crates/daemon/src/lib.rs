@@ -1,6 +1,6 @@
 //! The daemon. In: a configuration, a machine, kubelet's calls. Out: placed containers, metrics, answers to `status` and `explain`.
 //!
-//! One task owns the [`NodeState`]; everything else sends it events and carries out what follows.
+//! One task owns the [`bayplan_node::NodeState`]; everything else sends it events and carries out what follows.
 
 mod api;
 pub mod check;

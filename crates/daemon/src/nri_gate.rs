@@ -12,7 +12,7 @@ use bayplan_nri::front_end::{InEvent, LetGo, Origin};
 use bayplan_nri::plugin::Granted;
 use bayplan_types::Pinning;
 
-use crate::config::OnFailure;
+use crate::config::{FrontEnd, OnFailure};
 use crate::gate::Gate;
 use crate::tasks::blocking;
 use crate::unconfirmed::Unconfirmed;
@@ -28,6 +28,14 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    /// Of this front end.
+    pub(crate) fn of(front_end: FrontEnd) -> Link {
+        match front_end {
+            FrontEnd::Cri => Link::default(),
+            FrontEnd::Nri => Link::nri(),
+        }
+    }
+
     /// Of the NRI front end, before there is a connection.
     pub(crate) fn nri() -> Link {
         let shown = FrontEndStatus { kind: "nri".to_owned(), ..FrontEndStatus::default() };

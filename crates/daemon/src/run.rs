@@ -163,7 +163,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Reads the journal, and decides from then on. Nobody else does anything yet.
+    /// Reads the journal, and decides from then on. No other part does anything yet.
+    #[allow(clippy::too_many_lines, reason = "wiring: each part once, in the order of the start")]
     pub(crate) async fn start(
         config: &Config,
         machine: &Machine,
@@ -184,10 +185,7 @@ impl Core {
         let [stop, kill, broken] = [(); 3].map(|()| CancellationToken::new());
         let (enforcement, questions) = Enforcement::new(calls.clone());
         let feed = Feed::starting();
-        let link = match config.front_end {
-            FrontEnd::Cri => Link::default(),
-            FrontEnd::Nri => Link::nri(),
-        };
+        let link = Link::of(config.front_end);
         let event_loop = EventLoop {
             state,
             journal: keeper,
@@ -314,11 +312,7 @@ impl Daemon {
         warn_of_oddities(&machine);
         let (live, current) = watch::channel(Arc::new(followed.config.clone()));
         let config = Arc::clone(&current.borrow());
-        if config.front_end == FrontEnd::Nri
-            && let Some(endpoint) = kubelet_at_proxy(&config)
-        {
-            return Err(StartError::KubeletAtProxy { endpoint });
-        }
+        refuse_two_front_ends(&config)?;
         let core = Core::start(&config, &machine, &current).await?;
         let syncer = core.syncer(&config);
         let Core { inbox, metrics, losses, sync_soon, enforcement, link, stop, broken, .. } = core;
@@ -754,4 +748,10 @@ async fn first_sync(syncer: &Syncer) -> bool {
         );
     }
     has_synced
+}
+
+/// With NRI, kubelet must call the runtime itself.
+fn refuse_two_front_ends(config: &Config) -> Result<(), StartError> {
+    let called = kubelet_at_proxy(config).filter(|_| config.front_end == FrontEnd::Nri);
+    called.map_or(Ok(()), |endpoint| Err(StartError::KubeletAtProxy { endpoint }))
 }

@@ -44,7 +44,7 @@ enum Narrowed {
     /// It was on none of the CPUs that it has to leave.
     NotNeeded,
     /// It runs there now.
-    Done(Pinning),
+    Done(Box<Pinning>),
     /// It has no cgroup: no process of it runs.
     Absent,
     /// It runs where it did.
@@ -115,7 +115,7 @@ impl Unconfirmed {
             _ if !is_own => Origin::Other,
             Some(wanted) if !asked.cpus.is_subset(&wanted.new.cpus) => {
                 let cpus = narrow(&asked.cpus, &wanted.new.cpus);
-                Origin::Overtaken(Pinning { cpus, mems: wanted.new.mems.clone() })
+                Origin::Overtaken(Box::new(Pinning { cpus, mems: wanted.new.mems.clone() }))
             }
             _ => Origin::Own,
         }
@@ -136,7 +136,7 @@ impl Unconfirmed {
                     stuck.push(container.clone());
                     listed.push((container.clone(), wanted.new.clone()));
                 }
-                Narrowed::Done(there) => carried.push((container.clone(), there)),
+                Narrowed::Done(there) => carried.push((container.clone(), *there)),
             }
         }
         carried.truncate(LISTED_MAX.saturating_sub(listed.len()));
@@ -216,7 +216,9 @@ fn narrow_in_kernel(kernel: &mut dyn Kernel, id: &str, wanted: &Wanted) -> Narro
         return Narrowed::Failed(format!("{file} to {cpus}: {errno}"));
     }
     match read_cpus(kernel, &dir) {
-        Some(read) if read == cpus => Narrowed::Done(Pinning { cpus, mems: new.mems.clone() }),
+        Some(read) if read == cpus => {
+            Narrowed::Done(Box::new(Pinning { cpus, mems: new.mems.clone() }))
+        }
         read => {
             let read = read.map_or("no list".to_owned(), |it| it.to_string());
             Narrowed::Failed(format!("{file} is {read} after {cpus} was written"))
@@ -352,10 +354,10 @@ mod tests {
         assert_eq!(unconfirmed.origin("c", &set("0-3")), Origin::Own);
         assert_eq!(unconfirmed.origin("c", &set("0-2")), Origin::Other);
         unconfirmed.plan(&[write("c", "0-1")], |_| String::new());
-        assert_eq!(unconfirmed.origin("c", &set("0-3")), Origin::Overtaken(set("0-1")));
+        assert_eq!(unconfirmed.origin("c", &set("0-3")), Origin::Overtaken(Box::new(set("0-1"))));
         // Without an answer the runtime may still come to it.
         unconfirmed.end(&grow, None);
-        assert_eq!(unconfirmed.origin("c", &set("0-3")), Origin::Overtaken(set("0-1")));
+        assert_eq!(unconfirmed.origin("c", &set("0-3")), Origin::Overtaken(Box::new(set("0-1"))));
         unconfirmed.end(&write("c", "0-1"), Some(true));
         assert_eq!(unconfirmed.origin("c", &set("0-3")), Origin::Other);
         assert_eq!(unconfirmed.let_go(&mut files(&[("c", "0-7")]), ""), LetGo::default());

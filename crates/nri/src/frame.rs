@@ -152,7 +152,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`FrameError`]: nothing that follows can be read.
-    pub fn next(&mut self) -> Result<Option<Message>, FrameError> {
+    pub fn next_message(&mut self) -> Result<Option<Message>, FrameError> {
         loop {
             for connection in [Connection::Plugin, Connection::Runtime] {
                 while let Some(message) = cut_message(connection, self.part(connection))? {
@@ -243,7 +243,7 @@ mod tests {
         let (mut decoder, mut found) = (Decoder::default(), Vec::new());
         for piece in pieces {
             decoder.push(piece);
-            while let Some(message) = decoder.next()? {
+            while let Some(message) = decoder.next_message()? {
                 found.push(message);
             }
         }
@@ -314,7 +314,7 @@ mod tests {
                 decoder.push(&frame(&message[from..to]));
                 from = to;
             }
-            let read = decoder.next().map(|it| assert!(it.is_some(), "{cuts:?}"));
+            let read = decoder.next_message().map(|it| assert!(it.is_some(), "{cuts:?}"));
             assert_eq!(read, expected, "{cuts:?}");
         }
     }
@@ -360,7 +360,7 @@ mod tests {
             let mut go = Decoder::as_go();
             go.push(&bytes);
             for message in sent {
-                prop_assert_eq!(go.next(), Ok(Some(message)));
+                prop_assert_eq!(go.next_message(), Ok(Some(message)));
             }
         }
 

@@ -38,7 +38,7 @@ pub enum Origin {
     /// The node's own.
     Own,
     /// The node's own, and overtaken: the container is to run here instead.
-    Overtaken(Pinning),
+    Overtaken(Box<Pinning>),
 }
 
 /// What the node does for this front end only. Implemented beside [`Agent`].
@@ -231,14 +231,19 @@ impl<A: InEvent> FrontEnd<A> {
             }
             Event::PostUpdateContainer => self.update_ended(id, true).await,
             Event::StopContainer | Event::RemoveContainer => {
-                if !self.creation_ended(id, |_| CreateOutcome::Failed).await {
-                    self.known().updating.remove(id);
-                    self.agent.ended(id).await;
-                }
+                self.ended(id).await;
             }
             _ => {}
         }
         Ok(Reply::default())
+    }
+
+    /// A container has ended, or what was created of it is taken back.
+    async fn ended(&self, id: &str) {
+        if !self.creation_ended(id, |_| CreateOutcome::Failed).await {
+            self.known().updating.remove(id);
+            self.agent.ended(id).await;
+        }
     }
 
     async fn pod_event(

@@ -204,7 +204,7 @@ impl Session {
                 return Ok(());
             }
             decoder.push(&buffer);
-            while let Some(message) = decoder.next()? {
+            while let Some(message) = decoder.next_message()? {
                 self.take(message, &service);
             }
         }

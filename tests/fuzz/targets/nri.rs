@@ -17,7 +17,7 @@ fuzz_target!(|pieces: (u16, &[u8])| {
         assert_eq!(decode(&[&again]).as_slice(), std::slice::from_ref(message));
         let mut go = Decoder::as_go();
         go.push(&again);
-        assert_eq!(go.next().ok().flatten().as_ref(), Some(message), "Go could not read it");
+        assert_eq!(go.next_message().ok().flatten().as_ref(), Some(message), "Go could not read it");
         let _call = Request::decode(message.body.clone());
         let _answer = Response::decode(message.body.clone());
     }
@@ -28,7 +28,7 @@ fn decode(pieces: &[&[u8]]) -> Vec<Message> {
     let (mut decoder, mut found) = (Decoder::default(), Vec::new());
     for piece in pieces {
         decoder.push(piece);
-        while let Ok(Some(message)) = decoder.next() {
+        while let Ok(Some(message)) = decoder.next_message() {
             found.push(message);
         }
     }

@@ -287,7 +287,12 @@ mod tests {
     fn map_table_and_keys_in_an_ordinary_terminal() {
         let map = ["NumaNode 0 (Package 0): 4 CPUs 0-3", "     0  r \u{b7} A A"];
         check((80, 16), "", &map, &[]);
-        check((80, 16), "", &["3 containers", "CONTAINER", "A  n/web/c", "   n/db/c", "q quit"], &[]);
+        check(
+            (80, 16),
+            "",
+            &["3 containers", "CONTAINER", "A  n/web/c", "   n/db/c", "q quit"],
+            &[],
+        );
         check((80, 16), "m", &["A  n/web/c"], &["NumaNode"]);
         check((80, 16), "?", &["sort by next"], &[]);
     }

@@ -386,8 +386,7 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             let is_regrouped = !outcome.groups.changes.is_empty();
             let regrouped = task.questions.done.borrow().regrouped + u64::from(is_regrouped);
             let reclaims = if is_dry { Vec::new() } else { std::mem::take(&mut outcome.reclaims) };
-            let reclaims = reclaims.into();
-            let begun = Some(begun);
+            let (begun, reclaims) = (Some(begun), reclaims.into());
             let done = Done { step, begun, turned, held, drifts, regrouped, reclaims };
             task.questions.done.send_replace(done);
         }

@@ -32,7 +32,7 @@ impl Instance {
     }
 }
 
-/// [`Instance`] as JSON.
+/// `Instance` as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupForm {
     /// The ledger's id.

@@ -105,7 +105,7 @@ impl InEvent for Scribe {
     fn origin(&self, container_id: &str, asked: &Pinning) -> Origin {
         match (container_id, asked.cpus.to_string().as_str()) {
             ("old", "0-2") => Origin::Own,
-            ("old", "0-3") => Origin::Overtaken(on("0-2")),
+            ("old", "0-3") => Origin::Overtaken(Box::new(on("0-2"))),
             _ => Origin::Other,
         }
     }
