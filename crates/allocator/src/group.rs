@@ -66,7 +66,7 @@ impl Ledger {
     }
 
     /// Whether members of a group share its CPUs.
-    fn has_sharing_member(&self, group: ContainerId) -> bool {
+    pub(crate) fn has_sharing_member(&self, group: ContainerId) -> bool {
         self.members_of(group).any(|(_, it)| it.terms.part.runs_on_others())
     }
 

@@ -469,6 +469,14 @@ impl Ledger {
         };
         let mut available = self.free().union(self.open_isolated());
         group.into_iter().for_each(|it| available.union_with(&it.exclusive));
+        // Some CPUs of a group stay for members that share them.
+        if let (Some(id), Some(group)) = (part.group(), group) {
+            let left = group.exclusive.difference(&allocation.exclusive);
+            let is_sharing = matches!(part, Part::Member(_)) || self.has_sharing_member(id);
+            if left.is_empty() && is_sharing {
+                return Err(AdoptError::WouldStarve("its group".to_owned()));
+            }
+        }
         available.intersect_with(&self.pools.ownable(&allocation.exclusive));
         if allocation.shared.is_none() {
             available.intersect_with(&pool.cpus);

@@ -127,7 +127,8 @@ impl Feed {
         let mut next = self.0.next.subscribe();
         let came = next.wait_for(|next| *next > from);
         // Without an event in time the answer is empty.
-        let _in_time = tokio::time::timeout(wait.min(WAIT_MAX), came).await;
+        // What it returns holds a lock that `keep` needs while it has the other one.
+        drop(tokio::time::timeout(wait.min(WAIT_MAX), came).await);
         let kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let first = kept.events.front().map_or(kept.next, |it| it.number);
         EventsView {

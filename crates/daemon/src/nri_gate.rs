@@ -144,7 +144,16 @@ impl InEvent for Gate {
             let overlapping = unconfirmed.overlapping(&mut kernel, &let_go.stuck, &cpus);
             Some((let_go, overlapping))
         });
-        let Some(Some((let_go, overlapping))) = narrowed.await else { return Ok(LetGo::default()) };
+        let Some(Some((let_go, overlapping))) = narrowed.await else {
+            self.metrics.failed("not_let_go");
+            return match self.config.borrow().on_failure {
+                OnFailure::Open => Ok(LetGo::default()),
+                OnFailure::Closed => Err(
+                    "bayplan cannot reach the cgroups of other containers, and onFailure is closed"
+                        .to_owned(),
+                ),
+            };
+        };
         if overlapping.is_empty() {
             return Ok(let_go);
         }

@@ -166,8 +166,11 @@ impl Unconfirmed {
         for id in stuck {
             let dir = sets.get(id).and_then(|it| dir_of(kernel, id, it));
             let there = dir.and_then(|dir| read_cpus(kernel, &dir));
-            // Where that is not known, or everywhere, it may run there.
-            if there.is_none_or(|cpus| cpus.is_empty() || cpus.intersects(place)) {
+            let new = sets.get(id).map(|it| it.new.cpus.clone()).unwrap_or_default();
+            // CPUs that it may keep are no reason. Where it is not known where it runs, or everywhere, it may run there.
+            let is_there =
+                |cpus: CpuSet| cpus.is_empty() || cpus.difference(&new).intersects(place);
+            if there.is_none_or(is_there) {
                 found.push(id.clone());
             }
         }

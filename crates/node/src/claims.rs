@@ -196,6 +196,14 @@ impl NodeState {
         let others = self
             .others_with(pod, claimed, owned)
             .map(|(cpus, names)| format!("CPUs {cpus} are owned by {names}"));
+        let of_group = || {
+            let mut groups =
+                ledger.groups().map(|(id, it)| (id, ledger.group_cpus(id).union(&it.idle)));
+            let (id, cpus) = groups.find(|(_, cpus)| cpus.intersects(claimed))?;
+            let cpus = shown_cpus(&cpus.intersection(claimed));
+            Some(format!("CPUs {cpus} are those of the group {}", self.group_name(id)))
+        };
+        let others = others.or_else(of_group);
         let others = others.or_else(|| {
             let (cpus, names) = self.others_with(pod, claimed, chosen)?;
             Some(format!("CPUs {cpus} were chosen for the pod of {names}, too"))

@@ -278,6 +278,10 @@ impl NodeState {
         if allocation.terms.part.group() != group {
             return Err("its group is another one".to_owned());
         }
+        let is_inside = |it| allocation.exclusive.is_subset(&self.ledger.group_cpus(it));
+        if !group.is_none_or(is_inside) {
+            return Err("its group has other CPUs".to_owned());
+        }
         let pool = allocation.pool;
         self.ledger.adopt(seat.id, allocation).map_err(|error| error.to_string())?;
         let named = self.ledger.pools().named(&seat.pool).map(|named| named.id);

@@ -79,6 +79,10 @@ pub(crate) struct Groups {
     pub(crate) unsettled: BTreeSet<ContainerId>,
     /// Groups that are always there may be missing.
     pub(crate) lacks_some: bool,
+    /// Version of the ledger in which such groups were looked for last.
+    pub(crate) lacked_at: Option<u64>,
+    /// Types of which a group that is always there could not be made, as the log knows.
+    pub(crate) lacking: BTreeSet<String>,
     /// Groups that are over and of which the journal does not know it yet.
     pub(crate) ended: Vec<ContainerId>,
 }
@@ -137,10 +141,10 @@ impl Groups {
         self.members_of(group).map(|it| it.milli).sum()
     }
 
-    /// The lowest number that no group of the type has.
-    pub(crate) fn free_number(&self, kind: &str) -> usize {
+    /// The numbers that no group of the type has, the lowest first.
+    pub(crate) fn free_numbers(&self, kind: &str) -> impl Iterator<Item = usize> + use<> {
         let taken: BTreeSet<usize> = self.of_kind(kind).map(|(_, it)| it.number).collect();
-        (0..).find(|number| !taken.contains(number)).unwrap_or_default()
+        (0..).filter(move |number| !taken.contains(number))
     }
 
     /// Shapes the request of a member.
@@ -176,7 +180,10 @@ impl Groups {
         let Some(kind) = self.kind_of(group) else { return Ok(None) };
         let Size::Requests { min, max } = kind.size else { return Ok(None) };
         let requested = self.requested(group);
-        let needed = requested.cpus_needed().max(min).max(1);
+        let own: usize = self.members_of(group).map(|it| it.own).sum();
+        // Those that share need a CPU that no member has of its own, also where they request none.
+        let is_shared = self.members_of(group).any(|it| it.own == 0);
+        let needed = requested.cpus_needed().max(own + usize::from(is_shared)).max(min).max(1);
         match max.filter(|max| needed > *max) {
             Some(max) => Err(format!("{requested} CPUs would be requested of at most {max}")),
             None => Ok(Some(needed)),

@@ -92,7 +92,7 @@ impl NodeState {
         Err(refused)
     }
 
-    fn group_name(&self, group: ContainerId) -> String {
+    pub(crate) fn group_name(&self, group: ContainerId) -> String {
         self.groups.instances.get(&group).map(Instance::name).unwrap_or_default()
     }
 
@@ -155,9 +155,11 @@ impl NodeState {
         wanted: MilliCpu,
     ) -> Result<(ContainerId, Vec<Move>), String> {
         let id = self.take_id();
-        let number = self.groups.free_number(&kind.name);
-        let mut refused = "none of its domains is free".to_owned();
-        for request in self.group_requests(id, kind, number, wanted) {
+        let mut refused = match kind.size {
+            Size::List(_) => "all its lists have groups".to_owned(),
+            _ => "none of its domains is free".to_owned(),
+        };
+        for (number, request) in self.group_requests(id, kind, wanted) {
             match offer(&self.ledger, &request) {
                 Ok(offer) => {
                     let moves = offer.moves().to_vec();
@@ -173,15 +175,16 @@ impl NodeState {
         Err(refused)
     }
 
-    /// What a new group may ask for, the best first.
+    /// What a new group may ask for, the best first, with the number that it would have.
     fn group_requests(
         &self,
         id: ContainerId,
         kind: &GroupType,
-        number: usize,
         wanted: MilliCpu,
-    ) -> Vec<Request> {
-        let sized = |size: usize| vec![group_request(id, kind, size)];
+    ) -> Vec<(usize, Request)> {
+        let numbers = || self.groups.free_numbers(&kind.name);
+        let number = numbers().next().unwrap_or_default();
+        let sized = |size: usize| vec![(number, group_request(id, kind, size))];
         let exactly = |cpus: &CpuSet| {
             let mut request = group_request(id, kind, cpus.len());
             request.wishes.cpus.exactly.clone_from(cpus);
@@ -196,10 +199,17 @@ impl NodeState {
             Size::List(lists) if kind.inside == Inside::Slots => {
                 let mut all = CpuSet::new();
                 lists.iter().for_each(|it| all.union_with(it));
-                vec![exactly(&all)]
+                vec![(number, exactly(&all))]
             }
-            Size::List(lists) => lists.get(number).map(exactly).into_iter().collect(),
-            Size::Domain(level) => open_domains(&self.ledger, *level).iter().map(exactly).collect(),
+            // A list of which a CPU is taken keeps no other one from having its group.
+            Size::List(lists) => numbers()
+                .take_while(|number| *number < lists.len())
+                .filter_map(|number| Some((number, exactly(lists.get(number)?))))
+                .collect(),
+            Size::Domain(level) => {
+                let domains = open_domains(&self.ledger, *level);
+                domains.iter().map(|cpus| (number, exactly(cpus))).collect()
+            }
         }
     }
 
@@ -269,8 +279,12 @@ impl NodeState {
         for group in std::mem::take(&mut self.groups.unsettled) {
             self.settle_group(group, step);
         }
-        if std::mem::take(&mut self.groups.lacks_some) {
+        // What could not be made is tried again when something has changed.
+        let version = Some(self.ledger.version());
+        if self.groups.lacks_some && self.groups.lacked_at != version {
+            self.groups.lacks_some = false;
             self.make_lacking(step);
+            self.groups.lacked_at = Some(self.ledger.version());
         }
     }
 
@@ -310,12 +324,17 @@ impl NodeState {
             while self.groups.of_kind(&kind.name).count() < kind.always() {
                 match self.make_group(&kind, String::new(), MilliCpu::ZERO) {
                     Ok((group, moves)) => {
+                        self.groups.lacking.remove(&kind.name);
                         self.note_moves(&moves, group, step);
                         self.tell_group(group, step);
                     }
                     Err(why) => {
-                        let message = format!("a group of `{}` cannot be made: {why}", kind.name);
-                        step.notes.push(Note::Failure { kind: "group", message });
+                        self.groups.lacks_some = true;
+                        if self.groups.lacking.insert(kind.name.clone()) {
+                            let message =
+                                format!("a group of `{}` cannot be made: {why}", kind.name);
+                            step.notes.push(Note::Failure { kind: "group", message });
+                        }
                         break;
                     }
                 }

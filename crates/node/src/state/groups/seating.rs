@@ -24,6 +24,9 @@ impl NodeState {
     ) {
         self.groups.instances = groups.into_iter().map(|(id, it)| (id, it.instance())).collect();
         self.groups.lacks_some = !self.groups.types.is_empty();
+        self.groups.lacked_at = None;
+        // A crash may have come between the end of a member and what its group gives back.
+        self.groups.unsettled = self.groups.instances.keys().copied().collect();
         for (id, form) in places {
             self.enroll(*id, form);
         }
@@ -63,6 +66,7 @@ impl NodeState {
         }
         self.groups.unsettled.extend(self.groups.instances.keys());
         self.groups.lacks_some = !self.groups.types.is_empty();
+        self.groups.lacked_at = None;
         self.misplaced()
     }
 
@@ -127,6 +131,7 @@ impl NodeState {
             step.records.push(Record::GroupEnded { id: id.0 });
         }
         self.groups.lacks_some = !self.groups.types.is_empty();
+        self.groups.lacked_at = None;
     }
 
     /// Where it was, or with as many CPUs elsewhere, or with those that are left.
