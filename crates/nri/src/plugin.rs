@@ -82,7 +82,7 @@ pub struct Reply {
 
 /// What answers events.
 pub trait Hooks: Clone + Send + Sync + 'static {
-    /// The runtime has said who it is and how long it waits. Returns whether a request is to fail when this plugin does not answer it in time (NRI 0.12.4 and newer).
+    /// The runtime has said its name, its version and how long it waits. Returns whether a request is to fail when this plugin does not answer it in time (NRI 0.12.4 and newer).
     fn configured(&self, granted: &Granted) -> bool;
     /// The plugin is registered; events follow. Must not wait.
     fn synchronized(&self);

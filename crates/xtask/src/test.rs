@@ -112,7 +112,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs what is missing. Only root does: nobody who runs tests expects a question for a password.
+/// Installs what is missing. Only root does: a run of tests asks for no password.
 fn prepare() -> anyhow::Result<()> {
     if Need::Root.missing().is_some() {
         println!("xtask: not root, so nothing is installed; `sudo cargo xtask setup` does");
