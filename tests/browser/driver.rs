@@ -1,7 +1,7 @@
 //! A browser without a window, driven by WebDriver (<https://www.w3.org/TR/webdriver2/>): JSON over HTTP to chromedriver, which is a process of
 //! its own. Only the handful of commands that the test needs.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead, BufReader, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -54,10 +54,8 @@ impl Browser {
             self.port
         );
         stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let json: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{head}\n{body}"));
+        let (head, body) = read_answer(&mut BufReader::new(stream));
+        let json: Value = serde_json::from_str(&body).unwrap_or_else(|_| panic!("{head}\n{body}"));
         assert!(head.starts_with("HTTP/1.1 200"), "{path}: {json}");
         json["value"].clone()
     }
@@ -93,6 +91,18 @@ impl Browser {
         }
     }
 
+    /// Whether a script gives true within a second.
+    pub(crate) fn is_soon(&self, script: &str) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(1) {
+            if self.run(script) == Value::Bool(true) {
+                return true;
+            }
+            std::thread::sleep(POLL);
+        }
+        false
+    }
+
     /// A command of the browser's own protocol.
     pub(crate) fn devtools(&self, command: &str, parameters: &Value) {
         self.command("goog/cdp/execute", &json!({"cmd": command, "params": parameters}));
@@ -120,13 +130,28 @@ impl Drop for Browser {
     }
 }
 
+/// Head and body. The driver may keep the connection open, so the length counts.
+fn read_answer(from: &mut impl BufRead) -> (String, String) {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(from.read_line(&mut head).unwrap() > 0, "the answer ends within its head: {head}");
+    }
+    let lengths = head.lines().filter_map(|line| line.split_once(':'));
+    let length = lengths.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let length = length.map(|(_, length)| length.trim().parse().unwrap()).next().unwrap();
+    let mut body = vec![0; length];
+    from.read_exact(&mut body).unwrap();
+    (head, String::from_utf8(body).unwrap())
+}
+
 /// The port that the driver has chosen, which it prints.
 fn port_of(driver: &mut Child) -> u16 {
     let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
     let said = lines.by_ref().map_while(Result::ok);
     let port = said
         .filter_map(|line| line.rsplit_once("on port ")?.1.trim_end_matches('.').parse().ok())
-        .next();
+        // The first line repeats what was asked for.
+        .find(|port| *port != 0);
     // What it prints later has to go somewhere.
     std::thread::spawn(move || lines.for_each(drop));
     port.expect("chromedriver names its port")
