@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use bayplan_config::import::{
-    Counts, Fate, Imported, Input, Note, REFUSED, REFUSED_WITHOUT_GROUPS, Target, import,
-};
+use bayplan_config::import::{Counts, Fate, Imported, Input, Note, REFUSED, Target, import};
 use bayplan_daemon::config::ConfigFile;
 use bayplan_host::Depth;
 use bayplan_topology::{Topology, derive};
@@ -62,7 +60,7 @@ pub(crate) fn run(config: &NodeConfig, options: &ImportOptions) -> anyhow::Resul
         node: options.node.as_deref(),
         group: options.group.as_deref(),
         machine: topology.as_ref(),
-        refused: refused(),
+        refused: REFUSED,
     };
     let imported = import(&inputs, &target)?;
     if options.check {
@@ -76,12 +74,6 @@ pub(crate) fn run(config: &NodeConfig, options: &ImportOptions) -> anyhow::Resul
         }
     }
     Ok(if warn_of_mistakes(&imported) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-/// Keys that our own parser would refuse.
-fn refused() -> &'static [&'static str] {
-    let has_groups = ConfigFile::parse(Path::new("groups"), "groups: []\n").is_ok();
-    if has_groups { REFUSED } else { REFUSED_WITHOUT_GROUPS }
 }
 
 /// A file, a directory or standard input.

@@ -62,8 +62,7 @@ pub struct Target<'a> {
     pub group: Option<&'a str>,
     /// The machine, for amounts of CPUs that have to become lists.
     pub machine: Option<&'a Topology>,
-    /// Keys of ours that are not to be written, because they are not carried out yet: `groups`, or `groups[].loads`. What has no counterpart but
-    /// them has none.
+    /// Keys of ours that are not to be written, because they are not carried out yet ([`REFUSED`]). What has no counterpart but them has none.
     pub refused: &'a [&'a str],
 }
 
@@ -81,9 +80,6 @@ pub const REFUSED: &[&str] = &[
     "groups[].cpus.far",
     "groupLoads",
 ];
-
-/// The same where there are no groups at all.
-pub const REFUSED_WITHOUT_GROUPS: &[&str] = &["groups", "groupLoads"];
 
 /// What came of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -189,6 +189,7 @@ fn as_json(node: &Node) -> Json {
 mod tests {
     use std::path::Path;
 
+    use bayplan_config::import::REFUSED;
     use expect_test::{Expect, expect};
 
     use crate::config::{ConfigFile, parse_config};
@@ -271,5 +272,24 @@ groups:
                 "f:1:9: `groups` is no list, expected a list of types such as {name: web, members: {namespaces: [shop]}, size: {requests: {min: 1, max: 8}}}"
             ],
         );
+    }
+
+    /// Importers leave out what this parser refuses, and nothing else.
+    #[test]
+    fn importers_know_what_is_not_supported_yet() {
+        for key in REFUSED {
+            let Some(path) = key.strip_prefix("groups[].") else { continue };
+            let nest = |inner: String, name: &str| format!("{{{name}: {inner}}}");
+            let nested = path.split('.').rev().fold("x".to_owned(), nest);
+            let inner = nested.trim_start_matches('{').strip_suffix('}').unwrap();
+            let text = format!("groups:\n- {{name: a, {inner}}}\n");
+            let refused = ConfigFile::parse(Path::new("f"), &text).unwrap_err().to_string();
+            let last = path.rsplit('.').next().unwrap();
+            assert!(refused.contains(&format!("`{last}`")), "{text}{refused}");
+        }
+        for key in super::NOT_YET {
+            let is_known = |it: &&str| it.rsplit(['.', ']']).next() == Some(key);
+            assert!(REFUSED.iter().any(is_known), "{key}");
+        }
     }
 }
