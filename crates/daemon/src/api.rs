@@ -86,6 +86,7 @@ pub(crate) struct Shared {
     alive: Rounds<bool>,
     status: Rounds<Option<Bytes>>,
     pub(crate) map: Rounds<Option<Bytes>>,
+    pub(crate) outline: Rounds<Option<Bytes>>,
     /// Plain and OpenMetrics, without and with metrics by container.
     metrics: [[Rounds<Bytes>; 2]; 2],
     /// Places in the queue of decisions that questions over HTTP may take; all others are kubelet's.
@@ -98,6 +99,7 @@ impl Default for Shared {
             alive: Rounds::default(),
             status: Rounds::default(),
             map: Rounds::default(),
+            outline: Rounds::default(),
             metrics: Default::default(),
             places: Semaphore::new(PLACES_MAX),
         }

@@ -14,6 +14,7 @@ use crate::live_map::LiveMap;
 use crate::live_map::past::{self, EntryId, Sight};
 use crate::live_map::view::MapView;
 use crate::tasks::blocking;
+use bayplan_node::decision::Verdict;
 use bayplan_node::event::fingerprint;
 use bayplan_node::status::Explanation;
 
@@ -79,8 +80,14 @@ fn json_answer(json: axum::body::Bytes) -> Response {
 /// The boxes of the machine: now, or after an entry of the history.
 pub(crate) async fn machine(State(api): State<Api>, Query(At { at }): Query<At>) -> Response {
     let Some(at) = at else {
-        let topology = api.reloader.topology().await;
-        return Json(view_of(&topology)).into_response();
+        let render = async {
+            let topology = api.reloader.topology().await;
+            serde_json::to_vec(&view_of(&topology)).ok().map(Into::into)
+        };
+        return match api.shared.outline.get(render).await {
+            Some(json) => json_answer(json),
+            None => stopping(),
+        };
     };
     let find = |dir: &std::path::Path, id| Ok(past::machine_at(dir, id)?.map(|it| view_of(&it)));
     in_the_past(&api.map, &at, find).await
@@ -187,6 +194,9 @@ pub(crate) async fn about(
 /// Leaves out sentences that may repeat what a pod says in annotations.
 fn leave_out_annotations(explanation: &mut Explanation) {
     explanation.decision.warnings.clear();
+    // Why a pool was rejected ends with the annotations without which it might have won.
+    let pools = explanation.decision.pools.iter_mut();
+    pools.filter(|it| it.verdict == Verdict::Rejected).for_each(|it| it.why.clear());
     if explanation.now.is_none() {
         explanation.decision.outcome = "`bayplan explain` on the node says why".to_owned();
         explanation.decision.pools.clear();
