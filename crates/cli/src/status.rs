@@ -34,7 +34,7 @@ pub(crate) fn control_socket(
     }
 }
 
-/// Tables: CPUs by class, containers, and groups where there are some; who could do with fewer memory nodes; what of the configuration does not hold.
+/// Tables: CPUs by class, containers, groups where there are some, containers that could do with fewer memory nodes, what of the configuration does not hold.
 pub(crate) fn render(status: &Status) -> String {
     let mut classes = table(&["CLASS", "CPUS"]);
     let cpus = &status.cpus;
