@@ -16,8 +16,56 @@ const CONFIG: &str = "containerd.toml";
 #[derive(Debug)]
 pub struct Containerd {
     process: Process,
+    programs: Programs,
     dir: PathBuf,
     socket: PathBuf,
+}
+
+/// Which containerd is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Programs {
+    containerd: PathBuf,
+    /// Where it finds its shim and runc, before all others.
+    dirs: Vec<PathBuf>,
+}
+
+impl Programs {
+    /// As installed.
+    ///
+    /// # Errors
+    /// It is not installed.
+    pub fn installed() -> anyhow::Result<Programs> {
+        Ok(Programs { containerd: find_program("containerd", "containerd")?, dirs: Vec::new() })
+    }
+
+    /// Containerd 2 as `tests/programs` builds it, in its cache.
+    ///
+    /// # Errors
+    /// It was not built.
+    pub fn built() -> anyhow::Result<Programs> {
+        let [containerd, runc] = ["containerd-2", "runc"].map(built_dir);
+        let (containerd, runc) = (containerd?, runc?);
+        Ok(Programs { containerd: containerd.join("containerd"), dirs: vec![containerd, runc] })
+    }
+}
+
+/// Where `tests/programs/build.py` has put a program: `NAME-DIGEST` in its cache.
+fn built_dir(name: &str) -> anyhow::Result<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty());
+    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
+    let cache = cache.map(|cache| cache.join("bayplan-programs"));
+    let cache = variable("BAYPLAN_PROGRAMS_CACHE").map(PathBuf::from).or(cache);
+    let cache = cache.context("neither HOME nor BAYPLAN_PROGRAMS_CACHE is set")?;
+    let entries = std::fs::read_dir(&cache).into_iter().flatten().flatten();
+    let is_built = |dir: &PathBuf| {
+        let digest = dir.file_name()?.to_str()?.strip_prefix(name)?.strip_prefix('-')?;
+        Some(digest.len() == 16 && digest.bytes().all(|it| it.is_ascii_hexdigit()))
+    };
+    let found = entries.map(|it| it.path()).find(|dir| is_built(dir) == Some(true));
+    found.with_context(|| {
+        format!("{name} is not in {}; tests/critest/run builds it", cache.display())
+    })
 }
 
 impl Containerd {
@@ -25,8 +73,11 @@ impl Containerd {
     ///
     /// # Errors
     /// A program is missing, we are not root, or containerd does not come up.
-    pub fn start(dir: &Path, driver: CgroupDriver) -> anyhow::Result<Containerd> {
-        let containerd = find_program("containerd", "containerd")?;
+    pub fn start(
+        dir: &Path,
+        driver: CgroupDriver,
+        programs: Programs,
+    ) -> anyhow::Result<Containerd> {
         let ctr = find_program("ctr", "containerd")?;
         find_program("runc", "runc")?;
         let busybox = find_program("busybox", "busybox-static")?;
@@ -34,9 +85,9 @@ impl Containerd {
         ensure!(is_root, "containers need root: run the tests as root, for example with sudo -E");
         let socket = dir.join("containerd.sock");
         std::fs::write(dir.join(CONFIG), render_config(dir, &socket, driver))?;
-        let process = run(&containerd, dir)?;
+        let process = run(&programs, dir)?;
         let dir = dir.to_owned();
-        let containerd = Containerd { process, dir, socket };
+        let containerd = Containerd { process, programs, dir, socket };
         containerd.wait_until_serving()?;
         let archive = containerd.dir.join("image.tar");
         write_image(&busybox, &archive)?;
@@ -73,8 +124,7 @@ impl Containerd {
     /// # Errors
     /// It does not come up.
     pub fn start_again(&mut self) -> anyhow::Result<()> {
-        let containerd = find_program("containerd", "containerd")?;
-        self.process = run(&containerd, &self.dir)?;
+        self.process = run(&self.programs, &self.dir)?;
         self.wait_until_serving()
     }
 
@@ -91,6 +141,11 @@ impl Containerd {
         &self.socket
     }
 
+    /// Where it takes plugins.
+    pub fn nri_socket(&self) -> PathBuf {
+        self.dir.join("nri.sock")
+    }
+
     /// The end of its log.
     pub fn last_words(&self) -> String {
         self.process.last_words()
@@ -98,8 +153,11 @@ impl Containerd {
 }
 
 /// With the configuration that is in `dir`.
-fn run(containerd: &Path, dir: &Path) -> anyhow::Result<Process> {
-    let mut command = Command::new(containerd);
+fn run(programs: &Programs, dir: &Path) -> anyhow::Result<Process> {
+    let mut command = Command::new(&programs.containerd);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = programs.dirs.iter().cloned().chain(std::env::split_paths(&path));
+    command.env("PATH", std::env::join_paths(dirs)?);
     command.arg("-c").arg(dir.join(CONFIG)).args(["--log-level", "warn"]);
     Process::start(&mut command, &dir.join("containerd.log"))
 }
@@ -127,6 +185,11 @@ state = "{dir}/state"
   conf_dir = "{dir}/cni/net.d"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{dir}/opt"
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
+  socket_path = "{dir}/nri.sock"
+  plugin_path = "{dir}/nri/plugins"
+  plugin_config_path = "{dir}/nri/conf.d"
 "#
     )
 }

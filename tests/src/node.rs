@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tonic::Status;
 
-use crate::containerd::Containerd;
+use crate::containerd::{Containerd, Programs};
 use crate::daemon::Daemon;
 use crate::image::IMAGE;
 use crate::process::wait_for;
@@ -31,9 +31,21 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// What a container runs that is to do nothing.
 pub const SLEEP: [&str; 3] = ["/bin/busybox", "sleep", "1000000"];
 
+/// How the daemon hears of containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Kubelet's calls pass through it.
+    Proxy,
+    /// The runtime asks it; kubelet calls the runtime.
+    Plugin,
+}
+
 /// A node under test.
 #[derive(Debug)]
 pub struct Node {
+    way: Way,
+    command: Vec<String>,
+    driver: CgroupDriver,
     dir: TempDir,
     containerd: Containerd,
     daemon: Daemon,
@@ -75,6 +87,20 @@ impl Node {
     /// # Errors
     /// One of them does not come up.
     pub fn start(bayplan: &Path, command: &[&str], driver: CgroupDriver) -> anyhow::Result<Node> {
+        Node::start_with(bayplan, command, driver, Way::Proxy, Programs::installed()?)
+    }
+
+    /// As [`Self::start`], with this containerd and this front end.
+    ///
+    /// # Errors
+    /// One of them does not come up.
+    pub fn start_with(
+        bayplan: &Path,
+        command: &[&str],
+        driver: CgroupDriver,
+        way: Way,
+        programs: Programs,
+    ) -> anyhow::Result<Node> {
         let prefix = "bayplan-node-";
         let (dir, daemon) = match driver {
             CgroupDriver::Cgroupfs => {
@@ -90,18 +116,27 @@ impl Node {
             }
         };
         let had_kubepods = has_kubepods()?;
-        let containerd = Containerd::start(dir.path(), driver)?;
+        let containerd = Containerd::start(dir.path(), driver, programs)?;
         let tokio = Runtime::new()?;
         let _entered = tokio.enter();
-        let logs = dir.path().join("logs").display().to_string();
-        let kubelet =
-            Kubelet::new(daemon.socket.clone(), IMAGE, command, &logs).with_driver(driver);
+        let kubelet = kubelet(way, &daemon, &containerd, dir.path(), command, driver);
         let runtime = Upstream::new(containerd.socket().to_owned(), LIMIT);
         drop(_entered);
         let pods = Vec::new();
-        let mut node =
-            Node { dir, containerd, daemon, tokio, kubelet, runtime, pods, had_kubepods };
-        node.daemon.configure(node.containerd.socket(), "")?;
+        let mut node = Node {
+            way,
+            command: command.iter().map(|it| (*it).to_owned()).collect(),
+            driver,
+            dir,
+            containerd,
+            daemon,
+            tokio,
+            kubelet,
+            runtime,
+            pods,
+            had_kubepods,
+        };
+        node.write_config("")?;
         node.start_again()?;
         Ok(node)
     }
@@ -114,7 +149,7 @@ impl Node {
         self.remove_pods()?;
         self.daemon.terminate()?;
         self.daemon.forget()?;
-        self.daemon.configure(self.containerd.socket(), config)?;
+        self.write_config(config)?;
         self.start_again()
     }
 
@@ -124,7 +159,7 @@ impl Node {
     /// It does not end or does not come up.
     pub fn reconfigure(&mut self, config: &str) -> anyhow::Result<()> {
         self.daemon.terminate()?;
-        self.daemon.configure(self.containerd.socket(), config)?;
+        self.write_config(config)?;
         self.start_again()
     }
 
@@ -133,7 +168,31 @@ impl Node {
     /// # Errors
     /// It cannot be written.
     pub fn write_config(&self, config: &str) -> anyhow::Result<()> {
-        self.daemon.configure(self.containerd.socket(), config)
+        let front_end = match self.way {
+            Way::Proxy => String::new(),
+            Way::Plugin => {
+                let socket = self.containerd.nri_socket();
+                format!("frontEnd: nri\nnri: {{socket: {}}}\n", socket.display())
+            }
+        };
+        self.daemon.configure(self.containerd.socket(), &format!("{front_end}{config}"))
+    }
+
+    /// Stops the daemon in order and starts it with the other front end; kubelet calls where that one wants it to.
+    ///
+    /// # Errors
+    /// It does not end or does not come up.
+    pub fn switch(&mut self, way: Way) -> anyhow::Result<()> {
+        self.daemon.terminate()?;
+        self.way = way;
+        self.write_config("")?;
+        let command: Vec<&str> = self.command.iter().map(String::as_str).collect();
+        let entered = self.tokio.enter();
+        let (daemon, containerd) = (&self.daemon, &self.containerd);
+        let dir = self.dir.path();
+        self.kubelet = kubelet(way, daemon, containerd, dir, &command, self.driver);
+        drop(entered);
+        self.start_again()
     }
 
     /// SIGKILL, and a new daemon.
@@ -171,6 +230,9 @@ impl Node {
     }
 
     fn wait_until_serving(&mut self) -> anyhow::Result<()> {
+        if self.way == Way::Plugin {
+            return self.wait_until_registered();
+        }
         let socket = self.daemon.socket.clone();
         // A call that fails costs far more than the attempt to connect.
         wait_for("the daemon's socket", LIMIT, || Ok(UnixStream::connect(&socket).ok()))
@@ -178,6 +240,19 @@ impl Node {
         let proxied = Upstream::new(socket, LIMIT);
         wait_for("the daemon", LIMIT, || Ok(self.tokio.block_on(proxied.version()).ok()))
             .with_context(|| self.daemon.last_words())?;
+        Ok(())
+    }
+
+    /// Until the runtime has registered the daemon as a plugin.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn wait_until_registered(&self) -> anyhow::Result<()> {
+        wait_for("the registration", LIMIT, || {
+            let status = self.status().ok().and_then(|it| it.front_end);
+            Ok(status.filter(|it| it.is_registered))
+        })
+        .with_context(|| self.last_words())?;
         Ok(())
     }
 
@@ -570,8 +645,28 @@ impl Placed {
     }
 }
 
+/// A client that calls as kubelet does, where it has to with this front end.
+fn kubelet(
+    way: Way,
+    daemon: &Daemon,
+    containerd: &Containerd,
+    dir: &Path,
+    command: &[&str],
+    driver: CgroupDriver,
+) -> Kubelet {
+    let socket = match way {
+        Way::Proxy => daemon.socket.clone(),
+        Way::Plugin => containerd.socket().to_owned(),
+    };
+    let logs = dir.join("logs").display().to_string();
+    Kubelet::new(socket, IMAGE, command, &logs).with_driver(driver)
+}
+
 /// The CPUs on which the kernel lets a process run; `None`: there is no such process.
-pub(crate) fn allowed_by_kernel(pid: u32) -> anyhow::Result<Option<CpuSet>> {
+///
+/// # Errors
+/// The kernel's file cannot be read.
+pub fn allowed_by_kernel(pid: u32) -> anyhow::Result<Option<CpuSet>> {
     Ok(read_process_pinning(Path::new("/"), pid)?.map(|(cpus, _)| cpus))
 }
 
