@@ -112,7 +112,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::reenact::configuration::Configuration;
-    use crate::reenact::report::tests::report;
+    use crate::reenact::test_support::report;
 
     #[test]
     fn there_is_a_box_for_each_configuration_and_a_circle_for_an_outlier() {

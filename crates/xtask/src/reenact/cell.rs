@@ -83,7 +83,7 @@ fn run_inside(task: &Task, is_stopped: &Arc<AtomicBool>) -> anyhow::Result<()> {
     let mut child = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "unshare", "--mount", "--net", "--pid", "--fork"])
         .args(["--mount-proc", "--kill-child", "--propagation", "private"])
-        .arg(std::env::current_exe()?)
+        .arg(&task.programs.inside)
         .arg("reenact-inside")
         .arg(serde_json::to_string(task)?)
         .stdin(Stdio::null())

@@ -19,6 +19,8 @@ mod schedule;
 mod sizes;
 mod statistics;
 mod table;
+#[cfg(test)]
+mod test_support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -86,7 +88,10 @@ pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
     }
     // What a run that was killed has left.
     cell::clear(&dir.join("cell"))?;
-    let programs = Programs::prepare(options.bayplan.as_deref())?;
+    let mut programs = Programs::prepare(options.bayplan.as_deref())?;
+    // Copies, so that a build during a run changes nothing of it.
+    programs.bayplan = copied(&programs.bayplan, &dir.join("bayplan"))?;
+    programs.inside = copied(&std::env::current_exe()?, &dir.join("xtask"))?;
     let archive = dir.join("image.tar");
     fs::write(&archive, make_image()?)?;
     let mut report = begin(args, &options, machine, &planned, &programs)?;
@@ -115,6 +120,11 @@ pub(crate) fn inside(task: &str) -> anyhow::Result<()> {
     node::start(&task, configuration)?;
     let measured = play::play(&task, scenario.play)?;
     Ok(fs::write(task.result(), serde_json::to_string(&measured)?)?)
+}
+
+fn copied(program: &Path, to: &Path) -> anyhow::Result<PathBuf> {
+    fs::copy(program, to).with_context(|| format!("cannot copy {}", program.display()))?;
+    Ok(to.to_owned())
 }
 
 fn parse(args: &[&str]) -> anyhow::Result<Option<Options>> {

@@ -28,6 +28,8 @@ pub(crate) struct Programs {
     pub(crate) runc: PathBuf,
     /// The root of packages that are only unpacked.
     pub(crate) unpacked: PathBuf,
+    /// This program, for what runs inside of namespaces.
+    pub(crate) inside: PathBuf,
 }
 
 impl Programs {
@@ -70,6 +72,7 @@ impl Programs {
             containerd: newest(&cache, "containerd-2")?,
             runc: newest(&cache, "runc")?,
             unpacked,
+            inside: std::env::current_exe()?,
         })
     }
 

@@ -309,11 +309,7 @@ mod tests {
 
     use super::*;
     use crate::reenact::configuration::CONFIGURATIONS;
-
-    fn machine(cpus: usize, threads_per_core: usize, numa_nodes: usize) -> Machine {
-        let [model, kernel, load] = [String::new(), String::new(), String::new()];
-        Machine { model, cpus, threads_per_core, numa_nodes, kernel, memory_gib: 1, load }
-    }
+    use crate::reenact::test_support::machine;
 
     #[test]
     fn names_and_keys_are_unique() {

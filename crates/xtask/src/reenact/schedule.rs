@@ -76,12 +76,7 @@ pub(crate) fn schedule(wanted: &Wanted, machine: &Machine) -> Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn machine() -> Machine {
-        let [model, kernel, load] = [String::new(), String::new(), String::new()];
-        let (threads_per_core, numa_nodes) = (1, 1);
-        Machine { model, cpus: 2, threads_per_core, numa_nodes, kernel, memory_gib: 1, load }
-    }
+    use crate::reenact::test_support::machine;
 
     #[test]
     fn configurations_alternate_and_take_turns_in_being_first() {
@@ -90,7 +85,7 @@ mod tests {
             configurations: vec![Configuration::NoPinning, Configuration::Proxy],
             rounds: 3,
         };
-        let planned = schedule(&wanted, &machine());
+        let planned = schedule(&wanted, &machine(2, 1, 1));
         let names: Vec<(usize, &str)> =
             planned.steps.iter().map(|it| (it.round, it.configuration.name())).collect();
         let expected = [
@@ -107,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_told_and_not_planned() {
-        let planned = schedule(&Wanted { rounds: 1, ..Wanted::default() }, &machine());
+        let planned = schedule(&Wanted { rounds: 1, ..Wanted::default() }, &machine(2, 1, 1));
         let left: Vec<&str> = planned.left_out.keys().map(String::as_str).collect();
         let expected = [
             "nginx-lsr",

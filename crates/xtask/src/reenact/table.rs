@@ -173,7 +173,8 @@ fn by_class(report: &Report) -> Option<Table> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reenact::report::tests::report;
+    use crate::reenact::report::{Measured, Outcome};
+    use crate::reenact::test_support::report;
 
     #[test]
     fn box_plots_are_told_in_multiples_of_the_best_run() {
@@ -199,15 +200,9 @@ mod tests {
             let [p50, p99] = times;
             let values = [("get_p50", p50), ("get_p99", p99), ("get_p999", 9.0)];
             let values = values.map(|(key, value)| (key.to_owned(), value)).into();
-            let measured = crate::reenact::report::Measured { values, ..Default::default() };
+            let measured = Measured { values, ..Default::default() };
             let (round, scenario, load) = (1, "redis-guaranteed", String::new());
-            report.outcomes.push(crate::reenact::report::Outcome {
-                round,
-                scenario,
-                configuration,
-                load,
-                measured,
-            });
+            report.outcomes.push(Outcome { round, scenario, configuration, load, measured });
         }
         report.sum_up();
         let text = render(&report);
