@@ -1,5 +1,5 @@
-//! Makes the moves that [`Compactor`] wants, as the daemon does, only at once. In: the ledger, the requests of all containers. Out: the ledger after the
-//! moves, and what the containers that were touched held before.
+//! Makes the moves that [`Compactor`] wants, as the daemon does, only at once. In: the ledger, the requests of all containers. Out: the ledger after
+//! the moves, and what the containers that were touched held before.
 
 use std::collections::BTreeMap;
 
