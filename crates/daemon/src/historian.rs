@@ -1,9 +1,8 @@
 //! Keeps the history. In: entries, and the state that they led to. Out: segments on disk, as far as the disk allows.
 //!
 //! No caller waits for it: the loop hands entries over and goes on, and a task of its own writes them. What cannot be written is lost, which is
-//! logged once, counted, and told by the history itself as soon as it can be written again; what cannot even be handed over is only counted. What
-//! cannot be written is lost, which is logged once, counted, and told by the history itself as soon as it can be written again; what cannot even be
-//! handed over is only counted. Then a new segment says where everybody is.
+//! logged once, counted, and told by the history itself as soon as it can be written again; what cannot even be handed over is only counted.
+//! Then a new segment says where every container is.
 
 use std::collections::BTreeMap;
 use std::path::Path;

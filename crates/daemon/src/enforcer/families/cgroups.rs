@@ -235,8 +235,7 @@ fn first_core(kernel: &mut dyn Kernel, cpus: &CpuSet) -> CpuSet {
 }
 
 /// Whether a container asks by itself to be kept from all others, and that its threads are not moved among its CPUs; CPUs that are isolated at boot
-/// are so, too. What the configuration gives all containers (`isolation.partition`) is no such wish: it would use up these CPUs. What the
-/// configuration gives everybody (`isolation.partition`) is no such wish: it would use up these CPUs.
+/// are so, too. What the configuration gives all containers (`isolation.partition`) is no such wish: it would use up these CPUs.
 pub(crate) fn asks_for_isolation(config: &Config, container: &NewContainer) -> bool {
     let asked = tuning_of(container, &config.rules()).partition;
     config.enforcement != EnforcementMode::Off && asked == Some(CpuPartition::Isolated)
