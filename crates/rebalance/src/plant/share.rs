@@ -1,4 +1,4 @@
-//! CPU time by weight. In: which tenant wants how much on which CPUs. Out: time of every tenant on every CPU. Out: time of everybody on every CPU.
+//! CPU time by weight. In: which tenant wants how much on which CPUs. Out: time of every tenant on every CPU.
 //! Guarantees: no CPU gives more than it has, no tenant gets more than it wants, and the idle class gets only what all others leave.
 
 /// What one container asks of the scheduler.
