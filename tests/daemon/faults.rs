@@ -244,7 +244,7 @@ async fn a_runtime_that_comes_back_empty_releases_everything() {
     node.guaranteed("mixed", 1500).await;
     node.burstable("shared", 100).await;
     node.stop_runtime().await;
-    // While the runtime is away everybody keeps what they have.
+    // While the runtime is away all containers keep what they have.
     assert_eq!(node.status().await.containers.len(), 3);
     node.forget_containers();
     node.start_runtime();

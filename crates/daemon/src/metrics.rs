@@ -151,7 +151,7 @@ struct OfCheck {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    /// With names of containers, which not everybody is told.
+    /// With names of containers, which not every client is told.
     by_container: Registry,
     /// Without a prefix.
     process: Registry,

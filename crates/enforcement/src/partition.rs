@@ -18,7 +18,7 @@ use crate::setting::{Form, Setting, Settings, Slot};
 /// The file with the CPUs that a group may make a partition of.
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 
-/// How far a container's CPUs are kept from everybody else.
+/// How far a container's CPUs are kept from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PartitionKind {
     /// A scheduling domain of its own, with load balancing.

@@ -73,7 +73,7 @@ impl NodeState {
     }
 
     /// The CPUs on which a container runs because they were chosen for its pod: as far as they are online, and in no cpuset partition. `None` also
-    /// where no such CPU is left; then it shares those of everybody.
+    /// where no such CPU is left; then it shares those of all.
     pub(crate) fn chosen_cpus(&self, id: ContainerId) -> Option<CpuSet> {
         let claim = Some(&self.containers.get(&id)?.claim).filter(|it| it.is_pinned())?;
         let cpus = claim.cpus.intersection(&self.machine.unplaced_cpus());
@@ -156,7 +156,7 @@ impl NodeState {
         }
     }
 
-    /// Why a newcomer cannot have the CPUs that were chosen for its pod.
+    /// Why a new container cannot have the CPUs that were chosen for its pod.
     pub(crate) fn claim_refused(
         &self,
         spec: &NewContainer,

@@ -180,7 +180,7 @@ impl NodeState {
         Pinning { cpus: self.machine.unplaced_cpus(), mems: self.machine.memory_nodes() }
     }
 
-    /// What a newcomer may ask for. `Err`: its pod requires something of the CPUs that it does not get.
+    /// What a new container may ask for. `Err`: its pod requires something of the CPUs that it does not get.
     pub(crate) fn as_mode_allows(&self, request: Request) -> Result<(Request, bool), String> {
         if !self.is_draining() || request.demand.exclusive() == 0 {
             return Ok((request, false));

@@ -238,7 +238,7 @@ impl Player<'_> {
         })
     }
 
-    /// The daemon was started again, or says anew where everybody is.
+    /// The daemon was started again, or says anew where all containers are.
     fn reopen(&mut self, entry: &Entry) -> anyhow::Result<()> {
         let Some(node) = &entry.node else { return Ok(()) };
         let gone = self.live.iter().filter(|(id, _)| !node.live.contains(id));
@@ -573,7 +573,7 @@ impl Player<'_> {
         is_held.then(|| self.places().remove(&runtime_id(number))).flatten()
     }
 
-    /// Where everybody is, by the runtime's id.
+    /// Where all containers are, by the runtime's id.
     fn places(&mut self) -> BTreeMap<String, Place> {
         let step = self.state.step(Event::Status, self.now);
         let Answer::Status(status) = step.answer else { return BTreeMap::new() };

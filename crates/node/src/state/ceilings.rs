@@ -15,7 +15,7 @@ use crate::state::{NodeState, full_name};
 pub(super) type Bounded = (Request, Result<Offer, Refusal>);
 
 impl NodeState {
-    /// The place of a newcomer. A wish that keeps more CPUs from others than the ceilings let it is taken back, which `warnings` tells.
+    /// The place of a new container. A wish that keeps more CPUs from others than the ceilings let it is taken back, which `warnings` tells.
     ///
     /// # Errors
     /// It requires to keep more.

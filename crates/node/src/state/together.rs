@@ -63,8 +63,8 @@ impl NodeState {
         found
     }
 
-    /// Finds out whether a newcomer is silent, and lets the others of its pod count what is theirs beside it, so that it finds the CPUs
-    /// that the pod has for it.
+    /// Finds out whether a new container is silent, and lets the others of its pod count what is theirs beside it, so that it finds the CPUs that the
+    /// pod has for it.
     pub(super) fn make_way(
         &mut self,
         id: ContainerId,

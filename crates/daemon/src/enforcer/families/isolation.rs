@@ -1,5 +1,5 @@
-//! How far the CPUs of a container are kept from everybody else. In: which containers own CPUs, what each was given of what it asks for. Out: a
-//! sentence for `explain`.
+//! How far the CPUs of a container are kept from all others. In: which containers own CPUs, what each was given of what it asks for. Out: a sentence
+//! for `explain`.
 
 use std::collections::BTreeMap;
 

@@ -313,7 +313,7 @@ fn class_of(
                 "resctrl: {} asks for class `{name}`, which pods cannot ask for (kubernetes.denyPodAnnotation)",
                 occupant.name
             )),
-            // Everybody may be in the root's.
+            // Any container may be in the root's.
             None if parsed.as_ref().is_some_and(ClassName::is_root) => return ClassName::root(),
             None => {
                 let known: Vec<&str> = classes.keys().copied().collect();

@@ -330,7 +330,7 @@ impl DiskScene {
         files.insert(Self::LIMITS.to_owned(), line.to_owned());
     }
 
-    /// With the disk the kernel forgets everybody's limits for it.
+    /// With the disk the kernel forgets all limits for it.
     fn pull(&self) {
         fs::remove_file(self.root.path().join("dev/sdb")).unwrap();
         fs::remove_dir_all(self.root.path().join("sys/class/block/sdb")).unwrap();
