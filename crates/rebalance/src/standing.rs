@@ -34,7 +34,7 @@ pub(crate) struct Standing {
 /// Proposed ────────▶ Settling ─────────────▶ Kept
 ///    │ │               │  ▲ │                  │ fled in vain,
 ///    │ │ no word       │  └─┘ unrest           │ all well for long, covered,
-/// │ └───────────┐   │ no relief, harm,      │ one is gone, not allowed any more
+///    │ └───────────┐   │ no relief, harm,      │ one is gone, not allowed any more
 ///    │ refused     ▼   ▼ ten minutes of unrest ▼
 ///    └──────▶ (gone) Undone ◀──────────────────┘
 /// ```
