@@ -253,7 +253,7 @@ impl Writer {
     }
 }
 
-/// The class whose members make device nodes of such a name.
+/// The class with members that make device nodes of such a name.
 fn class_of(node: &str) -> &'static str {
     let is_controller = node
         .strip_prefix("nvme")

@@ -205,7 +205,7 @@ impl<'a> Machine<'a> {
         texts
     }
 
-    /// Nodes that do not nest with the other objects, and nodes that hang on nobody.
+    /// Nodes that do not nest with the other objects, and nodes that hang on no other node.
     fn nodes_beside(&self) -> Vec<Block> {
         let nodes = self.topology.nodes().iter();
         let beside = nodes.filter(|node| node.near.is_none() && !self.nested.contains(&node.id));

@@ -44,7 +44,7 @@ pub(super) fn read(fs: &mut KernelFs, cpu_dir: &Dir, depth: Depth, snapshot: &mu
         cpu_dir,
         depth,
         kinds: &snapshot.kinds,
-        // The list says the same; the single files are for whoever looks for contradictions, or has no list.
+        // The list says the same; the single files are for a caller that looks for contradictions, or has no list.
         with_online: depth == Depth::Cpus || snapshot.online.is_none(),
         // A kernel gives these files to all CPUs or to none, but not to one that is offline.
         with_capacity: depth == Depth::Cpus || has_in_first(fs, "cpu_capacity"),
@@ -85,7 +85,7 @@ struct Known {
     leaders: BTreeMap<CpuId, CpuId>,
 }
 
-/// A die, or a package without dies, whose list of CPUs was read.
+/// A die, or a package without dies, of which the list of CPUs was read.
 struct Die {
     cpus: CpuSet,
     around: Around,
@@ -321,7 +321,7 @@ fn read_policies(
     // As many policies as CPUs: each has one.
     let is_each_its_own = dirs.len() >= running;
     let Some((_, first)) = dirs.first() else { return Vec::new() };
-    // The driver gives a file to all policies or to none; who has recorded them may have left some out.
+    // The driver gives a file to all policies or to none; a recording may lack some.
     let has = |fs: &mut KernelFs, file: &str| fs.is_recorded() || fs.text(first, file).is_some();
     let (has_base, has_preference) =
         (has(fs, "base_frequency"), has(fs, "energy_performance_preference"));

@@ -95,7 +95,7 @@ pub struct KindFacts {
     pub cpus: CpuSet,
 }
 
-/// Facts about the CPUs whose frequency is set together (`Documentation/admin-guide/pm/cpufreq.rst`).
+/// Facts about CPUs that have their frequency set together (`Documentation/admin-guide/pm/cpufreq.rst`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyFacts {
     /// The number in the directory's name.

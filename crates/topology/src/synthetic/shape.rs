@@ -127,7 +127,7 @@ impl Shape {
         Some((core, self.cores.get(core)?))
     }
 
-    /// What Linux shows: an offline CPU has a directory, but no `topology` and no `cache`, and is in nobody's lists.
+    /// What Linux shows: an offline CPU has a directory, but no `topology` and no `cache`, and is in no list.
     pub(super) fn cpu(&self, cpu: CpuId, online: &CpuSet) -> CpuFacts {
         let Some((core, place)) = self.place(cpu).filter(|_| online.contains(cpu)) else {
             return CpuFacts { online: Some(false), ..CpuFacts::new(cpu) };
