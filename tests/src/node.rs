@@ -312,6 +312,11 @@ impl Node {
         self.containerd.kill()
     }
 
+    /// Pid of containerd.
+    pub fn runtime_pid(&self) -> u32 {
+        self.containerd.pid()
+    }
+
     /// Another containerd after a kill, with the memory of the one before.
     ///
     /// # Errors

@@ -172,6 +172,11 @@ impl Pools {
         pools
     }
 
+    /// Whether containers can share the CPUs of one domain of this level, and of no more.
+    pub fn shares_level(&self, level: Level) -> bool {
+        self.pools.iter().any(|pool| pool.is_shared && pool.is(level))
+    }
+
     /// Counts CPUs that are neither reserved nor isolated.
     pub(crate) fn count_allocatable(&mut self) {
         let kept = self.reserved.union(&self.isolated);

@@ -23,6 +23,10 @@ const LOCAL_DISTANCE: u32 = 10;
 pub enum Level {
     /// Everything.
     Machine,
+    /// Books that stand closer together than others (s390).
+    Drawer,
+    /// Packages of one board (s390).
+    Book,
     /// A physical package (socket).
     Package,
     /// A die of a package.
@@ -41,8 +45,10 @@ pub enum Level {
 
 impl Level {
     /// Every level, outermost first.
-    pub const ALL: [Level; 8] = [
+    pub const ALL: [Level; 10] = [
         Level::Machine,
+        Level::Drawer,
+        Level::Book,
         Level::Package,
         Level::Die,
         Level::NumaNode,
@@ -56,6 +62,8 @@ impl Level {
     pub fn name(self) -> &'static str {
         match self {
             Level::Machine => "Machine",
+            Level::Drawer => "Drawer",
+            Level::Book => "Book",
             Level::Package => "Package",
             Level::Die => "Die",
             Level::NumaNode => "NumaNode",

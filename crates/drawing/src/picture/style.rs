@@ -115,7 +115,7 @@ impl Hatch {
 pub(crate) fn style_of(level: Level) -> Style {
     match level {
         Level::Machine => Style::Machine,
-        Level::Package => Style::Package,
+        Level::Drawer | Level::Book | Level::Package => Style::Package,
         Level::Die => Style::Die,
         Level::NumaNode => Style::Node,
         Level::L3 => Style::L3,
