@@ -56,7 +56,7 @@ fn check_exclusive(ledger: &Ledger, breaches: &mut Vec<String>) {
     }
 }
 
-/// What newcomers may own: neither owned nor closed.
+/// What new requests may own: neither owned nor closed.
 fn check_open(ledger: &Ledger, owned: &CpuSet, breaches: &mut Vec<String>) {
     let mut kept_out = owned.clone();
     for (_, allocation) in ledger.allocations() {

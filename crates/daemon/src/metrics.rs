@@ -151,7 +151,7 @@ struct OfCheck {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    /// With names of containers, which not everybody is told.
+    /// With names of containers, which not every client is told.
     by_container: Registry,
     /// Without a prefix.
     process: Registry,
@@ -306,7 +306,7 @@ impl Metrics {
         self.register_wishes();
     }
 
-    /// What somebody wants.
+    /// What containers want.
     fn register_wishes(&mut self) {
         self.registry.register(
             "mode",
@@ -540,7 +540,7 @@ impl Metrics {
         self.memory_narrowable.set(gauge(count));
     }
 
-    /// The worst that was found by each check. What was not looked at this time is not shown: nobody knows how it is now.
+    /// The worst that was found by each check. What was not looked at this time is not shown: how it is now is not known.
     pub(crate) fn show_findings(&self, findings: &[Finding]) {
         self.findings.clear();
         for Finding { check, .. } in findings {

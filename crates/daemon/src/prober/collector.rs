@@ -60,7 +60,7 @@ struct OfProbe {
     state: &'static str,
 }
 
-/// Which probes count; without names of containers, and so for everybody.
+/// Which probes count; without names of containers, and so for every client.
 #[derive(Debug)]
 pub(crate) struct ProbeTable(pub(crate) Sightings);
 

@@ -87,7 +87,7 @@ pub(crate) struct Groups {
     pub(crate) ended: Vec<ContainerId>,
 }
 
-/// Where a newcomer could go.
+/// Where a new container could go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// Into a group that is there.
