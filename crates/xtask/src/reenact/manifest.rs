@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 
 use super::scenario::{Noise, Orchestration, Qos};
 
-/// The image of every container: busybox alone. Programs are those of the machine, whose directories containers see.
+/// The image of every container: busybox alone. Containers also see programs of the machine, by host directories.
 pub(crate) const IMAGE: &str = "bayplan.test/reenact:1";
 
 /// Where containers see what was only unpacked on the machine.

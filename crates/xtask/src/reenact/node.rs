@@ -51,7 +51,7 @@ pub(crate) fn wait_for<T>(
     }
 }
 
-/// Runs a command whose output is shown only when it fails.
+/// Runs a command and shows its output only when it fails.
 fn command(line: &[&str]) -> anyhow::Result<()> {
     let (program, args) = line.split_first().context("an empty command")?;
     let done = Command::new(program).args(args).output();

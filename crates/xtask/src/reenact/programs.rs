@@ -110,7 +110,7 @@ impl Programs {
     }
 }
 
-/// Runs a program whose output goes to standard error, because standard output is for results.
+/// Runs a program with its standard output on ours for errors: standard output is for results.
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let status = command.stdout(Stdio::from(std::io::stderr())).status();
