@@ -147,7 +147,7 @@ fn cpus_that_a_scheduler_has_chosen_are_its_pods_and_nobody_elses() {
             k/first 1500 @3,6: k/first 3,6 mem 0-1, owner/a 1 mem 0, web/b 4-5,7 mem 1
             k/second 500 @3,6: k/first 3,6 mem 0-1, k/second 3,6 mem 0-1, owner/a 1 mem 0, web/b 4-5,7 mem 1
             later/c 3000: k/first 3,6 mem 0-1, k/second 3,6 mem 0-1, owner/a 1 mem 0, web/b 4-5,7 mem 1
-              bayplan: default/later/c refused: needs 3 exclusive CPUs; 2 are free; 1 more would have to be freed; `bayplan explain default/later/c` lists every pool
+              bayplan: default/later/c refused: needs 3 exclusive CPUs; 2 are free; `bayplan explain default/later/c` lists every pool
             k/first=1000: k/first 3,6 mem 0-1, k/second 3,6 mem 0-1, owner/a 1 mem 0, web/b 4-5,7 mem 1
             -k/first: k/second 3,6 mem 0-1, owner/a 1 mem 0, web/b 4-5,7 mem 1
             -k/second: owner/a 1 mem 0, web/b 4-7 mem 1
@@ -429,7 +429,7 @@ fn cpus_are_not_charged_to_anybody() {
             k/b 2000 @2-3: k/a 2-3 mem 0, k/b 2-3 mem 0
             o/a 3000: k/a 2-3 mem 0, k/b 2-3 mem 0, o/a 1,4-5 mem 0
             p/a 1000: k/a 2-3 mem 0, k/b 2-3 mem 0, o/a 1,4-5 mem 0
-              bayplan: default/p/a refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed; `bayplan explain default/p/a` lists every pool
+              bayplan: default/p/a refused: needs 1 exclusive CPU; 0 are free; `bayplan explain default/p/a` lists every pool
         "#]],
     );
 }
