@@ -53,7 +53,7 @@ pub(super) const FAILURES: [(&str, &str); 38] = [
     ("displaced", "no room for one that lost CPUs, so it shares"),
     (
         "not_alone",
-        "CPUs that were chosen for a pod that runs are offline, reserved or somebody else's, too",
+        "CPUs that were chosen for a pod that runs are offline, reserved or another container's, too",
     ),
     ("reserved_offline", "some of `reservedCpus` are offline"),
     ("isolated_shared", "nothing is online but isolated CPUs, which are shared now"),

@@ -719,6 +719,6 @@ fn an_owner_whose_place_has_a_later_owner_in_a_broken_journal_shares_until_the_r
     let mut again = Node::new(TWO_NODES, "").state;
     let step = again.restore(replay(&node.journal), Timestamp::UNIX_EPOCH);
     expect![[r#"
-        not_restored: default/a/app: CPUs 1-2 have a later owner; not placed anew; it shares from now on
+        not_restored: default/a/app: CPUs 1-2 went to a later container; not placed anew; it shares from now on
     "#]].assert_eq(&notes(&step));
 }

@@ -153,8 +153,8 @@ fn a_limit_is_lifted_for_who_owns_all_of_his_cpus_unless_somebody_says_no() {
         "",
         occupants(),
         expect![[r#"
-        set    /sys/fs/cgroup/kubepods/pod-own/cpu.max 200000 100000 -> max  (n/own/c: all of its CPUs are its own: no limit)
-        set    /sys/fs/cgroup/kubepods/pod-own/id-own/cpu.max 200000 100000 -> max  (n/own/c: all of its CPUs are its own: no limit)
+        set    /sys/fs/cgroup/kubepods/pod-own/cpu.max 200000 100000 -> max  (n/own/c: all of its CPUs are exclusive: no limit)
+        set    /sys/fs/cgroup/kubepods/pod-own/id-own/cpu.max 200000 100000 -> max  (n/own/c: all of its CPUs are exclusive: no limit)
     "#]],
     );
     check(&mut node, "cpu: {liftQuota: false}", occupants(), expect![[r#""#]]);
@@ -212,8 +212,8 @@ fn isolation_is_for_who_owns_all_of_his_cpus() {
             set    /proc/irq/default_smp_affinity f -> 0000000d  (new interrupts: away from CPUs 1)
             grow   /sys/fs/cgroup/kubepods/cpuset.cpus.exclusive (none) -> 1  (kubepods: for partitions below)
             grow   /sys/fs/cgroup/kubepods/pod-own/cpuset.cpus.exclusive (none) -> 1  (pod-own: for partitions below)
-            grow   /sys/fs/cgroup/kubepods/pod-own/id-own/cpuset.cpus.exclusive (none) -> 1  (n/own/c: a partition of its own CPUs (root))
-            enter  /sys/fs/cgroup/kubepods/pod-own/id-own/cpuset.cpus.partition member -> root  (n/own/c: a partition of its own CPUs (root))
+            grow   /sys/fs/cgroup/kubepods/pod-own/id-own/cpuset.cpus.exclusive (none) -> 1  (n/own/c: a partition of its exclusive CPUs (root))
+            enter  /sys/fs/cgroup/kubepods/pod-own/id-own/cpuset.cpus.partition member -> root  (n/own/c: a partition of its exclusive CPUs (root))
         "#]],
     );
     check(
