@@ -327,7 +327,7 @@ fn events_that_make_no_sense_are_all_listed() {
     check_trace(
         &[&trace_file(&events)],
         expect![[r#"
-        t: event 1 (b): nobody of this id was created before, expected a known `id`
+        t: event 1 (b): no container of this id was created before, expected a known `id`
         t: event 2 (a): event 0 created the same id, expected a remove before the next create
         t: event 4 (a): it was removed already by event 3
         t: event 5 (c): `i` is 7, expected 5: events are counted from 0
