@@ -23,7 +23,7 @@ pub(super) const FAILURES: [(&str, &str); 38] = [
         "other_version",
         "a call in a version of CRI that is not read went on unchanged, so nothing was decided; the log names the method once",
     ),
-    ("no_capacity", "shares because there was no room for CPUs of its own (`onNoCapacity`)"),
+    ("no_capacity", "shares because there was no room for exclusive CPUs (`onNoCapacity`)"),
     ("group", "a group could not be made, or could not have the CPUs that it needs (`groups`)"),
     ("huge_pages", "placed although the machine has too few huge pages"),
     ("not_understood", "an annotation, a label or a cgroup parent"),
@@ -32,7 +32,7 @@ pub(super) const FAILURES: [(&str, &str); 38] = [
     ("unknown_class", "an annotation names a class that the configuration lacks"),
     (
         "over_ceiling",
-        "a wish to keep more CPUs from others than `closedCpus` lets a pod or a namespace",
+        "an annotation would keep more CPUs from others than `closedCpus` lets a pod or a namespace",
     ),
     ("reserved_full", "containers on the reserved CPUs request more than these are"),
     ("journal", "the journal could not be written; it is tried again at the next change"),
@@ -43,14 +43,20 @@ pub(super) const FAILURES: [(&str, &str); 38] = [
     ("history", "entries of the history could not be written"),
     ("baselines", "what is usual for workloads could not be kept for the next start"),
     ("sync", "the runtime did not answer when it was asked what runs"),
-    ("not_let_go", "a creation was answered while somebody could not be shrunk"),
-    ("resources_file", "a container could not be told of its CPUs"),
+    (
+        "not_let_go",
+        "a creation was answered while the CPU set of another container could not be shrunk",
+    ),
+    (
+        "resources_file",
+        "the file that names a container's CPUs could not be written (`resourcesDirectories`)",
+    ),
     (
         "metrics_address",
-        "`metricsAddress` could not be listened on (somebody else has the port); it is tried again",
+        "`metricsAddress` could not be listened on (another program has the port); it is tried again",
     ),
     ("task", "a bug has ended a part of the daemon; `/readyz` and the log name it"),
-    ("displaced", "no room for one that lost CPUs, so it shares"),
+    ("displaced", "no room for an exclusive container that lost CPUs, so it shares"),
     (
         "not_alone",
         "CPUs that were chosen for a pod that runs are offline, reserved or another container's, too",
