@@ -469,7 +469,7 @@ fn refuse_double_claims(seats: &mut [Seat]) {
         match &seat.had {
             Ok(had) if had.exclusive.intersects(&claimed) => {
                 let twice = had.exclusive.intersection(&claimed);
-                seat.had = Err(format!("CPUs {twice} have a later owner"));
+                seat.had = Err(format!("CPUs {twice} went to a later container"));
             }
             Ok(had) => claimed.union_with(&had.exclusive),
             Err(_) => {}

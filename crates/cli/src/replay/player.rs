@@ -48,7 +48,9 @@ pub(crate) fn play(entries: &[Entry], setting: &Setting) -> anyhow::Result<Playe
             return Ok(player.played);
         }
     }
-    bail!("nothing in this history says where everybody was; is the beginning of the file missing?")
+    bail!(
+        "this history has no complete snapshot of the node; is the beginning of the file missing?"
+    )
 }
 
 /// What is known before the first opening.
