@@ -282,7 +282,7 @@ fn what_a_daemon_has_set_is_shown_as_it_was_before() {
     Journal::open(Path::new(&originals)).unwrap().0.rewrite(&[was]).unwrap();
     std::fs::write(&config, format!("hostRoot: {tree}\nstateDir: {state}\n")).unwrap();
     let some = |names: [&str; 2]| names.map(|it| Some(it.to_owned())).to_vec();
-    // Nobody's, or that of the daemon.
+    // Without a configuration, or with that of the daemon.
     let now = (some(["power", "power"]), String::new());
     assert_eq!(preferences(&["--root", &tree]), now);
     let was = (some(["power", "performance"]), String::new());

@@ -1,4 +1,4 @@
-//! A runtime that hangs, refuses, loses answers, dies and comes back; a disk that is stuck; a port that somebody else has.
+//! A runtime that hangs, refuses, loses answers, dies and comes back; a disk that is stuck; a port that another process has.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -288,7 +288,7 @@ async fn answers_that_are_no_messages_are_errors_and_leak_nothing() {
         }
     })
     .await;
-    // Who runs is not known now, so nobody is taken for gone.
+    // Which containers run is not known now, so none is taken for gone.
     assert_eq!(node.status().await.cpus.exclusive, owned);
     node.runtime.clear_faults();
     assert_eq!(node.wait_until_in_line().await.cpus.exclusive, owned);
@@ -505,7 +505,7 @@ async fn a_metrics_port_that_somebody_else_has_does_not_keep_kubelet_waiting() {
     .await;
 }
 
-/// What is answered at this address; nothing where nobody is.
+/// What is answered at this address; nothing where there is no listener.
 async fn scrape(address: SocketAddr) -> String {
     let mut text = Vec::new();
     if let Ok(mut stream) = TcpStream::connect(address).await

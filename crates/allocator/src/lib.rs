@@ -1,5 +1,5 @@
-//! Who gets which CPUs and memory. In: pools of a machine, a ledger of who holds what, a request. Out: an offer with the score
-//! of every pool that was considered, or the reason why each pool cannot hold the request.
+//! Which container gets which CPUs and memory. In: pools of a machine, a ledger of what containers hold, a request. Out: an offer with the score of
+//! every pool that was considered, or the reason why each pool cannot hold the request.
 //!
 //! Asking changes nothing: [`offer`] takes shared references. [`Ledger::commit`] refuses an offer that was made for an older ledger.
 

@@ -35,7 +35,7 @@ pub struct Score {
     pub pod_here: MilliCpu,
     /// What is still to come of the pod fits there, too.
     pub pod_fits: bool,
-    /// Fewer cores of which only some threads would be taken, so that nobody who asks for whole cores gets halves.
+    /// Fewer cores of which only some threads would be taken, so that no request for whole cores gets halves.
     pub split_cores: Reverse<usize>,
     /// Fewer CPUs in the domain: the tightest one that fits.
     pub domain: Reverse<usize>,
@@ -43,17 +43,17 @@ pub struct Score {
     pub broken_cores: Reverse<usize>,
     /// Fewer odd CPUs beside those of another pod, and rather of the same namespace than of another.
     pub strangers: Reverse<usize>,
-    /// Not the first owner in a domain inside a NUMA node, so that an L3 stays whole for who needs all of it.
+    /// Not the first owner in a domain inside a NUMA node, so that an L3 stays whole for a request that needs all of it.
     pub opens_domain: Reverse<bool>,
     /// Fewest CPUs without an owner left over in the NUMA node around it: what needs a node of its own needs an empty one.
     pub node_left: Reverse<usize>,
     /// Fewest CPUs without an owner left over, so that large holes stay large. Exclusive CPUs only.
     pub cpus_left: Reverse<usize>,
-    /// The same for the pool around it: what has room for nobody large is filled up first.
+    /// The same for the pool around it: what has no room for a large request is filled up first.
     pub around_left: Reverse<usize>,
     /// Fewer sharers that have to move elsewhere, and of equally many those with less CPU time.
     pub moved: Reverse<(usize, MilliCpu)>,
-    /// In a NUMA node where nobody owns CPUs yet, fewer sharers: their CPUs change now and whenever another owner follows.
+    /// In a NUMA node where no CPU is owned yet, fewer shared containers: their CPUs change now and whenever another owner follows.
     pub sharers: Reverse<u32>,
     /// Smaller largest distance between its NUMA nodes.
     pub distance: Reverse<u32>,
@@ -155,13 +155,13 @@ pub enum Rejection {
         /// NUMA nodes or packages.
         level: Level,
     },
-    /// Sharers would have to move out of it, and even then another pool would be better; so who would move was not worked out.
+    /// Shared containers would have to move out of it, and even then another pool would be better; so which would move was not worked out.
     NotWorthMoves,
     /// It has no shared CPU to run on.
     NoSharedCpu,
     /// It lies inside one NUMA node; shared parts are placed on whole NUMA nodes or wider.
     TooNarrowToShare,
-    /// By the policy all who share do so in the pool of the whole machine.
+    /// By the policy all shared containers run in the pool of the whole machine.
     SharedAsOne,
     /// The whole machine has too little free memory.
     TooLittleMemory {
@@ -201,7 +201,7 @@ pub enum Rejection {
         level: Level,
         /// So many.
         taken: usize,
-        /// So many would do if nobody else were there.
+        /// So many would do if no other container were there.
         fewest: usize,
     },
     /// It does not hold the rest of the pod, and the pod has to lie together.

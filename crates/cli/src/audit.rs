@@ -163,7 +163,7 @@ fn render_probes(view: &AuditView) -> String {
     if view.probes.is_empty() {
         return "Nothing is counted: `probes` is off in the configuration, or the daemon has just been started\n".to_owned();
     }
-    // What the machine does not have is no news to who looks at a container; `bayplan check` lists it.
+    // What the machine does not have is no news for a reader of one container; `bayplan check` lists it.
     let refused = view.probes.iter().filter(|probe| probe.state == "refused");
     let line = |probe: &bayplan_daemon::ProbeView| {
         let [reason, remedy] =
@@ -199,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// A container whose CPU these took: who, name, milliseconds in all. A tenth of it was in the last minute.
+    /// A container from which these took CPU: kind, name, milliseconds in all. A tenth of it was in the last minute.
     fn audit(intruders: &[(&str, &str, f64)]) -> String {
         let view = |(who, name, millis): &(&str, &str, f64)| IntruderView {
             cpu: 1,

@@ -13,7 +13,7 @@ use crate::status::control_socket;
 use crate::visible::print_json;
 use crate::{render_table, table};
 
-/// Changes the mode of the daemon; fails when somebody does not run where he should afterwards.
+/// Changes the mode of the daemon; fails when a container does not run where it should afterwards.
 pub(crate) fn run(
     config: &NodeConfig,
     to: Mode,
@@ -38,7 +38,7 @@ pub(crate) fn run(
     print_report(&report, options.output.output)
 }
 
-/// Whether the socket is that of the daemon that the configuration is of, whose journal is known therefore.
+/// Whether the socket is that of the daemon that the configuration is of, so that its journal is known.
 fn is_own(config: &NodeConfig, options: &ControlOptions) -> anyhow::Result<bool> {
     match &options.control {
         Some(named) => Ok(*named == config.usable()?.control_socket),

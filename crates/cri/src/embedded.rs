@@ -115,7 +115,7 @@ impl EmbeddedRuntime {
         self.state().containers().map(render::snapshot).collect()
     }
 
-    /// All pods and containers are gone and nobody is told, as after a reboot. Ids are not used again.
+    /// All pods and containers are gone without an event, as after a reboot. Ids are not used again.
     pub fn forget(&self) {
         self.state().forget();
     }

@@ -1,8 +1,8 @@
 //! The calls that are read. In: one whole call from kubelet. Out: the agent's word on it, the call to the runtime, the answer.
 //!
 //! Problem: a call may end in more ways than yes and no. The client may go away, its deadline may pass, the runtime may die; then
-//! nobody knows whether the runtime did what it was told. Approach: each call runs to its end in a task of its own, and what
-//! became of the runtime's part is one value, [`Exchange`], from which the agent's answer follows.
+//! it is not known whether the runtime did what it was told. Approach: each call runs to its end in a task of its own, and what became of the
+//! runtime's part is one value, [`Exchange`], from which the agent's answer follows.
 
 mod exchange;
 
@@ -102,7 +102,7 @@ impl Window {
         Window { cancel, deadline }
     }
 
-    /// Nobody waits for the answer.
+    /// The client no longer waits for the answer.
     fn is_over(&self) -> bool {
         self.cancel.is_cancelled()
             || self.deadline.is_some_and(|deadline| deadline <= Instant::now())
@@ -312,7 +312,7 @@ impl<A: Agent + CallObserver> Call<A> {
     }
 }
 
-/// Does the work; should it panic, which is a bug, the agent is told that nobody knows what came of it, or it would wait for ever.
+/// Does the work; should it panic, which is a bug, the agent is told that the outcome is unknown, or it would wait for ever.
 async fn or_tell<T>(work: impl Future<Output = T>, unknown: impl AsyncFnOnce()) -> T {
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(done) => done,
@@ -369,7 +369,7 @@ fn outcome(exchange: &Exchange, pinned: bool) -> CreateOutcome {
         Exchange::Cut { was_sent: false, .. } => CreateOutcome::Failed,
         Exchange::Cut { was_sent: true, .. } => CreateOutcome::Unknown,
         Exchange::Answered(_) => match exchange.code() {
-            // These say that somebody stopped waiting, not what the runtime did; and OK without an id says nothing.
+            // These say that the client stopped waiting, not what the runtime did; and OK without an id says nothing.
             None
             | Some(Code::Ok | Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable) => {
                 CreateOutcome::Unknown

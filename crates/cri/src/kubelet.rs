@@ -12,7 +12,7 @@ use crate::upstream::Upstream;
 use crate::v1;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 
-/// Who makes cgroups, and so how they are named (kubelet's `cgroupDriver`).
+/// What makes cgroups, and so how they are named (kubelet's `cgroupDriver`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupDriver {
     /// The runtime, as directories.

@@ -325,7 +325,7 @@ impl Metrics {
         self.register_wishes();
     }
 
-    /// What somebody wants.
+    /// What containers want.
     fn register_wishes(&mut self) {
         self.registry.register(
             "mode",
@@ -559,7 +559,7 @@ impl Metrics {
         self.memory_narrowable.set(gauge(count));
     }
 
-    /// The worst that was found by each check. What was not looked at this time is not shown: nobody knows how it is now.
+    /// The worst that was found by each check. What was not looked at this time is not shown: how it is now is not known.
     pub(crate) fn show_findings(&self, findings: &[Finding]) {
         self.findings.clear();
         for Finding { check, .. } in findings {

@@ -1,4 +1,4 @@
-//! Who else on this node gives CPUs to containers. In: processes, and the file in which the DRA CPU driver says which CPUs are claimed.
+//! Other programs on this node that give CPUs to containers. In: processes, and the file in which the DRA CPU driver says which CPUs are claimed.
 //! Out: command lines (proc_pid_cmdline(5)), and a set of CPUs (the Container Device Interface specification, "CDI JSON Specification").
 
 use std::fs::{self, File};

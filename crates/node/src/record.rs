@@ -94,7 +94,7 @@ pub struct PlacedRecord {
     /// The runtime's id, once there is one.
     #[serde(default)]
     pub runtime_id: Option<String>,
-    /// Who it is and what it asked for.
+    /// Which container it is and what it asked for.
     pub container: ContainerForm,
     /// What it holds.
     pub allocation: AllocationForm,

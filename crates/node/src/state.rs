@@ -98,7 +98,7 @@ pub(crate) struct Container {
     pub(crate) home: String,
     /// An earlier creation of the same container may have succeeded.
     pub(crate) has_doubt: bool,
-    /// When the last creation of it ended in doubt; `None` for one whose creation a restart has cut off.
+    /// When the last creation of it ended in doubt; `None` for one that was being created when a restart cut that off.
     pub(crate) doubted_at: Option<Timestamp>,
     /// What kubelet's own update under way carries.
     update: Option<Pinning>,
@@ -110,7 +110,7 @@ pub(crate) struct Container {
     pub(crate) touched: u64,
     /// How far its start on slow memory is.
     pub(crate) cold: Cold,
-    /// What somebody else has chosen for its pod.
+    /// What another component has chosen for its pod.
     pub(crate) claim: Claim,
     /// What it held before a start on a machine of another shape.
     pub(crate) elsewhere: Option<Elsewhere>,
@@ -171,7 +171,7 @@ pub struct Origin {
 #[derive(Clone, Debug)]
 pub struct NodeState {
     pub(crate) ledger: Ledger,
-    /// The pools of the ledger as they are while nobody claims CPUs.
+    /// The pools of the ledger as they are while no CPUs are claimed.
     pub(crate) machine: Arc<Pools>,
     /// CPUs that are claimed, and so in no pool of the ledger.
     pub(crate) claimed: CpuSet,
@@ -187,14 +187,14 @@ pub struct NodeState {
     /// Runtime ids of what ended, with the step; a view of the runtime that is older must not bring them back.
     pub(crate) ended: BTreeMap<String, u64>,
     /// Runtime ids of what kubelet has ended without ever starting it. Containerd does nothing to stop such a container and lists it as
-    /// created until it is removed; nobody will start it.
+    /// created until it is removed; it will not be started.
     pub(crate) unstarted: BTreeSet<String>,
     pub(crate) observed: ObservedState,
     /// What each container had before it was told what it was told last, by the runtime's id.
     before: ObservedState,
     /// What those have of which the last update failed: not what they were told.
     pub(crate) held: ObservedState,
-    /// Pods of which a container has ended, or whose figure is another, by [`Owner::pod`](bayplan_allocator::Owner::pod); none between two steps.
+    /// Pods of which a container has ended, or that have another figure, by [`Owner::pod`](bayplan_allocator::Owner::pod); none between two steps.
     unsettled: BTreeSet<u64>,
     history: VecDeque<(String, Decision)>,
     next_id: u64,
@@ -273,7 +273,7 @@ impl NodeState {
         NodeState { origin, ..self }
     }
 
-    /// Who holds what.
+    /// What the containers hold.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -656,7 +656,7 @@ impl NodeState {
         }
     }
 
-    /// Kubelet makes a new attempt only after the one before has ended, which nobody need have told.
+    /// Kubelet makes a new attempt only after the one before has ended, of which there need not have been an event.
     pub(crate) fn release_earlier(&mut self, spec: &NewContainer, now: Timestamp, step: &mut Step) {
         let earlier = self.containers.iter().filter(|(_, container)| {
             container.spec.pod.id == spec.pod.id
@@ -669,7 +669,7 @@ impl NodeState {
         }
     }
 
-    /// Kubelet asks again for a container whose first creation has not ended, or ended in doubt.
+    /// Kubelet asks again for a container with a first creation that has not ended, or ended in doubt.
     fn admit_again(&mut self, ticket: Ticket, id: ContainerId) -> Step {
         if let Some(container) = self.containers.get_mut(&id) {
             container.has_doubt = true;
@@ -711,7 +711,7 @@ impl NodeState {
             doubted_at: None,
             update: None,
             refused: None,
-            // Who knows what it was told before us.
+            // What it was told before us is not known.
             is_rewritten: phase == Phase::Created,
             touched: self.steps,
             cold: Cold::No,
@@ -767,7 +767,7 @@ impl NodeState {
             CreateOutcome::Failed | CreateOutcome::Unknown => {
                 container.has_doubt = true;
                 container.doubted_at = Some(now);
-                // While another creation of it is under way, nobody can tell.
+                // While another creation of it is under way, that cannot be told.
                 container.phase = if is_retried { Phase::Creating } else { Phase::Unconfirmed };
                 step.sync_soon = !is_retried;
             }

@@ -30,7 +30,7 @@ pub struct LetGo {
     pub stuck: Vec<String>,
 }
 
-/// Whose update an `UpdateContainer` is.
+/// Where an `UpdateContainer` comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Kubelet's, or that of another client of the runtime.
@@ -63,7 +63,7 @@ pub trait InEvent: Agent {
         except: &str,
         place: &Pinning,
     ) -> impl Future<Output = Result<LetGo, String>> + Send;
-    /// Whose update it is that moves this container there.
+    /// Where the update comes from that moves this container there.
     fn origin(&self, container_id: &str, asked: &Pinning) -> Origin;
 }
 

@@ -201,8 +201,8 @@ fn share(evidence: &Evidence, target: ContainerId) -> f64 {
     own.magnitude / same.map(|it| it.magnitude).sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
-/// How much more than in the worst round before a change those in its domain suffer who are no less important than its victim; below 0 where even the worst round since then is
-/// better. In multiples of a limit.
+/// How much more than in the worst round before a change those in its domain suffer that are no less important than its victim; below 0 where even
+/// the worst round since then is better. In multiples of a limit.
 pub(crate) fn losses(
     scene: &Scene,
     standing: &Standing,
@@ -223,7 +223,8 @@ pub(crate) fn losses(
     conditions.iter().filter(|(id, _)| counts(id)).map(loss).collect()
 }
 
-/// Who lost most, where all others together lost more than the victim gained; what some of them gained is below 0. All in multiples of a limit.
+/// The one that lost most, where all others together lost more than the victim gained; what some of them gained is below 0. All in multiples of a
+/// limit.
 pub(crate) fn worst_off(losses: &[(ContainerId, f64)], gain: f64) -> Option<ContainerId> {
     let sum: f64 = losses.iter().map(|(_, loss)| loss).sum();
     let worst = losses.iter().max_by(|a, b| a.1.total_cmp(&b.1));

@@ -382,7 +382,7 @@ fn an_owner_goes_nowhere_where_too_many_cpus_would_change() {
     check_departure(CACHES, &["1@0-1"], "0-3", limits, |_| {}, "stays");
 }
 
-/// As after a reload with `preferSharedCpus`, or for somebody who was adopted with more than he asks for.
+/// As after a reload with `preferSharedCpus`, or for a container that was adopted with more than it asks for.
 #[test]
 fn an_owner_that_asks_for_other_cpus_than_it_has_stays() {
     for exclusive in [0, 1, 3] {

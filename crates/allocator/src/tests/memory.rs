@@ -1,4 +1,4 @@
-//! Memory nodes: which a container gets, and who could do with fewer.
+//! Memory nodes: which a container gets, and which containers could do with fewer.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use bayplan_topology::{DeviceFacts, Snapshot};
 
 use super::*;
 
-/// Plays steps, and then narrows until nobody can do with fewer nodes: one line per plan.
+/// Plays steps, and then narrows until no container can do with fewer nodes: one line per plan.
 fn check_narrowing(line: &str, reserved: &str, steps: &[&str], expected: Expect) {
     let mut ledger = machine(line, reserved).unwrap();
     let mut requests = BTreeMap::new();
@@ -64,7 +64,7 @@ fn expected_memory_leads_to_where_room_is_and_refuses_nobody() {
         &[
             "1 0+100 expects:6",
             "2 0+100 expects:6",
-            // Who is sure of his memory prefers nodes where nobody is expected to use it, and has all of the machine in the end.
+            // A container that is sure of its memory prefers nodes where none is expected to use it, and has all of the machine in the end.
             "3 1 mem:4",
             "4 1 mem:9",
             "5 1 mem:7",

@@ -116,7 +116,7 @@ fn wish(wanted: &mut Request, word: &str) {
     }
 }
 
-/// What a step asks for, and whether somebody is resized.
+/// What a step asks for, and whether a container is resized.
 fn parse_step(step: &str) -> (Request, bool) {
     let mut words = step.split_whitespace();
     let first = words.next().unwrap();
@@ -356,7 +356,7 @@ fn the_fullest_node_is_filled_before_an_l3_is_filled_elsewhere() {
 
 #[test]
 fn the_first_owner_of_a_node_comes_where_fewest_share() {
-    // Who follows fills up what is begun.
+    // A container that follows fills up what is begun.
     check(
         "pack:1 numa:3 core:4",
         "",
@@ -405,7 +405,7 @@ fn who_makes_room_is_only_who_is_in_the_way() {
 
 #[test]
 fn the_shared_part_of_a_mixed_one_makes_room_on_one_near_node_and_not_on_all() {
-    // Until 2026-11-22 it spread over the package or the machine, and was rewritten with every owner who came or went there.
+    // Until 2026-11-22 it spread over the package or the machine, and was rewritten with every owner that came or went there.
     let mut ledger = machine("pack:2 numa:2 core:4", "").unwrap();
     for step in ["1 1+500", "2 2", "4 0+1000"] {
         play(&mut ledger, step);
@@ -425,7 +425,7 @@ fn the_shared_part_of_a_mixed_one_makes_room_on_one_near_node_and_not_on_all() {
     }
     assert_eq!(again.holdings(), ledger.holdings());
     assert_eq!(play(&mut ledger, "1=2+500"), "package 0, owns [1,4] of 1,4-7, mems 0-1");
-    // Room that returns moves nobody; a resize asks anew.
+    // Room that returns moves no container; a resize asks anew.
     play(&mut again, "-3");
     assert_eq!(shown(&again), "numa 1, owns [1] of 1,4-7, mems 0-1");
     assert_eq!(play(&mut again, "1=1+400"), "numa 0, owns [1] of 0-1, mems 0");
@@ -815,7 +815,7 @@ fn cpus_in_a_partition_of_somebody_else_are_nobodys() {
     assert_eq!(play(&mut ledger, "3 1 isolated!"), refused);
 }
 
-/// Who has claimed them holds nothing, has the memory near them, and is neither owner nor sharer of others.
+/// A container that has claimed them holds nothing, has the memory near them, and is neither owner nor sharer of others.
 #[test]
 fn claimed_cpus_are_nobodys_and_memory_near_them_is_set_aside() {
     let ledger = machine("pack:2 numa:1 core:4 mem:8", "").unwrap();

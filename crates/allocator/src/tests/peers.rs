@@ -166,7 +166,7 @@ fn nobody_is_touched_whose_cpus_do_not_change() {
 
 #[test]
 fn an_odd_number_of_cpus_does_not_share_a_core_that_somebody_wants_alone() {
-    // nri-plugins: containers of one CPU get the sibling of another's exclusive CPU, whoever it is.
+    // nri-plugins: containers of one CPU get the sibling of another's exclusive CPU, whichever it is.
     let ledger = played("numa:1 core:8 pu:2", "", &["1 1 idle", "2 1 shared", "3 1", "4 1"]);
     let own = |id| &ledger.allocation(ContainerId(id)).unwrap().exclusive;
     let core_of = |id| own(id).first().unwrap().0 % 8;

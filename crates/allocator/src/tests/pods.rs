@@ -1,4 +1,4 @@
-//! Whole pods: who is placed knows of those who are there (`mate:ID`) and of those who are to come (`rest:CPUS`).
+//! Whole pods: a container that is placed knows of those that are there (`mate:ID`) and of those that are to come (`rest:CPUS`).
 
 use proptest::prelude::*;
 
@@ -242,8 +242,8 @@ fn no_more_nodes_than_an_empty_machine_would_need() {
 
 #[test]
 fn no_more_packages_than_an_empty_machine_would_need() {
-    // Kubelet's align-by-socket with its restricted policy: two NUMA nodes will do where they are in one package, and who is larger than a
-    // package gets two.
+    // Kubelet's align-by-socket with its restricted policy: two NUMA nodes will do where they are in one package, and a request larger than a package
+    // gets two.
     check(
         "pack:2 numa:2 core:4",
         "0",

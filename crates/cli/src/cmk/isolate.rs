@@ -1,7 +1,8 @@
 //! `bayplan cmk isolate`: a program on a CPU list of a pool.
 //!
-//! The list is chosen and marked with the ids of this process and of the program while the directory is locked. A list whose processes have ended counts as free, whether
-//! or not `reconcile` has run. Signals are passed on, and the exit code is the program's (128 and the signal's number if a signal ended it).
+//! The list is chosen and marked with the ids of this process and of the program while the directory is locked. A list with processes that have all
+//! ended counts as free, whether or not `reconcile` has run. Signals are passed on, and the exit code is the program's (128 and the signal's number
+//! if a signal ended it).
 
 use std::path::Path;
 use std::process::ExitCode;

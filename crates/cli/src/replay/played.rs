@@ -30,7 +30,7 @@ impl Setting {
     }
 }
 
-/// Somebody who came, or was resized.
+/// A container that came, or was resized.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) at: Timestamp,

@@ -1,9 +1,10 @@
 //! Lets the daemon's own state live through a recorded history. In: entries, and what is to be different. Out: both sides of it, and for
-//! everybody who came where he was put and where he would have been put.
+//! each container that came where it was put and where it would have been put.
 //!
 //! Replayed is what came to the daemon: creations, ends, resizes, machines, starts. What it did is not, but done anew. Each creation is
-//! answered and followed by the start at once, and every write succeeds; a history tells nothing else. The runtime is asked what runs where the history says that the
-//! node was found at rest; where that could not be told, because nothing was to be moved, two seconds after somebody came or went.
+//! answered and followed by the start at once, and every write succeeds; a history tells nothing else. The runtime is asked what runs where the
+//! history says that the node was found at rest; where that could not be told, because nothing was to be moved, two seconds after a container came or
+//! went.
 
 use std::collections::BTreeMap;
 
@@ -119,7 +120,7 @@ fn tells_looks(config: &Config) -> bool {
 /// Names a container for as long as it lives: sandbox, name, attempt.
 type Key = (String, String, u32);
 
-/// Somebody who came.
+/// A container that came.
 #[derive(Debug)]
 struct Person {
     key: Key,
@@ -138,18 +139,18 @@ struct Player<'s> {
     tells_looks: bool,
     /// By their numbers, in the order in which they came.
     people: Vec<Person>,
-    /// Who has a place in the history, by the id that he has there.
+    /// Containers that have a place in the history, by the ids that they have there.
     live: BTreeMap<u64, usize>,
-    /// Who came and has not gone, or was refused.
+    /// Containers that came and have not gone, or were refused.
     keys: BTreeMap<Key, usize>,
-    /// Who has a place in the replay, by the id that he has there.
+    /// Containers that have a place in the replay, by the ids that they have there.
     by_id: BTreeMap<u64, usize>,
     /// Greater than all of these.
     next_id: u64,
     tickets: u64,
     /// Since when there is something to look for.
     due: Option<Timestamp>,
-    /// Those who were there when a segment was begun, and whom the replay does not know.
+    /// Containers that were there when a segment was begun, and that the replay does not know.
     pending: Vec<Entry>,
     /// Groups that were there when the history begins.
     groups: Vec<GroupForm>,
@@ -161,7 +162,7 @@ impl Player<'_> {
     fn play_all(&mut self, entries: &[Entry]) -> anyhow::Result<()> {
         let mut rest = entries;
         while let [entry, after @ ..] = rest {
-            // Those who were adopted together were seen together.
+            // Containers that were adopted together were seen together.
             let is_alike = |it: &Entry| it.kind == Kind::Adopted && it.at == entry.at;
             let count = match entry.kind {
                 Kind::Adopted => 1 + after.iter().take_while(|it| is_alike(it)).count(),
@@ -218,7 +219,7 @@ impl Player<'_> {
             }
             Kind::Looked => self.look(Vec::new()),
             Kind::RuntimeLost | Kind::Failure => self.played.failures += 1,
-            // Replayed is one configuration; which places changed because of another is told by who was moved.
+            // Replayed is one configuration; which places changed because of another is told by the containers that were moved.
             Kind::Configured
             | Kind::Adopted
             | Kind::Squeezed
@@ -286,7 +287,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Those who were there already stay where they were, as after a restart.
+    /// Containers that were there already stay where they were, as after a restart.
     fn take_over(&mut self) {
         let mut live = Live::default();
         let held = std::mem::take(&mut self.pending);
@@ -346,7 +347,7 @@ impl Player<'_> {
         self.look(Vec::new());
     }
 
-    /// Compares somebody who was there already.
+    /// Compares a container that was there already.
     fn arrive(&mut self, entry: &Entry, number: usize, place: &Place) {
         let was = Fate::Placed(entry.after.clone().unwrap_or_default());
         let would = Fate::Placed(place.clone());
@@ -456,7 +457,7 @@ impl Player<'_> {
         }
     }
 
-    /// Somebody with this id in the history is gone.
+    /// A container with this id in the history is gone.
     fn leave(&mut self, id: u64) {
         let Some(number) = self.live.remove(&id) else { return };
         self.played.was.go(number);
@@ -474,7 +475,7 @@ impl Player<'_> {
         }
     }
 
-    /// The runtime is asked what runs: everybody, and those who were found.
+    /// The runtime is asked what runs: all containers, and those that were found.
     fn look(&mut self, found: Vec<(usize, SeenDetails)>) {
         self.due = None;
         let (answer, _) = self.step(Event::SyncStarted, None);

@@ -26,13 +26,13 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Who would sit elsewhere, or nowhere, or somewhere at all.
+    /// Containers that would be elsewhere, or nowhere, or somewhere at all.
     pub(crate) fn elsewhere(&self) -> Vec<&Arrival> {
         self.played.arrivals.iter().filter(|arrival| is_elsewhere(arrival)).collect()
     }
 }
 
-/// Which shared CPUs somebody runs on follows from what others own.
+/// Which shared CPUs a container runs on follows from what others own.
 fn is_elsewhere(arrival: &Arrival) -> bool {
     match (&arrival.was, &arrival.would) {
         (Fate::Placed(was), Fate::Placed(would)) => {

@@ -1,4 +1,4 @@
-//! What the daemon tells of itself is what the replay makes of it: random histories through the daemon's state, whose entries are replayed.
+//! What the daemon tells of itself is what the replay makes of it: random histories through the daemon's state are written as entries and replayed.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::simulate::replay::new_container;
 use crate::simulate::tests::random_trace;
 use crate::simulate::trace::{Op, Trace};
 
-/// A daemon whose runtime does what it is told.
+/// A daemon with a runtime that does what it is told.
 struct Daemon {
     state: NodeState,
     now: Timestamp,

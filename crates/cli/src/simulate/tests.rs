@@ -356,7 +356,7 @@ fn a_thousand_mistakes_are_not_all_listed() {
     assert!(text.ends_with("\nand 980 more mistakes\n"), "{text}");
 }
 
-/// Random traces: who comes asks for a class and an amount; who goes is one of those who came.
+/// Random traces: a container that comes asks for a class and an amount; one that goes is one of those that came.
 fn events() -> impl Strategy<Value = Vec<(u8, u8)>> {
     prop::collection::vec((0u8..12, 0u8..30), 0..60)
 }

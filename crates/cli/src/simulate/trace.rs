@@ -1,7 +1,7 @@
 //! What is replayed, format `bayplan-bench-trace/1`. In: the file. Out: events that make sense one after the other, or every mistake.
 //!
-//! Whether a trace makes sense does not depend on who places it: an id is in use from its create to its remove, also if the create
-//! is refused, and can be used again after that.
+//! Whether a trace makes sense does not depend on what places it: an id is in use from its create to its remove, also if the create is refused, and
+//! can be used again after that.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -34,7 +34,7 @@ pub(super) struct Key {
     /// When a change of it holds.
     pub(super) when: When,
     pub(super) kind: Kind,
-    /// What it is for, for whoever writes the file.
+    /// What it is for, for the author of a file.
     pub(super) text: &'static str,
 }
 

@@ -81,7 +81,7 @@ fn tell(sightings: &Sightings, start: Instant, after: u64) {
     sightings.tell(table(), (containers, BTreeMap::new()), drain(start, after), at);
 }
 
-/// The same on a machine that counts every event, three cycles for two instructions, and a quarter of the time for somebody else.
+/// The same on a machine that counts every event, three cycles for two instructions, and a quarter of the time for another user of the counters.
 pub(crate) fn told_with_events(afters: &[u64]) -> Sightings {
     let (sightings, start) = (Sightings::default(), Instant::now());
     for after in afters {

@@ -163,7 +163,7 @@ impl NodeState {
         }
     }
 
-    /// Those who are no longer where they were when the machine or the daemon was another.
+    /// Containers that are no longer where they were when the machine or the daemon was another.
     pub(crate) fn reseated<'a>(
         &'a self,
         places: &'a [(ContainerId, AllocationForm)],
@@ -201,7 +201,7 @@ impl NodeState {
         self.opening(Kind::Continued, now)
     }
 
-    /// The configuration as it is now, and who is there.
+    /// The configuration as it is now, and the containers that are there.
     pub(crate) fn node_entry(&self, kind: Kind) -> Entry {
         let node = NodeForm {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -250,7 +250,7 @@ fn stamp(entries: &mut [Entry], now: Timestamp) {
     }
 }
 
-/// Somebody who has no id yet.
+/// A container that has no id yet.
 fn who(spec: &NewContainer) -> Who {
     Who {
         id: None,

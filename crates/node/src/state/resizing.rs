@@ -161,7 +161,7 @@ impl NodeState {
         step
     }
 
-    /// A container without any place would run unaccounted for, so one whose place is gone shares.
+    /// A container without any place would run unaccounted for, so one that has lost its place shares.
     pub(crate) fn put_back(&mut self, id: ContainerId, held: Allocation, step: &mut Step) {
         let mems = held.mems.clone();
         let Err(error) = self.ledger.adopt(id, held) else { return };

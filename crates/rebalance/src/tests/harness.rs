@@ -208,7 +208,7 @@ fn parse_resident(line: &str) -> Resident {
         mems: NodeSet::new(),
         since: Duration::ZERO,
         mode: Mode::Act,
-        // Where time can be limited nobody is confined.
+        // Where time can be limited no container is confined.
         knobs: Knob::ALL.into_iter().filter(|it| *it != Knob::Confine).collect(),
     };
     for word in words {

@@ -16,16 +16,16 @@ const SCENE: &str = "
 ";
 const CONTAINERS: usize = 6;
 
-/// A round as it may come: who is measured how, and what else is the matter.
+/// A round as it may come: which container is measured how, and what else is the matter.
 #[derive(Clone, Debug)]
 struct Turn {
     values: Vec<Option<[f64; 8]>>,
     is_unrest: bool,
     is_refused: bool,
-    /// Nobody says how it was carried out.
+    /// It is not said how it was carried out.
     is_silent: bool,
     seconds: u64,
-    /// Who is not there.
+    /// The container that is not there.
     gone: Option<u64>,
 }
 

@@ -326,7 +326,7 @@ pub static KEYS: &[Key] = &[
         name: "unlimited-burstable",
         values: Values::Words(&["system", "package", "die", "numa", "l3cache", "none"]),
         default: "as requests.unlimitedBurstable says",
-        meaning: "without a CPU limit: the domain over which it bursts; socket is package",
+        meaning: "without a CPU limit: the domain over which it bursts; socket is package; where no shared CPUs are those of one such domain (an L3 inside a NUMA node), the next larger one, which is told",
         older: &[NRI],
         fills: &[Field::BurstLevel],
         set: |asked, said| {

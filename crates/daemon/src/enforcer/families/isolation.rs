@@ -1,4 +1,5 @@
-//! How far the CPUs of a container are kept from everybody else. In: who owns CPUs, what he was given of what he asks for. Out: a sentence for `explain`.
+//! How far the CPUs of a container are kept from everybody else. In: which containers own CPUs, what each was given of what it asks for. Out: a
+//! sentence for `explain`.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +61,7 @@ impl Isolation {
     }
 }
 
-/// Those who own all of their CPUs and have nothing more, whether they ask for it or not.
+/// Containers that own all of their CPUs and have nothing more, whether they ask for it or not.
 pub(super) fn add_plain_owners(
     kernel: &mut dyn Kernel,
     occupancy: &Occupancy,

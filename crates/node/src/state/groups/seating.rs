@@ -55,7 +55,7 @@ impl NodeState {
         self.groups.members.insert(id, member);
     }
 
-    /// Other types hold. Groups whose type is another one are over; gives the containers that have to be placed anew because of that, with the reason.
+    /// Other types hold. Groups that have another type are over; gives the containers that have to be placed anew because of that, with the reason.
     pub(crate) fn change_groups(
         &mut self,
         types: Arc<[GroupType]>,

@@ -5,7 +5,7 @@ use expect_test::{Expect, expect};
 
 use super::*;
 
-/// Plays, and shows after each step who runs where and what is told:
+/// Plays, and shows after each step which containers run where and what is told:
 ///
 /// - `POD/NAME MILLI` creates a Guaranteed container, `POD/NAME ~MILLI` a Burstable one; with `@CPUS` these were chosen for its pod;
 /// - `found POD/NAME MILLI [@CPUS] on CPUS`: it was created past Bayplan, and runs there;
@@ -187,7 +187,7 @@ fn cpus_that_cannot_be_had_are_refused_with_who_is_in_the_way() {
     );
 }
 
-/// With nobody of whom to take CPUs, all others would have none.
+/// With no container to take CPUs from, all others would have none.
 #[test]
 fn the_last_shared_cpus_cannot_be_chosen_unless_some_are_reserved() {
     for (reserved, expected) in [
@@ -474,7 +474,7 @@ fn only_pods_that_pay_for_it_claim_and_only_they_are_refused_for_what_cannot_be_
     );
 }
 
-/// One whose pod requests nothing, as its shares of 2 say, paid for none and got all.
+/// One in a pod that requests nothing, as its shares of 2 say, paid for none and got all.
 #[test]
 fn a_pod_that_requests_fewer_cpus_than_were_chosen_is_refused() {
     for (words, milli, requested) in [
@@ -491,7 +491,7 @@ fn a_pod_that_requests_fewer_cpus_than_were_chosen_is_refused() {
     }
 }
 
-/// Who may share nowhere else lost the CPUs of his own when what he shares beside them was claimed.
+/// A container that may share nowhere else lost its exclusive CPUs when what it shares beside them was claimed.
 #[test]
 fn a_newcomer_takes_no_owners_cpus_by_claiming_what_he_shares() {
     check(

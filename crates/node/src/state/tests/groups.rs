@@ -14,7 +14,7 @@ use crate::settings::OnNoCapacity;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// A type of this name and size, whose members name it.
+/// A type of this name and size, with members that name it.
 fn kind(name: &str, size: Size) -> GroupType {
     GroupType { size, ..GroupType::new(name) }
 }

@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use super::*;
 
 /// Plays: `NAME MILLI` creates a container in a pod of its own, `NAME=MILLI` resizes one, `-NAME` ends one; `drain`, `restore`, `resume`,
-/// `sync` and `restart` are what they say. Shows after each step who runs where, and of newcomers why.
+/// `sync` and `restart` are what they say. Shows after each step which containers run where, and of new ones why.
 fn check(steps: &[&str], expected: Expect) {
     let mut world = World::new(Machine::new("numa:1 core:8 mem:8", "0"));
     let mut text = String::new();

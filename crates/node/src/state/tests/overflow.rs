@@ -1,4 +1,4 @@
-//! Containers for whose CPUs there is no room, where the configuration lets them share.
+//! Containers that find no room for their CPUs, where the configuration lets them share.
 
 use expect_test::{Expect, expect};
 

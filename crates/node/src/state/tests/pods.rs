@@ -244,7 +244,7 @@ fn what_a_pod_needs_changes_in_place_and_is_kept_once() {
     let mut after = super::state("numa:2 core:4");
     after.restore(replay(&lines), NOW);
     assert_eq!(needs(&after), expected);
-    // Nobody has ended twice, and nobody minds.
+    // No container has ended twice, and that does no harm.
     for _ in 0..2 {
         state.step(Event::Ended("a/x".to_owned()), NOW);
     }

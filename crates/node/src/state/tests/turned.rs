@@ -333,7 +333,7 @@ fn who_is_to_leave_all_cpus_that_have_room_stays() {
     );
 }
 
-/// Also where two moves of two owners end: nobody would find his place again who comes back in the wrong order.
+/// Also where two moves of two owners end: an owner that comes back in the wrong order would not find its place again.
 #[test]
 fn an_owner_gets_other_cpus_of_its_node_and_stays_there() {
     for end in ["end", "pause", "restore"] {

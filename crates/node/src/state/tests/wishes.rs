@@ -63,7 +63,7 @@ fn told(pinning: &Pinning) -> String {
     format!("cpus {} mems {}", shown(pinning.cpus.to_string()), shown(pinning.mems.to_string()))
 }
 
-/// Admits and creates; what kubelet's call carries or is answered, and who is moved for it.
+/// Admits and creates; what kubelet's call carries or is answered, and which containers are moved for it.
 fn create(state: &mut NodeState, ticket: u64, ask: &Ask<'_>) -> String {
     let event = Event::Admit(Ticket(ticket), Box::new(ask.container()));
     let step = state.step(event, NOW);

@@ -317,7 +317,7 @@ impl DiskScene {
         DiskScene { root, kernel: Arc::new(Mutex::new(kernel)) }
     }
 
-    /// Somebody else limits it as soon as it is there.
+    /// Another program limits it as soon as it is there.
     fn plug(&self) {
         for (path, text) in [("sys/class/block/sdb/dev", "8:16\n"), ("dev/sdb", "")] {
             let path = self.root.path().join(path);
@@ -344,7 +344,7 @@ impl DiskScene {
     }
 }
 
-/// The limit that somebody else had set was written again and again for a disk that was gone, which counted as a fight with him.
+/// The limit that another program had set was written again and again for a disk that was gone, which counted as a fight with that program.
 #[test]
 fn a_disk_has_its_limit_when_it_comes_and_leaves_nothing_to_do_when_it_goes() {
     const OURS: &str = "8:16 rbps=max wbps=10000000 riops=max wiops=max";

@@ -61,7 +61,7 @@ fn occupancy(occupants: Vec<Occupant>) -> Occupancy {
     Occupancy { occupants, reserved, shared, ..Occupancy::default() }
 }
 
-/// Who has which class at 12:00 and at 23:00: what it comes to for governor, range and time to wake up.
+/// Which container has which class at 12:00 and at 23:00: what it comes to for governor, range and time to wake up.
 fn check(config: &str, occupants: Vec<Occupant>, expected: Expect) {
     let config = parse_config(Path::new("c"), config).unwrap();
     let (mut kernel, mut cache) = (kernel(), PowerCache::default());
