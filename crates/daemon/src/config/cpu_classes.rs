@@ -1,7 +1,8 @@
 //! The section `cpuClasses`: classes of frequency and sleep, which CPUs have which, and from when to when. In: trees of the file. Out: what they mean,
 //! or every mistake in them.
 //!
-//! Classes are a mapping by name, as in CRI Resource Manager, or a list of mappings with a `name`, as in nri-plugins, whose names of fields are accepted.
+//! Classes are a mapping by name, as in CRI Resource Manager, or a list of mappings with a `name`, as in nri-plugins; the names of its fields are
+//! accepted.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -26,7 +27,7 @@ pub enum CpuUse {
     Shared,
     /// Those of system pods.
     Reserved,
-    /// Those that nobody may run on now; without a class they have that of shared ones.
+    /// Those that no container may run on now; without a class they have that of shared ones.
     Idle,
 }
 

@@ -495,7 +495,7 @@ proptest! {
         let mut config = Config {
             socket: path.clone().into(),
             reserved_namespaces: names,
-            // A zone has a name in text and a number in memory; nobody gives one here.
+            // A zone has a name in text and a number in memory; none is given here.
             metrics_address: address.map(|it| SocketAddr::new(it.ip(), it.port())),
             reserved_cpus: cpus.into_iter().map(CpuId).collect(),
             decision_timeout: Duration::from_micros(millis * 1000 + micros),

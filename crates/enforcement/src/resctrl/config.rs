@@ -95,7 +95,7 @@ pub struct ResctrlClass {
     pub l3: Option<CacheShares>,
     /// The same of the memory bandwidth.
     pub mb: Option<PerCache<Vec<Bandwidth>>>,
-    /// Who may not ask for it.
+    /// What may not ask for it.
     pub refuses: Refusals,
 }
 

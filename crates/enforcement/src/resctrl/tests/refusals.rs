@@ -1,4 +1,4 @@
-//! What cannot be had is told: who asks for what, what the machine has, what to do.
+//! What cannot be had is told: what asks for it, what the machine has, what to do.
 
 use expect_test::expect;
 
