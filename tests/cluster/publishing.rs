@@ -18,6 +18,7 @@ pub(crate) async fn the_node_is_published_and_withdrawn(world: &mut World) {
     objects_of_other_publishers_stay(world).await;
     taints_follow_the_daemon(world).await;
     resources_are_repaired(world).await;
+    features_are_labels_and_a_file(world).await;
     foreign_parts_are_refused(world).await;
     nothing_is_left_after_a_withdrawal(world).await;
 }
@@ -138,6 +139,23 @@ async fn resources_are_repaired(world: &mut World) {
     world.until("resources are repaired", OWN, is_whole).await;
 }
 
+async fn features_are_labels_and_a_file(world: &mut World) {
+    let labels = |it: &Json, name: &str| it["metadata"]["labels"][name].clone();
+    world
+        .until("labels of features", OWN, |it| {
+            labels(it, "bayplan.dev/numa-nodes") == "2"
+                && labels(it, "feature.node.kubernetes.io/memory-numa") == "true"
+                && labels(it, "profile.node.kubernetes.io/wide") == "true"
+                && labels(it, "example.com/label") == "x"
+        })
+        .await;
+    let file = std::fs::read_to_string(world.servers.path("features.d/bayplan")).unwrap();
+    assert!(
+        file.contains("\nbayplan.dev/numa-nodes=2\n") && file.contains("# +expiry-time=2"),
+        "{file}"
+    );
+}
+
 /// Rights to write Nodes are bound by the admission policy.
 async fn foreign_parts_are_refused(world: &World) {
     let labels = |key: &str| json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "labels": { key: "x" } } });
@@ -178,7 +196,9 @@ async fn nothing_is_left_after_a_withdrawal(world: &mut World) {
         let found = node.pointer(pointer).and_then(Json::as_object).cloned().unwrap_or_default();
         found
             .keys()
-            .filter(|key| key.contains("intel.com") || key.contains("bayplan"))
+            .filter(|key| {
+                ["intel.com", "bayplan", "feature", "profile"].iter().any(|it| key.contains(it))
+            })
             .cloned()
             .collect()
     };

@@ -22,6 +22,8 @@ const PUBLISHING: [&str; 2] = [
     include_str!("node-topology-definition.yaml"),
 ];
 const PUBLISHED: &str = "node-topology,taints,cmk,power-classes,groups";
+/// A label of what the machine of the test has.
+const PROFILES: &str = "kind: NodeFeatureRule\nspec: {rules: [{name: r, labels: {profile.node.kubernetes.io/wide: 'true'}, matchFeatures: [{feature: local.feature, matchExpressions: {bayplan.dev/numa-nodes: {op: Gt, value: ['1']}}}]}]}\n";
 const CONFIGS: &str = "/apis/bayplan.dev/v1alpha1/bayplanconfigs";
 const NODES: &str = "/apis/bayplan.dev/v1alpha1/bayplannodes";
 /// Far beyond anything that is waited for.
@@ -155,6 +157,12 @@ impl World {
             "--control",
         ]);
         command.arg(self.node.control_socket()).env("KUBECONFIG", file);
+        let (profiles, features) =
+            (self.servers.path("profiles.yaml"), self.servers.path("features.d"));
+        fs::write(&profiles, PROFILES).unwrap();
+        fs::create_dir_all(&features).unwrap();
+        command.arg("--feature-labels").arg("--profiles").arg(profiles);
+        command.arg("--features-dir").arg(features);
         command.env("BAYPLAN_LOG", "debug,hyper_util=info");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.unwrap());
         self.agent = Some(command.spawn().unwrap());

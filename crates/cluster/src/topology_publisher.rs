@@ -22,9 +22,10 @@ use crate::watching::{LOOK, REPAIR, World, follow, spread};
 
 /// Between two writes: 12 a minute at most.
 const PAUSE: Duration = Duration::from_secs(5);
-/// After a write that failed, and where the object is another program's or its kind is unknown.
+/// After a write that failed, and while the API server does not know the kind.
 const RETRY: Duration = Duration::from_secs(30);
-const RETRY_HOPELESS: Duration = Duration::from_secs(300);
+/// Where the object is another program's.
+const RETRY_FOREIGN: Duration = Duration::from_secs(300);
 /// How long a question for changes waits at the daemon, in seconds.
 const WAIT: u64 = 15;
 
@@ -134,13 +135,13 @@ impl<D: Daemon> Publisher<'_, D> {
                     "the API server knows no NodeResourceTopology; install its definition"
                         .to_owned(),
                 );
-                RETRY_HOPELESS
+                RETRY
             }
             Ok(Outcome::Conflict(message)) => {
                 self.say(format!(
                     "the NodeResourceTopology is another program's and left to it; delete it where that program is gone: {message}"
                 ));
-                RETRY_HOPELESS
+                RETRY_FOREIGN
             }
             Err(error) => {
                 self.say(format!("{error:#}"));
