@@ -172,6 +172,8 @@ async fn foreign_parts_are_refused(world: &World) {
     let capacity = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "status": { "capacity": { "example.com/x": "9" } } });
     let taint = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] } });
     let cordon = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "spec": { "unschedulable": true } });
+    let other = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n2" } });
+    assert_eq!(world.as_admin("PATCH", "/api/v1/nodes/n2", other).await.0, 200);
     for (path, object, expected) in [
         (OWN, named("n1", labels("bayplan.dev/x")), ""),
         (OWN, named("n1", labels("kubernetes.io/os")), "may write labels"),
