@@ -128,6 +128,15 @@ pub static KEYS: &[Key] = &[
         set: |asked, said| put(&mut asked.prefer_shared_cpus, Some(said.flag()?)),
     },
     Key {
+        name: "qos-per-container",
+        values: FLAG,
+        default: "as requests.qosPerContainer says",
+        meaning: "true: a container of a Burstable pod whose own requests equal its limits gets CPUs as one of a Guaranteed pod",
+        older: &[],
+        fills: &[Field::OwnQos],
+        set: |asked, said| put(&mut asked.has_own_qos, said.flag()?),
+    },
+    Key {
         name: "prefer-reserved-cpus",
         values: FLAG,
         default: "as reservedNamespaces says",
