@@ -147,7 +147,7 @@ fn explain(ledger: &mut Ledger) {
     black_box(scores.filter_map(|score| score.loses_to(winner)).collect::<Vec<_>>());
 }
 
-/// A node after many arrivals and departures, with what everybody asked for.
+/// A node after many arrivals and departures, with what each container asked for.
 struct Churned {
     ledger: Ledger,
     requests: BTreeMap<ContainerId, Request>,

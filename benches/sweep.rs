@@ -139,7 +139,7 @@ impl Bench {
         }
     }
 
-    /// A file takes whatever is written for all of it, so everybody's threads are where they belong from the beginning.
+    /// A file takes whatever is written for all of it, so the threads of all containers are where they belong from the beginning.
     fn put_classes(&self) {
         let threads: Vec<String> =
             (1000..1000 + CONTAINERS * THREADS).map(|it| it.to_string()).collect();

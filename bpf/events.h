@@ -3,10 +3,10 @@
  * The counter probe. Every CPU counts some events all the time, whatever runs. They are read when the CPU goes from one container to another, or to
  * none, and what has come since the last reading goes to the one before. Between tasks of one container nothing is read, which is most of the cost.
  *
- * A CPU that changes hands again and again is not read each time: a reading is for READING_NS of its time, unused time is saved up for READINGS_SAVED,
- * and when they are used up nothing is read before so many are saved again. What ran meanwhile has time in which it was not counted, as where others
- * have taken the counters, and the user side extends what was counted and tells the two apart. Readings in a row, rather than one now and then, so that everybody's runs are
- * among them.
+ * A CPU that changes hands again and again is not read each time: a reading is for READING_NS of its time, unused time is saved up for
+ * READINGS_SAVED, and when they are used up nothing is read before so many are saved again. What ran meanwhile has time in which it was not counted,
+ * as where others have taken the counters, and the user side extends what was counted and tells the two apart. Readings in a row, rather than one now
+ * and then, so that runs of all tasks are among them.
  */
 #ifndef BAYPLAN_EVENTS_H
 #define BAYPLAN_EVENTS_H

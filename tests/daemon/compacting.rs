@@ -20,7 +20,7 @@ const SECOND: &str = "6-11,18-23";
 /// Where `d` is, no request finds nine CPUs in one node; where `c` was, it has room.
 const DEPARTED: [&str; 2] = ["c", "x"];
 
-/// Everybody has come, and the runtime takes down what is changed from now on.
+/// All have come, and the runtime takes down what is changed from now on.
 async fn populated() -> (Node, Vec<(String, String)>) {
     let mut node = Node::without_daemon(MACHINE);
     node.spawn_daemon(CONFIG).await;

@@ -22,7 +22,7 @@ use crate::rebalancing::{
 struct Case {
     knob: Knob,
     machine: &'static str,
-    /// Owns CPUs until everybody else is there.
+    /// Owns CPUs until all others are there.
     passing: Option<u64>,
     hog: fn() -> PodSpec,
     doing: [Doing; 2],

@@ -31,7 +31,7 @@ const GIVEN_UP: Duration = Duration::from_millis(20);
 /// Between two restarts, so that pods live through none or one of them.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Kubelet's patience, as many times as this machine is slower now than one where there is a CPU for everybody.
+/// Kubelet's patience, as many times as this machine is slower now than one with a CPU for every process.
 fn patience() -> Duration {
     let begun = Instant::now();
     let told = Command::new(DAEMON).arg("--version").output();

@@ -156,7 +156,7 @@ fn has_nothing_to_write(node: &Node) -> anyhow::Result<bool> {
     Ok(plan["writes"].as_array().context("writes")?.is_empty())
 }
 
-/// Holds up everybody at some files.
+/// Holds up every process at some files.
 struct Checkpoint {
     group: Fanotify,
     /// The daemon's process.

@@ -143,7 +143,7 @@ fn switch(cpus: &CpuSet, is_on: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the kernel allows everybody now.
+/// What the kernel allows each container now.
 fn allowed(owned: &[Placed], noisy: &Placed) -> anyhow::Result<Vec<Option<CpuSet>>> {
     let pids = owned.iter().map(|placed| placed.pid).chain([noisy.pid]);
     pids.map(allowed_by_kernel).collect()

@@ -220,7 +220,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts everybody but the hog.
+    /// Starts all but the hog.
     ///
     /// # Errors
     /// A program is not installed, or does not start.

@@ -187,7 +187,7 @@ impl Budgets {
         whole
     }
 
-    /// Units that a newcomer can take from `id` while it also asks for `shared` CPU time on the pool; `loads` are those of the budgets.
+    /// Units that a new request can take from `id` while it also asks for `shared` CPU time on the pool; `loads` are those of the budgets.
     pub(crate) fn takeable_by(
         &self,
         supply: &Supply<'_>,

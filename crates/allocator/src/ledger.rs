@@ -171,9 +171,9 @@ pub enum RelocateError {
 pub struct Holdings {
     /// CPUs that are not exclusive, reserved or isolated.
     free: Counted,
-    /// Of these, those that a newcomer may own.
+    /// Of these, those that a new request may own.
     open: Counted,
-    /// Isolated CPUs that a newcomer may own.
+    /// Isolated CPUs that a new request may own.
     open_isolated: CpuSet,
     /// The owner of each exclusive CPU, by CPU number.
     owners: Vec<Option<Owner>>,
@@ -229,12 +229,12 @@ impl Ledger {
         &self.holdings.free
     }
 
-    /// Shared CPUs that a newcomer may own.
+    /// Shared CPUs that a new request may own.
     pub(crate) fn open(&self) -> &Counted {
         &self.holdings.open
     }
 
-    /// Isolated CPUs that a newcomer may own.
+    /// Isolated CPUs that a new request may own.
     pub(crate) fn open_isolated(&self) -> &CpuSet {
         &self.holdings.open_isolated
     }
@@ -279,7 +279,7 @@ impl Ledger {
         self.holdings.owners.get(cpu.0 as usize).copied().flatten()
     }
 
-    /// Everybody, by id.
+    /// All of them, by id.
     pub fn allocations(&self) -> impl Iterator<Item = (ContainerId, &Allocation)> {
         self.holdings.allocations.iter().map(|(id, allocation)| (*id, allocation))
     }

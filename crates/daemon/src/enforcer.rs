@@ -407,7 +407,7 @@ impl Enforcer {
         self.patience.contested().count() + self.sets.contested()
     }
 
-    /// Whatever has failed is tried again with the next look, and everybody's threads are looked at.
+    /// Whatever has failed is tried again with the next look, and the threads of all containers are looked at.
     pub(crate) fn insist(&mut self) {
         self.patience.insist();
         self.sets.insist();

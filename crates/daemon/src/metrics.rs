@@ -120,8 +120,7 @@ struct Cpus {
     class: &'static str,
 }
 
-const KEPT_HELP: &str =
-    "CPUs that containers keep from others beside their own: idle, or closed to other owners";
+const KEPT_HELP: &str = "CPUs that containers keep from others beside their own: idle, or closed to other exclusive containers";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kept {
@@ -153,7 +152,7 @@ struct OfCheck {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    /// With names of containers, which not everybody is told.
+    /// With names of containers, which not every client is told.
     by_container: Registry,
     /// Without a prefix.
     process: Registry,
@@ -288,7 +287,7 @@ impl Metrics {
         registry.register("containers_elsewhere", ELSEWHERE, self.containers_elsewhere.clone());
         registry.register(
             "containers",
-            "Containers in the ledger, by class of their CPUs and QoS class; with CPUs of their own: exclusive",
+            "Containers in the ledger, by class of their CPUs and QoS class; with exclusive CPUs: exclusive",
             self.containers.clone(),
         );
         registry.register(
@@ -330,12 +329,12 @@ impl Metrics {
         );
         self.registry.register(
             "file_drifts",
-            "Kernel files that somebody else has changed, by the file's name and who; runtime, systemd: along with something else",
+            "Kernel files that another program has changed, by the file's name and the program; runtime, systemd: along with something else",
             self.file_drifts.clone(),
         );
         self.registry.register(
             "files",
-            "Values in kernel files: changed by bayplan, failing to be written (with groups of resctrl that could not be made, removed or filled), contested (left to whoever else changes them), and lacking (problems that the plan names: what is wanted and cannot be had here)",
+            "Values in kernel files: changed by bayplan, failing to be written (with groups of resctrl that could not be made, removed or filled), contested (left to the other program that changes them), and lacking (problems that the plan names: what is wanted and cannot be had here)",
             self.files.clone(),
         );
         self.registry.register(

@@ -185,7 +185,7 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
     }
 }
 
-/// One reading serves everybody.
+/// One reading serves all callers.
 fn interval_of(config: &Config) -> Duration {
     match config.rebalance.mode {
         Mode::Off => config.observe_interval,

@@ -86,7 +86,7 @@ impl ResourcesDir {
     }
 }
 
-/// Everybody in the container may read it, whatever umask the daemon has.
+/// Every process in the container may read it, whatever umask the daemon has.
 fn write(root: &Path, file: &ResourcesFile) -> io::Result<()> {
     let dir = root.join(&file.dir);
     if file.is_new {

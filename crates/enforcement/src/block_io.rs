@@ -24,7 +24,7 @@ const WEIGHTS: [&str; 2] = ["io.weight", "io.bfq.weight"];
 pub struct BlockIoRule {
     /// Paths and patterns such as `/dev/disk/by-id/*SSD*`; none: all disks that no rule names.
     pub devices: Vec<String>,
-    /// 1 to 1000, where 100 is what everybody else has.
+    /// 1 to 1000, where 100 is what all others have.
     pub weight: Option<u32>,
     /// Bytes per second.
     pub read_bps: Option<u64>,

@@ -21,7 +21,7 @@ use crate::kernel::Kernel;
 /// How a group shares what it has (`mode`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GroupMode {
-    /// With everybody.
+    /// With all groups.
     #[default]
     Shareable,
     /// With no other group.

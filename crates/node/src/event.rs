@@ -70,7 +70,7 @@ pub enum Event {
     SetMode(Mode),
     /// What would change with this mode?
     PlanMode(Mode),
-    /// Where everybody runs, to be compared with where they should.
+    /// Where all containers run, to be compared with where they should.
     ReadBack(RuntimeView),
     /// What the kernel's files say of containers with sets that were changed past the runtime, when the state was at this step; by the runtime's ids.
     SetsChanged(u64, BTreeMap<String, Pinning>),

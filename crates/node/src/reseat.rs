@@ -156,7 +156,7 @@ impl NodeState {
         step
     }
 
-    /// Everybody on these pools. One that is sent away may not stay, for the reason that is given.
+    /// All containers on these pools. One that is sent away may not stay, for the reason that is given.
     pub(crate) fn reseat_all(
         &mut self,
         machine: ChangedMachine,
@@ -177,7 +177,7 @@ impl NodeState {
         self.reseat_from(&places, by, sent_away, now, step)
     }
 
-    /// Where everybody is, in the journal's words.
+    /// Where all containers are, in the journal's words.
     pub(crate) fn forms(&self) -> Vec<(ContainerId, AllocationForm)> {
         let ids = self.containers.keys();
         ids.filter_map(|id| Some((*id, self.place(*id)?))).collect()
@@ -471,7 +471,7 @@ fn refuse_double_claims(seats: &mut [Seat]) {
         match &seat.had {
             Ok(had) if had.exclusive.intersects(&claimed) => {
                 let twice = had.exclusive.intersection(&claimed);
-                seat.had = Err(format!("CPUs {twice} have a later owner"));
+                seat.had = Err(format!("CPUs {twice} went to a later container"));
             }
             Ok(had) => claimed.union_with(&had.exclusive),
             Err(_) => {}

@@ -451,12 +451,12 @@ impl NodeState {
         self.next_id = self.next_id.max(next_id);
     }
 
-    /// What a container asks for, also by annotation, and with everybody else as its neighbours.
+    /// What a container asks for, also by annotation, and with all others as its neighbours.
     pub(crate) fn request(&self, id: ContainerId, spec: &NewContainer) -> (Request, Vec<Warning>) {
         self.request_beside(id, spec, None)
     }
 
-    /// The same beside a newcomer that is not placed yet.
+    /// The same beside a new container that is not placed yet.
     fn request_beside(
         &self,
         id: ContainerId,

@@ -322,7 +322,7 @@ pub struct Explanation {
     pub now: Option<ContainerStatus>,
     /// The decision.
     pub decision: Decision,
-    /// How far its CPUs are kept from everybody else, and why no further; absent for one that shares, and where kernel files are left alone.
+    /// How far its CPUs are kept from all others, and why no further; absent for one that shares, and where kernel files are left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
     /// Values in kernel files that are there for its sake, such as the limit of CPU time that is lifted.

@@ -27,7 +27,7 @@ static OBJECT: &[u8] = include_bytes_aligned!(env!("BAYPLAN_BPF_OBJECT"));
 
 /// The name of the probe that reads processors' counters.
 const COUNTERS: &str = "counters";
-/// Containers that can be watched, and one for everybody else (`bpf/maps.h`).
+/// Containers that can be watched, and one slot for all other tasks (`bpf/maps.h`).
 const SLOTS: u32 = 1024;
 /// Intruders that the kernel's map has room for at least (`bpf/maps.h`), and for each CPU: softirqs, timers, a kernel thread of each kind and some processes,
 /// until they are taken out.
@@ -72,7 +72,7 @@ pub struct Drain {
     pub containers: BTreeMap<CgroupId, Counters>,
     /// Events by the cgroup that is watched; empty where none are counted.
     pub events: BTreeMap<CgroupId, EventCounts>,
-    /// Everybody else's. [`crate::Preempter::Itself`] is another of them there.
+    /// Those of all other tasks. [`crate::Preempter::Itself`] is another of them there.
     pub outside: Counters,
     /// What else ran on CPUs that a container owns.
     pub intrusions: Intrusions,

@@ -152,7 +152,7 @@ impl Plant {
         self.now
     }
 
-    /// Everybody, by id.
+    /// All tenants, by id.
     pub fn tenants(&self) -> &BTreeMap<ContainerId, Tenant> {
         &self.tenants
     }

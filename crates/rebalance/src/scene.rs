@@ -15,7 +15,7 @@ use crate::knob::Knob;
 pub struct Scene {
     /// The machine.
     pub topology: Arc<Topology>,
-    /// Everybody that bayplan placed.
+    /// Every container that bayplan placed.
     pub residents: BTreeMap<ContainerId, Resident>,
     /// CPUs without an owner.
     pub shared: CpuSet,

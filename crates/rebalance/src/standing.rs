@@ -15,7 +15,7 @@ pub(crate) struct Standing {
     pub proposal: Proposal,
     pub domain: Domain,
     pub stage: Stage,
-    /// How much everybody may have suffered when this was proposed, whether that was sure or not: 1 is at a limit.
+    /// How much each container may have suffered when this was proposed, whether that was sure or not: 1 is at a limit.
     pub ill_before: BTreeMap<ContainerId, f64>,
     /// From which container the victim suffered, and the CPUs that this one wanted then.
     pub culprit: Option<(ContainerId, f64)>,
@@ -34,7 +34,7 @@ pub(crate) struct Standing {
 /// Proposed ────────▶ Settling ─────────────▶ Kept
 ///    │ │               │  ▲ │                  │ fled in vain,
 ///    │ │ no word       │  └─┘ unrest           │ all well for long, covered,
-///    │ └───────────┐   │ no relief, harm,      │ someone gone, not allowed any more
+///    │ └───────────┐   │ no relief, harm,      │ one is gone, not allowed any more
 ///    │ refused     ▼   ▼ ten minutes of unrest ▼
 ///    └──────▶ (gone) Undone ◀──────────────────┘
 /// ```

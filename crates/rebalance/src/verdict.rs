@@ -22,7 +22,7 @@ const CHANCE: f64 = 1.5;
 /// No signal varies less than by this share of its value from round to round, however alike some of them were.
 const SPREAD_MIN: f64 = 0.03;
 
-/// So many times its limit a signal counts at most when gains and losses are compared, so that one that is far off does not outweigh everybody.
+/// So many times its limit a signal counts at most when gains and losses are compared, so that one that is far off does not outweigh all others.
 pub(crate) const SEVERITY_MAX: f64 = 10.0;
 
 /// Which part of a gap was closed, -1 to 1.

@@ -1,4 +1,4 @@
-//! The last rounds of everybody. In: rounds as they come. Out: series, newest first, with a hole where nothing was measured.
+//! The last rounds of all containers. In: rounds as they come. Out: series, newest first, with a hole where nothing was measured.
 //!
 //! What cannot be true (not a number, negative, more than the machine has) is a hole, so that it is never compared with anything. The memory is
 //! bounded: as many rounds as are asked for, of the containers that are in the scene.
@@ -17,7 +17,7 @@ const BELIEVABLE_MAX: f64 = 1e18;
 /// A round says what came of a change unless more than this part of it was before that: one in so many.
 const BEFORE_PART: u32 = 10;
 
-/// The last rounds of everybody.
+/// The last rounds of all containers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Windows {
     /// Ends of the rounds, newest first; with those that were left out.

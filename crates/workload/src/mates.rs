@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// Containers as `NAME CPUS` of a pod that needs so many CPUs, and GiB as many; the last one is the newcomer.
+    /// Containers as `NAME CPUS` of a pod that needs so many CPUs, and GiB as many; the last one is the new one.
     fn check(qos: QosClass, whole: i64, containers: &[(&str, i64)], expected: &str) {
         let resources = |cpus: i64| Resources {
             cpu_shares: cpus * 1024,

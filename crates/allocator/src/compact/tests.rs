@@ -14,7 +14,7 @@ use crate::*;
 const GENEROUS: Limits =
     Limits { moves_max: 4, cpus_max: 64, memory_max: None, gain_min_percent: 10, states_max: 4000 };
 
-/// A ledger, and what everybody in it asked for.
+/// A ledger, and what each container in it asked for.
 struct Node {
     ledger: Ledger,
     requests: BTreeMap<ContainerId, Request>,

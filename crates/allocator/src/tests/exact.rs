@@ -25,14 +25,22 @@ fn worth(ledger: &Ledger, pool: &Pool, cpus: &CpuSet) -> Worth {
     if !is_uniform {
         return [pool.nodes.len(), pools.nodes_of(cpus).len(), 0, 0, 0, 0].map(Reverse);
     }
-    let l3s = pools.domains.iter().filter(|(level, _)| *level == Level::L3);
+    let domains = |at| pools.domains.iter().filter(move |(level, _)| *level == at);
+    // Over several packages or nodes as much as possible lies in one of them, which may cost an L3.
+    let is_in_one = |at| domains(at).any(|(_, domain)| cpus.is_subset(domain));
+    let l3s = match is_in_one(Level::NumaNode)
+        || pools.nodes_of(cpus).is_empty() && is_in_one(Level::Package)
+    {
+        true => domains(Level::L3).filter(|(_, l3)| l3.intersects(cpus)).count(),
+        false => 0,
+    };
     [
         pool.nodes.len(),
         pools.nodes_of(cpus).len(),
         split.clone().count(),
         pool.cpus.len(),
         split.filter(is_whole).count(),
-        l3s.filter(|(_, l3)| l3.intersects(cpus)).count(),
+        l3s,
     ]
     .map(Reverse)
 }

@@ -224,7 +224,7 @@ fn more_nodes_than_a_mask_has_bits_are_no_harder() {
 
 #[test]
 fn a_restart_moves_nobody_in_whatever_order_containers_are_found() {
-    // nri-plugins place everybody anew, in the order of a hash map.
+    // nri-plugins place all containers anew, in the order of a hash map.
     let steps = ["1 3", "2 0+700", "3 5", "4 1+500", "-1", "5 2", "6 0+0", "7 7"];
     let ledger = played("pack:2 numa:2 core:4 pu:2 mem:8", "0", &steps);
     let mut again = Ledger::new(std::sync::Arc::new(ledger.pools().clone()));

@@ -49,7 +49,9 @@ pub(crate) fn play(entries: &[Entry], setting: &Setting) -> anyhow::Result<Playe
             return Ok(player.played);
         }
     }
-    bail!("nothing in this history says where everybody was; is the beginning of the file missing?")
+    bail!(
+        "this history has no complete snapshot of the node; is the beginning of the file missing?"
+    )
 }
 
 /// What is known before the first opening.
@@ -242,7 +244,7 @@ impl Player<'_> {
         })
     }
 
-    /// The daemon was started again, or says anew where everybody is.
+    /// The daemon was started again, or says anew where all containers are.
     fn reopen(&mut self, entry: &Entry) -> anyhow::Result<()> {
         let Some(node) = &entry.node else { return Ok(()) };
         let gone = self.live.iter().filter(|(id, _)| !node.live.contains(id));
@@ -586,7 +588,7 @@ impl Player<'_> {
         is_held.then(|| self.places().remove(&runtime_id(number))).flatten()
     }
 
-    /// Where everybody is, by the runtime's id.
+    /// Where all containers are, by the runtime's id.
     fn places(&mut self) -> BTreeMap<String, Place> {
         let step = self.state.step(Event::Status, self.now);
         let Answer::Status(status) = step.answer else { return BTreeMap::new() };

@@ -203,7 +203,7 @@ fn under_another_policy_sharers_are_elsewhere_and_owners_are_not() {
     assert_eq!(report.elsewhere().len(), 1);
 }
 
-/// From any entry on that says where everybody is, the rest of a history is one, too.
+/// From any entry on that says where all containers are, the rest of a history is one, too.
 #[test]
 fn a_history_may_begin_in_the_middle() {
     let line = "numa:2 l3:1 core:4 pu:2 mem:8";

@@ -290,7 +290,7 @@ impl State {
             pod_sandbox_status: self.pod(pod_id).map(render::pod_status),
             containers_statuses: self.containers_of(pod_id).map(render::container_status).collect(),
         };
-        // Without a listener is ordinary.
+        // Having no listener is ordinary.
         let _ = self.events.send(event);
         self.note_change();
     }

@@ -17,7 +17,7 @@ use nix::errno::Errno;
 pub(crate) struct GroupWork {
     pub(crate) plan: GroupPlan,
     pub(crate) assignments: Vec<Assignment>,
-    /// How often everybody's threads are looked at.
+    /// How often the threads of all containers are looked at.
     pub(crate) sweep_interval: Duration,
 }
 
@@ -31,12 +31,12 @@ const NEW_FOR: Duration = Duration::from_secs(5);
 pub(crate) struct Settled {
     /// The look that has found all threads in place first.
     since: BTreeMap<Assignment, Duration>,
-    /// When everybody was looked at last.
+    /// When all were looked at last.
     swept: Option<Duration>,
 }
 
 impl Settled {
-    /// Everybody is looked at next.
+    /// All are looked at next.
     pub(crate) fn insist(&mut self) {
         self.swept = None;
     }

@@ -40,7 +40,7 @@ type Labels = Vec<(&'static str, String)>;
 /// A value that is absent has no line.
 pub(super) type Labelled = (Labels, Option<f64>);
 
-/// What has these values. Those of containers have names that users choose, and are not told to everybody.
+/// What has these values. Those of containers have names that users choose, and are not told to every client.
 #[derive(Clone, Copy)]
 pub(super) enum Values {
     /// Of the node and its CPUs.

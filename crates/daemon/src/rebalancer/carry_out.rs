@@ -61,7 +61,7 @@ impl RebalancerTask {
     /// A container that was made to leave CPUs runs there again where too few others would be left for what it asks for now, together with those that
     /// have come there since, or where it owns CPUs now: then that has ended, and is told so. It does not come back by itself. Of several moves of
     /// one container the newest ends first, and the others only if it still runs on CPUs that they are about. So it is with memory that belongs
-    /// elsewhere now, or for which there is no room at home any more. Gives where everybody is then.
+    /// elsewhere now, or for which there is no room at home any more. Gives where all containers are then.
     pub(super) async fn end_moves(
         &self,
         looker: &mut Looker,
@@ -166,8 +166,8 @@ fn why_there(knob: Knob, it: &Occupant) -> &'static str {
         _ if it.is_left_alone => "its CPUs are not Bayplan's to say",
         _ if it.exclusive.is_empty() => "too few other CPUs would be left for it",
         _ if knob == Knob::MoveOwner => {
-            "no other CPUs of its NUMA nodes can be its own that are as good, or it may not be moved now"
+            "no other CPUs of its NUMA nodes that are as good can be exclusive to it, or it may not be moved now"
         }
-        _ => "it has CPUs of its own",
+        _ => "it has exclusive CPUs",
     }
 }

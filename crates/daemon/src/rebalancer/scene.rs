@@ -107,7 +107,7 @@ pub(super) fn note_drift(scene: &mut Scene, drift: &Drift) {
     }
 }
 
-/// How far to go with everybody. Where nothing can be turned, it is said what would be.
+/// How far to go with each container. Where nothing can be turned, it is said what would be.
 fn modes_of(occupancy: &Occupancy, bounds: Bounds<'_>) -> BTreeMap<ContainerId, Mode> {
     let Bounds { config, reach } = bounds;
     let most = if reach.knobs.is_empty() { Mode::Observe } else { Mode::Act };

@@ -178,7 +178,7 @@ fn annotated(wish: &str, occupant: Occupant) -> Occupant {
     occupant
 }
 
-/// Mode and knobs of everybody on a node in mode `act` that can turn all that is in files.
+/// Mode and knobs of all containers on a node in mode `act` that can turn all that is in files.
 fn check_offer(occupants: Vec<Occupant>, expected: Expect) {
     check_offer_of([Knob::Idle, Knob::Suppress, Knob::Burst].into(), occupants, expected);
 }
@@ -261,7 +261,7 @@ fn who_is_limited_keeps_its_cpus_and_who_cannot_be_leaves_some() {
     );
 }
 
-/// On a node with two caches of one CPU, in mode `act` for everybody.
+/// On a node with two caches of one CPU, in mode `act` for all containers.
 #[track_caller]
 fn check_moves(occupant: Occupant, expected: &[Knob]) {
     check_moves_on("numa:1 l3:2 core:1 pu:1", occupant, expected);

@@ -110,7 +110,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Where a newcomer could go.
+/// Where a new container could go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// Into a group that is there.

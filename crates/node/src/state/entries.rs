@@ -141,7 +141,7 @@ impl NodeState {
 
     /// Its sets are not those that it was told.
     pub(crate) fn changed_by_others(&self, id: ContainerId, why: &str) -> Option<Entry> {
-        let why = format!("{why}: somebody else has changed that; the runtime is told again");
+        let why = format!("{why}: another program has changed that; the runtime is told again");
         let after = self.place_now(id);
         Some(Entry { who: Some(self.who(id)?), after, ..Entry::failure(why) })
     }

@@ -699,7 +699,7 @@ impl World {
         self.view = Some(RuntimeView { basis, containers: self.real.iter().map(seen).collect() });
     }
 
-    /// A whole sync in which nothing goes wrong: afterwards the ledger is about what the runtime has, and everybody is in place.
+    /// A whole sync in which nothing goes wrong: afterwards the ledger is about what the runtime has, and every container is in place.
     fn sync(&mut self) -> Result<(), TestCaseError> {
         self.failing = 0;
         self.report_failures();

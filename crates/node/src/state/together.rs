@@ -63,8 +63,8 @@ impl NodeState {
         found
     }
 
-    /// Finds out whether a newcomer is silent, and lets the others of its pod count what is theirs beside it, so that it finds the CPUs
-    /// that the pod has for it.
+    /// Finds out whether a new container is silent, and lets the others of its pod count what is theirs beside it, so that it finds the CPUs that the
+    /// pod has for it.
     pub(super) fn make_way(
         &mut self,
         id: ContainerId,
@@ -252,7 +252,7 @@ impl NodeState {
             container.touched = self.steps;
         }
         self.remember_home(id);
-        let why = "so that its pod has together what the pod asked for";
+        let why = "so that the containers of its pod have together what the pod asked for";
         done.told.history.push(self.relocation(id, By::Room, place, why));
         if !done.before.iter().any(|(other, ..)| *other == id) {
             done.before.push((id, before, Some(held)));

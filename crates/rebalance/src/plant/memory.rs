@@ -3,8 +3,8 @@
 //! Cache: in equilibrium a container's share of a cache is its share of what is brought in (Chandra et al., HPCA 2005; Xu et al., ISPASS 2010), and misses fall as a power of that
 //! share (Hartstein et al., "Cache Miss Behavior: Is It √2?", CF 2006, with exponents from 0.3 to 0.7).
 //!
-//! Bandwidth: latency is constant up to 40 % of what a node sustains, rises in a line up to 80 %, then steeply (Jacob 2009). Past 100 % it rises until everybody is
-//! slow enough.
+//! Bandwidth: latency is constant up to 40 % of what a node sustains, rises in a line up to 80 %, then steeply (Jacob 2009). Past 100 % it rises
+//! until every tenant is slow enough.
 
 use super::layout::Layout;
 use super::tenant::Nature;
@@ -52,11 +52,11 @@ impl User {
 pub(super) struct Memory {
     /// MiB, by container and cache.
     pub(super) occupancy: Vec<Vec<f64>>,
-    /// How much longer memory takes because of everybody's load, by node.
+    /// How much longer memory takes because of the load of all tenants, by node.
     pub(super) strains: Vec<f64>,
 }
 
-/// What memory does to everybody.
+/// What memory does to each tenant.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Effect {
     /// Nanoseconds per instruction, by container.

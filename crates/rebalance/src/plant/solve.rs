@@ -79,7 +79,7 @@ impl State {
     }
 }
 
-/// Lives through one period. Returns what is true of everybody and what could be measured of it.
+/// Lives through one period. Returns what is true of every tenant and what could be measured of it.
 pub(super) fn solve(layout: &Layout, bodies: &[Body], state: &mut State) -> Vec<(Truth, Sample)> {
     let limits = limits(bodies);
     let mut effect = Effect::default();

@@ -131,7 +131,7 @@ fn play(history: &History) -> Vec<(Duration, Vec<Decision>)> {
         }
         told.push((now, decisions));
     }
-    // Everybody goes, and time passes: nothing may stay in force.
+    // All containers go, and time passes: nothing may stay in force.
     let nobody = Scene { residents: BTreeMap::new(), ..whole };
     for _ in 0..1000 {
         now += Duration::from_secs(5);

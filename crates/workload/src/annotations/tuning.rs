@@ -63,7 +63,7 @@ pub enum WakeUp {
 /// A scheduling domain of a container's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CpuPartition {
-    /// The one of everybody.
+    /// The one for all.
     #[default]
     None,
     /// Its own, with load balancing.

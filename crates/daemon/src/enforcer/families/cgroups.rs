@@ -290,7 +290,7 @@ fn pod_limits(occupancy: &Occupancy) -> BTreeMap<&str, PodLimits> {
     pods
 }
 
-/// The node needs it, so what is for everybody of a QoS class is not for it.
+/// The node needs it, so what is for all of a QoS class is not for it.
 fn is_system(occupant: &Occupant, config: &Config) -> bool {
     let namespace = &occupant.spec.pod.namespace;
     occupant.class == CpuClass::Reserved
@@ -326,7 +326,7 @@ impl<'a> Member<'a> {
         let owns_all = !exclusive.is_empty() && exclusive == cpus && !is_left_alone && !is_together;
         let qos = spec.pod.qos;
         let burst = u64::try_from(config.burst_percent).unwrap_or_default();
-        // A class of everybody's is no mistake where there is none.
+        // A class for all is no mistake where there is none.
         let name = qos.map(QosClass::name).unwrap_or_default();
         let of_qos = |is_class: bool| is_class.then(|| name.to_owned());
         let burst = tuning.burst_percent.unwrap_or(burst);

@@ -84,7 +84,7 @@ pub(super) fn gather_resctrl(
             wanted.monitored.truncate(most);
             gathered.problems.push(format!(
                 "resctrl: {most} containers are monitored and no more, because each cache has to be asked for each, and {READS_MAX} values are the most at a look; \
-                 who owns CPUs comes first (resctrl.monitor)"
+                 exclusive containers come first (resctrl.monitor)"
             ));
         }
     }
@@ -313,7 +313,7 @@ fn class_of(
                 "resctrl: {} asks for class `{name}`, which pods cannot ask for (kubernetes.denyPodAnnotation)",
                 occupant.name
             )),
-            // Everybody may be in the root's.
+            // Any container may be in the root's.
             None if parsed.as_ref().is_some_and(ClassName::is_root) => return ClassName::root(),
             None => {
                 let known: Vec<&str> = classes.keys().copied().collect();

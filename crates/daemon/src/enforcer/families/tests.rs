@@ -312,7 +312,7 @@ fn shared(machine: FakeResctrl) -> Arc<Mutex<FakeResctrl>> {
     Arc::new(Mutex::new(machine))
 }
 
-/// The machine as everybody wants it, and the changes that lead there and back.
+/// The machine as all want it, and the changes that lead there and back.
 fn right(scene: &Scene) -> (Files, [Vec<String>; 2]) {
     let (kernel, state) = (shared(machine()), tempfile::tempdir().unwrap());
     let begin = tree(&kernel);

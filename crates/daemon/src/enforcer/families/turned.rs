@@ -1,7 +1,7 @@
 //! What the rebalancer has turned. In: turned knobs, which containers they are turned on, what others want. Out: settings, and which of them belong
 //! to which proposal.
 //!
-//! How far a container may burst is wanted by `cgroups.rs`, with what everybody else wants of that file.
+//! How far a container may burst is wanted by `cgroups.rs`, with what all others want of that file.
 
 use std::collections::BTreeMap;
 

@@ -155,7 +155,9 @@ fn a_record_without_labels_is_of_an_earlier_version_and_is_read() {
 #[test]
 fn a_burst_level_without_shared_cpus_of_its_own_is_told() {
     let told = |line: &str, level: &str| {
-        let container = annotated("web", "app", &[("bayplan.dev/unlimited-burstable", level)]);
+        let mut container = annotated("web", "app", &[("bayplan.dev/unlimited-burstable", level)]);
+        container.pod.qos = Some(QosClass::Burstable);
+        container.resources = Resources { cpu_shares: 1024, ..Resources::default() };
         let mut state = state(line);
         let event = Event::TryAdmit(Ticket(0), Box::new(container));
         let notes = state.step(event, Timestamp::UNIX_EPOCH).notes;

@@ -195,9 +195,9 @@ fn memory_comes_home_and_does_not_follow_when_that_is_elsewhere() {
     .assert_eq(&text);
 }
 
-/// Plays on two nodes of two caches of four CPUs each. `CONTAINER leaves CPUS` turns `move` or `move-owner` beside what is turned already, `end` takes back all;
-/// `share NAME MILLI` and `own NAME CPUS` create containers, after which it is shown where everybody is, `-NAME` ends one; `pause`, `drain` and `restore` are what they say. Else shows what is
-/// written.
+/// Plays on two nodes of two caches of four CPUs each. `CONTAINER leaves CPUS` turns `move` or `move-owner` beside what is turned already, `end`
+/// takes back all; `share NAME MILLI` and `own NAME CPUS` create containers, after which it is shown where all are, `-NAME` ends one; `pause`,
+/// `drain` and `restore` are what they say. Else shows what is written.
 struct Stage {
     state: NodeState,
     ids: BTreeMap<String, String>,
