@@ -640,7 +640,8 @@ fn a_member_of_a_group_above_a_lowered_maximum_may_be_resized_down() {
     expect!["bayplan: n/a/c refused: its group web[0] cannot be fitted: 7 CPUs would be requested of at most 4"].assert_eq(&node.resize("n/a/c", 4000));
     expect![[r#"
           web[0] : 1-3,9-11, n/a/c on 1-3,9-11, n/b/c on 1-3,9-11
-    "#]].assert_eq(&node.shown());
+    "#]]
+    .assert_eq(&node.shown());
 }
 
 #[test]
@@ -659,7 +660,8 @@ fn where_a_group_is_its_type_says_and_a_members_own_words_are_told_to_be_in_vain
     let container = node.state.containers.values().next().unwrap();
     expect![[r#"
         annotation `bayplan.dev/siblings` has no effect: it runs on the CPUs of the group web[0]
-        annotation `bayplan.dev/within` has no effect: it runs on the CPUs of the group web[0]"#]].assert_eq(&container.decision.warnings.join("\n"));
+        annotation `bayplan.dev/within` has no effect: it runs on the CPUs of the group web[0]"#]]
+    .assert_eq(&container.decision.warnings.join("\n"));
 }
 
 #[test]

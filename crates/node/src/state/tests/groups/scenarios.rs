@@ -129,13 +129,15 @@ fn balloons_of_namespaces_grow_apart() {
         }],
         &["a/p1/c 2000", "b/p2/c 2000", "a/p3/c 2000", "b/p4/c 2000", "c/p5/c 6000", "d/p6/c 2000"],
         expect![[r#"
-            a/p/c 2000: on 1,9
-            b/p/c 2000: on 1-2,9-10
-            a/q/c 2000: on 1-3,9-11
-            b/q/c 2000: on 1-4,9-12
-            c/p/c 6000: on 1-7,9-15
-            d/p/c 2000: bayplan: d/p/c refused: no group of `ns` has room; a new ns: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed
-              ns[0] : 1-7,9-15, a/p/c on 1-7,9-15, a/q/c on 1-7,9-15, b/p/c on 1-7,9-15, b/q/c on 1-7,9-15, c/p/c on 1-7,9-15
+            a/p1/c 2000: on 1,9
+            b/p2/c 2000: on 2,10
+            a/p3/c 2000: on 1,3,9,11
+            b/p4/c 2000: on 2,4,10,12
+            c/p5/c 6000: on 5-7,13-15
+            d/p6/c 2000: bayplan: d/p6/c refused: no group of `ns` has room; ns[1]: needs 6 exclusive CPUs; 5 are free
+              ns[0] : 1,3,9,11, a/p1/c on 1,3,9,11, a/p3/c on 1,3,9,11
+              ns[1] : 2,4,10,12, b/p2/c on 2,4,10,12, b/p4/c on 2,4,10,12
+              ns[2] : 5-7,13-15, c/p5/c on 5-7,13-15
         "#]],
     );
 }
@@ -202,13 +204,13 @@ fn zones_of_namespaces_with_exclusive_containers() {
             team-a/p/c 1000 Guaranteed: on 2
             team-a/q/c 100: on 3,8-9
             team-a/r/c 3000 Guaranteed: on 4-5,10
-            team-b/p/c 500: on 1,7
-            team-c/p/c 500: bayplan: team-c/p/c refused: no group of `zone` has room; a new zone: none of its domains is free
-            team-d/p/c 500: bayplan: team-d/p/c refused: no group of `zone` has room; a new zone: none of its domains is free
+            team-b/s/c 500: on 1,7
+            team-c/t/c 500: bayplan: team-c/t/c refused: no group of `zone` has room; a new zone: none of its domains is free
+            team-d/u/c 500: bayplan: team-d/u/c refused: no group of `zone` has room; a new zone: none of its domains is free
             -team-a/p/c: gone
               zone[0] team-a: 2-3,8-9, team-a/q/c on 2-3,8-9
               zone[1] team-a: 4-5,10-11, team-a/r/c on 4-5,10
-              zone[2] team-b: 1,7, team-b/p/c on 1,7
+              zone[2] team-b: 1,7, team-b/s/c on 1,7
         "#]],
     );
 }
