@@ -401,6 +401,15 @@ mod tests {
     }
 
     #[test]
+    fn a_mask_is_one_number() {
+        for (cpus, expected) in
+            [("", "0x0"), ("0", "0x1"), ("4,12", "0x1010"), ("32", "0x100000000")]
+        {
+            assert_eq!(mask(&cpus.parse().unwrap()), expected);
+        }
+    }
+
+    #[test]
     fn the_command_goes_before_the_environment() {
         let check = |command: &[&str], variables: &[(&str, &str)], expected: &str| {
             let command: Vec<String> = command.iter().map(|it| (*it).to_owned()).collect();

@@ -485,7 +485,7 @@ pub static KEYS: &[Key] = &[
         name: "cpu-partition",
         values: Values::Words(&["root", "isolated", "none"]),
         default: "as isolation.partition says",
-        meaning: "where all its CPUs are exclusive: nothing else in the system runs there; isolated: nor are its own threads moved among them, so it has to place them itself; only where `permissions` allow it",
+        meaning: "where all its CPUs are exclusive: nothing else runs there; isolated: nor are its own threads moved among them, so it has to place them itself; only where `permissions` allow it",
         older: &[],
         fills: &[Field::Partition],
         set: |asked, said| put(&mut asked.tuning.partition, Some(word(said.value, PARTITION)?)),
