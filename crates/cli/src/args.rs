@@ -673,7 +673,7 @@ fn form(name: &Path) -> Option<Output> {
 pub(crate) enum PolicyName {
     /// Shared containers run within one NUMA node, or as few as they need
     TopologyAware,
-    /// Shared containers run together, on all CPUs without an owner
+    /// Shared containers run together, on all CPUs that are not exclusive
     OneSharedPool,
 }
 
