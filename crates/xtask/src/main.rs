@@ -1,4 +1,4 @@
-//! Automation of the project: `cargo xtask setup`, `test`, `fuzz`, `deny`, `nightly`, `lab`, `tidy`, `shape` and `package`.
+//! Automation of the project: `cargo xtask setup`, `test`, `fuzz`, `deny`, `nightly`, `lab`, `reenact`, `tidy`, `shape` and `package`.
 
 #![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
 
@@ -11,6 +11,7 @@ mod modules;
 mod nightly;
 mod package;
 mod program;
+mod reenact;
 mod setup;
 mod shape;
 mod test;
@@ -52,6 +53,9 @@ fn main() -> ExitCode {
         ["deny"] => deny().map(Some),
         ["fuzz", args @ ..] => fuzz::run(args),
         ["nightly", wanted @ ..] => nightly::run(wanted).map(Some),
+        ["reenact", args @ ..] => reenact::run(args),
+        // As the first process of a namespace, for one measurement.
+        ["reenact-inside", task] => reenact::inside(task).map(Some),
         ["lab", args @ ..] => lab::run(args),
         _ => Ok(None),
     };
@@ -59,7 +63,7 @@ fn main() -> ExitCode {
         Ok(Some(())) => ExitCode::SUCCESS,
         Ok(None) => {
             print!("{HELP}{}{}{}{}", fuzz::HELP, nightly::HELP, package::HELP, lab::HELP);
-            print!("{}{}", chart::HELP, image::HELP);
+            print!("{}{}{}", chart::HELP, image::HELP, reenact::HELP);
             if args == ["help"] { ExitCode::SUCCESS } else { ExitCode::from(64) }
         }
         Err(error) => {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::decision::Decision;
 use crate::event::{Note, Step};
+use crate::groups::GroupForm;
 use crate::history::{By, Entry, Kind, MachineForm, NodeForm, Place, Who};
 use crate::record::{AllocationForm, ContainerForm};
 use crate::state::{Container, NodeState};
@@ -207,6 +208,7 @@ impl NodeState {
             config: self.origin.config.as_ref().to_owned(),
             mode: self.mode(),
             live: self.containers.keys().map(|id| id.0).collect(),
+            groups: self.groups.instances.iter().map(|(id, it)| GroupForm::new(*id, it)).collect(),
         };
         Entry { node: Some(Box::new(node)), ..Entry::new(kind) }
     }

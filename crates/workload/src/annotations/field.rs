@@ -112,6 +112,26 @@ impl Reach {
 }
 
 impl Field {
+    /// Whether it says where exclusive CPUs are, which for a member of a group its type says.
+    pub(super) fn is_place_of_cpus(self) -> bool {
+        matches!(
+            self,
+            Field::Siblings
+                | Field::Packing
+                | Field::OnlyWholeCores
+                | Field::Apart
+                | Field::Isolated
+                | Field::CoreKind
+                | Field::Priority
+                | Field::Within
+                | Field::IsEven
+                | Field::Near
+                | Field::IsNearEach
+                | Field::Affinity
+                | Field::BurstLevel
+        )
+    }
+
     /// Every field.
     pub const ALL: [Field; 36] = [
         Field::Requests,
