@@ -380,7 +380,7 @@ pub struct TermsForm {
     /// It has CPUs of its own in that group.
     #[serde(skip_serializing_if = "Not::not")]
     is_inside: bool,
-    /// A group whose members run on idle CPUs of domains of this level.
+    /// A group with members that run on idle CPUs of domains of this level.
     #[serde(skip_serializing_if = "Option::is_none")]
     shares_idle: Option<String>,
 }

@@ -182,7 +182,7 @@ mod tests {
     const GIB: i64 = 1 << 30;
 
     #[test]
-    fn a_container_is_guaranteed_whose_requests_equal_its_limits() {
+    fn a_container_with_requests_equal_to_its_limits_is_guaranteed() {
         let memory = Some(Bytes(64 << 30));
         for (shares, quota, limit, score, expected) in [
             (2048, 200_000, 4 * GIB, 938, true),

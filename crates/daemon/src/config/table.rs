@@ -272,7 +272,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "requests.qosPerContainer",
         when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.qos_per_container)),
-        text: "A container of a Burstable pod whose own requests equal its limits gets CPUs as one of a Guaranteed pod.",
+        text: "A container of a Burstable pod with requests equal to its own limits gets CPUs as one of a Guaranteed pod.",
     },
     Key {
         name: "requests.preferIsolatedCpus",

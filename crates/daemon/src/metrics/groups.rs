@@ -8,8 +8,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::gauge;
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct OfType {
     pub(super) group_type: String,
@@ -47,7 +45,7 @@ impl GroupGauges {
     pub(super) fn set(&self, group_type: &str, counts: [usize; 3]) {
         let labels = OfType { group_type: group_type.to_owned() };
         for (family, count) in [&self.groups, &self.cpus, &self.members].iter().zip(counts) {
-            family.get_or_create(&labels).set(gauge(count));
+            family.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 }

@@ -131,7 +131,7 @@ pub static KEYS: &[Key] = &[
         name: "qos-per-container",
         values: FLAG,
         default: "as requests.qosPerContainer says",
-        meaning: "true: a container of a Burstable pod whose requests equal its limits gets CPUs as a Guaranteed one",
+        meaning: "true: a container of a Burstable pod with requests equal to its limits gets CPUs as a Guaranteed one",
         older: &[],
         fills: &[Field::OwnQos],
         set: |asked, said| put(&mut asked.has_own_qos, said.flag()?),

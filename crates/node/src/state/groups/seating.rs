@@ -227,7 +227,7 @@ impl NodeState {
         Some(())
     }
 
-    /// A member whose slot is not there any more has another one, or none.
+    /// A member that has lost its slot has another one, or none.
     pub(crate) fn leave_lost_slot(&mut self, id: ContainerId) {
         let Some(member) = self.groups.members.get(&id) else { return };
         let open = self.ledger.group(member.group).map(|it| &it.exclusive);
