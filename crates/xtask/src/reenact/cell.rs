@@ -130,10 +130,14 @@ fn last_lines(work: &Path) -> String {
 /// The logs of the last measurement that has failed.
 fn keep_logs(work: &Path, to: &Path) {
     let copied = crate::make_empty(to).and_then(|()| {
-        for entry in fs::read_dir(work)? {
+        let own = fs::read_dir(work)?;
+        // What containers have written; there is none before kubelet.
+        let theirs = fs::read_dir(work.join("out")).into_iter().flatten();
+        for entry in own.chain(theirs) {
             let path = entry?.path();
-            let is_kept =
-                path.extension().is_some_and(|it| it == "log" || it == "json" || it == "yaml");
+            let is_kept = path
+                .extension()
+                .is_some_and(|it| ["log", "json", "yaml", "txt"].iter().any(|kept| it == *kept));
             if let Some(name) = path.file_name().filter(|_| is_kept) {
                 fs::copy(&path, to.join(name))?;
             }

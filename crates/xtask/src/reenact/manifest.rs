@@ -196,6 +196,15 @@ pub(crate) fn network_script() -> String {
     format!("exec {UNPACKED}/usr/bin/qperf")
 }
 
+/// DPDK's test program between two ports that lead nowhere, on all CPUs of the container; prints packets per second every second. Without huge pages, which most
+/// machines have not set aside.
+pub(crate) fn packets_script(name: &str) -> String {
+    let drivers = libraries(UNPACKED);
+    format!(
+        "/bin/busybox mkdir -p /var/run; cpus=$(/bin/busybox awk '/^Cpus_allowed_list/ {{ print $2 }}' /proc/self/status); exec {UNPACKED}/usr/bin/dpdk-testpmd --no-huge -m 128 --no-pci --no-telemetry --lcores \"(0-1)@($cpus)\" -d $(echo {drivers}/librte_net_null.so.??) -d $(echo {drivers}/librte_mempool_ring.so.??) --vdev net_null0 --vdev net_null1 -- --forward-mode=io --auto-start --stats-period 1 --total-num-mbufs=2048 > {OUT}/{name}.txt 2>&1"
+    )
+}
+
 /// The parts of a text of [`steps_script`], by key; `None` while it is not complete.
 pub(crate) fn split_steps(text: &str) -> Option<Vec<(&str, &str)>> {
     let text = text.trim_end().strip_suffix("\nend")?;

@@ -103,6 +103,20 @@ pub(crate) fn parse_qperf(text: &str) -> anyhow::Result<(f64, f64)> {
     Ok((value("bw", "bytes/sec")?, value("latency", "ns")?))
 }
 
+/// From what `dpdk-testpmd --stats-period` has printed so far: packets per second that all ports have sent, of each period. The last one may not be complete, and is
+/// left out.
+pub(crate) fn parse_testpmd(text: &str) -> Vec<f64> {
+    let periods = text.split("Port statistics").skip(1);
+    let rates = periods.map(|period| {
+        let ports = period.lines().filter_map(|line| line.trim().strip_prefix("Tx-pps:"));
+        let ports = ports.filter_map(|it| it.split_whitespace().next()?.parse::<f64>().ok());
+        ports.sum::<f64>()
+    });
+    let mut rates: Vec<f64> = rates.collect();
+    rates.pop();
+    rates
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +124,7 @@ mod tests {
     const REDIS: &str = include_str!("recorded/redis-benchmark.txt");
     const WRK: &str = include_str!("recorded/wrk.txt");
     const STRESS_NG: &str = include_str!("recorded/stress-ng.txt");
+    const TESTPMD: &str = include_str!("recorded/testpmd.txt");
     const QPERF: &str = include_str!("recorded/qperf.txt");
 
     #[test]
@@ -140,6 +155,12 @@ mod tests {
         assert!(parse_stress_ng("stress-ng: info:  [1] dispatching hogs: 1 cpu").is_err());
         let stuck = STRESS_NG.replace("3215.72", "   0.00");
         assert!(parse_stress_ng(&stuck).is_err());
+    }
+
+    #[test]
+    fn packets_of_all_ports_count_once_a_period_is_complete() {
+        assert_eq!(parse_testpmd(TESTPMD), [0.0, 13_101_618.0]);
+        assert_eq!(parse_testpmd("EAL: Detected CPU lcores: 2"), [0.0; 0]);
     }
 
     #[test]

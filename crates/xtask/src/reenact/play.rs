@@ -16,16 +16,17 @@ use bayplan_types::CpuSet;
 
 use super::cell::{CGROUP_ROOT, Task, below, hierarchies};
 use super::manifest::{
-    Pod, Surroundings, affinity, kernel_command, network_script, noise_script, redis_script,
-    split_steps, steps_script, web_script,
+    Pod, Surroundings, affinity, kernel_command, network_script, noise_script, packets_script,
+    redis_script, split_steps, steps_script, web_script,
 };
 use super::node::{Running, await_running, submit, wait_for};
-use super::outputs::{parse_qperf, parse_redis, parse_stress_ng, parse_wrk};
+use super::outputs::{parse_qperf, parse_redis, parse_stress_ng, parse_testpmd, parse_wrk};
 use super::report::Measured;
 use super::scenario::{
     BACKGROUND, KERNELS, Kernel, MESSAGES, Noise, Orchestration, PAIR, Play, Qos, pair,
 };
 use super::sizes::Sizes;
+use super::statistics::Spread;
 
 const REDIS: u16 = 6379;
 /// Clients, bytes of a value, keys, and digits, as redis-benchmark understands them.
@@ -35,6 +36,8 @@ const WEB: [u16; 2] = [8000, 8001];
 const KERNEL_SECONDS: u32 = 2;
 const PAIR_SECONDS: u32 = 4;
 const WEB_SECONDS: &str = "5s";
+/// Seconds of testpmd that are measured.
+const PACKET_PERIODS: usize = 5;
 const QPERF_SECONDS: &str = "1";
 /// Load that is not measured, until caches and frequencies are as they stay.
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -65,6 +68,7 @@ pub(crate) fn play(task: &Task, play: Play) -> anyhow::Result<Measured> {
         Play::Alone => stage.alone(),
         Play::Web(orchestration) => stage.web(orchestration),
         Play::Network => stage.network(),
+        Play::Packets => stage.packets(),
         Play::Affinity { is_near } => stage.affinity(is_near),
     }
 }
@@ -251,6 +255,31 @@ impl Stage<'_> {
         }
         self.running.insert("background-1", hog);
         Ok(self.measured(values, None))
+    }
+
+    fn packets(&mut self) -> anyhow::Result<Measured> {
+        self.run(Pod::new("testpmd", Qos::Guaranteed, 1000, packets_script("testpmd")))?;
+        let file = self.task.work.join("out/testpmd.txt");
+        // Millions per second in so many periods that begin from now on; the one that is under way counts for nothing.
+        let rate = || {
+            let first = parse_testpmd(&fs::read_to_string(&file).unwrap_or_default()).len() + 1;
+            let limit = Duration::from_secs(60);
+            let text = wait_for("packets", limit, || {
+                let text = fs::read_to_string(&file).unwrap_or_default();
+                let is_complete = parse_testpmd(&text).len() >= first + PACKET_PERIODS;
+                Ok(is_complete.then_some(text))
+            })?;
+            let rates = parse_testpmd(&text).into_iter().skip(first).take(PACKET_PERIODS);
+            let spread = Spread::of(&rates.collect::<Vec<f64>>()).context("rates")?;
+            anyhow::Ok(spread.median / 1e6)
+        };
+        let mut values = BTreeMap::from([("packets_alone".to_owned(), rate()?)]);
+        let noise = noise_script(Noise::Cpu, 2 * self.sizes.aggressors);
+        self.run(Pod::new("background-1", Qos::Burstable, self.sizes.noise_milli, noise))?;
+        sleep(WARM_UP);
+        let before = self.background();
+        values.insert("packets_noisy".to_owned(), rate()?);
+        Ok(self.measured(values, before))
     }
 
     /// Lets compute kernels begin.

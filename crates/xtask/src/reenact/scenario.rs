@@ -43,6 +43,8 @@ pub(crate) enum Play {
     Web(Orchestration),
     /// TCP over a veth, first alone and then beside a hog.
     Network,
+    /// Packets between two virtual ports of DPDK, first alone and then beside a hog.
+    Packets,
     /// redis and its client as pods, whose client says that it belongs near redis, or far from it.
     Affinity { is_near: bool },
 }
@@ -82,10 +84,11 @@ pub(crate) struct Scenario {
 
 const CRI_RM: &str = "CRI Resource Manager, technology guide";
 const CPU_MANAGER: &str = "Kubernetes, feature highlight: CPU Manager";
+const CMK: &str = "Enhanced Platform Awareness, application note (CMK)";
 const KOORDINATOR: &str = "Koordinator, fine-grained CPU orchestration";
 
 /// In the order in which they are played.
-pub(crate) const SCENARIOS: [Scenario; 13] = [
+pub(crate) const SCENARIOS: [Scenario; 14] = [
     Scenario {
         name: "redis-guaranteed",
         title: "redis Guaranteed, background memcpy Burstable (table 8)",
@@ -177,8 +180,15 @@ pub(crate) const SCENARIOS: [Scenario; 13] = [
     Scenario {
         name: "qperf",
         title: "TCP over a veth, alone and beside a hog (figures 8 and 9)",
-        seed: "Enhanced Platform Awareness, application note (CMK)",
+        seed: CMK,
         play: Play::Network,
+        form: Form::Values,
+    },
+    Scenario {
+        name: "testpmd",
+        title: "DPDK forwards packets between virtual ports, alone and beside a hog (figure 6)",
+        seed: CMK,
+        play: Play::Packets,
         form: Form::Values,
     },
 ];
@@ -284,6 +294,9 @@ impl Scenario {
                 metric("p90".into(), "RT-p90".into(), "ms", true),
                 metric("p99".into(), "RT-p99".into(), "ms", true),
             ],
+            Play::Packets => ["alone", "noisy"]
+                .map(|when| metric(format!("packets_{when}"), when.into(), "millions/s", false))
+                .to_vec(),
             Play::Affinity { .. } => vec![
                 metric("set_rps".into(), "SET".into(), "1/s", false),
                 metric("set_p50".into(), "SET median".into(), "ms", true),

@@ -119,7 +119,7 @@ mod tests {
         ];
         assert_eq!(left, expected);
         assert!(planned.steps.iter().all(|it| it.scenario.name != "nginx-lsr"));
-        // Ten scenarios with five configurations, but for two of static.
-        assert_eq!(planned.steps.len(), 10 * 5 - 2);
+        // Eleven scenarios with five configurations, but for two of static.
+        assert_eq!(planned.steps.len(), 11 * 5 - 2);
     }
 }
