@@ -41,7 +41,7 @@ fn the_demo_plays_its_story_and_moves_nobody() {
     for sentence in [
         "  D database   Guaranteed  8 exclusive                runs on 1-4,33-36 in numa 0\n",
         "     0  rr DD DD DD DD A\u{b7} \u{b7}\u{b7} \u{b7}\u{b7}\n",
-        "       not numa 0: needs 8 exclusive CPUs; 4 are free; 4 more would have to be freed\n",
+        "       not numa 0: needs 8 exclusive CPUs; 4 are free\n",
         "    batch      Burstable   4 shared                   runs on 12-15,44-47 in numa 1\n",
         "  0 of 5 containers moved.\n",
     ] {

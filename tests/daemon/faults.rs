@@ -458,7 +458,7 @@ async fn who_has_no_room_shares_where_the_configuration_says_so() {
     assert!(node.cpus(&big).is_disjoint(&node.cpus(&owner)));
     assert_eq!(node.held("big").await.class, "shared");
     let why = &node.explain("big").await[0].decision.outcome;
-    assert!(why.contains("without CPUs of its own, which onNoCapacity allows"), "{why}");
+    assert!(why.contains("without exclusive CPUs, which onNoCapacity allows"), "{why}");
     let kind = ["kind=\"no_capacity\""];
     assert_eq!(sum(&metrics(&node).await, "bayplan_failures_total", &kind).to_string(), "1");
     soon(node.kubelet.end_pod(&pod)).await.unwrap();

@@ -38,7 +38,7 @@ pub use compact::{
     Compaction, Cost, Hole, Limits, Relocation, Wish, plan_compaction, plan_departure,
 };
 pub use elsewhere::Guest;
-pub use group::open_domains;
+pub use group::{domain_around, open_domains, whole_domain};
 pub use home::NoHome;
 pub use ledger::{AdoptError, Allocation, Holdings, Ledger, RelocateError, StaleOffer, Terms};
 pub use narrow::{Narrowing, plan_narrowing};

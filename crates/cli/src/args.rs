@@ -95,7 +95,7 @@ pub(crate) enum Command {
     Plan(StatusOptions),
     /// Stop granting exclusive CPUs to new containers, for example before this node is upgraded
     ///
-    /// Containers that come get a place among the shared ones; one that requires something of its own CPUs is refused. Those that own CPUs keep them,
+    /// New containers get a place among the shared ones; one that requires exclusive CPUs is refused. Those that own CPUs keep them,
     /// also through a resize. It stays so, through restarts of the daemon too, until `bayplan resume`.
     Drain(ModeOptions),
     /// Give every container all CPUs and memory nodes back, and let kubelet's calls pass, for example before bayplan is removed
@@ -432,8 +432,8 @@ names that of this node, where the history is), --policy stands in for the polic
 
 What came to the daemon is replayed, what it did is done anew: creations with all that kubelet said, ends, resizes, changes of the machine,
 starts. Not in any history, and so not replayed, are how long the runtime took, writes that it refused, and creations that overlapped.
-Whoever was refused and would have had a place keeps it to the end, because nothing says when he would have ended. With compaction or
-memory.narrow, the node is looked at when the daemon did so; where it never did, two seconds after somebody came or went.
+A container that was refused and would have had a place keeps it to the end, because nothing says when it would have ended. With compaction or
+memory.narrow, the node is looked at when the daemon did so; where it never did, two seconds after a container came or went.
 
 Figures are those of `bayplan simulate`. A container that kubelet resized counts once more, one that it asked for again and again once.
 Containers that were there at the beginning stay where they were.
@@ -466,13 +466,13 @@ pub(crate) struct TopOptions {
 
 /// What the columns mean.
 const TOP_HELP: &str = "\
-CLASS      exclusive (some CPUs are its own), shared or reserved
+CLASS      exclusive (it has exclusive CPUs), shared or reserved
 CPU        CPUs that it used on average since the last reading: 1.50 is one and a half
 THROTTLED  of the periods since then in which it ran, those in which its limit stopped it; `-` without a limit
 WAITING    tasks that could have run and had no CPU, on average of the last five seconds: as much as CPU means half of what it wants
 DELAY P99  99 of 100 runs of the last minute began after at most this
 TAKEN      of the last minute's time of the CPUs that it owns, that in which others ran there (`bayplan audit CONTAINER` names them)
-PREEMPTED/s  times that it had to leave a CPU and could have gone on, over the last minute (`bayplan audit CONTAINER` says for whom)
+PREEMPTED/s  times that it had to leave a CPU and could have gone on, over the last minute (`bayplan audit CONTAINER` says for what)
 MOVES/s    moves of its tasks to another CPU, in the last five seconds
 CPI        cycles per instruction over the last minute: more than usual means that it waits for caches and memory
 MISSES     cache misses per thousand instructions over the last minute
@@ -534,18 +534,18 @@ const JOURNAL_HELP: &str = "\
 Kinds:
   started, machine             the daemon started; the machine as it is from then on
   placed, refused, adopted     a container came: it has a place, there is none, or it ran already
-  moved                        somebody else is the reason: room for a container, compaction, narrowing, the machine, a restart
+  moved                        for another reason: room for a new container, compaction, narrowing, the machine, a restart
   resized, pod_resized, ended  kubelet changed what it, or its pod, may have; it gave everything back
-  proposed                     the rebalancer found that somebody suffers, and what it would turn on this container
+  proposed                     the rebalancer found that a container suffers, and what it would turn on this one
   judged                       what became of something that the rebalancer turned on this container: kept, undone, could not be done
   mode                         bayplan drain, restore or resume, and bayplan rebalance pause or resume
   runtime_lost, runtime_back   the runtime does not answer, and answers again
   failure                      a write failed, or something else that an operator should know
   held, continued, looked      bookkeeping for `bayplan replay`, shown only when asked for
 
-CPUs are its own where it says `own`, and shared otherwise; `a -> b` is before and after.
+CPUs are exclusive where it says `own`, and shared otherwise; `a -> b` is before and after.
 
-With -o json there is one object a line: `at`, `kind`; of whom: `who` (`namespace`, `pod`, `container`, `attempt`, `qos`, `id`,
+With -o json there is one object a line: `at`, `kind`; the container: `who` (`namespace`, `pod`, `container`, `attempt`, `qos`, `id`,
 `runtime_id`); `asked`, `before` and `after` (`pool`, `own`, `cpus`, `mems`), `by` (of what is moved: room, compaction, narrowing, machine,
 restart), `why`, `warnings`; `spec` with all that kubelet said of the container; `resources`, `allocation`, `machine`, `node`; `proposal` with what
 the rebalancer proposed (`number`, `knob`, `mode`, `target`, `victim`, `findings`, `culprits`) or how it was judged (`verdict`). What does not
@@ -673,7 +673,7 @@ fn form(name: &Path) -> Option<Output> {
 pub(crate) enum PolicyName {
     /// Shared containers run within one NUMA node, or as few as they need
     TopologyAware,
-    /// Shared containers run together, on all CPUs without an owner
+    /// Shared containers run together, on all CPUs that are not exclusive
     OneSharedPool,
 }
 
@@ -702,9 +702,9 @@ The placement file has one entry per event, in the same order:
 
   {\"i\": 0, \"op\": \"create\", \"id\": \"c1\", \"ok\": true, \"kind\": \"exclusive\", \"excl\": \"1,9\", \"cpus\": \"1,9\", \"mems\": \"0\", \"updates\": 0}
 
-  excl     CPUs that nobody else runs on
+  excl     CPUs that no other container runs on
   cpus     every CPU that it may run on
-  updates  other containers whose CPU set had to be rewritten because of this event
+  updates  other containers with a CPU set that had to be rewritten because of this event
   moved    other containers that own other CPUs because of this event, with all their new ones (`compaction` of the configuration)
   err      why it was refused; then `ok` is false
 

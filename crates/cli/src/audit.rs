@@ -119,7 +119,7 @@ fn render_container(container: &ContainerAudit, recent_seconds: Option<f64>) -> 
     }
     text.push_str(&render_table(&facts));
     if container.owned.is_empty() {
-        text.push_str("  owns no CPUs, so nobody can intrude on them\n");
+        text.push_str("  has no exclusive CPUs to intrude on\n");
         return text;
     }
     let taken = container.recent.as_ref().zip(recent_seconds);
@@ -129,7 +129,7 @@ fn render_container(container: &ContainerAudit, recent_seconds: Option<f64>) -> 
     text.push_str(&format!("  owns CPUs {}{taken}\n", container.owned));
     let mut rows = table(&["  CPU", "WHO", "NAME", "LAST MINUTE", "IN ALL", "TIMES"]);
     if container.intruders.is_empty() {
-        text.push_str("  nobody else has run there\n");
+        text.push_str("  nothing else has run there\n");
         return text;
     }
     let shown = container.intruders.len().min(INTRUDERS_MAX);
@@ -253,7 +253,7 @@ mod tests {
             &[],
             expect![[r#"
                 1
-                  nobody else has run there
+                  nothing else has run there
             "#]],
         );
     }

@@ -77,6 +77,10 @@ pub struct ContainerSnapshot {
     pub cpu_period: i64,
     /// Bytes.
     pub memory_limit: i64,
+    /// What it runs, arguments included.
+    pub command: Vec<String>,
+    /// Its environment: names and values.
+    pub variables: Vec<(String, String)>,
     /// What it sees of the host: where it sees it, and where it is.
     pub mounts: Vec<(String, String)>,
 }

@@ -9,7 +9,7 @@ mod exchange;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 
-use bayplan_workload::{Admission, Agent, CreateOutcome, Mount};
+use bayplan_workload::{Admission, Agent, CreateOutcome, Mount, Pinning, Ticket};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::{HeaderMap, Request, Response};
@@ -20,6 +20,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::call_observer::CallObserver;
+use crate::delta::Additions;
 use crate::needed::{self, Fields};
 use crate::proxy::{CallEnd, Shared};
 use crate::upstream::code_number;
@@ -269,8 +270,9 @@ impl<A: Agent + CallObserver> Call<A> {
         let work = async {
             let pinned = match agent.admit(ticket, translate::new_container(create)).await {
                 Admission::Place(pinning) => {
-                    let delta = delta::for_create(&pinning, &mounts(agent, create));
-                    frame::wrap(&message, &delta)
+                    let mounts = mounts(agent, create);
+                    let additions = Additions { mounts, ..Additions::default() };
+                    isolated(agent, ticket, &message, create, &pinning, additions).await
                 }
                 Admission::PassThrough => None,
                 Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
@@ -319,6 +321,32 @@ async fn or_tell<T>(work: impl Future<Output = T>, unknown: impl AsyncFnOnce()) 
             resume_unwind(panic)
         }
     }
+}
+
+/// The pinned call, without `cmk isolate` in the command where the container is in the pool that this asks for.
+async fn isolated<A: Agent>(
+    agent: &A,
+    ticket: Ticket,
+    message: &[u8],
+    create: &v1::CreateContainerRequest,
+    pinning: &Pinning,
+    mut additions: Additions,
+) -> Option<Bytes> {
+    let said = create.config.as_ref().and_then(translate::cmk_words);
+    let variables = match &said {
+        Some(_) => agent.pool_environment(ticket).await,
+        None => None,
+    };
+    let Some(variables) = variables else {
+        return frame::wrap(message, &delta::for_create(pinning, &additions));
+    };
+    additions.variables = variables;
+    let stripped = said.and_then(|it| it.command).zip(delta::without_command(message).ok());
+    let Some((command, without)) = stripped else {
+        return frame::wrap(message, &delta::for_create(pinning, &additions));
+    };
+    additions.command = command;
+    frame::wrap(&without, &delta::for_create(pinning, &additions))
 }
 
 /// What the container is to see besides what kubelet lets it see; kubelet's own mounts win.

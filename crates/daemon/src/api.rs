@@ -267,7 +267,7 @@ const ROUTES: [Route; 28] = [
         path: "/api/v1/audit",
         parameters: "",
         reach: Reach::Socket,
-        answer: "`bayplan-audit/1`: what the probes have counted for each container, and who else ran on its CPUs",
+        answer: "`bayplan-audit/1`: what the probes have counted for each container, and what else ran on its CPUs",
         handler: || get(audit),
     },
     Route {
@@ -299,7 +299,7 @@ const ROUTES: [Route; 28] = [
         path: "/api/v1/mode",
         parameters: "`to`: placing, draining or restored",
         reach: Reach::Socket,
-        answer: "`bayplan-mode/1`, after the change: the mode, and who does not run where he should",
+        answer: "`bayplan-mode/1`, after the change: the mode, and which containers do not run where they should",
         handler: || post(change_mode),
     },
     Route {

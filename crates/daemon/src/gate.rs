@@ -380,6 +380,18 @@ impl Agent for Gate {
         admission
     }
 
+    async fn pool_environment(&self, ticket: Ticket) -> Option<Vec<(String, String)>> {
+        let deadline = Instant::now() + self.limit();
+        match self.ask(Event::PoolEnvironment(ticket), deadline).await {
+            Ok(Answer::PoolEnvironment(variables)) => variables,
+            _ => {
+                self.metrics.failed("undecided");
+                tracing::error!("`cmk isolate` stays in a command: no answer in time");
+                None
+            }
+        }
+    }
+
     fn mounts(&self, pod_id: &str, name: &str, attempt: u32) -> Vec<Mount> {
         let Mounts { root, directories } = &*self.mounts;
         let seen = directories.iter().filter_map(|seen| {

@@ -281,6 +281,7 @@ impl Syncer {
             lacks_partition: false,
             is_silent: false,
             says_memory: false,
+            cmk: None,
         };
         SeenDetails { container, pinning: self.pinning(details) }
     }

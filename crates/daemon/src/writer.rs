@@ -92,7 +92,7 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
         // In place: they are small, and in memory where `/run` is.
         for why in resources.keep(files, &elsewhere) {
             metrics.failed("resources_file");
-            tracing::warn!("a container cannot be told of its CPUs: {why}");
+            tracing::warn!("cannot write the file that names a container's CPUs: {why}");
         }
         if let Some((answer, content)) = answer {
             if !stuck.0.is_empty() {

@@ -160,7 +160,7 @@ impl CgroupWants {
                 form: Form::CpuMax,
                 value: "max".to_owned(),
                 unit: self.unit.clone(),
-                reason: "all of its CPUs are its own: no limit".to_owned(),
+                reason: "all of its CPUs are exclusive: no limit".to_owned(),
             };
             (quota_slot(dir), setting)
         })

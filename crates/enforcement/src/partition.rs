@@ -94,7 +94,7 @@ pub fn settings_for_partitions(
         }
         let file = format!("{dir}/{EXCLUSIVE}");
         let form = Form::Partition { cpus: file.clone() };
-        let reason = format!("a partition of its own CPUs ({})", kind.name());
+        let reason = format!("a partition of its exclusive CPUs ({})", kind.name());
         let setting =
             |form, value| Setting { form, value, unit: unit.clone(), reason: reason.clone() };
         settings.insert(Slot::file(file), setting(Form::OwnCpus, cpus.to_string()));
@@ -143,10 +143,10 @@ impl PartitionGiven {
         match self {
             PartitionGiven::Partition(_) | PartitionGiven::Boot => None,
             PartitionGiven::Exclusive => Some(format!(
-                "{unit} asks for a partition and has CPUs of its own only: that needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot"
+                "{unit} asks for a partition and has exclusive CPUs only: that needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot"
             )),
             PartitionGiven::Forbidden => Some(format!(
-                "{unit} asks for a partition and has CPUs of its own only: the daemon lacks CAP_SYS_ADMIN; `systemctl edit bayplan.service`, add \
+                "{unit} asks for a partition and has exclusive CPUs only: the daemon lacks CAP_SYS_ADMIN; `systemctl edit bayplan.service`, add \
                  `[Service]` and `CapabilityBoundingSet=CAP_SYS_ADMIN`, and restart it"
             )),
             PartitionGiven::Shared => Some(format!(
@@ -210,7 +210,7 @@ mod tests {
             boot: Boot
             mixed: Exclusive
             sharer: Shared
-            ! mixed asks for a partition and has CPUs of its own only: that needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot
+            ! mixed asks for a partition and has exclusive CPUs only: that needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot
             ! sharer asks for a partition and shares CPUs: that needs a Guaranteed pod and whole CPUs
         "#]],
         );
@@ -219,7 +219,7 @@ mod tests {
             &wants[..1],
             expect![[r#"
             a: Exclusive
-            ! a asks for a partition and has CPUs of its own only: that needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot
+            ! a asks for a partition and has exclusive CPUs only: that needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot
         "#]],
         );
         check(
@@ -234,7 +234,7 @@ mod tests {
             &wants[..1],
             expect![[r#"
             a: Forbidden
-            ! a asks for a partition and has CPUs of its own only: the daemon lacks CAP_SYS_ADMIN; `systemctl edit bayplan.service`, add `[Service]` and `CapabilityBoundingSet=CAP_SYS_ADMIN`, and restart it
+            ! a asks for a partition and has exclusive CPUs only: the daemon lacks CAP_SYS_ADMIN; `systemctl edit bayplan.service`, add `[Service]` and `CapabilityBoundingSet=CAP_SYS_ADMIN`, and restart it
         "#]],
         );
     }

@@ -137,7 +137,7 @@ impl NodeState {
         let losers =
             self.containers.iter().filter(|(id, _)| !own(self, id).is_subset(&own(&then, id)));
         let names = list_names(losers.map(|(_, it)| it.full_name()));
-        (!names.is_empty()).then(|| format!("{names} would lose CPUs of their own"))
+        (!names.is_empty()).then(|| format!("{names} would lose exclusive CPUs"))
     }
 
     /// The place of a container in the journal; that of one with CPUs that were chosen holds none, whatever a daemon has written that knew nothing of
@@ -269,7 +269,7 @@ impl NodeState {
             let runs = self.pinning(id).map(|it| it.cpus).filter(|cpus| !cpus.is_empty());
             let runs = runs.map(|cpus| format!("; it runs on {}", shown_cpus(&cpus)));
             let message = format!(
-                "{}: of CPUs {}, which were chosen for its pod, {} are offline, reserved or somebody else's{}",
+                "{}: of CPUs {}, which were chosen for its pod, {} are offline, reserved or another container's{}",
                 container.full_name(),
                 shown_cpus(&container.claim.cpus),
                 shown_cpus(&new),

@@ -249,7 +249,7 @@ fn placed_how(part: Part) -> &'static str {
         Part::Alone | Part::Group => "placed in",
         Part::Holder | Part::Joined => "on exclusive CPUs of its pod in",
         Part::Member(_) => "on the CPUs of its group in",
-        Part::Inside(_) => "on CPUs of its own inside its group in",
+        Part::Inside(_) => "on exclusive CPUs inside its group in",
     }
 }
 

@@ -34,6 +34,8 @@ pub enum Event {
     TryAdmit(Ticket, Box<NewContainer>),
     /// A container is to be created, and this is the last word.
     Admit(Ticket, Box<NewContainer>),
+    /// What CMK would put into the environment of this container, which is being created.
+    PoolEnvironment(Ticket),
     /// The creation came to an end.
     CreateEnded(Ticket, CreateOutcome),
     /// A container is about to be started.
@@ -265,6 +267,8 @@ pub enum Answer {
     Occupancy(Box<Occupancy>),
     /// To `Starting` and `Turn`: the step after which it is as it is now; `None`: an unmanaged container, or nothing is new.
     Since(Option<u64>),
+    /// To `PoolEnvironment`; `None`: it is in no pool that CMK's words name.
+    PoolEnvironment(Option<Vec<(String, String)>>),
     /// To `Explain`; empty when nothing matches.
     Explanations(Vec<Explanation>),
 }

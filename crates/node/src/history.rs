@@ -9,6 +9,7 @@ mod proposal;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::groups::GroupForm;
 use crate::mode::Mode;
 use crate::record::{AllocationForm, ContainerForm, ResourcesForm};
 use crate::state::view::matches;
@@ -275,6 +276,9 @@ pub struct NodeForm {
     pub mode: Mode,
     /// The ids of the containers that are there.
     pub live: Vec<u64>,
+    /// Every group that is there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupForm>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]

@@ -107,7 +107,7 @@ pub struct NotInPlace {
 }
 
 /// Why a container that asks for exclusive CPUs does not get them.
-pub(crate) const DRAINED: &str = " without CPUs of its own, because bayplan is draining";
+pub(crate) const DRAINED: &str = " without exclusive CPUs, because bayplan is draining";
 
 impl NodeState {
     /// The mode now.
@@ -186,7 +186,7 @@ impl NodeState {
             return Ok((request, false));
         }
         if request.wishes.cpus.has_requirement() {
-            let why = "bayplan is draining, and what is required of its own CPUs cannot be had; `bayplan resume` ends that";
+            let why = "bayplan is draining, and the exclusive CPUs that it requires cannot be had; `bayplan resume` ends that";
             return Err(format!("refused: {why}"));
         }
         let demand = request.demand.all_shared();

@@ -36,7 +36,7 @@ impl NodeState {
         let offer = offer(&self.ledger, &request).ok()?;
         let place = render_place(self.ledger.pools(), offer.allocation());
         let outcome = format!(
-            "{place} without CPUs of its own, which onNoCapacity allows; {}",
+            "{place} without exclusive CPUs, which onNoCapacity allows; {}",
             refused.outcome
         );
         let message = format!("{name}: {outcome}");

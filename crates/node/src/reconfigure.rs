@@ -114,6 +114,8 @@ impl NodeState {
             self.reseat_all(config.machine, By::Config, &sent_away, now, &mut step);
         }
         self.note_not_alone(&not_alone, &mut step);
+        // Groups that the new types want more, fewer or other CPUs for move containers, too.
+        self.settle_groups(&mut step);
         let shifts = self.shifts(&places);
         step.notes.push(Note::ConfigChanged { moved: shifts.len() });
         step.answer = Answer::Shifts(shifts);

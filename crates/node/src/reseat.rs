@@ -255,6 +255,7 @@ impl NodeState {
                 leaving.push((seat, why));
             }
         }
+        self.complete_groups(step);
         let mut reseated = Reseated::default();
         for (seat, why) in leaving {
             // Where its pod has no CPUs any more, it runs on shared ones as one that joined them, until the pod has some again.
@@ -303,6 +304,7 @@ impl NodeState {
         let Some(container) = self.containers.get(&seat.id) else { return false };
         let (name, old) = (container.full_name(), container.decision.clone());
         let spec = Arc::clone(&container.spec);
+        self.leave_lost_slot(seat.id);
         self.take_into_group(seat.id, &spec, step);
         let (mut request, warnings) = self.request(seat.id, &spec);
         if seat.had.as_ref().is_ok_and(|had| had.exclusive.is_empty()) {
@@ -469,7 +471,7 @@ fn refuse_double_claims(seats: &mut [Seat]) {
         match &seat.had {
             Ok(had) if had.exclusive.intersects(&claimed) => {
                 let twice = had.exclusive.intersection(&claimed);
-                seat.had = Err(format!("CPUs {twice} have a later owner"));
+                seat.had = Err(format!("CPUs {twice} went to a later container"));
             }
             Ok(had) => claimed.union_with(&had.exclusive),
             Err(_) => {}

@@ -32,7 +32,7 @@ use bayplan_allocator::{Allocation, ContainerId, Ledger, Move, Part, Pools, Requ
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
 use bayplan_topology::Device;
 use bayplan_types::{CpuSet, Pinning};
-use bayplan_workload::annotations::{Warning, WarningKind};
+use bayplan_workload::annotations::{Warning, WarningKind, without_effect_in};
 use bayplan_workload::mates::has_ended_mates;
 use bayplan_workload::silent::Member;
 use bayplan_workload::{
@@ -48,7 +48,7 @@ use crate::decision::{
     Decision, render_asked, render_lacking, render_unused_kinds, unread_requirement,
 };
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
-use crate::groups::Groups;
+use crate::groups::{Groups, asks_no_affinity};
 use crate::history::{Entry, Kind};
 use crate::known::Known;
 use crate::mode::{DRAINED, Mode};
@@ -349,6 +349,10 @@ impl NodeState {
             Event::PodResized(pod_id, needs) => self.pod_resized(&pod_id, needs),
             Event::TryAdmit(ticket, container) => self.admit(ticket, *container, false, now),
             Event::Admit(ticket, container) => self.admit(ticket, *container, true, now),
+            Event::PoolEnvironment(ticket) => {
+                let id = self.by_ticket.get(&ticket).map(|(id, _)| *id);
+                Step::new(Answer::PoolEnvironment(id.and_then(|id| self.pool_environment(id))))
+            }
             Event::CreateEnded(ticket, outcome) => self.create_ended(ticket, outcome, now),
             Event::Starting(id) => Step::new(Answer::Since(self.unchanged_since(&id))),
             Event::Started(id) => self.started(&id),
@@ -469,10 +473,20 @@ impl NodeState {
                 false => 0,
             },
         };
-        let (mut request, warnings) = derive_request(id, spec, &self.rules, hardware, others);
+        let (mut request, mut warnings) = derive_request(id, spec, &self.rules, hardware, others);
         let cold = self.containers.get(&id).map(|it| it.cold).unwrap_or_default();
         request.wishes.memory.cold_start = cold.wish();
         self.groups.shape(&mut request);
+        if let Some(group) = self.groups.name_for(id) {
+            request.wishes.preserve.cpus |= asks_no_affinity(spec);
+            let same = |one: &Warning, other: &Warning| {
+                one.text.split_once(" has no effect").map(|(it, _)| it)
+                    == other.text.split_once(" has no effect").map(|(it, _)| it)
+            };
+            let more = without_effect_in(&group, spec, &self.rules);
+            warnings.retain(|it| !more.iter().any(|other| same(it, other)));
+            warnings.extend(more);
+        }
         (request, warnings)
     }
 

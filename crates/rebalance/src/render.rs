@@ -88,7 +88,7 @@ pub fn render_evidence(evidence: &Evidence, name_of: NameOf<'_>) -> String {
         );
     }
     if evidence.culprits.is_empty() {
-        text.push_str("  from nobody that is known\n");
+        text.push_str("  from no known container\n");
     }
     text
 }

@@ -333,7 +333,7 @@ fn burst_is_granted_only_while_cpus_have_time() {
         expect![[r#"
             115 s: propose 1 (act) burst on web: throttled 45 % > 5 %
                 throttled 45 % > 5 %
-                from nobody that is known
+                from no known container
             125 s: judge 1 undone: closed 0 % of the gap
         "#]],
     );
@@ -476,7 +476,7 @@ fn far_memory_comes_home() {
             265 s: propose 1 (act) memory on db: far-memory 60 % > 20 %, usually 2 %
                 far-memory 60 % > 20 %, usually 2 %
                 cycles-per-instruction 2.00 > 1.20, usually 1.00
-                from nobody that is known
+                from no known container
             280 s: judge 1 kept: closed 100 % of the gap
         "#]],
     );
@@ -496,7 +496,7 @@ fn far_memory_comes_home_by_its_share_alone_without_counters() {
         expect![[r#"
             30 s: propose 1 (act) memory on db: far-memory 60 % > 20 %
                 far-memory 60 % > 20 %
-                from nobody that is known
+                from no known container
             45 s: judge 1 kept: closed 100 % of the gap
         "#]],
     );

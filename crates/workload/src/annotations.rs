@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use bayplan_allocator::Wishes;
 
 pub use affinity::{Affinity, Condition, affinities, is_key, value_of};
-pub use effect::ClassNames;
+pub use effect::{ClassNames, without_effect_in};
 pub use field::Field;
 pub use hints::{HintSource, Hints, nears};
 pub use koordinator::{FOREIGN, Foreign, may_claim};
@@ -40,6 +40,7 @@ pub use tuning::{
 pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, known_as, matches_glob};
 pub use webhook::parse_quantity;
 
+use crate::cmk::INFRA;
 use crate::request::{NewContainer, Pod, RequestRules};
 use crate::resources::ExactRequests;
 use names::look_up;
@@ -203,6 +204,12 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
     let mut asked = usual.clone();
     let mut warnings = Warnings::default();
     warnings.left_out(&container.pod);
+    if let Some(Ok(isolate)) = &container.cmk {
+        asked.group = Some(isolate.pool.clone());
+        if isolate.pool == INFRA {
+            asked.prefer_reserved_cpus = Some(true);
+        }
+    }
     webhook::read(container, &mut asked, &mut warnings);
     koordinator::read(&container.pod, &mut asked, &mut warnings);
     tuning::read(container, &mut asked, &mut warnings);

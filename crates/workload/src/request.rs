@@ -17,6 +17,7 @@ use crate::annotations::{
     Asked, ClassNames, Rule, Warning, WarningKind, affinities, matches_glob, nears,
     read_annotations, shown,
 };
+use crate::cmk::{CommandError, Isolate};
 use crate::devices::has_claimed_cpus;
 use crate::mates::pod_wishes;
 use crate::resources::positive;
@@ -107,6 +108,8 @@ pub struct NewContainer {
     /// Its memory was resized in place to as much as its pod has, or more, which it did not have from its pod before: until the pod's figure
     /// follows, the limit is its own all the same ([`crate::silent`]).
     pub says_memory: bool,
+    /// What it asks for in CMK's words, or why that cannot be understood.
+    pub cmk: Option<Result<Isolate, CommandError>>,
 }
 
 /// Limits of huge pages by the name of their size. Kubelet names every size of the node, most of them with zero; what is no size is

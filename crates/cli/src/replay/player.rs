@@ -14,6 +14,7 @@ use bayplan_daemon::{new_state, parse_recorded_machine};
 use bayplan_node::NodeState;
 use bayplan_node::decision::Decision;
 use bayplan_node::event::{Answer, ChangedMachine, Event, RuntimeView, Seen, SeenDetails, Step};
+use bayplan_node::groups::GroupForm;
 use bayplan_node::history::{Entry, Kind, Place};
 use bayplan_node::record::{Live, PlacedRecord, replay};
 use bayplan_topology::Topology;
@@ -48,7 +49,9 @@ pub(crate) fn play(entries: &[Entry], setting: &Setting) -> anyhow::Result<Playe
             return Ok(player.played);
         }
     }
-    bail!("nothing in this history says where everybody was; is the beginning of the file missing?")
+    bail!(
+        "this history has no complete snapshot of the node; is the beginning of the file missing?"
+    )
 }
 
 /// What is known before the first opening.
@@ -87,6 +90,7 @@ impl Beginning {
             tickets: 0,
             due: None,
             pending: Vec::new(),
+            groups: Vec::new(),
             now: at,
             played: Played {
                 was: Story::new(),
@@ -150,6 +154,8 @@ struct Player<'s> {
     due: Option<Timestamp>,
     /// Containers that were there when a segment was begun, and that the replay does not know.
     pending: Vec<Entry>,
+    /// Groups that were there when the history begins.
+    groups: Vec<GroupForm>,
     now: Timestamp,
     played: Played,
 }
@@ -249,6 +255,10 @@ impl Player<'_> {
         if entry.kind == Kind::Continued {
             return Ok(());
         }
+        // Later ones are those of the replay itself.
+        if self.people.is_empty() {
+            self.groups.clone_from(&node.groups);
+        }
         let config = recorded_config(&node.config)?;
         self.tells_looks = tells_looks(&config);
         self.config = self.setting.config(&config);
@@ -317,6 +327,11 @@ impl Player<'_> {
         if live.containers.is_empty() {
             return;
         }
+        // Members are told apart by the ids that their groups had; of another configuration they may be over.
+        let groups = std::mem::take(&mut self.groups).into_iter();
+        live.groups = groups.map(|it| (bayplan_allocator::ContainerId(it.id), it)).collect();
+        let last = live.groups.keys().next_back().map_or(0, |id| id.0 + 1);
+        self.next_id = self.next_id.max(last);
         live.next_id = self.next_id;
         let ids: Vec<u64> = live.containers.keys().map(|id| id.0).collect();
         let step = self.state.restore(live, self.now);

@@ -111,7 +111,7 @@ fn render_limits(report: &Report) -> String {
     }
     if *skipped > 0 {
         notes.push(format!(
-            "{skipped} entries before the first that says where everybody was are left out"
+            "{skipped} entries before the first complete snapshot of the node are skipped"
         ));
     }
     if notes.is_empty() {

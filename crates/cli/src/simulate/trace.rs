@@ -163,7 +163,7 @@ impl Reader {
 fn out_of_turn(last: Option<(usize, bool)>, is_create: bool) -> Option<String> {
     match (last, is_create) {
         (None, false) => {
-            Some("nobody of this id was created before, expected a known `id`".to_owned())
+            Some("no container of this id was created before, expected a known `id`".to_owned())
         }
         (Some((at, false)), false) => Some(format!("it was removed already by event {at}")),
         (Some((at, true)), true) => Some(format!(

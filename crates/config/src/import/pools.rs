@@ -226,6 +226,6 @@ pub(super) fn cmk(walk: &mut Walk<'_>, pools: &Pools) {
             walk.note_text(&format!("{key}.{}", slot.cpus), &tasks.join(","), Fate::lost(why));
         }
     }
-    let why = "On a node with CMK, Guaranteed pods own no CPUs of their own outside its pools.";
+    let why = "On a node with CMK, Guaranteed pods have no exclusive CPUs outside its pools.";
     walk.put(path("onNoCapacity"), Yaml::text("share"), why);
 }

@@ -100,7 +100,7 @@ impl Tree for NamespaceModes {
                     let key = format!("{}.{name}", field.key);
                     match mode {
                         Some(mode) if namespaces.insert(name.clone(), mode).is_some() => {
-                            wrong(*at, format!("`{key}` stands twice"));
+                            wrong(*at, format!("duplicate key `{key}`"));
                         }
                         Some(_) => {}
                         None => wrong(

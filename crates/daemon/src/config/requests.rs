@@ -277,7 +277,7 @@ mod tests {
                 f:3:3: `requests.reservedPoolNamespaces` is called `reservedNamespaces`, and is no part of `requests`
                 f:4:3: unknown key `requests.colocate`; did you mean `colocatePods`? known are preferSharedCpus, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope
                 f:5:21: `requests.preferSharedCpus` is a list, expected one of true, false
-                f:6:3: `requests.preferSharedCpus` stands twice"#]],
+                f:6:3: duplicate key `requests.preferSharedCpus`"#]],
         );
         check(
             "- a\n",

@@ -546,14 +546,14 @@ fn tell_notice(notice: &Notice) {
             write.unit
         ),
         Notice::Drifted { write, by: Author::Others } => tracing::warn!(
-            "{} was changed to {:?} by somebody else; it is {:?} again ({})",
+            "{} was changed to {:?} by another program; it is {:?} again ({})",
             write.slot,
             write.old,
             write.new,
             write.unit
         ),
         Notice::Contested { write } => tracing::error!(
-            "{} is changed to {:?} by somebody else again and again; it is left alone for a while, \
+            "{} is changed to {:?} by another program again and again; it is left alone for a while, \
              although {} needs {:?}",
             write.slot,
             write.old,

@@ -225,7 +225,7 @@ pub fn render_file_plan_view(view: &FilePlanView) -> String {
         (view.changed, "are changed by bayplan, and remembered as before"),
         (
             view.contested,
-            "are changed by somebody else again and again, and left alone for a while",
+            "are changed by another program again and again, and left alone for a while",
         ),
     ] {
         if count > 0 {

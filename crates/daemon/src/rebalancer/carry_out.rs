@@ -166,8 +166,8 @@ fn why_there(knob: Knob, it: &Occupant) -> &'static str {
         _ if it.is_left_alone => "its CPUs are not Bayplan's to say",
         _ if it.exclusive.is_empty() => "too few other CPUs would be left for it",
         _ if knob == Knob::MoveOwner => {
-            "no other CPUs of its NUMA nodes can be its own that are as good, or it may not be moved now"
+            "no other CPUs of its NUMA nodes that are as good can be exclusive to it, or it may not be moved now"
         }
-        _ => "it has CPUs of its own",
+        _ => "it has exclusive CPUs",
     }
 }

@@ -328,7 +328,7 @@ fn unrest_text(unrest: Unrest) -> &'static str {
         Unrest::Paused => "it is paused",
         Unrest::Restored => "everything is restored",
         Unrest::Creating => "containers are being created or changed",
-        Unrest::Drift => "somebody else has changed kernel files of containers",
+        Unrest::Drift => "another program has changed kernel files of containers",
         Unrest::Overload => "the daemon is late",
     }
 }

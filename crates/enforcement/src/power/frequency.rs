@@ -97,7 +97,8 @@ fn tell_sharing(policy: &PolicyOffer, wearers: &[Wearer<'_>], problems: &mut Pro
             company.push(format!("{} without a class", named(&rest)));
         }
         let company = company.join(" and ");
-        let text = format!("the frequency is set together with {company}: the faster wish counts");
+        let text =
+            format!("the frequency is set together with {company}: the faster request counts");
         problems.about(name, cpus).tell(text);
     }
 }

@@ -39,13 +39,13 @@ impl NodeState {
         if request.wishes.cpus.siblings != usual {
             let word =
                 if request.wishes.cpus.siblings == Siblings::Idle { "idle" } else { "shared" };
-            let text = format!("its wish for {word} siblings has no effect: {why}");
+            let text = format!("its preference for {word} siblings has no effect: {why}");
             warnings.push(Warning { kind: WarningKind::OverCeiling, text });
             let mut request = request;
             request.wishes.cpus.siblings = usual;
             return self.offer_bounded(request, spec, is_final, warnings, step);
         }
-        Err(format!("refused: it requires to be apart from other owners, and {why}"))
+        Err(format!("refused: it requires to be apart from other exclusive containers, and {why}"))
     }
 
     /// By how much a place goes too far; `None`: it does not.

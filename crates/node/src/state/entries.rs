@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::decision::Decision;
 use crate::event::{Note, Step};
+use crate::groups::GroupForm;
 use crate::history::{By, Entry, Kind, MachineForm, NodeForm, Place, Who};
 use crate::record::{AllocationForm, ContainerForm};
 use crate::state::{Container, NodeState};
@@ -140,7 +141,7 @@ impl NodeState {
 
     /// Its sets are not those that it was told.
     pub(crate) fn changed_by_others(&self, id: ContainerId, why: &str) -> Option<Entry> {
-        let why = format!("{why}: somebody else has changed that; the runtime is told again");
+        let why = format!("{why}: another program has changed that; the runtime is told again");
         let after = self.place_now(id);
         Some(Entry { who: Some(self.who(id)?), after, ..Entry::failure(why) })
     }
@@ -207,6 +208,7 @@ impl NodeState {
             config: self.origin.config.as_ref().to_owned(),
             mode: self.mode(),
             live: self.containers.keys().map(|id| id.0).collect(),
+            groups: self.groups.instances.iter().map(|(id, it)| GroupForm::new(*id, it)).collect(),
         };
         Entry { node: Some(Box::new(node)), ..Entry::new(kind) }
     }

@@ -252,7 +252,7 @@ impl NodeState {
             container.touched = self.steps;
         }
         self.remember_home(id);
-        let why = "so that its pod has together what the pod asked for";
+        let why = "so that the containers of its pod have together what the pod asked for";
         done.told.history.push(self.relocation(id, By::Room, place, why));
         if !done.before.iter().any(|(other, ..)| *other == id) {
             done.before.push((id, before, Some(held)));

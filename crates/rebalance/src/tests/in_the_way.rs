@@ -210,11 +210,11 @@ fn what_was_too_high_before_is_no_trouble_that_came_with_a_change() {
         expect![[r#"
             165 s: propose 1 (act) burst on web: throttled 19 % > 0 %, usually 0 %
                 throttled 19 % > 0 %, usually 0 %
-                from nobody that is known
+                from no known container
             180 s: judge 1 kept: closed 97 % of the gap
             180 s: propose 2 (act) burst on web, step 2: throttled 1 % > 0 %, usually 0 %
                 throttled 1 % > 0 %, usually 0 %
-                from nobody that is known
+                from no known container
         "#]],
     );
 }

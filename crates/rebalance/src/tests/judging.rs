@@ -579,7 +579,7 @@ fn memory_that_has_come_home_stays_until_it_may_not() {
             265 s: propose 1 (act) memory on db: far-memory 60 % > 20 %, usually 2 %
                 far-memory 60 % > 20 %, usually 2 %
                 cycles-per-instruction 2.00 > 1.20, usually 1.00
-                from nobody that is known
+                from no known container
             280 s: judge 1 kept: closed 100 % of the gap
             5285 s: judge 1 undone: not needed any more
         "#]],

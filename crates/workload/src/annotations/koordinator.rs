@@ -48,7 +48,7 @@ pub static FOREIGN: &[Foreign] = &[
         name: RESOURCE_SPEC,
         values: "JSON; requiredCPUBindPolicy, preferredCPUBindPolicy: FullPCPUs, SpreadByPCPUs; preferredCPUExclusivePolicy: PCPULevel, \
                  NUMANodeLevel",
-        meaning: "as packing (required SpreadByPCPUs: one-per-core), whole-cores-only (required FullPCPUs) and apart (of all other owners)",
+        meaning: "as packing (required SpreadByPCPUs: one-per-core), whole-cores-only (required FullPCPUs) and apart (of all other exclusive containers)",
         fills: &[Field::Packing, Field::OnlyWholeCores, Field::Apart],
     },
     Foreign {
@@ -114,13 +114,13 @@ pub static FOREIGN: &[Foreign] = &[
     Foreign {
         name: tuning::CRIO_C_STATES,
         values: "disable, enable, max_latency:MICROSECONDS; with /CONTAINER for one",
-        meaning: "how long the CPUs that are its own may take to wake up: not at all, as long as they like, so long",
+        meaning: "how long its exclusive CPUs may take to wake up: not at all, any time, so long",
         fills: &[Field::WakeUp],
     },
     Foreign {
         name: tuning::CRIO_GOVERNOR,
         values: "a governor such as performance; with /CONTAINER for one",
-        meaning: "what picks the frequency of the CPUs that are its own",
+        meaning: "what picks the frequency of its exclusive CPUs",
         fills: &[Field::CpuGovernor],
     },
     Foreign {

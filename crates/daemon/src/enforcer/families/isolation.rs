@@ -27,7 +27,7 @@ impl Isolation {
     /// `failure` is why the file does not say what it should.
     pub(crate) fn text(&self, failure: Option<&str>) -> String {
         const OWN: &str =
-            "CPUs of its own, on which nobody else runs but processes outside of all containers";
+            "exclusive CPUs, on which nothing else runs but processes outside of all containers";
         match (self.given, failure) {
             (PartitionGiven::Partition(kind), Some(why)) => {
                 format!("{OWN}; partition {} cannot be had: {why}", kind.name())

@@ -95,7 +95,7 @@ impl Assigned {
                 if asks {
                     let name = &occupant.name;
                     self.problems
-                        .push(format!("frequency and sleep for {name}: it has no CPUs of its own"));
+                        .push(format!("frequency and sleep for {name}: it has no exclusive CPUs"));
                 }
                 continue;
             }

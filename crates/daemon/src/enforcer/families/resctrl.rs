@@ -84,7 +84,7 @@ pub(super) fn gather_resctrl(
             wanted.monitored.truncate(most);
             gathered.problems.push(format!(
                 "resctrl: {most} containers are monitored and no more, because each cache has to be asked for each, and {READS_MAX} values are the most at a look; \
-                 who owns CPUs comes first (resctrl.monitor)"
+                 exclusive containers come first (resctrl.monitor)"
             ));
         }
     }

@@ -156,8 +156,8 @@ fn explain_and_a_refusal_say_that_the_node_is_draining() {
     change(&mut world, "isolated 1000");
     let said = ["a", "isolated"].map(|name| world.state.explain(name)[0].decision.outcome.clone());
     expect![[r#"
-        placed in machine without CPUs of its own, because bayplan is draining
-        refused: bayplan is draining, and what is required of its own CPUs cannot be had; `bayplan resume` ends that"#]].assert_eq(&said.join("\n"));
+        placed in machine without exclusive CPUs, because bayplan is draining
+        refused: bayplan is draining, and the exclusive CPUs that it requires cannot be had; `bayplan resume` ends that"#]].assert_eq(&said.join("\n"));
 }
 
 /// What is read back is compared with what should be: the pinnings of `a`, which should be everywhere.

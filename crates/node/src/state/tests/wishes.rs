@@ -216,7 +216,7 @@ fn memory_is_of_the_kind_and_near_that_was_asked_for() {
         line,
         &[bound],
         expect![[r#"
-            a: bayplan: default/a/c refused: needs 5 GiB on its own NUMA nodes, 4 GiB are free; 1 GiB more would have to be freed (annotation `bayplan.dev/memory-bound`); `bayplan explain default/a/c` lists every pool
+            a: bayplan: default/a/c refused: needs 5 GiB on its own NUMA nodes, 4 GiB are free (annotation `bayplan.dev/memory-bound`); `bayplan explain default/a/c` lists every pool
         "#]],
     );
     check(

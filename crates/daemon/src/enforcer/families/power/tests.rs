@@ -151,7 +151,7 @@ fn a_container_chooses_for_its_own_cpus() {
               cpufreq/policy3/scaling_max_freq = 1000000 (class "quiet": highest frequency)
               cpufreq/policy3/scaling_min_freq = 800000 (class "quiet": lowest frequency)
               ! class "speedy" for n/wrong/c: there is none of that name; known are quiet, performance, balance-performance, balance-power, power
-              ! frequency and sleep for n/shares/c: it has no CPUs of its own
+              ! frequency and sleep for n/shares/c: it has no exclusive CPUs
               ! class "power" on CPU 2: preference power: intel_cpufreq offers none
             23:00
               cpu1/power/pm_qos_resume_latency_us = 5 (class "quiet for n/crio/c": time to wake up)
@@ -163,7 +163,7 @@ fn a_container_chooses_for_its_own_cpus() {
               cpufreq/policy3/scaling_max_freq = 1000000 (class "quiet": highest frequency)
               cpufreq/policy3/scaling_min_freq = 800000 (class "quiet": lowest frequency)
               ! class "speedy" for n/wrong/c: there is none of that name; known are quiet, performance, balance-performance, balance-power, power
-              ! frequency and sleep for n/shares/c: it has no CPUs of its own
+              ! frequency and sleep for n/shares/c: it has no exclusive CPUs
               ! class "power" on CPU 2: preference power: intel_cpufreq offers none
         "#]],
     );

@@ -452,7 +452,7 @@ fn where_there_are_many_caches_fewer_are_monitored() {
     assert_eq!(node.groups(), ["", "/bayplan.b-id", "/bayplan.c-id", ""]);
     node.check_preview(expect![[r#"
         Nothing is to be written.
-        cannot: resctrl: 2 containers are monitored and no more, because each cache has to be asked for each, and 1500 values are the most at a look; who owns CPUs comes first (resctrl.monitor)
+        cannot: resctrl: 2 containers are monitored and no more, because each cache has to be asked for each, and 1500 values are the most at a look; exclusive containers come first (resctrl.monitor)
     "#]]);
 }
 
