@@ -45,7 +45,7 @@ pub(crate) enum Play {
     Network,
     /// Packets between two virtual ports of DPDK, first alone and then beside a hog.
     Packets,
-    /// redis and its client as pods, whose client says that it belongs near redis, or far from it.
+    /// redis and its client as pods, where the client asks to be near redis, or far from it.
     Affinity { is_near: bool },
 }
 
