@@ -7,6 +7,7 @@
 mod box_plot;
 mod cell;
 mod configuration;
+mod holding;
 mod machine;
 mod manifest;
 mod node;
