@@ -34,13 +34,18 @@ const REDIS: u16 = 6379;
 /// Clients, bytes of a value, keys, and digits, as redis-benchmark understands them.
 const ASKING: &str = "-c 50 -d 32 -r 10000 --precision 3";
 const WEB: [u16; 2] = [8000, 8001];
-/// Seconds of each compute kernel, of load on a web server, and of a figure of qperf.
+/// Of each kernel where there are six, and where there are two.
 const KERNEL_SECONDS: u32 = 2;
+/// As [`KERNEL_SECONDS`].
 const PAIR_SECONDS: u32 = 4;
+/// Of load on a web server.
 const WEB_SECONDS: &str = "5s";
+/// Of each figure of qperf.
+const QPERF_SECONDS: &str = "1";
 /// Seconds of testpmd that are measured.
 const PACKET_PERIODS: usize = 5;
-const QPERF_SECONDS: &str = "1";
+/// Seconds that testpmd keeps to itself before it writes them.
+const PACKET_LAG: usize = 4;
 /// Load that is not measured, until caches and frequencies are as they stay.
 const WARM_UP: Duration = Duration::from_secs(1);
 
@@ -283,9 +288,10 @@ impl Stage<'_> {
     fn packets(&mut self) -> anyhow::Result<Measured> {
         self.run_subject(Pod::new("testpmd", Qos::Guaranteed, 1000, packets_script("testpmd")))?;
         let file = self.task.work.join("out/testpmd.txt");
-        // Millions per second in so many periods that begin from now on; the one that is under way counts for nothing.
+        // Millions per second in so many periods that begin from now on.
         let rate = || {
-            let first = parse_testpmd(&fs::read_to_string(&file).unwrap_or_default()).len() + 1;
+            let before = parse_testpmd(&fs::read_to_string(&file).unwrap_or_default());
+            let first = before.len() + PACKET_LAG;
             let limit = Duration::from_secs(60);
             let text = wait_for("packets", limit, || {
                 let text = fs::read_to_string(&file).unwrap_or_default();
