@@ -193,7 +193,7 @@ fn is_right(past: &Plant, now: &Plant, proposal: &Proposal) -> bool {
     }
     let mut turned = past.clone();
     turned.carry_out(proposal);
-    let is_own = matches!(proposal.knob, Knob::Burst | Knob::Memory);
+    let is_own = matches!(proposal.knob, Knob::Burst | Knob::Gather | Knob::Memory);
     let others = past.tenants().keys().filter(|id| **id != victim);
     let lonely = others.fold(past.clone(), |plant, other| plant.without(*other));
     is_better(turned) && (is_own || is_better(lonely))

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bayplan_allocator::ContainerId;
 use bayplan_rebalance::Settings;
 
+use crate::chosen;
 use crate::run::{Case, Log};
 use crate::score::{Score, is_late, relief_of};
 use crate::suites::SUITES;
@@ -28,7 +29,7 @@ pub(crate) fn story(one: &str) -> String {
 /// Every case in which somebody was not relieved in time or something was done that was false, with all that was decided until two minutes after the onset.
 pub(crate) fn render_late(cases: &[Vec<Case>], settings: &Settings) -> String {
     let mut text = String::new();
-    for (suite, cases) in SUITES.iter().zip(cases) {
+    for (suite, cases) in chosen().zip(cases) {
         for case in cases {
             let log = case.with(settings);
             let late = |victim: &ContainerId| relief_of(case, &log, *victim).is_some_and(is_late);
@@ -81,7 +82,7 @@ fn render_case(case: &Case, log: &Log) -> String {
 /// One line per suite.
 pub(crate) fn render(scores: &[Score]) -> String {
     let mut text = format!(
-        "{:<13} {:>6} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8} {:>6} {:>6} {:>7} {:>6} {:>24} {:>7} {:>7}\n",
+        "{:<13} {:>6} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8} {:>6} {:>6} {:>7} {:>6} {:>24} {:>7} {:>7} {:>12}\n",
         "suite",
         "hours",
         "victims",
@@ -98,6 +99,7 @@ pub(crate) fn render(scores: &[Score]) -> String {
         "p99 ms: 0 / it / oracle",
         "ratio",
         "worst",
+        "of seed",
     );
     for score in scores {
         let in_time = score
@@ -106,7 +108,7 @@ pub(crate) fn render(scores: &[Score]) -> String {
         let [nothing, bayplan, oracle] = score.p99_ms;
         let _ = writeln!(
             text,
-            "{:<13} {:>6.0} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8.1} {:>6} {:>6} {:>7} {:>6} {:>24} {:>7.3} {:>7.3}",
+            "{:<13} {:>6.0} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8.1} {:>6} {:>6} {:>7} {:>6} {:>24} {:>7.3} {:>7.3} {:>12}",
             score.name,
             score.machine_hours,
             score.relieved.len(),
@@ -123,6 +125,7 @@ pub(crate) fn render(scores: &[Score]) -> String {
             format!("{nothing:.1} / {bayplan:.1} / {oracle:.1}"),
             score.ratio,
             score.ratio_worst,
+            score.worst_seed,
         );
     }
     let hours: f64 = scores.iter().map(|score| score.machine_hours).sum();

@@ -29,7 +29,7 @@ pub use knob::Knob;
 pub use proposal::{Culprit, Decision, Evidence, Finding, Outcome, Proposal, Tie, Verdict};
 pub use rebalancer::Rebalancer;
 pub use render::{NameOf, render_evidence, render_proposal, render_verdict};
-pub use sample::{Round, Sample, Signal};
+pub use sample::{Migrations, Round, Sample, Signal};
 pub use scene::{Mode, Resident, Scene, Unrest, Workload};
 pub use settings::{Parts, Settings, Threshold, Thresholds};
 pub use unhelped::{Reason, Unhelped};
