@@ -469,7 +469,7 @@ fn hopping(seed: u64) -> Trial {
     };
     let calm = everywhere(server("shop", 0, dice.between(10, 0.5, 1.5)));
     let mut victim = everywhere(server("front", 0, dice.between(0, 1.5, 3.0)));
-    victim.hops = dice.between(1, 800.0, 2000.0);
+    victim.hops = dice.between(1, 2000.0, 4000.0);
     victim.hops_from = onset;
     let jobs = best_effort(batch("jobs", 0, dice.between(12, 1.0, 3.0), Nature::COMPUTE));
     let machine = "pack:1 numa:1 l3:4 core:4 pu:2 cache:48K,1M,32M mem:64";

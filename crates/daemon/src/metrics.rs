@@ -1,6 +1,7 @@
 //! What Prometheus scrapes. Labels have few values; no label holds a name that users choose, but those of what probes and kernel files tell of containers
 //! that are there (`prober/collector.rs`, `observer/table.rs`).
 
+mod colocation;
 mod failures;
 mod nri;
 mod plain_text;
@@ -37,6 +38,7 @@ use crate::health::Health;
 use crate::observer;
 use crate::prober::{ProbeTable, Sightings};
 
+use colocation::Colocating;
 use failures::FAILURES;
 use nri::Nri;
 use process::Process;
@@ -180,6 +182,7 @@ pub(crate) struct Metrics {
     reclaims: Family<Outcome, Counter>,
     pub(crate) nri: Nri,
     pub(crate) rebalancing: Rebalancing,
+    pub(crate) colocation: Colocating,
 }
 
 #[cfg(test)]
@@ -225,6 +228,7 @@ impl Metrics {
             reclaims: Family::default(),
             nri: Nri::default(),
             rebalancing: Rebalancing::default(),
+            colocation: Colocating::default(),
         };
         metrics.register();
         metrics.registry.register_collector(Box::new(ProbeTable(sightings.clone())));
@@ -315,6 +319,7 @@ impl Metrics {
         );
         self.nri.register(&mut self.registry);
         self.rebalancing.register(&mut self.registry);
+        self.colocation.register(&mut self.registry);
     }
 
     fn register_files(&mut self) {

@@ -9,6 +9,7 @@ mod culprits;
 mod detect;
 mod knob;
 mod ladder;
+mod lending;
 pub mod plant;
 mod proposal;
 mod rebalancer;
@@ -26,6 +27,7 @@ mod tests;
 
 pub use baseline::{Baseline, Usual};
 pub use knob::Knob;
+pub use lending::{Holder, Lending};
 pub use proposal::{Culprit, Decision, Evidence, Finding, Outcome, Proposal, Tie, Verdict};
 pub use rebalancer::Rebalancer;
 pub use render::{NameOf, render_evidence, render_proposal, render_verdict};

@@ -77,6 +77,10 @@ pub enum Field {
     WakeUp,
     /// `tuning.rebalance`.
     Rebalance,
+    /// `tuning.lends`.
+    Lends,
+    /// `tuning.batch`.
+    Batch,
 }
 
 /// Which containers a wish counts for.
@@ -198,6 +202,8 @@ impl Field {
             Field::CpuGovernor => to.tuning.cpu_governor.clone_from(&from.tuning.cpu_governor),
             Field::WakeUp => to.tuning.wake_up = from.tuning.wake_up,
             Field::Rebalance => to.tuning.rebalance = from.tuning.rebalance,
+            Field::Lends => to.tuning.lends = from.tuning.lends,
+            Field::Batch => to.tuning.batch = from.tuning.batch,
         }
     }
 
@@ -217,6 +223,7 @@ impl Field {
             | Field::CpuClass
             | Field::CpuGovernor
             | Field::WakeUp
+            | Field::Lends
             | Field::Interrupts => Reach::Owners,
             Field::Partition | Field::Quota => Reach::PureOwners,
             Field::PreferSharedCpus => Reach::Guaranteed,
@@ -265,6 +272,8 @@ impl Field {
             Field::CpuGovernor => "tuning.cpu_governor",
             Field::WakeUp => "tuning.wake_up",
             Field::Rebalance => "tuning.rebalance",
+            Field::Lends => "tuning.lends",
+            Field::Batch => "tuning.batch",
         }
     }
 }
