@@ -1,8 +1,8 @@
-//! How much CPU time BestEffort containers get together, whether somebody suffers from them or not. In: what the CPUs have, what everything else uses. Out: a budget, step by step.
+//! How much CPU time BestEffort containers get together, whether a container suffers from them or not. In: what the CPUs have, what everything else uses. Out: a budget, step by step.
 //!
 //! The node is to stay below a share of its CPU time. What everything but BestEffort containers leaves of that is theirs. It shrinks as soon as others use more, and grows by a part of the node at a
 //! time, so that a load that comes back soon finds its time free; changes that are smaller than a hundredth of the node are not worth a write. There is a floor, below which they would make no
-//! progress at all. The same rule as Koordinator's suppression by quota (`resourceUsedThresholdWithBE`), whose values are the defaults.
+//! progress at all. The same rule as Koordinator's suppression by quota (`resourceUsedThresholdWithBE`), with its values as defaults.
 
 use bayplan_types::MilliCpu;
 

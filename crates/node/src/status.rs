@@ -1,4 +1,4 @@
-//! Who has which CPUs, as a value for people and programs.
+//! Which container has which CPUs, as a value for people and programs.
 
 use bayplan_types::Bytes;
 use jiff::Timestamp;
@@ -20,7 +20,7 @@ pub struct Status {
     /// Whether containers are placed.
     #[serde(default)]
     pub mode: Mode,
-    /// When an operator chose it; absent when nobody ever did.
+    /// When an operator chose it; absent when that never happened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode_since: Option<Timestamp>,
     /// CPUs by class.
@@ -325,7 +325,7 @@ pub struct Explanation {
     pub now: Option<ContainerStatus>,
     /// The decision.
     pub decision: Decision,
-    /// How far its CPUs are kept from everybody else, and why no further; absent for one that shares, and where kernel files are left alone.
+    /// How far its CPUs are kept from all others, and why no further; absent for one that shares, and where kernel files are left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
     /// What its threads do that its neighbours feel, such as the use of wide vectors; absent where nothing of that is measured.

@@ -3,7 +3,7 @@
 /// What can be turned for a victim. Declared in the order in which they are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Knob {
-    /// The culprit runs only where nobody else wants to: `cpu.idle`.
+    /// The culprit runs only where no other wants to: `cpu.idle`.
     Idle,
     /// The culprit's share of contended CPUs is cut: `cpu.weight`.
     Weight,
@@ -12,7 +12,7 @@ pub enum Knob {
     /// BestEffort containers together get less CPU time: at step 1 half of what the CPUs have that they may run on, at step 2 a quarter, and so on
     /// (`cpu.max`). The target is the one that this is said of; it holds for all.
     Suppress,
-    /// The victim, whose tasks go from cache to cache, stays on those of its CPUs that have one last-level cache.
+    /// The victim has tasks that go from cache to cache, and stays on those of its CPUs that have one last-level cache.
     Gather,
     /// The culprit leaves half of the CPUs that it shares with the victim: for nodes where nothing can limit its time.
     Confine,
@@ -30,7 +30,7 @@ pub enum Knob {
     Memory,
     /// A container that owns CPUs gets others.
     MoveOwner,
-    /// Somebody with an overview of the cluster should take the culprit away. Only said.
+    /// A controller with an overview of the cluster should take the culprit away. Only said.
     Evict,
 }
 

@@ -175,7 +175,7 @@ mod tests {
         assert!(lending.holders.is_empty());
     }
 
-    /// A delay that nobody else can be the reason of does not count.
+    /// A delay that no borrower can be the reason of does not count.
     #[test]
     fn waiting_before_anything_is_lent_is_its_own() {
         check(&[(30, 0.1, Some(0.5)), (3, 0.1, Some(0.0))], &["", "4-5,12-13"]);

@@ -1,4 +1,4 @@
-//! Containers whose tasks go from cache to cache.
+//! Containers with tasks that go from cache to cache.
 
 use super::*;
 
