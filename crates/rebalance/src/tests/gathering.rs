@@ -25,7 +25,7 @@ fn a_container_that_hops_between_caches_is_tied_to_one_as_long_as_that_helps() {
         expect![[r#"
             115 s: propose 1 (act) gather on web, which leaves CPUs 0-3: migrations 900/s > 400/s
                 migrations 900/s > 400/s
-                from nobody that is known
+                from no known container
             130 s: judge 1 kept: closed 100 % of the gap
         "#]],
     );
@@ -41,7 +41,7 @@ fn a_container_that_hops_between_caches_is_tied_to_one_as_long_as_that_helps() {
         expect![[r#"
             115 s: propose 1 (act) gather on web, which leaves CPUs 0-3: migrations 900/s > 400/s
                 migrations 900/s > 400/s
-                from nobody that is known
+                from no known container
             125 s: judge 1 undone: closed 0 % of the gap
         "#]],
     );
