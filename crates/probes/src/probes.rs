@@ -16,8 +16,8 @@ use crate::places::derive_places;
 use crate::pmu::{Absence, Pmu};
 use crate::programs::Programs;
 use crate::records::{
-    CountersRecord, IntruderRecord, IntrusionRecord, PlaceRecord, SLOT_OUTSIDE,
-    SettingsRecord, UnnamedRecord,
+    CountersRecord, IntruderRecord, IntrusionRecord, PlaceRecord, SLOT_OUTSIDE, SettingsRecord,
+    UnnamedRecord,
 };
 use crate::refusal::{Surroundings, judge};
 use crate::{
@@ -326,7 +326,9 @@ impl Probes {
             at: now,
             containers: self.watched.iter().map(|(id, it)| (*id, it.counters.clone())).collect(),
             events: match self.counting {
-                Some(_) => self.watched.iter().map(|(id, it)| (*id, it.stream.counts().clone())).collect(),
+                Some(_) => {
+                    self.watched.iter().map(|(id, it)| (*id, it.stream.counts().clone())).collect()
+                }
                 None => BTreeMap::new(),
             },
             outside: self.outside.clone(),

@@ -220,15 +220,62 @@ mod tests {
 
     #[test]
     fn a_budget_is_the_limit_of_the_class_unless_it_is_suppressed_further() {
-        check_best_effort(Some(1500), (false, ""), &[], expect![[""]]);
-        check_best_effort(Some(500), (false, ""), &[(1, Knob::Suppress, 1, 2)], expect![[""]]);
-        check_best_effort(Some(1500), (false, ""), &[(1, Knob::Suppress, 1, 2)], expect![[""]]);
+        check_best_effort(
+            Some(1500),
+            (false, ""),
+            &[],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/cpu.max = 150000 100000 (budget of BestEffort pods)
+            /sys/fs/cgroup/kubepods/besteffort/cpu.max = 150000 100000 (budget of BestEffort pods)
+        "#]],
+        );
+        check_best_effort(
+            Some(500),
+            (false, ""),
+            &[(1, Knob::Suppress, 1, 2)],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/cpu.max = 50000 100000 (budget of BestEffort pods)
+            /sys/fs/cgroup/kubepods/besteffort/cpu.max = 50000 100000 (budget of BestEffort pods)
+            1: Ok(["/sys/fs/cgroup/kubepods/besteffort/cpu.max"])
+        "#]],
+        );
+        check_best_effort(
+            Some(1500),
+            (false, ""),
+            &[(1, Knob::Suppress, 1, 2)],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/cpu.max = 150000 100000 (budget of BestEffort pods)
+            /sys/fs/cgroup/kubepods/besteffort/cpu.max = 100000 100000 (rebalance 1: suppress)
+            1: Ok(["/sys/fs/cgroup/kubepods/besteffort/cpu.max"])
+        "#]],
+        );
     }
 
     #[test]
     fn best_effort_pods_are_idle_by_configuration_and_while_they_borrow() {
-        check_best_effort(None, (true, ""), &[], expect![[""]]);
-        check_best_effort(None, (false, "5"), &[(1, Knob::Idle, 1, 1)], expect![[""]]);
+        check_best_effort(
+            None,
+            (true, ""),
+            &[],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice/cpu.idle = 1 (BestEffort pods are idle)
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice/cpu.weight =  (BestEffort pods are idle)
+            /sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.idle = 1 (BestEffort pods are idle)
+            /sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.weight =  (BestEffort pods are idle)
+        "#]],
+        );
+        check_best_effort(
+            None,
+            (false, "5"),
+            &[(1, Knob::Idle, 1, 1)],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice/cpu.idle = 1 (BestEffort pods are idle)
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice/cpu.weight =  (BestEffort pods are idle)
+            /sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.idle = 1 (rebalance 1: idle)
+            /sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.weight =  (rebalance 1: idle)
+            1: Ok(["/sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.idle"])
+        "#]],
+        );
     }
 
     /// What is wanted of files, and which of them belong to which proposal.
