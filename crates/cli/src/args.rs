@@ -688,7 +688,7 @@ fn form(name: &Path) -> Option<Output> {
 pub(crate) enum PolicyName {
     /// Shared containers run within one NUMA node, or as few as they need
     TopologyAware,
-    /// Shared containers run together, on all CPUs without an owner
+    /// Shared containers run together, on all CPUs that are not exclusive
     OneSharedPool,
 }
 
@@ -719,7 +719,7 @@ The placement file has one entry per event, in the same order:
 
   excl     CPUs that no other container runs on
   cpus     every CPU that it may run on
-  updates  other containers whose CPU set had to be rewritten because of this event
+  updates  other containers with a CPU set that had to be rewritten because of this event
   moved    other containers that own other CPUs because of this event, with all their new ones (`compaction` of the configuration)
   err      why it was refused; then `ok` is false
 

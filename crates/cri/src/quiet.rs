@@ -64,7 +64,7 @@ impl Quiet {
 
 #[expect(
     deprecated,
-    reason = "what replaces it is unsafe, for types whose descriptor may change; that of std's stream does not"
+    reason = "what replaces it is unsafe, for types with a descriptor that may change; that of std's stream does not"
 )]
 fn watched(stream: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStream>> {
     AsyncFd::with_interest(stream, interest)

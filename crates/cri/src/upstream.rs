@@ -58,8 +58,8 @@ pub struct Upstream {
 pub enum ForwardError {
     /// No process listens: the call never reached the runtime.
     #[error(
-        "cannot reach the container runtime at {} ({reason}); check that it is running and that bayplan's \
-         runtime socket setting names its socket",
+        "cannot connect to the container runtime at {} ({reason}); check that it is running and that \
+         `runtimeSocket` (for images `imageSocket`) names its socket",
         socket.display()
     )]
     Unreachable {

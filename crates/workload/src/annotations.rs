@@ -7,6 +7,7 @@
 //! being placed.
 
 mod affinity;
+mod batch;
 pub(crate) mod effect;
 mod field;
 mod hints;
@@ -35,7 +36,7 @@ pub use permissions::{GROUPS, Group, Item, Rule, Wish, allowed, is_allowed_by_ru
 pub use source::Sources;
 pub use table::{KEYS, Key, Values};
 pub use tuning::{
-    CpuPartition, INTERRUPTS, InterruptRule, PARTITION, RebalanceWish, Tuning, WakeUp,
+    BatchLimits, CpuPartition, INTERRUPTS, InterruptRule, PARTITION, RebalanceWish, Tuning, WakeUp,
 };
 pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, known_as, matches_glob};
 pub use webhook::parse_quantity;
@@ -66,6 +67,8 @@ const CUT: &str = "#left-out";
 pub struct Asked {
     /// About the split into exclusive and shared CPUs.
     pub prefer_shared_cpus: Option<bool>,
+    /// Each container has the QoS class that its own resources make.
+    pub has_own_qos: bool,
     /// About the reserved CPUs.
     pub prefer_reserved_cpus: Option<bool>,
     /// Whether the pod said anything about isolated CPUs; if not, the configuration may.
@@ -89,6 +92,7 @@ impl Asked {
     fn usual(rules: &RequestRules) -> Asked {
         Asked {
             prefer_shared_cpus: rules.prefer_shared_cpus.then_some(true),
+            has_own_qos: rules.has_own_qos,
             wishes: rules.wishes.clone(),
             ..Asked::default()
         }
@@ -211,6 +215,7 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
         }
     }
     webhook::read(container, &mut asked, &mut warnings);
+    batch::read(container, &mut asked, &mut warnings);
     koordinator::read(&container.pod, &mut asked, &mut warnings);
     tuning::read(container, &mut asked, &mut warnings);
     read_keys(container, &mut asked, &mut warnings);

@@ -169,6 +169,8 @@ pub struct RequestRules {
     pub reserved_namespaces: Vec<String>,
     /// Shared CPUs only, unless an annotation says otherwise.
     pub prefer_shared_cpus: bool,
+    /// Each container of a Burstable pod has the QoS class that its own resources make, unless an annotation says otherwise.
+    pub has_own_qos: bool,
     /// A container that gets a single CPU of its own prefers an isolated one. For more than one, the kernel does not spread threads over isolated
     /// CPUs.
     pub prefer_isolated_cpus: bool,
@@ -246,9 +248,10 @@ pub fn derive_request<'a>(
         ),
     }));
     let is_system = rules.is_reserved_namespace(&pod.namespace);
-    let requests = requests(container, &asked, hardware, &mut warnings);
+    let own_qos = qos_of(container, &asked, hardware.memory);
+    let requests = requests(container, own_qos, &asked, hardware, &mut warnings);
     let cpu = requests.cpu;
-    let qos = pod.qos.unwrap_or(QosClass::Burstable);
+    let qos = own_qos.unwrap_or(QosClass::Burstable);
     let preferences = Preferences { prefer_shared_cpus: asked.prefer_shared_cpus };
     let others = others.into_iter();
     let share = pod_share(id, container, others.clone());
@@ -296,6 +299,15 @@ pub fn derive_request<'a>(
     (request, warnings)
 }
 
+/// The QoS class by which a container gets CPUs and memory: its pod's, or that which its own resources make in a Burstable pod.
+fn qos_of(container: &NewContainer, asked: &Asked, memory: Option<Bytes>) -> Option<QosClass> {
+    let is_own = asked.has_own_qos && container.pod.qos == Some(QosClass::Burstable);
+    match is_own && container.resources.are_guaranteed(memory) {
+        true => Some(QosClass::Guaranteed),
+        false => container.pod.qos,
+    }
+}
+
 /// What of its pod's figure it counts, where that is not its own.
 fn pod_share<'a>(
     id: ContainerId,
@@ -327,11 +339,12 @@ fn as_claimed(Wishes { claimed, memory, preserve, .. }: Wishes) -> Wishes {
 /// What a webhook copied of the pod's specification counts, as far as it can be true.
 fn requests(
     container: &NewContainer,
+    qos: Option<QosClass>,
     asked: &Asked,
     hardware: Hardware<'_>,
     warnings: &mut Vec<Warning>,
 ) -> Requests {
-    let (qos, resources) = (container.pod.qos, container.resources);
+    let resources = container.resources;
     let exact = asked.requests.as_ref().map(|(name, said)| {
         let requests = resources.exact_requests(qos, hardware.memory, said);
         requests.map_err(|why| format!("annotation `{name}` {why}; ignored"))

@@ -12,7 +12,7 @@ use crate::workspace;
 const WORDS: [&str; 10] =
     ["who", "whom", "whoever", "whose", "somebody", "nobody", "anybody", "he", "him", "his"];
 /// How many each area has today. The figures only go down, and an area that is not here has none.
-const CEILINGS: [(&str, usize); 1] = [("docs", 16)];
+const CEILINGS: [(&str, usize); 1] = [("docs", 0)];
 
 /// Areas that have more of these words than they had.
 pub(crate) fn check_words() -> anyhow::Result<Vec<String>> {

@@ -230,7 +230,7 @@ fn a_history_may_begin_in_the_middle() {
     assert_eq!(report.elsewhere().len(), 0, "{:#?}", report.elsewhere());
     let error =
         replay(&daemon.told[skipped + 4..], &Setting::default(), String::new()).unwrap_err();
-    assert!(error.to_string().starts_with("nothing in this history says where"), "{error}");
+    assert!(error.to_string().starts_with("this history has no complete snapshot"), "{error}");
     let nowhere = replay(&daemon.told, &Setting::default(), String::new()).unwrap_err().to_string();
     assert!(nowhere.ends_with("name one with --machine"), "{nowhere}");
 }

@@ -96,7 +96,7 @@ pub enum RuntimeError {
         id: String,
     },
     /// No process listens, or the connection broke.
-    #[error("{call} did not reach the runtime: {message}")]
+    #[error("{call}: {message}")]
     Unavailable {
         /// The method.
         call: &'static str,

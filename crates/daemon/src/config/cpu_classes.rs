@@ -346,7 +346,7 @@ impl Tree for Classes {
             if name == "none" || name.trim().is_empty() {
                 reader.wrong(at, format!("a class cannot be called `{name}`"));
             } else if classes.insert(name.clone(), class).is_some() {
-                reader.wrong(at, format!("class `{name}` stands twice"));
+                reader.wrong(at, format!("duplicate class `{name}`"));
             }
         }
         config.cpu_classes.classes = classes;
@@ -450,7 +450,7 @@ impl Tree for Schedule {
                         }
                     };
                     if turn.as_ref().is_some_and(|turn| turns.iter().any(|it| it.at == turn.at)) {
-                        reader.wrong(item.at, format!("`{}`: a time stands twice", field.key));
+                        reader.wrong(item.at, format!("`{}`: duplicate time", field.key));
                     }
                     turns.extend(turn);
                 }

@@ -17,10 +17,11 @@ pub(super) const MODES: &Words<Mode> =
     &[("off", Mode::Off), ("observe", Mode::Observe), ("act", Mode::Act)];
 
 /// What a node can turn. The other knobs of the ladder exist on machines of its tests only.
-pub(crate) const KNOBS: [Knob; 11] = [
+pub(crate) const KNOBS: [Knob; 12] = [
     Knob::Idle,
     Knob::Siblings,
     Knob::Suppress,
+    Knob::Gather,
     Knob::Confine,
     Knob::Burst,
     Knob::Cache,
@@ -100,7 +101,7 @@ impl Tree for NamespaceModes {
                     let key = format!("{}.{name}", field.key);
                     match mode {
                         Some(mode) if namespaces.insert(name.clone(), mode).is_some() => {
-                            wrong(*at, format!("`{key}` stands twice"));
+                            wrong(*at, format!("duplicate key `{key}`"));
                         }
                         Some(_) => {}
                         None => wrong(

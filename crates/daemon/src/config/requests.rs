@@ -19,6 +19,8 @@ use bayplan_config::yaml::Position;
 pub struct Requests {
     /// Shared CPUs only.
     pub prefer_shared_cpus: bool,
+    /// Containers of Burstable pods have the QoS class that their own resources make.
+    pub qos_per_container: bool,
     /// A container that gets a single CPU of its own prefers an isolated one.
     pub prefer_isolated_cpus: bool,
     /// What becomes of the other threads of a core of which only some are owned.
@@ -89,6 +91,7 @@ impl Requests {
         RequestRules {
             reserved_namespaces: reserved_namespaces.to_vec(),
             prefer_shared_cpus: self.prefer_shared_cpus,
+            has_own_qos: self.qos_per_container,
             prefer_isolated_cpus: self.prefer_isolated_cpus,
             colocate_pods: self.colocate_pods,
             colocate_namespaces: self.colocate_namespaces,
@@ -277,7 +280,7 @@ mod tests {
                 f:3:3: `requests.reservedPoolNamespaces` is called `reservedNamespaces`, and is no part of `requests`
                 f:4:3: unknown key `requests.colocate`; did you mean `colocatePods`? known are preferSharedCpus, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope
                 f:5:21: `requests.preferSharedCpus` is a list, expected one of true, false
-                f:6:3: `requests.preferSharedCpus` stands twice"#]],
+                f:6:3: duplicate key `requests.preferSharedCpus`"#]],
         );
         check(
             "- a\n",

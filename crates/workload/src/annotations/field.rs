@@ -9,6 +9,8 @@ pub enum Field {
     Requests,
     /// `Preferences::prefer_shared_cpus`.
     PreferSharedCpus,
+    /// The QoS class by which CPUs are given.
+    OwnQos,
     /// `Request::is_reserved`.
     IsReserved,
     /// `wishes.cpus.siblings`.
@@ -77,6 +79,10 @@ pub enum Field {
     WakeUp,
     /// `tuning.rebalance`.
     Rebalance,
+    /// `tuning.lends`.
+    Lends,
+    /// `tuning.batch`.
+    Batch,
 }
 
 /// Which containers a wish counts for.
@@ -133,9 +139,10 @@ impl Field {
     }
 
     /// Every field.
-    pub const ALL: [Field; 36] = [
+    pub const ALL: [Field; 37] = [
         Field::Requests,
         Field::PreferSharedCpus,
+        Field::OwnQos,
         Field::IsReserved,
         Field::Siblings,
         Field::Packing,
@@ -177,6 +184,7 @@ impl Field {
         match self {
             Field::Requests => to.requests.clone_from(&from.requests),
             Field::PreferSharedCpus => to.prefer_shared_cpus = from.prefer_shared_cpus,
+            Field::OwnQos => to.has_own_qos = from.has_own_qos,
             Field::IsReserved => to.prefer_reserved_cpus = from.prefer_reserved_cpus,
             Field::Siblings => to.wishes.cpus.siblings = from.wishes.cpus.siblings,
             Field::Packing => to.wishes.cpus.packing = from.wishes.cpus.packing,
@@ -218,6 +226,8 @@ impl Field {
             Field::CpuGovernor => to.tuning.cpu_governor.clone_from(&from.tuning.cpu_governor),
             Field::WakeUp => to.tuning.wake_up = from.tuning.wake_up,
             Field::Rebalance => to.tuning.rebalance = from.tuning.rebalance,
+            Field::Lends => to.tuning.lends = from.tuning.lends,
+            Field::Batch => to.tuning.batch = from.tuning.batch,
         }
     }
 
@@ -237,6 +247,7 @@ impl Field {
             | Field::CpuClass
             | Field::CpuGovernor
             | Field::WakeUp
+            | Field::Lends
             | Field::Interrupts => Reach::Owners,
             Field::Partition | Field::Quota => Reach::PureOwners,
             Field::PreferSharedCpus => Reach::Guaranteed,
@@ -251,6 +262,7 @@ impl Field {
         match self {
             Field::Requests => "demand, memory",
             Field::PreferSharedCpus => "preferences.prefer_shared_cpus",
+            Field::OwnQos => "qos",
             Field::IsReserved => "is_reserved",
             Field::Siblings => "wishes.cpus.siblings",
             Field::Packing => "wishes.cpus.packing",
@@ -285,6 +297,8 @@ impl Field {
             Field::CpuGovernor => "tuning.cpu_governor",
             Field::WakeUp => "tuning.wake_up",
             Field::Rebalance => "tuning.rebalance",
+            Field::Lends => "tuning.lends",
+            Field::Batch => "tuning.batch",
         }
     }
 }

@@ -8,7 +8,7 @@ use super::field::Field;
 use super::hints;
 use super::names::{CRM, NRI, Name, OWN};
 use super::tuning::{
-    INTERRUPTS, PARTITION, QUOTA, REBALANCE, class_name, parse_cold_start, percent,
+    INTERRUPTS, LEND, PARTITION, QUOTA, REBALANCE, class_name, parse_cold_start, percent,
 };
 use super::values::{self, Misread, word};
 use super::{Asked, Said};
@@ -126,6 +126,15 @@ pub static KEYS: &[Key] = &[
         older: BOTH,
         fills: &[Field::PreferSharedCpus],
         set: |asked, said| put(&mut asked.prefer_shared_cpus, Some(said.flag()?)),
+    },
+    Key {
+        name: "qos-per-container",
+        values: FLAG,
+        default: "as requests.qosPerContainer says",
+        meaning: "true: a container of a Burstable pod with requests equal to its limits gets CPUs as a Guaranteed one",
+        older: &[],
+        fills: &[Field::OwnQos],
+        set: |asked, said| put(&mut asked.has_own_qos, said.flag()?),
     },
     Key {
         name: "prefer-reserved-cpus",
@@ -476,7 +485,7 @@ pub static KEYS: &[Key] = &[
         name: "cpu-partition",
         values: Values::Words(&["root", "isolated", "none"]),
         default: "as isolation.partition says",
-        meaning: "where all its CPUs are exclusive: nothing else in the system runs there; isolated: nor are its own threads moved among them, so it has to place them itself; only where `permissions` allow it",
+        meaning: "where all its CPUs are exclusive: nothing else runs there; isolated: nor are its own threads moved among them, so it has to place them itself; only where `permissions` allow it",
         older: &[],
         fills: &[Field::Partition],
         set: |asked, said| put(&mut asked.tuning.partition, Some(word(said.value, PARTITION)?)),
@@ -543,5 +552,14 @@ pub static KEYS: &[Key] = &[
         older: &[],
         fills: &[Field::Rebalance],
         set: |asked, said| put(&mut asked.tuning.rebalance, Some(word(said.value, REBALANCE)?)),
+    },
+    Key {
+        name: "lend",
+        values: Values::Words(&["besteffort", "none"]),
+        default: "none; besteffort for Koordinator's class LSR",
+        meaning: "besteffort: while it does not use its own CPUs, BestEffort containers run on them, where bestEffort.borrow is true; it has them back at the first sign of delay",
+        older: &[],
+        fills: &[Field::Lends],
+        set: |asked, said| put(&mut asked.tuning.lends, Some(word(said.value, LEND)?)),
     },
 ];
