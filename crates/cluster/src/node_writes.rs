@@ -94,7 +94,7 @@ fn taint_patch(node: &NodeObject, wishes: &NodeWishes) -> Option<Json> {
         }
         left += 1;
     }
-    (!patch.is_empty()).then(|| Json::Array(patch))
+    (!patch.is_empty()).then_some(Json::Array(patch))
 }
 
 #[cfg(test)]
