@@ -15,6 +15,7 @@ mod engine;
 #[allow(dead_code, reason = "the daemon's tests use more of it")]
 #[path = "../daemon/node.rs"]
 mod node;
+mod publishing;
 mod servers;
 mod world;
 
@@ -32,6 +33,7 @@ async fn the_agent_configures_its_node_and_no_other() {
     nearer_objects_count(&mut world).await;
     brakes_hold(&mut world).await;
     foreign_writes_are_refused(&world).await;
+    publishing::the_node_is_published_and_withdrawn(&mut world).await;
     nothing_changes_without_api_server_or_agent(&mut world).await;
 }
 
@@ -122,10 +124,10 @@ async fn foreign_writes_are_refused(world: &World) {
     let (status, message) = world.as_unbound("PATCH", &own, object).await;
     assert!(status == 422 && message.contains("is bound to no node"), "{status} {message}");
     for (method, path) in [
-        ("PATCH", "/api/v1/nodes/n1"),
         ("PATCH", "/apis/bayplan.dev/v1alpha1/bayplanconfigs/default"),
         ("GET", "/api/v1/secrets"),
-        ("GET", "/api/v1/pods"),
+        ("DELETE", "/api/v1/nodes/n1"),
+        ("PATCH", "/api/v1/namespaces/default/pods/p"),
         ("DELETE", "/apis/bayplan.dev/v1alpha1/bayplannodes/n1"),
     ] {
         let (status, message) =

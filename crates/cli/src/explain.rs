@@ -112,6 +112,7 @@ fn explain_past(config: &NodeConfig, options: &ExplainOptions) -> anyhow::Result
             warnings: arrival.warnings.clone(),
         },
         isolation: None,
+        vectors: None,
         files: Vec::new(),
         rebalance: Vec::new(),
     };
@@ -175,6 +176,7 @@ fn render_explanation(explanation: &Explanation) -> String {
             if let Some(isolation) = isolation {
                 text.push_str(&format!("  isolated {isolation}\n"));
             }
+            text.extend(explanation.vectors.iter().map(|it| format!("  vectors  {it}\n")));
         }
         None => text.push_str("  now      gone\n"),
     }

@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Json, Router};
+use bayplan_host::VectorUse;
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::mode::{Mode, ModeReport};
 use bayplan_node::status::{ContainerStatus, Explanation, Status};
@@ -23,6 +24,7 @@ use tokio::time::{Duration, timeout};
 
 use crate::cluster_config::ClusterConfig;
 use crate::enforcer::Enforcement;
+use crate::features;
 use crate::feed::Feed;
 use crate::holdings::Holdings;
 use crate::http_server::Rounds;
@@ -30,11 +32,13 @@ use crate::inbox::{Look, Looker};
 use crate::live_map::{self, LiveMap};
 use crate::metrics::{Metrics, OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
 use crate::nri_gate::Link;
+use crate::observer::Shown;
 use crate::prober::Sightings;
 use crate::rebalancer::Told;
 use crate::recorded_machine::MachineView;
 use crate::reload::{ConfigDiff, Reloader};
 use crate::sync::Syncer;
+use crate::zones;
 
 /// From where a listener can be reached; each has what the one before has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +76,7 @@ pub(crate) struct Api {
     pub(crate) sightings: Sightings,
     pub(crate) told: Told,
     pub(crate) holdings: Holdings,
+    pub(crate) shown: Shown,
     pub(crate) looker: Looker,
     pub(crate) feed: Feed,
     /// Absent with `map: off`.
@@ -157,7 +162,7 @@ const PLACES_MAX: usize = 4;
 
 /// How long a change of the mode waits for a write that reclaims memory: one that lasts longer waits for a disk that hangs.
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(10);
-const ROUTES: [Route; 28] = [
+const ROUTES: [Route; 30] = [
     Route {
         method: "GET",
         path: "/metrics",
@@ -382,6 +387,22 @@ const ROUTES: [Route; 28] = [
         answer: "`bayplan-events/1`: refusals, moves of exclusive CPUs, squeezes, drift and the rebalancer's verdicts, by pod",
         handler: || get(events),
     },
+    Route {
+        method: "GET",
+        path: "/api/v1/features",
+        parameters: "",
+        reach: Reach::Socket,
+        answer: "`bayplan-features/1`: what this node can do, in the form of Node Feature Discovery: flags, attributes and instances by domain",
+        handler: || get(features::answer),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/zones",
+        parameters: "`after`: `change` of the last answer, if any; `wait`: seconds to wait for another one, at most 30",
+        reach: Reach::Socket,
+        answer: "`bayplan-zones/1`: what each NUMA node has for schedulers: capacity, what pods can have, what is left; groups",
+        handler: || get(zones::answer),
+    },
 ];
 
 /// What a listener of this reach serves.
@@ -476,9 +497,18 @@ pub(crate) async fn tell_all(api: &Api, mut found: Vec<Explanation>) -> Vec<Expl
         if explanation.now.is_some() {
             (explanation.isolation, explanation.files) =
                 api.enforcement.about(&explanation.container);
+            explanation.vectors = api.shown.vectors_of(&explanation.container).map(vectors_text);
         }
     }
     found
+}
+
+/// `3 of 4 threads that were looked at used AVX-512 since the last reading`.
+fn vectors_text(VectorUse { looked_at, using }: VectorUse) -> String {
+    let threads = if looked_at == 1 { "thread" } else { "threads" };
+    format!(
+        "{using} of {looked_at} {threads} that were looked at used AVX-512 since the last reading"
+    )
 }
 
 /// What holds of the containers that are there; for intruders on their CPUs all are looked at.

@@ -14,6 +14,7 @@ mod kernel_fs;
 mod lines;
 mod read_block_devices;
 mod read_cgroup;
+mod read_features;
 mod read_holding;
 mod read_huge_pages;
 mod read_interrupts;
@@ -23,6 +24,7 @@ mod read_power;
 mod read_process;
 mod read_resctrl;
 mod read_snapshot;
+mod read_vector_use;
 mod read_volumes;
 mod resctrl_groups;
 mod snapshot_file;
@@ -35,6 +37,7 @@ pub use find_cgroup::{
 };
 pub use read_block_devices::{read_block_devices, read_undivided_disks};
 pub use read_cgroup::{CgroupError, CpuFiles, CpuStat, read_cgroup_files};
+pub use read_features::{FeatureFacts, InterfaceFacts, read_features};
 pub use read_holding::{Holding, read_holding, read_runtime_affinity};
 pub use read_huge_pages::{read_free_huge_pages, read_used_huge_pages};
 pub use read_interrupts::read_interrupts;
@@ -46,6 +49,7 @@ pub use read_power::read_power;
 pub use read_process::{ProcessError, read_capability, read_process_pinning};
 pub use read_resctrl::{Resctrl, ResctrlState, read_resctrl};
 pub use read_snapshot::{Depth, ReadError, capture, pods_limit_files, read_files, read_snapshot};
+pub use read_vector_use::{VectorUse, read_vector_use, tells_vector_use};
 pub use read_volumes::read_volumes;
 pub use resctrl_groups::{
     AssignReport, Assignment, GroupReport, apply_groups, assign_threads, count_outside,

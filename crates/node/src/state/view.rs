@@ -103,6 +103,7 @@ impl NodeState {
                 isolated: pools.isolated().to_string(),
                 idle: idle.to_string(),
                 closed: closed.to_string(),
+                lent: self.lent_now().to_string(),
             },
             pools: pools
                 .iter()
@@ -202,6 +203,7 @@ impl NodeState {
                 now: self.container_status(*id, &narrowings),
                 decision: container.decision.clone(),
                 isolation: None,
+                vectors: None,
                 files: Vec::new(),
                 rebalance: Vec::new(),
             })
@@ -213,6 +215,7 @@ impl NodeState {
                 now: None,
                 decision: decision.clone(),
                 isolation: None,
+                vectors: None,
                 files: Vec::new(),
                 rebalance: Vec::new(),
             }));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::configuration::{CONFIGURATIONS, Configuration};
 use super::machine::Machine;
-use super::scenario::{Metric, SCENARIOS, Scenario};
+use super::scenario::{Metric, SCENARIOS, Scenario, placement};
 use super::statistics::Spread;
 
 /// Below it quartiles say nothing, and nothing is compared.
@@ -15,13 +15,10 @@ const ROUNDS_MIN: usize = 3;
 /// What one measurement has given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
-    /// Figures by the key of their metric.
+    /// Figures by the key of their metric; `background` also where no table has it.
     pub(crate) values: BTreeMap<String, f64>,
     /// The CPUs on which the kernel lets each container run, by `pod/container`.
     pub(crate) cpus: BTreeMap<String, String>,
-    /// CPU seconds per second that the background has got, where there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) background_cpus: Option<f64>,
 }
 
 /// A measurement with its place in the run.
@@ -179,7 +176,7 @@ fn summarise(outcomes: &[Outcome]) -> Vec<Summary> {
     let mut summary = Vec::new();
     for scenario in &SCENARIOS {
         for configuration in CONFIGURATIONS.map(Configuration::name) {
-            for metric in scenario.metrics() {
+            for metric in scenario.metrics().into_iter().chain(placement()) {
                 let outcomes = outcomes
                     .iter()
                     .filter(|it| it.scenario == scenario.name && it.configuration == configuration);
@@ -213,6 +210,7 @@ pub(crate) fn range(spread: &Spread) -> String {
 pub(crate) fn figure(value: f64) -> String {
     let size = value.abs();
     match size {
+        _ if size == 0.0 => "0".to_owned(),
         _ if size >= 100.0 => format!("{value:.0}"),
         _ if size >= 10.0 => format!("{value:.1}"),
         _ if size >= 1.0 => format!("{value:.2}"),
@@ -266,7 +264,7 @@ mod tests {
 
     #[test]
     fn figures_have_three_digits() {
-        let texts = [1234.5, 123.4, 12.34, 1.234, 0.1234].map(figure);
-        assert_eq!(texts, ["1234", "123", "12.3", "1.23", "0.123"]);
+        let texts = [1234.5, 123.4, 12.34, 1.234, 0.1234, 0.0].map(figure);
+        assert_eq!(texts, ["1234", "123", "12.3", "1.23", "0.123", "0"]);
     }
 }
