@@ -282,7 +282,8 @@ impl Stage<'_> {
             told("noisy", size, client(size)?);
         }
         self.running.insert("background-1", hog);
-        Ok(self.measured(values, self.mark(false)))
+        let nothing_counted = Mark { background: None, ..self.mark(false) };
+        Ok(self.measured(values, nothing_counted))
     }
 
     fn packets(&mut self) -> anyhow::Result<Measured> {
