@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_allocator::ContainerId;
 use bayplan_enforcement::{NodeUse, next_budget};
 use bayplan_host::counters::{GroupCounters, GroupFiles, Stall, read_idle_ticks};
 use bayplan_host::find_container_cgroup;
