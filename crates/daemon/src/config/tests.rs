@@ -218,7 +218,7 @@ fn a_key_in_the_wrong_section_is_sent_to_the_right_one() {
             config.yaml:1:1: `siblings` stands below `requests:`, not here
             config.yaml:3:3: `enabled` stands below `compaction:`, not here
             config.yaml:5:3: `socket` stands below `nri:`, not here
-            config.yaml:6:11: `requests` is not a mapping, expected lines of `key: value`; known are preferSharedCpus, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope"#]],
+            config.yaml:6:11: `requests` is not a mapping, expected lines of `key: value`; known are preferSharedCpus, qosPerContainer, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope"#]],
     );
 }
 
@@ -278,6 +278,7 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
 
         requests:
           preferSharedCpus: false
+          qosPerContainer: false
           preferIsolatedCpus: false
           siblings: pair
           defaultCpuPriority: none
