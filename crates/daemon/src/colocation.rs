@@ -68,7 +68,7 @@ pub(crate) async fn run_colocation(task: ColocationTask) -> Option<()> {
             held = next;
         }
         let lent = held.lent.values().map(CpuSet::len).sum();
-        task.metrics.colocation.show(held.budget, lent);
+        task.metrics.rebalancing.show_best_effort(held.budget, lent);
     }
 }
 
