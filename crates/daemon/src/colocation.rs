@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_allocator::ContainerId;
 use bayplan_enforcement::{NodeUse, next_budget};
 use bayplan_host::counters::{GroupCounters, GroupFiles, Stall, read_idle_ticks};
 use bayplan_host::find_container_cgroup;
@@ -69,7 +68,7 @@ pub(crate) async fn run_colocation(task: ColocationTask) -> Option<()> {
             held = next;
         }
         let lent = held.lent.values().map(CpuSet::len).sum();
-        task.metrics.colocation.show(held.budget, lent);
+        task.metrics.rebalancing.show_best_effort(held.budget, lent);
     }
 }
 

@@ -28,7 +28,7 @@ use crate::config::{Config, LiveConfig};
 use crate::inbox::Inbox;
 use crate::lookups::Lookups;
 
-pub(crate) use shown::{Shown, number};
+pub(crate) use shown::Shown;
 use vectors::VectorFiles;
 
 /// One reading of everything.

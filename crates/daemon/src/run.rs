@@ -608,7 +608,10 @@ fn start_looking(
         sharing.ask(Event::Colocate(Colocation::default())).await;
     };
     // Before everything is taken back, or it would share again after that.
-    let colocating = until(close.clone(), async move { drop(run_colocation(colocating).await) });
+    let work = async move {
+        let _stopping = run_colocation(colocating).await;
+    };
+    let colocating = until(close.clone(), work);
     let colocating = losses.spare_then(Part::Colocation, colocating, unshare);
     let rebalancing = run_rebalancer(looking, stop.clone());
     let rebalancing = losses.spare_then(Part::Rebalancer, rebalancing, tidy);

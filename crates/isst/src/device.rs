@@ -14,7 +14,8 @@ use nix::errno::Errno;
 use nix::libc::{self, c_ulong};
 
 use crate::Device;
-use crate::settings::{ClosLimits, CorePower, Domain, Priority, Profile};
+use crate::names::Domain;
+use crate::settings::{ClosLimits, CorePower, Priority, Profile};
 
 /// Below the root, as other kernel files.
 const DEVICE: &str = "dev/isst_interface";

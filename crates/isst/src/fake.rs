@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use nix::errno::Errno;
 
 use crate::Device;
-use crate::settings::{ClosLimits, CorePower, Domain, Priority, Profile};
+use crate::names::Domain;
+use crate::settings::{ClosLimits, CorePower, Priority, Profile};
 
 /// The largest frequency that the register holds: 8 bits of 100 MHz.
 const MHZ_MAX: u16 = 25_500;

@@ -22,7 +22,8 @@ mod settings;
 
 pub use device::IsstDevice;
 pub use fake::FakeDevice;
-pub use settings::{ClosLimits, CorePower, Domain, Priority, Profile, SpeedSelect};
+pub use names::Domain;
+pub use settings::{ClosLimits, CorePower, Priority, Profile, SpeedSelect};
 
 use nix::errno::Errno;
 

@@ -1,9 +1,16 @@
 //! Names of settings. In: text. Out: what it names.
 
-use crate::settings::Domain;
-
 /// Classes of service of a domain.
 const CLASSES: u8 = 4;
+
+/// A part of a package with limits of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Domain {
+    /// The package.
+    pub package: u8,
+    /// Its number there.
+    pub number: u8,
+}
 
 /// A setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,16 +5,7 @@ use std::fmt::Write as _;
 use nix::errno::Errno;
 
 use crate::Device;
-use crate::names::Name;
-
-/// A part of a package with limits of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Domain {
-    /// The package.
-    pub package: u8,
-    /// Its number there.
-    pub number: u8,
-}
+use crate::names::{Domain, Name};
 
 /// How core power divides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,6 @@
 //! being placed.
 
 mod affinity;
-mod batch;
 pub(crate) mod effect;
 mod field;
 mod hints;
@@ -215,7 +214,7 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
         }
     }
     webhook::read(container, &mut asked, &mut warnings);
-    batch::read(container, &mut asked, &mut warnings);
+    webhook::read_batch(container, &mut asked, &mut warnings);
     koordinator::read(&container.pod, &mut asked, &mut warnings);
     tuning::read(container, &mut asked, &mut warnings);
     read_keys(container, &mut asked, &mut warnings);

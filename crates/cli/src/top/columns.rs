@@ -364,10 +364,10 @@ mod tests {
             expect![[r#"
                 3 containers use 3.60 CPUs; placing; 1970-01-01T00:00:00Z
                 node: 42 W
-                 CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  TAKEN  PREEMPTED/s  MOVES/s  CPI   MISSES  CPU STALL  MEM STALL  IO STALL  IO MB/s  CACHE MB  MEM MB/s  FAR   CPUS
-                 n/p/far    shared  0.10  -          -        -          -      -            -        -     -       -          -          -         -        -         -         100%  0-3
-                 n/p/all    shared  0.50  100%       0.70     2.1 ms     1.2%   42           130      1.23  12.50   50%        0%         1%        2.3      12.6      1234.6    33%   0-3
-                 n/p/a      shared  3.00  -          -        -          -      -            -        -     -       -          -          -         -        -         -         -     0-3
+                 CONTAINER  CLASS   CPU   THROTTLED  WAITING  DELAY P99  TAKEN  PREEMPTED/s  MOVES/s  CPI   MISSES  CPU STALL  MEM STALL  IO STALL  IO MB/s  CACHE MB  MEM MB/s  FAR   AVX-512  CPUS
+                 n/p/far    shared  0.10  -          -        -          -      -            -        -     -       -          -          -         -        -         -         100%  -        0-3
+                 n/p/all    shared  0.50  100%       0.70     2.1 ms     1.2%   42           130      1.23  12.50   50%        0%         1%        2.3      12.6      1234.6    33%   25%      0-3
+                 n/p/a      shared  3.00  -          -        -          -      -            -        -     -       -          -          -         -        -         -         -     -        0-3
                 not all could be read: cannot read /a: denied
             "#]],
         );

@@ -1,6 +1,7 @@
 use std::fs;
 use std::path::Path;
 
+use bayplan_allocator::ContainerId;
 use bayplan_topology::{derive, parse_machine};
 use bayplan_types::CpuClass;
 use bayplan_workload::annotations::Tuning;

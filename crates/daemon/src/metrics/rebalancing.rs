@@ -1,8 +1,9 @@
 //! The metrics of the rebalancer.
 
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 
 use bayplan_rebalance::{Knob, Mode};
+use bayplan_types::MilliCpu;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -35,6 +36,8 @@ pub(crate) struct Rebalancing {
     in_force: Gauge<i64, AtomicI64>,
     victims: Gauge<i64, AtomicI64>,
     paused: Gauge<i64, AtomicI64>,
+    budget: Gauge<f64, AtomicU64>,
+    lent: Gauge<i64, AtomicI64>,
 }
 
 impl Rebalancing {
@@ -63,6 +66,16 @@ impl Rebalancing {
             "rebalance_paused",
             "1 while the rebalancer is paused, else 0",
             self.paused.clone(),
+        );
+        registry.register(
+            "best_effort_budget_cpus",
+            "CPU time that BestEffort containers may use together by bestEffort.nodePercent, in CPUs; 0 while there is no such limit",
+            self.budget.clone(),
+        );
+        registry.register(
+            "lent_cpus",
+            "CPUs that exclusive containers lend to BestEffort containers",
+            self.lent.clone(),
         );
         self.start_at_zero();
     }
@@ -93,6 +106,13 @@ impl Rebalancing {
     pub(crate) fn looked(&self, in_force: usize, victims: usize) {
         self.in_force.set(super::gauge(in_force));
         self.victims.set(super::gauge(victims));
+    }
+
+    /// What BestEffort containers get of CPUs that others need or own.
+    pub(crate) fn show_best_effort(&self, budget: Option<MilliCpu>, lent: usize) {
+        let milli = budget.map_or(0, |it| u32::try_from(it.0).unwrap_or(u32::MAX));
+        self.budget.set(f64::from(milli) / 1000.0);
+        self.lent.set(super::gauge(lent));
     }
 
     pub(crate) fn show_paused(&self, is_paused: bool) {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::field::Field;
 use super::values::{FLAG, Misread, word};
 use super::yaml::string;
-use super::{Asked, Warnings, batch, check_length, tuning, webhook};
+use super::{Asked, Warnings, check_length, tuning, webhook};
 use crate::request::Pod;
 
 /// A name of another system, for the reference page.
@@ -58,7 +58,7 @@ pub static FOREIGN: &[Foreign] = &[
         fills: &[Field::Claimed],
     },
     Foreign {
-        name: batch::NAME,
+        name: webhook::BATCH,
         values: "JSON, written by Koordinator's webhook; limits of kubernetes.io/batch-cpu and kubernetes.io/batch-memory by container",
         meaning: "what a container of a BestEffort pod may use at most, where kernel files are written",
         fills: &[Field::Batch],
@@ -151,7 +151,7 @@ pub(super) fn is_known(name: &str) -> bool {
     let json = [RESOURCE_SPEC, RESOURCE_STATUS, NUMA_SPEC, ENHANCEMENT, MEMORY_ENHANCEMENT];
     json.contains(&name)
         || name == QOS_LEVEL
-        || name == batch::NAME
+        || name == webhook::BATCH
         || webhook::NAMES.contains(&name)
 }
 

@@ -4,10 +4,10 @@
 //! CRI carries requests only as far as cgroup settings tell them. CRI Resource Manager's webhook and nri-plugins' resource annotator write
 //! `{"containers":{NAME:{"requests":{"cpu":"2","memory":"8Gi"},"limits":{...}}},"initContainers":{...}}`.
 
-use bayplan_types::{Bytes, MilliCpu};
+use bayplan_types::{Bytes, MilliCpu, QosClass};
 use serde_json::{Map, Value};
 
-use super::tuning::class_name;
+use super::tuning::{BatchLimits, class_name};
 use super::values::{Misread, shown};
 use super::yaml::string;
 use super::{Asked, Warnings, annotation, check_length};
@@ -108,6 +108,53 @@ fn scale(suffix: &str) -> Option<(u128, u128)> {
     power(suffix.strip_prefix(['e', 'E'])?.parse().ok()?)
 }
 
+/// Koordinator's webhook replaces requests and limits of cpu and memory of a BestEffort pod by `kubernetes.io/batch-cpu`, in thousandths of a CPU, and
+/// `kubernetes.io/batch-memory`, in bytes. Kubelet does not know these, so its cgroup settings have no limits; they are in this annotation, as
+/// `{"containers":{NAME:{"requests":{...},"limits":{"kubernetes.io/batch-cpu":"1000",...}}}}` (Koordinator, `apis/extension/resource.go`).
+pub(super) const BATCH: &str = "node.koordinator.sh/extended-resource-spec";
+
+const BATCH_CPU: &str = "kubernetes.io/batch-cpu";
+const BATCH_MEMORY: &str = "kubernetes.io/batch-memory";
+
+/// Fills the limits of a container of a BestEffort pod; others have those that kubelet gives them.
+pub(super) fn read_batch(container: &NewContainer, asked: &mut Asked, warnings: &mut Warnings) {
+    let Some(text) = container.pod.annotations.get(BATCH) else { return };
+    if container.pod.qos != Some(QosClass::BestEffort) {
+        return;
+    }
+    match limits_of(&container.name, text) {
+        Ok(limits) => asked.tuning.batch = limits,
+        Err(misread) => {
+            warnings.misread(&annotation(BATCH), text, "limits by container as JSON", &misread);
+        }
+    }
+}
+
+/// `None`: it says nothing of this container's limits.
+fn limits_of(container: &str, text: &str) -> Result<Option<BatchLimits>, Misread> {
+    check_length(text)?;
+    let pod: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
+        Misread::because(format!("line {}, column {}", error.line(), error.column()))
+    })?;
+    let Some(containers) = pod.get("containers").and_then(Value::as_object) else {
+        return Err(Misread::because("no `containers`"));
+    };
+    let Some(limits) = containers.get(container).and_then(|it| it.get("limits")) else {
+        return Ok(None);
+    };
+    let amount = |resource: &str| {
+        let Some(value) = limits.get(resource) else { return Ok(None) };
+        let text = string(value).unwrap_or_else(|| value.to_string());
+        let strange = || Misread::because(format!("{resource} is `{}`", shown(&text, 20)));
+        parse_quantity(&text, 1).filter(|it| *it > 0).map(Some).ok_or_else(strange)
+    };
+    let limits = BatchLimits {
+        cpu: amount(BATCH_CPU)?.map(MilliCpu),
+        memory: amount(BATCH_MEMORY)?.map(Bytes),
+    };
+    Ok((limits != BatchLimits::default()).then_some(limits))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,5 +215,41 @@ mod tests {
         for text in ["", "{", "[]", "7", "{}", r#"{"containers":[]}"#, r#"{"a":{"requests":{}}}"#] {
             assert!(requests_of("a", text).is_err(), "{text}");
         }
+    }
+
+    #[track_caller]
+    fn check_limits(container: &str, text: &str, expected: Result<Option<(u64, u64)>, &str>) {
+        let found = limits_of(container, text);
+        let found = found.map(|limits| {
+            let of =
+                |it: BatchLimits| (it.cpu.map_or(0, |it| it.0), it.memory.map_or(0, |it| it.0));
+            limits.map(of)
+        });
+        let found = found.map_err(|misread| misread.detail.unwrap_or_default());
+        assert_eq!(found, expected.map_err(str::to_owned), "{text}");
+    }
+
+    #[test]
+    fn a_container_of_a_best_effort_pod_finds_its_own_limits() {
+        let text = r#"{"containers":{
+            "job":{"requests":{"kubernetes.io/batch-cpu":"500"},
+                "limits":{"kubernetes.io/batch-cpu":"1500","kubernetes.io/batch-memory":"1Gi"}},
+            "small":{"limits":{"kubernetes.io/batch-cpu":1000}},
+            "free":{"requests":{"kubernetes.io/batch-cpu":"500"}},
+            "odd":{"limits":{"kubernetes.io/batch-cpu":"many"}},
+            "none":{"limits":{"kubernetes.io/batch-memory":"0"}}}}"#;
+        check_limits("job", text, Ok(Some((1500, 1 << 30))));
+        check_limits("small", text, Ok(Some((1000, 0))));
+        check_limits("free", text, Ok(None));
+        check_limits("other", text, Ok(None));
+        check_limits("odd", text, Err("kubernetes.io/batch-cpu is `many`"));
+        check_limits("none", text, Err("kubernetes.io/batch-memory is `0`"));
+    }
+
+    #[test]
+    fn limits_that_are_no_such_json_are_refused() {
+        check_limits("a", "{", Err("line 1, column 1"));
+        check_limits("a", "{}", Err("no `containers`"));
+        check_limits("a", r#"{"containers":[]}"#, Err("no `containers`"));
     }
 }
