@@ -67,6 +67,8 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         lacks_partition: false,
         is_silent: false,
         says_memory: false,
+        facts: None,
+        assigned: Vec::new(),
     }
 }
 

@@ -14,10 +14,11 @@ pub(crate) enum Part {
     Neighbours,
     Server,
     Reclaimer,
+    Pods,
 }
 
 impl Part {
-    const ALL: [Part; 8] = [
+    const ALL: [Part; 9] = [
         Part::Enforcer,
         Part::Observer,
         Part::Prober,
@@ -26,6 +27,7 @@ impl Part {
         Part::Neighbours,
         Part::Server,
         Part::Reclaimer,
+        Part::Pods,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -38,6 +40,7 @@ impl Part {
             Part::Neighbours => "what looks for other programs that pin",
             Part::Server => "an HTTP server",
             Part::Reclaimer => "what reclaims idle memory",
+            Part::Pods => "what asks kubelet of pods",
         }
     }
 }

@@ -68,6 +68,8 @@ pub fn container(sandbox: &api::PodSandbox, container: &api::Container) -> NewCo
         lacks_partition: false,
         is_silent: false,
         says_memory: false,
+        facts: None,
+        assigned: Vec::new(),
     }
 }
 

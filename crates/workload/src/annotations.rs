@@ -2,15 +2,17 @@
 //! [`Warning`] for everything that was not understood or has no effect. Pure.
 //!
 //! One table, [`KEYS`], says what each key is called, accepts, means and fills; lookup, warnings and the reference page come from it.
-//! Who speaks later wins: configuration, Katalyst, Koordinator, runtimes, our keys (and their older names) from the least specific to the most.
+//! Who speaks later wins: configuration, extended resources, Katalyst, Koordinator, runtimes, our keys (and their older names) from the least specific to the most.
 //! Values are anybody's text: none of them is trusted with its length, depth or contents, and only one that was to require something
 //! keeps its own pod from being placed.
 
 mod affinity;
 pub(crate) mod effect;
+mod extended;
 mod field;
 mod hints;
 mod koordinator;
+mod live;
 mod names;
 mod page;
 mod permissions;
@@ -30,6 +32,7 @@ pub use effect::ClassNames;
 pub use field::Field;
 pub use hints::{HintSource, Hints, nears};
 pub use koordinator::{FOREIGN, Foreign, may_claim};
+pub use live::{is_live, render_changes, with_live};
 pub use page::{render_page, render_text};
 pub use permissions::{GROUPS, Group, Item, Rule, Wish, allowed, is_allowed_by_rule};
 pub use source::Sources;
@@ -204,6 +207,7 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
     let mut warnings = Warnings::default();
     warnings.left_out(&container.pod);
     webhook::read(container, &mut asked, &mut warnings);
+    extended::read(container, &mut asked);
     koordinator::read(&container.pod, &mut asked, &mut warnings);
     tuning::read(container, &mut asked, &mut warnings);
     read_keys(container, &mut asked, &mut warnings);

@@ -129,13 +129,20 @@ pub struct Requests {
     pub memory: Bytes,
 }
 
-/// What somebody who knows the pod's specification says.
+/// What is said of a container's requests where the pod's specification is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExactRequests {
     /// CPU time.
     pub cpu: Option<MilliCpu>,
     /// Memory.
     pub memory: Option<Bytes>,
+}
+
+impl ExactRequests {
+    /// Whether it has any amount.
+    pub fn says_something(&self) -> bool {
+        self.cpu.is_some() || self.memory.is_some()
+    }
 }
 
 /// `MinShares` and `MaxShares` of kubelet's cgroup manager.

@@ -44,6 +44,8 @@ impl ConfigFile {
             nri_socket: node.nri_socket,
             nri_index: node.nri_index,
             has_map: node.has_map,
+            kubelet_pods_socket: node.kubelet_pods_socket,
+            pod_resources_socket: node.pod_resources_socket,
             socket: node.socket,
             runtime_socket: node.runtime_socket,
             image_socket: node.image_socket,
